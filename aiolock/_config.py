@@ -1,0 +1,90 @@
+"""LockConfig: what holds for a whole client."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aiolock._events import LockEvent
+from aiolock._types import Duration, lease_seconds, seconds, text
+
+# A command may still be on its way this long after its caller gave up on it, so ended acquisitions are
+# remembered for as long, and no command is re-sent later than that.
+ENDED_MEMORY = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockConfig:
+    """
+    Settings of a `LockClient`, checked when made; durations are seconds or a `timedelta`.
+
+    Raises:
+        TypeError, ValueError: a setting cannot work; the message names it.
+    """
+
+    prefix: str = ""
+    """Put before every lock name to form its Redis key."""
+    lease: Duration = 30.0
+    """The lease that the watchdog renews. Shorter: a crashed holder's lock is free sooner; a stall is fatal sooner."""
+    renew_interval: Duration | None = None
+    """Time from one renewal to the next; ``None`` means a third of the lease."""
+    drift: Duration | None = None
+    """How long before its end on the server a lease counts as over; ``None`` means 1 % of the lease and 10 ms."""
+    token_retention: Duration = 3600.0
+    """How long the last fencing token of an unused name is remembered, so how far the server's clock may step back."""
+    release_timeout: Duration = 5.0
+    """How long a release waits for its reply, and how long closing the client may take."""
+    command_timeout: Duration = 5.0
+    """How long any other command is tried before `BackendError`; failures shorter than that go unnoticed."""
+    client_name: str | None = None
+    """Shown by `AsyncRLock.holder()` and by ``CLIENT LIST``."""
+    on_event: Callable[[LockEvent], object] | None = None
+    """Called with every event, in the event loop; must not block. Its exceptions are logged once and swallowed."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.prefix, str):
+            raise TypeError(f"prefix must be a str, not {self.prefix!r}")
+        if self.client_name is not None:
+            text(self.client_name, "client_name")
+        if self.on_event is not None and not callable(self.on_event):
+            raise TypeError(f"on_event must be callable, not {self.on_event!r}")
+        lease = lease_seconds(self.lease)
+        self._check_within_lease("renew_interval", lease)
+        self._check_within_lease("drift", lease)
+        if seconds(self.token_retention, "token_retention") < ENDED_MEMORY:
+            raise ValueError(f"token_retention must be at least {ENDED_MEMORY:.0f} s, not {self.token_retention!r}")
+        for what in ("release_timeout", "command_timeout"):
+            if seconds(getattr(self, what), what) > ENDED_MEMORY / 2:
+                raise ValueError(f"{what} must be at most {ENDED_MEMORY / 2:.0f} s, not {getattr(self, what)!r}")
+
+    def _check_within_lease(self, what: str, lease: float) -> None:
+        value = getattr(self, what)
+        if value is not None and seconds(value, what) >= lease:
+            raise ValueError(f"{what} must be shorter than the lease of {lease:g} s, not {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The durations of a `LockConfig` as plain seconds, with its defaults worked out."""
+
+    lease: float
+    renew_interval: float
+    drift: float | None
+    token_retention: float
+    release_timeout: float
+    command_timeout: float
+
+    @classmethod
+    def of(cls, config: LockConfig) -> "Timing":
+        """Work out what *config* leaves open."""
+        lease = seconds(config.lease, "lease")
+        return cls(
+            lease=lease,
+            renew_interval=lease / 3 if config.renew_interval is None else seconds(config.renew_interval, ""),
+            drift=None if config.drift is None else seconds(config.drift, "drift"),
+            token_retention=seconds(config.token_retention, "token_retention"),
+            release_timeout=seconds(config.release_timeout, "release_timeout"),
+            command_timeout=seconds(config.command_timeout, "command_timeout"),
+        )
+
+    def margin(self, lease: float) -> float:
+        """How long before its end on the server a lease of *lease* seconds counts as over; at most a quarter of it."""
+        return min(0.01 * lease + 0.01 if self.drift is None else self.drift, lease / 4)

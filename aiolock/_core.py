@@ -1,0 +1,243 @@
+"""
+The core: acquire, whatever the lock, and close.
+
+Rules:
+1. The only loop that waits for the server is `_contend`.
+2. State changes in plain `def`; after an await nothing is taken for granted.
+3. An acquire that ends without a lease is given up on the server, unless the server is known to have refused it.
+   That may be sent while the acquire is still on its way: the scripts sort it out, in whichever order they run.
+"""
+
+import asyncio
+from dataclasses import replace
+from itertools import count
+from time import monotonic
+
+from aiolock._backend import Backend, Call
+from aiolock._card import Card
+from aiolock._commands import Commands
+from aiolock._config import LockConfig, Timing
+from aiolock._errors import ClientClosedError, NotALockError
+from aiolock._inspect import Inspector
+from aiolock._keeper import REASONS, HoldKeeper
+from aiolock._lease import Hold, Lease
+from aiolock._notifier import Notifier
+from aiolock._owner import Owners, is_named
+from aiolock._queue import Place, Queues
+from aiolock._report import Reporter
+from aiolock._scope import Stacks
+from aiolock._scripts import GRANTED, LOST, NOT_A_LOCK, STALE, LockScripts
+from aiolock._types import Claim, ClientStatistics, LockKeys, LockStatistics
+from aiolock._usage import Usage
+
+
+class Acquisition:
+    """An acquire on its way. *lease* is in seconds, ``None`` for the watchdog's."""
+
+    def __init__(self, core: "Core", keys: LockKeys, scripts: LockScripts, owner: str, lease: float | None) -> None:
+        self._core = core
+        self.claim = Claim(keys, scripts, owner, core.new_id())
+        self.owner = owner
+        self.keys = keys
+        self.watched = lease is None
+        self.lease = core.timing.lease if lease is None else lease
+        self.in_doubt = False  # The server may have granted it, or may yet do so, without our knowing.
+        self.repeated = False  # A try was sent again after a failure: an earlier copy of it may still arrive.
+        self.left = 0.0  # Seconds that the holder had left when we were refused.
+
+    def submit(self) -> Call:
+        """Try to become the first hold of the owner; every try is of one acquisition until that has ended."""
+        self.in_doubt = True
+        return self._core.commands.acquire(self.claim, self.lease)
+
+    def begin_anew(self) -> None:
+        """The acquisition was granted unseen, and freed by force since."""
+        self.claim = replace(self.claim, id=self._core.new_id())
+        self.in_doubt = self.repeated = False
+
+    def refused(self, call: Call, left: float) -> None:
+        """The server refused it; the holder has *left* seconds."""
+        self.repeated = self.repeated or call.repeated
+        self.in_doubt = self.repeated
+        self.left = left
+
+
+class Core:
+    """What a started client runs on."""
+
+    def __init__(self, client: str, backend: Backend, notifier: Notifier, config: LockConfig) -> None:
+        self.client = client
+        self.timing = Timing.of(config)
+        self.usage = Usage()
+        self.commands = Commands(backend, self.timing)
+        self.inspector = Inspector(backend)
+        self.queues = Queues(notifier)
+        self.report = Reporter(client, config.on_event)
+        self.keeper = HoldKeeper(
+            usage=self.usage,
+            commands=self.commands,
+            inspector=self.inspector,
+            queues=self.queues,
+            timing=self.timing,
+            report=self.report,
+        )
+        self.owners = Owners(client, self.keeper.task_ended)
+        self.scopes: Stacks = {}
+        self._backend = backend
+        self._notifier = notifier
+        self._card = Card(client, config.client_name, backend, lambda: len(self.keeper.holds) > 0)
+        self._ids = count(1)
+        self._acquiring = 0  # Acquires under way; closing lets them end.
+
+    def new_id(self) -> str:
+        """An id for an acquisition, or for a request, that no other has or will have."""
+        return f"{self.client}:{next(self._ids)}"
+
+    async def acquire(
+        self, keys: LockKeys, scripts: LockScripts, owner: str, wait: float | None, lease: float | None
+    ) -> Lease | None:
+        """A lease for *owner*, or ``None`` when *wait* seconds (``None``: for ever) ended without."""
+        started = monotonic()
+        self.usage.check_open()
+        want = Acquisition(self, keys, scripts, owner, lease)
+        self._acquiring += 1
+        try:
+            granted = await self._contend(want, wait)
+        finally:
+            self._acquiring -= 1
+            if want.in_doubt:
+                self.commands.give_up(want.claim, want.lease)
+        if granted is not None:
+            self.report.acquired(granted._hold, monotonic() - started)
+        return granted
+
+    async def _contend(self, want: Acquisition, wait: float | None) -> Lease | None:
+        """The wait loop: try; if refused, take a place, and try again whenever it is its turn."""
+        ends = None if wait is None else monotonic() + wait
+        if wait == 0 or self._is_next(want):
+            granted = await self._attempt(want, None)
+            if granted is not None or wait == 0:
+                return granted
+        place = Place(want, ends)
+        self.queues.join(want.keys, place, want.left)
+        try:
+            while await place.turn():
+                granted = await self._attempt(want, place.take())
+                place.trying = False
+                if granted is not None:
+                    if place.handed:
+                        self.report.handed_off(granted._hold)
+                    return granted
+        finally:
+            if place.take() is not None:  # Sent along with a release, and nobody will wait for it.
+                want.in_doubt = True
+            self.queues.leave(want.keys, place)
+        return None
+
+    def _is_next(self, want: Acquisition) -> bool:
+        """Whether nobody of this client waits before *want*: the queue is empty, or the owner has the lock."""
+        return self.queues.get(want.keys) is None or self.keeper.holds.get(want.owner, want.keys.lock) is not None
+
+    async def _attempt(self, want: Acquisition, handed: Call | None) -> Lease | None:
+        """One try; *handed* is one that is under way already."""
+        hold = self.keeper.holds.get(want.owner, want.keys.lock)
+        if hold is not None and handed is None:
+            return await self._nest(hold, want)
+        call = handed or want.submit()
+        status, token, left = await call
+        self.usage.check_open()
+        if status == GRANTED:
+            return self._grant(want, call, token, left / 1000)
+        if status == STALE:
+            want.begin_anew()
+            return await self._attempt(want, None)
+        want.refused(call, left / 1000)
+        if status == NOT_A_LOCK:
+            raise NotALockError(want.keys.name)
+        self.queues.held_for(want.keys, want.left)
+        return None
+
+    def _grant(self, want: Acquisition, call: Call, token: int, left: float) -> Lease:
+        want.in_doubt = False
+        hold = Hold(want.claim, token)
+        lease = hold.add(self.keeper, want.lease, want.watched)
+        self.keeper.keep(hold, call, left)
+        self._card.show()
+        self.queues.held_for(want.keys, left)
+        if is_named(want.owner) and (queue := self.queues.get(want.keys)) is not None:
+            queue.wake_owner(want.owner)
+        return lease
+
+    async def _nest(self, hold: Hold, want: Acquisition) -> Lease:
+        """One more hold for an owner that has the lock."""
+        self.keeper.refuse_if_over(hold)
+        lease = hold.add(self.keeper, want.lease, want.watched)
+        call = self.commands.acquire_again(hold, want.lease)
+        try:
+            status, value, left = await call
+            if status == LOST:
+                self.keeper.lose(hold, REASONS[value], gone=True)
+            self.keeper.refuse_if_over(hold)
+        except BaseException:
+            self.keeper.take_back(lease)
+            raise
+        self.keeper.keep(hold, call, left / 1000)
+        return lease
+
+    async def force_release(self, keys: LockKeys) -> bool:
+        """Free the lock whoever holds it; as `AsyncRLock.force_release`."""
+        self.usage.check_open()
+        status, freed, _ = await self.commands.force_release(keys, self.new_id())
+        if status == NOT_A_LOCK:
+            raise NotALockError(keys.name)
+        if freed and (hold := self.keeper.holds.on(keys.lock)) is not None:
+            self.keeper.lose(hold, "forced", gone=True)
+        return bool(freed)
+
+    def statistics(self) -> ClientStatistics:
+        return ClientStatistics(
+            held=len(self.keeper.holds),
+            parked=sum(len(queue) for queue in self.queues),
+            subscriptions=self._notifier.subscriptions,
+            pending=self._backend.pending,
+            connections=self._backend.connections + self._notifier.link.connected,
+            commands=self._backend.commands,
+            batches=self._backend.batches,
+            renewals=self.report.renewals,
+            losses=self.report.losses,
+            hand_offs=self.report.hand_offs,
+        )
+
+    def lock_statistics(self, keys: LockKeys) -> LockStatistics:
+        hold = self.keeper.holds.on(keys.lock)
+        queue = self.queues.get(keys)
+        return LockStatistics(
+            held=int(hold is not None),
+            parked=0 if queue is None else len(queue),
+            subscriptions=int(self._notifier.watches(keys.channel)),
+            renewals=0 if hold is None else hold.renewals,
+            hand_offs=0 if queue is None else queue.hand_offs,
+        )
+
+    async def aclose(self) -> None:
+        """Close within the release timeout; what could not be told the server by then ends with its lease."""
+        self.usage.closed = True
+        for queue in self.queues:
+            queue.fail(ClientClosedError("this LockClient was closed"))
+        self.keeper.close()
+        self._card.take_away()
+        try:
+            async with asyncio.timeout(self.timing.release_timeout):
+                await self._settled()
+        except TimeoutError:
+            self.report.closed_in_doubt(self._backend.pending)
+        finally:
+            await self._notifier.aclose()
+            await self._backend.aclose()
+
+    async def _settled(self) -> None:
+        """Wait until every acquire has ended and every command is answered."""
+        await self._backend.drained()
+        while self._acquiring or self._backend.pending:
+            await asyncio.sleep(0)  # Those whose wait just ended give up what they may have been granted.
+            await self._backend.drained()

@@ -1,0 +1,123 @@
+"""
+Everything that aiolock raises on purpose.
+
+    AioLockError
+    ├── LockTimeoutError   (TimeoutError)   the wait ended
+    ├── NotHeldError       (RuntimeError)   release by an owner that does not hold the lock
+    ├── LeaseLostError                      the lock was ours and is gone
+    ├── NotALockError                       the key exists and is something else
+    ├── ReplicationError                    granted, but not acknowledged by the replicas asked for; undone
+    ├── QuorumError                         no majority of servers
+    ├── ClientClosedError  (RuntimeError)   the client is closed, or belongs to another loop or process
+    └── BackendError                        Redis failed: the redis-py exception is the cause
+
+Each carries data, builds its own message from it, and can be pickled.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from aiolock._types import Holder
+
+LossReason = Literal["expired", "taken", "forced", "unreachable", "closed"]
+
+_LOSSES: dict[LossReason, str] = {
+    "expired": "its lease ended: the key is no longer there, or could not be renewed in time",
+    "taken": "another owner holds it now",
+    "forced": "it was released by force",
+    "unreachable": "Redis did not answer before the lease ended",
+    "closed": "its client was closed",
+}
+
+
+class AioLockError(Exception):
+    """Base of every error that aiolock raises about locks."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # The message is built from the data, so the data is what travels.
+        return type(self)._restore, (self.__dict__ | {"__args__": self.args},)
+
+    @classmethod
+    def _restore(cls, state: dict[str, object]) -> "AioLockError":
+        error = cls.__new__(cls)
+        arguments = state.pop("__args__")
+        assert isinstance(arguments, tuple)
+        error.args = arguments
+        error.__dict__.update(state)
+        return error
+
+
+class LockTimeoutError(AioLockError, TimeoutError):
+    """The wait for a lock ended before it was granted; *waited* is in seconds."""
+
+    def __init__(self, name: str, waited: float) -> None:
+        self.name = name
+        self.waited = waited
+        super().__init__(f"lock {name!r} was not granted within {waited:.3g} s")
+
+
+class NotHeldError(AioLockError, RuntimeError):
+    """A release by an owner that holds nothing; *holder* says who holds the lock, if anyone does."""
+
+    def __init__(self, name: str, owner: str, holder: Holder | None) -> None:
+        self.name = name
+        self.owner = owner
+        self.holder = holder
+        who = f"owner {holder.owner!r} of client {holder.client!r} holds it" if holder else "nobody holds it"
+        super().__init__(
+            f"lock {name!r} is not held by {owner!r}: {who}. "
+            "A task can only give back what it acquired itself; use `lease.release()` or a named owner across tasks"
+        )
+
+
+class LeaseLostError(AioLockError):
+    """
+    The lock was ours and is gone.
+
+    *reason* is ``"expired"`` (the key is no longer there: its time ended, or it was deleted, evicted or flushed),
+    ``"taken"`` (another owner has it), ``"forced"`` (`force_release`), ``"unreachable"`` (no renewal was
+    acknowledged in time) or ``"closed"`` (the client was closed).
+    """
+
+    def __init__(self, name: str, token: int, reason: LossReason) -> None:
+        self.name = name
+        self.token = token
+        self.reason: LossReason = reason
+        super().__init__(f"lock {name!r} (token {token}) was lost: {_LOSSES[reason]}")
+
+
+class NotALockError(AioLockError):
+    """The key exists and is not a lock; it was left untouched."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"the key of lock {name!r} holds something that is not a lock; "
+            "use another name, or a prefix of its own: LockConfig(prefix=...)"
+        )
+
+
+class ReplicationError(AioLockError):
+    """The lock was granted, but fewer replicas acknowledged it than asked for; the grant was undone."""
+
+    def __init__(self, name: str, acks: int, wanted: int) -> None:
+        self.name = name
+        self.acks = acks
+        self.wanted = wanted
+        super().__init__(f"lock {name!r} reached {acks} of {wanted} replicas and was given back")
+
+
+class QuorumError(AioLockError):
+    """No majority of servers granted the lock; *errors* holds what each failure was."""
+
+    def __init__(self, errors: Sequence[BaseException]) -> None:
+        self.errors = tuple(errors)
+        super().__init__(f"no majority of servers: {', '.join(map(repr, self.errors)) or 'no server answered'}")
+
+
+class ClientClosedError(AioLockError, RuntimeError):
+    """The client cannot be used: it is closed, or it belongs to another event loop or another process."""
+
+
+class BackendError(AioLockError):
+    """Redis failed; the redis-py exception is the ``__cause__``."""

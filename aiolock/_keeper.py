@@ -1,0 +1,198 @@
+"""What becomes of a hold once it is granted: given back, renewed, or lost."""
+
+from time import monotonic
+
+from aiolock._backend import Call
+from aiolock._commands import Commands
+from aiolock._config import Timing
+from aiolock._errors import BackendError, LossReason, NotALockError, NotHeldError
+from aiolock._holds import Holds
+from aiolock._inspect import Inspector
+from aiolock._lease import Hold, Lease
+from aiolock._queue import Queues
+from aiolock._report import Reporter
+from aiolock._scripts import EXPIRED, FORCED, LOST, TAKEN
+from aiolock._types import Duration, LockKeys, lease_seconds
+from aiolock._usage import Usage
+from aiolock._watchdog import Watchdog
+
+REASONS: dict[int, LossReason] = {EXPIRED: "expired", TAKEN: "taken", FORCED: "forced"}
+
+
+class HoldKeeper:
+    """Keeps the holds of one client."""
+
+    def __init__(
+        self,
+        *,
+        usage: Usage,
+        commands: Commands,
+        inspector: Inspector,
+        queues: Queues,
+        timing: Timing,
+        report: Reporter,
+    ) -> None:
+        self.holds = Holds()
+        self._usage = usage
+        self._commands = commands
+        self._inspector = inspector
+        self._queues = queues
+        self._timing = timing
+        self._report = report
+        self._watchdog = Watchdog(self, timing.renew_interval)
+
+    def keep(self, hold: Hold, call: Call, left: float) -> None:
+        """*call* granted *hold*, or one more lease of it; the key had *left* seconds."""
+        if self.holds.get(hold.owner, hold.keys.lock) is not hold:
+            self.holds.add(hold)
+        self._extend(hold, call, left)
+        self._watchdog.watch(hold)
+
+    # Given back.
+
+    async def release(self, keys: LockKeys, owner: str) -> None:
+        """Give the last lease of *owner* back; as `AsyncRLock.release`."""
+        hold = self.holds.get(owner, keys.lock) or self.holds.lost(owner, keys.lock)
+        if hold is None:
+            self._usage.check_open()
+            raise await self._not_held(keys, owner)
+        await self.give_back(hold.leases[-1])
+
+    async def give_back(self, lease: Lease) -> None:
+        """Give the hold of *lease* back; as `Lease.release`."""
+        self._usage.check_place()
+        hold = lease._hold
+        if lease.given_back:
+            raise await self._not_held(hold.keys, hold.owner)
+        self.notice_end(hold)
+        call = self.take_back(lease)
+        if call is None:
+            raise hold.error()
+        left = len(hold.leases)
+        status, value, _ = await call
+        if status == LOST:
+            self.lose(hold, REASONS[value], gone=True)
+            raise hold.error()
+        if left == 0:
+            self._queues.heard_by(hold.keys, value)
+        self._report.released(hold, left)
+
+    def take_back(self, lease: Lease) -> Call | None:
+        """Take *lease* from its hold and tell the server; ``None`` when the lock is lost, so that nothing answers."""
+        hold = lease._hold
+        lease.given_back = True
+        hold.leases.remove(lease)
+        if hold.ended:
+            if not hold.leases:
+                self.holds.forget_lost(hold)
+                self._free(hold)
+            return None
+        if hold.leases:
+            self._watchdog.watch(hold)
+            return self._commands.release(hold)
+        self._end(hold)
+        call = self._commands.release(hold)
+        self._queues.hand_off(hold.keys)
+        return call
+
+    def task_ended(self, owner: str, task: str) -> None:
+        """The task that was *owner* has ended; what it still holds is nobody's."""
+        for hold in self.holds.owned_by(owner):
+            self._report.orphaned(hold, task)
+            while hold.leases:
+                self.take_back(hold.leases[-1])
+
+    async def _not_held(self, keys: LockKeys, owner: str) -> NotHeldError:
+        """The error for *owner*, who holds nothing; says who does, if the server says so."""
+        try:
+            holder = await self._inspector.holder(keys)
+        except (BackendError, NotALockError):
+            holder = None
+        return NotHeldError(keys.name, owner, holder)
+
+    def _end(self, hold: Hold) -> None:
+        hold.ended = True
+        self.holds.remove(hold)
+        self._watchdog.forget(hold)
+
+    # Renewed.
+
+    async def renew(self, hold: Hold) -> None:
+        """Renew *hold* by the watchdog's lease, or learn that it is lost."""
+        await self._renew(hold, self._timing.lease, self._timing.renew_interval)
+
+    async def renew_lease(self, lease: Lease, duration: Duration | None) -> None:
+        """Renew *lease*; as `Lease.renew`."""
+        seconds = lease.lease if duration is None else lease_seconds(duration)
+        self._usage.check_open()
+        hold = lease._hold
+        if lease.given_back:
+            raise NotHeldError(lease.name, hold.owner, None)
+        self.refuse_if_over(hold)
+        try:
+            await self._renew(hold, seconds, self._timing.command_timeout)
+        except BackendError:
+            self.refuse_if_over(hold)
+            raise
+        self.refuse_if_over(hold)
+
+    def late(self, hold: Hold, seconds: float) -> None:
+        """A renewal is that far behind."""
+        self._report.renewal_late(hold, seconds, hold.deadline - monotonic())
+
+    async def _renew(self, hold: Hold, lease: float, patience: float) -> None:
+        hold.unanswered += 1
+        call = self._commands.renew(hold, lease, min(patience, hold.deadline - monotonic()))
+        status, value, left = await call
+        if hold.ended:
+            return
+        if status == LOST:
+            self.lose(hold, REASONS[value], gone=True)
+            return
+        hold.unanswered = 0
+        hold.renewals += 1
+        self._extend(hold, call, left / 1000)
+        self._report.renewed(hold, hold.deadline - monotonic())
+
+    def _extend(self, hold: Hold, call: Call, left: float) -> None:
+        hold.extend(call.sent, left, self._timing.margin(left), self._timing.renew_interval)
+
+    # Lost.
+
+    def lose(self, hold: Hold, reason: LossReason, *, gone: bool = False) -> None:
+        """The lock is lost; *gone* when the server said so. The holder is told first, then whoever waits."""
+        if hold.loss is not None:
+            return
+        if not hold.ended:
+            self._end(hold)
+        hold.gone = hold.gone or gone
+        hold.lose(reason)
+        self._report.lost(hold, reason)
+        if hold.leases:
+            self.holds.remember_lost(hold)
+        if hold.renewal:
+            self._free(hold)  # A renewal on its way could let the key live on.
+        self._queues.wake(hold.keys)
+
+    def notice_end(self, hold: Hold) -> None:
+        """Lose *hold* if its time is over, whether or not its timer has come to it."""
+        if hold.over:
+            self.lose(hold, "expired")
+
+    def refuse_if_over(self, hold: Hold) -> None:
+        """Raise if *hold* is lost."""
+        self.notice_end(hold)
+        if hold.loss is not None:
+            raise hold.error()
+
+    def close(self) -> None:
+        """Release every hold, after telling its holder."""
+        for hold in self.holds:
+            self.lose(hold, "closed")
+            self._free(hold)
+
+    def _free(self, hold: Hold) -> None:
+        """Tell the server that the lost *hold* has ended, unless it told us so itself."""
+        if not hold.gone:
+            hold.gone = True
+            self._commands.end(hold)

@@ -1,0 +1,210 @@
+"""
+A hold and its leases: what one owner has of one lock, and what its user gets to see of it.
+
+The deadline of a hold lies on the monotonic clock, a margin before the key can expire on the server, because it is
+reckoned from the moment *before* the command that was answered left. Whoever acts before it acts alone.
+"""
+
+import asyncio
+from collections.abc import Callable, Generator
+from time import monotonic
+from typing import Any, Protocol, final
+
+from aiolock._errors import LeaseLostError, LossReason, NotHeldError
+from aiolock._types import Claim, Duration
+
+
+class Keeper(Protocol):
+    """Gives leases back and renews them; a lease asks it on its user's behalf."""
+
+    async def give_back(self, lease: "Lease") -> None: ...
+
+    async def renew_lease(self, lease: "Lease", duration: Duration | None) -> None: ...
+
+
+class Hold:
+    """An acquisition that was granted, from the first acquire of its owner to the last release."""
+
+    # Invariant: the server's hold count = len(leases), once the replies are in. Every change of the count takes the
+    # next step, every renewal the next renewal; the server ignores what comes out of turn.
+
+    def __init__(self, claim: Claim, token: int) -> None:
+        self.claim = claim
+        self.keys = claim.keys
+        self.owner = claim.owner
+        self.token = token
+        self.leases: list[Lease] = []
+        self.step = 1
+        self.renewal = 0
+        self.renewals = 0  # Acknowledged ones.
+        self.unanswered = 0  # Renewals on their way, or failed, since the last acknowledged one.
+        self.heard = 0.0  # When the command left whose answer told the TTL last.
+        self.expires = 0.0  # The server keeps the key at least until then (monotonic clock).
+        self.deadline = 0.0  # From then on the hold counts as over.
+        self.renew_at = 0.0
+        self.ended = False  # Given back or lost.
+        self.loss: LossReason | None = None
+        self.gone = False  # The server said that the lock is not ours, or was told to free it.
+        self.lost = asyncio.Event()
+        self.on_loss: list[Callable[[], None]] = []
+        # The watchdog's: one timer, and one task once the first renewal is due.
+        self.timer: asyncio.TimerHandle | None = None
+        self.watchdog: asyncio.Task[None] | None = None
+
+    @property
+    def watched(self) -> bool:
+        """Whether the watchdog has to renew: any lease of the hold asked for it."""
+        return not self.ended and any(lease.watched for lease in self.leases)
+
+    @property
+    def over(self) -> bool:
+        """Whether the lock is lost, by the clock or by word of the server."""
+        return self.loss is not None or (not self.ended and monotonic() >= self.deadline)
+
+    def add(self, keeper: Keeper, lease: float, watched: bool) -> "Lease":
+        """One more lease; the server is to be told."""
+        added = Lease(self, keeper, lease, watched)
+        self.leases.append(added)
+        return added
+
+    def extend(self, sent: float, left: float, margin: float, renew_interval: float) -> None:
+        """A command that left at *sent* was answered: the key had *left* seconds."""
+        if sent >= self.heard:
+            self.heard = sent
+            self.expires = sent + left
+            self.deadline = sent + left - margin
+            self.renew_at = sent + renew_interval
+
+    def next_step(self) -> int:
+        self.step += 1
+        return self.step
+
+    def next_renewal(self) -> int:
+        self.renewal += 1
+        return self.renewal
+
+    def lose(self, reason: LossReason) -> None:
+        """The lock is gone."""
+        self.ended = True
+        self.loss = reason
+        self.lost.set()
+        for tell in tuple(self.on_loss):
+            tell()
+
+    def error(self) -> LeaseLostError:
+        """What to raise about the loss; by the clock alone it is ``"expired"``."""
+        return LeaseLostError(self.keys.name, self.token, self.loss or "expired")
+
+
+@final
+class Loss:
+    """Whether a lease was lost: ask `is_set`, or await it."""
+
+    __slots__ = ("_hold",)
+
+    def __init__(self, hold: Hold) -> None:
+        self._hold = hold
+
+    def is_set(self) -> bool:
+        """Whether the lock is lost; by the clock too, so that it is right after a blocked loop or a paused process."""
+        return self._hold.over
+
+    def __await__(self) -> Generator[Any, None, LossReason]:
+        """Wait until the lock is lost, and tell why; for ever if it never is, also after its release."""
+        yield from self._hold.lost.wait().__await__()
+        assert self._hold.loss is not None
+        return self._hold.loss
+
+    def __repr__(self) -> str:
+        return f"<Loss {self._hold.loss or 'expired' if self.is_set() else 'not set'}>"
+
+
+@final
+class Lease:
+    """
+    One hold of a lock, as `AsyncRLock.acquire` and its kin return it.
+
+    It stands for one acquire: releasing it gives back one hold. It may be passed to other tasks; the hold still
+    belongs to the owner that acquired it, and ends with it.
+    """
+
+    __slots__ = ("_hold", "_keeper", "given_back", "lease", "watched")
+
+    def __init__(self, hold: Hold, keeper: Keeper, lease: float, watched: bool) -> None:
+        self._hold = hold
+        self._keeper = keeper
+        self.lease = lease
+        """Seconds: how long the lock was asked for, or the watchdog's lease."""
+        self.watched = watched
+        """Whether the watchdog renews it: no lease was asked for."""
+        self.given_back = False
+        """Whether it was released."""
+
+    @property
+    def name(self) -> str:
+        """The name of the lock."""
+        return self._hold.keys.name
+
+    @property
+    def token(self) -> int:
+        """The fencing token: greater than that of every earlier grant of this name. Send it to the resource."""
+        return self._hold.token
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until the lease counts as over, unless it is renewed; 0 when it is lost or given back."""
+        return 0.0 if self._hold.ended or self.given_back else max(0.0, self._hold.deadline - monotonic())
+
+    @property
+    def holds(self) -> int:
+        """The hold count of the owner, as far as this client knows; 0 when the lock is lost or given back."""
+        return 0 if self._hold.over or self.given_back else len(self._hold.leases)
+
+    @property
+    def lost(self) -> Loss:
+        """Whether the lock is lost: ``lease.lost.is_set()``, ``await lease.lost``."""
+        return Loss(self._hold)
+
+    def check(self) -> None:
+        """
+        Raise if the lock is no longer held; cheap, no I/O: call it before each step that must not be done twice.
+
+        Raises:
+            LeaseLostError: the lock is lost, by the clock or by word of the server.
+            NotHeldError: this lease was given back.
+        """
+        if self.given_back:
+            raise NotHeldError(self.name, self._hold.owner, None)
+        if self._hold.over:
+            raise self._hold.error()
+
+    async def release(self) -> None:
+        """
+        Give this hold back, from any task.
+
+        Waits for the server's answer, up to `LockConfig.release_timeout`. Cancelling stops the waiting only: the
+        release is sent all the same.
+
+        Raises:
+            NotHeldError: it was given back before.
+            LeaseLostError: the lock was lost.
+            BackendError: no answer in time; the release is tried on until the lease is over.
+        """
+        await self._keeper.give_back(self)
+
+    async def renew(self, lease: Duration | None = None) -> None:
+        """
+        Let the lock live *lease* seconds from now; ``None`` means as long as it was asked for.
+
+        Never shortens a lease. Waits for the server's answer; cancelling leaves the renewal done or not done.
+
+        Raises:
+            LeaseLostError: the lock was lost; it is never taken back.
+            NotHeldError: this lease was given back.
+            BackendError: Redis failed; the lease is as long as it was.
+        """
+        await self._keeper.renew_lease(self, lease)
+
+    def __repr__(self) -> str:
+        state = "given back" if self.given_back else "lost" if self._hold.over else f"{self.remaining:.3g} s left"
+        return f"<Lease of {self.name!r}, token {self.token}, {state}>"

@@ -1,0 +1,221 @@
+"""
+Who waits for a name in this client: a FIFO of places, of which only the head bothers the server.
+
+Rules:
+1. The queue watches the unlock channel while it has places. One message wakes one place, the head.
+2. A wake-up is never lost: a place that leaves without having used one passes it to the next head.
+3. A release sends the head's acquire along in the same tick; what it then hears of its own message is no news.
+"""
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from time import monotonic
+from typing import Protocol
+
+from aiolock._backend import Call
+from aiolock._notifier import Notifier
+from aiolock._types import LockKeys
+
+MOST_HAND_OFFS = 16  # In a row, while other processes wait too.
+_ECHO = 1.0  # Seconds within which the message of an own release is expected back.
+_SLACK = 0.002  # Seconds after the end of a lease at which a probe finds the key gone for sure.
+
+
+class Want(Protocol):
+    """What a place waits for."""
+
+    owner: str
+
+    def submit(self) -> Call:
+        """Send the acquire."""
+
+
+class Place:
+    """A place in the queue, held by one task."""
+
+    __slots__ = ("_awaits", "_call", "_ends", "_error", "handed", "trying", "want", "woken")
+
+    def __init__(self, want: Want, ends: float | None) -> None:
+        self.want = want
+        self.woken = asyncio.Event()
+        self.handed = False  # The last attempt came with a release.
+        self.trying = False  # A wake-up was taken, and what it is good for is not known yet.
+        self._ends = ends  # When the wait is over, on the monotonic clock.
+        self._awaits = False
+        self._call: Call | None = None
+        self._error: Exception | None = None
+
+    async def turn(self) -> bool:
+        """Park until trying could help; ``False`` when the wait is over."""
+        limit = None if self._ends is None else max(0.0, self._ends - monotonic())
+        self._awaits = True
+        try:
+            async with asyncio.timeout(limit):
+                await self.woken.wait()
+        except TimeoutError:
+            return False
+        finally:
+            self._awaits = False
+        if self._error is not None:
+            raise self._error
+        self.woken.clear()
+        self.trying = True
+        return True
+
+    def take(self) -> Call | None:
+        """The attempt that a release sent along for this place, if any; it is the taker's now."""
+        call, self._call = self._call, None
+        self.handed = call is not None
+        return call
+
+    def hand(self) -> bool:
+        """Try on behalf of the task, unless it is just trying itself."""
+        if self._awaits and not self.woken.is_set():
+            self._call = self.want.submit()
+        self.woken.set()
+        return self._call is not None
+
+    def fail(self, error: Exception) -> None:
+        """End the wait with *error*."""
+        self._error = error
+        self.woken.set()
+
+
+class Queue:
+    """The places of one name."""
+
+    # Invariant: the channel is watched, and the queue is in its registry, exactly while it has places.
+
+    def __init__(self, channel: str, notifier: Notifier, emptied: Callable[[], object]) -> None:
+        self._channel = channel
+        self._notifier = notifier
+        self._emptied = emptied
+        self._loop = asyncio.get_running_loop()
+        self._places: OrderedDict[Place, None] = OrderedDict()
+        self._probe: asyncio.TimerHandle | None = None  # Wakes the head when the lease of the holder is over.
+        self._echoes: deque[float] = deque()  # Until when to expect the message of each own release.
+        self._in_a_row = 0
+        self.others = False  # Other processes wait for the name too, by the last word of the server.
+        self.hand_offs = 0
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @property
+    def head(self) -> Place | None:
+        return next(iter(self._places), None)
+
+    def join(self, place: Place) -> None:
+        self._places[place] = None
+        if len(self._places) == 1:
+            self._notifier.watch(self._channel, self._signal)
+
+    def leave(self, place: Place) -> None:
+        was_head = place is self.head
+        del self._places[place]
+        if not self._places:
+            self._close()
+        elif was_head and (place.trying or place.woken.is_set()):
+            self.wake()
+
+    def wake(self) -> None:
+        """Let the head try."""
+        if (head := self.head) is not None:
+            head.woken.set()
+
+    def wake_owner(self, owner: str) -> None:
+        """A named owner got the lock: whoever waits for it as the same owner needs no turn."""
+        for place in self._places:
+            if place.want.owner == owner:
+                place.woken.set()
+
+    def held_for(self, left: float) -> None:
+        """Somebody has the lock for *left* seconds: until then only a message can help."""
+        if self._probe is not None:
+            self._probe.cancel()
+        self._probe = self._loop.call_later(left + _SLACK, self.wake)
+
+    def hand_off(self) -> None:
+        """The lock is being released: send the head's acquire along; called in the tick of the release."""
+        head = self.head
+        if head is None:
+            return
+        if self.others and self._in_a_row >= MOST_HAND_OFFS:
+            self._in_a_row = 0  # The message is for everybody: let the other processes have a chance.
+            return
+        self._in_a_row += 1
+        if head.hand():
+            self.hand_offs += 1
+            if self._notifier.confirmed(self._channel):
+                self._echoes.append(monotonic() + _ECHO)
+
+    def fail(self, error: Exception) -> None:
+        """End every wait with *error*."""
+        for place in self._places:
+            place.fail(error)
+
+    def _signal(self, message: bool) -> None:
+        if not message:
+            self._echoes.clear()
+        elif self._is_echo():
+            return
+        self.wake()
+
+    def _is_echo(self) -> bool:
+        while self._echoes and self._echoes[0] < monotonic():
+            self._echoes.popleft()
+        return bool(self._echoes) and self._echoes.popleft() > 0
+
+    def _close(self) -> None:
+        if self._probe is not None:
+            self._probe.cancel()
+        self._notifier.unwatch(self._channel)
+        self._emptied()
+
+
+class Queues:
+    """The queues of one client, by lock; a lock that nobody waits for has none."""
+
+    def __init__(self, notifier: Notifier) -> None:
+        self._notifier = notifier
+        self._queues: dict[str, Queue] = {}
+
+    def __iter__(self) -> Iterator[Queue]:
+        return iter(list(self._queues.values()))
+
+    def get(self, keys: LockKeys) -> Queue | None:
+        return self._queues.get(keys.lock)
+
+    def join(self, keys: LockKeys, place: Place, left: float) -> None:
+        """Take *place* in the queue; the holder had *left* seconds when last heard of."""
+        queue = self._queues.get(keys.lock)
+        if queue is None:
+            queue = Queue(keys.channel, self._notifier, lambda: self._queues.pop(keys.lock))
+            self._queues[keys.lock] = queue
+            queue.held_for(left)
+        queue.join(place)
+
+    def leave(self, keys: LockKeys, place: Place) -> None:
+        """Give *place* up; it was granted, or its wait is over."""
+        self._queues[keys.lock].leave(place)
+
+    def wake(self, keys: LockKeys) -> None:
+        """The lock may be free."""
+        if (queue := self._queues.get(keys.lock)) is not None:
+            queue.wake()
+
+    def hand_off(self, keys: LockKeys) -> None:
+        """The lock is being released."""
+        if (queue := self._queues.get(keys.lock)) is not None:
+            queue.hand_off()
+
+    def held_for(self, keys: LockKeys, left: float) -> None:
+        """The lock was granted or refused: its holder has *left* seconds."""
+        if (queue := self._queues.get(keys.lock)) is not None:
+            queue.held_for(left)
+
+    def heard_by(self, keys: LockKeys, receivers: int) -> None:
+        """A release of ours was heard by so many subscribers, of which we may be one."""
+        if (queue := self._queues.get(keys.lock)) is not None:
+            queue.others = receivers > int(self._notifier.confirmed(keys.channel))

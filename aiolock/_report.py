@@ -1,0 +1,73 @@
+"""Events, log records and counters: what a client tells about itself."""
+
+import logging
+from collections.abc import Callable
+
+from aiolock._errors import LossReason
+from aiolock._events import Acquired, HandedOff, LockEvent, Lost, Orphaned, Released, RenewalLate, Renewed
+from aiolock._lease import Hold
+
+logger = logging.getLogger("aiolock")
+
+
+class Reporter:
+    """Counts what happens to the holds of one client, logs it, and passes it to the user's hook."""
+
+    def __init__(self, client: str, on_event: Callable[[LockEvent], object] | None) -> None:
+        self._client = client
+        self._on_event = on_event
+        self._hook_failed = False
+        self.renewals = 0
+        self.losses = 0
+        self.hand_offs = 0
+
+    def acquired(self, hold: Hold, waited: float) -> None:
+        self._tell(logging.DEBUG, Acquired(*_who(hold), len(hold.leases), waited), "acquired")
+
+    def released(self, hold: Hold, holds: int) -> None:
+        self._tell(logging.DEBUG, Released(*_who(hold), holds), "released")
+
+    def renewed(self, hold: Hold, remaining: float) -> None:
+        self.renewals += 1
+        self._tell(logging.DEBUG, Renewed(*_who(hold), remaining), "renewed")
+
+    def handed_off(self, hold: Hold) -> None:
+        self.hand_offs += 1
+        self._tell(logging.DEBUG, HandedOff(*_who(hold)), "handed off")
+
+    def renewal_late(self, hold: Hold, late: float, remaining: float) -> None:
+        why = "Redis does not answer" if hold.unanswered else "the event loop was blocked"
+        event = RenewalLate(*_who(hold), late, remaining)
+        self._tell(logging.WARNING, event, f"renewal {late:.3g} s late, {remaining:.3g} s of the lease left: {why}")
+
+    def lost(self, hold: Hold, reason: LossReason) -> None:
+        self.losses += 1
+        self._tell(logging.WARNING, Lost(*_who(hold), reason), f"lost: {reason}")
+
+    def orphaned(self, hold: Hold, task: str) -> None:
+        text = f"task {task!r} ended while it held the lock, which is released; use a named owner to hold it longer"
+        self._tell(logging.WARNING, Orphaned(*_who(hold), len(hold.leases), task), text)
+
+    def closed_in_doubt(self, pending: int) -> None:
+        """The client was closed with so many commands unanswered."""
+        text = "closed with %d commands unanswered; what they should free ends with its lease"
+        logger.warning(text, pending, extra={"client": self._client})
+
+    def _tell(self, level: int, event: LockEvent, text: str) -> None:
+        if logger.isEnabledFor(level):
+            extra = {"lock_name": event.name, "owner": event.owner, "token": event.token, "client": self._client}
+            logger.log(level, "lock %r (token %d): %s", event.name, event.token, text, extra=extra)
+        if self._on_event is not None:
+            self._call_hook(self._on_event, event)
+
+    def _call_hook(self, hook: Callable[[LockEvent], object], event: LockEvent) -> None:
+        try:
+            hook(event)
+        except Exception:
+            if not self._hook_failed:
+                logger.exception("on_event failed on %r; further failures are not logged", event)
+            self._hook_failed = True
+
+
+def _who(hold: Hold) -> tuple[str, str, int]:
+    return hold.keys.name, hold.owner, hold.token

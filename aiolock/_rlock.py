@@ -1,0 +1,240 @@
+"""AsyncRLock: a reentrant lock, owned by one asyncio task or by a named owner."""
+
+import asyncio
+from time import monotonic
+from types import CodeType, TracebackType
+from typing import Protocol, final
+
+import anyio
+
+from aiolock._core import Core
+from aiolock._errors import AioLockError, LockTimeoutError
+from aiolock._inspect import Inspector
+from aiolock._lease import Lease
+from aiolock._scope import Scope, innermost
+from aiolock._scripts import LOCK
+from aiolock._types import Duration, Holder, LockKeys, LockStatistics, lease_seconds, seconds
+
+
+class CoreSource(Protocol):
+    """Who a lock gets its core from: a client, started when it is first used."""
+
+    def core(self) -> Core: ...
+
+    def statistics_of(self, keys: LockKeys) -> LockStatistics: ...
+
+
+@final
+class AsyncRLock:
+    """
+    A reentrant distributed lock; made by `LockClient.lock`.
+
+    A handle without state of its own: cheap, may be shared by tasks, and equal in effect to any other of the same
+    name. The owner is the running task, unless the lock was made for a named owner. The owner may acquire again, and
+    the lock is free after as many releases. Follows Redisson's ``RLock``, with which it shares its layout in Redis.
+    """
+
+    __slots__ = ("_keys", "_named", "_source")
+
+    def __init__(self, source: CoreSource, keys: LockKeys, named: str | None) -> None:
+        self._source = source
+        self._keys = keys
+        self._named = named
+
+    @property
+    def name(self) -> str:
+        """The name that the lock was made with."""
+        return self._keys.name
+
+    async def acquire(self, *, lease: Duration | None = None) -> Lease:
+        """
+        Wait as long as it takes until the owner holds the lock.
+
+        Waits in a FIFO with the other tasks of this client; an unlock message wakes the first. *lease* is in seconds:
+        exactly that long, never renewed; ``None`` means the configured lease, renewed by the watchdog until release.
+        A nested acquire never shortens the lease. Cancelling leaves nothing behind: a grant that was on its way is
+        given back.
+
+        Raises:
+            LeaseLostError: the owner held the lock already, and it is lost.
+            NotALockError: the key is something else.
+            BackendError: Redis failed for longer than `LockConfig.command_timeout`.
+            ClientClosedError: the client is closed, or belongs to another loop or process.
+            RuntimeError: it is the whole of a task, which would own the lock and be gone.
+        """
+        granted = await self._acquire(None, lease)
+        assert granted is not None  # A wait without end ends with a grant.
+        return granted
+
+    async def try_lock(self, wait: Duration | None = 0, lease: Duration | None = None) -> Lease | None:
+        """
+        Take the lock if that is possible within *wait* seconds, else return ``None``.
+
+        ``wait=0`` asks Redis once; ``wait=None`` waits for ever. *lease*, cancelling and errors as in `acquire`.
+        When Redis does not answer, the error may come up to `LockConfig.command_timeout` after the wait has ended.
+        """
+        return await self._acquire(wait, lease)
+
+    async def release(self) -> None:
+        """
+        Give one hold of the current owner back, the last that it acquired.
+
+        Waits for the server's answer, up to `LockConfig.release_timeout`. Cancelling stops the waiting only: the
+        release is sent all the same.
+
+        Raises:
+            NotHeldError: the owner holds nothing; says who does.
+            LeaseLostError: it did, and the lock is lost.
+            BackendError: no answer in time; the release is tried on until the lease is over.
+        """
+        await self._source.core().keeper.release(self._keys, self._owner())
+
+    def hold(self, wait: Duration | None = None, lease: Duration | None = None) -> "HeldLock":
+        """
+        The lock for an ``async with`` block, bounded: ``async with lock.hold(wait=2, lease=10) as lease:``.
+
+        *wait* and *lease* are in seconds, as in `try_lock`, but a wait that ends raises `LockTimeoutError`. When the
+        lock is lost the block is cancelled, once, and `LeaseLostError` raised.
+        """
+        return HeldLock(self, wait, lease)
+
+    async def __aenter__(self) -> Lease:
+        return await self._enter(None, None)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._exit(kind, error, trace)
+
+    async def locked(self) -> bool:
+        """Whether anyone holds the lock, by Redis. Raises `NotALockError` and `BackendError`."""
+        return (await self._inspector().look(self._keys)).locked
+
+    async def held(self) -> bool:
+        """Whether the current owner holds the lock, by Redis. Raises `NotALockError` and `BackendError`."""
+        return await self.hold_count() > 0
+
+    async def hold_count(self) -> int:
+        """How many holds the current owner has, by Redis. Raises `NotALockError` and `BackendError`."""
+        return (await self._inspector().look(self._keys, self._owner())).holds
+
+    async def remaining(self) -> float | None:
+        """Seconds until the lease of whoever holds the lock ends, by Redis; ``None`` when it is free."""
+        sight = await self._inspector().look(self._keys)
+        return sight.left if sight.locked else None
+
+    async def holder(self) -> Holder | None:
+        """Who holds the lock, by Redis; ``None`` when it is free. Raises `NotALockError` and `BackendError`."""
+        return await self._inspector().holder(self._keys)
+
+    async def force_release(self) -> bool:
+        """
+        Free the lock whoever holds it, and wake a waiter; whether anyone held it.
+
+        For operators: the holder learns of it with its next renewal or release, and not before, unless it is of this
+        client. Cancelling leaves it done or not done. Raises `NotALockError` and `BackendError`.
+        """
+        return await self._source.core().force_release(self._keys)
+
+    def statistics(self) -> LockStatistics:
+        """What this client does with the name right now; no I/O."""
+        return self._source.statistics_of(self._keys)
+
+    def __repr__(self) -> str:
+        owner = "" if self._named is None else f" owner={self._named!r}"
+        return f"<AsyncRLock {self._keys.name!r}{owner}>"
+
+    def _inspector(self) -> Inspector:
+        core = self._source.core()
+        core.usage.check_open()
+        return core.inspector
+
+    def _owner(self) -> str:
+        owners = self._source.core().owners
+        return owners.current() if self._named is None else owners.named(self._named)
+
+    async def _acquire(self, wait: Duration | None, lease: Duration | None) -> Lease | None:
+        most = None if wait is None else seconds(wait, "wait", zero=True)
+        length = None if lease is None else lease_seconds(lease)
+        core = self._source.core()
+        core.usage.check_open()
+        if self._named is None:
+            _refuse_whole_task()
+        owner = self._owner()
+        if (scope := innermost(core.scopes, self._keys.name, owner)) is not None:
+            core.keeper.refuse_if_over(scope.hold)
+        return await core.acquire(self._keys, LOCK, owner, most, length)
+
+    async def _enter(self, wait: Duration | None, lease: Duration | None) -> Lease:
+        started = monotonic()
+        granted = await self._acquire(wait, lease)
+        if granted is None:
+            raise LockTimeoutError(self._keys.name, monotonic() - started)
+        return await Scope(granted, self._source.core().scopes).enter()
+
+    async def _exit(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        core = self._source.core()
+        scope = innermost(core.scopes, self._keys.name, self._owner())
+        if scope is None:
+            raise RuntimeError(f"lock {self.name!r}: an `async with` must be left by the task that entered it")
+        if await scope.exit(kind, error, trace):
+            core.keeper.take_back(scope.lease)
+            raise scope.hold.error() from error
+        if error is None:
+            await core.keeper.give_back(scope.lease)
+        else:
+            await _give_back_beside(error, core, scope.lease)
+
+
+@final
+class HeldLock:
+    """What `AsyncRLock.hold` returns, for one ``async with`` at a time."""
+
+    __slots__ = ("_lease", "_lock", "_wait")
+
+    def __init__(self, lock: AsyncRLock, wait: Duration | None, lease: Duration | None) -> None:
+        self._lock = lock
+        self._wait = None if wait is None else seconds(wait, "wait", zero=True)
+        self._lease = None if lease is None else lease_seconds(lease)
+
+    async def __aenter__(self) -> Lease:
+        return await self._lock._enter(self._wait, self._lease)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._lock._exit(kind, error, trace)
+
+
+async def _give_back_beside(error: BaseException, core: Core, lease: Lease) -> None:
+    """
+    Give *lease* back while *error* is on its way, which nothing that fails here may replace.
+
+    An anyio scope that is cancelled would cut off the wait for the answer, so it is kept out; the wait is bounded.
+    """
+    with anyio.CancelScope(shield=True):
+        try:
+            await core.keeper.give_back(lease)
+        except AioLockError as failure:
+            error.add_note(f"aiolock: {failure}")
+
+
+def _refuse_whole_task() -> None:
+    """Refuse an acquire that a task consists of: the task would be the owner, and end as it is granted."""
+    task = asyncio.current_task()
+    coroutine = None if task is None else task.get_coro()
+    if getattr(coroutine, "cr_code", None) in _ACQUIRES:
+        raise RuntimeError(
+            "this acquire is the whole of a task (create_task, gather, or wait_for on Python 3.11), which would own "
+            "the lock and end at once. Await it inside of the task that does the work; for a time limit use "
+            "try_lock(wait=...), hold(wait=...) or asyncio.timeout(); to acquire here and release elsewhere, a named "
+            "owner: locks.lock(name, owner=...)"
+        )
+
+
+_ACQUIRES: frozenset[CodeType] = frozenset(
+    coroutine.__code__
+    for coroutine in (AsyncRLock.acquire, AsyncRLock.try_lock, AsyncRLock.__aenter__, HeldLock.__aenter__)
+)

@@ -1,0 +1,93 @@
+"""
+What `async with` adds to a hold: its body is cancelled when the lock is lost.
+
+A scope is an `asyncio.timeout` whose deadline is the loss. It cancels once, so that the body's own cleanup (a
+rollback) can still be awaited; an anyio scope would cancel every such await again. A cancellation or timeout of the
+user's own keeps its meaning: `asyncio.Timeout` tells them apart.
+"""
+
+import asyncio
+from types import TracebackType
+
+from aiolock._lease import Lease
+
+Stacks = dict["asyncio.Task[object]", list["Scope"]]
+
+
+class Scope:
+    """One `async with` in one task, from its enter to its exit."""
+
+    # Invariant: the open scopes of a task form a stack, outermost first, and at most one of them has fired: while
+    # one unwinds, cancelling again for another would break into cleanup. What is lost meanwhile fires at its exit.
+
+    def __init__(self, lease: Lease, stacks: Stacks) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.lease = lease
+        self.hold = lease._hold
+        self.fired = False
+        self._task = task
+        self._stacks = stacks
+        self._timeout = asyncio.timeout(None)
+
+    async def enter(self) -> Lease:
+        """Open the scope, in the user's task; does not suspend."""
+        await self._timeout.__aenter__()
+        self._stacks.setdefault(self._task, []).append(self)
+        self.hold.on_loss.append(self._fire_lost)
+        self._fire_lost()
+        return self.lease
+
+    async def exit(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Close the scope; ``True`` when it was its own cancellation that ended the body."""
+        self._close()
+        caught = await _pending_cancellation() if self.fired else None
+        if error is None and caught is not None:
+            kind = type(caught)
+        try:
+            await self._timeout.__aexit__(kind, error or caught, trace)
+        except TimeoutError:
+            return True
+        finally:
+            self._fire_lost()
+        if error is None and caught is not None:
+            raise caught
+        return False
+
+    def _close(self) -> None:
+        self.hold.on_loss.remove(self._fire_lost)
+        stack = self._stacks[self._task]
+        stack.remove(self)
+        if not stack:
+            del self._stacks[self._task]
+
+    def _fire_lost(self) -> None:
+        """Cancel the outermost body of the task whose lock is lost, unless one is unwinding already."""
+        stack = self._stacks.get(self._task, [])
+        lost = [scope for scope in stack if scope.hold.loss is not None]
+        if lost and not any(scope.fired for scope in stack):
+            lost[0]._fire()
+
+    def _fire(self) -> None:
+        self.fired = True
+        self._timeout.reschedule(asyncio.get_running_loop().time())
+
+
+async def _pending_cancellation() -> asyncio.CancelledError | None:
+    """Receive a cancellation that was asked for when the body had no await left, so that it hits nothing else."""
+    try:
+        await asyncio.sleep(0)
+    except asyncio.CancelledError as cancelled:
+        return cancelled
+    return None
+
+
+def innermost(stacks: Stacks, name: str, owner: str) -> Scope | None:
+    """The scope of lock *name* and *owner* that the running task opened last, of those that are open."""
+    task = asyncio.current_task()
+    for scope in reversed(stacks.get(task, []) if task else []):
+        if scope.hold.keys.name == name and scope.hold.owner == owner:
+            return scope
+    return None

@@ -1,0 +1,54 @@
+"""The Lua scripts, loaded once at import; each file's header states keys, arguments, reply and why twice is safe."""
+
+import hashlib
+from dataclasses import dataclass
+from importlib import resources
+
+# The first element of a reply. The same numbers stand at the top of lock.lua.
+GRANTED = 1
+REFUSED = 0
+LOST = -1
+STALE = -2
+NOT_A_LOCK = -3
+
+
+# Why an acquisition does not hold the lock: the value of a LOST reply. The same order stands in lock.lua.
+FREED, EXPIRED, TAKEN, FORCED = 1, 2, 3, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script as the server knows it."""
+
+    name: str
+    source: str
+    sha: str
+
+
+@dataclass(frozen=True, slots=True)
+class LockScripts:
+    """What makes a primitive: how it is taken, given back and kept."""
+
+    acquire: Script
+    release: Script
+    renew: Script
+
+
+def _read(name: str) -> str:
+    return resources.files(__package__).joinpath(f"{name}.lua").read_text("utf-8")
+
+
+def _load(name: str, *shared: str) -> Script:
+    """The script *name*, with the *shared* files in front of it."""
+    source = "".join(map(_read, (*shared, name)))
+    return Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+
+
+ACQUIRE = _load("acquire", "lock")
+RELEASE = _load("release", "lock")
+RENEW = _load("renew", "lock")
+LOCK = LockScripts(ACQUIRE, RELEASE, RENEW)
+FORCE_RELEASE = _load("force_release", "lock")
+INSPECT = _load("inspect", "lock")
+CARD = _load("card")
+READ_CARD = _load("read_card")

@@ -1,0 +1,42 @@
+-- acquire: grant the lock to an owner, or say how long another will have it at most.
+--
+-- KEYS[1] lock
+-- KEYS[2] tokens
+-- ARGV[1] owner
+-- ARGV[2] acquisition id
+-- ARGV[3] step
+-- ARGV[4] hold count that the owner will have
+-- ARGV[5] lease, milliseconds
+-- ARGV[6] token retention, milliseconds
+--
+-- Reply {GRANTED, token, ms left}  {REFUSED, 0, ms left to the holder}  {LOST, why, 0}  {STALE, 0, 0}
+--       {NOT_A_LOCK, 0, 0}
+--
+-- Twice: the id finds its own grant and answers with the same token; the count is set, never added to, and
+-- only by a later step, so neither a re-sent nor an overtaken call changes it or the TTL. An id that was
+-- released or given up is STALE: a call that arrives late grants nothing. A grant only lengthens the TTL.
+
+local owner, acquisition, step, holds = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local kind, ttl = state(KEYS[1])
+if kind == 'foreign' then return {NOT_A_LOCK, 0, 0} end
+
+if kind == 'held' and is_held_by(KEYS[1], acquisition) then
+  if step > tonumber(redis.call('HGET', KEYS[1], 'aiolock:step')) then
+    redis.call('HSET', KEYS[1], owner, holds, 'aiolock:step', step)
+    lengthen(KEYS[1], tonumber(ARGV[5]))
+  end
+  return {GRANTED, tonumber(redis.call('HGET', KEYS[1], 'aiolock:token')), redis.call('PTTL', KEYS[1])}
+end
+
+if holds > 1 then return {LOST, loss(KEYS[2], kind, acquisition), 0} end
+if ending(KEYS[2], acquisition) then return {STALE, 0, 0} end
+if kind == 'held' then return {REFUSED, 0, ttl} end
+
+local last = tonumber(redis.call('ZSCORE', KEYS[2], 'token') or 0)
+local token = math.max(last + 1, microseconds())
+redis.call('ZADD', KEYS[2], integer(token), 'token')
+redis.call('PEXPIRE', KEYS[2], ARGV[6])
+redis.call('HSET', KEYS[1], owner, holds, 'aiolock:acquisition', acquisition, 'aiolock:token', integer(token),
+  'aiolock:step', step, 'aiolock:renewal', 0)
+redis.call('PEXPIRE', KEYS[1], ARGV[5])
+return {GRANTED, token, tonumber(ARGV[5])}

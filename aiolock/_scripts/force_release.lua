@@ -1,0 +1,28 @@
+-- force_release: free the lock whoever holds it, and wake a waiter.
+--
+-- KEYS[1] lock
+-- KEYS[2] tokens
+-- KEYS[3] channel
+-- ARGV[1] request id
+-- ARGV[2] token retention, milliseconds
+-- ARGV[3] memory of ended acquisitions, milliseconds
+-- ARGV[4] PUBLISH or SPUBLISH
+--
+-- Reply {GRANTED, 1 if somebody held it else 0, 0}  {NOT_A_LOCK, 0, 0}
+--
+-- Twice: what this request did is remembered under its id, so the second call answers like the first and
+-- leaves alone whoever holds the lock by then. The acquisition that lost the lock is remembered as forced.
+
+local known = ending(KEYS[2], ARGV[1])
+if known then return {GRANTED, known == 1 and 1 or 0, 0} end
+local kind = state(KEYS[1])
+if kind == 'foreign' then return {NOT_A_LOCK, 0, 0} end
+
+local freed = kind == 'held'
+remember(KEYS[2], freed and 'freed' or 'expired', ARGV[1], tonumber(ARGV[3]), ARGV[2])
+if not freed then return {GRANTED, 0, 0} end
+local acquisition = redis.call('HGET', KEYS[1], 'aiolock:acquisition')
+if acquisition then remember(KEYS[2], 'forced', acquisition, tonumber(ARGV[3]), ARGV[2]) end
+redis.call('DEL', KEYS[1])
+redis.call(ARGV[4], KEYS[3], '0')
+return {GRANTED, 1, 0}

@@ -1,0 +1,39 @@
+-- release: give one hold back, or give up an acquisition whose outcome is unknown.
+--
+-- KEYS[1] lock
+-- KEYS[2] tokens
+-- KEYS[3] channel
+-- ARGV[1] owner
+-- ARGV[2] acquisition id
+-- ARGV[3] step
+-- ARGV[4] hold count that will be left
+-- ARGV[5] token retention, milliseconds
+-- ARGV[6] memory of ended acquisitions, milliseconds
+-- ARGV[7] PUBLISH or SPUBLISH
+--
+-- Reply {GRANTED, receivers of the unlock message, 0}  {LOST, why, 0}
+--
+-- Twice: the end of an acquisition is remembered with how it ended, so the second call answers like the first,
+-- and an acquire that arrives after it grants nothing. (The receivers are only a hint; a second call says 0.)
+-- A count above zero is set, never subtracted from, and only by a later step. A late call for an earlier
+-- acquisition finds another id in the lock and frees nothing.
+
+local owner, acquisition, step, left = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local kind = state(KEYS[1])
+
+if kind == 'held' and is_held_by(KEYS[1], acquisition) then
+  if left == 0 then
+    redis.call('DEL', KEYS[1])
+    remember(KEYS[2], 'freed', acquisition, tonumber(ARGV[6]), ARGV[5])
+    return {GRANTED, redis.call(ARGV[7], KEYS[3], '0'), 0}
+  end
+  if step > tonumber(redis.call('HGET', KEYS[1], 'aiolock:step')) then
+    redis.call('HSET', KEYS[1], owner, left, 'aiolock:step', step)
+  end
+  return {GRANTED, 0, 0}
+end
+
+if ending(KEYS[2], acquisition) == 1 then return {GRANTED, 0, 0} end
+local why = loss(KEYS[2], kind, acquisition)
+if left == 0 then remember(KEYS[2], OUTCOMES[why], acquisition, tonumber(ARGV[6]), ARGV[5]) end
+return {LOST, why, 0}

@@ -1,0 +1,22 @@
+-- renew: let the lock live longer, if it is still this acquisition's.
+--
+-- KEYS[1] lock
+-- KEYS[2] tokens
+-- ARGV[1] acquisition id
+-- ARGV[2] number of this renewal
+-- ARGV[3] lease, milliseconds
+-- ARGV[4] token retention, milliseconds
+--
+-- Reply {GRANTED, token, ms left}  {LOST, why, 0}
+--
+-- Twice: a renewal sets a TTL, never adds to one, never shortens one and never creates a key; only a later
+-- number does so, hence a call that arrives late or again just reads. The reply tells the TTL as it is.
+
+local kind = state(KEYS[1])
+if kind ~= 'held' or not is_held_by(KEYS[1], ARGV[1]) then return {LOST, loss(KEYS[2], kind, ARGV[1]), 0} end
+if tonumber(ARGV[2]) > tonumber(redis.call('HGET', KEYS[1], 'aiolock:renewal')) then
+  redis.call('HSET', KEYS[1], 'aiolock:renewal', ARGV[2])
+  lengthen(KEYS[1], tonumber(ARGV[3]))
+  redis.call('PEXPIRE', KEYS[2], ARGV[4])
+end
+return {GRANTED, tonumber(redis.call('HGET', KEYS[1], 'aiolock:token')), redis.call('PTTL', KEYS[1])}

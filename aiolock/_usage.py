@@ -1,0 +1,28 @@
+"""Where and whether a client may be used: one process, one event loop, until it is closed."""
+
+import asyncio
+import os
+
+from aiolock._errors import ClientClosedError
+
+
+class Usage:
+    """Bound to the loop and the process in which it is made."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.process = os.getpid()
+        self.closed = False
+
+    def check_place(self) -> None:
+        """Raise unless called in that process and that loop."""
+        if os.getpid() != self.process:
+            raise ClientClosedError("this LockClient was started in another process; start it anew after a fork")
+        if asyncio.get_running_loop() is not self.loop:
+            raise ClientClosedError("this LockClient belongs to another event loop; each loop needs one of its own")
+
+    def check_open(self) -> None:
+        """Raise unless the client can be used here and now."""
+        self.check_place()
+        if self.closed:
+            raise ClientClosedError("this LockClient is closed")

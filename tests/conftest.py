@@ -1,0 +1,106 @@
+"""What every test may ask for: a server, a client on it, a lock client; and what none may leave behind.
+
+AIOLOCK_TEST_SERVERS  valkey, redis or all (the default): which servers to test on
+AIOLOCK_LOOP          asyncio (the default) or uvloop
+AIOLOCK_REQUIRE       set: what is missing is a failure, not a skip
+"""
+
+import asyncio
+import inspect
+import os
+import shutil
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolock import LockClient
+from aiolock._server import Server
+
+LOOPS = ("asyncio", "uvloop")
+SERVERS = ("valkey", "redis")
+
+
+def choice(variable: str, default: str, allowed: tuple[str, ...]) -> str:
+    value = os.environ.get(variable, default)
+    if value not in allowed:
+        raise pytest.UsageError(f"{variable}={value}: choose one of {', '.join(allowed)}")
+    return value
+
+
+def chosen_servers() -> tuple[str, ...]:
+    value = choice("AIOLOCK_TEST_SERVERS", "all", (*SERVERS, "all"))
+    return SERVERS if value == "all" else (value,)
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    loop = choice("AIOLOCK_LOOP", "asyncio", LOOPS)
+    if loop == "asyncio":
+        return {loop: asyncio.new_event_loop}
+    import uvloop
+
+    return {loop: uvloop.new_event_loop}
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With AIOLOCK_REQUIRE set, a skip fails, unless it is a `skipif` mark: that is for platforms and versions."""
+    report = yield
+    declared = hasattr(report, "wasxfail") or any(item.iter_markers("skipif"))
+    if report.skipped and os.environ.get("AIOLOCK_REQUIRE") and not declared:
+        report.outcome = "failed"
+        report.longrepr = f"AIOLOCK_REQUIRE is set, and this was skipped: {report.longrepr}"
+    return report
+
+
+@pytest.fixture(scope="session", params=chosen_servers())
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """One server for the whole session, shared: a test that stops, pauses or configures a server starts its own."""
+    executable = None  # the embedded Valkey
+    if request.param == "redis":
+        executable = shutil.which("redis-server")
+        if executable is None:
+            pytest.skip("no redis-server on the path")
+    with Server(executable) as running:
+        yield running
+
+
+@pytest.fixture
+async def redis(server: Server) -> AsyncIterator[Redis]:
+    """A client of the server, which is empty."""
+    client = Redis.from_url(server.url)
+    await client.flushall()
+    yield client
+    await client.aclose()
+
+
+@pytest.fixture
+async def locks(redis: Redis) -> AsyncIterator[LockClient]:
+    async with LockClient(redis) as client:
+        yield client
+
+
+@pytest.fixture
+async def nothing_left() -> AsyncIterator[None]:
+    """Fails the test after which a task is still there, when every other fixture has cleaned up."""
+    own = asyncio.all_tasks()
+    yield
+    own.update(filter(None, [asyncio.current_task()]))
+    for _ in range(10):  # a task that was cancelled last needs some turns of the loop to end
+        if asyncio.all_tasks() <= own:
+            return
+        await asyncio.sleep(0)
+    left = asyncio.all_tasks() - own
+    for task in left:
+        task.cancel()
+    await asyncio.wait(left, timeout=1)
+    pytest.fail("tasks left behind:\n" + "\n".join(f"  {task!r}" for task in left))
+
+
+@pytest.fixture(autouse=True)
+def leave_nothing(request: pytest.FixtureRequest) -> None:
+    """Puts `nothing_left` around every coroutine test, outermost: it looks when the other fixtures are gone."""
+    if inspect.iscoroutinefunction(getattr(request.node, "function", None)):
+        request.getfixturevalue("nothing_left")

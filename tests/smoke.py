@@ -1,0 +1,47 @@
+"""What must work with nothing but the wheel and its `server` extra. Run from outside the source tree."""
+
+import asyncio
+import importlib.metadata
+import importlib.resources
+import subprocess
+import sys
+from pathlib import Path
+
+import aiolock
+from aiolock._server import Server
+
+
+def check_files() -> None:
+    root = importlib.resources.files("aiolock")
+    assert root.joinpath("py.typed").is_file(), "py.typed is missing"
+    assert Path(sys.prefix) in Path(aiolock.__file__).parents, f"not the installed package: {aiolock.__file__}"
+    scripts = sorted(entry.name for entry in root.joinpath("_scripts").iterdir() if entry.name.endswith(".lua"))
+    assert {"acquire.lua", "release.lua", "renew.lua"} <= set(scripts), f"scripts missing: {scripts}"
+    assert importlib.metadata.version("aiolock-redis") == aiolock.__version__
+
+
+def check_commands() -> None:
+    script = str(Path(sys.executable).with_name("aiolock"))
+    for command in ([sys.executable, "-m", "aiolock"], [script]):
+        subprocess.run([*command, "--help"], check=True, stdout=subprocess.DEVNULL)
+
+
+async def check_lock(url: str) -> None:
+    async with aiolock.LockClient.from_url(url) as locks:
+        lock = locks.lock("smoke")
+        async with lock as lease:
+            assert await lock.held()
+            assert lease.token > 0
+        assert not await lock.locked()
+
+
+def main() -> None:
+    check_files()
+    check_commands()
+    with Server() as server:
+        asyncio.run(check_lock(server.url))
+    print(f"aiolock {aiolock.__version__} works from {Path(aiolock.__file__).parent}")
+
+
+if __name__ == "__main__":
+    main()

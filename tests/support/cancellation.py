@@ -1,0 +1,180 @@
+"""Cancel a coroutine at its k-th suspension, for every k there is: the proof that nothing is left behind.
+
+The coroutine runs in a task of its own, driven through a wrapper that counts each time it suspends. Just before the
+k-th suspension reaches the event loop the wrapper schedules the cancellation. Nothing that was scheduled earlier can
+resume the task (it was not waiting yet), and whatever resumes it later queues behind; so the cancellation finds the
+task suspended at exactly that await.
+
+    native         task.cancel()
+    native_twice   task.cancel(), and again at the next suspension, that is inside the cleanup
+    native_late    task.cancel() after that await's result has arrived and before the task has seen it
+    scope          the anyio.CancelScope around it is cancelled: each further await is cancelled too
+"""
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, Generic, Literal, TypeVar, cast
+
+import anyio
+
+T = TypeVar("T")
+C = TypeVar("C")
+
+Mode = Literal["native", "native_twice", "native_late", "scope"]
+MODES: tuple[Mode, ...] = ("native", "native_twice", "native_late", "scope")
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[T]):
+    """How a coroutine ended.
+
+    `cancelled` says that the cancellation was sent; the coroutine may have answered with a CancelledError, with another
+    error or with a result. `where` is the innermost await that was cancelled.
+    """
+
+    suspended: int
+    cancelled: bool
+    result: T | None
+    error: BaseException | None
+    where: str
+
+
+async def suspensions(make: Callable[[], Coroutine[Any, Any, object]]) -> int:
+    """How often the coroutine suspends when it is left alone."""
+    return (await cancel_at(0, "native", make)).suspended
+
+
+async def cancel_at(
+    k: int, mode: Mode, coroutine_function: Callable[[], Coroutine[Any, Any, T]], *, within: float = 10.0
+) -> Outcome[T]:
+    """Run it in a task and cancel it while it is suspended for the k-th time, counted from one."""
+    probe = _Probe(k, mode, coroutine_function())
+    task = asyncio.create_task(probe.run(), name=f"{mode} cancellation at suspension {k}")
+    try:
+        await asyncio.wait({task}, timeout=within)
+        if not task.done():
+            raise AssertionError(f"{mode}, suspension {k} ({probe.where}): hangs in {probe.position()}")
+        return task.result()
+    finally:
+        task.cancel()
+        await asyncio.wait({task}, timeout=1.0)
+
+
+async def every_suspension(
+    mode: Mode,
+    setup: Callable[[], Awaitable[C]],
+    run: Callable[[C], Coroutine[Any, Any, T]],
+    verify: Callable[[C, Outcome[T]], Awaitable[None]],
+    *,
+    limit: int = 500,
+    within: float = 10.0,
+) -> int:
+    """Cancel `run` at its first, second, ... suspension until it gets through; return how many points there were.
+
+    Each round has a context of its own from `setup`. `verify` also sees the last round, the one that was not cancelled.
+    """
+    for k in range(1, limit + 1):
+        context = await setup()
+        outcome = await cancel_at(k, mode, functools.partial(run, context), within=within)
+        with _noting(f"{mode}, suspension {k}: {outcome}"):
+            await verify(context, outcome)
+        if not outcome.cancelled:
+            return k - 1
+    raise AssertionError(f"{mode}: more than {limit} suspensions")
+
+
+class _Probe(Generic[T]):
+    """One coroutine, cancelled at one point."""
+
+    def __init__(self, k: int, mode: Mode, coroutine: Coroutine[Any, Any, T]) -> None:
+        self.where = ""
+        self._mode = mode
+        self._coroutine = coroutine
+        self._points = (k, k + 1) if mode == "native_twice" and k else (k,)
+        self._scope = anyio.CancelScope() if mode == "scope" else None
+        self._suspended = 0
+        self._cancel: Callable[[], object] = lambda: None
+
+    async def run(self) -> Outcome[T]:
+        """Run the coroutine in the current task; whatever it raises is part of the outcome."""
+        task = cast("asyncio.Task[Any]", asyncio.current_task())
+        self._cancel = self._scope.cancel if self._scope else task.cancel
+        with self._scope or contextlib.nullcontext():
+            try:
+                return self._outcome(await _Steps(self._coroutine, self._on_suspension), None)
+            except (Exception, asyncio.CancelledError) as error:
+                return self._outcome(None, error)
+
+    def position(self) -> str:
+        """The innermost await at which the coroutine is suspended."""
+        code, line = _innermost(self._coroutine)
+        return f"{Path(code.co_filename).name}:{line} {code.co_qualname}"
+
+    def _outcome(self, result: T | None, error: BaseException | None) -> Outcome[T]:
+        return Outcome(self._suspended, bool(self.where), result, error, self.where)
+
+    def _on_suspension(self, awaited: object) -> None:
+        self._suspended += 1
+        if self._suspended in self._points:
+            self.where = self.where or self.position()
+            if self._mode == "native_late" and isinstance(awaited, asyncio.Future):
+                # Ours is its first callback: the task adds its own only after we have handed it the future.
+                awaited.add_done_callback(lambda _: self._cancel())
+            else:
+                asyncio.get_running_loop().call_soon(self._cancel)
+
+
+class _Steps(Generic[T]):
+    """Drives a coroutine as its task would, and tells of each suspension before the task sees it."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T], on_suspension: Callable[[object], None]) -> None:
+        self._coroutine = coroutine
+        self._on_suspension = on_suspension
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        step = functools.partial[Any](self._coroutine.send, None)
+        while True:
+            try:
+                awaited = step()
+            except StopIteration as done:
+                return cast("T", done.value)
+            self._on_suspension(awaited)
+            try:
+                step = functools.partial(self._coroutine.send, (yield awaited))
+            except BaseException as error:
+                # Whatever the task throws in is meant for the coroutine, GeneratorExit included.
+                step = functools.partial(self._coroutine.throw, error)
+
+
+def _innermost(coroutine: object) -> tuple[CodeType, int]:
+    """Follow what each coroutine or generator waits for, down to the last one that is Python."""
+    frames = [frame for waiting in _chain(coroutine) if (frame := _frame(waiting)) is not None]
+    return frames[-1].f_code, frames[-1].f_lineno
+
+
+def _chain(waiting: object) -> Iterator[object]:
+    while waiting is not None:
+        yield waiting
+        waiting = _first_of(waiting, "cr_await", "gi_yieldfrom", "ag_await")
+
+
+def _frame(waiting: object) -> FrameType | None:
+    return cast("FrameType | None", _first_of(waiting, "cr_frame", "gi_frame", "ag_frame"))
+
+
+def _first_of(thing: object, *names: str) -> object:
+    return next((getattr(thing, name) for name in names if hasattr(thing, name)), None)
+
+
+@contextlib.contextmanager
+def _noting(note: str) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(note)
+        raise
