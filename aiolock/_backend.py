@@ -293,7 +293,7 @@ class _Lane:
         if isinstance(error, NoScriptError) and not call.whole:
             self._known.discard(call.script.sha)
             call.whole = True
-            self._unsent.appendleft(call)
+            self._unsent.append(call)
             self.link.wake()
         elif isinstance(error, _PASSING):
             self._last_error = error

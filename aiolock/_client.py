@@ -47,7 +47,7 @@ class LockClient:
         self._core: Core | None = None
         self._closing: asyncio.Task[None] | None = None
         self._owns_redis = False
-        self._inherited: Core | None = None  # What a fork left here belongs to the parent: kept, never used.
+        self._inherited: list[Core] = []  # What a fork left here belongs to the parent: kept, never used.
 
     @classmethod
     def from_url(cls, url: str, *, config: LockConfig | None = None, **settings: Any) -> Self:
@@ -106,7 +106,8 @@ class LockClient:
 
     async def __aenter__(self) -> Self:
         if self._core is not None and self._core.usage.process != os.getpid():
-            self._inherited, self._core, self._closing = self._core, None, None
+            self._inherited.append(self._core)
+            self._core = self._closing = None
         self.core().usage.check_open()
         return self
 

@@ -17,7 +17,7 @@ from aiolock._backend import Backend, Call
 from aiolock._card import Card
 from aiolock._commands import Commands
 from aiolock._config import LockConfig, Timing
-from aiolock._errors import ClientClosedError, NotALockError
+from aiolock._errors import BackendError, ClientClosedError, NotALockError
 from aiolock._inspect import Inspector
 from aiolock._keeper import REASONS, HoldKeeper
 from aiolock._lease import Hold, Lease
@@ -51,7 +51,7 @@ class Acquisition:
         return self._core.commands.acquire(self.claim, self.lease)
 
     def begin_anew(self) -> None:
-        """The acquisition was granted unseen, and freed by force since."""
+        """That acquisition has ended; the next try is of a new one."""
         self.claim = replace(self.claim, id=self._core.new_id())
         self.in_doubt = self.repeated = False
 
@@ -103,6 +103,9 @@ class Core:
         self._acquiring += 1
         try:
             granted = await self._contend(want, wait)
+        except BackendError:
+            self.usage.check_open()  # Closing fails what is under way.
+            raise
         finally:
             self._acquiring -= 1
             if want.in_doubt:
@@ -129,8 +132,6 @@ class Core:
                         self.report.handed_off(granted._hold)
                     return granted
         finally:
-            if place.take() is not None:  # Sent along with a release, and nobody will wait for it.
-                want.in_doubt = True
             self.queues.leave(want.keys, place)
         return None
 
@@ -146,9 +147,11 @@ class Core:
         call = handed or want.submit()
         status, token, left = await call
         self.usage.check_open()
+        if status == GRANTED and self._is_over(call, left / 1000):
+            return self._miss(want)
         if status == GRANTED:
             return self._grant(want, call, token, left / 1000)
-        if status == STALE:
+        if status == STALE:  # Granted unseen, and freed by force since.
             want.begin_anew()
             return await self._attempt(want, None)
         want.refused(call, left / 1000)
@@ -156,6 +159,15 @@ class Core:
             raise NotALockError(want.keys.name)
         self.queues.held_for(want.keys, want.left)
         return None
+
+    def _is_over(self, call: Call, left: float) -> bool:
+        return monotonic() >= call.sent + left - self.timing.margin(left)
+
+    def _miss(self, want: Acquisition) -> None:
+        """The grant came too late to be of use: the process was paused, or the loop blocked. As good as refused."""
+        self.commands.give_up(want.claim, want.lease)
+        want.begin_anew()
+        self.queues.held_for(want.keys, 0)
 
     def _grant(self, want: Acquisition, call: Call, token: int, left: float) -> Lease:
         want.in_doubt = False

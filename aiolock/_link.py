@@ -113,7 +113,7 @@ class Link:
         if self._task is None:
             self._task = self._loop.create_task(self._run(), context=Context())
         if self._ticker is None:
-            self._ticker = self._loop.call_later(self._pulse, self._tick, context=Context())
+            self._set_ticker()
 
     def fail(self) -> None:
         """Give the connection up and make a new one: the user holds it for dead."""
@@ -130,11 +130,18 @@ class Link:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    def _tick(self) -> None:
+    def _set_ticker(self) -> None:
+        due = monotonic() + self._pulse
+        self._ticker = self._loop.call_later(self._pulse, self._tick, due, context=Context())
+
+    def _tick(self, due: float) -> None:
         self._ticker = None
-        if self._user.busy():
-            self._ticker = self._loop.call_later(self._pulse, self._tick, context=Context())
-            self._user.tick(monotonic())
+        if not self._user.busy():
+            return
+        self._set_ticker()
+        now = monotonic()
+        if now < due + self._pulse:  # Else the loop was blocked: what arrived meanwhile is to be read first.
+            self._user.tick(now)
 
     async def _run(self) -> None:
         while True:
@@ -144,6 +151,8 @@ class Link:
             try:
                 await self._connected()
             except Exception as error:  # Beside its own errors redis-py lets others out when a connection dies.
+                if self._closed:  # The failure may have taken the place of the cancellation.
+                    return
                 self._user.broken(error)
             await asyncio.sleep(self._pause * random.uniform(0.5, 1))
             self._pause = min(self._patience, 2 * self._pause or 0.01)

@@ -83,9 +83,9 @@ class Notifier:
 
     def unwatch(self, name: str) -> None:
         """Nobody waits on channel *name* any more."""
-        channel = self._channels[name]
-        channel.signal = None
-        channel.until = monotonic() + LINGER
+        if (channel := self._channels.get(name)) is not None:  # It is not once the notifier is closed.
+            channel.signal = None
+            channel.until = monotonic() + LINGER
 
     async def aclose(self) -> None:
         """Close the connection."""

@@ -2,7 +2,7 @@
 
 It listens on a unix socket in a directory of its own and on a free TCP port of 127.0.0.1, keeps nothing on disk unless
 asked to, and dies with us: at the end of a `with` block, when the object is collected, at interpreter exit, and on
-Linux even after a SIGKILL.
+Linux even after a SIGKILL (which only its directory survives).
 """
 
 import importlib.util

@@ -1,14 +1,13 @@
 """Cancel a coroutine at its k-th suspension, for every k there is: the proof that nothing is left behind.
 
-The coroutine runs in a task of its own, driven through a wrapper that counts each time it suspends. Just before the
-k-th suspension reaches the event loop the wrapper schedules the cancellation. Nothing that was scheduled earlier can
-resume the task (it was not waiting yet), and whatever resumes it later queues behind; so the cancellation finds the
-task suspended at exactly that await.
+The coroutine runs in a task of its own, driven through a wrapper that counts each time it suspends and cancels on the
+way of the k-th suspension to the event loop, so that exactly that await is cancelled.
 
-    native         task.cancel()
-    native_twice   task.cancel(), and again at the next suspension, that is inside the cleanup
+    native         task.cancel(), which the task applies to what it is about to wait for: nothing can come in between
+    native_twice   the same, and again at the next suspension, that is inside the cleanup
     native_late    task.cancel() after that await's result has arrived and before the task has seen it
-    scope          the anyio.CancelScope around it is cancelled: each further await is cancelled too
+    scope          the anyio.CancelScope around it is cancelled in the next turn of the loop, and so is each further
+                   await. anyio spares an await whose result has arrived within that turn, and takes the next one
 """
 
 import asyncio
@@ -122,11 +121,16 @@ class _Probe(Generic[T]):
         self._suspended += 1
         if self._suspended in self._points:
             self.where = self.where or self.position()
-            if self._mode == "native_late" and isinstance(awaited, asyncio.Future):
-                # Ours is its first callback: the task adds its own only after we have handed it the future.
-                awaited.add_done_callback(lambda _: self._cancel())
-            else:
-                asyncio.get_running_loop().call_soon(self._cancel)
+            self._cancel_during(awaited)
+
+    def _cancel_during(self, awaited: object) -> None:
+        if self._mode == "scope":
+            asyncio.get_running_loop().call_soon(self._cancel)
+        elif self._mode == "native_late" and isinstance(awaited, asyncio.Future):
+            # This callback comes before the task's own, which is added when the future gets there.
+            awaited.add_done_callback(lambda _: self._cancel())
+        else:
+            self._cancel()
 
 
 class _Steps(Generic[T]):

@@ -14,7 +14,7 @@ async def three_steps(log: list[str] | None = None) -> str:
     log = [] if log is None else log
     await asyncio.sleep(0)
     log.append("yield")
-    await asyncio.sleep(0.001)
+    await asyncio.sleep(0.02)
     log.append("future")
     await asyncio.create_task(asyncio.sleep(0))
     log.append("task")
@@ -70,7 +70,7 @@ async def test_an_error_of_the_coroutine_is_its_outcome(mode: Mode) -> None:
 
 async def cleanup(log: list[str]) -> None:
     try:
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0.02)
     finally:
         log.append("first")
         await asyncio.sleep(0)
@@ -98,7 +98,7 @@ async def test_what_the_cleanup_meets(mode: Mode, expected: list[str]) -> None:
 async def stubborn(log: list[str]) -> str:
     for _ in range(4):
         try:
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.02)
         except asyncio.CancelledError:
             log.append("cancelled")
         else:
@@ -179,7 +179,7 @@ async def test_a_shielded_cleanup_is_left_alone_by_the_scope() -> None:
             await asyncio.sleep(60)
         finally:
             with anyio.CancelScope(shield=True):
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0.02)
                 log.append("cleaned")
 
     outcome = await cancel_at(1, "scope", shielded)
