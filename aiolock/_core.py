@@ -148,7 +148,8 @@ class Core:
         status, token, left = await call
         self.usage.check_open()
         if status == GRANTED and self._is_over(call, left / 1000):
-            return self._miss(want)
+            self._miss(want)
+            return None
         if status == GRANTED:
             return self._grant(want, call, token, left / 1000)
         if status == STALE:  # Granted unseen, and freed by force since.

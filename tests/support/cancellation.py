@@ -33,7 +33,9 @@ class Outcome(Generic[T]):
     """How a coroutine ended.
 
     `cancelled` says that the cancellation was sent; the coroutine may have answered with a CancelledError, with another
-    error or with a result. `where` is the innermost await that was cancelled.
+    error or with a result. `where` is the innermost await that was cancelled. `swallowed` is 0 unless the
+    coroutine miscounted: it took back a cancellation that was not its own, left one of its own behind in
+    `task.cancelling()`, or kept the scope from recognising its own.
     """
 
     suspended: int
@@ -41,6 +43,7 @@ class Outcome(Generic[T]):
     result: T | None
     error: BaseException | None
     where: str
+    swallowed: int = 0
 
 
 async def suspensions(make: Callable[[], Coroutine[Any, Any, object]]) -> int:
@@ -97,25 +100,31 @@ class _Probe(Generic[T]):
         self._points = (k, k + 1) if mode == "native_twice" and k else (k,)
         self._scope = anyio.CancelScope() if mode == "scope" else None
         self._suspended = 0
-        self._cancel: Callable[[], object] = lambda: None
+        self._sent = 0
+        self._task: asyncio.Task[Any] | None = None
 
     async def run(self) -> Outcome[T]:
         """Run the coroutine in the current task; whatever it raises is part of the outcome."""
-        task = cast("asyncio.Task[Any]", asyncio.current_task())
-        self._cancel = self._scope.cancel if self._scope else task.cancel
-        with self._scope or contextlib.nullcontext():
-            try:
-                return self._outcome(await _Steps(self._coroutine, self._on_suspension), None)
-            except (Exception, asyncio.CancelledError) as error:
-                return self._outcome(None, error)
+        task = self._task = cast("asyncio.Task[Any]", asyncio.current_task())
+        result: T | None = None
+        error: BaseException | None = None
+        escaped = False
+        try:
+            with self._scope or contextlib.nullcontext():
+                try:
+                    result = await _Steps(self._coroutine, self._on_suspension)
+                except (Exception, asyncio.CancelledError) as raised:
+                    error = raised
+                    raise
+        except (Exception, asyncio.CancelledError):
+            escaped = self._scope is not None and isinstance(error, asyncio.CancelledError)
+        swallowed = self._sent - task.cancelling() + escaped
+        return Outcome(self._suspended, bool(self.where), result, error, self.where, swallowed)
 
     def position(self) -> str:
         """The innermost await at which the coroutine is suspended."""
         code, line = _innermost(self._coroutine)
         return f"{Path(code.co_filename).name}:{line} {code.co_qualname}"
-
-    def _outcome(self, result: T | None, error: BaseException | None) -> Outcome[T]:
-        return Outcome(self._suspended, bool(self.where), result, error, self.where)
 
     def _on_suspension(self, awaited: object) -> None:
         self._suspended += 1
@@ -131,6 +140,12 @@ class _Probe(Generic[T]):
             awaited.add_done_callback(lambda _: self._cancel())
         else:
             self._cancel()
+
+    def _cancel(self) -> None:
+        if self._scope is not None:
+            self._scope.cancel()
+        elif self._task is not None:
+            self._sent += self._task.cancel()
 
 
 class _Steps(Generic[T]):

@@ -268,3 +268,29 @@ async def test_leaves_no_task_when_its_own_caller_is_cancelled() -> None:
         async with asyncio.timeout(0.01):
             await cancel_at(0, "native", lambda: asyncio.sleep(60))
     assert asyncio.all_tasks() == before
+
+
+@pytest.mark.parametrize("mode", ["native", "native_twice", "native_late"])
+async def test_tells_when_the_cancellation_was_taken_back(mode: Mode) -> None:
+    async def takes_back() -> None:
+        try:
+            await asyncio.sleep(0.02)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            assert task is not None
+            task.uncancel()
+            raise
+
+    assert (await cancel_at(1, mode, takes_back)).swallowed == 1
+    assert (await cancel_at(1, mode, three_steps)).swallowed == 0
+
+
+async def test_tells_when_a_cancellation_of_its_own_is_left_behind() -> None:
+    async def leaves_one() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.sleep(0)
+
+    assert (await cancel_at(0, "native", leaves_one)).swallowed == -1
