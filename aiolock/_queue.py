@@ -150,6 +150,11 @@ class Queue:
             if self._notifier.confirmed(self._channel):
                 self._echoes.append(monotonic() + _ECHO)
 
+    def hand_off_failed(self) -> None:
+        """The acquire ran before its release, or somebody was faster: the message may be news, or was taken for none."""
+        self._echoes.clear()
+        self.wake()
+
     def fail(self, error: Exception) -> None:
         """End every wait with *error*."""
         for place in self._places:
@@ -209,6 +214,11 @@ class Queues:
         """The lock is being released."""
         if (queue := self._queues.get(keys.lock)) is not None:
             queue.hand_off()
+
+    def hand_off_failed(self, keys: LockKeys) -> None:
+        """An acquire that was sent along with a release was refused."""
+        if (queue := self._queues.get(keys.lock)) is not None:
+            queue.hand_off_failed()
 
     def held_for(self, keys: LockKeys, left: float) -> None:
         """The lock was granted or refused: its holder has *left* seconds."""

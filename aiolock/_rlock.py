@@ -180,7 +180,8 @@ class AsyncRLock:
         if scope is None:
             raise RuntimeError(f"lock {self.name!r}: an `async with` must be left by the task that entered it")
         if await scope.exit(kind, error, trace):
-            core.keeper.take_back(scope.lease)
+            if not scope.lease.given_back:
+                core.keeper.take_back(scope.lease)
             raise scope.hold.error() from error
         if error is None:
             await core.keeper.give_back(scope.lease)

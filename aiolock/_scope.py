@@ -43,17 +43,12 @@ class Scope:
     ) -> bool:
         """Close the scope; ``True`` when it was its own cancellation that ended the body."""
         self._close()
-        caught = await _pending_cancellation() if self.fired else None
-        if error is None and caught is not None:
-            kind = type(caught)
         try:
-            await self._timeout.__aexit__(kind, error or caught, trace)
+            await self._timeout.__aexit__(kind, error, trace)
         except TimeoutError:
             return True
         finally:
             self._fire_lost()
-        if error is None and caught is not None:
-            raise caught
         return False
 
     def _close(self) -> None:
@@ -73,15 +68,6 @@ class Scope:
     def _fire(self) -> None:
         self.fired = True
         self._timeout.reschedule(asyncio.get_running_loop().time())
-
-
-async def _pending_cancellation() -> asyncio.CancelledError | None:
-    """Receive a cancellation that was asked for when the body had no await left, so that it hits nothing else."""
-    try:
-        await asyncio.sleep(0)
-    except asyncio.CancelledError as cancelled:
-        return cancelled
-    return None
 
 
 def innermost(stacks: Stacks, name: str, owner: str) -> Scope | None:
