@@ -155,7 +155,7 @@ class HoldKeeper:
         self._report.renewed(hold, hold.deadline - monotonic())
 
     def _extend(self, hold: Hold, call: Call, left: float) -> None:
-        hold.extend(call.sent, left, self._timing.margin(left), self._timing.renew_interval)
+        hold.extend(call.sent, left, self._timing.margin(left), min(self._timing.renew_interval, left / 3))
 
     # Lost.
 

@@ -67,13 +67,13 @@ class Hold:
         self.leases.append(added)
         return added
 
-    def extend(self, sent: float, left: float, margin: float, renew_interval: float) -> None:
+    def extend(self, sent: float, left: float, margin: float, renew_after: float) -> None:
         """A command that left at *sent* was answered: the key had *left* seconds."""
         if sent >= self.heard:
             self.heard = sent
             self.expires = sent + left
             self.deadline = sent + left - margin
-            self.renew_at = sent + renew_interval
+            self.renew_at = sent + renew_after
 
     def next_step(self) -> int:
         self.step += 1

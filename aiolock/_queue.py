@@ -151,7 +151,7 @@ class Queue:
                 self._echoes.append(monotonic() + _ECHO)
 
     def hand_off_failed(self) -> None:
-        """The acquire ran before its release, or somebody was faster: the message may be news, or was taken for none."""
+        """It ran before the release, or somebody was faster: the message may be news, or was taken for none."""
         self._echoes.clear()
         self.wake()
 
