@@ -159,8 +159,8 @@ class Core:
         if status == NOT_A_LOCK:
             raise NotALockError(want.keys.name)
         self.queues.held_for(want.keys, want.left)
-        if handed is not None:
-            self.queues.hand_off_failed(want.keys)
+        if handed is not None:  # It may have run before the release that it was sent along with.
+            self.queues.look_again(want.keys)
         return None
 
     def _is_over(self, call: Call, left: float) -> bool:

@@ -92,7 +92,7 @@ class HoldKeeper:
             return self._commands.release(hold)
         self._end(hold)
         call = self._commands.release(hold)
-        self._queues.hand_off(hold.keys)
+        self._queues.hand_off(hold.keys, call)
         return call
 
     def task_ended(self, owner: str, task: str) -> None:
@@ -172,7 +172,7 @@ class HoldKeeper:
             self.holds.remember_lost(hold)
         if hold.renewal:
             self._free(hold)  # A renewal on its way could let the key live on.
-        self._queues.wake(hold.keys)
+        self._queues.look_again(hold.keys)
 
     def notice_end(self, hold: Hold) -> None:
         """Lose *hold* if its time is over, whether or not its timer has come to it."""

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from aiolock._backend import Call
 from aiolock._notifier import Notifier
+from aiolock._scripts import GRANTED
 from aiolock._types import LockKeys
 
 MOST_HAND_OFFS = 16  # In a row, while other processes wait too.
@@ -94,7 +95,7 @@ class Queue:
         self._loop = asyncio.get_running_loop()
         self._places: OrderedDict[Place, None] = OrderedDict()
         self._probe: asyncio.TimerHandle | None = None  # Wakes the head when the lease of the holder is over.
-        self._echoes: deque[float] = deque()  # Until when to expect the message of each own release.
+        self._echoes: deque[tuple[float, Call]] = deque()  # Own releases, and until when to expect their messages.
         self._in_a_row = 0
         self.others = False  # Other processes wait for the name too, by the last word of the server.
         self.hand_offs = 0
@@ -136,8 +137,8 @@ class Queue:
             self._probe.cancel()
         self._probe = self._loop.call_later(left + _SLACK, self.wake)
 
-    def hand_off(self) -> None:
-        """The lock is being released: send the head's acquire along; called in the tick of the release."""
+    def hand_off(self, release: Call) -> None:
+        """The lock is being released: send the head's acquire along; called in the tick of *release*."""
         head = self.head
         if head is None:
             return
@@ -148,10 +149,10 @@ class Queue:
         if head.hand():
             self.hand_offs += 1
             if self._notifier.confirmed(self._channel):
-                self._echoes.append(monotonic() + _ECHO)
+                self._echoes.append((monotonic() + _ECHO, release))
 
-    def hand_off_failed(self) -> None:
-        """It ran before the release, or somebody was faster: the message may be news, or was taken for none."""
+    def look_again(self) -> None:
+        """The lock may be free, and no release of ours is known to have said so: whatever message comes is news."""
         self._echoes.clear()
         self.wake()
 
@@ -162,15 +163,17 @@ class Queue:
 
     def _signal(self, message: bool) -> None:
         if not message:
-            self._echoes.clear()
-        elif self._is_echo():
-            return
-        self.wake()
+            self.look_again()
+        elif not self._is_echo():
+            self.wake()
 
     def _is_echo(self) -> bool:
-        while self._echoes and self._echoes[0] < monotonic():
-            self._echoes.popleft()
-        return bool(self._echoes) and self._echoes.popleft() > 0
+        """Whether a message is that of an own release, which has not failed as far as we know."""
+        while self._echoes:
+            until, release = self._echoes.popleft()
+            if monotonic() < until and not (release.ended and release.reply[:1] != [GRANTED]):
+                return True
+        return False
 
     def _close(self) -> None:
         if self._probe is not None:
@@ -205,20 +208,15 @@ class Queues:
         """Give *place* up; it was granted, or its wait is over."""
         self._queues[keys.lock].leave(place)
 
-    def wake(self, keys: LockKeys) -> None:
-        """The lock may be free."""
+    def look_again(self, keys: LockKeys) -> None:
+        """The lock may be free, though no release said so: it was lost, or a hand-off came to nothing."""
         if (queue := self._queues.get(keys.lock)) is not None:
-            queue.wake()
+            queue.look_again()
 
-    def hand_off(self, keys: LockKeys) -> None:
+    def hand_off(self, keys: LockKeys, release: Call) -> None:
         """The lock is being released."""
         if (queue := self._queues.get(keys.lock)) is not None:
-            queue.hand_off()
-
-    def hand_off_failed(self, keys: LockKeys) -> None:
-        """An acquire that was sent along with a release was refused."""
-        if (queue := self._queues.get(keys.lock)) is not None:
-            queue.hand_off_failed()
+            queue.hand_off(release)
 
     def held_for(self, keys: LockKeys, left: float) -> None:
         """The lock was granted or refused: its holder has *left* seconds."""
