@@ -34,8 +34,8 @@ Reply = list[Any]
 
 # The server cannot serve the call now and may be able to in a moment.
 _PASSING = (ClusterDownError, MasterDownError, ReadOnlyError, TryAgainError)
-# No later attempt will fare better.
-_FINAL = (AuthenticationError, AuthorizationError)
+# The server turned the connection down, and will do so again.
+_FINAL = (AuthenticationError, AuthorizationError, ResponseError)
 _PULSE = 0.05
 
 
@@ -269,7 +269,7 @@ class _Lane:
             call.repeated = True
             self._unsent.appendleft(call)
         self._sent.clear()
-        if isinstance(error, _FINAL):
+        if isinstance(error, _FINAL) and not isinstance(error, _PASSING):
             while self._unsent:
                 self._unsent.popleft().fail(error, str(error))
         self.tick(monotonic())

@@ -42,8 +42,10 @@ class LockConfig:
     def __post_init__(self) -> None:
         if not isinstance(self.prefix, str):
             raise TypeError(f"prefix must be a str, not {self.prefix!r}")
-        if self.client_name is not None:
-            text(self.client_name, "client_name")
+        if self.client_name is not None and not all(
+            "!" <= char <= "~" for char in text(self.client_name, "client_name")
+        ):
+            raise ValueError(f"client_name must be printable ASCII without spaces, for Redis, not {self.client_name!r}")
         if self.on_event is not None and not callable(self.on_event):
             raise TypeError(f"on_event must be callable, not {self.on_event!r}")
         lease = lease_seconds(self.lease)
@@ -54,6 +56,10 @@ class LockConfig:
         for what in ("release_timeout", "command_timeout"):
             if seconds(getattr(self, what), what) > ENDED_MEMORY / 2:
                 raise ValueError(f"{what} must be at most {ENDED_MEMORY / 2:.0f} s, not {getattr(self, what)!r}")
+
+    def _check_client_name(self, name: str) -> None:
+        if not all("!" <= character <= "~" for character in name):
+            raise ValueError(f"client_name must be printable ASCII without spaces, for Redis, not {name!r}")
 
     def _check_within_lease(self, what: str, lease: float) -> None:
         value = getattr(self, what)

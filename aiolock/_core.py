@@ -128,12 +128,16 @@ class Core:
                 granted = await self._attempt(want, place.take())
                 place.trying = False
                 if granted is not None:
-                    if place.handed:
-                        self.report.handed_off(granted._hold)
+                    self._note_hand_off(granted._hold, place.in_a_row)
                     return granted
         finally:
             self.queues.leave(want.keys, place)
         return None
+
+    def _note_hand_off(self, hold: Hold, in_a_row: int) -> None:
+        hold.in_a_row = in_a_row
+        if in_a_row:
+            self.report.handed_off(hold)
 
     def _is_next(self, want: Acquisition) -> bool:
         """Whether nobody of this client waits before *want*: the queue is empty, or the owner has the lock."""
@@ -189,9 +193,9 @@ class Core:
         lease = hold.add(self.keeper, want.lease, want.watched)
         call = self.commands.acquire_again(hold, want.lease)
         try:
-            status, value, left = await call
+            status, why, left = await call
             if status == LOST:
-                self.keeper.lose(hold, REASONS[value], gone=True)
+                self.keeper.lose(hold, REASONS[why], gone=True)
             self.keeper.refuse_if_over(hold)
         except BaseException:
             self.keeper.take_back(lease)

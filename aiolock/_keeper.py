@@ -69,12 +69,10 @@ class HoldKeeper:
         if call is None:
             raise hold.error()
         left = len(hold.leases)
-        status, value, _ = await call
+        status, why, _ = await call
         if status == LOST:
-            self.lose(hold, REASONS[value], gone=True)
+            self.lose(hold, REASONS[why], gone=True)
             raise hold.error()
-        if left == 0:
-            self._queues.heard_by(hold.keys, value)
         self._report.released(hold, left)
 
     def take_back(self, lease: Lease) -> Call | None:
@@ -92,7 +90,7 @@ class HoldKeeper:
             return self._commands.release(hold)
         self._end(hold)
         call = self._commands.release(hold)
-        self._queues.hand_off(hold.keys, call)
+        self._queues.hand_off(hold.keys, call, hold.in_a_row)
         return call
 
     def task_ended(self, owner: str, task: str) -> None:
@@ -143,11 +141,11 @@ class HoldKeeper:
     async def _renew(self, hold: Hold, lease: float, patience: float) -> None:
         hold.unanswered += 1
         call = self._commands.renew(hold, lease, min(patience, hold.deadline - monotonic()))
-        status, value, left = await call
+        status, why, left = await call
         if hold.ended:
             return
         if status == LOST:
-            self.lose(hold, REASONS[value], gone=True)
+            self.lose(hold, REASONS[why], gone=True)
             return
         hold.unanswered = 0
         hold.renewals += 1

@@ -34,6 +34,7 @@ class Hold:
         self.owner = claim.owner
         self.token = token
         self.leases: list[Lease] = []
+        self.in_a_row = 0  # Local hand-offs that led here without a chance for other processes.
         self.step = 1
         self.renewal = 0
         self.renewals = 0  # Acknowledged ones.

@@ -18,7 +18,7 @@ from aiolock._notifier import Notifier
 from aiolock._scripts import GRANTED
 from aiolock._types import LockKeys
 
-MOST_HAND_OFFS = 16  # In a row, while other processes wait too.
+MOST_HAND_OFFS = 16  # In a row; the next release gives other processes a chance.
 _ECHO = 1.0  # Seconds within which the message of an own release is expected back.
 _SLACK = 0.002  # Seconds after the end of a lease at which a probe finds the key gone for sure.
 
@@ -35,12 +35,12 @@ class Want(Protocol):
 class Place:
     """A place in the queue, held by one task."""
 
-    __slots__ = ("_awaits", "_call", "_ends", "_error", "handed", "trying", "want", "woken")
+    __slots__ = ("_awaits", "_call", "_ends", "_error", "in_a_row", "trying", "want", "woken")
 
     def __init__(self, want: Want, ends: float | None) -> None:
         self.want = want
         self.woken = asyncio.Event()
-        self.handed = False  # The last attempt came with a release.
+        self.in_a_row = 0  # Which hand-off in a row the attempt is; 0 when it is an attempt of the place's own.
         self.trying = False  # A wake-up was taken, and what it is good for is not known yet.
         self._ends = ends  # When the wait is over, on the monotonic clock.
         self._awaits = False
@@ -67,13 +67,14 @@ class Place:
     def take(self) -> Call | None:
         """The attempt that a release sent along for this place, if any; it is the taker's now."""
         call, self._call = self._call, None
-        self.handed = call is not None
+        self.in_a_row = self.in_a_row if call is not None else 0
         return call
 
-    def hand(self) -> bool:
-        """Try on behalf of the task, unless it is just trying itself."""
+    def hand(self, in_a_row: int) -> bool:
+        """Try on behalf of the task, unless it is about to try itself."""
         if self._awaits and not self.woken.is_set():
             self._call = self.want.submit()
+            self.in_a_row = in_a_row
         self.woken.set()
         return self._call is not None
 
@@ -96,8 +97,6 @@ class Queue:
         self._places: OrderedDict[Place, None] = OrderedDict()
         self._probe: asyncio.TimerHandle | None = None  # Wakes the head when the lease of the holder is over.
         self._echoes: deque[tuple[float, Call]] = deque()  # Own releases, and until when to expect their messages.
-        self._in_a_row = 0
-        self.others = False  # Other processes wait for the name too, by the last word of the server.
         self.hand_offs = 0
 
     def __len__(self) -> int:
@@ -137,16 +136,13 @@ class Queue:
             self._probe.cancel()
         self._probe = self._loop.call_later(left + _SLACK, self.wake)
 
-    def hand_off(self, release: Call) -> None:
+    def hand_off(self, release: Call, in_a_row: int) -> None:
         """The lock is being released: send the head's acquire along; called in the tick of *release*."""
         head = self.head
-        if head is None:
+        # After so many in a row the message is for everybody, so that other processes have a chance.
+        if head is None or in_a_row >= MOST_HAND_OFFS:
             return
-        if self.others and self._in_a_row >= MOST_HAND_OFFS:
-            self._in_a_row = 0  # The message is for everybody: let the other processes have a chance.
-            return
-        self._in_a_row += 1
-        if head.hand():
+        if head.hand(in_a_row + 1):
             self.hand_offs += 1
             if self._notifier.confirmed(self._channel):
                 self._echoes.append((monotonic() + _ECHO, release))
@@ -213,17 +209,12 @@ class Queues:
         if (queue := self._queues.get(keys.lock)) is not None:
             queue.look_again()
 
-    def hand_off(self, keys: LockKeys, release: Call) -> None:
-        """The lock is being released."""
+    def hand_off(self, keys: LockKeys, release: Call, in_a_row: int) -> None:
+        """The lock is being released, after so many local hand-offs in a row."""
         if (queue := self._queues.get(keys.lock)) is not None:
-            queue.hand_off(release)
+            queue.hand_off(release, in_a_row)
 
     def held_for(self, keys: LockKeys, left: float) -> None:
         """The lock was granted or refused: its holder has *left* seconds."""
         if (queue := self._queues.get(keys.lock)) is not None:
             queue.held_for(left)
-
-    def heard_by(self, keys: LockKeys, receivers: int) -> None:
-        """A release of ours was heard by so many subscribers, of which we may be one."""
-        if (queue := self._queues.get(keys.lock)) is not None:
-            queue.others = receivers > int(self._notifier.confirmed(keys.channel))

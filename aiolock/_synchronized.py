@@ -50,9 +50,11 @@ def _namer(template: str, function: Callable[..., Awaitable[object]]) -> Callabl
 
 
 def _check_placeholders(template: str, signature: inspect.Signature) -> None:
-    for _, field, spec, _ in Formatter().parse(template):
+    for _, field, spec, conversion in Formatter().parse(template):
         if field is None:
             continue
+        if conversion not in {None, "a", "r", "s"}:
+            raise ValueError(f"{template!r}: there is no conversion !{conversion}")
         parameter = field.partition(".")[0].partition("[")[0]
         if parameter not in signature.parameters:
             known = ", ".join(signature.parameters) or "none"

