@@ -48,7 +48,7 @@ class Call:
 
     __slots__ = (
         *("args", "keys", "script", "deadline", "until"),
-        *("ended", "error", "repeated", "reply", "sent", "whole", "_waiter"),
+        *("ended", "error", "repeated", "reply", "sent", "whole", "_tell", "_waiter"),
     )
 
     def __init__(
@@ -66,6 +66,7 @@ class Call:
         self.reply: Reply = []
         self.error: BackendError | None = None
         self._waiter: asyncio.Future[None] | None = None
+        self._tell: Callable[[Call], object] | None = None
 
     def __await__(self) -> Generator[Any, None, Reply]:
         if not self.ended:
@@ -75,6 +76,12 @@ class Call:
             raise self.error
         return self.reply
 
+    def when_ended(self, tell: Callable[["Call"], object]) -> None:
+        """Call *tell* when the call ends, whether or not anybody awaits it; at once if it has ended."""
+        self._tell = tell
+        if self.ended:
+            tell(self)
+
     def end(self, reply: Reply, error: BackendError | None = None) -> None:
         """The call has its reply or has failed; what comes after the first time is ignored."""
         if self.ended:
@@ -83,6 +90,8 @@ class Call:
         self.reply, self.error = reply, error
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+        if self._tell is not None:
+            self._tell(self)
 
     def fail(self, cause: BaseException, why: str) -> None:
         """The call ends with a `BackendError` that has *cause*."""

@@ -39,7 +39,8 @@ class LockClient:
 
     def __init__(self, redis: "Redis", *, config: LockConfig | None = None) -> None:
         if not isinstance(redis, Redis):
-            raise TypeError(f"LockClient needs a redis.asyncio.Redis, not {type(redis).__module__}.{redis!r}")
+            kind = type(redis)
+            raise TypeError(f"LockClient needs a redis.asyncio.Redis, not a {kind.__module__}.{kind.__qualname__}")
         if config is not None and not isinstance(config, LockConfig):
             raise TypeError(f"config must be a LockConfig, not {config!r}")
         self._redis = redis

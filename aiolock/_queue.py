@@ -5,6 +5,7 @@ Rules:
 1. The queue watches the unlock channel while it has places. One message wakes one place, the head.
 2. A wake-up is never lost: a place that leaves without having used one passes it to the next head.
 3. A release sends the head's acquire along in the same tick; what it then hears of its own message is no news.
+   After a number of these in a row it does not, and other processes that wait go first.
 """
 
 import asyncio
@@ -18,7 +19,8 @@ from aiolock._notifier import Notifier
 from aiolock._scripts import GRANTED
 from aiolock._types import LockKeys
 
-MOST_HAND_OFFS = 16  # In a row; the next release gives other processes a chance.
+MOST_HAND_OFFS = 16  # In a row; at the next release other processes that wait go first.
+_STEP_ASIDE = 0.005  # Seconds that others are let go first: enough for a message and an acquire.
 _ECHO = 1.0  # Seconds within which the message of an own release is expected back.
 _SLACK = 0.002  # Seconds after the end of a lease at which a probe finds the key gone for sure.
 
@@ -97,6 +99,7 @@ class Queue:
         self._places: OrderedDict[Place, None] = OrderedDict()
         self._probe: asyncio.TimerHandle | None = None  # Wakes the head when the lease of the holder is over.
         self._echoes: deque[tuple[float, Call]] = deque()  # Own releases, and until when to expect their messages.
+        self._sits_out = 0  # Messages after which others are let go first: this process had a long run.
         self.hand_offs = 0
 
     def __len__(self) -> int:
@@ -139,13 +142,33 @@ class Queue:
     def hand_off(self, release: Call, in_a_row: int) -> None:
         """The lock is being released: send the head's acquire along; called in the tick of *release*."""
         head = self.head
-        # After so many in a row the message is for everybody, so that other processes have a chance.
-        if head is None or in_a_row >= MOST_HAND_OFFS:
+        if head is None:
             return
-        if head.hand(in_a_row + 1):
+        if in_a_row >= MOST_HAND_OFFS:
+            self._expect_echo(release)
+            release.when_ended(self._step_aside)
+        elif head.hand(in_a_row + 1):
+            self._expect_echo(release)
             self.hand_offs += 1
-            if self._notifier.confirmed(self._channel):
-                self._echoes.append((monotonic() + _ECHO, release))
+
+    def _expect_echo(self, release: Call) -> None:
+        if self._notifier.confirmed(self._channel):
+            self._echoes.append((monotonic() + _ECHO, release))
+
+    def _step_aside(self, release: Call) -> None:
+        """Let other processes that wait have as long a run each; *release* says how many subscribers heard of it."""
+        receivers = release.reply[1] if release.reply[:1] == [GRANTED] else 0
+        others = max(0, receivers - int(self._notifier.confirmed(self._channel)))
+        self._sits_out = others * MOST_HAND_OFFS
+        self._look_after_others()
+
+    def _look_after_others(self) -> None:
+        """The lock is free: let the head try, after the others if it is their turn."""
+        if self._sits_out > 0:
+            self._sits_out -= 1
+            self.held_for(_STEP_ASIDE)
+        else:
+            self.wake()
 
     def look_again(self) -> None:
         """The lock may be free, and no release of ours is known to have said so: whatever message comes is news."""
@@ -161,7 +184,7 @@ class Queue:
         if not message:
             self.look_again()
         elif not self._is_echo():
-            self.wake()
+            self._look_after_others()
 
     def _is_echo(self) -> bool:
         """Whether a message is that of an own release, which has not failed as far as we know."""
