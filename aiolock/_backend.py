@@ -20,6 +20,7 @@ from redis.exceptions import (
     ClusterDownError,
     MasterDownError,
     NoScriptError,
+    OutOfMemoryError,
     ReadOnlyError,
     ResponseError,
     TryAgainError,
@@ -33,7 +34,9 @@ Argument = str | int
 Reply = list[Any]
 
 # The server cannot serve the call now and may be able to in a moment.
-_PASSING = (ClusterDownError, MasterDownError, ReadOnlyError, TryAgainError)
+_PASSING = (ClusterDownError, MasterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
+# The same, of errors for which redis-py has no class.
+_PASSING_CODES = ("BUSY ", "MISCONF ", "NOREPLICAS ")
 # The server turned the connection down, and will do so again.
 _FINAL = (AuthenticationError, AuthorizationError, ResponseError)
 _PULSE = 0.05
@@ -162,7 +165,7 @@ class RedisBackend:
         # Three attempts within a command's time, two within the time from one renewal to the next.
         patience = command_timeout / 3
         self._ordinary = _Lane(connect, patience)
-        self._urgent = _Lane(connect, min(patience, renew_interval / 2))
+        self._urgent = _Lane(connect, min(patience, renew_interval / 2), ordered=False)
         self._lanes = (self._ordinary, self._urgent)
 
     @property
@@ -210,8 +213,9 @@ class _Lane:
     # Invariant: a call that has not ended, or is still to be sent, is in exactly one of the three; `_sent` has one
     # entry for every reply that the connection owes, in order.
 
-    def __init__(self, connect: Callable[[], AbstractConnection], patience: float) -> None:
+    def __init__(self, connect: Callable[[], AbstractConnection], patience: float, *, ordered: bool = True) -> None:
         self._patience = patience
+        self._ordered = ordered  # What is sent again goes in the order in which it was submitted.
         self._unsent: deque[Call] = deque()
         self._sent: deque[Call] = deque()
         self._resting: list[Call] = []  # Refused for the moment; sent again at the next tick.
@@ -277,6 +281,8 @@ class _Lane:
         for call in reversed(self._sent):
             call.repeated = True
             self._unsent.appendleft(call)
+        if self._sent and not self._ordered:
+            self._unsent.rotate(-1)  # The first that got no answer may be what breaks the connection.
         self._sent.clear()
         if isinstance(error, _FINAL) and not isinstance(error, _PASSING):
             while self._unsent:
@@ -304,7 +310,7 @@ class _Lane:
             call.whole = True
             self._unsent.append(call)
             self.link.wake()
-        elif isinstance(error, _PASSING):
+        elif isinstance(error, _PASSING) or str(error).startswith(_PASSING_CODES):
             self._last_error = error
             self._resting.append(call)
             if isinstance(error, ReadOnlyError):

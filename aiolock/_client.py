@@ -1,24 +1,16 @@
 """LockClient: where everything is put together."""
 
-import asyncio
-import os
 from collections.abc import Callable, Coroutine
-from contextvars import Context
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, final
-from uuid import uuid4
 
-import anyio
 from redis.asyncio import Redis
 
-from aiolock._backend import RedisBackend
-from aiolock._config import LockConfig, Timing
-from aiolock._core import Core
-from aiolock._link import Connector
-from aiolock._notifier import Notifier
+from aiolock._config import LockConfig
 from aiolock._rlock import AsyncRLock
+from aiolock._runtime import Runtime
 from aiolock._synchronized import synchronize
-from aiolock._types import ClientStatistics, Duration, LockKeys, LockStatistics, text
+from aiolock._types import ClientStatistics, Duration, LockKeys, text
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,10 +37,8 @@ class LockClient:
             raise TypeError(f"config must be a LockConfig, not {config!r}")
         self._redis = redis
         self._config = config or LockConfig()
-        self._core: Core | None = None
-        self._closing: asyncio.Task[None] | None = None
+        self._runtime = Runtime(redis, self._config)
         self._owns_redis = False
-        self._inherited: list[Core] = []  # What a fork left here belongs to the parent: kept, never used.
 
     @classmethod
     def from_url(cls, url: str, *, config: LockConfig | None = None, **settings: Any) -> Self:
@@ -72,7 +62,7 @@ class LockClient:
             TypeError, ValueError: *name* or *owner* is not a non-empty `str`.
         """
         keys = LockKeys.of(text(name, "name"), self._config.prefix)
-        return AsyncRLock(self, keys, None if owner is None else text(owner, "owner"))
+        return AsyncRLock(self._runtime, keys, None if owner is None else text(owner, "owner"))
 
     def synchronized(
         self, name: str, *, wait: Duration | None = None, lease: Duration | None = None
@@ -92,24 +82,11 @@ class LockClient:
 
     def statistics(self) -> ClientStatistics:
         """What this client does right now, and has done since it started; no I/O."""
-        return ClientStatistics() if self._core is None else self._core.statistics()
-
-    def statistics_of(self, keys: LockKeys) -> LockStatistics:
-        """What this client does with one name; asked through `AsyncRLock.statistics`."""
-        return LockStatistics() if self._core is None else self._core.lock_statistics(keys)
-
-    def core(self) -> Core:
-        """The core, started if it is not; raises `ClientClosedError` in another loop or process than its own."""
-        if self._core is None:
-            self._core = self._start()
-        self._core.usage.check_place()
-        return self._core
+        return self._runtime.statistics()
 
     async def __aenter__(self) -> Self:
-        if self._core is not None and self._core.usage.process != os.getpid():
-            self._inherited.append(self._core)
-            self._core = self._closing = None
-        self.core().usage.check_open()
+        self._runtime.start_after_fork()
+        self._runtime.core().usage.check_open()
         return self
 
     async def __aexit__(
@@ -124,24 +101,9 @@ class LockClient:
         Takes `LockConfig.release_timeout` at most, also when the server is gone. Cancelling does not stop it: it
         goes on by itself. Safe to call twice.
         """
-        core = self.core()
-        if self._closing is None:
-            self._closing = asyncio.get_running_loop().create_task(self._close(core), context=Context())
-        with anyio.CancelScope(shield=True):
-            await asyncio.shield(self._closing)
-
-    async def _close(self, core: Core) -> None:
-        await core.aclose()
+        await self._runtime.aclose()
         if self._owns_redis:
             await self._redis.aclose()
 
-    def _start(self) -> Core:
-        timing = Timing.of(self._config)
-        connect = Connector(self._redis, self._config.client_name)
-        backend = RedisBackend(connect, command_timeout=timing.command_timeout, renew_interval=timing.renew_interval)
-        notifier = Notifier(connect, patience=timing.command_timeout / 3)
-        return Core(str(uuid4()), backend, notifier, self._config)
-
     def __repr__(self) -> str:
-        state = "not started" if self._core is None else "closed" if self._core.usage.closed else self._core.client
-        return f"<LockClient {state}>"
+        return f"<LockClient {self._runtime.state}>"

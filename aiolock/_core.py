@@ -126,7 +126,7 @@ class Core:
         try:
             while await place.turn():
                 granted = await self._attempt(want, place.take())
-                place.trying = False
+                place.settle(granted is not None)
                 if granted is not None:
                     self._note_hand_off(granted._hold, place.in_a_row)
                     return granted

@@ -12,23 +12,27 @@ class Holds:
     """The holds of one client, by owner and lock key."""
 
     def __init__(self) -> None:
-        # Invariant: a hold is in `_live` from its grant until it is given back or lost, and nowhere else; no owner is
-        # kept without holds.
-        self._live: dict[str, dict[str, Hold]] = {}
+        # Invariant: a live hold is in both, from its grant until it is given back or lost; no owner is kept without
+        # holds. A name has one live hold at most: a second grant says that the first is lost.
+        self._by_owner: dict[str, dict[str, Hold]] = {}
+        self._by_key: dict[str, Hold] = {}
         self._lost: OrderedDict[tuple[str, str], Hold] = OrderedDict()
-        self._count = 0
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._by_key)
 
     def __iter__(self) -> Iterator[Hold]:
         """Every live hold, as of now."""
-        return iter([hold for owned in self._live.values() for hold in owned.values()])
+        return iter(list(self._by_key.values()))
 
     def get(self, owner: str, key: str) -> Hold | None:
         """The live hold of *owner* on *key*."""
-        owned = self._live.get(owner)
-        return None if owned is None else owned.get(key)
+        hold = self._by_key.get(key)
+        return hold if hold is not None and hold.owner == owner else None
+
+    def on(self, key: str) -> Hold | None:
+        """The live hold on *key*, whose ever it is."""
+        return self._by_key.get(key)
 
     def lost(self, owner: str, key: str) -> Hold | None:
         """A hold of *owner* on *key* that was lost and not yet given back."""
@@ -36,25 +40,21 @@ class Holds:
 
     def owned_by(self, owner: str) -> list[Hold]:
         """Every live hold of *owner*."""
-        return list(self._live.get(owner, {}).values())
-
-    def on(self, key: str) -> Hold | None:
-        """The live hold on *key*, whose ever it is."""
-        return next((owned[key] for owned in self._live.values() if key in owned), None)
+        return list(self._by_owner.get(owner, {}).values())
 
     def add(self, hold: Hold) -> None:
         """*hold* was granted; an earlier one that its owner lost is forgotten."""
-        self._lost.pop((hold.owner, hold.keys.lock), None)
-        self._live.setdefault(hold.owner, {})[hold.keys.lock] = hold
-        self._count += 1
+        key = hold.keys.lock
+        self._lost.pop((hold.owner, key), None)
+        self._by_key[key] = self._by_owner.setdefault(hold.owner, {})[key] = hold
 
     def remove(self, hold: Hold) -> None:
         """*hold* was given back, or is lost."""
-        owned = self._live[hold.owner]
+        del self._by_key[hold.keys.lock]
+        owned = self._by_owner[hold.owner]
         del owned[hold.keys.lock]
         if not owned:
-            del self._live[hold.owner]
-        self._count -= 1
+            del self._by_owner[hold.owner]
 
     def remember_lost(self, hold: Hold) -> None:
         """*hold* is lost, and its owner may ask for it."""

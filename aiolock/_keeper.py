@@ -43,7 +43,10 @@ class HoldKeeper:
 
     def keep(self, hold: Hold, call: Call, left: float) -> None:
         """*call* granted *hold*, or one more lease of it; the key had *left* seconds."""
-        if self.holds.get(hold.owner, hold.keys.lock) is not hold:
+        other = self.holds.on(hold.keys.lock)
+        if other is not hold:
+            if other is not None:  # The server would not have granted it to a second owner of ours.
+                self.lose(other, "taken", gone=True)
             self.holds.add(hold)
         self._extend(hold, call, left)
         self._watchdog.watch(hold)

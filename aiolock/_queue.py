@@ -80,6 +80,12 @@ class Place:
         self.woken.set()
         return self._call is not None
 
+    def settle(self, granted: bool) -> None:
+        """The attempt has its answer; a grant uses up whatever woke the place meanwhile, too."""
+        self.trying = False
+        if granted:
+            self.woken.clear()
+
     def fail(self, error: Exception) -> None:
         """End the wait with *error*."""
         self._error = error

