@@ -1,0 +1,1 @@
+"""The documentation tells the truth: its examples run, its links lead somewhere, its tables are complete."""

@@ -1,0 +1,88 @@
+"""Every block of Python in the documentation runs, and prints what the page says."""
+
+import ast
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from inspect import CO_COROUTINE
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+import aiolock
+from aiolock import LockClient
+from aiolock._server import Server
+from tests.docs.pages import BLOCKS, ROOT, Block, Code, examples
+
+LANGUAGES = {"python", "sh", "java", "lua", "mermaid", "text"}
+
+
+async def run_part(part: Code, place: str, names: dict[str, object]) -> None:
+    """Run one piece of code; its lines are numbered as in the page, and it may use `await` anywhere."""
+    source = "\n" * (part.line - 1) + part.text
+    code = compile(source, place, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    outcome = eval(code, names)
+    if code.co_flags & CO_COROUTINE:
+        await outcome
+
+
+async def run_fragment(block: Block, names: dict[str, object]) -> None:
+    for part in (*block.given, block.code, *block.then):
+        await run_part(part, str(block.page.path), names)
+
+
+def run_process(command: Iterable[str], directory: Path) -> str:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": ""}
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", *command],
+        cwd=directory,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def source_of(block: Block, server: Server) -> str:
+    source = "\n".join(part.text for part in (*block.given, block.code, *block.then))
+    return source.replace("redis://localhost:6379", server.url).replace("redis://localhost", server.url)
+
+
+@pytest.mark.parametrize("block", examples("fragment"), ids=lambda block: block.place)
+async def test_fragment_runs(block: Block, locks: LockClient, redis: Redis, capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {"__name__": "example", "aiolock": aiolock, "asyncio": asyncio}
+    await run_fragment(block, names | {"locks": locks, "redis": redis})
+    if block.output is not None:
+        assert capsys.readouterr().out == block.output
+
+
+@pytest.mark.parametrize("block", examples("program"), ids=lambda block: block.place)
+def test_program_runs(block: Block, server: Server, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(source_of(block, server), "utf-8")
+    printed = run_process([str(program)], tmp_path)
+    if block.output is not None:
+        assert printed == block.output
+
+
+@pytest.mark.parametrize("block", examples("tests"), ids=lambda block: block.place)
+def test_tests_pass(block: Block, server: Server, tmp_path: Path) -> None:
+    (tmp_path / "test_example.py").write_text(source_of(block, server), "utf-8")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_default_fixture_loop_scope = function\n", "utf-8")
+    report = run_process(["-m", "pytest", "-q", "-p", "no:cacheprovider", "."], tmp_path)
+    assert " passed" in report
+
+
+def test_there_are_examples_of_each_kind() -> None:
+    assert {block.kind for block in BLOCKS if block.language == "python"} == {"program", "fragment", "tests"}
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.place)
+def test_language_is_one_that_is_checked(block: Block) -> None:
+    assert block.language in LANGUAGES, "a block that no test looks at may be wrong"
