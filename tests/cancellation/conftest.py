@@ -1,0 +1,34 @@
+"""Where the rounds take place, and the sum of the suspension points that they visited."""
+
+from collections.abc import Callable
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolock import _notifier
+from aiolock._server import Server
+from tests.cancellation.rounds import Arena
+
+
+@pytest.fixture
+def brief_linger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A channel that nobody waits on is left within some hundredths of a second, not within one."""
+    monkeypatch.setattr(_notifier, "LINGER", 0.01)
+    monkeypatch.setattr(_notifier, "_PULSE", 0.01)
+
+
+@pytest.fixture
+def arena(server: Server, redis: Redis, brief_linger: None, record_property: Callable[[str, object], None]) -> Arena:
+    return Arena(server.url, redis, record_property)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Report how many suspension points were visited."""
+    counts = [
+        value
+        for report in terminalreporter.getreports("passed")
+        for name, value in report.user_properties
+        if name == "suspensions"
+    ]
+    if counts:
+        terminalreporter.write_line(f"cancelled at {sum(counts)} suspension points in {len(counts)} scenarios")

@@ -1,0 +1,273 @@
+"""A round of cancelling: a lock in some state, a client that is put to the test, and nothing that may be left of it."""
+
+import asyncio
+import functools
+import itertools
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolock import Lease, LockClient, LockConfig, LockEvent, Orphaned
+from tests.conftest import chosen_servers
+from tests.support.cancellation import Mode, Outcome, cancel_at, every_suspension
+from tests.support.observe import connected, pubsub_channels, until
+
+# What the client that is put to the test has done before: nothing; everything; everything, but the server forgot it.
+Temperature = Literal["cold", "warm", "flushed"]
+TEMPERATURES: tuple[Temperature, ...] = ("cold", "warm", "flushed")
+
+# The lock: free; ours already; another client's, to the end of the round; another client's, and released while we
+# wait; another owner's of our client, and handed over while we wait.
+State = Literal["free", "nested", "held", "message", "handed", "waited"]
+
+AT_ONCE = 3.0  # Seconds; the lease is ten times as long.
+ME = "me"
+
+# Who cancels what is decided in the client, whatever the server: one is enough.
+one_server = pytest.mark.parametrize("server", chosen_servers()[:1], indirect=True, scope="session")
+each_temperature = pytest.mark.parametrize("temperature", TEMPERATURES)
+
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Arena:
+    """Where rounds take place; `redis` is the observer's."""
+
+    url: str
+    redis: Redis
+    record: Callable[[str, object], None]
+
+
+class Round:
+    """One coroutine, to be cancelled at one point, and all that surrounds it."""
+
+    @classmethod
+    async def begin(cls, arena: Arena, temperature: Temperature, state: State, owner: str | None) -> "Round":
+        """Prepare a round; `owner` is the named owner that acts, or the coroutine's task."""
+        round_ = cls(arena, owner)
+        round_.connected = await connected(arena.redis)
+        if temperature == "cold":
+            await arena.redis.script_flush()
+        else:
+            await round_._warm_up()
+        await round_._prepare(state)
+        await until(round_._is_answered)
+        if temperature == "flushed":
+            await arena.redis.script_flush()
+        round_._begun = round_.mine.statistics().commands
+        round_._retry = 3 if temperature == "flushed" else 2
+        return round_
+
+    def __init__(self, arena: Arena, owner: str | None) -> None:
+        self.events: list[LockEvent] = []
+        self.redis = arena.redis
+        self.user = Redis.from_url(arena.url)
+        self.mine = LockClient(self.user, config=LockConfig(on_event=self.events.append))
+        self.other = LockClient(arena.redis)
+        self.third = LockClient(arena.redis)
+        self.owner = owner
+        self.name = f"round {next(_numbers)}"
+        self.lock = self.mine.lock(self.name, owner=owner)
+        self.lease: Lease | None = None  # Ours, from the beginning.
+        self.over = asyncio.Event()
+        self.connected = 0
+        self._tasks = asyncio.all_tasks()
+        self._beside: list[asyncio.Task[None]] = []
+        self._begun = 0
+        self._retry = 0
+
+    async def end(self, outcome: Outcome[Any], fails: type[Exception] | None = None) -> None:
+        """Everybody else gets what they wait for, at once, and nothing is left behind."""
+        try:
+            self.over.set()
+            _check_outcome(outcome, fails)
+            if isinstance(outcome.result, Lease) and self.owner is not None:
+                await outcome.result.release()
+            await self._release_nested()
+            async with asyncio.timeout(AT_ONCE):
+                await self._others_end()
+            await self._nothing_is_held()
+            await self._another_gets_it()
+            await until(lambda: self.mine.statistics().subscriptions == 0)
+            self._no_task_but_of_links()
+            self._no_orphan(outcome)
+        finally:
+            await self._leave()
+        await self._no_trace()
+
+    def follow(self, client: LockClient) -> None:
+        """Somebody else waits for the lock, and goes on when it was granted."""
+
+        async def holds() -> None:
+            async with client.lock(self.name).hold(wait=AT_ONCE):
+                pass
+
+        self._beside.append(asyncio.create_task(holds(), name="follower"))
+
+    async def _warm_up(self) -> None:
+        """Every connection open, every script known."""
+        lock = self.mine.lock(f"{self.name} before", owner=ME)
+        lease = await lock.acquire()
+        await lease.renew()
+        assert await self.mine.lock(lock.name, owner="another").try_lock(wait=0.01) is None
+        await lock.holder()
+        await lock.force_release()
+        with pytest.raises(Exception, match="lost"):
+            await lock.release()
+        again = await lock.acquire()
+        await again.release()
+        self.events.clear()
+        await until(lambda: self.mine.statistics().subscriptions == 0)
+
+    async def _prepare(self, state: State) -> None:
+        if state == "nested":
+            self.lease = await self.lock.acquire()
+        elif state == "waited":
+            self.lease = await self.lock.acquire()
+            await self._line_up()
+        elif state != "free":
+            client = self.mine if state == "handed" else self.other
+            holder = await client.lock(self.name, owner="holder").acquire()
+            self._beside.append(asyncio.create_task(self._release(holder, state), name="director"))
+
+    async def _release(self, holder: Lease, state: State) -> None:
+        """While the coroutine waits, or else once it has ended: line others up behind it, and release."""
+        if state == "held":
+            await self.over.wait()
+        else:
+            await until(self._waits_or_has_ended)
+            await self._line_up(remote=state == "handed")
+        await holder.release()
+
+    async def _line_up(self, *, remote: bool = True) -> None:
+        """A task of our client waits behind us, and one of another client."""
+        first = self._parked()
+        self.follow(self.mine)
+        await until(lambda: self._parked() == 1 + (first if not self.over.is_set() else 0))
+        if remote:
+            self.follow(self.third)
+            await until(lambda: self.third.lock(self.name).statistics().parked == 1)
+
+    async def _waits_or_has_ended(self) -> bool:
+        """The coroutine has been refused twice (the second try closes the gap before the subscription), and parked."""
+        for _ in range(3):  # It has not seen the answer before some turns of the loop after it came.
+            sent = self.mine.statistics().commands - self._begun
+            if not self.over.is_set() and not (self._parked() == 1 and sent == self._retry and self._is_answered()):
+                return False
+            await asyncio.sleep(0)
+        return True
+
+    def _parked(self) -> int:
+        return self.mine.lock(self.name).statistics().parked
+
+    def _is_answered(self) -> bool:
+        return self.mine.statistics().pending == 0
+
+    async def _others_end(self) -> None:
+        while waiting := [task for task in self._beside if not task.done()]:
+            await asyncio.wait(waiting)
+        for task in self._beside:
+            task.result()
+
+    async def _release_nested(self) -> None:
+        """Ours is ours still, exactly once, unless the coroutine gave it back."""
+        if self.lease is not None and not self.lease.given_back:
+            await until(self._is_held_once)
+            self.lease.check()
+            await self.lease.release()
+
+    async def _is_held_once(self) -> bool:
+        return await self.lock.hold_count() == 1
+
+    async def _nothing_is_held(self) -> None:
+        await until(self._is_free)
+        await until(self._is_idle)
+
+    async def _is_free(self) -> bool:
+        return not await self.redis.exists(self.name)
+
+    def _is_idle(self) -> bool:
+        now = self.mine.statistics()
+        return (now.held, now.parked, now.pending) == (0, 0, 0)
+
+    async def _another_gets_it(self) -> None:
+        lease = await self.other.lock(self.name).try_lock(wait=AT_ONCE)
+        assert lease is not None
+        await lease.release()
+
+    def _no_task_but_of_links(self) -> None:
+        """Each connection has two tasks, for as long as its client lives."""
+        links = {task for task in asyncio.all_tasks() if "Link._" in repr(task.get_coro())}
+        assert asyncio.all_tasks() - links <= self._tasks
+
+    def _no_orphan(self, outcome: Outcome[Any]) -> None:
+        """What a cancelled acquire was granted is given up by itself, not because its task has ended."""
+        orphans = [event for event in self.events if isinstance(event, Orphaned)]
+        assert len(orphans) == (isinstance(outcome.result, Lease) and self.owner is None)
+
+    async def _leave(self) -> None:
+        for task in self._beside:
+            task.cancel()
+        if self._beside:
+            await asyncio.wait(self._beside)
+        for client in (self.mine, self.other, self.third):
+            await client.aclose()
+        await self.user.aclose()
+
+    async def _no_trace(self) -> None:
+        assert asyncio.all_tasks() <= self._tasks
+        assert not await self.redis.exists(self.name)
+        await until(self._nobody_listens)
+        await until(self._as_many_connections)
+        pool: Any = self.user.connection_pool
+        assert not pool._in_use_connections
+        assert not pool._available_connections  # Not even one was made.
+
+    async def _nobody_listens(self) -> bool:
+        return not await pubsub_channels(self.redis)
+
+    async def _as_many_connections(self) -> bool:
+        return await connected(self.redis) <= self.connected
+
+
+def _check_outcome(outcome: Outcome[Any], fails: type[Exception] | None) -> None:
+    """It ended as it would have by itself, or in a cancellation that was asked for and is still accounted for."""
+    assert outcome.swallowed == 0
+    if isinstance(outcome.error, asyncio.CancelledError):
+        assert outcome.cancelled
+    else:
+        assert type(outcome.error) is (type(None) if fails is None else fails)
+
+
+async def visit(
+    arena: Arena,
+    mode: Mode,
+    temperature: Temperature,
+    state: State,
+    run: Callable[[Round], Coroutine[Any, Any, Any]],
+    *,
+    owner: str | None = ME,
+    fails: type[Exception] | None = None,
+) -> None:
+    """Cancel `run` wherever it suspends; `fails` is the error with which it ends by itself."""
+    begin = functools.partial(Round.begin, arena, temperature, state, owner)
+
+    async def end(round_: Round, outcome: Outcome[Any]) -> None:
+        if mode != "scope" and outcome.cancelled:  # A scope spares who waits for nothing any more, the others do not.
+            assert isinstance(outcome.error, asyncio.CancelledError)
+        await round_.end(outcome, fails)
+
+    undisturbed = await begin()
+    outcome = await cancel_at(0, mode, functools.partial(run, undisturbed))
+    await end(undisturbed, outcome)
+    visited = await every_suspension(mode, begin, run, end)
+    # The server has forgotten the release that comes before the attempt it hands over, so that the attempt is refused,
+    # and who was refused may or may not have to park before it hears of the release.
+    spread = 1 if (temperature, state) == ("flushed", "handed") else 0
+    assert abs(visited - outcome.suspended) <= spread, f"visited {visited}, left alone: {outcome.suspended}"
+    assert visited >= 1
+    arena.record("suspensions", visited)

@@ -1,0 +1,220 @@
+"""Who is cancelled at the worst moment hands the lock on, or never had it."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolock import Acquired, LockClient, LockConfig, LockEvent
+from aiolock._scripts import ACQUIRE, RELEASE
+from aiolock._server import Server
+from tests.support.cancellation import Mode, cancel_at
+from tests.support.observe import commandstats, pubsub_channels, until
+from tests.support.proxy import Proxy, Rule, drop_reply, hold, script, withhold_reply
+
+AT_ONCE = 2.0  # Seconds; the lease has thirty.
+PARKED = 4  # The suspension of a waiter that was refused, parked, refused again when subscribed, and parked again.
+
+
+@pytest.fixture
+async def other(redis: Redis) -> AsyncIterator[LockClient]:
+    async with LockClient(redis) as client:
+        yield client
+
+
+@pytest.fixture
+async def proxy(server: Server) -> AsyncIterator[Proxy]:
+    async with Proxy(server.host, server.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def proxied(proxy: Proxy) -> AsyncIterator[LockClient]:
+    """A client whose connections the proxy carries."""
+    redis = Redis.from_url(proxy.url)
+    async with LockClient(redis, config=LockConfig(command_timeout=3)) as client:
+        yield client
+    await redis.aclose()
+
+
+async def parked(client: LockClient, count: int) -> None:
+    """That many wait, and the first has made sure that it missed nothing while it subscribed."""
+
+    def all_wait() -> bool:
+        now = client.statistics()
+        return now.parked == count and now.pending == 0 and now.commands >= 2
+
+    await until(all_wait)
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+async def gets_it_at_once(client: LockClient) -> None:
+    lease = await client.lock("lock", owner="next").try_lock(wait=AT_ONCE)
+    assert lease is not None
+    await lease.release()
+
+
+@pytest.mark.parametrize("local", [False, True], ids=["message", "hand-off"])
+async def test_several_woken_and_cancelled_in_a_row_pass_it_to_the_next(
+    locks: LockClient, other: LockClient, local: bool
+) -> None:
+    holder = await (locks if local else other).lock("lock", owner="holder").acquire()
+    waiters = []
+    for count in range(1, 4):
+        k = PARKED if count == 1 else 1  # Only the first of a queue tries before it is its turn.
+        lock = locks.lock("lock", owner=f"waiter {count}")
+        waiters.append(asyncio.create_task(cancel_at(k, "native_late", lock.acquire)))
+        await parked(locks, count)
+    following = asyncio.create_task(gets_it_at_once(locks))
+    await parked(locks, 4)
+    await holder.release()
+    await following
+    for waiter in waiters:
+        assert isinstance((await waiter).error, asyncio.CancelledError)
+    await gets_it_at_once(other)
+
+
+@pytest.mark.parametrize("mode", ["native", "native_twice", "native_late", "scope"])
+async def test_cancelled_between_grant_and_return(redis: Redis, other: LockClient, mode: Mode) -> None:
+    """In `native_late` the answer is there, and the task has not seen it."""
+    events: list[LockEvent] = []
+    async with LockClient(redis, config=LockConfig(on_event=events.append)) as locks:
+        outcome = await cancel_at(1, mode, locks.lock("lock", owner="me").acquire)
+        assert isinstance(outcome.error, asyncio.CancelledError)
+        await gets_it_at_once(other)
+        await until(lambda: locks.statistics().pending == 0)
+        assert locks.statistics().held == 0
+        assert not any(isinstance(event, Acquired) for event in events)
+
+
+async def test_a_wait_without_end_leaves_nothing_wherever_it_is_cancelled(locks: LockClient, other: LockClient) -> None:
+    holder = await other.lock("lock", owner="holder").acquire()
+    modes: tuple[Mode, ...] = ("native", "native_twice", "scope")
+    for mode in modes:
+        for k in range(1, PARKED + 1):
+            outcome = await cancel_at(k, mode, locks.lock("lock").acquire)
+            assert isinstance(outcome.error, asyncio.CancelledError)
+            assert locks.statistics().parked == 0
+    assert holder.holds == 1
+    await holder.release()
+    await gets_it_at_once(other)
+    await gets_it_at_once(locks)
+
+
+@pytest.mark.parametrize("action", [withhold_reply(), drop_reply()], ids=["withheld", "dropped"])
+async def test_a_granted_acquire_whose_reply_is_on_its_way(
+    proxy: Proxy, proxied: LockClient, other: LockClient, redis: Redis, action: object
+) -> None:
+    rule = proxy.install(Rule(script(ACQUIRE), action))  # type: ignore[arg-type]
+    task = asyncio.create_task(_hold(proxied))
+    await rule.caught()
+    assert await redis.exists("lock")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await gets_it_at_once(other)  # While the reply is still withheld.
+    rule.let_go()
+    await until(lambda: proxied.statistics().pending == 0)
+    assert not await redis.exists("lock")
+    assert proxied.statistics().held == 0
+
+
+async def test_cancelled_while_trying_wakes_the_next_by_itself(
+    proxy: Proxy, proxied: LockClient, other: LockClient
+) -> None:
+    """The message that tells of the given-up grant never arrives: the next one does not depend on it."""
+    holder = await other.lock("lock", owner="holder").acquire()
+    trying = asyncio.create_task(_hold(proxied))
+    await parked(proxied, 1)
+    following = asyncio.create_task(gets_it_at_once(proxied))
+    await parked(proxied, 2)
+    granted = proxy.install(Rule(script(ACQUIRE), withhold_reply()))
+    await holder.release()
+    await granted.caught()
+    proxy.swallow_messages()
+    trying.cancel()
+    await asyncio.wait([trying])
+    granted.let_go()
+    await following
+
+
+async def test_an_acquire_that_arrives_after_its_caller_was_cancelled(
+    proxy: Proxy, proxied: LockClient, other: LockClient, redis: Redis
+) -> None:
+    rule = proxy.install(Rule(script(ACQUIRE), hold()))
+    task = asyncio.create_task(_hold(proxied))
+    await rule.caught()
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    await proxy.saw(script(RELEASE))
+    await until(lambda: proxied.statistics().pending == 0)
+    await rule.deliver()
+    assert not await redis.exists("lock")
+    await gets_it_at_once(other)
+
+
+async def test_cancelling_does_not_wait_for_a_server_that_is_silent(proxy: Proxy, proxied: LockClient) -> None:
+    await gets_it_at_once(proxied)
+    proxy.black_hole()
+    task = asyncio.create_task(_hold(proxied))
+    await until(lambda: proxied.statistics().pending == 1)
+    began = time.monotonic()
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert time.monotonic() - began < 1
+    proxy.restore()
+    await until(lambda: proxied.statistics().pending == 0)
+
+
+@pytest.mark.usefixtures("brief_linger")
+async def test_five_hundred_waiters_cancelled_at_once_leave_no_trace(redis: Redis, other: LockClient) -> None:
+    holder = await other.lock("lock", owner="holder").acquire()
+    async with LockClient(redis) as locks:
+        before = asyncio.all_tasks()
+        waiters = [asyncio.create_task(_hold(locks)) for _ in range(500)]
+        await parked(locks, 500)
+        sent = await commandstats(redis)
+        for waiter in waiters:
+            waiter.cancel()
+        await asyncio.wait(waiters)
+        assert all(waiter.cancelled() for waiter in waiters)
+        assert locks.statistics().parked == 0
+        await until(lambda: locks.statistics().pending == 0)  # The first may just have been trying.
+        await until(lambda: locks.statistics().subscriptions == 0)
+        assert {task for task in asyncio.all_tasks() - before if "Link._" not in repr(task)} == set()
+        await holder.release()
+        await gets_it_at_once(locks)
+        now = await commandstats(redis)
+        assert now["evalsha"] - sent["evalsha"] < 10  # Leaving the queue tells the server nothing.
+    await until(lambda: other.statistics().pending == 0)
+    assert not await redis.exists("lock")
+    assert not await pubsub_channels(redis)
+
+
+async def test_half_of_the_waiters_cancelled_while_the_lock_goes_round(locks: LockClient, other: LockClient) -> None:
+    """Every other one is cancelled as it is woken; the rest get the lock one after another, none waits for a lease."""
+    holder = await other.lock("lock", owner="holder").acquire()
+    first = asyncio.create_task(_hold(locks))
+    await parked(locks, 1)
+    lost = [
+        asyncio.create_task(cancel_at(1, "native_late", locks.lock("lock", owner=f"late {number}").acquire))
+        for number in range(20)
+    ]
+    following = [asyncio.create_task(_hold(locks)) for _ in range(20)]
+    await parked(locks, 41)
+    await holder.release()
+    async with asyncio.timeout(10):
+        await asyncio.gather(first, *following)
+    for task in lost:
+        assert isinstance((await task).error, asyncio.CancelledError)
+    await gets_it_at_once(other)
+
+
+async def _hold(client: LockClient) -> None:
+    async with client.lock("lock"):
+        pass

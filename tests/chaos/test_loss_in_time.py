@@ -1,0 +1,165 @@
+"""A server that hangs: the holder is told before the key expires, by the clocks of both."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from time import monotonic
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolock import Lease
+from aiolock._scripts import ACQUIRE, RENEW
+from aiolock._server import Server
+from tests.support.holding import lock_client
+from tests.support.observe import until
+from tests.support.proxy import Proxy, Rule, delay, script, withhold_reply
+
+KEY = "job"
+
+
+@pytest.fixture
+async def proxy(server: Server, redis: Redis) -> AsyncIterator[Proxy]:
+    async with Proxy(server.host, server.port) as running:
+        yield running
+        running.restore()
+
+
+async def when_lost(lease: Lease) -> float:
+    await lease.lost
+    return monotonic()
+
+
+async def when_gone(redis: Redis, lease: Lease) -> float:
+    """When the server is seen without the key; at no such moment may the holder still believe in it."""
+    while await redis.pttl(KEY) != -2:
+        await asyncio.sleep(0.001)
+    assert lease.lost.is_set()
+    return monotonic()
+
+
+async def measured(redis: Redis, lease: Lease) -> tuple[float, float]:
+    """How long from now until the holder knows, and until the key is gone."""
+    start = monotonic()
+    lost, gone = await asyncio.wait_for(asyncio.gather(when_lost(lease), when_gone(redis, lease)), 10)
+    return lost - start, gone - start
+
+
+@pytest.mark.parametrize("lease", [0.3, 1.0, 2.5])
+async def test_a_watched_lock_is_lost_before_its_key_expires(redis: Redis, proxy: Proxy, lease: float) -> None:
+    async with lock_client(proxy.url, lease=lease) as locks:
+        held = await locks.lock(KEY).acquire()
+        await until(lambda: locks.statistics().renewals >= 1)
+        proxy.black_hole()
+        lost, gone = await measured(redis, held)
+        assert lost < gone
+        assert lost > 0.3 * lease, "no earlier than it has to be, either"
+        proxy.restore()
+
+
+@pytest.mark.parametrize("lease", [0.1, 0.3, 1.0])
+async def test_a_fixed_lease_is_lost_before_its_key_expires(redis: Redis, proxy: Proxy, lease: float) -> None:
+    async with lock_client(proxy.url) as locks:
+        held = await locks.lock(KEY).acquire(lease=lease)
+        proxy.black_hole()
+        lost, gone = await measured(redis, held)
+        assert lost < gone
+        assert lost > 0.5 * lease
+        proxy.restore()
+
+
+async def test_the_margin_is_what_was_configured(redis: Redis, proxy: Proxy) -> None:
+    async with lock_client(proxy.url, lease=1.0, drift=0.2) as locks:
+        held = await locks.lock(KEY).acquire()
+        proxy.black_hole()
+        lost, gone = await measured(redis, held)
+        assert 0.1 < gone - lost < 0.5
+        proxy.restore()
+
+
+@pytest.mark.parametrize("late", [0.3, 0.6])
+async def test_a_lease_counts_from_before_the_acquire_was_sent_when_the_answer_is_late(
+    redis: Redis, proxy: Proxy, late: float
+) -> None:
+    """The key lives since the server granted it, and the holder hears of it much later."""
+    withheld = proxy.install(Rule(script(ACQUIRE), withhold_reply()))
+    async with lock_client(proxy.url, lease=1.0, command_timeout=10) as locks:
+        asyncio.get_running_loop().call_later(late, withheld.let_go)
+        held = await locks.lock(KEY).acquire(lease=1)
+        assert held.remaining < 1 - late + 0.05
+        proxy.black_hole()
+        lost, gone = await measured(redis, held)
+        assert lost < gone
+        proxy.restore()
+
+
+async def test_a_lease_counts_from_before_the_acquire_was_sent_when_it_was_long_on_its_way(
+    redis: Redis, proxy: Proxy
+) -> None:
+    proxy.install(Rule(script(ACQUIRE), delay(0.4)))
+    async with lock_client(proxy.url, command_timeout=10) as locks:
+        held = await locks.lock(KEY).acquire(lease=1)
+        assert held.remaining < 0.65
+        lost, gone = await measured(redis, held)
+        assert lost < gone - 0.2
+
+
+async def test_a_renewal_that_was_executed_and_never_acknowledged_is_not_relied_on(redis: Redis, proxy: Proxy) -> None:
+    async with lock_client(proxy.url, lease=0.9) as locks:
+        held = await locks.lock(KEY).acquire()
+        withheld = proxy.install(Rule(script(RENEW), withhold_reply(), times=100))
+        await withheld.caught()
+        proxy.black_hole()
+        lost, gone = await measured(redis, held)
+        assert lost < gone - 0.1
+        assert locks.statistics().renewals == 0
+        proxy.restore()
+
+
+async def test_a_renewal_counts_from_before_it_was_sent(redis: Redis, proxy: Proxy) -> None:
+    async with lock_client(proxy.url, lease=3, renew_interval=1) as locks:
+        held = await locks.lock(KEY).acquire()
+        withheld = proxy.install(Rule(script(RENEW), withhold_reply()))
+        await withheld.caught()
+        asyncio.get_running_loop().call_later(0.35, withheld.let_go)
+        await until(lambda: locks.statistics().renewals == 1)
+        assert held.remaining < 2.75
+        proxy.black_hole()
+        lost, gone = await measured(redis, held)
+        assert lost < gone
+        proxy.restore()
+
+
+async def test_a_scope_is_cancelled_before_its_key_expires(redis: Redis, proxy: Proxy) -> None:
+    told: list[float] = []
+    async with lock_client(proxy.url, lease=1.0, drift=0.1) as locks:
+
+        async def work() -> None:
+            async with locks.lock(KEY) as lease:
+                held.set_result(lease)
+                try:
+                    await asyncio.sleep(10)
+                finally:
+                    told.append(monotonic())
+
+        held = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(work())
+        lease: Lease = await held
+        proxy.black_hole()
+        gone = await when_gone(redis, lease)
+        assert told
+        assert told[0] < gone
+        proxy.restore()
+        await asyncio.wait([task])
+        assert "LeaseLostError" in repr(task.exception())
+
+
+async def test_an_acquire_whose_answer_comes_after_the_lease_is_tried_again(redis: Redis, proxy: Proxy) -> None:
+    """Granted, and over when the news arrives: the caller must not get a lease that is dead or looks alive."""
+    withheld = proxy.install(Rule(script(ACQUIRE), withhold_reply()))
+    async with lock_client(proxy.url, command_timeout=10) as locks:
+        asyncio.get_running_loop().call_later(0.7, withheld.let_go)
+        held = await locks.lock(KEY).acquire(lease=0.5)
+        assert not held.lost.is_set()
+        assert int(await redis.hget(KEY, "aiolock:token") or 0) == held.token
+        lost, gone = await measured(redis, held)
+        assert lost < gone

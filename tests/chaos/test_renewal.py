@@ -1,0 +1,231 @@
+"""The watchdog keeps a lock for as long as its holder works, through whatever lasts shorter than the lease."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from time import monotonic
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolock import Lease, LockClient, LockEvent, RenewalLate
+from aiolock._scripts import RENEW
+from aiolock._server import Server
+from tests.support.holding import lock_client
+from tests.support.observe import until
+from tests.support.proxy import Proxy, Rule, command, delay, drop_reply, reset, script
+
+KEY = "job"
+
+
+@pytest.fixture
+async def proxy(server: Server, redis: Redis) -> AsyncIterator[Proxy]:
+    async with Proxy(server.host, server.port) as running:
+        yield running
+        running.restore()
+
+
+@asynccontextmanager
+async def rival(locks: LockClient) -> AsyncIterator[list[int]]:
+    """Somebody who tries all the time; the tokens of the grants that they got."""
+    granted: list[int] = []
+
+    async def try_on() -> None:
+        lock = locks.lock(KEY)
+        while True:
+            if lease := await lock.try_lock():
+                granted.append(lease.token)
+                await lease.release()
+            await asyncio.sleep(0.005)
+
+    task = asyncio.create_task(try_on())
+    try:
+        yield granted
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def renewed(locks: LockClient, times: int = 2) -> None:
+    """Wait until so many more renewals have been acknowledged."""
+    wanted = locks.statistics().renewals + times
+    await until(lambda: locks.statistics().renewals >= wanted, within=10)
+
+
+async def kept_through_work(url: str, work: float) -> None:
+    async with lock_client(url, lease=1) as locks, lock_client(url) as others, rival(others) as granted:
+        start = monotonic()
+        async with locks.lock(KEY) as lease:
+            granted.clear()
+            while monotonic() < start + work:
+                lease.check()
+                assert 0 < lease.remaining <= 1
+                await asyncio.sleep(0.05)
+            assert not granted
+        assert locks.statistics().losses == 0
+        assert locks.statistics().renewals >= work
+        await until(lambda: len(granted) > 0)
+
+
+async def test_a_lease_of_one_second_outlives_long_work_while_another_client_tries(
+    server: Server, redis: Redis
+) -> None:
+    await kept_through_work(server.url, 5)
+
+
+@pytest.mark.slow
+async def test_a_lease_of_one_second_outlives_half_a_minute_of_work() -> None:
+    with Server() as server:
+        await kept_through_work(server.url, 30)
+
+
+async def script_flush(redis: Redis) -> None:
+    await redis.script_flush()
+
+
+async def kill_clients(redis: Redis) -> None:
+    for kind in ("normal", "pubsub"):
+        await redis.client_kill_filter(_type=kind, skipme=True)
+
+
+@pytest.mark.parametrize("harm", [script_flush, kill_clients])
+async def test_a_lock_is_kept_through(server: Server, redis: Redis, harm: Callable[[Redis], Awaitable[None]]) -> None:
+    async with lock_client(server.url, lease=1) as locks, LockClient(redis) as others:
+        async with rival(others) as granted, locks.lock(KEY) as lease:
+            await renewed(locks, 1)
+            granted.clear()
+            for _ in range(4):
+                await harm(redis)
+                await renewed(locks, 1)
+            lease.check()
+            assert not granted
+        assert locks.statistics().losses == 0
+
+
+async def test_a_lock_is_kept_through_a_restart_of_a_server_that_keeps_its_keys() -> None:
+    with Server(append_only=True) as server:
+        async with lock_client(server.url, lease=3) as locks, lock_client(server.url) as others:
+            async with locks.lock(KEY) as lease:
+                await renewed(locks, 1)
+                for _ in range(2):
+                    server.restart()
+                    assert not await others.lock(KEY).try_lock()
+                    await renewed(locks, 1)
+                lease.check()
+            assert locks.statistics().losses == 0
+            assert not await others.lock(KEY).locked()
+
+
+async def test_a_restart_that_forgets_the_keys_is_a_loss() -> None:
+    with Server() as server:
+        async with lock_client(server.url, lease=3) as locks:
+            lease = await locks.lock(KEY).acquire()
+            server.restart()
+            assert await asyncio.wait_for(lease.lost, 10) == "expired"
+
+
+async def black_hole(proxy: Proxy) -> None:
+    proxy.black_hole()
+    await asyncio.sleep(0.4)
+    proxy.restore()
+
+
+async def refusing(proxy: Proxy) -> None:
+    await proxy.refuse()
+    proxy.reset_all()
+    await asyncio.sleep(0.4)
+    await proxy.accept()
+
+
+async def half_open(proxy: Proxy) -> None:
+    assert proxy.half_open(lambda _: True)
+
+
+async def resets(proxy: Proxy) -> None:
+    rule = proxy.install(Rule(script(RENEW), reset(), times=3))
+    await rule.caught(3)
+
+
+async def dropped_replies(proxy: Proxy) -> None:
+    rule = proxy.install(Rule(script(RENEW), drop_reply(reset=False)))
+    await rule.caught()
+
+
+async def slow_handshake(proxy: Proxy) -> None:
+    proxy.install(Rule(command(b"CLIENT"), delay(0.05), times=4))
+    proxy.reset_all()
+
+
+FAILURES = [black_hole, refusing, half_open, resets, dropped_replies, slow_handshake]
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+async def test_a_lock_is_kept_through_a_failure_shorter_than_its_lease(
+    redis: Redis, proxy: Proxy, failure: Callable[[Proxy], Awaitable[None]]
+) -> None:
+    async with lock_client(proxy.url, lease=1) as locks, LockClient(redis) as others:
+        async with rival(others) as granted, locks.lock(KEY) as lease:
+            granted.clear()
+            for _ in range(2):
+                await renewed(locks, 1)
+                await failure(proxy)
+            await renewed(locks)
+            lease.check()
+            assert not granted
+        assert locks.statistics().losses == 0
+
+
+async def test_a_renewal_that_failed_is_tried_again_until_the_lease_is_over(redis: Redis, proxy: Proxy) -> None:
+    late: list[RenewalLate] = []
+
+    def note(event: LockEvent) -> None:
+        if isinstance(event, RenewalLate):
+            late.append(event)
+
+    async with lock_client(proxy.url, lease=3, renew_interval=0.3, on_event=note) as locks:
+        async with locks.lock(KEY) as lease:
+            await renewed(locks, 1)
+            proxy.black_hole()
+            await until(lambda: len(late) >= 2)
+            lease.check()
+            proxy.restore()
+            await renewed(locks, 1)
+            lease.check()
+        assert locks.statistics().losses == 0
+
+
+async def test_a_fixed_lease_is_never_renewed(redis: Redis, proxy: Proxy) -> None:
+    async with lock_client(proxy.url, lease=0.3) as locks:
+        lease = await locks.lock(KEY).acquire(lease=1.2)
+        nested = await locks.lock(KEY).acquire(lease=0.6)
+        assert await asyncio.wait_for(lease.lost, 5) == "expired"
+        await until(lambda: locks.statistics().pending == 0)
+        assert nested.lost.is_set()
+        assert not [request for request in proxy.requests if script(RENEW)(request)]
+        assert locks.statistics().renewals == 0
+
+
+async def test_a_renewal_is_sent_every_interval_and_not_more_often(redis: Redis, proxy: Proxy) -> None:
+    async with lock_client(proxy.url, lease=3, renew_interval=0.2) as locks:
+        async with locks.lock(KEY):
+            await proxy.saw(script(RENEW), count=6)
+        sent = [request.at for request in proxy.requests if script(RENEW)(request)]
+        pauses = [later - earlier for earlier, later in pairwise(sent)]
+        assert all(0.1 < pause < 0.6 for pause in pauses), pauses
+
+
+async def test_many_locks_are_all_kept(server: Server, redis: Redis) -> None:
+    async with lock_client(server.url, lease=3) as locks:
+        leases: list[Lease] = []
+        for number in range(500):
+            leases.append(await locks.lock(f"{KEY}:{number}").acquire())
+        start = monotonic()
+        while monotonic() < start + 4:
+            await asyncio.sleep(0.1)
+            assert not any(lease.lost.is_set() for lease in leases)
+        assert locks.statistics().held == 500
+        assert len(await redis.keys(f"{KEY}:*")) == 500
+        assert locks.statistics().connections <= 2
+        await asyncio.gather(*(lease.release() for lease in leases))
+        assert locks.statistics().held == 0

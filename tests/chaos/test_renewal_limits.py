@@ -1,0 +1,166 @@
+"""What the watchdog must not do: revive a lost lock, or let one name's trouble be another's."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolock import LeaseLostError, LockClient
+from aiolock._scripts import RELEASE, RENEW
+from aiolock._server import Server
+from tests.support.faults import Predicate
+from tests.support.holding import lock_client, seize
+from tests.support.observe import until
+from tests.support.proxy import ALWAYS, Proxy, Rule, delay, hold, reset, script, withhold_reply
+
+KEY = "job"
+
+
+@pytest.fixture
+async def proxy(server: Server, redis: Redis) -> AsyncIterator[Proxy]:
+    async with Proxy(server.host, server.port) as running:
+        yield running
+        running.restore()
+
+
+def renewal_of(name: str) -> Predicate:
+    return lambda request: script(RENEW)(request) and name.encode() in request.args[3:5]
+
+
+async def test_a_lock_that_was_deleted_between_renewals_is_not_revived(redis: Redis, proxy: Proxy) -> None:
+    async with lock_client(proxy.url, lease=0.9) as locks:
+        lease = await locks.lock(KEY).acquire()
+        await until(lambda: locks.statistics().renewals == 1)
+        await redis.delete(KEY)
+        assert await asyncio.wait_for(lease.lost, 5) == "expired"
+        assert not await redis.exists(KEY)
+        sent = len(proxy.requests)
+        await asyncio.sleep(0.7)  # Two renewals would fall into this time.
+        assert not [request for request in proxy.requests[sent:] if script(RENEW)(request)]
+        assert not await redis.exists(KEY)
+
+
+async def test_a_renewal_that_arrives_after_the_loss_does_not_let_the_lock_live_on(redis: Redis, proxy: Proxy) -> None:
+    """It reaches the server while the key is still there, so the holder frees the lock when it learns of its loss."""
+    held = proxy.install(Rule(script(RENEW), hold(), times=ALWAYS))
+    release = proxy.install(Rule(script(RELEASE), delay(0.2)))
+    async with lock_client(proxy.url, lease=1, drift=0.24) as locks:
+        lease = await locks.lock(KEY).acquire()
+        await held.caught()
+        assert await asyncio.wait_for(lease.lost, 5) == "unreachable"
+        await held.deliver()
+        await release.caught()
+        await until(lambda: locks.statistics().pending == 0)
+        assert not await redis.exists(KEY), "freed at once, not a lease later"
+
+
+async def test_a_renewal_that_arrives_when_the_key_is_gone_creates_nothing(redis: Redis, proxy: Proxy) -> None:
+    held = proxy.install(Rule(script(RENEW), hold(), times=ALWAYS))
+    async with lock_client(proxy.url, lease=0.6) as locks:
+        lease = await locks.lock(KEY).acquire()
+        await held.caught()
+        await asyncio.wait_for(lease.lost, 5)
+        await until(lambda: locks.statistics().pending == 0)
+        await held.deliver()
+        assert not await redis.exists(KEY)
+
+
+@pytest.mark.parametrize("redisson", [False, True])
+async def test_a_renewal_that_arrives_when_another_has_the_lock_leaves_it_alone(
+    redis: Redis, proxy: Proxy, redisson: bool
+) -> None:
+    held = proxy.install(Rule(script(RENEW), hold(), times=ALWAYS))
+    async with lock_client(proxy.url, lease=0.6) as locks:
+        await locks.lock(KEY).acquire()
+        await held.caught()
+        await seize(redis, KEY, redisson=redisson)
+        await redis.pexpire(KEY, 200)
+        before = await redis.hgetall(KEY)
+        await held.deliver()
+        assert await redis.hgetall(KEY) == before
+        assert await redis.pttl(KEY) <= 200
+
+
+async def test_a_renewal_that_arrives_late_does_not_lengthen_a_later_grant_of_the_same_owner(
+    redis: Redis, proxy: Proxy
+) -> None:
+    held = proxy.install(Rule(script(RENEW), hold()))
+    async with lock_client(proxy.url, lease=0.9) as locks:
+        lock = locks.lock(KEY)
+        await lock.acquire()
+        await held.caught()
+        await lock.release()
+        await lock.acquire(lease=0.3)
+        await held.deliver()
+        assert await redis.pttl(KEY) <= 300
+        await lock.release()
+
+
+async def test_a_name_whose_renewals_fail_delays_no_other(server: Server, redis: Redis) -> None:
+    """The server refuses one of them, by its access rules, again and again."""
+    with Server() as own:
+        async with Redis.from_url(own.url) as admin, lock_client(own.url, lease=0.9) as locks:
+            bad = await locks.lock("bad").acquire()
+            good = [await locks.lock(f"good:{number}").acquire() for number in range(3)]
+            await admin.acl_setuser(
+                "default",
+                enabled=True,
+                nopass=True,
+                keys=["good*", "aiolock*"],
+                reset_keys=True,
+                commands=["+@all"],
+                channels=["*"],
+            )
+            assert await asyncio.wait_for(bad.lost, 5) == "unreachable"
+            await until(lambda: locks.statistics().renewals >= 12, within=10)
+            assert not any(lease.lost.is_set() for lease in good)
+            assert locks.statistics().losses == 1
+            await admin.acl_setuser(
+                "default", enabled=True, nopass=True, keys=["*"], commands=["+@all"], channels=["*"]
+            )
+
+
+@pytest.mark.parametrize("bad_first", [True, False])
+@pytest.mark.parametrize("how", [reset, withhold_reply, hold])
+async def test_a_name_whose_renewals_break_the_connection_delays_no_other(
+    redis: Redis, proxy: Proxy, how: type[object], bad_first: bool
+) -> None:
+    """Each time that one is renewed the connection ends or falls silent, on which the other's renewals travel too."""
+    names = ["bad", "good"] if bad_first else ["good", "bad"]
+    async with lock_client(proxy.url, lease=0.9) as locks:
+        leases = {name: await locks.lock(name).acquire() for name in names}
+        proxy.install(Rule(renewal_of("bad"), how(), times=ALWAYS))  # type: ignore[arg-type]
+        assert await asyncio.wait_for(leases["bad"].lost, 5) == "unreachable"
+        await until(lambda: locks.lock("good").statistics().renewals >= 5, within=10)
+        assert not leases["good"].lost.is_set()
+        proxy.clear_rules()
+
+
+async def test_ordinary_commands_that_get_no_answer_delay_no_renewal(redis: Redis, proxy: Proxy) -> None:
+    stuck = proxy.install(Rule(script(RELEASE), withhold_reply(), times=ALWAYS))
+    async with lock_client(proxy.url, lease=0.6) as locks:
+        lease, other = await locks.lock(KEY).acquire(), await locks.lock("other").acquire(lease=10)
+        releasing = asyncio.create_task(other.release())
+        await stuck.caught()
+        before = locks.statistics().renewals
+        await until(lambda: locks.statistics().renewals >= before + 6)
+        lease.check()
+        assert len(stuck.requests) > 1, "it was in the way all the time"
+        proxy.clear_rules()
+        stuck.let_go()
+        await asyncio.wait([releasing])
+        releasing.exception()
+
+
+async def test_a_lost_lock_is_not_renewed_by_hand(redis: Redis, locks: LockClient) -> None:
+    lock = locks.lock(KEY)
+    lease = await lock.acquire(lease=10)
+    await redis.delete(KEY)
+    with pytest.raises(LeaseLostError) as lost:
+        await lease.renew()
+    assert lost.value.reason == "expired"
+    assert lease.lost.is_set()
+    with pytest.raises(LeaseLostError):
+        await lease.renew(60)
+    assert not await redis.exists(KEY)

@@ -1,0 +1,116 @@
+"""Holders that tell what they live through, and other owners that take their lock away."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from types import TracebackType
+from typing import Any, Self
+from uuid import uuid4
+
+from redis.asyncio import Redis
+
+from aiolock import AsyncRLock, Lease, LeaseLostError, LockClient, LockConfig
+
+ROLLBACK = 3
+
+
+@asynccontextmanager
+async def lock_client(url: str, **config: Any) -> AsyncIterator[LockClient]:
+    """A client with these settings, that does not wait long for a server which is gone."""
+    patience: dict[str, Any] = {"release_timeout": 1, "command_timeout": 1}
+    async with LockClient.from_url(url, config=LockConfig(**(patience | config))) as client:
+        yield client
+
+
+async def seize(redis: Redis, key: str, *, redisson: bool = False) -> None:
+    """Put another owner's lock in place of the one that is there, as that owner's scripts would."""
+    fields: dict[Any, Any] = {f"{uuid4()}:1": 1}
+    if not redisson:
+        fields |= {"aiolock:acquisition": f"{uuid4()}:1", "aiolock:token": 1, "aiolock:step": 1, "aiolock:renewal": 0}
+    async with redis.pipeline(transaction=True) as pipeline:
+        await pipeline.delete(key)  # Queued, as is what follows.
+        await pipeline.hset(key, mapping=fields)
+        await pipeline.pexpire(key, 60_000)
+        await pipeline.execute()
+
+
+class Holder:
+    """
+    A task that holds locks, nested in the order given, and counts what its innermost body lives through.
+
+    The body waits until it is cancelled or `leave` is called; then it rolls back, in several awaits. When the lock was
+    lost the task pauses, still the owner, until `go_on`.
+    """
+
+    def __init__(self, *locks: AsyncRLock) -> None:
+        self.leases: list[Lease] = []
+        self.cancelled = 0
+        self.rolled_back = 0
+        self.error: LeaseLostError | None = None
+        self.uncancelled = False
+        self.after: list[type[Exception]] = []
+        self.leave = asyncio.Event()
+        self.go_on = asyncio.Event()
+        self._locks = locks
+        self._inside = asyncio.Event()
+        self._told = asyncio.Event()
+        self.task = asyncio.create_task(self._run(), name=f"holder of {[lock.name for lock in locks]}")
+
+    async def lost(self, within: float = 5.0) -> LeaseLostError:
+        """Wait until the task has left its scopes with the error that told it of the loss."""
+        await asyncio.wait_for(self._told.wait(), within)
+        assert self.error is not None, "the scope was left without an error"
+        return self.error
+
+    async def _run(self) -> None:
+        try:
+            async with AsyncExitStack() as stack:
+                for lock in self._locks:
+                    self.leases.append(await stack.enter_async_context(lock))
+                self._inside.set()
+                await self._work()
+        except LeaseLostError as error:
+            self.error = error
+        task = asyncio.current_task()
+        await asyncio.sleep(0.01)  # Would raise if a cancellation were left over.
+        self.uncancelled = task is not None and task.cancelling() == 0
+        self._told.set()
+        await self.go_on.wait()
+        for lock in self._locks:
+            try:
+                await lock.release()
+            except Exception as error:
+                self.after.append(type(error))
+
+    async def _work(self) -> None:
+        try:
+            await self._counting(self.leave.wait())
+        finally:
+            for _ in range(ROLLBACK):
+                await self._counting(asyncio.sleep(0.005))
+                self.rolled_back += 1
+
+    async def _counting(self, waiting: Any) -> None:
+        try:
+            await waiting
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+    async def __aenter__(self) -> Self:
+        inside = asyncio.create_task(self._inside.wait())
+        await asyncio.wait([inside, self.task], timeout=5, return_when=asyncio.FIRST_COMPLETED)
+        inside.cancel()
+        assert self._inside.is_set(), f"no lock: {self.task!r}"
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.leave.set()
+        self.go_on.set()
+        if error is not None:
+            self.task.cancel()
+        await asyncio.wait([self.task])
+        if error is None:
+            self.task.result()

@@ -1,0 +1,69 @@
+"""Tasks that queue for a lock, hold it until told to go on, and note in which order they had it."""
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from aiolock import AsyncRLock, LockClient
+from tests.support.observe import until
+
+
+class Waiters:
+    """Numbered tasks, started one after another; each that gets the lock waits for `go`, unless it is open."""
+
+    def __init__(self, client: LockClient, name: str, *, go: bool = False) -> None:
+        self.lock: AsyncRLock = client.lock(name)
+        self._client = client
+        self.order: list[int] = []
+        self.tasks: list[asyncio.Task[None]] = []
+        self._gates: list[asyncio.Event] = []
+        self._open = go
+
+    async def park(self, count: int) -> None:
+        """Start that many more, and return when all of them are parked and nothing is going on any more."""
+        start = len(self.tasks)
+        for number in range(start, start + count):
+            self._gates.append(asyncio.Event())
+            self.tasks.append(asyncio.create_task(self._take_turn(number), name=f"waiter {number}"))
+        parked = self.lock.statistics().parked + count
+        await until(lambda: self.lock.statistics().parked == parked, within=10)
+        await until(self.quiet)
+
+    def quiet(self) -> bool:
+        """Whether messages arrive, and the look that follows the subscription is over."""
+        core, keys = self._client._runtime.core(), self.lock._keys
+        queue = core.queues.get(keys)
+        head = None if queue is None else queue.head
+        busy = head is None or head.woken.is_set() or head.trying or self._client.statistics().pending > 0
+        return not busy and core.queues._notifier.confirmed(keys.channel)
+
+    async def granted(self, count: int, within: float = 5.0) -> None:
+        """Return when that many have had the lock, counted from the start."""
+        await until(lambda: len(self.order) >= count, within)
+
+    def go(self) -> None:
+        """Let the present holder release."""
+        self._gates[self.order[-1]].set()
+
+    def go_on(self) -> None:
+        """Let the holder release, and all that follow."""
+        self._open = True
+        for gate in self._gates:
+            gate.set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self.tasks:
+            task.cancel()
+        if self.tasks:
+            await asyncio.wait(self.tasks)
+
+    async def _take_turn(self, number: int) -> None:
+        async with self.lock:
+            self.order.append(number)
+            if not self._open:
+                await self._gates[number].wait()
