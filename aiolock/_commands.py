@@ -43,7 +43,7 @@ class Commands:
     def renew(self, hold: Hold, lease: float, patience: float) -> Call:
         """Let *hold* live *lease* seconds from now; nothing queues before it."""
         claim = hold.claim
-        arguments = (claim.id, hold.next_renewal(), milliseconds(lease), self._retention)
+        arguments = (claim.id, hold.next_renewal(), milliseconds(lease), self._retention, _MEMORY)
         keys = (claim.keys.lock, claim.keys.tokens)
         return self._backend.submit(claim.scripts.renew, keys, *arguments, patience=patience, urgent=True)
 
@@ -53,7 +53,7 @@ class Commands:
         return self._backend.submit(FORCE_RELEASE, (keys.lock, keys.tokens, keys.channel), *arguments)
 
     def _acquire(self, claim: Claim, step: int, holds: int, lease: float) -> Call:
-        arguments = (claim.owner, claim.id, step, holds, milliseconds(lease), self._retention)
+        arguments = (claim.owner, claim.id, step, holds, milliseconds(lease), self._retention, _MEMORY)
         return self._backend.submit(claim.scripts.acquire, (claim.keys.lock, claim.keys.tokens), *arguments)
 
     def _release(self, claim: Claim, step: int, left: int, until: float) -> Call:

@@ -8,6 +8,7 @@
 -- ARGV[4] hold count that the owner will have
 -- ARGV[5] lease, milliseconds
 -- ARGV[6] token retention, milliseconds
+-- ARGV[7] memory of ended acquisitions, milliseconds
 --
 -- Reply {GRANTED, token, ms left}  {REFUSED, 0, ms left to the holder}  {LOST, why, 0}  {STALE, 0, 0}
 --       {NOT_A_LOCK, 0, 0}
@@ -27,7 +28,7 @@ if kind == 'held' and is_held_by(KEYS[1], acquisition) then
   return {GRANTED, tonumber(redis.call('HGET', KEYS[1], 'aiolock:token')), redis.call('PTTL', KEYS[1])}
 end
 
-if holds > 1 then return {LOST, loss(KEYS[2], kind, acquisition), 0} end
+if holds > 1 then return lost(KEYS[2], kind, acquisition, tonumber(ARGV[7]), ARGV[6]) end
 if kind == 'foreign' then return {NOT_A_LOCK, 0, 0} end
 if ending(KEYS[2], acquisition) then return {STALE, 0, 0} end
 if kind == 'held' then return {REFUSED, 0, ttl} end

@@ -58,10 +58,13 @@ local function remember(tokens, outcome, acquisition, memory, retention)
   redis.call('PEXPIRE', tokens, retention)
 end
 
--- Why an acquisition does not hold the lock, as a place in OUTCOMES.
-local function loss(tokens, kind, acquisition)
+-- The reply to an acquisition that does not hold the lock, and its end from now on: what has lost the lock once
+-- gets it by no command of its own that is still on its way.
+local function lost(tokens, kind, acquisition, memory, retention)
   local place = ending(tokens, acquisition)
-  if place and place > 1 then return place end
-  return kind == 'free' and 2 or 3
+  if place and place > 1 then return {LOST, place, 0} end
+  local why = kind == 'free' and 2 or 3
+  if not place then remember(tokens, OUTCOMES[why], acquisition, memory, retention) end
+  return {LOST, why, 0}
 end
 

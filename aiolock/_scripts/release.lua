@@ -33,8 +33,5 @@ if kind == 'held' and is_held_by(KEYS[1], acquisition) then
   return {GRANTED, 0, 0}
 end
 
-local ended = ending(KEYS[2], acquisition)
-if ended == 1 then return {GRANTED, 0, 0} end
-local why = loss(KEYS[2], kind, acquisition)
-if left == 0 and not ended then remember(KEYS[2], OUTCOMES[why], acquisition, tonumber(ARGV[6]), ARGV[5]) end
-return {LOST, why, 0}
+if ending(KEYS[2], acquisition) == 1 then return {GRANTED, 0, 0} end
+return lost(KEYS[2], kind, acquisition, tonumber(ARGV[6]), ARGV[5])

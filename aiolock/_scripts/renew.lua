@@ -6,6 +6,7 @@
 -- ARGV[2] number of this renewal
 -- ARGV[3] lease, milliseconds
 -- ARGV[4] token retention, milliseconds
+-- ARGV[5] memory of ended acquisitions, milliseconds
 --
 -- Reply {GRANTED, token, ms left}  {LOST, why, 0}
 --
@@ -13,7 +14,9 @@
 -- number does so, hence a call that arrives late or again just reads. The reply tells the TTL as it is.
 
 local kind = state(KEYS[1])
-if kind ~= 'held' or not is_held_by(KEYS[1], ARGV[1]) then return {LOST, loss(KEYS[2], kind, ARGV[1]), 0} end
+if kind ~= 'held' or not is_held_by(KEYS[1], ARGV[1]) then
+  return lost(KEYS[2], kind, ARGV[1], tonumber(ARGV[5]), ARGV[4])
+end
 if tonumber(ARGV[2]) > tonumber(redis.call('HGET', KEYS[1], 'aiolock:renewal')) then
   redis.call('HSET', KEYS[1], 'aiolock:renewal', ARGV[2])
   lengthen(KEYS[1], tonumber(ARGV[3]))

@@ -1,0 +1,204 @@
+"""One lock as the scripts see it: brought into any state, sent any script, and looked at in full."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from redis.asyncio import Redis
+
+from aiolock._scripts import ACQUIRE, CARD, FORCE_RELEASE, INSPECT, READ_CARD, RELEASE, RENEW, Script
+from aiolock._types import LockKeys
+
+KEYS = LockKeys.of("orders:42", "")
+CARD_KEY = "aiolock_client:me"
+
+ME, OTHER = "me:1", "other:7"
+MINE, THEIRS, EARLIER = "me:a2", "other:a1", "me:a1"
+REQUEST = "operator:r1"
+
+LEASE = 30_000
+RETENTION = 3_600_000
+MEMORY = 60_000
+
+Reply = list[Any]
+
+
+@dataclass(frozen=True)
+class Sight:
+    """Everything that the scripts may change, the times included (milliseconds, -2 when there is no key)."""
+
+    lock: bytes | None  # as DUMP has it
+    lock_ttl: int
+    tokens: dict[bytes, float]
+    tokens_ttl: int
+    keys: int
+
+
+class Table:
+    """The lock `orders:42` on a server of which nothing else is used."""
+
+    def __init__(self, redis: Redis) -> None:
+        self.redis = redis
+
+    async def run(self, script: Script, keys: tuple[str, ...], *args: str | int) -> Reply:
+        return cast(Reply, await self.redis.eval(script.source, len(keys), *keys, *map(str, args)))
+
+    # The scripts.
+
+    async def acquire(
+        self, id: str = MINE, *, owner: str = ME, step: int = 1, holds: int = 1, ms: int = LEASE
+    ) -> Reply:
+        return await self.run(ACQUIRE, (KEYS.lock, KEYS.tokens), owner, id, step, holds, ms, RETENTION, MEMORY)
+
+    async def release(self, id: str = MINE, *, owner: str = ME, step: int = 9, left: int = 0) -> Reply:
+        keys = (KEYS.lock, KEYS.tokens, KEYS.channel)
+        return await self.run(RELEASE, keys, owner, id, step, left, RETENTION, MEMORY, "PUBLISH")
+
+    async def renew(self, id: str = MINE, *, number: int = 1, ms: int = LEASE) -> Reply:
+        return await self.run(RENEW, (KEYS.lock, KEYS.tokens), id, number, ms, RETENTION, MEMORY)
+
+    async def force(self, request: str = REQUEST) -> Reply:
+        keys = (KEYS.lock, KEYS.tokens, KEYS.channel)
+        return await self.run(FORCE_RELEASE, keys, request, RETENTION, MEMORY, "PUBLISH")
+
+    async def inspect(self, owner: str = ME) -> Reply:
+        return await self.run(INSPECT, (KEYS.lock,), owner)
+
+    async def card(self, ms: int = 90_000) -> object:
+        return await self.run(CARD, (CARD_KEY,), ms, "host", 4711, "web", 1_700_000_000)
+
+    async def read_card(self) -> Reply:
+        return await self.run(READ_CARD, (CARD_KEY,))
+
+    # What is there.
+
+    async def look(self) -> Sight:
+        tokens: Any = await self.redis.zrange(KEYS.tokens, 0, -1, withscores=True)
+        return Sight(
+            await self.redis.dump(KEYS.lock),
+            await self.redis.pttl(KEYS.lock),
+            dict(tokens),
+            await self.redis.pttl(KEYS.tokens),
+            await self.redis.dbsize(),
+        )
+
+    async def fields(self) -> dict[bytes, bytes]:
+        return cast(dict[bytes, bytes], await cast(Awaitable[Any], self.redis.hgetall(KEYS.lock)))
+
+    async def holds(self, owner: str = ME) -> int:
+        return int((await self.fields()).get(owner.encode(), 0))
+
+    async def remembered(self) -> set[bytes]:
+        """The ends of acquisitions that are remembered, as `OUTCOME:ID`."""
+        return set((await self.look()).tokens) - {b"token"}
+
+    async def age(self, ms: int) -> None:
+        """Let so much time pass for all that is kept, at once."""
+        for key in (KEYS.lock, KEYS.tokens):
+            if (ttl := await self.redis.pttl(key)) > 0:
+                await self.redis.pexpire(key, max(1, ttl - ms))
+        for member, score in (await self.look()).tokens.items():
+            if member != b"token":
+                await self.redis.zadd(KEYS.tokens, {member: score - ms})
+
+    async def expire(self) -> None:
+        """End the lease on the lock."""
+        assert await self.redis.delete(KEYS.lock)
+
+
+State = Callable[[Table], Awaitable[object]]
+
+
+async def free(table: Table) -> None:
+    pass
+
+
+async def mine(table: Table) -> None:
+    await table.acquire()
+
+
+async def mine_twice(table: Table) -> None:
+    await table.acquire()
+    await table.acquire(step=2, holds=2)
+
+
+async def others(table: Table) -> None:
+    await table.acquire(THEIRS, owner=OTHER)
+
+
+async def earlier(table: Table) -> None:
+    """This owner has the lock by an acquisition that is not the one in question."""
+    await table.acquire(EARLIER)
+
+
+async def redissons(table: Table) -> None:
+    await table.redis.hset(KEYS.lock, "3f0e7bd4-uuid:52", "2")
+    await table.redis.pexpire(KEYS.lock, LEASE)
+
+
+async def expired(table: Table) -> None:
+    await table.acquire()
+    await table.expire()
+
+
+async def taken(table: Table) -> None:
+    await expired(table)
+    await others(table)
+
+
+async def freed(table: Table) -> None:
+    await table.acquire()
+    await table.release()
+
+
+async def given_up(table: Table) -> None:
+    """Given up before the acquire came."""
+    await table.release(step=2)
+
+
+async def given_up_to_others(table: Table) -> None:
+    await others(table)
+    await table.release(step=2)
+
+
+async def forced(table: Table) -> None:
+    await table.acquire()
+    await table.force("operator:r0")
+
+
+async def forced_and_taken(table: Table) -> None:
+    await forced(table)
+    await others(table)
+
+
+async def string(table: Table) -> None:
+    await table.redis.set(KEYS.lock, "value", px=LEASE)
+
+
+async def a_list(table: Table) -> None:
+    await table.redis.rpush(KEYS.lock, "value")
+    await table.redis.pexpire(KEYS.lock, LEASE)
+
+
+async def eternal(table: Table) -> None:
+    """A hash like a lock, but without an end."""
+    await table.redis.hset(KEYS.lock, "3f0e7bd4-uuid:52", "1")
+
+
+async def record(table: Table) -> None:
+    """A hash with an end that belongs to the application."""
+    await table.redis.hset(KEYS.lock, mapping={"visits": "1", "basket": "2"})
+    await table.redis.pexpire(KEYS.lock, LEASE)
+
+
+async def note(table: Table) -> None:
+    await table.redis.hset(KEYS.lock, "name", "value")
+    await table.redis.pexpire(KEYS.lock, LEASE)
+
+
+async def read_write_lock(table: Table) -> None:
+    """Redisson's, with one reader."""
+    await table.redis.hset(KEYS.lock, mapping={"mode": "read", "3f0e7bd4-uuid:52": "1"})
+    await table.redis.pexpire(KEYS.lock, LEASE)

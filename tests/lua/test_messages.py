@@ -1,0 +1,156 @@
+"""What the scripts publish, and how they are called."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+from redis.asyncio.client import PubSub
+from redis.exceptions import NoPermissionError
+
+from aiolock._scripts import (
+    ACQUIRE,
+    CARD,
+    FORCE_RELEASE,
+    GRANTED,
+    INSPECT,
+    READ_CARD,
+    RELEASE,
+    RENEW,
+    Script,
+)
+from aiolock._server import Server
+from tests.lua.table import (
+    CARD_KEY,
+    KEYS,
+    LEASE,
+    ME,
+    MEMORY,
+    MINE,
+    REQUEST,
+    RETENTION,
+    State,
+    Table,
+    free,
+    freed,
+    mine,
+    mine_twice,
+    others,
+    record,
+    redissons,
+)
+from tests.support.observe import commandstats
+
+
+@pytest.fixture
+async def channel(table: Table) -> AsyncIterator[PubSub]:
+    """Subscribed to the channel where Redisson listens."""
+    async with table.redis.pubsub() as pubsub:
+        await pubsub.subscribe("redisson_lock__channel:{orders:42}")
+        assert (await pubsub.get_message(timeout=5))["type"] == "subscribe"
+        yield pubsub
+
+
+async def messages(table: Table, channel: PubSub) -> list[bytes]:
+    """All that was published; a message of our own tells where the end is."""
+    await table.redis.publish(KEYS.channel, "end")
+    seen: list[bytes] = []
+    while seen[-1:] != [b"end"]:
+        message: dict[str, Any] = await channel.get_message(timeout=5)
+        seen.append(message["data"])
+    return seen[:-1]
+
+
+@pytest.mark.parametrize("state", [mine, mine_twice], ids=lambda state: state.__name__)
+async def test_the_last_release_publishes_a_zero_once(table: Table, channel: PubSub, state: State) -> None:
+    await state(table)
+    assert await table.release() == [GRANTED, 1, 0], "one receiver"
+    assert await table.release() == [GRANTED, 0, 0]
+    assert await messages(table, channel) == [b"0"]
+
+
+@pytest.mark.parametrize("state", [mine, others, redissons], ids=lambda state: state.__name__)
+async def test_force_release_publishes_a_zero_once(table: Table, channel: PubSub, state: State) -> None:
+    await state(table)
+    assert await table.force() == [GRANTED, 1, 0]
+    assert await table.force() == [GRANTED, 1, 0]
+    assert await messages(table, channel) == [b"0"]
+
+
+async def test_a_release_that_leaves_holds_publishes_nothing(table: Table, channel: PubSub) -> None:
+    await mine_twice(table)
+    await table.release(step=3, left=1)
+    assert await messages(table, channel) == []
+
+
+@pytest.mark.parametrize("state", [free, others, redissons, freed, record], ids=lambda state: state.__name__)
+async def test_a_release_that_frees_nothing_publishes_nothing(table: Table, channel: PubSub, state: State) -> None:
+    await state(table)
+    await messages(table, channel)
+    await table.release()
+    assert await messages(table, channel) == []
+
+
+@pytest.mark.parametrize("state", [free, freed, record], ids=lambda state: state.__name__)
+async def test_force_release_of_nothing_publishes_nothing(table: Table, channel: PubSub, state: State) -> None:
+    await state(table)
+    await messages(table, channel)
+    await table.force()
+    assert await messages(table, channel) == []
+
+
+async def test_acquire_and_renew_publish_nothing(table: Table, channel: PubSub) -> None:
+    await mine_twice(table)
+    await table.renew()
+    await table.inspect()
+    assert await messages(table, channel) == []
+
+
+@pytest.mark.parametrize("how", ["PUBLISH", "SPUBLISH"])
+async def test_the_message_is_published_as_asked(table: Table, how: str) -> None:
+    await mine(table)
+    before = await commandstats(table.redis)
+    await table.run(RELEASE, (KEYS.lock, KEYS.tokens, KEYS.channel), ME, MINE, 2, 0, RETENTION, MEMORY, how)
+    await table.acquire("me:a3")
+    await table.run(FORCE_RELEASE, (KEYS.lock, KEYS.tokens, KEYS.channel), REQUEST, RETENTION, MEMORY, how)
+    after = await commandstats(table.redis)
+    other = {"PUBLISH": "spublish", "SPUBLISH": "publish"}[how]
+    assert after[how.lower()] - before.get(how.lower(), 0) == 2
+    assert after.get(other, 0) == before.get(other, 0)
+
+
+CALLS: list[tuple[Script, tuple[str, ...], tuple[str | int, ...]]] = [
+    (ACQUIRE, (KEYS.lock, KEYS.tokens), (ME, MINE, 1, 1, LEASE, RETENTION, MEMORY)),
+    (RENEW, (KEYS.lock, KEYS.tokens), (MINE, 1, LEASE, RETENTION, MEMORY)),
+    (INSPECT, (KEYS.lock,), (ME,)),
+    (RELEASE, (KEYS.lock, KEYS.tokens, KEYS.channel), (ME, MINE, 2, 0, RETENTION, MEMORY, "PUBLISH")),
+    (FORCE_RELEASE, (KEYS.lock, KEYS.tokens, KEYS.channel), (REQUEST, RETENTION, MEMORY, "PUBLISH")),
+    (CARD, (CARD_KEY,), (1_000, "host", 4711, "web", 1_700_000_000)),
+    (READ_CARD, (CARD_KEY,), ()),
+]
+
+
+@pytest.mark.parametrize(("script", "keys", "args"), CALLS, ids=[call[0].name for call in CALLS])
+async def test_a_script_can_be_called_by_its_digest(
+    table: Table, script: Script, keys: tuple[str, ...], args: tuple[str | int, ...]
+) -> None:
+    assert await table.redis.script_load(script.source) == script.sha
+    answer = await table.redis.evalsha(script.sha, len(keys), *keys, *map(str, args))
+    assert answer is not None
+
+
+async def test_the_scripts_touch_no_key_and_no_channel_but_those_they_declare(table: Table, server: Server) -> None:
+    """The server itself checks it, for a user who may do no more than that."""
+    declared = {key for _, keys, _ in CALLS for key in keys}
+    await table.redis.acl_setuser(
+        "narrow", enabled=True, passwords=["+pass"], keys=[*declared], channels=[KEYS.channel], commands=["+@all"]
+    )
+    narrow = Redis.from_url(server.url, username="narrow", password="pass")
+    try:
+        for script, keys, args in CALLS:
+            await narrow.eval(script.source, len(keys), *keys, *map(str, args))
+        with pytest.raises(NoPermissionError):
+            await narrow.get("something else")
+    finally:
+        await narrow.aclose()
+        await table.redis.acl_deluser("narrow")

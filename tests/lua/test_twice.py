@@ -1,0 +1,206 @@
+"""Every script from every reachable state, sent once and sent twice: the same answer, and the same state."""
+
+import inspect
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from aiolock._scripts import EXPIRED, FORCED, FREED, GRANTED, LOST, NOT_A_LOCK, REFUSED, STALE, TAKEN
+from tests.lua import table as states
+from tests.lua.table import KEYS, LEASE, ME, MEMORY, RETENTION, Reply, Sight, State, Table
+
+COMMANDS: dict[str, Callable[[Table], Awaitable[Reply]]] = {
+    "acquire": lambda table: table.acquire(),
+    "nest": lambda table: table.acquire(step=3, holds=3),
+    "release_1": lambda table: table.release(step=4, left=1),
+    "release_0": lambda table: table.release(step=4, left=0),
+    "give_up": lambda table: table.release(step=2, left=0),
+    "renew": lambda table: table.renew(),
+    "force": lambda table: table.force(),
+    "inspect": lambda table: table.inspect(),
+}
+
+# The answer, and after "=" the hold count that this owner has then, 0 for no key. Without it the key is left alone.
+TABLE = """
+                    acquire    nest       release_1  release_0  give_up    renew      force      inspect
+free                granted=1  expired    expired    expired    expired    expired    nobody     free
+mine                granted    granted=3  granted=1  granted=0  granted=0  granted=1  forced=0   mine:1
+mine_twice          granted    granted=3  granted=1  granted=0  granted=0  granted=2  forced=0   mine:2
+others              refused    taken      taken      taken      taken      taken      forced=0   others:1
+earlier             refused    taken      taken      taken      taken      taken      forced=0   mine:1
+redissons           refused    taken      taken      taken      taken      taken      forced=0   others:2
+expired             granted=1  expired    expired    expired    expired    expired    nobody     free
+taken               refused    taken      taken      taken      taken      taken      forced=0   others:1
+freed               stale      expired    freed      freed      freed      expired    nobody     free
+given_up            stale      expired    expired    expired    expired    expired    nobody     free
+given_up_to_others  stale      taken      taken      taken      taken      taken      forced=0   others:1
+forced              stale      forced     forced     forced     forced     forced     nobody     free
+forced_and_taken    stale      forced     forced     forced     forced     forced     forced=0   others:1
+string              foreign    taken      taken      taken      taken      taken      foreign    foreign
+a_list              foreign    taken      taken      taken      taken      taken      foreign    foreign
+eternal             foreign    taken      taken      taken      taken      taken      foreign    foreign
+record              foreign    taken      taken      taken      taken      taken      foreign    foreign
+note                foreign    taken      taken      taken      taken      taken      foreign    foreign
+read_write_lock     foreign    taken      taken      taken      taken      taken      foreign    foreign
+"""
+
+HEAD, *ROWS = (line.split() for line in TABLE.strip().splitlines())
+CELLS = [(row[0], command, cell) for row in ROWS for command, cell in zip(HEAD, row[1:], strict=True)]
+BEFORE_THE_CALL = 1_000  # milliseconds that the state is old when the script comes
+BETWEEN = 2_000  # ... and between the first time and the second
+
+each_cell = pytest.mark.parametrize(
+    ("state", "command", "cell"), CELLS, ids=[f"{command}-{state}" for state, command, _ in CELLS]
+)
+
+
+async def prepare(table: Table, state: str) -> Sight:
+    make: State = getattr(states, state)
+    await make(table)
+    await table.age(BEFORE_THE_CALL)
+    return await table.look()
+
+
+def in_words(command: str, reply: Reply) -> str:
+    """A reply as the table has it, without tokens and times."""
+    status, value = reply[:2]
+    if status == LOST:
+        return {FREED: "freed", EXPIRED: "expired", TAKEN: "taken", FORCED: "forced"}[value]
+    if command == "inspect" and status == GRANTED:
+        return f"mine:{value}" if value else f"others:{reply[4]}"
+    if command == "inspect" and status == REFUSED:
+        return "free"
+    if command == "force" and status == GRANTED:
+        return "forced" if value else "nobody"
+    return {GRANTED: "granted", REFUSED: "refused", STALE: "stale", NOT_A_LOCK: "foreign"}[status]
+
+
+def answer_in(state: str, command: str, cell: str) -> str:
+    """What a cell says of the answer. Giving back what was freed is no error: it is the answer of the first time."""
+    answer = cell.partition("=")[0]
+    return "granted" if answer == "freed" and command != "renew" else answer
+
+
+def test_the_table_has_every_state_and_every_command() -> None:
+    made = {name for name, value in vars(states).items() if inspect.iscoroutinefunction(value)}
+    assert {row[0] for row in ROWS} == made
+    assert list(COMMANDS) == HEAD
+
+
+@each_cell
+async def test_once(table: Table, state: str, command: str, cell: str) -> None:
+    before = await prepare(table, state)
+    answer = await COMMANDS[command](table)
+    after = await table.look()
+
+    assert in_words(command, answer) == answer_in(state, command, cell)
+    if "=" not in cell:
+        assert after.lock == before.lock
+        assert before.lock_ttl - 1_000 < after.lock_ttl <= before.lock_ttl
+    elif cell.endswith("=0"):
+        assert after.lock is None
+    else:
+        assert await table.holds() == int(cell.partition("=")[2])
+        assert (await table.fields()).keys() == {ME.encode(), *FIELDS}
+        assert 0 < after.lock_ttl <= LEASE
+    check_times(after, state)
+
+
+FIELDS = (b"aiolock:acquisition", b"aiolock:token", b"aiolock:step", b"aiolock:renewal")
+
+
+def check_times(sight: Sight, state: str) -> None:
+    """Whatever we make has an end."""
+    assert state == "eternal" or sight.lock is None or 0 < sight.lock_ttl <= LEASE
+    assert not sight.tokens or 0 < sight.tokens_ttl <= RETENTION
+    assert sight.keys == (sight.lock is not None) + bool(sight.tokens), "another key appeared"
+
+
+@each_cell
+async def test_twice(table: Table, state: str, command: str, cell: str) -> None:
+    await prepare(table, state)
+    first = await COMMANDS[command](table)
+    await table.age(BETWEEN)
+    once = await table.look()
+    second = await COMMANDS[command](table)
+    twice = await table.look()
+
+    assert in_words(command, second) == in_words(command, first)
+    if command in ("acquire", "nest", "renew"):
+        assert second[1] == first[1], "the token"
+    assert first[2] - BETWEEN - 1_000 < second[2] <= first[2], "the time left"
+    assert twice.lock == once.lock
+    assert once.lock_ttl - 1_000 < twice.lock_ttl <= once.lock_ttl
+    assert twice.tokens == once.tokens
+    assert once.tokens_ttl - 1_000 < twice.tokens_ttl <= once.tokens_ttl
+    assert twice.keys == once.keys
+
+
+@pytest.mark.parametrize("command", ["acquire", "nest", "renew"])
+@pytest.mark.parametrize("state", ["mine", "mine_twice"])
+async def test_a_grant_tells_its_token_and_the_time_left(table: Table, state: str, command: str) -> None:
+    await prepare(table, state)
+    answer = await COMMANDS[command](table)
+    assert answer[1] == int((await table.fields())[b"aiolock:token"])
+    lengthened = command != "acquire"
+    assert answer[2] > LEASE - 500 if lengthened else LEASE - 2_000 < answer[2] <= LEASE - BEFORE_THE_CALL
+
+
+@pytest.mark.parametrize("state", ["others", "redissons", "earlier", "taken"])
+async def test_a_refusal_tells_how_long_the_holder_has(table: Table, state: str) -> None:
+    before = await prepare(table, state)
+    assert before.lock_ttl - 1_000 < (await table.acquire())[2] <= before.lock_ttl
+
+
+@pytest.mark.parametrize("command", ["release_0", "give_up"])
+@pytest.mark.parametrize(
+    ("state", "outcome"),
+    [("free", "expired"), ("mine", "freed"), ("others", "taken"), ("forced", "forced"), ("record", "taken")],
+)
+async def test_the_end_is_remembered_once_with_how_it_came(
+    table: Table, state: str, outcome: str, command: str
+) -> None:
+    await prepare(table, state)
+    await COMMANDS[command](table)
+    await COMMANDS[command](table)
+    ends = {end for end in await table.remembered() if end.endswith(states.MINE.encode())}
+    assert ends == {f"{outcome}:{states.MINE}".encode()}
+
+
+async def test_ends_older_than_the_memory_are_forgotten_and_the_token_is_not(table: Table) -> None:
+    await table.acquire("old:a1")
+    await table.release("old:a1")
+    await table.age(MEMORY - 5_000)
+    await table.acquire("young:a1")
+    await table.release("young:a1")
+    assert await table.remembered() == {b"freed:old:a1", b"freed:young:a1"}
+    token = (await table.look()).tokens[b"token"]
+
+    await table.age(6_000)
+    await table.force()
+    assert await table.remembered() == {b"freed:young:a1", f"expired:{states.REQUEST}".encode()}
+    assert (await table.look()).tokens[b"token"] == token
+
+
+async def test_inspect_tells_who_holds_it(table: Table) -> None:
+    await states.others(table)
+    status, mine, left, holder, holds = await table.inspect()
+    assert (status, mine, holder, holds) == (GRANTED, 0, states.OTHER.encode(), 1)
+    assert LEASE - 1_000 < left <= LEASE
+    assert (await table.inspect(states.OTHER))[1] == 1
+
+
+async def test_card_twice_is_one_card_with_an_end(table: Table) -> None:
+    for _ in range(2):
+        assert await table.card() == 1
+        assert await table.read_card() == [b"host", b"4711", b"web"]
+        assert 89_000 < await table.redis.pttl(states.CARD_KEY) <= 90_000
+    for _ in range(2):
+        assert await table.card(0) == 1
+        assert await table.read_card() == [None, None, None]
+    assert await table.redis.dbsize() == 0
+
+
+async def test_keys_share_a_slot() -> None:
+    assert KEYS.tokens.endswith("{orders:42}")
+    assert KEYS.channel == "redisson_lock__channel:{orders:42}"

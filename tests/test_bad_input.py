@@ -1,0 +1,299 @@
+"""What cannot work is refused at the call, before Redis is touched, and with words that say what to do."""
+
+import asyncio
+import math
+import threading
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import redis as synchronous
+from redis.asyncio import BlockingConnectionPool, Redis
+
+from aiolock import AsyncRLock, ClientClosedError, LeaseLostError, LockClient, LockConfig, NotALockError
+from tests.support.observe import commandstats
+
+
+@pytest.fixture
+def lock(locks: LockClient) -> AsyncRLock:
+    return locks.lock("orders")
+
+
+async def enter(lock: AsyncRLock, **arguments: Any) -> None:
+    async with lock.hold(**arguments):
+        pytest.fail("entered")
+
+
+# Each takes a value as a lease, or as a wait.
+LEASES: dict[str, Callable[[AsyncRLock, Any], Awaitable[object]]] = {
+    "acquire": lambda lock, value: lock.acquire(lease=value),
+    "try_lock": lambda lock, value: lock.try_lock(0, value),
+    "hold": lambda lock, value: enter(lock, lease=value),
+}
+WAITS: dict[str, Callable[[AsyncRLock, Any], Awaitable[object]]] = {
+    "try_lock": lambda lock, value: lock.try_lock(value),
+    "hold": lambda lock, value: enter(lock, wait=value),
+}
+
+
+@pytest.mark.parametrize("value", ["1", b"1", True, False, [1], object()], ids=repr)
+@pytest.mark.parametrize(
+    ("call", "what"), [*((call, "lease") for call in LEASES.values()), *((call, "wait") for call in WAITS.values())]
+)
+async def test_a_duration_of_another_type_is_a_type_error(
+    locks: LockClient, lock: AsyncRLock, call: Callable[[AsyncRLock, Any], Awaitable[object]], what: str, value: object
+) -> None:
+    with pytest.raises(TypeError, match=f"{what} must be seconds"):
+        await call(lock, value)
+    assert locks.statistics().commands == 0
+
+
+IMPOSSIBLE = [-1, -0.5, math.nan, math.inf, -math.inf, 1e10, timedelta(seconds=-1)]
+
+
+@pytest.mark.parametrize("value", [*IMPOSSIBLE, 0, 0.0, timedelta(0), 0.0001], ids=repr)
+@pytest.mark.parametrize("call", LEASES.values(), ids=LEASES)
+async def test_a_lease_that_cannot_work_is_a_value_error(
+    locks: LockClient, lock: AsyncRLock, call: Callable[[AsyncRLock, Any], Awaitable[object]], value: object
+) -> None:
+    with pytest.raises(ValueError, match="lease must be"):
+        await call(lock, value)
+    assert locks.statistics().commands == 0
+
+
+@pytest.mark.parametrize("value", IMPOSSIBLE, ids=repr)
+@pytest.mark.parametrize("call", WAITS.values(), ids=WAITS)
+async def test_a_wait_that_cannot_work_is_a_value_error(
+    locks: LockClient, lock: AsyncRLock, call: Callable[[AsyncRLock, Any], Awaitable[object]], value: object
+) -> None:
+    with pytest.raises(ValueError, match="wait must be"):
+        await call(lock, value)
+    assert locks.statistics().commands == 0
+
+
+async def test_hold_refuses_when_called_not_when_entered(lock: AsyncRLock) -> None:
+    with pytest.raises(ValueError, match="lease must be"):
+        lock.hold(lease=0)
+    with pytest.raises(TypeError, match="wait must be"):
+        lock.hold("2")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("value", "error"), [(0, ValueError), (math.nan, ValueError), ("1", TypeError)])
+async def test_a_renewal_by_what_cannot_work_is_refused(
+    lock: AsyncRLock, redis: Redis, value: Any, error: type[Exception]
+) -> None:
+    lease = await lock.acquire(lease=5)
+    with pytest.raises(error, match="lease must be"):
+        await lease.renew(value)
+    assert 0 < await redis.pttl("orders") <= 5_000
+    await lease.release()
+
+
+@pytest.mark.parametrize("name", [None, 7, b"orders", ["orders"]], ids=repr)
+async def test_a_name_or_an_owner_of_another_type_is_a_type_error(locks: LockClient, name: Any) -> None:
+    with pytest.raises(TypeError, match="name must be a str, not"):
+        locks.lock(name)
+    if name is not None:
+        with pytest.raises(TypeError, match="owner must be a str, not"):
+            locks.lock("orders", owner=name)
+
+
+@pytest.mark.parametrize(("name", "why"), [("", "must not be empty"), ("\ud800", "cannot be encoded as UTF-8")])
+async def test_a_name_or_an_owner_that_cannot_be_a_key_is_a_value_error(locks: LockClient, name: str, why: str) -> None:
+    with pytest.raises(ValueError, match=f"name {why}"):
+        locks.lock(name)
+    with pytest.raises(ValueError, match=f"owner {why}"):
+        locks.lock("orders", owner=name)
+
+
+def make_pool() -> Any:
+    return BlockingConnectionPool()
+
+
+@pytest.mark.parametrize(
+    "make", [synchronous.Redis, make_pool, lambda: "redis://localhost", lambda: None, lambda: Redis], ids=repr
+)
+def test_what_is_no_asyncio_redis_is_a_type_error(make: Callable[[], Any]) -> None:
+    with pytest.raises(TypeError, match=r"LockClient needs a redis\.asyncio\.Redis, not"):
+        LockClient(make())
+
+
+def test_a_synchronous_redis_is_named_in_the_message() -> None:
+    with pytest.raises(TypeError, match=r"not (a )?redis\.client\.Redis$"):
+        LockClient(synchronous.Redis())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("config", [{"lease": 5}, 30, "prefix", LockConfig])
+async def test_what_is_no_config_is_a_type_error(redis: Redis, config: Any) -> None:
+    with pytest.raises(TypeError, match="config must be a LockConfig, not"):
+        LockClient(redis, config=config)
+    with pytest.raises(TypeError, match="config must be a LockConfig, not"):
+        LockClient.from_url("redis://localhost", config=config)
+
+
+async def test_a_bad_url_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="scheme"):
+        LockClient.from_url("http://localhost")
+
+
+# A key that is something else.
+
+
+async def a_string(redis: Redis) -> None:
+    await redis.set("orders", "value", px=60_000)
+
+
+async def a_list(redis: Redis) -> None:
+    await redis.rpush("orders", "value")
+
+
+async def a_hash_without_an_end(redis: Redis) -> None:
+    await redis.hset("orders", "uuid:1", "1")
+
+
+async def a_record(redis: Redis) -> None:
+    await redis.hset("orders", mapping={"visits": "1", "basket": "2"})
+    await redis.pexpire("orders", 60_000)
+
+
+async def a_read_write_lock(redis: Redis) -> None:
+    await redis.hset("orders", mapping={"mode": "write", "uuid:1:write": "1"})
+    await redis.pexpire("orders", 60_000)
+
+
+each_foreign = pytest.mark.parametrize(
+    "foreign",
+    [a_string, a_list, a_hash_without_an_end, a_record, a_read_write_lock],
+    ids=lambda make: make.__name__,
+)
+
+CALLS: dict[str, Callable[[AsyncRLock], Awaitable[object]]] = {
+    "acquire": lambda lock: lock.acquire(),
+    "try_lock": lambda lock: lock.try_lock(),
+    "try_lock waiting": lambda lock: lock.try_lock(60),
+    "hold": enter,
+    "locked": lambda lock: lock.locked(),
+    "held": lambda lock: lock.held(),
+    "hold_count": lambda lock: lock.hold_count(),
+    "remaining": lambda lock: lock.remaining(),
+    "holder": lambda lock: lock.holder(),
+    "force_release": lambda lock: lock.force_release(),
+}
+
+
+@each_foreign
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+async def test_a_key_that_is_no_lock_is_refused_at_once_and_left_alone(
+    lock: AsyncRLock,
+    redis: Redis,
+    foreign: Callable[[Redis], Awaitable[None]],
+    call: Callable[[AsyncRLock], Awaitable[object]],
+) -> None:
+    await foreign(redis)
+    before = await redis.dump("orders")
+    async with asyncio.timeout(5):
+        with pytest.raises(NotALockError, match="use another name, or a prefix of its own") as caught:
+            await call(lock)
+    assert caught.value.name == "orders"
+    assert await redis.dump("orders") == before
+    assert lock.statistics().parked == 0
+
+
+@each_foreign
+async def test_a_key_that_became_something_else_is_a_loss_to_its_holder(
+    lock: AsyncRLock, redis: Redis, foreign: Callable[[Redis], Awaitable[None]]
+) -> None:
+    lease = await lock.acquire()
+    await redis.delete("orders")
+    await foreign(redis)
+    before = await redis.dump("orders")
+    with pytest.raises(LeaseLostError):
+        await lock.acquire()
+    assert lease.lost.is_set()
+    with pytest.raises(LeaseLostError):
+        await lock.release()
+    assert await redis.dump("orders") == before
+
+
+async def test_a_key_that_became_something_else_ends_the_wait_for_it(locks: LockClient, redis: Redis) -> None:
+    lock = locks.lock("orders")
+    somebody = await locks.lock("orders", owner="somebody").acquire()
+    waiting = asyncio.create_task(enter(lock))
+    async with asyncio.timeout(5):
+        while lock.statistics().parked == 0:
+            await asyncio.sleep(0)
+        await redis.set("orders", "value")
+        with pytest.raises(LeaseLostError):
+            await somebody.release()
+        with pytest.raises(NotALockError):
+            await waiting
+    assert await redis.get("orders") == b"value"
+
+
+# A client in the wrong place.
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+async def test_use_in_another_loop_and_thread_is_refused_at_once(
+    lock: AsyncRLock, redis: Redis, call: Callable[[AsyncRLock], Awaitable[object]]
+) -> None:
+    await lock.locked()
+    before = await commandstats(redis)
+    errors: list[BaseException] = []
+
+    async def use() -> None:
+        async with asyncio.timeout(2):
+            await call(lock)
+
+    def elsewhere() -> None:
+        try:
+            asyncio.run(use())
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=elsewhere, daemon=True)
+    thread.start()
+    await asyncio.to_thread(thread.join, 10)
+    assert [type(error) for error in errors] == [ClientClosedError]
+    assert [str(error) for error in errors] == [
+        "this LockClient belongs to another event loop; each loop needs one of its own"
+    ]
+    after = await commandstats(redis)
+    assert after.get("eval", 0) + after.get("evalsha", 0) == before.get("eval", 0) + before.get("evalsha", 0)
+
+
+async def test_closing_and_entering_in_another_loop_is_refused_too(locks: LockClient, lock: AsyncRLock) -> None:
+    lease = await lock.acquire()
+
+    async def use(call: Callable[[], Awaitable[object]]) -> None:
+        async with asyncio.timeout(2):
+            await call()
+
+    for call in (locks.aclose, locks.__aenter__, lease.release):
+        with pytest.raises(ClientClosedError, match="another event loop"):
+            await asyncio.to_thread(asyncio.run, use(call))
+    assert await lock.held()
+    await lease.release()
+
+
+async def test_a_closed_client_is_refused(redis: Redis) -> None:
+    async with LockClient(redis) as locks:
+        lock = locks.lock("orders")
+    for call in CALLS.values():
+        with pytest.raises(ClientClosedError, match="is closed"):
+            await call(lock)
+    with pytest.raises(ClientClosedError, match="is closed"):
+        await lock.release()
+    with pytest.raises(ClientClosedError, match="is closed"):
+        await locks.__aenter__()
+
+
+def test_locks_and_their_statistics_need_no_loop() -> None:
+    locks = LockClient(Redis())
+    assert locks.lock("orders").statistics().held == 0
+    assert locks.statistics().commands == 0
+
+
+async def test_making_a_client_and_its_locks_does_no_io() -> None:
+    LockClient.from_url("redis://127.0.0.1:1").lock("orders")

@@ -1,0 +1,112 @@
+"""LockConfig: its defaults, what it refuses, and the durations worked out from it."""
+
+import math
+from dataclasses import FrozenInstanceError, fields
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from aiolock import LockConfig
+from aiolock._config import Timing
+
+
+def test_the_defaults() -> None:
+    assert {field.name: getattr(LockConfig(), field.name) for field in fields(LockConfig)} == {
+        "prefix": "",
+        "lease": 30.0,
+        "renew_interval": None,
+        "drift": None,
+        "token_retention": 3600.0,
+        "release_timeout": 5.0,
+        "command_timeout": 5.0,
+        "client_name": None,
+        "on_event": None,
+    }
+
+
+def test_it_is_keyword_only_and_frozen() -> None:
+    with pytest.raises(TypeError):
+        LockConfig("prefix")  # type: ignore[call-arg]
+    with pytest.raises(FrozenInstanceError):
+        LockConfig().lease = 1  # type: ignore[misc]
+
+
+DURATIONS = ["lease", "renew_interval", "drift", "token_retention", "release_timeout", "command_timeout"]
+
+
+@pytest.mark.parametrize("setting", DURATIONS)
+@pytest.mark.parametrize("value", ["30", True, b"1", [1]])
+def test_a_duration_of_another_type_is_refused_by_name(setting: str, value: object) -> None:
+    with pytest.raises(TypeError, match=f"^{setting} must be seconds"):
+        LockConfig(**{setting: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("setting", DURATIONS)
+@pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, timedelta(0), 1e10])
+def test_a_duration_that_cannot_work_is_refused_by_name(setting: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"^{setting} must be"):
+        LockConfig(**{setting: value})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"lease": 0.0001}, "lease must be at least one millisecond"),
+        ({"lease": 10, "renew_interval": 10}, "renew_interval must be shorter than the lease of 10 s, not 10"),
+        ({"lease": 10, "drift": 11}, "drift must be shorter than the lease of 10 s, not 11"),
+        ({"token_retention": 59}, "token_retention must be at least 60 s, not 59"),
+        ({"release_timeout": 31}, "release_timeout must be at most 30 s, not 31"),
+        ({"command_timeout": timedelta(minutes=1)}, "command_timeout must be at most 30 s"),
+        ({"client_name": ""}, "client_name must not be empty"),
+    ],
+)
+def test_settings_that_cannot_work_together_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        LockConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"prefix": None}, "prefix must be a str, not None"),
+        ({"prefix": b"app:"}, "prefix must be a str, not b'app:'"),
+        ({"client_name": 7}, "client_name must be a str, not 7"),
+        ({"on_event": "print"}, "on_event must be callable, not 'print'"),
+    ],
+)
+def test_settings_of_another_type_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        LockConfig(**settings)
+
+
+def test_the_limits_themselves_are_accepted() -> None:
+    LockConfig(lease=0.001, token_retention=60, release_timeout=30, command_timeout=30)
+    LockConfig(lease=10, renew_interval=9.9, drift=9.9)
+
+
+def test_durations_become_seconds() -> None:
+    config = LockConfig(
+        lease=timedelta(minutes=1), renew_interval=timedelta(seconds=5), drift=1, release_timeout=timedelta(seconds=2)
+    )
+    assert Timing.of(config) == Timing(
+        lease=60.0, renew_interval=5.0, drift=1.0, token_retention=3600.0, release_timeout=2.0, command_timeout=5.0
+    )
+
+
+def test_renewals_are_due_at_a_third_of_the_lease() -> None:
+    assert Timing.of(LockConfig(lease=9)).renew_interval == 3.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "lease", "margin"),
+    [
+        ({}, 30.0, 0.31),  # a hundredth, and 10 ms
+        ({}, 1.0, 0.02),
+        ({}, 0.02, 0.005),  # never more than a quarter
+        ({"drift": 2}, 30.0, 2.0),
+        ({"drift": 2}, 4.0, 1.0),
+    ],
+)
+def test_a_lease_counts_as_over_a_margin_before_its_end(settings: dict[str, Any], lease: float, margin: float) -> None:
+    assert Timing.of(LockConfig(**settings)).margin(lease) == pytest.approx(margin)

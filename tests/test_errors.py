@@ -1,0 +1,133 @@
+"""The errors: their tree, their messages, the data they carry, and that all of it survives pickling."""
+
+import copy
+import pickle
+from typing import get_args
+
+import pytest
+
+from aiolock import (
+    AioLockError,
+    BackendError,
+    ClientClosedError,
+    Holder,
+    LeaseLostError,
+    LockTimeoutError,
+    LossReason,
+    NotALockError,
+    NotHeldError,
+    QuorumError,
+    ReplicationError,
+)
+
+HOLDER = Holder("uuid", "7", 2, 1.5, "host", 42, "web")
+
+ERRORS: list[tuple[AioLockError, dict[str, object], str]] = [
+    (
+        LockTimeoutError("orders", 2.0004),
+        {"name": "orders", "waited": 2.0004},
+        "lock 'orders' was not granted within 2 s",
+    ),
+    (
+        NotHeldError("orders", "uuid:1", HOLDER),
+        {"name": "orders", "owner": "uuid:1", "holder": HOLDER},
+        "lock 'orders' is not held by 'uuid:1': owner '7' of client 'uuid' holds it. A task can only give back what "
+        "it acquired itself; use `lease.release()` or a named owner across tasks",
+    ),
+    (
+        LeaseLostError("orders", 17, "taken"),
+        {"name": "orders", "token": 17, "reason": "taken"},
+        "lock 'orders' (token 17) was lost: another owner holds it now",
+    ),
+    (
+        NotALockError("orders"),
+        {"name": "orders"},
+        "the key of lock 'orders' holds something that is not a lock; use another name, or a prefix of its own: "
+        "LockConfig(prefix=...)",
+    ),
+    (
+        ReplicationError("orders", 1, 2),
+        {"name": "orders", "acks": 1, "wanted": 2},
+        "lock 'orders' reached 1 of 2 replicas and was given back",
+    ),
+    (ClientClosedError("closed"), {}, "closed"),
+    (BackendError("acquire failed: why"), {}, "acquire failed: why"),
+]
+
+each_error = pytest.mark.parametrize(
+    ("error", "data", "message"), ERRORS, ids=[type(row[0]).__name__ for row in ERRORS]
+)
+
+
+@each_error
+def test_it_says_what_happened_and_carries_it_as_data(
+    error: AioLockError, data: dict[str, object], message: str
+) -> None:
+    assert str(error) == message
+    assert {name: getattr(error, name) for name in data} == data
+
+
+@each_error
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_it_survives_pickling_with_its_notes(
+    error: AioLockError, data: dict[str, object], message: str, protocol: int
+) -> None:
+    original = copy.copy(error)
+    original.add_note("a note")
+    restored = pickle.loads(pickle.dumps(original, protocol))
+    assert type(restored) is type(error)
+    assert str(restored) == message
+    assert {name: getattr(restored, name) for name in data} == data
+    assert restored.args == error.args
+    assert restored.__notes__ == ["a note"]
+
+
+@each_error
+def test_a_copy_is_equal_and_independent(error: AioLockError, data: dict[str, object], message: str) -> None:
+    copied = copy.copy(error)
+    copied.add_note("of the copy")
+    assert str(copied) == message
+    assert not hasattr(error, "__notes__")
+
+
+def test_a_quorum_error_carries_what_each_failure_was() -> None:
+    failures = [ConnectionError("no route"), TimeoutError("late")]
+    error = pickle.loads(pickle.dumps(QuorumError(failures)))
+    assert [(type(each), each.args) for each in error.errors] == [(type(each), each.args) for each in failures]
+    assert str(error) == "no majority of servers: ConnectionError('no route'), TimeoutError('late')"
+    assert str(QuorumError([])) == "no majority of servers: no server answered"
+
+
+def test_nobody_holds_it_is_said_too() -> None:
+    assert "is not held by 'me': nobody holds it." in str(NotHeldError("orders", "me", None))
+
+
+@pytest.mark.parametrize("reason", get_args(LossReason))
+def test_every_reason_of_a_loss_has_its_words(reason: LossReason) -> None:
+    others = {str(LeaseLostError("orders", 1, other)) for other in get_args(LossReason) if other != reason}
+    assert str(LeaseLostError("orders", 1, reason)) not in others
+
+
+@pytest.mark.parametrize(
+    ("error", "bases"),
+    [
+        (LockTimeoutError, [AioLockError, TimeoutError]),
+        (NotHeldError, [AioLockError, RuntimeError]),
+        (LeaseLostError, [AioLockError]),
+        (NotALockError, [AioLockError]),
+        (ReplicationError, [AioLockError]),
+        (QuorumError, [AioLockError]),
+        (ClientClosedError, [AioLockError, RuntimeError]),
+        (BackendError, [AioLockError]),
+        (AioLockError, [Exception]),
+    ],
+)
+def test_the_tree(error: type[Exception], bases: list[type[Exception]]) -> None:
+    assert list(error.__bases__) == bases
+
+
+def test_a_lock_timeout_is_caught_as_the_builtin_one() -> None:
+    with pytest.raises(TimeoutError) as caught:
+        raise LockTimeoutError("orders", 1)
+    assert isinstance(caught.value, OSError), "the builtin TimeoutError is an OSError: its arguments are ours alone"
+    assert caught.value.errno is None

@@ -1,0 +1,106 @@
+"""Owner ids: one per task object, never used twice; named owners apart from them."""
+
+import asyncio
+import gc
+
+import pytest
+
+from aiolock._owner import Owners, is_named
+
+Ends = list[tuple[str, str]]
+
+
+@pytest.fixture
+def ends() -> Ends:
+    """Owners that were reported as ended, with the names of their tasks."""
+    return []
+
+
+@pytest.fixture
+def owners(ends: Ends) -> Owners:
+    return Owners("client", lambda owner, task: ends.append((owner, task)))
+
+
+async def ask(owners: Owners) -> str:
+    return owners.current()
+
+
+async def test_a_task_keeps_its_id(owners: Owners) -> None:
+    first = owners.current()
+    await asyncio.sleep(0)
+    assert owners.current() == first
+    assert first.startswith("client:")
+
+
+async def test_a_child_task_is_another_owner(owners: Owners) -> None:
+    mine = owners.current()
+    assert await asyncio.create_task(ask(owners)) != mine
+
+
+async def test_ten_thousand_tasks_one_after_another_never_share_an_id(owners: Owners) -> None:
+    ids = [await asyncio.create_task(ask(owners)) for _ in range(10_000)]
+    assert len(set(ids)) == 10_000
+
+
+async def test_dead_tasks_are_not_kept(owners: Owners) -> None:
+    for _ in range(100):
+        await asyncio.create_task(ask(owners))
+    gc.collect()
+    assert len(owners._ids) <= 1
+
+
+async def test_the_end_of_a_task_is_reported_once_with_its_name(owners: Owners, ends: Ends) -> None:
+    async def asking_twice() -> str:
+        owners.current()
+        return owners.current()
+
+    owner = await asyncio.create_task(asking_twice(), name="worker 7")
+    await asyncio.sleep(0)
+    assert ends == [(owner, "worker 7")]
+
+
+async def test_the_end_of_a_cancelled_or_failed_task_is_reported_too(owners: Owners, ends: Ends) -> None:
+    async def fail() -> None:
+        owners.current()
+        raise ValueError
+
+    async def wait() -> None:
+        owners.current()
+        await asyncio.Event().wait()
+
+    tasks = [asyncio.create_task(fail(), name="failed"), asyncio.create_task(wait(), name="cancelled")]
+    await asyncio.sleep(0)
+    tasks[1].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert {task for _, task in ends} == {"failed", "cancelled"}
+
+
+async def test_a_named_owner_is_no_task(owners: Owners) -> None:
+    assert owners.named("1") == owners.named("1")
+    assert owners.named("1") != owners.named("2")
+    assert owners.named("1") not in {await asyncio.create_task(ask(owners)) for _ in range(3)}
+
+
+async def test_named_owners_are_told_from_tasks(owners: Owners) -> None:
+    assert is_named(owners.named("job"))
+    assert not is_named(owners.current())
+
+
+async def test_two_clients_never_share_an_owner(owners: Owners) -> None:
+    other = Owners("other", lambda *_: None)
+    assert other.current() != owners.current()
+    assert other.named("job") != owners.named("job")
+
+
+async def test_outside_of_a_task_there_is_no_owner(owners: Owners) -> None:
+    asked: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def ask_in_callback() -> None:
+        try:
+            asked.set_result(owners.current())
+        except RuntimeError as error:
+            asked.set_exception(error)
+
+    asyncio.get_running_loop().call_soon(ask_in_callback)
+    with pytest.raises(RuntimeError, match="use a named owner"):
+        await asked

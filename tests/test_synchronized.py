@@ -1,0 +1,262 @@
+"""The decorator: a name from the bound arguments, the function's own signature, the lock around it."""
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pytest
+
+from aiolock import LeaseLostError, LockClient, LockTimeoutError
+from tests.support.observe import until
+
+
+async def held_by_us(locks: LockClient, name: str) -> bool:
+    return locks.lock(name).statistics().held == 1
+
+
+@dataclass
+class Order:
+    id: int
+    tags: tuple[str, ...] = ("new",)
+
+
+async def test_the_body_runs_under_the_lock_and_its_result_is_returned(locks: LockClient) -> None:
+    @locks.synchronized("order:{order_id}")
+    async def ship(order_id: int) -> str:
+        assert await locks.lock("order:7").held()
+        return f"shipped {order_id}"
+
+    assert await ship(7) == "shipped 7"
+    assert not await locks.lock("order:7").locked()
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda f: f(1), "1:eu:d"),
+        (lambda f: f(1, "us"), "1:us:d"),
+        (lambda f: f(region="us", order_id=2), "2:us:d"),
+        (lambda f: f(3, depot="x"), "3:eu:x"),
+    ],
+    ids=["defaults", "positional", "keywords", "keyword-only"],
+)
+async def test_the_name_is_built_from_the_bound_arguments(
+    locks: LockClient, call: Callable[[Any], Any], name: str
+) -> None:
+    @locks.synchronized("{order_id}:{region}:{depot}")
+    async def ship(order_id: int, region: str = "eu", *, depot: str = "d") -> bool:
+        return await held_by_us(locks, name)
+
+    assert await call(ship)
+
+
+@pytest.mark.parametrize(
+    ("template", "name"),
+    [
+        ("order:{order.id}", "order:5"),
+        ("tag:{order.tags[0]}", "tag:new"),
+        ("padded:{number:05d}", "padded:00042"),
+        ("wide:{number:0{width}d}", "wide:042"),
+        ("repr:{text!r}", "repr:'a'"),
+        ("{{braces}}:{number}", "{braces}:42"),
+        ("constant", "constant"),
+    ],
+)
+async def test_a_template_is_a_format_string(locks: LockClient, template: str, name: str) -> None:
+    @locks.synchronized(template)
+    async def work(order: Order, number: int, text: str, width: int = 3) -> bool:
+        return await held_by_us(locks, name)
+
+    assert await work(Order(5), 42, "a")
+
+
+async def test_extra_arguments_can_be_part_of_the_name(locks: LockClient) -> None:
+    @locks.synchronized("{ids}:{options}")
+    async def work(*ids: int, **options: bool) -> bool:
+        return await held_by_us(locks, "(1, 2):{'fast': True}")
+
+    assert await work(1, 2, fast=True)
+
+
+async def test_it_decorates_methods(locks: LockClient) -> None:
+    class Shop:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        @locks.synchronized("{self.name}:{order_id}")
+        async def ship(self, order_id: int) -> bool:
+            return await held_by_us(locks, f"{self.name}:{order_id}")
+
+        @classmethod
+        @locks.synchronized("{cls.__name__}:{order_id}")
+        async def count(cls, order_id: int) -> bool:
+            return await held_by_us(locks, f"Shop:{order_id}")
+
+        @staticmethod
+        @locks.synchronized("static:{order_id}")
+        async def check(order_id: int) -> bool:
+            return await held_by_us(locks, f"static:{order_id}")
+
+    assert await Shop("north").ship(3)
+    assert await Shop.count(3)
+    assert await Shop.check(3)
+
+
+async def test_the_function_keeps_its_signature_and_its_papers(locks: LockClient) -> None:
+    async def ship(order_id: int, *, region: str = "eu") -> str:
+        """Ship it."""
+        return region
+
+    decorated = locks.synchronized("{order_id}")(ship)
+    assert inspect.signature(decorated) == inspect.signature(ship)
+    assert inspect.iscoroutinefunction(decorated)
+    assert (decorated.__name__, decorated.__doc__, decorated.__module__) == ("ship", "Ship it.", __name__)
+    assert inspect.unwrap(decorated) is ship
+    assert decorated.__annotations__ == ship.__annotations__
+
+
+async def test_wrong_arguments_are_a_type_error_and_take_no_lock(locks: LockClient) -> None:
+    @locks.synchronized("{order_id}")
+    async def ship(order_id: int) -> None:
+        raise AssertionError("must not run")
+
+    with pytest.raises(TypeError, match="missing a required argument: 'order_id'"):
+        await ship()  # type: ignore[call-arg]
+    assert locks.statistics().commands == 0
+
+
+async def test_an_empty_name_is_refused_at_the_call(locks: LockClient) -> None:
+    @locks.synchronized("{order_id}")
+    async def ship(order_id: str) -> None:
+        raise AssertionError("must not run")
+
+    with pytest.raises(ValueError, match="name must not be empty"):
+        await ship("")
+
+
+@pytest.mark.parametrize("template", ["{oder_id}", "{oder_id.x}", "{order_id:{width}}", "{}", "{0}", "a{order_id}{b}"])
+async def test_a_wrong_placeholder_fails_when_decorating(locks: LockClient, template: str) -> None:
+    async def ship(order_id: int) -> None: ...
+
+    with pytest.raises(ValueError, match=r"names no parameter of the function \(it has: order_id\)"):
+        locks.synchronized(template)(ship)
+
+
+@pytest.mark.parametrize("template", ["{order_id", "order_id}", "{order_id!x:}"])
+async def test_a_broken_template_fails_when_decorating(locks: LockClient, template: str) -> None:
+    async def ship(order_id: int) -> None: ...
+
+    with pytest.raises(ValueError, match=r"."):
+        locks.synchronized(template)(ship)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"name": ""}, ValueError),
+        ({"name": None}, TypeError),
+        ({"name": "a", "wait": -1}, ValueError),
+        ({"name": "a", "wait": "1"}, TypeError),
+        ({"name": "a", "lease": 0}, ValueError),
+        ({"name": "a", "lease": True}, TypeError),
+    ],
+)
+async def test_bad_arguments_fail_when_decorating(
+    locks: LockClient, arguments: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        locks.synchronized(**arguments)
+
+
+async def numbers(order_id: int) -> AsyncIterator[int]:
+    yield order_id
+
+
+def plain(order_id: int) -> None: ...
+
+
+@pytest.mark.parametrize("function", [plain, numbers, print, object()])
+async def test_what_is_no_coroutine_function_is_refused(locks: LockClient, function: Any) -> None:
+    with pytest.raises(TypeError, match="synchronized is for coroutine functions"):
+        locks.synchronized("{order_id}")(function)
+
+
+async def test_a_partial_is_decorated_too(locks: LockClient) -> None:
+    async def ship(region: str, order_id: int) -> bool:
+        return await held_by_us(locks, f"{region}:{order_id}")
+
+    assert await locks.synchronized("eu:{order_id}")(partial(ship, "eu"))(4)
+
+
+async def test_a_wait_that_ends_raises_a_lock_timeout(locks: LockClient) -> None:
+    @locks.synchronized("order", wait=0)
+    async def ship() -> None:
+        raise AssertionError("must not run")
+
+    async with locks.lock("order", owner="somebody"):
+        with pytest.raises(LockTimeoutError) as caught:
+            await ship()
+    assert caught.value.name == "order"
+    assert 0 <= caught.value.waited < 5
+
+
+async def test_calls_of_one_name_exclude_each_other_and_others_do_not(locks: LockClient) -> None:
+    running: list[int] = []
+    both = asyncio.Event()
+
+    @locks.synchronized("order:{order_id}")
+    async def ship(order_id: int) -> None:
+        assert order_id not in running
+        running.append(order_id)
+        if len(running) == 2:
+            both.set()
+        await both.wait()
+        running.remove(order_id)
+
+    await asyncio.gather(*(ship(number % 2) for number in range(6)))
+    assert running == []
+
+
+async def test_it_nests(locks: LockClient) -> None:
+    @locks.synchronized("order")
+    async def outer(depth: int) -> int:
+        return await outer(depth - 1) if depth > 1 else await locks.lock("order").hold_count()
+
+    assert await outer(3) == 3
+    assert not await locks.lock("order").locked()
+
+
+async def test_a_fixed_lease_is_taken_for_what_it_is(locks: LockClient) -> None:
+    @locks.synchronized("order", lease=5)
+    async def ship() -> float | None:
+        return await locks.lock("order").remaining()
+
+    left = await ship()
+    assert left is not None
+    assert 4 < left <= 5
+
+
+async def test_the_exception_of_the_body_is_raised_and_the_lock_released(locks: LockClient) -> None:
+    @locks.synchronized("order")
+    async def ship() -> None:
+        raise KeyError("order")
+
+    with pytest.raises(KeyError):
+        await ship()
+    assert not await locks.lock("order").locked()
+
+
+async def test_a_loss_cancels_the_body(locks: LockClient) -> None:
+    @locks.synchronized("order")
+    async def ship() -> None:
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(ship())
+    await until(lambda: locks.lock("order").statistics().held == 1)
+    assert await locks.lock("order").force_release()
+    with pytest.raises(LeaseLostError) as caught:
+        await task
+    assert caught.value.reason == "forced"

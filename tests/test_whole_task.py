@@ -1,0 +1,98 @@
+"""An acquire that is the whole of a task would own the lock and end: refused; all that only looks like it is not."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from aiolock import AsyncRLock, LockClient
+
+Acquire = Callable[[AsyncRLock], Coroutine[Any, Any, object]]
+
+ACQUIRES: dict[str, Acquire] = {
+    "acquire": lambda lock: lock.acquire(),
+    "try_lock": lambda lock: lock.try_lock(),
+    "async with": lambda lock: lock.__aenter__(),
+    "hold": lambda lock: lock.hold().__aenter__(),
+}
+each_acquire = pytest.mark.parametrize("acquire", ACQUIRES.values(), ids=ACQUIRES)
+
+
+async def in_a_group(coroutine: Coroutine[Any, Any, object]) -> None:
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(coroutine)
+    except* RuntimeError as errors:
+        raise errors.exceptions[0] from None
+
+
+async def as_first_completed(coroutine: Coroutine[Any, Any, object]) -> None:
+    for first in asyncio.as_completed([coroutine]):
+        await first
+
+
+TASKS: dict[str, Callable[[Coroutine[Any, Any, object]], Awaitable[object]]] = {
+    "create_task": asyncio.create_task,
+    "ensure_future": asyncio.ensure_future,
+    "gather": asyncio.gather,
+    "shield": asyncio.shield,
+    "TaskGroup": in_a_group,
+    "as_completed": as_first_completed,
+}
+if sys.version_info < (3, 12):  # From 3.12 on it awaits in the task of its caller.
+    TASKS["wait_for"] = lambda coroutine: asyncio.wait_for(coroutine, 5)
+
+
+@pytest.fixture
+def lock(locks: LockClient) -> AsyncRLock:
+    return locks.lock("orders")
+
+
+@each_acquire
+@pytest.mark.parametrize("run", TASKS.values(), ids=TASKS)
+async def test_an_acquire_that_is_the_whole_of_a_task_is_refused(
+    locks: LockClient,
+    lock: AsyncRLock,
+    acquire: Acquire,
+    run: Callable[[Coroutine[Any, Any, object]], Awaitable[object]],
+) -> None:
+    with pytest.raises(RuntimeError, match="this acquire is the whole of a task") as caught:
+        await run(acquire(lock))
+    for way_out in ("try_lock(wait=...)", "hold(wait=...)", "asyncio.timeout()", "locks.lock(name, owner=...)"):
+        assert way_out in str(caught.value)
+    assert locks.statistics().commands == 0, "before Redis is touched"
+
+
+@each_acquire
+async def test_a_named_owner_may_be_acquired_so(locks: LockClient, acquire: Acquire) -> None:
+    job = locks.lock("orders", owner="job-17")
+    await asyncio.create_task(acquire(job))
+    assert await job.held()
+    await job.release()
+
+
+async def test_within_a_task_of_ones_own_it_is_welcome(lock: AsyncRLock) -> None:
+    async def work() -> int:
+        lease = await lock.acquire()
+        await lock.release()
+        return lease.token
+
+    assert await asyncio.create_task(work()) > 0
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="before 3.12 wait_for makes a task")
+async def test_wait_for_awaits_in_the_callers_task_from_3_12_on(lock: AsyncRLock) -> None:
+    lease = await asyncio.wait_for(lock.acquire(), 5)
+    await lease.release()
+
+
+async def test_asyncio_timeout_is_the_way_to_bound_an_acquire(locks: LockClient, lock: AsyncRLock) -> None:
+    async with locks.lock("orders", owner="somebody"):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await lock.acquire()
+    async with asyncio.timeout(5):
+        await lock.acquire()
+    await lock.release()

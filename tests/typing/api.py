@@ -1,0 +1,142 @@
+"""What type checkers see of the public surface: checked by mypy and pyright, never run."""
+
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any, Literal, assert_type
+
+from redis.asyncio import Redis
+
+import aiolock
+from aiolock import (
+    AsyncRLock,
+    ClientStatistics,
+    HeldLock,
+    Holder,
+    Lease,
+    LeaseLostError,
+    LockClient,
+    LockConfig,
+    LockEvent,
+    LockStatistics,
+    LockTimeoutError,
+    Loss,
+    LossReason,
+    NotHeldError,
+)
+
+Reason = Literal["expired", "taken", "forced", "unreachable", "closed"]
+
+
+async def clients(redis: Redis) -> None:
+    config = LockConfig(lease=timedelta(seconds=10), renew_interval=1, client_name="web", on_event=print)
+    async with LockClient(redis, config=config) as locks:
+        assert_type(locks, LockClient)
+        assert_type(locks.lock("orders"), AsyncRLock)
+        assert_type(locks.lock("orders", owner="job-17"), AsyncRLock)
+        assert_type(locks.statistics(), ClientStatistics)
+    assert_type(LockClient.from_url("redis://localhost", config=config, db=3), LockClient)
+    await LockClient(redis).aclose()
+
+
+async def locks_and_leases(lock: AsyncRLock) -> None:
+    assert_type(await lock.acquire(), Lease)
+    assert_type(await lock.acquire(lease=timedelta(seconds=1)), Lease)
+    assert_type(await lock.try_lock(), Lease | None)
+    assert_type(await lock.try_lock(1, 2.5), Lease | None)
+    assert_type(await lock.try_lock(wait=None, lease=timedelta(seconds=1)), Lease | None)
+    assert_type(lock.hold(wait=1, lease=2), HeldLock)
+    async with lock as lease:
+        assert_type(lease, Lease)
+    async with lock.hold(2, 10) as lease:
+        assert_type(lease, Lease)
+    await lock.release()
+    assert_type(lock.name, str)
+    assert_type(await lock.locked(), bool)
+    assert_type(await lock.held(), bool)
+    assert_type(await lock.hold_count(), int)
+    assert_type(await lock.remaining(), float | None)
+    assert_type(await lock.force_release(), bool)
+    assert_type(await lock.holder(), Holder | None)
+    assert_type(lock.statistics(), LockStatistics)
+
+
+async def a_walrus(lock: AsyncRLock) -> int:
+    if lease := await lock.try_lock(wait=2, lease=10):
+        return assert_type(lease, Lease).token
+    return 0
+
+
+async def a_body_that_may_be_cancelled_does_not_swallow_errors(lock: AsyncRLock) -> int:
+    async with lock as lease:
+        return lease.token  # No "missing return" after it: the scope hides no exception.
+
+
+async def leases(lease: Lease) -> None:
+    assert_type(lease.name, str)
+    assert_type(lease.token, int)
+    assert_type(lease.lease, float)
+    assert_type(lease.remaining, float)
+    assert_type(lease.holds, int)
+    assert_type(lease.watched, bool)
+    assert_type(lease.given_back, bool)
+    lost = lease.lost
+    assert_type(lost.is_set(), bool)
+    losses: list[Loss] = [lost]
+    assert losses
+    assert_type(await lease.lost, Reason)
+    await lease.renew()
+    await lease.renew(timedelta(seconds=1))
+    await lease.release()
+    lease.check()
+
+
+def decorated(locks: LockClient) -> None:
+    @locks.synchronized("order:{order_id}", wait=1, lease=timedelta(seconds=2))
+    async def ship(order_id: int, *, region: str = "eu") -> list[str]:
+        return [region] * order_id
+
+    class Shop:
+        @locks.synchronized("{order_id}")
+        async def ship(self, order_id: int) -> str:
+            return str(order_id)
+
+    async def calls() -> None:
+        assert_type(await ship(1, region="us"), list[str])
+        assert_type(await Shop().ship(2), str)
+        await ship("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        await ship(1, "us")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+        await ship(1, depot="x")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+    _: Callable[[], Coroutine[Any, Any, None]] = locks.synchronized("calls")(calls)
+
+    def plain(order_id: int) -> None: ...
+
+    locks.synchronized("{order_id}")(plain)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def errors(lost: LeaseLostError, late: LockTimeoutError, not_held: NotHeldError) -> None:
+    assert_type(lost.reason, LossReason)
+    assert_type(lost.reason, Reason)
+    assert_type((lost.name, lost.token), tuple[str, int])
+    assert_type((late.name, late.waited), tuple[str, float])
+    assert_type((not_held.name, not_held.owner, not_held.holder), tuple[str, str, Holder | None])
+    builtin: list[TimeoutError | RuntimeError] = [late, not_held]
+    assert builtin
+
+
+def events(event: LockEvent) -> str | None:
+    match event:
+        case aiolock.Acquired(name=name, waited=waited):
+            return f"{name} {assert_type(waited, float)}"
+        case aiolock.Lost(reason=reason):
+            return assert_type(reason, Reason)
+        case _:
+            return None
+
+
+def refused(lock: AsyncRLock, locks: LockClient, event: aiolock.Acquired) -> None:
+    lock.hold(wait="2")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    locks.lock(7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    locks.lock("orders", "job-17")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    LockConfig("prefix")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    event.token = 1  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
