@@ -32,6 +32,7 @@ lint: $(LINT)/.stamp ## ruff, mypy --strict, pyright on the public names, the ar
 	$(LINT)/bin/ruff format --check
 	$(LINT)/bin/mypy
 	PATH="$(CURDIR)/$(LINT)/bin:$$PATH" pyright --verifytypes aiolock --ignoreexternal
+	PATH="$(CURDIR)/$(LINT)/bin:$$PATH" pyright tests/typing
 	$(LINT)/bin/python -m pytest -q tests/test_architecture.py
 
 docs: $(DOCS)/.stamp ## build the documentation into site/

@@ -1,0 +1,243 @@
+"""The calls that a fault may hit, and all that can be seen of one, to compare it with an undisturbed one."""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from redis.asyncio import Redis
+
+from aiolock import AioLockError, AsyncRLock, Lease, LeaseLostError, LockClient, LockConfig
+from aiolock._events import LockEvent, RenewalLate, Renewed
+from aiolock._scripts import ACQUIRE, FORCE_RELEASE, RELEASE, RENEW, Script
+from tests.support.observe import until
+
+# Three attempts, one every 0.4 s.
+COMMAND_TIMEOUT = 1.2
+SHORTENED = 5000  # Milliseconds: a TTL that nothing sets, so that any command that touches the TTL shows.
+
+
+@dataclass
+class Stage:
+    """A lock, the client under test, another one that no fault hits, and a plain connection to look with."""
+
+    redis: Redis
+    client: LockClient
+    other: LockClient
+    lock: AsyncRLock
+    events: list[LockEvent] = field(default_factory=list)
+    leases: list[Lease] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.lock.name
+
+    async def answered(self) -> None:
+        """Return when the client waits for no reply."""
+        await until(lambda: self.client.statistics().pending == 0)
+
+    async def is_held(self) -> bool:
+        """Whether the key is there."""
+        return bool(await self.redis.exists(self.name))
+
+    async def fields(self) -> dict[str, str]:
+        """The lock on the server, as it is; nothing if it is none."""
+        if await self.redis.type(self.name) != b"hash":
+            return {}
+        found: dict[bytes, bytes] = await self.redis.hgetall(self.name)  # type: ignore[assignment]
+        return {key.decode(): value.decode() for key, value in found.items()}
+
+    async def holds(self) -> int:
+        """The hold count on the server, whoever has it."""
+        return sum(int(value) for key, value in (await self.fields()).items() if not key.startswith("aiolock:"))
+
+
+async def _one_more(stage: Stage) -> Lease:
+    stage.leases.append(await stage.lock.acquire())
+    return stage.leases[-1]
+
+
+async def _try(stage: Stage) -> Lease | None:
+    lease = await stage.lock.try_lock()
+    stage.leases.extend([lease] if lease else [])
+    return lease
+
+
+async def _release_lock(stage: Stage) -> None:
+    stage.leases.pop()
+    await stage.lock.release()
+
+
+async def _release_lease(stage: Stage) -> None:
+    await stage.leases.pop().release()
+
+
+async def _renew(stage: Stage) -> None:
+    await stage.leases[-1].renew(60)
+
+
+async def _be_renewed(stage: Stage) -> None:
+    wanted = stage.lock.statistics().renewals + 2  # One may be under way, and have passed where harm is done.
+    await until(lambda: stage.lock.statistics().renewals >= wanted)
+
+
+async def _force(stage: Stage) -> bool:
+    return await stage.lock.force_release()
+
+
+async def _nothing(stage: Stage) -> None:
+    pass
+
+
+async def _one_hold(stage: Stage) -> None:
+    await _one_more(stage)
+
+
+async def _renewed_hold(stage: Stage) -> None:
+    lease = await _one_more(stage)
+    await lease.renew()  # Renewals have a connection of their own: now it exists.
+
+
+async def _two_holds(stage: Stage) -> None:
+    await _one_more(stage)
+    await _one_more(stage)
+
+
+async def _lost(stage: Stage) -> None:
+    await _one_more(stage)
+    await stage.redis.delete(stage.name)
+
+
+async def _taken(stage: Stage) -> None:
+    await _lost(stage)
+    await _held_by_another(stage)
+
+
+async def _held_by_another(stage: Stage) -> None:
+    await stage.other.lock(stage.name, owner="another").acquire()
+
+
+async def _foreign(stage: Stage) -> None:
+    await stage.redis.set(stage.name, "not a lock")
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A call, the script it sends, and how many holds of the owner there are afterwards."""
+
+    script: Script
+    prepare: Callable[[Stage], Awaitable[None]]
+    run: Callable[[Stage], Awaitable[object]]
+    left: int = 0
+    renew_interval: float = 10
+
+
+OPERATIONS = {
+    "acquire": Operation(ACQUIRE, _nothing, _one_more, 1),
+    "try_lock": Operation(ACQUIRE, _nothing, _try, 1),
+    "nested acquire": Operation(ACQUIRE, _one_hold, _one_more, 2),
+    "release to 1": Operation(RELEASE, _two_holds, _release_lock, 1),
+    "release to 0": Operation(RELEASE, _one_hold, _release_lease, 0),
+    "renew": Operation(RENEW, _renewed_hold, _renew, 1),
+    "watchdog": Operation(RENEW, _renewed_hold, _be_renewed, 1, renew_interval=0.3),
+    "force_release": Operation(FORCE_RELEASE, _one_hold, _force, 0),
+    "force_release of another's": Operation(FORCE_RELEASE, _held_by_another, _force, 0),
+    "force_release of nobody's": Operation(FORCE_RELEASE, _nothing, _force, 0),
+}
+# Those that are refused, or raise.
+REFUSED = {
+    "try_lock refused": Operation(ACQUIRE, _held_by_another, _try),
+    "acquire, no lock": Operation(ACQUIRE, _foreign, _one_more),
+    "nested acquire, lost": Operation(ACQUIRE, _lost, _one_more),
+    "release to 1, taken": Operation(RELEASE, _taken, _release_lock),
+    "release to 0, lost": Operation(RELEASE, _lost, _release_lease),
+    "renew, taken": Operation(RENEW, _taken, _renew),
+}
+
+
+@asynccontextmanager
+async def stage(
+    redis: Redis, user: Redis, name: str, *, owner: str | None = None, renew_interval: float = 10
+) -> AsyncIterator[Stage]:
+    """A stage whose client is made from *user*; the lock belongs to the running task unless *owner* is given."""
+    events: list[LockEvent] = []
+    config = LockConfig(command_timeout=COMMAND_TIMEOUT, renew_interval=renew_interval, on_event=events.append)
+    async with LockClient(redis) as other, LockClient(user, config=config) as client:
+        yield Stage(redis, client, other, client.lock(name, owner=owner), events)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a call did, without what differs from run to run (ids, times)."""
+
+    value: str
+    error: str
+    fields: dict[str, str]
+    token_is_ours: bool
+    ttl: int
+    leases: list[int]
+    held: int
+    events: list[str]
+
+
+async def observe(stage: Stage, operation: Operation) -> Seen:
+    """Run the call, and look."""
+    value: object = None
+    error = ""
+    before = len(stage.events)
+    try:
+        value = await operation.run(stage)
+    except AioLockError as raised:
+        error = f"{type(raised).__name__} {raised.reason if isinstance(raised, LeaseLostError) else ''}"
+    await stage.answered()
+    fields = await stage.fields()
+    tokens = {lease.token for lease in stage.leases if not lease.lost.is_set()}
+    return Seen(
+        value=f"lease with {value.holds} holds" if isinstance(value, Lease) else repr(value),
+        error=error,
+        fields=dict(map(_general, fields.items())),
+        token_is_ours=tokens == {int(fields.get("aiolock:token", 0))},
+        ttl=math.ceil(await stage.redis.pttl(stage.name) / 10_000),
+        leases=[lease.holds for lease in stage.leases],
+        held=stage.client.statistics().held,
+        events=[type(e).__name__ for e in stage.events[before:] if not isinstance(e, (Renewed, RenewalLate))],
+    )
+
+
+async def clean_up(stage: Stage) -> None:
+    """Give back what the owner has, and free what is not the owner's."""
+    await asyncio.gather(*(lease.release() for lease in reversed(stage.leases)), return_exceptions=True)
+    stage.leases.clear()
+    await stage.answered()
+    assert stage.client.statistics().held == 0
+    fields = await stage.fields()
+    owners = [field for field in fields if not field.startswith("aiolock:")]
+    assert all(owner.endswith((":named:another", ":named:a third")) for owner in owners)
+    await stage.redis.delete(stage.name)
+
+
+async def change_nothing(stage: Stage, deliver: Callable[[], Awaitable[object]]) -> None:
+    """Fail if *deliver* changes the lock, or any of its times."""
+    await stage.redis.pexpire(stage.name, SHORTENED)
+    before = await stage.fields()
+    existed = await stage.redis.exists(stage.name)
+    await deliver()
+    assert await stage.redis.exists(stage.name) == existed
+    assert await stage.fields() == before
+    assert await stage.redis.pttl(stage.name) in (range(1, SHORTENED + 1) if existed else [-2])
+
+
+async def leftovers(redis: Redis) -> set[bytes]:
+    """The keys in Redis that are not a memory of tokens."""
+    keys: list[bytes] = await redis.keys()  # type: ignore[assignment]
+    return {key for key in keys if not key.startswith(b"aiolock_token:")}
+
+
+def _general(item: tuple[str, str]) -> tuple[str, str]:
+    name, value = item
+    if name in ("aiolock:acquisition", "aiolock:token"):
+        return name, "some"
+    if name == "aiolock:renewal":
+        return name, "none" if value == "0" else "some"
+    return (name, value) if name.startswith("aiolock:") else ("the owner", value)

@@ -1,0 +1,121 @@
+"""Lost replies: whatever happens to a call on its way, it does what one undisturbed call does, and nothing later."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolock._server import Server
+from tests.chaos.conftest import USERS
+from tests.chaos.operations import (
+    COMMAND_TIMEOUT,
+    OPERATIONS,
+    REFUSED,
+    Operation,
+    Seen,
+    change_nothing,
+    clean_up,
+    leftovers,
+    observe,
+    stage,
+)
+from tests.support.proxy import Action, Proxy, Rule, delay, drop_reply, hold, reset, script
+
+# Begins to do harm to the next call; returns the rule that held its request back, if one did.
+Fault = Callable[[Proxy, Operation], Awaitable[Rule | None]]
+
+
+def hit(action: Action, times: int = 1) -> Fault:
+    async def install(proxy: Proxy, operation: Operation) -> None:
+        proxy.install(Rule(script(operation.script), action, times))
+
+    return install
+
+
+def hold_back(action: Action) -> Fault:
+    async def install(proxy: Proxy, operation: Operation) -> Rule:
+        return proxy.install(Rule(script(operation.script), action))
+
+    return install
+
+
+def black_hole(moment: float) -> Fault:
+    async def begin(proxy: Proxy, operation: Operation) -> None:
+        proxy.black_hole()
+        asyncio.get_running_loop().call_later(moment, proxy.restore)
+
+    return begin
+
+
+async def half_open(proxy: Proxy, operation: Operation) -> None:
+    assert proxy.half_open(lambda connection: not connection.subscriber)
+
+
+async def refuse(proxy: Proxy, operation: Operation) -> None:
+    await proxy.refuse()
+    proxy.reset_all()
+    asyncio.get_running_loop().call_later(0.2, lambda: asyncio.ensure_future(proxy.accept()))
+
+
+QUICK: dict[str, Fault] = {
+    "reply_dropped": hit(drop_reply()),
+    "reply_dropped_thrice": hit(drop_reply(), 3),
+    "held_back": hold_back(hold()),
+    "delayed": hit(delay(0.1)),
+    "reset_before": hit(reset()),
+    "refused": refuse,
+}
+# Those that only time brings to light.
+SILENT: dict[str, Fault] = {
+    "reply_swallowed": hit(drop_reply(reset=False)),
+    "held_back_in_silence": hold_back(hold(reset=False)),
+    "black_hole": black_hole(COMMAND_TIMEOUT / 6),
+    "black_hole_until_sent_again": black_hole(COMMAND_TIMEOUT / 2),
+    "half_open": half_open,
+}
+CASES = [
+    *(pytest.param(make, fault, id=f"{user}-{name}") for user, make in USERS.items() for name, fault in QUICK.items()),
+    *(
+        pytest.param(USERS[user], fault, id=f"{user}-{name}")
+        for user in ("host_and_port", "resp3_decoding")
+        for name, fault in SILENT.items()
+    ),
+]
+
+
+@pytest.mark.parametrize(("user", "fault"), CASES)
+async def test_a_disturbed_call_does_what_an_undisturbed_one_does(
+    server: Server, redis: Redis, user: Callable[[Proxy], Redis], fault: Fault
+) -> None:
+    async def perform(name: str, operation: Operation, fault: Fault | None) -> Seen:
+        async with Proxy(server.host, server.port) as proxy:
+            client = user(proxy)
+            async with stage(redis, client, name, renew_interval=operation.renew_interval) as on:
+                await operation.prepare(on)
+                await on.client.lock("another").locked()  # Now it is connected, whatever was prepared.
+                await on.answered()
+                so_far = len(proxy.requests)
+                rule = await fault(proxy, operation) if fault else None
+                seen = await observe(on, operation)
+                assert any(script(operation.script)(request) for request in proxy.requests[so_far:])
+                if rule is not None:
+                    await change_nothing(on, rule.deliver)
+                await clean_up(on)
+            await client.aclose()
+        return seen
+
+    async def compare(name: str, operation: Operation) -> None:
+        try:
+            undisturbed, disturbed = await asyncio.gather(
+                perform(name, operation, None), perform(f"{name}, disturbed", operation, fault)
+            )
+            assert disturbed == undisturbed
+        except BaseException as error:
+            error.add_note(f"operation: {name}")
+            raise
+
+    async with asyncio.TaskGroup() as group:
+        for name, operation in (OPERATIONS | REFUSED).items():
+            group.create_task(compare(name, operation))
+    assert await leftovers(redis) == set()

@@ -1,0 +1,369 @@
+"""RedisBackend: calls are batched, answered in their order, sent again when that can help, and failed in time."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import asynccontextmanager, suppress
+from time import monotonic
+from typing import Any
+
+import pytest
+from redis import AuthenticationError, ReadOnlyError, RedisError, ResponseError
+from redis import ConnectionError as RedisConnectionError
+from redis.asyncio import Redis
+from redis.exceptions import NoPermissionError
+
+from aiolock import BackendError
+from aiolock._backend import RedisBackend
+from aiolock._link import Connector
+from aiolock._scripts import Script
+from aiolock._server import Server
+from tests.support.observe import connected, until
+from tests.support.proxy import ALWAYS, Proxy, Rule, drop_reply, reset, script, withhold_reply
+
+TIMEOUT = 0.9
+
+
+def made_of(source: str) -> Script:
+    return Script("test", source, hashlib.sha1(source.encode()).hexdigest())
+
+
+ECHO = made_of("return {ARGV[1]}")
+ADD = made_of("return {redis.call('INCR', KEYS[1])}")
+FAIL = made_of("return redis.error_reply('ERR no')")
+TYPE_ERROR = made_of("return redis.call('HGET', KEYS[1], 'field')")
+
+
+@asynccontextmanager
+async def backend_of(url: str, **settings: Any) -> AsyncIterator[RedisBackend]:
+    user = Redis.from_url(url, **settings)
+    backend = RedisBackend(Connector(user, None), command_timeout=TIMEOUT, renew_interval=10)
+    try:
+        yield backend
+    finally:
+        await backend.aclose()
+        await user.aclose()
+
+
+@pytest.fixture
+async def proxy(server: Server, redis: Redis) -> AsyncIterator[Proxy]:
+    async with Proxy(server.host, server.port) as running:
+        yield running
+
+
+@pytest.fixture
+async def backend(proxy: Proxy) -> AsyncIterator[RedisBackend]:
+    """A backend that is connected, and knows `ECHO`."""
+    async with backend_of(proxy.url) as backend:
+        assert await echo(backend, "warm") == [b"warm"]
+        yield backend
+
+
+@pytest.fixture
+def own_server() -> Iterator[Server]:
+    with Server() as running:
+        yield running
+
+
+async def echo(backend: RedisBackend, word: str, **how: Any) -> list[Any]:
+    return await backend.submit(ECHO, (), word, **how)
+
+
+async def test_nothing_is_connected_before_the_first_call(proxy: Proxy) -> None:
+    async with backend_of(proxy.url) as backend:
+        assert backend.connections == 0
+        await echo(backend, "x")
+        assert backend.connections == len(proxy.connections) == 1
+
+
+async def test_calls_of_one_tick_leave_as_one_batch(proxy: Proxy, backend: RedisBackend) -> None:
+    batches, commands = backend.batches, backend.commands
+    calls = [backend.submit(ECHO, (), word) for word in "abcde"]
+    assert backend.pending == 5
+    assert [await call for call in calls] == [[word.encode()] for word in "abcde"]
+    assert (backend.batches, backend.commands) == (batches + 1, commands + 5)
+    assert backend.pending == 0
+
+
+async def test_a_call_does_not_wait_for_the_reply_of_an_earlier_one(proxy: Proxy, backend: RedisBackend) -> None:
+    rule = proxy.install(Rule(script(ECHO), withhold_reply()))
+    first = backend.submit(ECHO, (), "first")
+    await rule.caught()
+    second = backend.submit(ECHO, (), "second")
+    await proxy.saw(lambda request: request.args[-1] == b"second")
+    rule.let_go()
+    assert (await first, await second) == ([b"first"], [b"second"])
+
+
+async def test_an_urgent_call_does_not_wait_for_ordinary_ones(proxy: Proxy, backend: RedisBackend) -> None:
+    rule = proxy.install(Rule(script(ECHO), withhold_reply()))
+    first = backend.submit(ECHO, (), "ordinary")
+    await rule.caught()
+    assert await echo(backend, "urgent", urgent=True) == [b"urgent"]
+    assert not first.ended
+    assert backend.connections == 2
+    used = {request.args[-1]: request.connection for request in proxy.requests}
+    assert used[b"ordinary"] != used[b"urgent"]
+    rule.let_go()
+    assert await first == [b"ordinary"]
+
+
+async def test_a_script_is_sent_whole_once_for_each_connection(proxy: Proxy, backend: RedisBackend) -> None:
+    await echo(backend, "again")
+    proxy.reset_all()
+    await echo(backend, "and again")
+    await echo(backend, "at last")
+    sent = [request.name for request in proxy.requests if script(ECHO)(request)]
+    assert sent == [b"EVAL", b"EVALSHA", b"EVAL", b"EVALSHA"]
+
+
+async def test_forgotten_scripts_are_sent_whole_again_in_their_order(redis: Redis, backend: RedisBackend) -> None:
+    log = made_of("return {redis.call('RPUSH', KEYS[1], ARGV[1])}")
+    await backend.submit(log, ("log",), "0")
+    await redis.script_flush()
+    for call in [backend.submit(log, ("log",), str(number)) for number in range(1, 6)]:
+        await call
+    assert await redis.lrange("log", 0, -1) == [b"%d" % number for number in range(6)]
+
+
+async def test_a_call_that_the_server_refuses_fails_at_once_and_alone(redis: Redis, backend: RedisBackend) -> None:
+    await redis.set("text", "x")
+    before = backend.submit(ECHO, (), "before")
+    failing = [backend.submit(FAIL, ()), backend.submit(TYPE_ERROR, ("text",))]
+    after = backend.submit(ECHO, (), "after")
+    for call in failing:
+        with pytest.raises(BackendError) as raised:
+            await call
+        assert isinstance(raised.value.__cause__, ResponseError)
+    assert (await before, await after) == ([b"before"], [b"after"])
+
+
+@pytest.mark.parametrize("in_silence", [False, True])
+async def test_a_call_whose_reply_is_lost_is_sent_again(
+    redis: Redis, proxy: Proxy, backend: RedisBackend, in_silence: bool
+) -> None:
+    proxy.install(Rule(script(ADD), drop_reply(reset=not in_silence)))
+    call = backend.submit(ADD, ("n",))
+    assert await call == [2]
+    assert call.repeated
+
+
+async def test_a_call_goes_on_without_its_caller(redis: Redis, proxy: Proxy, backend: RedisBackend) -> None:
+    lost = proxy.install(Rule(script(ADD), reset()))
+    waiting = asyncio.ensure_future(wait_for(backend.submit(ADD, ("n",))))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    await lost.caught()
+    await backend.drained()
+    assert await redis.get("n") == b"1"
+
+
+async def wait_for(call: Awaitable[Any]) -> None:
+    await call
+
+
+async def test_when_nobody_listens_a_call_fails_after_the_command_timeout(proxy: Proxy) -> None:
+    await proxy.refuse()
+    async with backend_of(proxy.url) as backend:
+        started = monotonic()
+        with pytest.raises(BackendError) as raised:
+            await echo(backend, "x")
+        assert TIMEOUT * 0.9 < monotonic() - started < TIMEOUT + 1
+        assert isinstance(raised.value.__cause__, RedisConnectionError)
+        assert backend.pending == backend.connections == 0
+        await proxy.accept()
+        assert await echo(backend, "it is back") == [b"it is back"]
+
+
+async def test_a_call_is_tried_no_longer_than_its_patience(proxy: Proxy, backend: RedisBackend) -> None:
+    proxy.black_hole()
+    started = monotonic()
+    call = backend.submit(ECHO, (), "x", patience=0.2)
+    with pytest.raises(BackendError, match="no answer in time"):
+        await call
+    assert monotonic() - started < TIMEOUT
+    proxy.restore()
+    await backend.drained()
+
+
+async def test_a_call_with_a_later_end_is_sent_though_its_caller_was_told_of_a_failure(
+    redis: Redis, proxy: Proxy, backend: RedisBackend
+) -> None:
+    proxy.install(Rule(script(ADD), reset(), ALWAYS))
+    lasting = backend.submit(ADD, ("lasting",), patience=0.1, until=monotonic() + 20)
+    brief = backend.submit(ADD, ("brief",), patience=0.1)
+    for call in (lasting, brief):
+        with pytest.raises(BackendError):
+            await call
+    await until(lambda: backend.pending == 1)
+    proxy.clear_rules()
+    await backend.drained()
+    assert (await redis.get("lasting"), await redis.get("brief")) == (b"1", None)
+
+
+async def test_a_reply_that_comes_after_the_failure_is_taken_for_no_other_call(
+    proxy: Proxy, backend: RedisBackend
+) -> None:
+    rule = proxy.install(Rule(script(ECHO), withhold_reply()))
+    first = backend.submit(ECHO, (), "late", patience=0.05)
+    with pytest.raises(BackendError):
+        await first
+    second = backend.submit(ECHO, (), "next")
+    rule.let_go()
+    assert await second == [b"next"]
+
+
+async def test_closing_fails_what_is_pending_and_what_comes_later(
+    redis: Redis, proxy: Proxy, backend: RedisBackend
+) -> None:
+    proxy.black_hole()
+    pending = backend.submit(ECHO, (), "pending")
+    await backend.aclose()
+    with pytest.raises(BackendError, match="closed"):
+        await pending
+    with pytest.raises(BackendError, match="closed"):
+        await echo(backend, "late")
+    assert backend.connections == 0
+    proxy.restore()
+
+
+async def test_the_pool_of_the_user_is_left_alone(server: Server, redis: Redis) -> None:
+    alone = await connected(redis)
+    user = Redis.from_url(server.url, max_connections=1)
+    async with user.client() as only:
+        await only.ping()
+        backend = RedisBackend(Connector(user, "its-own"), command_timeout=TIMEOUT, renew_interval=10)
+        assert await echo(backend, "x") == [b"x"]
+        assert await connected(redis) == alone + 2
+        assert [entry["name"] for entry in await redis.client_list() if entry["name"]] == ["its-own"]
+        await backend.aclose()
+    await user.aclose()
+    await until(lambda: is_alone(redis, alone))
+
+
+async def is_alone(redis: Redis, alone: int) -> bool:
+    return await connected(redis) == alone
+
+
+@pytest.mark.parametrize("url", ["url", "unix_url"])
+async def test_each_kind_of_address_works(server: Server, redis: Redis, url: str) -> None:
+    async with backend_of(getattr(server, url), decode_responses=True, protocol=3, db=3) as backend:
+        await backend.submit(ADD, ("n",))
+    assert await redis.get("n") is None
+    async with Redis.from_url(server.url, db=3) as third:
+        assert await third.get("n") == b"1"
+
+
+# What the server says no to, on servers of our own.
+
+
+@pytest.mark.parametrize("settings", [{}, {"password": "wrong"}, {"username": "nobody", "password": "x"}], ids=str)
+async def test_wrong_credentials_fail_at_once(own_server: Server, settings: dict[str, str]) -> None:
+    async with Redis.from_url(own_server.url) as operator:
+        await operator.config_set("requirepass", "secret")
+    async with backend_of(own_server.url, **settings) as backend:
+        started = monotonic()
+        with pytest.raises(BackendError) as raised:
+            await echo(backend, "x")
+        assert monotonic() - started < TIMEOUT / 2
+        assert isinstance(raised.value.__cause__, AuthenticationError)
+    async with backend_of(own_server.url, password="secret") as backend:
+        assert await echo(backend, "x") == [b"x"]
+
+
+async def test_a_user_who_may_not_fails_at_once(own_server: Server) -> None:
+    async with Redis.from_url(own_server.url) as operator:
+        await operator.acl_setuser("reader", enabled=True, passwords=["+x"], categories=["+@read", "+@connection"])
+    async with backend_of(own_server.url, username="reader", password="x") as backend:
+        with pytest.raises(BackendError) as raised:
+            await echo(backend, "x")
+        assert isinstance(raised.value.__cause__, NoPermissionError)
+
+
+async def test_a_password_that_is_asked_for_later_fails_what_is_sent_from_then_on(own_server: Server) -> None:
+    async with Redis.from_url(own_server.url) as operator, backend_of(own_server.url) as backend:
+        assert await echo(backend, "x") == [b"x"]
+        await operator.config_set("requirepass", "secret")
+        await operator.client_kill_filter(_type="normal", skipme=True)
+        with pytest.raises(BackendError) as raised:
+            await echo(backend, "x")
+        assert isinstance(raised.value.__cause__, AuthenticationError)
+        await operator.config_set("requirepass", "")
+        assert await echo(backend, "x") == [b"x"]
+
+
+async def test_a_call_to_a_replica_waits_until_it_is_a_primary(own_server: Server) -> None:
+    async with Redis.from_url(own_server.url) as operator, backend_of(own_server.url) as backend:
+        with Server() as primary:
+            await operator.replicaof(primary.host, str(primary.port))
+            call = backend.submit(ADD, ("n",))
+            await until(lambda: refusals(operator, "READONLY"))
+            assert not call.ended
+            await operator.replicaof("NO", "ONE")
+            assert await call == [1]
+
+
+async def test_a_replica_that_stays_one_is_named_in_the_failure(own_server: Server) -> None:
+    async with Redis.from_url(own_server.url) as operator, backend_of(own_server.url) as backend:
+        await operator.replicaof("127.0.0.1", "1")
+        with pytest.raises(BackendError) as raised:
+            await backend.submit(ADD, ("n",))
+        assert isinstance(raised.value.__cause__, ReadOnlyError)
+        assert backend.pending == 0
+
+
+async def test_a_call_to_a_replica_that_lost_its_primary_is_tried_again(own_server: Server) -> None:
+    async with Redis.from_url(own_server.url) as operator, backend_of(own_server.url) as backend:
+        await operator.config_set("replica-serve-stale-data", "no")
+        await operator.replicaof("127.0.0.1", "1")
+        call = backend.submit(ADD, ("n",))
+        await until(lambda: refusals(operator, "MASTERDOWN"))
+        await operator.replicaof("NO", "ONE")
+        assert await call == [1]
+
+
+async def test_calls_outlive_a_restart_of_the_server(own_server: Server) -> None:
+    async with backend_of(own_server.url) as backend:
+        await echo(backend, "x")
+        own_server.kill()
+        call = backend.submit(ECHO, (), "y")
+        own_server.start()
+        assert await call == [b"y"]
+
+
+async def test_a_call_to_a_server_that_is_busy_with_a_script_is_tried_again(own_server: Server) -> None:
+    async with Redis.from_url(own_server.url) as operator, backend_of(own_server.url) as backend:
+        await echo(backend, "x")
+        await operator.config_set("busy-reply-threshold", 1)
+        looping = asyncio.ensure_future(wait_for(operator.eval("while true do end", 0)))
+        async with Redis.from_url(own_server.url) as second:
+            await until(lambda: busy(second))
+            call = backend.submit(ECHO, (), "y")
+            await asyncio.sleep(0.1)
+            await second.script_kill()
+        with suppress(ResponseError):
+            await looping
+        assert await call == [b"y"]
+
+
+async def test_a_call_that_the_server_cannot_serve_now_is_tried_again(own_server: Server) -> None:
+    """Here it wants replicas before it accepts a write; when it cannot write to its disk it answers alike."""
+    async with Redis.from_url(own_server.url) as operator, backend_of(own_server.url) as backend:
+        await operator.config_set("min-replicas-to-write", 1)
+        call = backend.submit(ADD, ("n",))
+        await until(lambda: refusals(operator, "NOREPLICAS"))
+        await operator.config_set("min-replicas-to-write", 0)
+        assert await call == [1]
+
+
+async def busy(redis: Redis) -> bool:
+    try:
+        await redis.ping()
+    except RedisError:
+        return True
+    return False
+
+
+async def refusals(redis: Redis, kind: str) -> bool:
+    return f"errorstat_{kind}" in await redis.info("errorstats")
