@@ -63,9 +63,9 @@ class Call:
         self.deadline = deadline
         self.until = until
         self.whole = False  # Send the source: the server does not know the digest.
-        self.sent = 0.0  # When it was sent last; that sending is the one answered.
+        self.sent: float = 0.0  # When it was sent last; that sending is the one answered.
         self.repeated = False  # Sent again after a failure: an earlier copy may still arrive.
-        self.ended = False
+        self.ended: bool = False
         self.reply: Reply = []
         self.error: BackendError | None = None
         self._waiter: asyncio.Future[None] | None = None

@@ -67,13 +67,13 @@ class Core:
 
     def __init__(self, client: str, backend: Backend, notifier: Notifier, config: LockConfig) -> None:
         self.client = client
-        self.timing = Timing.of(config)
-        self.usage = Usage()
-        self.commands = Commands(backend, self.timing)
-        self.inspector = Inspector(backend)
-        self.queues = Queues(notifier)
-        self.report = Reporter(client, config.on_event)
-        self.keeper = HoldKeeper(
+        self.timing: Timing = Timing.of(config)
+        self.usage: Usage = Usage()
+        self.commands: Commands = Commands(backend, self.timing)
+        self.inspector: Inspector = Inspector(backend)
+        self.queues: Queues = Queues(notifier)
+        self.report: Reporter = Reporter(client, config.on_event)
+        self.keeper: HoldKeeper = HoldKeeper(
             usage=self.usage,
             commands=self.commands,
             inspector=self.inspector,
@@ -81,7 +81,7 @@ class Core:
             timing=self.timing,
             report=self.report,
         )
-        self.owners = Owners(client, self.keeper.task_ended)
+        self.owners: Owners = Owners(client, self.keeper.task_ended)
         self.scopes: Stacks = {}
         self._backend = backend
         self._notifier = notifier

@@ -111,7 +111,7 @@ class QuorumError(AioLockError):
     """No majority of servers granted the lock; *errors* holds what each failure was."""
 
     def __init__(self, errors: Sequence[BaseException]) -> None:
-        self.errors = tuple(errors)
+        self.errors: tuple[BaseException, ...] = tuple(errors)
         super().__init__(f"no majority of servers: {', '.join(map(repr, self.errors)) or 'no server answered'}")
 
 

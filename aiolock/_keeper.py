@@ -32,7 +32,7 @@ class HoldKeeper:
         timing: Timing,
         report: Reporter,
     ) -> None:
-        self.holds = Holds()
+        self.holds: Holds = Holds()
         self._usage = usage
         self._commands = commands
         self._inspector = inspector

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any, Protocol, final
 
 from aiolock._errors import LeaseLostError, LossReason, NotHeldError
-from aiolock._types import Claim, Duration
+from aiolock._types import Claim, Duration, LockKeys
 
 
 class Keeper(Protocol):
@@ -30,23 +30,23 @@ class Hold:
 
     def __init__(self, claim: Claim, token: int) -> None:
         self.claim = claim
-        self.keys = claim.keys
-        self.owner = claim.owner
+        self.keys: LockKeys = claim.keys
+        self.owner: str = claim.owner
         self.token = token
         self.leases: list[Lease] = []
         self.in_a_row = 0  # Local hand-offs that led here without a chance for other processes.
-        self.step = 1
-        self.renewal = 0
+        self.step: int = 1
+        self.renewal: int = 0
         self.renewals = 0  # Acknowledged ones.
         self.unanswered = 0  # Renewals on their way, or failed, since the last acknowledged one.
-        self.heard = 0.0  # When the command left whose answer told the TTL last.
-        self.expires = 0.0  # The server keeps the key at least until then (monotonic clock).
-        self.deadline = 0.0  # From then on the hold counts as over.
-        self.renew_at = 0.0
-        self.ended = False  # Given back or lost.
+        self.heard: float = 0.0  # When the command left whose answer told the TTL last.
+        self.expires: float = 0.0  # The server keeps the key at least until then (monotonic clock).
+        self.deadline: float = 0.0  # From then on the hold counts as over.
+        self.renew_at: float = 0.0
+        self.ended: bool = False  # Given back or lost.
         self.loss: LossReason | None = None
         self.gone = False  # The server said that the lock is not ours, or was told to free it.
-        self.lost = asyncio.Event()
+        self.lost: asyncio.Event = asyncio.Event()
         self.on_loss: list[Callable[[], None]] = []
         # The watchdog's: one timer, and one task once the first renewal is due.
         self.timer: asyncio.TimerHandle | None = None
@@ -134,11 +134,11 @@ class Lease:
     def __init__(self, hold: Hold, keeper: Keeper, lease: float, watched: bool) -> None:
         self._hold = hold
         self._keeper = keeper
-        self.lease = lease
+        self.lease: float = lease
         """Seconds: how long the lock was asked for, or the watchdog's lease."""
-        self.watched = watched
+        self.watched: bool = watched
         """Whether the watchdog renews it: no lease was asked for."""
-        self.given_back = False
+        self.given_back: bool = False
         """Whether it was released."""
 
     @property

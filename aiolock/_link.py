@@ -98,8 +98,8 @@ class Link:
         self._conversation: asyncio.Timeout | None = None  # Set while connected; `fail` takes it and ends it.
         self._closed = False
         self._pause = 0.0  # Before the next connection is made; nothing while the last one worked.
-        self.batches = 0
-        self.commands = 0
+        self.batches: int = 0
+        self.commands: int = 0
 
     @property
     def connected(self) -> bool:

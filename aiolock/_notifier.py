@@ -48,7 +48,7 @@ class Notifier:
         self._orders: deque[Command] = deque()
         self._heard = 0.0  # When the server last sent anything.
         self._asked = False  # A ping was sent since.
-        self.link = Link(self, connect, patience=patience, pulse=_PULSE)
+        self.link: Link = Link(self, connect, patience=patience, pulse=_PULSE)
 
     @property
     def subscriptions(self) -> int:

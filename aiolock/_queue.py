@@ -40,10 +40,10 @@ class Place:
     __slots__ = ("_awaits", "_call", "_ends", "_error", "in_a_row", "trying", "want", "woken")
 
     def __init__(self, want: Want, ends: float | None) -> None:
-        self.want = want
-        self.woken = asyncio.Event()
-        self.in_a_row = 0  # Which hand-off in a row the attempt is; 0 when it is an attempt of the place's own.
-        self.trying = False  # A wake-up was taken, and what it is good for is not known yet.
+        self.want: Want = want
+        self.woken: asyncio.Event = asyncio.Event()
+        self.in_a_row: int = 0  # Which hand-off in a row the attempt is; 0 when it is an attempt of the place's own.
+        self.trying: bool = False  # A wake-up was taken, and what it is good for is not known yet.
         self._ends = ends  # When the wait is over, on the monotonic clock.
         self._awaits = False
         self._call: Call | None = None
@@ -106,7 +106,7 @@ class Queue:
         self._probe: asyncio.TimerHandle | None = None  # Wakes the head when the lease of the holder is over.
         self._echoes: deque[tuple[float, Call]] = deque()  # Own releases, and until when to expect their messages.
         self._sits_out = 0  # Messages after which others are let go first: this process had a long run.
-        self.hand_offs = 0
+        self.hand_offs: int = 0
 
     def __len__(self) -> int:
         return len(self._places)

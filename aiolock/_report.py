@@ -17,9 +17,9 @@ class Reporter:
         self._client = client
         self._on_event = on_event
         self._hook_failed = False
-        self.renewals = 0
-        self.losses = 0
-        self.hand_offs = 0
+        self.renewals: int = 0
+        self.losses: int = 0
+        self.hand_offs: int = 0
 
     def acquired(self, hold: Hold, waited: float) -> None:
         self._tell(logging.DEBUG, Acquired(*_who(hold), len(hold.leases), waited), "acquired")

@@ -10,8 +10,8 @@ class Usage:
     """Bound to the loop and the process in which it is made."""
 
     def __init__(self) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.process = os.getpid()
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self.process: int = os.getpid()
         self.closed = False
 
     def check_place(self) -> None:
