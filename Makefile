@@ -25,7 +25,7 @@ demo: .venv/.stamp ## watch processes share one account file under a lock, and s
 	@.venv/bin/python -m aiolock demo $(ARGS)
 
 test: $(TESTS)/.stamp ## run all tests, on the embedded Valkey and on the redis-server on the path if there is one
-	$(TESTS)/bin/python -m pytest $(ARGS)
+	$(TESTS)/bin/python -m pytest -n 4 $(ARGS)
 
 lint: $(LINT)/.stamp ## ruff, mypy --strict, pyright on the public names, the architecture
 	$(LINT)/bin/ruff check

@@ -44,6 +44,11 @@ def pytest_asyncio_loop_factories(
     return {loop: uvloop.new_event_loop}
 
 
+def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
+    """Names that are the same in every process: processes that share the tests out compare them."""
+    return f"{argname}:{getattr(val, '__name__', type(val).__name__)}" if " at 0x" in repr(val) else None
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """With AIOLOCK_REQUIRE set, a skip fails, unless it is a `skipif` mark: that is for platforms and versions."""

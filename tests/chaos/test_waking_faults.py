@@ -1,0 +1,203 @@
+"""Waking when messages are lost: a waiter gets the lock within the remaining lease plus a moment, or sooner."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from time import monotonic
+
+import pytest
+from redis.asyncio import Redis
+
+import aiolock._notifier
+from aiolock import LockClient, LockConfig
+from aiolock._scripts import LOCK
+from aiolock._server import Server
+from tests.support.observe import until
+from tests.support.proxy import Connection, Proxy, Rule, command, drop_reply, script, withhold_reply
+from tests.support.waiters import Waiters
+
+NAME = "waking"
+CHANNEL = f"redisson_lock__channel:{{{NAME}}}"
+LEASE = 1.0
+MOMENT = 1.5  # Generous: the machine that runs the tests is busy.
+
+
+@pytest.fixture
+async def proxy(server: Server) -> AsyncIterator[Proxy]:
+    async with Proxy(server.host, server.port) as running:
+        yield running
+
+
+@pytest.fixture
+async def near(redis: Redis, proxy: Proxy) -> AsyncIterator[LockClient]:
+    """A client behind the proxy, quick to give a silent connection up."""
+    async with LockClient.from_url(proxy.url, config=LockConfig(command_timeout=1.5)) as client:
+        yield client
+
+
+@pytest.fixture
+async def far(redis: Redis) -> AsyncIterator[LockClient]:
+    """A client that no fault hits."""
+    async with LockClient(redis) as client:
+        yield client
+
+
+def subscriber(connection: Connection) -> bool:
+    return connection.subscriber
+
+
+@pytest.mark.parametrize("count", [1, 10, 1000])
+async def test_swallowed_messages_cost_the_rest_of_the_lease(
+    proxy: Proxy, near: LockClient, far: LockClient, count: int
+) -> None:
+    async with Waiters(near, NAME, go=True) as waiters:
+        await far.lock(NAME).acquire(lease=60)
+        await waiters.park(count)
+        proxy.swallow_messages()
+        assert await far.lock(NAME).force_release()
+        await far.lock(NAME).acquire(lease=LEASE)
+        await _look(near)  # The waiters know of the short lease now.
+        ends = monotonic() + LEASE
+        await far.lock(NAME).release()
+        await waiters.granted(1, within=LEASE + MOMENT)
+        assert monotonic() <= ends + MOMENT
+        await asyncio.wait(waiters.tasks, timeout=20)
+        assert waiters.order == list(range(count))
+
+
+async def _look(client: LockClient) -> None:
+    """Make the head try, as a message would."""
+    queue = client._runtime.core().queues.get(client.lock(NAME)._keys)
+    assert queue is not None
+    before = client.statistics().commands
+    queue.wake()
+    await until(lambda: client.statistics().commands > before and client.statistics().pending == 0)
+
+
+async def test_a_killed_pubsub_connection_is_made_anew_and_the_waiters_look_again(
+    redis: Redis, proxy: Proxy, near: LockClient, far: LockClient
+) -> None:
+    theirs = far.lock(NAME)
+    await theirs.acquire(lease=60)
+    async with Waiters(near, NAME, go=True) as waiters:
+        await waiters.park(10)
+        await proxy.refuse()
+        await redis.client_kill_filter(_type="pubsub")
+        await until(lambda: near.statistics().connections == 1)
+        await theirs.release()  # Nobody hears it.
+        await proxy.accept()
+        await waiters.granted(10)
+
+
+async def test_a_pubsub_connection_killed_again_and_again_loses_no_wake_up(
+    redis: Redis, near: LockClient, far: LockClient
+) -> None:
+    theirs = far.lock(NAME)
+    for _ in range(10):
+        lease = await theirs.acquire(lease=60)
+        async with Waiters(near, NAME, go=True) as waiters:
+            await waiters.park(2)
+            await asyncio.gather(redis.client_kill_filter(_type="pubsub"), lease.release())
+            await waiters.granted(2)
+            await asyncio.wait(waiters.tasks)
+
+
+async def test_after_a_gap_a_message_is_news_even_if_one_of_ours_is_still_expected(
+    redis: Redis, proxy: Proxy, near: LockClient, far: LockClient
+) -> None:
+    lease = await near.lock(NAME, owner="first").acquire()
+    async with Waiters(near, NAME) as waiters:
+        await waiters.park(2)
+        proxy.swallow_messages()
+        await lease.release()  # Handed to the first waiter; the message of it is lost.
+        await waiters.granted(1)
+        proxy.swallow_messages(False)
+        await redis.client_kill_filter(_type="pubsub")
+        await until(lambda: not near._runtime.core().queues._notifier.confirmed(CHANNEL))
+        await until(waiters.quiet)
+        assert await far.lock(NAME).force_release()
+        await waiters.granted(2)
+
+
+async def test_a_half_open_pubsub_connection_is_noticed_and_made_anew(
+    monkeypatch: pytest.MonkeyPatch, proxy: Proxy, near: LockClient, far: LockClient
+) -> None:
+    monkeypatch.setattr(aiolock._notifier, "PING_INTERVAL", 0.3)
+    theirs = far.lock(NAME)
+    await theirs.acquire(lease=60)
+    async with Waiters(near, NAME, go=True) as waiters:
+        await waiters.park(10)
+        assert proxy.half_open(subscriber) == 1
+        await theirs.release()
+        await waiters.granted(10)
+
+
+async def test_a_half_open_pubsub_connection_costs_the_rest_of_the_lease_at_most(
+    proxy: Proxy, near: LockClient, far: LockClient
+) -> None:
+    theirs = far.lock(NAME)
+    await theirs.acquire(lease=LEASE)
+    ends = monotonic() + LEASE
+    async with Waiters(near, NAME, go=True) as waiters:
+        await waiters.park(10)
+        assert proxy.half_open(subscriber) == 1
+        await theirs.release()
+        await waiters.granted(1, within=LEASE + MOMENT)
+        assert monotonic() <= ends + MOMENT
+        await waiters.granted(10)
+
+
+async def test_an_idle_pubsub_connection_is_pinged_and_kept(
+    monkeypatch: pytest.MonkeyPatch, proxy: Proxy, near: LockClient, far: LockClient
+) -> None:
+    monkeypatch.setattr(aiolock._notifier, "PING_INTERVAL", 0.2)
+    await far.lock(NAME).acquire(lease=60)
+    async with Waiters(near, NAME) as waiters:
+        await waiters.park(1)
+        await proxy.saw(command(b"PING"), count=4)
+        pings = [request.connection for request in proxy.requests if request.name == b"PING"]
+        assert len(set(pings)) == 1
+        assert sum(map(subscriber, proxy.connections)) == 1
+
+
+async def test_a_subscription_that_is_never_confirmed_is_tried_on_a_new_connection(
+    proxy: Proxy, near: LockClient, far: LockClient
+) -> None:
+    lost = proxy.install(Rule(command(b"SUBSCRIBE"), drop_reply(reset=False)))
+    theirs = far.lock(NAME)
+    await theirs.acquire(lease=60)
+    async with Waiters(near, NAME, go=True) as waiters:
+        starting = asyncio.create_task(waiters.park(3))
+        await lost.caught()
+        await theirs.release()
+        await waiters.granted(3)
+        starting.cancel()
+
+
+async def test_a_cancelled_waiter_whose_grant_is_on_its_way_hands_on(
+    proxy: Proxy, near: LockClient, far: LockClient
+) -> None:
+    theirs = far.lock(NAME)
+    await theirs.acquire(lease=60)
+    async with Waiters(near, NAME) as waiters:
+        await waiters.park(2)
+        granted = proxy.install(Rule(script(LOCK.acquire), withhold_reply()))
+        await theirs.release()
+        await granted.caught()
+        waiters.tasks[0].cancel()
+        await asyncio.wait([waiters.tasks[0]])
+        granted.let_go()
+        await waiters.granted(1)
+        assert waiters.order == [1]
+
+
+async def test_messages_that_another_name_gets_wake_nobody_here(far: LockClient, near: LockClient) -> None:
+    await far.lock(NAME).acquire(lease=60)
+    theirs = far.lock("another")
+    await theirs.acquire(lease=60)
+    async with Waiters(near, NAME) as here, Waiters(near, "another") as there:
+        await here.park(2)
+        await there.park(2)
+        await theirs.release()
+        await there.granted(1)
+        assert here.order == []
+        assert there.order == [0]

@@ -1,0 +1,237 @@
+"""Random histories of several clients, owners and names do what a small model says."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from redis.asyncio import Redis
+
+from aiolock import AsyncRLock, Lease, LeaseLostError, LockClient, NotHeldError
+from aiolock._server import Server
+from tests.stateful.model import Actor, Model
+from tests.support.observe import until
+
+T = TypeVar("T")
+NAMES = ("red", "green")
+CLIENTS = (0, 1)
+TASKS = ("task 1", "task 2")  # The other owners are named ones.
+ACTORS = [Actor(client, owner) for client in CLIENTS for owner in (*TASKS, "a name")]
+SETTINGS = settings(
+    max_examples=120,
+    stateful_step_count=40,
+    deadline=None,
+    database=None,
+    derandomize=True,  # A failure that comes by chance helps nobody; more examples are a matter of one line.
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+)
+actors = st.sampled_from(ACTORS)
+names = st.sampled_from(NAMES)
+clients = st.sampled_from(CLIENTS)
+few = st.integers(1, 3)
+
+
+class Worker:
+    """A task that lives long and does what it is told, so that it can be the owner in several steps."""
+
+    def __init__(self) -> None:
+        self._jobs: asyncio.Queue[tuple[Callable[[], Awaitable[Any]], asyncio.Future[Any]]] = asyncio.Queue()
+        self._task = asyncio.create_task(self._work())
+
+    async def do(self, job: Callable[[], Awaitable[T]]) -> T:
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._jobs.put_nowait((job, done))
+        return await done
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _work(self) -> None:
+        while True:
+            job, done = await self._jobs.get()
+            try:
+                done.set_result(await job())
+            except Exception as error:
+                done.set_exception(error)
+
+
+class World:
+    """The clients under test, and one to do harm with."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.redis = Redis.from_url(url)
+        self.clients = [LockClient.from_url(url) for _ in CLIENTS]
+        self._workers: dict[Actor, Worker] = {}
+
+    def lock(self, actor: Actor, name: str) -> AsyncRLock:
+        return self.clients[actor.client].lock(name, owner=None if actor.owner in TASKS else actor.owner)
+
+    async def do(self, actor: Actor, job: Callable[[], Awaitable[T]]) -> T:
+        if actor.owner not in TASKS:
+            return await job()
+        if actor not in self._workers:
+            self._workers[actor] = Worker()
+        return await self._workers[actor].do(job)
+
+    async def restart(self, client: int) -> None:
+        await self.clients[client].aclose()
+        self.clients[client] = LockClient.from_url(self._url)
+
+    async def close(self) -> None:
+        for client in self.clients:
+            await client.aclose()
+        for worker in self._workers.values():
+            await worker.stop()
+        await self.redis.aclose()
+
+
+class LockMachine(RuleBasedStateMachine):
+    """Each rule does one thing to the world and to the model, and compares what came of it."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._url = url
+        self.runner = asyncio.Runner()
+        self.model = Model()
+        self.tokens = dict.fromkeys(NAMES, 0)
+
+    def run(self, coroutine: Awaitable[T]) -> T:
+        return self.runner.run(asyncio.wait_for(coroutine, 20))
+
+    @initialize()
+    def start(self) -> None:
+        self.run(self._start())
+
+    @rule(actor=actors, name=names, times=few)
+    def try_lock(self, actor: Actor, name: str, times: int) -> None:
+        for _ in range(times):
+            assert self.run(self._try_lock(actor, name)) == self.model.try_lock(actor, name)
+
+    @rule(actor=actors, name=names)
+    def release(self, actor: Actor, name: str) -> None:
+        assert self.run(self._release(actor, name)) == self.model.release(actor, name)
+        self.the_server_and_the_leases_say_the_same()
+
+    @rule(name=names, times=few)
+    def nest(self, name: str, times: int) -> None:
+        if (holder := self.model.server.get(name)) is not None:
+            self.try_lock(holder, name, times)
+
+    @rule(name=names, times=few)
+    def unnest(self, name: str, times: int) -> None:
+        for _ in range(times):
+            if (holder := self.model.server.get(name)) is not None:
+                self.release(holder, name)
+
+    @rule(name=names)
+    def release_what_was_lost(self, name: str) -> None:
+        for actor, held in list(self.model.beliefs):
+            if held == name and not self.model.has(actor, name):
+                self.release(actor, name)
+
+    @rule(name=names, mishap=st.sampled_from(("deleted", "expired", "flushed", "forced", "restarted")), client=clients)
+    def suffer(self, name: str, mishap: str, client: int) -> None:
+        if mishap == "forced":
+            freed = self.run(self.world.clients[client].lock(name).force_release())
+            assert freed == self.model.force_release(client, name)
+        elif mishap == "restarted":
+            self.run(self.world.restart(client))
+            self.model.restart(client)
+        else:
+            self.run(self._remove(name, mishap))
+            for gone in NAMES if mishap == "flushed" else [name]:
+                self.model.expire(gone)
+
+    @rule(actor=actors, name=names)
+    def wait_for_the_holder(self, actor: Actor, name: str) -> None:
+        """One more owner waits while the holder gives everything back."""
+        holder, belief = self.model.server.get(name), self.model.beliefs.get((actor, name))
+        if holder is None or holder == actor or (belief and not belief.told_lost):
+            return
+        holds = self.model.count(holder, name)
+        assert self.run(self._hand_over(holder, actor, name, holds)) == ["released"] * holds + ["granted"]
+        for _ in range(holds):
+            self.model.release(holder, name)
+        assert self.model.try_lock(actor, name) == "granted"
+
+    @invariant()
+    def the_server_and_the_leases_say_the_same(self) -> None:
+        if hasattr(self, "world"):
+            self.run(self._compare())
+
+    def teardown(self) -> None:
+        if hasattr(self, "world"):
+            self.run(self.world.close())
+        self.runner.close()
+
+    async def _start(self) -> None:
+        self.world = World(self._url)
+        await self.world.redis.flushall()
+
+    async def _try_lock(self, actor: Actor, name: str) -> str:
+        try:
+            lease = await self.world.do(actor, self.world.lock(actor, name).try_lock)
+        except LeaseLostError:
+            return "lost"
+        return "refused" if lease is None else self._granted(name, lease)
+
+    def _granted(self, name: str, lease: Lease) -> str:
+        lease.check()
+        assert lease.token >= self.tokens[name]
+        fresh = lease.token > self.tokens[name]
+        self.tokens[name] = lease.token
+        assert (lease.holds == 1) == fresh
+        return "granted" if fresh else "nested"
+
+    async def _release(self, actor: Actor, name: str) -> str:
+        try:
+            await self.world.do(actor, self.world.lock(actor, name).release)
+        except NotHeldError as error:
+            told = error.holder is not None
+            return "not held" if told == (name in self.model.server) else "told of the wrong holder"
+        except LeaseLostError:
+            return "lost"
+        return "released"
+
+    async def _remove(self, name: str, how: str) -> None:
+        if how == "flushed":
+            await self.world.redis.flushall()
+        elif how == "deleted":
+            await self.world.redis.delete(name)
+        else:
+            await self.world.redis.pexpire(name, 1)
+
+        async def gone() -> bool:
+            return await self.world.redis.exists(name) == 0
+
+        await until(gone)
+
+    async def _hand_over(self, holder: Actor, waiter: Actor, name: str, holds: int) -> list[str]:
+        lock = self.world.lock(waiter, name)
+        waiting = asyncio.create_task(self.world.do(waiter, lock.acquire))
+        await until(lambda: lock.statistics().parked == 1)
+        ends = [await self._release(holder, name) for _ in range(holds)]
+        return [*ends, self._granted(name, await waiting)]
+
+    async def _compare(self) -> None:
+        for name in NAMES:
+            holder = self.model.server.get(name)
+            for actor in [holder] if holder else []:
+                lock = self.world.lock(actor, name)
+                assert await self.world.do(actor, lock.hold_count) == self.model.count(actor, name)
+            assert await self.world.redis.exists(name) == (holder is not None)
+            assert await self.world.clients[0].lock(name).locked() == (holder is not None)
+        for number, client in enumerate(self.world.clients):
+            beliefs = [(key, belief) for key, belief in self.model.beliefs.items() if key[0].client == number]
+            assert client.statistics().held == sum(not belief.told_lost for _, belief in beliefs)
+            assert client.statistics().parked == 0
+
+
+@pytest.mark.timeout(180)
+def test_random_histories_agree_with_the_model(server: Server) -> None:
+    run_state_machine_as_test(lambda: LockMachine(server.url), settings=SETTINGS)  # type: ignore[arg-type]

@@ -1,0 +1,330 @@
+"""Closing a client while much is going on: everybody is told, everything is released, nothing is left."""
+
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+from time import monotonic
+
+import anyio
+import pytest
+from redis.asyncio import Redis
+
+from aiolock import ClientClosedError, Lease, LeaseLostError, LockClient, LockConfig
+from aiolock._scripts import RELEASE
+from aiolock._server import Server
+from tests.support.observe import connected, until
+from tests.support.proxy import Proxy, script
+from tests.support.waiters import Waiters
+
+NAME = "closing"
+MANY = 300
+
+
+class Holders:
+    """Tasks that hold a lock each, and note how they were told to stop."""
+
+    def __init__(self, locks: LockClient) -> None:
+        self.tasks: list[asyncio.Task[str]] = []
+        self.holding = 0
+        self.told: list[float] = []
+        self._locks = locks
+
+    async def start(self, count: int) -> None:
+        self.tasks += [asyncio.create_task(self._hold(f"held {number}")) for number in range(count)]
+        await until(lambda: self.holding == count, within=10)
+
+    async def reasons(self) -> list[object]:
+        return list(await asyncio.gather(*self.tasks, return_exceptions=True))
+
+    async def _hold(self, name: str) -> str:
+        try:
+            async with self._locks.lock(name) as lease:
+                self.holding += 1
+                try:
+                    await asyncio.sleep(60)
+                except asyncio.CancelledError:
+                    self.told.append(monotonic())
+                    assert lease.lost.is_set()
+                    await asyncio.sleep(0)  # Cleanup may await.
+                    raise
+        except LeaseLostError as error:
+            return error.reason
+        return "never told"
+
+
+async def test_closing_tells_hundreds_of_holders_and_waiters_and_releases_everything(redis: Redis) -> None:
+    before = asyncio.all_tasks()
+    connections = await connected(redis)
+    locks = LockClient(redis, config=LockConfig(release_timeout=5))
+    async with LockClient(redis) as other, Waiters(locks, NAME) as waiters:
+        await other.lock(NAME).acquire(lease=60)
+        holders = Holders(locks)
+        await holders.start(MANY)
+        await waiters.park(MANY)
+        started = monotonic()
+        await locks.aclose()
+        assert monotonic() - started < 5
+        assert await holders.reasons() == ["closed"] * MANY
+        ends = await asyncio.gather(*waiters.tasks, return_exceptions=True)
+        assert [type(end) for end in ends] == [ClientClosedError] * MANY
+        assert await redis.keys("held *") == []
+        assert await redis.keys("aiolock_client:" + locks._runtime.core().client) == []
+        assert locks.statistics().held == locks.statistics().parked == locks.statistics().pending == 0
+        assert locks.statistics().connections == 0
+        assert await other.lock(NAME).held()
+
+    async def gone() -> bool:
+        return await connected(redis) == connections
+
+    await until(gone)
+    await until(lambda: asyncio.all_tasks() == before)
+
+
+async def test_holders_are_cancelled_before_their_locks_are_released(server: Server, redis: Redis) -> None:
+    async with Proxy(server.host, server.port) as proxy, LockClient.from_url(proxy.url) as locks:
+        holders = Holders(locks)
+        await holders.start(50)
+        await locks.aclose()
+        assert await holders.reasons() == ["closed"] * 50
+        released = [request.at for request in proxy.requests if script(RELEASE)(request)]
+        assert len(released) == 50
+        assert max(holders.told) <= min(released)
+
+
+async def test_a_lease_without_a_scope_is_lost_when_its_client_is_closed(redis: Redis) -> None:
+    locks = LockClient(redis)
+    lock = locks.lock(NAME)
+    lease = await lock.acquire()
+    await lock.acquire()
+    assert not lease.lost.is_set()
+    await locks.aclose()
+    assert await lease.lost == "closed"
+    assert lease.holds == lease.remaining == 0
+    for give_back in (lock.release, lease.release):
+        with pytest.raises(LeaseLostError, match="client was closed") as caught:
+            await give_back()
+        assert caught.value.reason == "closed"
+    assert await redis.exists(NAME) == 0
+
+
+@pytest.mark.parametrize("state", ["paused", "killed"])
+async def test_closing_is_bounded_when_the_server_is(state: str, server: Server) -> None:
+    config = LockConfig(release_timeout=0.5, command_timeout=1)
+    with Server(server._executable) as own:
+        locks = LockClient.from_url(own.url, config=config)
+        holder = LockClient.from_url(own.url, config=config)
+        await holder.lock(NAME, owner="long").acquire()
+        async with Waiters(locks, NAME) as waiters:
+            holders = Holders(locks)
+            await holders.start(100)
+            await waiters.park(100)
+            (own.pause if state == "paused" else own.kill)()
+            started = monotonic()
+            await asyncio.gather(locks.aclose(), holder.aclose())
+            assert 0.4 < monotonic() - started < 3
+            assert await holders.reasons() == ["closed"] * 100
+            ends = await asyncio.gather(*waiters.tasks, return_exceptions=True)
+            assert [type(end) for end in ends] == [ClientClosedError] * 100
+            assert locks.statistics().connections == 0
+
+
+async def test_closing_twice_or_at_the_same_time_is_closing_once(redis: Redis) -> None:
+    locks = LockClient(redis)
+    await locks.lock(NAME, owner="long").acquire()
+    await asyncio.gather(*(locks.aclose() for _ in range(10)))
+    await locks.aclose()
+    assert await redis.exists(NAME) == 0
+    with pytest.raises(ClientClosedError):
+        async with locks:
+            pass
+
+
+async def test_closing_a_client_that_was_never_used_opens_no_connection(redis: Redis) -> None:
+    before = (await redis.info("stats"))["total_connections_received"]
+    async with LockClient(redis):
+        pass
+    await LockClient(redis).aclose()
+    assert (await redis.info("stats"))["total_connections_received"] == before
+
+
+async def test_a_close_that_is_cancelled_goes_on_by_itself(server: Server) -> None:
+    with Server(server._executable) as own:
+        locks = LockClient.from_url(own.url)
+        observer = Redis.from_url(own.url)
+        await locks.lock(NAME, owner="long").acquire()
+        own.pause()
+        closing = asyncio.create_task(locks.aclose())
+        await until(lambda: locks._runtime.core().usage.closed)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        own.resume()
+
+        async def released() -> bool:
+            return await observer.exists(NAME) == 0
+
+        await until(released)
+        await locks.aclose()
+        assert locks.statistics().connections == 0
+        await observer.aclose()
+
+
+async def test_a_close_in_a_cancelled_anyio_scope_is_complete(redis: Redis) -> None:
+    locks = LockClient(redis)
+    await locks.lock(NAME, owner="long").acquire()
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await locks.aclose()
+    assert await redis.exists(NAME) == 0
+    assert locks.statistics().connections == 0
+
+
+async def test_a_closed_client_refuses_everything_and_says_why(redis: Redis) -> None:
+    locks = LockClient(redis)
+    lock = locks.lock(NAME)
+    async with lock as lease:
+        pass
+    await locks.aclose()
+    for use in (lock.acquire, lock.try_lock, lock.locked, lock.held, lock.holder, lock.force_release, lock.release):
+        with pytest.raises(ClientClosedError, match="closed"):
+            await use()
+    with pytest.raises(ClientClosedError, match="closed"):
+        async with lock.hold(wait=1):
+            pass
+    with pytest.raises(ClientClosedError, match="closed"):
+        await lease.renew()
+    assert locks.statistics().held == 0
+    assert await redis.ping()  # The user's client is the user's.
+
+
+async def test_a_client_that_made_its_redis_closes_it_and_no_other(server: Server, redis: Redis) -> None:
+    own = LockClient.from_url(server.url)
+    await own._redis.ping()
+    before = await connected(redis)
+    await own.aclose()
+
+    async def fewer() -> bool:
+        return await connected(redis) == before - 1
+
+    await until(fewer)
+    async with LockClient(redis) as locks, locks.lock(NAME):
+        pass
+    assert await redis.ping()
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_handlers_cancelled_before_the_client_is_closed_stay_cancelled_and_hold_nothing(
+    redis: Redis, turns: int
+) -> None:
+    """As uvicorn shuts down: handlers are cancelled, and the lifespan ends before they have finished."""
+    locks = LockClient(redis)
+
+    async def handle(number: int) -> None:
+        async with locks.lock(f"handled {number}"):
+            await asyncio.sleep(60)
+
+    handlers = [asyncio.create_task(handle(number % 25)) for number in range(50)]  # Half of them wait.
+    await until(lambda: locks.statistics().held == 25 and locks.statistics().parked == 25)
+    for handler in handlers:
+        handler.cancel()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await locks.aclose()
+    ends = await asyncio.gather(*handlers, return_exceptions=True)
+    assert [type(end) for end in ends] == [asyncio.CancelledError] * 50
+    assert await redis.keys("handled *") == []
+    assert locks.statistics().held == locks.statistics().parked == locks.statistics().connections == 0
+
+
+async def test_closing_does_not_break_into_the_cleanup_of_handlers_that_were_cancelled(redis: Redis) -> None:
+    locks = LockClient(redis)
+    finished: list[int] = []
+
+    async def handle(number: int) -> None:
+        async with locks.lock(f"handled {number}"):
+            try:
+                await asyncio.sleep(60)
+            finally:
+                await asyncio.sleep(0.05)  # A rollback.
+                finished.append(number)
+
+    handlers = [asyncio.create_task(handle(number)) for number in range(50)]
+    await until(lambda: locks.statistics().held == 50)
+    for handler in handlers:
+        handler.cancel()
+    await asyncio.sleep(0)
+    await locks.aclose()
+    ends = await asyncio.gather(*handlers, return_exceptions=True)
+    assert [type(end) for end in ends] == [asyncio.CancelledError] * 50
+    assert sorted(finished) == list(range(50))
+
+
+async def test_handlers_whose_release_is_on_its_way_get_its_answer(redis: Redis) -> None:
+    locks = LockClient(redis)
+    leases: list[Lease] = [await locks.lock(f"{NAME} {number}").acquire() for number in range(50)]
+    releasing = [asyncio.create_task(lease.release()) for lease in leases]
+    await asyncio.sleep(0)
+    await locks.aclose()
+    assert await asyncio.gather(*releasing) == [None] * 50
+    assert await redis.keys(f"{NAME} *") == []
+
+
+@pytest.mark.parametrize("holding", [True, False])
+def test_a_loop_that_ends_without_closing_leaves_no_warning(
+    server: Server, holding: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        locks = LockClient.from_url(server.url)
+        job = locks.lock(f"{NAME} {os.getpid()} {holding}", owner="long")
+        await job.acquire(lease=1)
+        waiting = asyncio.create_task(wait(locks, job.name))
+        await until(lambda: locks.statistics().subscriptions == 1)
+        if not holding:
+            waiting.cancel()
+            await job.release()
+
+    async def wait(locks: LockClient, name: str) -> None:
+        async with locks.lock(name):
+            pass
+
+    asyncio.run(main())
+    gc.collect()  # Unclosed transports and never-awaited coroutines warn now, and warnings are errors.
+    assert caplog.records == []
+
+
+TYPICAL = """
+import asyncio
+import sys
+from aiolock import LockClient, LockConfig
+
+async def work(locks, number):
+    async with locks.lock(f"dev {number % 3}") as lease:
+        await asyncio.sleep(0.01)
+        lease.check()
+    if lease := await locks.lock("dev").try_lock(wait=0.05):
+        await lease.release()
+
+async def main(url, close):
+    asyncio.get_running_loop().slow_callback_duration = 5  # How fast the machine is does not matter.
+    locks = LockClient.from_url(url, config=LockConfig(lease=1))
+    async with asyncio.TaskGroup() as group:
+        for number in range(30):
+            group.create_task(work(locks, number))
+    async with locks.lock("dev renewed"):
+        await asyncio.sleep(0.5)
+    if close:
+        await locks.aclose()
+
+asyncio.run(main(sys.argv[1], sys.argv[2] == "close"))
+"""
+
+
+@pytest.mark.parametrize("end", ["close", "leave"])
+def test_a_typical_program_is_silent_in_dev_mode(server: Server, end: str) -> None:
+    environment = os.environ | {"PYTHONDEVMODE": "1", "PYTHONASYNCIODEBUG": "1", "PYTHONWARNINGS": "always"}
+    command = [sys.executable, "-c", TYPICAL, server.url, end]
+    ended = subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=30)
+    assert ended.stderr == ""
+    assert ended.returncode == 0

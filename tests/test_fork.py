@@ -1,0 +1,137 @@
+"""A fork: the child's client refuses to work until it is started anew, and is then somebody else."""
+
+import asyncio
+import json
+import os
+import traceback
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from aiolock import ClientClosedError, LockClient
+from aiolock._server import Server
+
+NAME = "fork"
+Child = Callable[[], Coroutine[Any, Any, Any]]
+
+
+def in_child(child: Child) -> Any:
+    """What the coroutine function returns, run in a fork of this process, in a loop of its own."""
+    readable, writable = os.pipe()
+    if os.fork() == 0:
+        try:
+            told = {"result": asyncio.run(child())}
+        except BaseException:
+            told = {"error": traceback.format_exc()}
+        os.write(writable, json.dumps(told).encode())
+        os._exit(0)  # What is open here belongs to the parent too: no cleaning up.
+    os.close(writable)
+    with os.fdopen(readable, "rb") as pipe:
+        answer = json.loads(pipe.read())
+    os.wait()
+    assert "error" not in answer, answer["error"]
+    return answer["result"]
+
+
+async def refusals(locks: LockClient) -> list[str]:
+    lock = locks.lock(NAME)
+    said = []
+    for use in (lock.acquire, lock.try_lock, lock.release, lock.locked, lock.held, lock.force_release, locks.aclose):
+        with pytest.raises(ClientClosedError, match="another process") as caught:
+            await use()
+        said.append(str(caught.value))
+    return said
+
+
+async def owner_of(locks: LockClient, name: str) -> tuple[str, int | None]:
+    holder = await locks.lock(name).holder()
+    assert holder is not None
+    return holder.client, holder.pid
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["inside of the loop", "outside of the loop"])
+def test_a_child_refuses_until_started_anew_and_leaves_the_parents_locks_alone(server: Server, inside: bool) -> None:
+    locks = LockClient.from_url(server.url)
+
+    async def child() -> dict[str, Any]:
+        said = await refusals(locks)
+        async with locks:
+            mine = locks.lock("the child's")
+            taken = await locks.lock(NAME).try_lock()
+            async with mine:
+                client, pid = await owner_of(locks, "the child's")
+        return {"refusals": len(said), "taken": taken is not None, "client": client, "pid": pid}
+
+    async def hold() -> Any:
+        await locks.lock(NAME, owner="long").acquire()
+        return in_child(child) if inside else None
+
+    async def check(told: dict[str, Any]) -> None:
+        assert told["refusals"] == 7
+        assert not told["taken"]
+        client, pid = await owner_of(locks, NAME)
+        assert client not in (told["client"], "")
+        assert pid == os.getpid() != told["pid"]
+        lock = locks.lock(NAME, owner="long")
+        assert await lock.hold_count() == 1
+        await lock.release()
+        assert not await locks.lock("the child's").locked()
+        await locks.aclose()
+
+    with asyncio.Runner() as runner:
+        told = runner.run(hold())
+        told = told or in_child(child)
+        runner.run(check(told))
+
+
+def test_a_lease_of_the_parent_is_of_no_use_to_the_child(server: Server) -> None:
+    async def main() -> None:
+        async with LockClient.from_url(server.url) as locks:
+            lease = await locks.lock(NAME).acquire()
+
+            async def child() -> int:
+                for use in (lease.release, lease.renew):
+                    with pytest.raises(ClientClosedError, match="another process"):
+                        await use()
+                async with locks:
+                    for use in (lease.release, lease.renew):
+                        with pytest.raises(ClientClosedError, match="another process"):
+                            await use()
+                return lease.holds
+
+            in_child(child)
+            lease.check()
+            assert await locks.lock(NAME).hold_count() == 1
+            await lease.release()
+
+    asyncio.run(main())
+
+
+def test_children_of_a_client_that_was_never_started_are_all_different(server: Server) -> None:
+    locks = LockClient.from_url(server.url)
+
+    async def child() -> str:
+        async with locks, locks.lock(NAME):
+            return (await owner_of(locks, NAME))[0]
+
+    assert len({in_child(child) for _ in range(5)}) == 5
+
+
+def test_a_grandchild_is_started_anew_as_well(server: Server) -> None:
+    locks = LockClient.from_url(server.url)
+
+    async def grandchild() -> str:
+        await refusals(locks)
+        async with locks, locks.lock("grandchild"):
+            return (await owner_of(locks, "grandchild"))[0]
+
+    async def child() -> list[str]:
+        async with locks, locks.lock("child"):
+            return [(await owner_of(locks, "child"))[0], in_child(grandchild)]
+
+    async def main() -> list[str]:
+        async with locks, locks.lock("parent"):
+            return [(await owner_of(locks, "parent"))[0], *in_child(child)]
+
+    assert len(set(asyncio.run(main()))) == 3

@@ -1,0 +1,172 @@
+"""The notifier: one connection for every name, kept a moment and reused."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from redis.asyncio import Redis
+
+import aiolock._notifier
+from aiolock import LockClient
+from aiolock._link import Connector
+from aiolock._notifier import Notifier
+from tests.support.observe import commandstats, pubsub_channels, until
+
+ORDERS = ("subscribe", "unsubscribe")
+
+
+@pytest.fixture
+async def notifier(redis: Redis) -> AsyncIterator[Notifier]:
+    running = Notifier(Connector(redis, None), patience=2)
+    yield running
+    await running.aclose()
+
+
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Channels linger for a tenth of a second."""
+    monkeypatch.setattr(aiolock._notifier, "LINGER", 0.1)
+
+
+async def subscribed_clients(redis: Redis) -> list[str]:
+    return [client["id"] for client in await redis.client_list(_type="pubsub")]
+
+
+def ignore(message: bool) -> None:
+    pass
+
+
+async def test_every_message_and_every_gap_is_signalled(redis: Redis, notifier: Notifier) -> None:
+    signals: list[bool] = []
+    notifier.watch("news", signals.append)
+    await until(lambda: signals == [False])  # Subscribed: what came before was missed.
+    assert notifier.confirmed("news")
+    await redis.publish("news", "0")
+    await redis.publish("other", "0")
+    await redis.publish("news", "anything")
+    await until(lambda: signals == [False, True, True])
+    await redis.client_kill_filter(_type="pubsub")
+    await until(lambda: signals == [False, True, True, False])
+
+
+async def test_two_hundred_names_share_a_connection(redis: Redis, notifier: Notifier) -> None:
+    names = {f"name {number}" for number in range(200)}
+    for name in names:
+        notifier.watch(name, ignore)
+    await until(lambda: all(notifier.confirmed(name) for name in names))
+    assert await pubsub_channels(redis) == names
+    assert len(await subscribed_clients(redis)) == 1
+
+
+async def test_two_hundred_names_waited_for_at_once_share_a_connection(redis: Redis, locks: LockClient) -> None:
+    async with LockClient(redis) as other:
+        holders = [other.lock(f"name {number}", owner="holder") for number in range(200)]
+        for lock in holders:
+            await lock.acquire(lease=60)
+        waiting = [asyncio.create_task(take(locks, lock.name)) for lock in holders]
+        await until(lambda: locks.statistics().parked == 200)
+        notifier = locks._runtime.core().queues._notifier
+        await until(lambda: all(notifier.confirmed(lock._keys.channel) for lock in holders))
+        assert locks.statistics().subscriptions == 200
+        assert locks.statistics().connections <= 3
+        assert len(await subscribed_clients(redis)) == 1
+        for lock in holders:
+            await lock.release()
+        await asyncio.wait_for(asyncio.gather(*waiting), 10)
+
+
+async def take(locks: LockClient, name: str) -> None:
+    async with locks.lock(name):
+        pass
+
+
+@pytest.mark.usefixtures("brief")
+async def test_a_channel_is_left_a_moment_after_its_last_watcher(redis: Redis, notifier: Notifier) -> None:
+    notifier.watch("news", ignore)
+    notifier.watch("weather", ignore)
+    await until(lambda: notifier.confirmed("news") and notifier.confirmed("weather"))
+    notifier.unwatch("news")
+    assert notifier.subscriptions == 2
+    await until(lambda: notifier.subscriptions == 1)
+
+    async def left() -> bool:
+        return await pubsub_channels(redis) == {"weather"}
+
+    await until(left)
+
+
+async def test_a_channel_that_is_watched_again_in_that_moment_is_not_ordered_anew(
+    redis: Redis, notifier: Notifier
+) -> None:
+    signals: list[bool] = []
+    notifier.watch("news", ignore)
+    await until(lambda: notifier.confirmed("news"))
+    before = await commandstats(redis)
+    notifier.unwatch("news")
+    notifier.watch("news", signals.append)
+    await until(lambda: signals == [False])  # Messages of the gap went to nobody.
+    after = await commandstats(redis)
+    assert [after.get(name) for name in ORDERS] == [before.get(name) for name in ORDERS]
+
+
+@pytest.mark.usefixtures("brief")
+async def test_an_idle_connection_is_kept_and_used_again(redis: Redis, notifier: Notifier) -> None:
+    notifier.watch("news", ignore)
+    await until(lambda: notifier.confirmed("news"))
+    [first] = await subscribed_clients(redis)
+    notifier.unwatch("news")
+    await until(lambda: notifier.subscriptions == 0)
+    signals: list[bool] = []
+    notifier.watch("weather", signals.append)
+    await until(lambda: notifier.confirmed("weather"))
+    assert await subscribed_clients(redis) == [first]
+    await redis.publish("weather", "0")
+    await until(lambda: signals == [False, True])
+
+
+@pytest.mark.usefixtures("brief")
+async def test_a_name_that_nobody_uses_any_more_leaves_no_subscription(redis: Redis, locks: LockClient) -> None:
+    lock = locks.lock("used")
+
+    async def work() -> None:
+        async with lock:
+            await asyncio.sleep(0)
+
+    await asyncio.gather(*(work() for _ in range(10)))
+    await until(lambda: locks.statistics().subscriptions == 0)
+
+    async def left() -> bool:
+        return await pubsub_channels(redis) == set()
+
+    await until(left)
+    assert lock.statistics().parked == lock.statistics().held == 0
+    assert list(locks._runtime.core().queues) == []
+
+
+@pytest.mark.usefixtures("brief")
+async def test_a_connection_that_dies_while_nobody_watches_is_made_anew_when_somebody_does(
+    redis: Redis, notifier: Notifier
+) -> None:
+    notifier.watch("news", ignore)
+    await until(lambda: notifier.confirmed("news"))
+    notifier.unwatch("news")
+    await until(lambda: notifier.subscriptions == 0)
+    [first] = [client["id"] for client in await redis.client_list() if client["cmd"] == "unsubscribe"]
+    await redis.client_kill_filter(_id=first)
+    await until(lambda: not notifier.link.connected)
+    signals: list[bool] = []
+    notifier.watch("news", signals.append)
+    await until(lambda: signals == [False])
+    await redis.publish("news", "0")
+    await until(lambda: signals == [False, True])
+
+
+async def test_closing_leaves_no_connection(redis: Redis, notifier: Notifier) -> None:
+    notifier.watch("news", ignore)
+    await until(lambda: notifier.confirmed("news"))
+    await notifier.aclose()
+
+    async def gone() -> bool:
+        return await subscribed_clients(redis) == []
+
+    await until(gone)

@@ -1,0 +1,141 @@
+"""The queue of a name: wake-ups are used or passed on, probes replace messages that never come."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from time import monotonic
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolock import LockClient, LockConfig, NotALockError
+from aiolock._queue import MOST_HAND_OFFS
+from tests.support.observe import until
+from tests.support.waiters import Waiters
+
+NAME = "queue"
+
+
+@pytest.fixture
+async def other(redis: Redis) -> AsyncIterator[LockClient]:
+    async with LockClient(redis) as client:
+        yield client
+
+
+async def test_a_lock_whose_holder_crashed_is_taken_when_its_lease_ends(redis: Redis, locks: LockClient) -> None:
+    crashed = LockClient(redis, config=LockConfig(release_timeout=0.1))
+    await crashed.lock(NAME).acquire(lease=0.5)
+    ends = monotonic() + 0.5
+    await crashed._runtime.core()._backend.aclose()  # Nothing of it reaches the server any more.
+    async with Waiters(locks, NAME, go=True) as waiters:
+        await waiters.park(3)
+        await waiters.granted(1, within=3)
+        assert ends - 0.1 < monotonic() < ends + 2
+        await waiters.granted(3)
+    await crashed.aclose()
+
+
+async def test_a_waiter_probes_once_per_remaining_lease(locks: LockClient, other: LockClient) -> None:
+    lease = await other.lock(NAME).acquire(lease=0.4)
+    async with Waiters(locks, NAME) as waiters:
+        await waiters.park(5)
+        before = locks.statistics().commands
+        for _ in range(3):
+            await asyncio.sleep(0.3)
+            await lease.renew(0.4)
+        assert 0 < locks.statistics().commands - before <= 3
+
+
+async def test_a_hand_off_needs_no_message_and_one_batch(locks: LockClient) -> None:
+    lease = await locks.lock(NAME).acquire()
+    async with Waiters(locks, NAME, go=True) as waiters:
+        await waiters.park(1)
+        before = locks.statistics()
+        assert before.hand_offs == 0
+        await lease.release()
+        await waiters.granted(1)
+        await asyncio.wait(waiters.tasks)
+        after = locks.statistics()
+        assert after.hand_offs == 1
+        assert after.commands == before.commands + 3  # Release and acquire together; its release.
+        assert after.batches == before.batches + 2
+
+
+async def test_every_so_many_hand_offs_the_message_is_for_everybody(locks: LockClient) -> None:
+    count = 3 * MOST_HAND_OFFS
+    async with Waiters(locks, NAME, go=True) as waiters:
+        async with locks.lock(NAME):
+            await waiters.park(count)
+        await asyncio.wait(waiters.tasks, timeout=10)
+    assert waiters.order == list(range(count))
+    assert count - 3 <= locks.statistics().hand_offs < count
+
+
+async def test_a_key_that_stops_being_a_lock_ends_every_wait(
+    redis: Redis, locks: LockClient, other: LockClient
+) -> None:
+    await other.lock(NAME).acquire(lease=60)
+    async with Waiters(locks, NAME) as waiters:
+        await waiters.park(3)
+        await redis.set(NAME, "something else")
+        await redis.publish(f"redisson_lock__channel:{{{NAME}}}", "0")
+        await asyncio.wait(waiters.tasks, timeout=5)
+        assert [type(task.exception()) for task in waiters.tasks] == [NotALockError] * 3
+    assert await redis.get(NAME) == b"something else"
+
+
+async def test_tasks_of_one_named_owner_that_wait_together_get_the_lock_together(
+    locks: LockClient, other: LockClient
+) -> None:
+    theirs = other.lock(NAME)
+    await theirs.acquire(lease=60)
+    job = locks.lock(NAME, owner="job")
+    waiting = [asyncio.create_task(acquire_as(locks, "job")) for _ in range(3)]
+    await until(lambda: locks.statistics().parked == 3)
+    await theirs.release()
+    await asyncio.wait_for(asyncio.gather(*waiting), 5)
+    assert await job.hold_count() == 3
+    for _ in range(3):
+        await job.release()
+    assert not await job.locked()
+
+
+async def acquire_as(locks: LockClient, owner: str) -> None:
+    await locks.lock(NAME, owner=owner).acquire()
+
+
+async def test_a_named_owner_that_gets_the_lock_by_another_task_needs_no_turn(
+    locks: LockClient, other: LockClient
+) -> None:
+    theirs = other.lock(NAME)
+    await theirs.acquire(lease=60)
+    async with Waiters(locks, NAME) as waiters:
+        await waiters.park(1)
+        second = asyncio.create_task(acquire_as(locks, "job"))
+        await until(lambda: waiters.lock.statistics().parked == 2)
+        await theirs.release()
+        await waiters.granted(1)
+        job = locks.lock(NAME, owner="job")
+        third = asyncio.create_task(acquire_as(locks, "job"))
+        await until(lambda: waiters.lock.statistics().parked == 2)
+        waiters.go()
+        await asyncio.wait_for(asyncio.gather(second, third), 5)
+        assert await job.hold_count() == 2
+
+
+async def test_a_waiter_out_of_time_at_the_moment_of_the_unlock_hands_on(locks: LockClient, other: LockClient) -> None:
+    theirs = other.lock(NAME)
+    for _ in range(20):
+        await theirs.acquire(lease=60)
+        impatient = asyncio.create_task(try_and_return(locks, 0.02))
+        await until(lambda: locks.statistics().parked == 1)
+        async with Waiters(locks, NAME, go=True) as waiters:
+            await waiters.park(1)
+            await asyncio.wait([impatient, asyncio.create_task(asyncio.sleep(0.018))], return_when="FIRST_COMPLETED")
+            await theirs.release()
+            await waiters.granted(1)
+            await asyncio.wait([impatient, *waiters.tasks])
+
+
+async def try_and_return(locks: LockClient, wait: float) -> None:
+    if lease := await locks.lock(NAME).try_lock(wait):
+        await lease.release()
