@@ -24,6 +24,7 @@ help: ## show this help
 demo: .venv/.stamp ## watch processes share one account file under a lock, and some of them die
 	@.venv/bin/python -m aiolock demo $(ARGS)
 
+# Four at once: the tests wait more than they compute.
 test: $(TESTS)/.stamp ## run all tests, on the embedded Valkey and on the redis-server on the path if there is one
 	$(TESTS)/bin/python -m pytest -n 4 $(ARGS)
 
