@@ -162,6 +162,8 @@ class Core:
         want.refused(call, left / 1000)
         if status == NOT_A_LOCK:
             raise NotALockError(want.keys.name)
+        if (hold := self.keeper.holds.get(want.owner, want.keys.lock)) is not None:
+            return await self._nest(hold, want)  # Granted meanwhile, to another task that acts as the same owner.
         self.queues.held_for(want.keys, want.left)
         if handed is not None:  # It may have run before the release that it was sent along with.
             self.queues.look_again(want.keys)
@@ -180,6 +182,7 @@ class Core:
         want.in_doubt = False
         hold = Hold(want.claim, token)
         lease = hold.add(self.keeper, want.lease, want.watched)
+        lease._granted = True
         self.keeper.keep(hold, call, left)
         self._card.show()
         self.queues.held_for(want.keys, left)
@@ -201,6 +204,7 @@ class Core:
             self.keeper.take_back(lease)
             raise
         self.keeper.keep(hold, call, left / 1000)
+        lease._granted = True
         return lease
 
     async def force_release(self, keys: LockKeys) -> bool:

@@ -56,10 +56,11 @@ class HoldKeeper:
     async def release(self, keys: LockKeys, owner: str) -> None:
         """Give the last lease of *owner* back; as `AsyncRLock.release`."""
         hold = self.holds.get(owner, keys.lock) or self.holds.lost(owner, keys.lock)
-        if hold is None:
+        lease = None if hold is None else hold.last_lease()
+        if lease is None:
             self._usage.check_open()
             raise await self._not_held(keys, owner)
-        await self.give_back(hold.leases[-1])
+        await self.give_back(lease)
 
     async def give_back(self, lease: Lease) -> None:
         """Give the hold of *lease* back; as `Lease.release`."""

@@ -68,6 +68,17 @@ class Hold:
         self.leases.append(added)
         return added
 
+    def last_lease(self) -> "Lease | None":
+        """
+        The lease to give back when none is named: the last.
+
+        Not one that is still on its way, and, if there is another, not one that a scope will give back itself:
+        other tasks may act as the same owner.
+        """
+        granted = [lease for lease in self.leases if lease._granted]
+        free = [lease for lease in granted if not lease._scoped]
+        return next(reversed(free or granted), None)
+
     def extend(self, sent: float, left: float, margin: float, renew_after: float) -> None:
         """A command that left at *sent* was answered: the key had *left* seconds."""
         if sent >= self.heard:
@@ -129,7 +140,7 @@ class Lease:
     belongs to the owner that acquired it, and ends with it.
     """
 
-    __slots__ = ("_hold", "_keeper", "given_back", "lease", "watched")
+    __slots__ = ("_granted", "_hold", "_keeper", "_scoped", "given_back", "lease", "watched")
 
     def __init__(self, hold: Hold, keeper: Keeper, lease: float, watched: bool) -> None:
         self._hold = hold
@@ -138,6 +149,8 @@ class Lease:
         """Seconds: how long the lock was asked for, or the watchdog's lease."""
         self.watched: bool = watched
         """Whether the watchdog renews it: no lease was asked for."""
+        self._granted = False  # The server has acknowledged it.
+        self._scoped = False  # An `async with` will give it back.
         self.given_back: bool = False
         """Whether it was released."""
 

@@ -131,17 +131,19 @@ class Link:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    def _set_ticker(self) -> None:
+    def _set_ticker(self, *, skipped: bool = False) -> None:
         due = monotonic() + self._pulse
-        self._ticker = self._loop.call_later(self._pulse, self._tick, due, context=Context())
+        self._ticker = self._loop.call_later(self._pulse, self._tick, due, skipped, context=Context())
 
-    def _tick(self, due: float) -> None:
+    def _tick(self, due: float, skipped: bool) -> None:
         self._ticker = None
         if not self._user.busy():
             return
-        self._set_ticker()
         now = monotonic()
-        if now < due + self._pulse:  # Else the loop was blocked: what arrived meanwhile is to be read first.
+        # The loop was blocked: what arrived meanwhile is to be read first. By the next tick it has been.
+        skips = now >= due + self._pulse and not skipped
+        self._set_ticker(skipped=skips)
+        if not skips:
             self._user.tick(now)
 
     async def _run(self) -> None:

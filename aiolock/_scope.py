@@ -38,6 +38,7 @@ class Scope:
     async def enter(self) -> Lease:
         """Open the scope, in the user's task; does not suspend."""
         await self._timeout.__aenter__()
+        self.lease._scoped = True
         self._stacks.setdefault(self._task, []).append(self)
         self.hold.on_loss.append(self._fire_lost)
         self._fire_lost()

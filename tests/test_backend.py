@@ -367,3 +367,16 @@ async def busy(redis: Redis) -> bool:
 
 async def refusals(redis: Redis, kind: str) -> bool:
     return f"errorstat_{kind}" in await redis.info("errorstats")
+
+
+async def test_a_loop_that_is_always_late_fails_calls_all_the_same(proxy: Proxy, backend: RedisBackend) -> None:
+    proxy.black_hole()
+    call = asyncio.ensure_future(echo(backend, "lost"))
+    started = monotonic()
+    while not call.done() and monotonic() < started + 10 * TIMEOUT:
+        busy = monotonic() + 0.12  # Longer than the pulse: each tick of the lane comes late.
+        while monotonic() < busy:
+            pass
+        await asyncio.sleep(0)
+    with pytest.raises(BackendError):
+        await asyncio.wait_for(call, 0)

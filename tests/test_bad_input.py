@@ -112,7 +112,9 @@ def make_pool() -> Any:
 
 
 @pytest.mark.parametrize(
-    "make", [synchronous.Redis, make_pool, lambda: "redis://localhost", lambda: None, lambda: Redis], ids=lambda make: make.__name__
+    "make",
+    [synchronous.Redis, make_pool, lambda: "redis://localhost", lambda: None, lambda: Redis],
+    ids=lambda make: make.__name__,
 )
 def test_what_is_no_asyncio_redis_is_a_type_error(make: Callable[[], Any]) -> None:
     with pytest.raises(TypeError, match=r"LockClient needs a redis\.asyncio\.Redis, not"):
