@@ -271,8 +271,10 @@ class _Lane:
         call = self._sent.popleft()
         if isinstance(frame, ResponseError):
             self._refused(call, frame)
-        else:
+        elif isinstance(frame, list):
             call.end(frame)
+        else:  # Whatever it is, it is no Redis.
+            call.fail(ResponseError(repr(frame)), f"the server answered with {frame!r}")
         self._notice_idle()
 
     def broken(self, error: Exception) -> None:
@@ -316,7 +318,8 @@ class _Lane:
             if isinstance(error, ReadOnlyError):
                 self.link.fail()  # Demoted: the next connection may reach the new primary.
         else:
-            call.fail(error, str(error))
+            hint = " (the server wants a password)" if "unauthenticated" in str(error) else ""
+            call.fail(error, f"{error}{hint}")
 
     def _notice_idle(self) -> None:
         if not self.pending:

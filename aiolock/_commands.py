@@ -29,16 +29,15 @@ class Commands:
 
     def release(self, hold: Hold) -> Call:
         """Tell the server that the owner of *hold* has as many holds as it has leases left."""
-        # Once the key has expired there is nothing left to free, so that is how long it is tried.
-        return self._release(hold.claim, hold.next_step(), len(hold.leases), hold.expires)
+        return self._release(hold.claim, hold.next_step(), len(hold.leases), hold.expires + ENDED_MEMORY)
 
     def end(self, hold: Hold) -> None:
         """Tell the server that *hold* is over, whatever leases it has; nobody waits for the answer."""
-        _ = self._release(hold.claim, hold.next_step(), 0, hold.expires)
+        _ = self._release(hold.claim, hold.next_step(), 0, hold.expires + ENDED_MEMORY)
 
     def give_up(self, claim: Claim, lease: float) -> None:
         """Free what an acquire of unknown outcome was granted, and see to it that it is granted nothing any more."""
-        _ = self._release(claim, 2, 0, monotonic() + lease)
+        _ = self._release(claim, 2, 0, monotonic() + ENDED_MEMORY + lease)
 
     def renew(self, hold: Hold, lease: float, patience: float) -> Call:
         """Let *hold* live *lease* seconds from now; nothing queues before it."""
@@ -56,6 +55,8 @@ class Commands:
         arguments = (claim.owner, claim.id, step, holds, milliseconds(lease), self._retention, _MEMORY)
         return self._backend.submit(claim.scripts.acquire, (claim.keys.lock, claim.keys.tokens), *arguments)
 
+    # A release is tried as long as there can be something to free: until the lease is over, and that of an acquire or
+    # a renewal that arrives as late as any command may.
     def _release(self, claim: Claim, step: int, left: int, until: float) -> Call:
         arguments = (claim.owner, claim.id, step, left, self._retention, _MEMORY, self._backend.publish)
         keys = (claim.keys.lock, claim.keys.tokens, claim.keys.channel)

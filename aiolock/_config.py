@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import iscoroutinefunction
 
 from aiolock._events import LockEvent
 from aiolock._types import Duration, lease_seconds, seconds, text
@@ -25,9 +26,13 @@ class LockConfig:
     lease: Duration = 30.0
     """The lease that the watchdog renews. Shorter: a crashed holder's lock is free sooner; a stall is fatal sooner."""
     renew_interval: Duration | None = None
-    """Time from one renewal to the next; ``None`` means a third of the lease."""
+    """Time from one renewal to the next, half the lease at most; ``None`` means a third of it."""
     drift: Duration | None = None
-    """How long before its end on the server a lease counts as over; ``None`` means 1 % of the lease and 10 ms."""
+    """
+    How long before its end on the server a lease counts as over; ``None`` means 1 % of the lease and 10 ms.
+
+    A quarter of the lease at most, also of a shorter lease that is asked for when acquiring.
+    """
     token_retention: Duration = 3600.0
     """How long the last fencing token of an unused name is remembered, so how far the server's clock may step back."""
     release_timeout: Duration = 5.0
@@ -42,29 +47,30 @@ class LockConfig:
     def __post_init__(self) -> None:
         if not isinstance(self.prefix, str):
             raise TypeError(f"prefix must be a str, not {self.prefix!r}")
-        if self.client_name is not None and not all(
-            "!" <= char <= "~" for char in text(self.client_name, "client_name")
-        ):
-            raise ValueError(f"client_name must be printable ASCII without spaces, for Redis, not {self.client_name!r}")
-        if self.on_event is not None and not callable(self.on_event):
-            raise TypeError(f"on_event must be callable, not {self.on_event!r}")
+        if self.client_name is not None:
+            self._check_client_name(text(self.client_name, "client_name"))
+        self._check_hook(self.on_event)
         lease = lease_seconds(self.lease)
-        self._check_within_lease("renew_interval", lease)
-        self._check_within_lease("drift", lease)
+        self._check_most("renew_interval", lease / 2, "half the lease, so that a renewal can be tried again")
+        self._check_most("drift", lease / 4, "a quarter of the lease")
         if seconds(self.token_retention, "token_retention") < ENDED_MEMORY:
             raise ValueError(f"token_retention must be at least {ENDED_MEMORY:.0f} s, not {self.token_retention!r}")
         for what in ("release_timeout", "command_timeout"):
             if seconds(getattr(self, what), what) > ENDED_MEMORY / 2:
                 raise ValueError(f"{what} must be at most {ENDED_MEMORY / 2:.0f} s, not {getattr(self, what)!r}")
 
+    def _check_hook(self, hook: object) -> None:
+        if hook is not None and (not callable(hook) or iscoroutinefunction(hook)):
+            raise TypeError(f"on_event must be a plain function, not {hook!r}")
+
     def _check_client_name(self, name: str) -> None:
         if not all("!" <= character <= "~" for character in name):
             raise ValueError(f"client_name must be printable ASCII without spaces, for Redis, not {name!r}")
 
-    def _check_within_lease(self, what: str, lease: float) -> None:
+    def _check_most(self, what: str, most: float, why: str) -> None:
         value = getattr(self, what)
-        if value is not None and seconds(value, what) >= lease:
-            raise ValueError(f"{what} must be shorter than the lease of {lease:g} s, not {value!r}")
+        if value is not None and seconds(value, what) > most:
+            raise ValueError(f"{what} must be at most {most:g} s, {why}; not {value!r}")
 
 
 @dataclass(frozen=True, slots=True)

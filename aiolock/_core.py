@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import count
 from time import monotonic
 
-from aiolock._backend import Backend, Call
+from aiolock._backend import Backend, Call, Reply
 from aiolock._card import Card
 from aiolock._commands import Commands
 from aiolock._config import LockConfig, Timing
@@ -149,13 +149,9 @@ class Core:
         if hold is not None and handed is None:
             return await self._nest(hold, want)
         call = handed or want.submit()
-        status, token, left = await call
-        self.usage.check_open()
-        if status == GRANTED and self._is_over(call, left / 1000):
-            self._miss(want)
-            return None
+        status, token, left = await self._answer(want, call)
         if status == GRANTED:
-            return self._grant(want, call, token, left / 1000)
+            return self._grant_in_time(want, call, token, left / 1000)
         if status == STALE:  # Granted unseen, and freed by force since.
             want.begin_anew()
             return await self._attempt(want, None)
@@ -169,14 +165,28 @@ class Core:
             self.queues.look_again(want.keys)
         return None
 
-    def _is_over(self, call: Call, left: float) -> bool:
-        return monotonic() >= call.sent + left - self.timing.margin(left)
+    async def _answer(self, want: Acquisition, call: Call) -> Reply:
+        try:
+            reply = await call
+        except BackendError:
+            want.in_doubt = want.repeated or call.sent > 0  # What never left cannot have been granted.
+            raise
+        self.usage.check_open()
+        return reply
 
-    def _miss(self, want: Acquisition) -> None:
-        """The grant came too late to be of use: the process was paused, or the loop blocked. As good as refused."""
+    def _grant_in_time(self, want: Acquisition, call: Call, token: int, left: float) -> Lease | None:
+        """
+        The lease that *call* was granted, the key having *left* seconds.
+
+        A grant that came too late to be of use, because the process was paused or the loop blocked, is as good as
+        a refusal.
+        """
+        if monotonic() < call.sent + left - self.timing.margin(left):
+            return self._grant(want, call, token, left)
         self.commands.give_up(want.claim, want.lease)
         want.begin_anew()
         self.queues.held_for(want.keys, 0)
+        return None
 
     def _grant(self, want: Acquisition, call: Call, token: int, left: float) -> Lease:
         want.in_doubt = False

@@ -16,7 +16,9 @@ class Holds:
         # holds. A name has one live hold at most: a second grant says that the first is lost.
         self._by_owner: dict[str, dict[str, Hold]] = {}
         self._by_key: dict[str, Hold] = {}
+        # Invariant: a lost hold is in both, until it is given back, its owner is no more, or others came after it.
         self._lost: OrderedDict[tuple[str, str], Hold] = OrderedDict()
+        self._lost_by_owner: dict[str, set[str]] = {}
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -45,7 +47,7 @@ class Holds:
     def add(self, hold: Hold) -> None:
         """*hold* was granted; an earlier one that its owner lost is forgotten."""
         key = hold.keys.lock
-        self._lost.pop((hold.owner, key), None)
+        self._forget_lost(hold.owner, key)
         self._by_key[key] = self._by_owner.setdefault(hold.owner, {})[key] = hold
 
     def remove(self, hold: Hold) -> None:
@@ -59,10 +61,23 @@ class Holds:
     def remember_lost(self, hold: Hold) -> None:
         """*hold* is lost, and its owner may ask for it."""
         self._lost[hold.owner, hold.keys.lock] = hold
+        self._lost_by_owner.setdefault(hold.owner, set()).add(hold.keys.lock)
         if len(self._lost) > REMEMBERED_LOSSES:
-            self._lost.popitem(last=False)
+            self._forget_lost(*next(iter(self._lost)))
 
     def forget_lost(self, hold: Hold) -> None:
-        """The owner of the lost *hold* knows, or is no more."""
+        """The owner of the lost *hold* has given it back."""
         if self._lost.get((hold.owner, hold.keys.lock)) is hold:
-            del self._lost[hold.owner, hold.keys.lock]
+            self._forget_lost(hold.owner, hold.keys.lock)
+
+    def forget_lost_by(self, owner: str) -> None:
+        """*owner* is no more."""
+        for key in list(self._lost_by_owner.get(owner, ())):
+            self._forget_lost(owner, key)
+
+    def _forget_lost(self, owner: str, key: str) -> None:
+        if self._lost.pop((owner, key), None) is not None:
+            keys = self._lost_by_owner[owner]
+            keys.remove(key)
+            if not keys:
+                del self._lost_by_owner[owner]

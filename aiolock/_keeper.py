@@ -43,6 +43,7 @@ class HoldKeeper:
 
     def keep(self, hold: Hold, call: Call, left: float) -> None:
         """*call* granted *hold*, or one more lease of it; the key had *left* seconds."""
+        assert not hold.ended
         other = self.holds.on(hold.keys.lock)
         if other is not hold:
             if other is not None:  # The server would not have granted it to a second owner of ours.
@@ -99,6 +100,7 @@ class HoldKeeper:
 
     def task_ended(self, owner: str, task: str) -> None:
         """The task that was *owner* has ended; what it still holds is nobody's."""
+        self.holds.forget_lost_by(owner)
         for hold in self.holds.owned_by(owner):
             self._report.orphaned(hold, task)
             while hold.leases:
@@ -146,6 +148,7 @@ class HoldKeeper:
         hold.unanswered += 1
         call = self._commands.renew(hold, lease, min(patience, hold.deadline - monotonic()))
         status, why, left = await call
+        self.notice_end(hold)  # What was over once stays so, whatever the answer.
         if hold.ended:
             return
         if status == LOST:
@@ -157,7 +160,7 @@ class HoldKeeper:
         self._report.renewed(hold, hold.deadline - monotonic())
 
     def _extend(self, hold: Hold, call: Call, left: float) -> None:
-        hold.extend(call.sent, left, self._timing.margin(left), min(self._timing.renew_interval, left / 3))
+        hold.extend(call.sent, left, self._timing.margin(left), min(self._timing.renew_interval, left / 2))
 
     # Lost.
 
@@ -172,8 +175,8 @@ class HoldKeeper:
         self._report.lost(hold, reason)
         if hold.leases:
             self.holds.remember_lost(hold)
-        if hold.renewal:
-            self._free(hold)  # A renewal on its way could let the key live on.
+        if hold.renewal or hold.step > 1:
+            self._free(hold)  # A renewal or a nested acquire, on its way or unheard of, could let the key live on.
         self._queues.look_again(hold.keys)
 
     def notice_end(self, hold: Hold) -> None:

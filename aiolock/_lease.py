@@ -202,7 +202,7 @@ class Lease:
         Raises:
             NotHeldError: it was given back before.
             LeaseLostError: the lock was lost.
-            BackendError: no answer in time; the release is tried on until the lease is over.
+            BackendError: no answer in time; the release is tried on for as long as there can be something to free.
         """
         await self._keeper.give_back(self)
 

@@ -68,6 +68,14 @@ class Connector:
         }
         if client_name is not None:
             self._settings["client_name"] = client_name
+        self._refuse_unknown_settings()
+
+    def _refuse_unknown_settings(self) -> None:
+        """Make a connection object, which does no I/O, now: redis-py looks at its settings only then."""
+        try:
+            self()
+        except TypeError as error:
+            raise TypeError(f"{error}; what is for aiolock goes into config=LockConfig(...)") from error
 
     def __call__(self) -> AbstractConnection:
         return self._make(**self._settings)

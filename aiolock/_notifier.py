@@ -48,6 +48,7 @@ class Notifier:
         self._orders: deque[Command] = deque()
         self._heard = 0.0  # When the server last sent anything.
         self._asked = False  # A ping was sent since.
+        self._warned = False
         self.link: Link = Link(self, connect, patience=patience, pulse=_PULSE)
 
     @property
@@ -102,8 +103,8 @@ class Notifier:
         self._orders.clear()
         for channel in self._channels.values():
             channel.ordered = self._heard
-        if self._channels:
-            self._order("SUBSCRIBE", *self._channels)
+        for name in self._channels:
+            self._order("SUBSCRIBE", name)  # One each: one that is forbidden would forbid a whole command.
 
     def outgoing(self) -> list[Command]:
         orders = list(self._orders)
@@ -113,7 +114,7 @@ class Notifier:
     def received(self, frame: Any) -> None:
         self._hear()
         if isinstance(frame, ResponseError):
-            logger.warning("unlock messages cannot be received, waiters fall back to the lease: %s", frame)
+            self._warn(frame)
         elif isinstance(frame, list) and frame[0] in (b"message", b"subscribe"):
             channel = self._channels.get(frame[1].decode())
             if channel is not None:
@@ -137,13 +138,21 @@ class Notifier:
     def _check_alive(self, now: float) -> None:
         """Give a half-open connection up: nothing that is sent on it arrives, and no error tells so."""
         silent = now - self._heard
-        overdue = any(not channel.confirmed and now >= channel.ordered + self._patience
-                      for channel in self._channels.values())  # fmt: skip
+        asked = any(not channel.confirmed and now >= channel.ordered + self._patience
+                    for channel in self._channels.values())  # fmt: skip
+        # What is unconfirmed although the server said something since was refused.
+        overdue = asked and silent >= self._patience
         if overdue or silent >= PING_INTERVAL + self._patience:
             self.link.fail()
         elif silent >= PING_INTERVAL and not self._asked:
             self._asked = True
             self._order("PING")
+
+    def _warn(self, error: ResponseError) -> None:
+        if not self._warned:
+            text = "unlock messages cannot be received, waiters fall back to the lease (said once): %s"
+            logger.warning(text, error)
+        self._warned = True
 
     def _hear(self) -> None:
         self._heard = monotonic()

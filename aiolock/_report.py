@@ -48,6 +48,13 @@ class Reporter:
         text = f"task {task!r} ended while it held the lock, which is released; use a named owner to hold it longer"
         self._tell(logging.WARNING, Orphaned(*_who(hold), len(hold.leases), task), text)
 
+    def left_elsewhere(self, hold: Hold) -> None:
+        """An ``async with`` block was left by a task that did not enter it."""
+        text = (
+            "lock %r: its `async with` was left by another task than entered it; it could not have been told of a loss"
+        )
+        logger.warning(text, hold.keys.name, extra={"lock_name": hold.keys.name, "client": self._client})
+
     def closed_in_doubt(self, pending: int) -> None:
         """The client was closed with so many commands unanswered."""
         text = "closed with %d commands unanswered; what they should free ends with its lease"

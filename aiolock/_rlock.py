@@ -12,7 +12,7 @@ from aiolock._errors import AioLockError, LockTimeoutError
 from aiolock._inspect import Inspector
 from aiolock._lease import Lease
 from aiolock._runtime import Runtime
-from aiolock._scope import Scope, innermost
+from aiolock._scope import Scope, entered_elsewhere, innermost
 from aiolock._scripts import LOCK
 from aiolock._types import Duration, Holder, LockKeys, LockStatistics, lease_seconds, seconds
 
@@ -78,7 +78,7 @@ class AsyncRLock:
         Raises:
             NotHeldError: the owner holds nothing; says who does.
             LeaseLostError: it did, and the lock is lost.
-            BackendError: no answer in time; the release is tried on until the lease is over.
+            BackendError: no answer in time; the release is tried on for as long as there can be something to free.
         """
         await self._runtime.core().keeper.release(self._keys, self._owner())
 
@@ -137,6 +137,14 @@ class AsyncRLock:
         owner = "" if self._named is None else f" owner={self._named!r}"
         return f"<AsyncRLock {self._keys.name!r}{owner}>"
 
+    def _entered_elsewhere(self, core: Core) -> Scope:
+        """The block that is left by another task than entered it: an async generator, say, that the loop finalizes."""
+        scope = entered_elsewhere(core.scopes, self._keys.name)
+        if scope is None:
+            raise RuntimeError(f"lock {self.name!r}: this `async with` was left before")
+        core.report.left_elsewhere(scope.hold)
+        return scope
+
     def _inspector(self) -> Inspector:
         core = self._runtime.core()
         core.usage.check_open()
@@ -169,9 +177,7 @@ class AsyncRLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         core = self._runtime.core()
-        scope = innermost(core.scopes, self._keys.name, self._owner())
-        if scope is None:
-            raise RuntimeError(f"lock {self.name!r}: an `async with` must be left by the task that entered it")
+        scope = innermost(core.scopes, self._keys.name, self._owner()) or self._entered_elsewhere(core)
         if await scope.exit(kind, error, trace):
             if not scope.lease.given_back:
                 core.keeper.take_back(scope.lease)

@@ -20,7 +20,7 @@ class Runtime:
     """What a `LockClient` and its locks share."""
 
     def __init__(self, redis: Redis, config: LockConfig) -> None:
-        self._redis = redis
+        self._connect = Connector(redis, config.client_name)
         self._config = config
         self._core: Core | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -64,8 +64,9 @@ class Runtime:
 
     def _start(self) -> Core:
         timing = Timing.of(self._config)
-        connect = Connector(self._redis, self._config.client_name)
-        backend = RedisBackend(connect, command_timeout=timing.command_timeout, renew_interval=timing.renew_interval)
-        notifier = Notifier(connect, patience=timing.command_timeout / 3)
+        backend = RedisBackend(
+            self._connect, command_timeout=timing.command_timeout, renew_interval=timing.renew_interval
+        )
+        notifier = Notifier(self._connect, patience=timing.command_timeout / 3)
         anyio.CancelScope()  # Loads anyio's backend now, not when a body has failed and its lock waits for release.
         return Core(str(uuid4()), backend, notifier, self._config)

@@ -89,3 +89,9 @@ def innermost(stacks: Stacks, name: str, owner: str) -> Scope | None:
         if scope.hold.keys.name == name and scope.hold.owner == owner:
             return scope
     return None
+
+
+def entered_elsewhere(stacks: Stacks, name: str) -> Scope | None:
+    """A scope of lock *name* that another task opened, preferably one whose lock is not lost."""
+    scopes = [scope for stack in stacks.values() for scope in stack if scope.hold.keys.name == name]
+    return max(scopes, key=lambda scope: scope.hold.loss is None, default=None)

@@ -7,10 +7,10 @@
 -- ARGV[4] client name
 -- ARGV[5] since, seconds of the epoch
 --
--- Reply 1
+-- Reply {1}
 --
 -- Twice: it sets the same fields to the same values.
 
 redis.call('HSET', KEYS[1], 'host', ARGV[2], 'pid', ARGV[3], 'name', ARGV[4], 'since', ARGV[5])
 redis.call('PEXPIRE', KEYS[1], ARGV[1])
-return 1
+return {1}

@@ -28,6 +28,7 @@ if kind == 'held' and is_held_by(KEYS[1], acquisition) then
     return {GRANTED, redis.call(ARGV[7], KEYS[3], '0'), 0}
   end
   if step > tonumber(redis.call('HGET', KEYS[1], 'aiolock:step')) then
+    redis.call('PEXPIRE', KEYS[2], ARGV[5]) -- First: a server out of memory refuses a first write that takes memory.
     redis.call('HSET', KEYS[1], owner, left, 'aiolock:step', step)
   end
   return {GRANTED, 0, 0}

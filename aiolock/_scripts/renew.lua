@@ -18,8 +18,8 @@ if kind ~= 'held' or not is_held_by(KEYS[1], ARGV[1]) then
   return lost(KEYS[2], kind, ARGV[1], tonumber(ARGV[5]), ARGV[4])
 end
 if tonumber(ARGV[2]) > tonumber(redis.call('HGET', KEYS[1], 'aiolock:renewal')) then
+  redis.call('PEXPIRE', KEYS[2], ARGV[4]) -- First: a server out of memory refuses a first write that takes memory.
   redis.call('HSET', KEYS[1], 'aiolock:renewal', ARGV[2])
   lengthen(KEYS[1], tonumber(ARGV[3]))
-  redis.call('PEXPIRE', KEYS[2], ARGV[4])
 end
 return {GRANTED, tonumber(redis.call('HGET', KEYS[1], 'aiolock:token')), redis.call('PTTL', KEYS[1])}
