@@ -9,7 +9,9 @@ ARGS ?=
 # New enough, and able to make virtual environments. A pyenv shim without a version behind it fails here, too.
 USABLE := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
-# Each environment is made anew when pyproject.toml has changed, and is one dependency group: tests, lint, docs.
+# Each environment is made anew when pyproject.toml has changed. That of the demo is a user's; each other is one
+# dependency group.
+DEMO := .venv-demo
 TESTS := .venv-tests
 LINT := .venv-lint
 DOCS := .venv-docs
@@ -21,8 +23,8 @@ help: ## show this help
 	@echo "Usage: make <target> [PYTHON=python3.12] [ARGS='...']"
 	@sed -n 's/^\([a-z]*\):.*## /  \1 - /p' $(MAKEFILE_LIST)
 
-demo: .venv/.stamp ## watch processes share one account file under a lock, and some of them die
-	@.venv/bin/python -m aiolock demo $(ARGS)
+demo: $(DEMO)/.stamp ## watch processes share one account file under a lock, and some of them die
+	@$(DEMO)/bin/python -m aiolock demo $(ARGS)
 
 # Four at once: the tests wait more than they compute.
 test: $(TESTS)/.stamp ## run all tests, on the embedded Valkey and on the redis-server on the path if there is one
@@ -40,7 +42,7 @@ docs: $(DOCS)/.stamp ## build the documentation into site/
 	$(DOCS)/bin/zensical build --clean --strict
 
 clean: ## remove the environments and all that was built
-	rm -rf .venv .venv-* build dist site .cache .coverage .coverage.* htmlcov
+	rm -rf .venv-* build dist site .cache .coverage .coverage.* htmlcov
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find aiolock tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -58,9 +60,9 @@ echo "Name one with: make PYTHON=/path/to/python3"; exit 1
 @$1/bin/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
 endef
 
-.venv/.stamp: pyproject.toml
-	$(call make-venv,.venv)
-	@.venv/bin/python -m pip install --quiet --editable '.[server,cli]'
+$(DEMO)/.stamp: pyproject.toml
+	$(call make-venv,$(DEMO))
+	@$(DEMO)/bin/python -m pip install --quiet --editable '.[server,cli]'
 	@touch $@
 
 .venv-%/.stamp: pyproject.toml

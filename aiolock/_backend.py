@@ -8,6 +8,7 @@ Rules:
 """
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Callable, Generator
 from time import monotonic
@@ -162,6 +163,7 @@ class RedisBackend:
         self, connect: Callable[[], AbstractConnection], *, command_timeout: float, renew_interval: float
     ) -> None:
         self._command_timeout = command_timeout
+        self._process = os.getpid()
         # Three attempts within a command's time, two within the time from one renewal to the next.
         patience = command_timeout / 3
         self._ordinary = _Lane(connect, patience)
@@ -195,6 +197,9 @@ class RedisBackend:
     ) -> Call:
         deadline = monotonic() + (self._command_timeout if patience is None else patience)
         call = Call(script, keys, args, deadline, max(deadline, until))
+        if os.getpid() != self._process:  # A forked child must not speak on its parent's connections.
+            call.fail(RuntimeError("forked"), "this is not the process that connected")
+            return call
         (self._urgent if urgent else self._ordinary).submit(call)
         return call
 

@@ -46,6 +46,9 @@ class LockClient:
         A client for the server at *url* (``redis://``, ``rediss://`` or ``unix://``), with a `Redis` of its own.
 
         *settings* are those of `redis.asyncio.Redis.from_url`; no I/O happens here.
+
+        Raises:
+            TypeError, ValueError: the URL or a setting is none that redis-py knows.
         """
         client = cls(Redis.from_url(url, **settings), config=config)
         client._owns_redis = True
@@ -56,7 +59,8 @@ class LockClient:
         The reentrant lock *name*, owned by the task that acquires it, or by the named *owner* of this client.
 
         A named owner is for work that acquires in one task and releases in another: whoever uses its name in this
-        client acts as it. No I/O. The Redis key is `LockConfig.prefix` and *name*, nothing else.
+        client acts as it. When several tasks do at once, `AsyncRLock.release` prefers what the calling task acquired.
+        No I/O. The Redis key is `LockConfig.prefix` and *name*, nothing else.
 
         Raises:
             TypeError, ValueError: *name* or *owner* is not a non-empty `str`.
@@ -81,7 +85,7 @@ class LockClient:
         return synchronize(name, self.lock, wait, lease)
 
     def statistics(self) -> ClientStatistics:
-        """What this client does right now, and has done since it started; no I/O."""
+        """What this client does right now, and has done since it started; no I/O, also after closing."""
         return self._runtime.statistics()
 
     async def __aenter__(self) -> Self:

@@ -7,8 +7,8 @@ from inspect import iscoroutinefunction
 from aiolock._events import LockEvent
 from aiolock._types import Duration, lease_seconds, seconds, text
 
-# A command may still be on its way this long after its caller gave up on it, so ended acquisitions are
-# remembered for as long, and no command is re-sent later than that.
+# A command may still be on its way this long after its caller gave up on it: ended acquisitions are remembered for as
+# long, and the release of what such a command could be granted is tried for as long.
 ENDED_MEMORY = 60.0
 
 
@@ -45,8 +45,8 @@ class LockConfig:
     """Called with every event, in the event loop; must not block. Its exceptions are logged once and swallowed."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.prefix, str):
-            raise TypeError(f"prefix must be a str, not {self.prefix!r}")
+        if self.prefix != "":
+            text(self.prefix, "prefix")
         if self.client_name is not None:
             self._check_client_name(text(self.client_name, "client_name"))
         self._check_hook(self.on_event)

@@ -37,13 +37,19 @@ class Acquisition:
     def __init__(self, core: "Core", keys: LockKeys, scripts: LockScripts, owner: str, lease: float | None) -> None:
         self._core = core
         self.claim = Claim(keys, scripts, owner, core.new_id())
-        self.owner = owner
-        self.keys = keys
         self.watched = lease is None
         self.lease = core.timing.lease if lease is None else lease
         self.in_doubt = False  # The server may have granted it, or may yet do so, without our knowing.
         self.repeated = False  # A try was sent again after a failure: an earlier copy of it may still arrive.
         self.left = 0.0  # Seconds that the holder had left when we were refused.
+
+    @property
+    def owner(self) -> str:
+        return self.claim.owner
+
+    @property
+    def keys(self) -> LockKeys:
+        return self.claim.keys
 
     def submit(self) -> Call:
         """Try to become the first hold of the owner; every try is of one acquisition until that has ended."""
@@ -54,6 +60,10 @@ class Acquisition:
         """That acquisition has ended; the next try is of a new one."""
         self.claim = replace(self.claim, id=self._core.new_id())
         self.in_doubt = self.repeated = False
+
+    def failed(self, call: Call) -> None:
+        """*call* has no answer; what never left cannot have been granted."""
+        self.in_doubt = self.repeated or call.sent > 0
 
     def refused(self, call: Call, left: float) -> None:
         """The server refused it; the holder has *left* seconds."""
@@ -125,7 +135,7 @@ class Core:
         self.queues.join(want.keys, place, want.left)
         try:
             while await place.turn():
-                granted = await self._attempt(want, place.take())
+                granted = await self._attempt_as_head(want, place)
                 place.settle(granted is not None)
                 if granted is not None:
                     self._note_hand_off(granted._hold, place.in_a_row)
@@ -133,6 +143,13 @@ class Core:
         finally:
             self.queues.leave(want.keys, place)
         return None
+
+    async def _attempt_as_head(self, want: Acquisition, place: Place) -> Lease | None:
+        try:
+            return await self._attempt(want, place.take())
+        except BackendError as error:  # What one waiter learns of the server, all learn, and not one after another.
+            self.queues.fail(want.keys, error)
+            raise
 
     def _note_hand_off(self, hold: Hold, in_a_row: int) -> None:
         hold.in_a_row = in_a_row
@@ -160,7 +177,7 @@ class Core:
             raise NotALockError(want.keys.name)
         if (hold := self.keeper.holds.get(want.owner, want.keys.lock)) is not None:
             return await self._nest(hold, want)  # Granted meanwhile, to another task that acts as the same owner.
-        self.queues.held_for(want.keys, want.left)
+        self.queues.probe_in(want.keys, want.left)
         if handed is not None:  # It may have run before the release that it was sent along with.
             self.queues.look_again(want.keys)
         return None
@@ -169,7 +186,7 @@ class Core:
         try:
             reply = await call
         except BackendError:
-            want.in_doubt = want.repeated or call.sent > 0  # What never left cannot have been granted.
+            want.failed(call)
             raise
         self.usage.check_open()
         return reply
@@ -185,7 +202,7 @@ class Core:
             return self._grant(want, call, token, left)
         self.commands.give_up(want.claim, want.lease)
         want.begin_anew()
-        self.queues.held_for(want.keys, 0)
+        self.queues.probe_in(want.keys, 0)
         return None
 
     def _grant(self, want: Acquisition, call: Call, token: int, left: float) -> Lease:
@@ -195,7 +212,7 @@ class Core:
         lease._granted = True
         self.keeper.keep(hold, call, left)
         self._card.show()
-        self.queues.held_for(want.keys, left)
+        self.queues.probe_in(want.keys, left)
         if is_named(want.owner) and (queue := self.queues.get(want.keys)) is not None:
             queue.wake_owner(want.owner)
         return lease
@@ -210,6 +227,10 @@ class Core:
             if status == LOST:
                 self.keeper.lose(hold, REASONS[why], gone=True)
             self.keeper.refuse_if_over(hold)
+        except BackendError:
+            self.keeper.take_back(lease)
+            self.keeper.refuse_if_over(hold)
+            raise
         except BaseException:
             self.keeper.take_back(lease)
             raise
@@ -256,7 +277,7 @@ class Core:
         """Close within the release timeout; what could not be told the server by then ends with its lease."""
         self.usage.closed = True
         for queue in self.queues:
-            queue.fail(ClientClosedError("this LockClient was closed"))
+            queue.fail(lambda: ClientClosedError("this LockClient was closed"))
         self.keeper.close()
         self._card.take_away()
         try:

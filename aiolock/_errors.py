@@ -57,17 +57,29 @@ class LockTimeoutError(AioLockError, TimeoutError):
 
 
 class NotHeldError(AioLockError, RuntimeError):
-    """A release by an owner that holds nothing; *holder* says who holds the lock, if anyone does."""
+    """
+    A release by an owner that holds nothing, or of a lease that was given back.
 
-    def __init__(self, name: str, owner: str, holder: Holder | None) -> None:
+    *holder* says who holds the lock, if the server was asked and said that anyone does.
+    """
+
+    def __init__(self, name: str, owner: str, holder: Holder | None, why: str = "nobody holds it") -> None:
         self.name = name
         self.owner = owner
         self.holder = holder
-        who = f"owner {holder.owner!r} of client {holder.client!r} holds it" if holder else "nobody holds it"
+        if holder is not None:
+            why = f"owner {holder.owner!r} of client {holder.client!r} holds it"
         super().__init__(
-            f"lock {name!r} is not held by {owner!r}: {who}. "
+            f"lock {name!r} is not held by {owner!r}: {why}. "
             "A task can only give back what it acquired itself; use `lease.release()` or a named owner across tasks"
         )
+
+    @classmethod
+    def of_lease(cls, name: str, owner: str) -> "NotHeldError":
+        """The error for a lease that was given back."""
+        error = cls(name, owner, None)
+        error.args = (f"this lease of lock {name!r} was given back already",)
+        return error
 
 
 class LeaseLostError(AioLockError):
@@ -121,3 +133,9 @@ class ClientClosedError(AioLockError, RuntimeError):
 
 class BackendError(AioLockError):
     """Redis failed; the redis-py exception is the ``__cause__``."""
+
+    def copy(self) -> "BackendError":
+        """The same for another task: what is raised in a task collects its traceback and notes."""
+        error = BackendError(*self.args)
+        error.__cause__ = self.__cause__
+        return error

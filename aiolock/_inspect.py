@@ -31,7 +31,7 @@ class Inspector:
         status, holds, left, holder, holder_holds = await self._backend.submit(INSPECT, (keys.lock,), owner)
         if status == NOT_A_LOCK:
             raise NotALockError(keys.name)
-        return Sight(status == GRANTED, holds, left / 1000, holder.decode(), holder_holds)
+        return Sight(status == GRANTED, holds, left / 1000, holder.decode(errors="replace"), holder_holds)
 
     async def holder(self, keys: LockKeys) -> Holder | None:
         """Who holds the lock, with what its client card says."""

@@ -68,7 +68,7 @@ class HoldKeeper:
         self._usage.check_place()
         hold = lease._hold
         if lease.given_back:
-            raise await self._not_held(hold.keys, hold.owner)
+            raise NotHeldError.of_lease(lease.name, hold.owner)
         self.notice_end(hold)
         call = self.take_back(lease)
         if call is None:
@@ -109,10 +109,9 @@ class HoldKeeper:
     async def _not_held(self, keys: LockKeys, owner: str) -> NotHeldError:
         """The error for *owner*, who holds nothing; says who does, if the server says so."""
         try:
-            holder = await self._inspector.holder(keys)
+            return NotHeldError(keys.name, owner, await self._inspector.holder(keys))
         except (BackendError, NotALockError):
-            holder = None
-        return NotHeldError(keys.name, owner, holder)
+            return NotHeldError(keys.name, owner, None, "it is not known who does")
 
     def _end(self, hold: Hold) -> None:
         hold.ended = True
@@ -123,7 +122,7 @@ class HoldKeeper:
 
     async def renew(self, hold: Hold) -> None:
         """Renew *hold* by the watchdog's lease, or learn that it is lost."""
-        await self._renew(hold, self._timing.lease, self._timing.renew_interval)
+        _ = await self._renew(hold, self._timing.lease, self._timing.renew_interval)
 
     async def renew_lease(self, lease: Lease, duration: Duration | None) -> None:
         """Renew *lease*; as `Lease.renew`."""
@@ -131,33 +130,36 @@ class HoldKeeper:
         self._usage.check_open()
         hold = lease._hold
         if lease.given_back:
-            raise NotHeldError(lease.name, hold.owner, None)
+            raise NotHeldError.of_lease(lease.name, hold.owner)
         self.refuse_if_over(hold)
         try:
-            await self._renew(hold, seconds, self._timing.command_timeout)
+            while await self._renew(hold, seconds, self._timing.command_timeout) < seconds - self._timing.margin(
+                seconds
+            ):
+                self.refuse_if_over(hold)  # Else another renewal overtook this one, and it counted for nothing.
         except BackendError:
             self.refuse_if_over(hold)
             raise
-        self.refuse_if_over(hold)
 
     def late(self, hold: Hold, seconds: float) -> None:
         """A renewal is that far behind."""
         self._report.renewal_late(hold, seconds, hold.deadline - monotonic())
 
-    async def _renew(self, hold: Hold, lease: float, patience: float) -> None:
+    async def _renew(self, hold: Hold, lease: float, patience: float) -> float:
+        """Renew *hold*; the seconds that the server then gives it, 0 when it has ended."""
         hold.unanswered += 1
         call = self._commands.renew(hold, lease, min(patience, hold.deadline - monotonic()))
         status, why, left = await call
         self.notice_end(hold)  # What was over once stays so, whatever the answer.
-        if hold.ended:
-            return
-        if status == LOST:
+        if status == LOST and not hold.ended:
             self.lose(hold, REASONS[why], gone=True)
-            return
+        if hold.ended:
+            return 0.0
         hold.unanswered = 0
         hold.renewals += 1
         self._extend(hold, call, left / 1000)
         self._report.renewed(hold, hold.deadline - monotonic())
+        return float(left) / 1000
 
     def _extend(self, hold: Hold, call: Call, left: float) -> None:
         hold.extend(call.sent, left, self._timing.margin(left), min(self._timing.renew_interval, left / 2))
@@ -172,9 +174,9 @@ class HoldKeeper:
             self._end(hold)
         hold.gone = hold.gone or gone
         hold.lose(reason)
-        self._report.lost(hold, reason)
         if hold.leases:
             self.holds.remember_lost(hold)
+        self._report.lost(hold, reason)
         if hold.renewal or hold.step > 1:
             self._free(hold)  # A renewal or a nested acquire, on its way or unheard of, could let the key live on.
         self._queues.look_again(hold.keys)

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Generator
 from time import monotonic
 from typing import Any, Protocol, final
+from weakref import ref
 
 from aiolock._errors import LeaseLostError, LossReason, NotHeldError
 from aiolock._types import Claim, Duration, LockKeys
@@ -38,7 +39,7 @@ class Hold:
         self.step: int = 1
         self.renewal: int = 0
         self.renewals = 0  # Acknowledged ones.
-        self.unanswered = 0  # Renewals on their way, or failed, since the last acknowledged one.
+        self.unanswered = 0  # Renewals on their way, failed or cancelled, since the last acknowledged one.
         self.heard: float = 0.0  # When the command left whose answer told the TTL last.
         self.expires: float = 0.0  # The server keeps the key at least until then (monotonic clock).
         self.deadline: float = 0.0  # From then on the hold counts as over.
@@ -72,12 +73,14 @@ class Hold:
         """
         The lease to give back when none is named: the last.
 
-        Not one that is still on its way, and, if there is another, not one that a scope will give back itself:
-        other tasks may act as the same owner.
+        Other tasks may act as the same owner, so not one that is still on its way; and, if there is another, not one
+        that a scope will give back itself, nor one that another task acquired.
         """
+        task = asyncio.current_task()
         granted = [lease for lease in self.leases if lease._granted]
         free = [lease for lease in granted if not lease._scoped]
-        return next(reversed(free or granted), None)
+        own = [lease for lease in free if lease._task() is task]
+        return next(reversed(own or free or granted), None)
 
     def extend(self, sent: float, left: float, margin: float, renew_after: float) -> None:
         """A command that left at *sent* was answered: the key had *left* seconds."""
@@ -140,7 +143,7 @@ class Lease:
     belongs to the owner that acquired it, and ends with it.
     """
 
-    __slots__ = ("_granted", "_hold", "_keeper", "_scoped", "given_back", "lease", "watched")
+    __slots__ = ("_granted", "_hold", "_keeper", "_scoped", "_task", "given_back", "lease", "watched")
 
     def __init__(self, hold: Hold, keeper: Keeper, lease: float, watched: bool) -> None:
         self._hold = hold
@@ -149,6 +152,9 @@ class Lease:
         """Seconds: how long the lock was asked for, or the watchdog's lease."""
         self.watched: bool = watched
         """Whether the watchdog renews it: no lease was asked for."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = ref(task)  # Who acquired it.
         self._granted = False  # The server has acknowledged it.
         self._scoped = False  # An `async with` will give it back.
         self.given_back: bool = False
@@ -188,7 +194,7 @@ class Lease:
             NotHeldError: this lease was given back.
         """
         if self.given_back:
-            raise NotHeldError(self.name, self._hold.owner, None)
+            raise NotHeldError.of_lease(self.name, self._hold.owner)
         if self._hold.over:
             raise self._hold.error()
 

@@ -155,7 +155,8 @@ class Link:
             self._user.tick(now)
 
     async def _run(self) -> None:
-        while True:
+        await asyncio.sleep(0)  # An eager task must not run before `wake` knows of it.
+        while not self._closed:
             while not self._user.busy():
                 self._wake.clear()
                 await self._wake.wait()
@@ -186,19 +187,24 @@ class Link:
         try:
             while True:
                 self._wake.clear()
-                if batch := self._user.outgoing():
-                    self.batches += 1
-                    self.commands += len(batch)
-                    await connection.send_packed_command(map(pack_command, batch), check_health=False)
+                await self._write(connection)
                 await self._wake.wait()
         except asyncio.CancelledError:
             if reader.done() and not reader.cancelled():
                 reader.result()  # Raises what ended the conversation.
+            if self._conversation is not None and not self._closed:
+                await self._write(connection)  # The loop ends without a close: a release may just have been asked for.
             raise
         finally:
             self._conversation = None
             reader.cancel()
             await asyncio.wait([reader])
+
+    async def _write(self, connection: AbstractConnection) -> None:
+        if batch := self._user.outgoing():
+            self.batches += 1
+            self.commands += len(batch)
+            await connection.send_packed_command(map(pack_command, batch), check_health=False)
 
     async def _read(self, connection: AbstractConnection) -> None:
         while True:

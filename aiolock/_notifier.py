@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context
 from time import monotonic
 from typing import Any
 
@@ -80,7 +81,7 @@ class Notifier:
             self._order("SUBSCRIBE", name)
         channel.signal = signal
         if channel.confirmed:
-            self._loop.call_soon(signal, False)
+            self._loop.call_soon(signal, False, context=Context())
 
     def unwatch(self, name: str) -> None:
         """Nobody waits on channel *name* any more."""
@@ -138,10 +139,11 @@ class Notifier:
     def _check_alive(self, now: float) -> None:
         """Give a half-open connection up: nothing that is sent on it arrives, and no error tells so."""
         silent = now - self._heard
-        asked = any(not channel.confirmed and now >= channel.ordered + self._patience
-                    for channel in self._channels.values())  # fmt: skip
-        # What is unconfirmed although the server said something since was refused.
-        overdue = asked and silent >= self._patience
+        # Only what was ordered since the server last said anything: else it was refused.
+        overdue = any(
+            not channel.confirmed and self._heard <= channel.ordered <= now - self._patience
+            for channel in self._channels.values()
+        )
         if overdue or silent >= PING_INTERVAL + self._patience:
             self.link.fail()
         elif silent >= PING_INTERVAL and not self._asked:

@@ -11,10 +11,12 @@ Rules:
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
+from contextvars import Context
 from time import monotonic
 from typing import Protocol
 
 from aiolock._backend import Call
+from aiolock._errors import BackendError
 from aiolock._notifier import Notifier
 from aiolock._scripts import GRANTED
 from aiolock._types import LockKeys
@@ -28,7 +30,9 @@ _SLACK = 0.002  # Seconds after the end of a lease at which a probe finds the ke
 class Want(Protocol):
     """What a place waits for."""
 
-    owner: str
+    @property
+    def owner(self) -> str:
+        """Who waits."""
 
     def submit(self) -> Call:
         """Send the acquire."""
@@ -36,6 +40,9 @@ class Want(Protocol):
 
 class Place:
     """A place in the queue, held by one task."""
+
+    # Invariant: the task awaits its turn (`_awaits`), or it is `trying`, with a call of its own or the one handed to
+    # it (`_call`, until it is taken); `woken` says that something happened which the last try cannot have seen.
 
     __slots__ = ("_awaits", "_call", "_ends", "_error", "in_a_row", "trying", "want", "woken")
 
@@ -139,11 +146,11 @@ class Queue:
             if place.want.owner == owner:
                 place.woken.set()
 
-    def held_for(self, left: float) -> None:
-        """Somebody has the lock for *left* seconds: until then only a message can help."""
+    def probe_in(self, seconds: float) -> None:
+        """Let the head try in so many seconds, when whoever has the lock has it no longer, unless a message comes."""
         if self._probe is not None:
             self._probe.cancel()
-        self._probe = self._loop.call_later(left + _SLACK, self.wake)
+        self._probe = self._loop.call_later(seconds + _SLACK, self.wake, context=Context())
 
     def hand_off(self, release: Call, in_a_row: int) -> None:
         """The lock is being released: send the head's acquire along; called in the tick of *release*."""
@@ -172,7 +179,7 @@ class Queue:
         """The lock is free: let the head try, after the others if it is their turn."""
         if self._sits_out > 0:
             self._sits_out -= 1
-            self.held_for(_STEP_ASIDE)
+            self.probe_in(_STEP_ASIDE)
         else:
             self.wake()
 
@@ -181,10 +188,10 @@ class Queue:
         self._echoes.clear()
         self.wake()
 
-    def fail(self, error: Exception) -> None:
-        """End every wait with *error*."""
+    def fail(self, make_error: Callable[[], Exception]) -> None:
+        """End every wait with an error of its own."""
         for place in self._places:
-            place.fail(error)
+            place.fail(make_error())
 
     def _signal(self, message: bool) -> None:
         if not message:
@@ -226,7 +233,7 @@ class Queues:
         if queue is None:
             queue = Queue(keys.channel, self._notifier, lambda: self._queues.pop(keys.lock))
             self._queues[keys.lock] = queue
-            queue.held_for(left)
+            queue.probe_in(left)
         queue.join(place)
 
     def leave(self, keys: LockKeys, place: Place) -> None:
@@ -243,7 +250,12 @@ class Queues:
         if (queue := self._queues.get(keys.lock)) is not None:
             queue.hand_off(release, in_a_row)
 
-    def held_for(self, keys: LockKeys, left: float) -> None:
-        """The lock was granted or refused: its holder has *left* seconds."""
+    def fail(self, keys: LockKeys, error: BackendError) -> None:
+        """The server does not answer: every wait for the lock ends with what *error* says."""
         if (queue := self._queues.get(keys.lock)) is not None:
-            queue.held_for(left)
+            queue.fail(error.copy)
+
+    def probe_in(self, keys: LockKeys, seconds: float) -> None:
+        """The lock was granted or refused: its holder has so many seconds."""
+        if (queue := self._queues.get(keys.lock)) is not None:
+            queue.probe_in(seconds)

@@ -1,6 +1,7 @@
 """Events, log records and counters: what a client tells about itself."""
 
 import logging
+from asyncio import CancelledError
 from collections.abc import Callable
 
 from aiolock._errors import LossReason
@@ -45,7 +46,9 @@ class Reporter:
         self._tell(logging.WARNING, Lost(*_who(hold), reason), f"lost: {reason}")
 
     def orphaned(self, hold: Hold, task: str) -> None:
-        text = f"task {task!r} ended while it held the lock, which is released; use a named owner to hold it longer"
+        text = (
+            f"task {task!r} ended while it held the lock, which is being released: use `async with`, or a named owner"
+        )
         self._tell(logging.WARNING, Orphaned(*_who(hold), len(hold.leases), task), text)
 
     def left_elsewhere(self, hold: Hold) -> None:
@@ -70,7 +73,7 @@ class Reporter:
     def _call_hook(self, hook: Callable[[LockEvent], object], event: LockEvent) -> None:
         try:
             hook(event)
-        except Exception:
+        except (Exception, CancelledError):
             if not self._hook_failed:
                 logger.exception("on_event failed on %r; further failures are not logged", event)
             self._hook_failed = True

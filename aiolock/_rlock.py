@@ -100,24 +100,34 @@ class AsyncRLock:
         await self._exit(kind, error, trace)
 
     async def locked(self) -> bool:
-        """Whether anyone holds the lock, by Redis. Raises `NotALockError` and `BackendError`."""
+        """
+        Whether anyone holds the lock, by Redis.
+
+        Waits for the server's answer, up to `LockConfig.command_timeout`, and changes nothing; cancelling is harmless.
+        `held`, `hold_count`, `remaining` and `holder` do the same.
+
+        Raises:
+            NotALockError: the key is something else.
+            BackendError: Redis failed.
+            ClientClosedError: the client is closed, or belongs to another loop or process.
+        """
         return (await self._inspector().look(self._keys)).locked
 
     async def held(self) -> bool:
-        """Whether the current owner holds the lock, by Redis. Raises `NotALockError` and `BackendError`."""
+        """Whether the current owner holds the lock, by Redis; waits and raises as `locked`."""
         return await self.hold_count() > 0
 
     async def hold_count(self) -> int:
-        """How many holds the current owner has, by Redis. Raises `NotALockError` and `BackendError`."""
+        """How many holds the current owner has, by Redis; waits and raises as `locked`."""
         return (await self._inspector().look(self._keys, self._owner())).holds
 
     async def remaining(self) -> float | None:
-        """Seconds until the lease of whoever holds the lock ends, by Redis; ``None`` when it is free."""
+        """Seconds until the lease of whoever holds the lock ends, by Redis; ``None`` if free. Waits as `locked`."""
         sight = await self._inspector().look(self._keys)
         return sight.left if sight.locked else None
 
     async def holder(self) -> Holder | None:
-        """Who holds the lock, by Redis; ``None`` when it is free. Raises `NotALockError` and `BackendError`."""
+        """Who holds the lock, by Redis; ``None`` if nobody does. Waits and raises as `locked`."""
         return await self._inspector().holder(self._keys)
 
     async def force_release(self) -> bool:

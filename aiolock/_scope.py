@@ -7,11 +7,15 @@ user's own keeps its meaning: `asyncio.Timeout` tells them apart.
 """
 
 import asyncio
+from contextvars import Context
+from time import monotonic
 from types import TracebackType
 
 from aiolock._lease import Lease
 
-_LOOK_AGAIN = 0.05  # Seconds.
+# Seconds that a body which is unwinding by a cancellation of the user's own has for its cleanup when the lock is lost,
+# and how often to look whether it is through.
+_CLEANUP, _LOOK_AGAIN = 0.5, 0.05
 
 Stacks = dict["asyncio.Task[object]", list["Scope"]]
 
@@ -21,7 +25,8 @@ class Scope:
 
     # Invariant: the open scopes of a task form a stack, outermost first, and at most one of them has fired: while
     # one unwinds, cancelling again for another would break into cleanup. What is lost meanwhile fires at its exit.
-    # Nor does one fire while a cancellation or timeout of the user's own unwinds; it looks again until that is over.
+    # Nor does one fire at once while a cancellation of the user's own unwinds. That has an end: before Python 3.13 a
+    # task group that failed leaves the count of cancellations raised for good.
 
     def __init__(self, lease: Lease, stacks: Stacks) -> None:
         task = asyncio.current_task()
@@ -33,6 +38,7 @@ class Scope:
         self._stacks = stacks
         self._timeout = asyncio.timeout(None)
         self._cancelling = task.cancelling()
+        self._due: float | None = None  # When to fire at last; None until the lock is lost.
         self._look_again: asyncio.TimerHandle | None = None
 
     async def enter(self) -> Lease:
@@ -75,8 +81,11 @@ class Scope:
 
     def _fire(self) -> None:
         loop = asyncio.get_running_loop()
-        if self._task.cancelling() > self._cancelling:
-            self._look_again = loop.call_later(_LOOK_AGAIN, self._fire_lost)
+        self._due = self._due or monotonic() + _CLEANUP
+        if self._look_again is not None:
+            self._look_again.cancel()
+        if self._task.cancelling() > self._cancelling and monotonic() < self._due:
+            self._look_again = loop.call_later(_LOOK_AGAIN, self._fire_lost, context=Context())
         else:
             self.fired = True
             self._timeout.reschedule(loop.time())
@@ -92,6 +101,6 @@ def innermost(stacks: Stacks, name: str, owner: str) -> Scope | None:
 
 
 def entered_elsewhere(stacks: Stacks, name: str) -> Scope | None:
-    """A scope of lock *name* that another task opened, preferably one whose lock is not lost."""
+    """The scope of lock *name* that another task opened last, preferably one whose lock is not lost."""
     scopes = [scope for stack in stacks.values() for scope in stack if scope.hold.keys.name == name]
-    return max(scopes, key=lambda scope: scope.hold.loss is None, default=None)
+    return max(reversed(scopes), key=lambda scope: scope.hold.loss is None, default=None)

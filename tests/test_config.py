@@ -1,5 +1,6 @@
 """LockConfig: its defaults, what it refuses, and the durations worked out from it."""
 
+import asyncio
 import math
 from dataclasses import FrozenInstanceError, fields
 from datetime import timedelta
@@ -73,6 +74,7 @@ def test_settings_that_cannot_work_together_are_refused(settings: dict[str, Any]
         ({"prefix": b"app:"}, "prefix must be a str, not b'app:'"),
         ({"client_name": 7}, "client_name must be a str, not 7"),
         ({"on_event": "print"}, "on_event must be a plain function, not 'print'"),
+        ({"on_event": asyncio.sleep}, "on_event must be a plain function, not <function sleep"),
     ],
 )
 def test_settings_of_another_type_are_refused(settings: dict[str, Any], message: str) -> None:

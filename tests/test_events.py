@@ -135,7 +135,7 @@ async def test_orphaned_names_the_task(redis: Redis, events: Events, caplog: pyt
     orphaned = [event for event in events if isinstance(event, Orphaned)]
     assert [(event.name, event.holds, event.task) for event in orphaned] == [("orders", 2, "forgetful")]
     assert [record.levelname for record in caplog.records if "'forgetful'" in record.getMessage()] == ["WARNING"]
-    assert "use a named owner" in caplog.text
+    assert "a named owner" in caplog.text
 
 
 async def test_what_is_refused_or_fails_is_no_event(redis: Redis, events: Events) -> None:

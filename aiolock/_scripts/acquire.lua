@@ -22,6 +22,7 @@ local kind, ttl = state(KEYS[1])
 
 if kind == 'held' and is_held_by(KEYS[1], acquisition) then
   if step > tonumber(redis.call('HGET', KEYS[1], 'aiolock:step')) then
+    redis.call('PEXPIRE', KEYS[2], ARGV[6]) -- First: a server out of memory refuses a first write that takes memory.
     redis.call('HSET', KEYS[1], owner, holds, 'aiolock:step', step)
     lengthen(KEYS[1], tonumber(ARGV[5]))
   end

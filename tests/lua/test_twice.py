@@ -196,7 +196,7 @@ async def test_card_twice_is_one_card_with_an_end(table: Table) -> None:
         assert await table.read_card() == [b"host", b"4711", b"web"]
         assert 89_000 < await table.redis.pttl(states.CARD_KEY) <= 90_000
     for _ in range(2):
-        assert await table.card(0) == 1
+        assert await table.card(0) == [1]
         assert await table.read_card() == [None, None, None]
     assert await table.redis.dbsize() == 0
 
