@@ -8,12 +8,12 @@ import pytest
 from redis import RedisError
 from redis.asyncio import Redis
 
-from aiolock import AsyncRLock, BackendError, Lease, LockClient, LockConfig
+from aiolock import AsyncRLock, BackendError, Lease, LeaseLostError, LockClient, LockConfig
 from aiolock._scripts import ACQUIRE, RELEASE
 from aiolock._server import Server
 from tests.chaos.operations import leftovers
 from tests.support.observe import until
-from tests.support.proxy import ALWAYS, Proxy, Rule, drop_reply, reset, script
+from tests.support.proxy import ALWAYS, Proxy, Rule, drop_reply, reset, script, withhold_reply
 
 NAME = "unanswered"
 TIMEOUT = 0.6
@@ -86,6 +86,26 @@ async def test_a_nested_acquire_that_was_executed_and_never_answered_is_undone(
     assert await lock.hold_count() == outer.holds == 1
     await outer.release()
     await settled(redis, client)
+
+
+async def test_a_nested_acquire_that_was_never_answered_does_not_outlive_the_hold_that_it_was_for(
+    redis: Redis, proxy: Proxy, client: LockClient, lock: AsyncRLock
+) -> None:
+    """The server has lengthened the lease to an hour; then the hold is lost by the clock, and its task ends."""
+
+    async def hold() -> None:
+        await lock.acquire(lease=0.5)
+        proxy.install(Rule(script(ACQUIRE), withhold_reply(), ALWAYS))
+        with pytest.raises(LeaseLostError):
+            await lock.acquire(lease=3600)
+
+    await asyncio.create_task(hold())
+    assert client.statistics().losses == 1
+    proxy.clear_rules()
+    await until(lambda: free(redis))
+    await settled(redis, client)
+    holds = client._runtime.core().keeper.holds
+    await until(lambda: not holds._lost)  # Nobody is left to ask for it.
 
 
 @pytest.mark.parametrize("holds", [1, 2])

@@ -7,11 +7,11 @@ from contextlib import suppress
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import LockClient
-from aiolock._scripts import ACQUIRE, RELEASE, RENEW
+from aiolock import BackendError, LockClient, LockConfig
+from aiolock._scripts import ACQUIRE, RELEASE, RENEW, STALE
 from tests.chaos.operations import OPERATIONS, Operation, Stage, change_nothing, clean_up, leftovers, stage
 from tests.support.observe import until
-from tests.support.proxy import ALWAYS, Action, Proxy, Rule, drop_reply, hold, script
+from tests.support.proxy import ALWAYS, Action, Proxy, Rule, drop_reply, hold, reset, script
 
 NAME = "late"
 # The owner's hold count once the call was cancelled: an acquire is undone, a release is sent all the same.
@@ -234,3 +234,20 @@ async def test_a_client_that_closes_leaves_nothing_for_late_copies(redis: Redis,
         await client.lock(NAME).acquire()
     await late.deliver()
     assert await leftovers(redis) == set()
+
+
+async def test_an_acquire_that_arrives_long_after_its_lease_would_have_ended_takes_nothing(
+    redis: Redis, proxy: Proxy, through: Redis
+) -> None:
+    """Its give-up is tried until the server has it: the lease would begin when the acquire arrives."""
+    async with LockClient(through, config=LockConfig(command_timeout=0.3, release_timeout=0.3)) as client:
+        late = proxy.install(Rule(script(ACQUIRE), hold(), ALWAYS))
+        proxy.install(Rule(script(RELEASE), reset(), ALWAYS))
+        with pytest.raises(BackendError):
+            await client.lock(NAME).acquire(lease=0.3)
+        await asyncio.sleep(0.7)
+        assert client.statistics().pending == 1, "it was forgotten with the lease"
+        proxy.clear_rules()
+        await until(lambda: client.statistics().pending == 0)
+        assert (await late.deliver()).startswith(f"*3\r\n:{STALE}\r\n".encode())
+        assert await leftovers(redis) == set()

@@ -1,12 +1,15 @@
 """What the watchdog must not do: revive a lost lock, or let one name's trouble be another's."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
 import pytest
 from redis.asyncio import Redis
 
 from aiolock import LeaseLostError, LockClient
+from aiolock._backend import Call
+from aiolock._lease import Hold
 from aiolock._scripts import RELEASE, RENEW
 from aiolock._server import Server
 from tests.support.faults import Predicate
@@ -151,6 +154,33 @@ async def test_ordinary_commands_that_get_no_answer_delay_no_renewal(redis: Redi
         stuck.let_go()
         await asyncio.wait([releasing])
         releasing.exception()
+
+
+async def test_a_renewal_whose_reply_is_read_after_the_lease_is_over_does_not_revive_it(
+    locks: LockClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reply has arrived, and before whoever awaits it goes on, the loop is blocked past the deadline."""
+    commands = locks._runtime.core().commands
+    renew = commands.renew
+    lease = await locks.lock(KEY).acquire(lease=0.5)
+
+    def block(call: Call) -> None:
+        assert call.error is None
+        time.sleep(lease.remaining + 0.02)
+        assert lease.lost.is_set()
+
+    def renew_and_block(hold: Hold, seconds: float, patience: float) -> Call:
+        call = renew(hold, seconds, patience)
+        call.when_ended(block)
+        return call
+
+    monkeypatch.setattr(commands, "renew", renew_and_block)
+    with pytest.raises(LeaseLostError):
+        await lease.renew(60)
+    assert lease.lost.is_set()
+    with pytest.raises(LeaseLostError):
+        lease.check()
+    assert locks.statistics().losses == 1
 
 
 async def test_a_lost_lock_is_not_renewed_by_hand(redis: Redis, locks: LockClient) -> None:

@@ -1,0 +1,99 @@
+"""A server that refuses some of what it is asked: a channel that is forbidden, writes that would take memory."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from redis import OutOfMemoryError
+from redis.asyncio import Redis
+
+from aiolock import AsyncRLock, LockClient
+from aiolock._server import Server
+from tests.support.holding import lock_client
+from tests.support.observe import until
+
+PATIENCE = 0.2  # Of the pub/sub connection.
+
+
+@pytest.fixture
+def own(server: Server) -> Iterator[Server]:
+    """A server of the same kind, to be configured."""
+    with Server(server._executable) as running:
+        yield running
+
+
+@pytest.fixture
+async def admin(own: Server) -> AsyncIterator[Redis]:
+    async with Redis.from_url(own.url) as client:
+        yield client
+
+
+@pytest.fixture
+async def limited(own: Server, admin: Redis) -> AsyncIterator[LockClient]:
+    """A client whose user may receive the messages of names that begin with "ok" only."""
+    channels = ["redisson_lock__channel:{ok*"]
+    await admin.acl_setuser(
+        "limited", enabled=True, passwords=["+secret"], categories=["+@all"], keys=["*"], channels=channels
+    )
+    url = own.url.replace("redis://", "redis://limited:secret@")
+    async with lock_client(url, command_timeout=3 * PATIENCE) as client:
+        yield client
+
+
+async def subscribed_clients(redis: Redis) -> list[str]:
+    return [client["id"] for client in await redis.client_list(_type="pubsub")]
+
+
+async def take(lock: AsyncRLock) -> None:
+    async with lock:
+        pass
+
+
+async def test_a_forbidden_channel_harms_no_other_name(
+    limited: LockClient, admin: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    locks = [limited.lock(name) for name in ("ok 1", "forbidden 1", "forbidden 2", "ok 2")]
+    allowed = [lock for lock in locks if lock.name.startswith("ok")]
+    notifier = limited._runtime.core().queues._notifier
+
+    def confirmed() -> bool:
+        return all(notifier.confirmed(lock._keys.channel) for lock in allowed)
+
+    async with LockClient(admin) as other, asyncio.timeout(20):
+        for lock in locks:
+            await other.lock(lock.name).acquire(lease=60)
+        waiting = {lock.name: asyncio.create_task(take(lock)) for lock in locks}
+        await until(confirmed)
+        [connection] = await subscribed_clients(admin)
+        await asyncio.sleep(5 * PATIENCE)
+        assert await subscribed_clients(admin) == [connection], "a refusal was taken for a dead connection"
+        await other.lock("ok 1").release()
+        await waiting["ok 1"]
+
+        await admin.client_kill_filter(_id=connection)
+        await until(lambda: not confirmed())
+        await until(confirmed)
+        await other.lock("ok 2").release()
+        await waiting["ok 2"]
+
+        for task in waiting.values():
+            task.cancel()
+        await asyncio.wait(waiting.values())
+    assert sum("unlock messages cannot be received" in record.getMessage() for record in caplog.records) == 1
+
+
+async def test_a_server_that_is_out_of_memory_keeps_the_locks_that_are_held(own: Server, admin: Redis) -> None:
+    async with lock_client(own.url, lease=0.9) as locks:
+        lock = locks.lock("kept")
+        outer, inner = await lock.acquire(), await lock.acquire()
+        await admin.config_set("maxmemory", "1")
+        with pytest.raises(OutOfMemoryError):
+            await admin.set("anything", "more")
+        before = locks.statistics().renewals
+        await until(lambda: locks.statistics().renewals >= before + 4)
+        await (await lock.acquire()).release()
+        await inner.release()
+        assert await lock.hold_count() == 1
+        await outer.renew(60)
+        await outer.release()
+        assert not await admin.exists("kept")

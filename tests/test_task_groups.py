@@ -1,0 +1,92 @@
+"""A loss in a task whose count of cancellations is raised: by a task group that failed, or by a cancellation."""
+
+import asyncio
+from time import monotonic
+
+import pytest
+
+from aiolock import AsyncRLock, LeaseLostError, LockClient
+from aiolock._scope import _CLEANUP
+
+NAME = "counted"
+
+
+async def fail() -> None:
+    raise ValueError("a child failed")
+
+
+async def failed_task_group() -> None:
+    """Before Python 3.13 the task counts as being cancelled from here on."""
+    with pytest.raises(ExceptionGroup, match="1 sub-exception"):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail())
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+async def test_a_loss_after_failed_task_groups_that_were_handled_cancels_the_body(
+    locks: LockClient, groups: int
+) -> None:
+    lock = locks.lock(NAME)
+    started = monotonic()
+    with pytest.raises(LeaseLostError):
+        async with lock:
+            for _ in range(groups):
+                await failed_task_group()
+            await lock.force_release()
+            await asyncio.sleep(30)
+    assert monotonic() - started < _CLEANUP + 2
+
+
+async def test_a_loss_after_a_failed_task_group_before_the_block_cancels_the_body_at_once(locks: LockClient) -> None:
+    lock = locks.lock(NAME)
+    await failed_task_group()
+    with pytest.raises(LeaseLostError):
+        async with lock:
+            await lock.force_release()
+            lost = monotonic()
+            try:
+                await asyncio.sleep(30)
+            finally:
+                cancelled = monotonic()
+    assert cancelled - lost < _CLEANUP
+
+
+class Body:
+    """A body that is cancelled by its user, loses the lock as it begins to clean up, and cleans up for a while."""
+
+    def __init__(self, lock: AsyncRLock, cleanup: float) -> None:
+        self.entered = asyncio.Event()
+        self.ended: list[str] = []
+        self._lock = lock
+        self._cleanup = cleanup
+
+    async def run(self) -> None:
+        async with self._lock as lease:
+            try:
+                self.entered.set()
+                await asyncio.sleep(30)
+            finally:
+                await self._lock.force_release()
+                assert lease.lost.is_set()
+                await self._clean_up()
+
+    async def _clean_up(self) -> None:
+        try:
+            await asyncio.sleep(self._cleanup)
+        except asyncio.CancelledError:
+            self.ended.append("cut")
+            raise
+        self.ended.append("whole")
+
+
+@pytest.mark.parametrize(("cleanup", "ended"), [(_CLEANUP * 0.6, "whole"), (30, "cut")], ids=["short", "long"])
+async def test_a_loss_leaves_a_cancelled_body_time_to_clean_up_but_not_for_ever(
+    locks: LockClient, cleanup: float, ended: str
+) -> None:
+    body = Body(locks.lock(NAME), cleanup)
+    task = asyncio.create_task(body.run())
+    await body.entered.wait()
+    task.cancel()
+    await asyncio.wait([task], timeout=_CLEANUP + 3)
+    assert task.cancelled()  # Not LeaseLostError: the cancellation was the user's own.
+    assert body.ended == [ended]

@@ -1,0 +1,78 @@
+"""The first mistakes: no server there, no password given, something else that listens. Errors say so, and soon."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from time import monotonic
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolock import BackendError, LockClient, LockConfig
+from aiolock._server import Server
+from tests.support.holding import lock_client
+from tests.support.proxy import Proxy
+from tests.support.resp import Frames
+
+TIMEOUT = 0.6
+
+
+@pytest.fixture
+def own(server: Server) -> Iterator[Server]:
+    """A server of the same kind, to be configured."""
+    with Server(server._executable) as running:
+        yield running
+
+
+@asynccontextmanager
+async def answering(ok: bytes) -> AsyncIterator[str]:
+    """The address of something that answers every command with *ok*."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        frames = Frames()
+        while chunk := await reader.read(65536):
+            writer.write(ok * len(list(frames.feed(chunk))))
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1") as listener:
+        yield f"redis://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+
+
+async def test_an_acquire_that_no_server_ever_saw_leaves_nothing_to_wait_for(caplog: pytest.LogCaptureFixture) -> None:
+    config = LockConfig(command_timeout=TIMEOUT, release_timeout=10)
+    async with Proxy("127.0.0.1", 1) as nowhere, LockClient.from_url(nowhere.url, config=config) as client:
+        await nowhere.refuse()
+        started = monotonic()
+        with pytest.raises(BackendError, match="connecting to|Connect call failed"):
+            await client.lock("a").acquire()
+        assert TIMEOUT * 0.9 < monotonic() - started < TIMEOUT + 2
+        assert client.statistics().pending == 0, "there is nothing to give up"
+        closing = monotonic()
+        await client.aclose()
+        assert monotonic() - closing < 2
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("settings", [{}, {"client_name": "web"}], ids=["plain", "named"])
+@pytest.mark.parametrize("path", ["", "/1"])
+async def test_a_password_that_is_missing_is_told_at_once(own: Server, path: str, settings: dict[str, str]) -> None:
+    async with Redis.from_url(own.url) as admin:
+        await admin.config_set("requirepass", "secret")
+    async with lock_client(own.url + path, command_timeout=10, **settings) as client, asyncio.timeout(5):
+        with pytest.raises(BackendError, match=r"Authentication required|wants a password"):
+            await client.lock("a").acquire()
+
+
+@pytest.mark.parametrize("ok", [b"+OK\r\n", b"+OK\r\n" * 3], ids=["one for one", "too many"])
+async def test_what_answers_ok_to_everything_is_no_server(ok: bytes) -> None:
+    async with answering(ok) as url, lock_client(url, command_timeout=TIMEOUT) as client, asyncio.timeout(5):
+        with pytest.raises(BackendError):
+            await client.lock("a").acquire()
+
+
+@pytest.mark.parametrize("settings", [{"lease": 10}, {"prefix": "app:"}, {"timeout": 1}])
+def test_a_setting_of_ours_among_those_of_redis_is_a_type_error(settings: dict[str, Any]) -> None:
+    [name] = settings
+    with pytest.raises(TypeError, match=rf"'{name}'.*config=LockConfig\("):
+        LockClient.from_url("redis://127.0.0.1:1", **settings)
