@@ -1,7 +1,5 @@
 """`async with`: the body is cancelled when the lock is lost, once, and nothing else is mistaken for that."""
 
-# ruff: noqa: PT012 - the scope that raises is the subject, and has a body
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,7 +1,5 @@
 """A timeout or cancellation of the user's own that comes with a loss keeps its meaning."""
 
-# ruff: noqa: PT012 - the scope that raises is the subject, and has a body
-
 import asyncio
 from collections.abc import Callable
 

@@ -22,13 +22,15 @@ async def main():
     locks = LockClient.from_url(sys.argv[1])
     await locks.lock({NAME!r}).acquire(lease=3600)
     if sys.argv[2] == "fails":
-        raise SystemExit(7)
+        raise ValueError
+    if sys.argv[2] == "exits":
+        sys.exit(7)
 
 asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize(("end", "status"), [("returns", 0), ("fails", 7)])
+@pytest.mark.parametrize(("end", "status"), [("returns", 0), ("fails", 1), ("exits", 7)])
 async def test_a_program_that_ends_without_closing_its_client_releases_at_once_and_is_told(
     server: Server, redis: Redis, end: str, status: int
 ) -> None:

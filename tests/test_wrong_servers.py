@@ -44,7 +44,7 @@ async def test_an_acquire_that_no_server_ever_saw_leaves_nothing_to_wait_for(cap
     async with Proxy("127.0.0.1", 1) as nowhere, LockClient.from_url(nowhere.url, config=config) as client:
         await nowhere.refuse()
         started = monotonic()
-        with pytest.raises(BackendError, match="connecting to|Connect call failed"):
+        with pytest.raises(BackendError, match=r"connecting to|Connect call failed"):
             await client.lock("a").acquire()
         assert TIMEOUT * 0.9 < monotonic() - started < TIMEOUT + 2
         assert client.statistics().pending == 0, "there is nothing to give up"

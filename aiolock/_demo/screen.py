@@ -103,7 +103,7 @@ def choose(plain: bool) -> Screen:
     if plain or dumb or not sys.stdout.isatty():
         return Screen()
     try:
-        from aiolock._demo.live import LiveScreen  # noqa: PLC0415 - rich is an extra
+        from aiolock._demo.live import LiveScreen
     except ImportError:
         return Screen()
     return LiveScreen()
