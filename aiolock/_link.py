@@ -163,7 +163,7 @@ class Link:
             try:
                 await self._connected()
             except Exception as error:  # Beside its own errors redis-py lets others out when a connection dies.
-                if self._closed:  # The failure may have taken the place of the cancellation.
+                if self._task is not None and self._task.cancelling():  # The failure took the cancellation's place.
                     return
                 self._user.broken(error)
             await asyncio.sleep(self._pause * random.uniform(0.5, 1))
@@ -193,7 +193,8 @@ class Link:
             if reader.done() and not reader.cancelled():
                 reader.result()  # Raises what ended the conversation.
             if self._conversation is not None and not self._closed:
-                await self._write(connection)  # The loop ends without a close: a release may just have been asked for.
+                await asyncio.sleep(0)  # The loop ends without a close: a release may just be asked for.
+                await self._write(connection)
             raise
         finally:
             self._conversation = None

@@ -37,7 +37,7 @@ class Scope:
         self._task = task
         self._stacks = stacks
         self._timeout = asyncio.timeout(None)
-        self._cancelling = task.cancelling()
+        self._cancelling = self._counted = task.cancelling()  # At the enter, and when it fired.
         self._due: float | None = None  # When to fire at last; None until the lock is lost.
         self._look_again: asyncio.TimerHandle | None = None
 
@@ -61,7 +61,16 @@ class Scope:
             return True
         finally:
             self._fire_lost()
-        return False
+        return self.fired and self._is_own(error)
+
+    def _is_own(self, error: BaseException | None) -> bool:
+        """Whether *error* is the scope's cancellation, though the count was raised before: by nothing that unwinds."""
+        if not isinstance(error, asyncio.CancelledError) or self._task.cancelling() > self._counted:
+            return False
+        context = error.__context__
+        while context is not None and not isinstance(context, asyncio.CancelledError):
+            context = context.__context__
+        return context is None
 
     def _close(self) -> None:
         self.hold.on_loss.remove(self._fire_lost)
@@ -88,6 +97,7 @@ class Scope:
             self._look_again = loop.call_later(_LOOK_AGAIN, self._fire_lost, context=Context())
         else:
             self.fired = True
+            self._counted = self._task.cancelling()
             self._timeout.reschedule(loop.time())
 
 

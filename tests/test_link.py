@@ -225,3 +225,18 @@ async def test_connections_do_not_decode_and_are_never_timed_out(server: Server,
     assert await user.answer("PING") == b"PONG"
     assert len(user.opens) == 1
     await user.link.aclose()
+
+
+async def test_a_cancellation_ends_it_though_a_failure_takes_its_place(
+    user: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> list[Command]:
+        raise ConnectionResetError("while the last words are written")
+
+    await user.answer("PING")
+    monkeypatch.setattr(user, "outgoing", fail)
+    task = user.link._task
+    assert task is not None
+    task.cancel()  # As asyncio.run does with every task that is left.
+    await asyncio.wait_for(asyncio.wait([task]), 5)
+    assert task.done()
