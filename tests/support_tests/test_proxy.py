@@ -3,6 +3,7 @@ import contextlib
 import hashlib
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -488,9 +489,9 @@ async def test_reset_all_and_the_next_connection_works(proxy: Proxy, client: Red
     proxy.reset_all()
     with pytest.raises(ConnectionResetError):
         await wire.receive()
-    # redis-py lets through what writing to a closed transport raises: RuntimeError on uvloop, and AttributeError on
-    # asyncio as of Python 3.12 (gh-136234).
-    with pytest.raises((RedisConnectionError, RuntimeError, AttributeError)):
+    # redis-py may connect again by itself, or lets through what writing to a closed transport raises: RuntimeError on
+    # uvloop, and AttributeError on asyncio as of Python 3.12 (gh-136234).
+    with suppress(RedisConnectionError, RuntimeError, AttributeError):
         await client.ping()
     assert await client.ping()
 
