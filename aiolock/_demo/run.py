@@ -33,6 +33,8 @@ class CannotRunError(Exception):
 
 def run(*, plain: bool) -> int:
     """Run the demo; the exit code."""
+    # A shell that starts us in the background has SIGINT ignored, and then SIGTERM, which is passed on as such, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with ExitStack() as stack:
             url = os.environ.get("REDIS_URL") or stack.enter_context(_embedded()).url
