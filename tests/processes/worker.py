@@ -33,6 +33,7 @@ async def count_once(locks: LockClient, store: Store) -> None:
 
 
 async def main(url: str, path: str, tasks: int, lease: float, until: float) -> None:
+    asyncio.get_running_loop().slow_callback_duration = 60  # On a busy machine asyncio's debug mode would complain.
     store = Store(Path(path))
     async with LockClient.from_url(url, config=LockConfig(lease=lease)) as locks, asyncio.TaskGroup() as group:
         for _ in range(tasks):
