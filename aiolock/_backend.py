@@ -36,8 +36,8 @@ Reply = list[Any]
 
 # The server cannot serve the call now and may be able to in a moment.
 _PASSING = (ClusterDownError, MasterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
-# The same, of errors for which redis-py has no class.
-_PASSING_CODES = ("BUSY ", "MISCONF ", "NOREPLICAS ")
+# The same, of errors for which redis-py has no class, or had none in 5.0.
+_PASSING_CODES = ("BUSY ", "MASTERDOWN ", "MISCONF ", "NOREPLICAS ")
 # The server turned the connection down, and will do so again.
 _FINAL = (AuthenticationError, AuthorizationError, ResponseError)
 _PULSE = 0.05
