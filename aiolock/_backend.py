@@ -2,14 +2,16 @@
 `Backend.submit` sends a script and gives a `Call` to wait for; the topology behind it is hidden here.
 
 Rules:
-1. A command is never cancelled, only the waiting for it; it goes on without its caller.
+1. A command is never cancelled, only the waiting for it; it goes on without its caller. One that has not left yet may
+   be withdrawn.
 2. A call whose connection failed is sent again until its deadline: every script may be sent twice.
-3. Calls submitted in one tick of the loop leave as one batch. Renewals have a connection of their own.
+3. Calls submitted in one tick of the loop leave as one batch, or in full ones if they are many. Renewals have a
+   connection of their own.
 """
 
 import asyncio
 import os
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Generator
 from time import monotonic
 from typing import Any, Protocol
@@ -28,8 +30,9 @@ from redis.exceptions import (
 )
 
 from aiolock._errors import BackendError
-from aiolock._link import Command, Link
+from aiolock._link import Link
 from aiolock._scripts import Script
+from aiolock._wire import Command
 
 Argument = str | int
 Reply = list[Any]
@@ -147,6 +150,9 @@ class Backend(Protocol):
         Nothing queues before an *urgent* call.
         """
 
+    def withdraw(self, call: Call) -> bool:
+        """Do not send *call*, which nobody awaits any more; ``False`` if it has been sent."""
+
     async def drained(self) -> None:
         """Wait until no call is pending."""
 
@@ -203,6 +209,9 @@ class RedisBackend:
         (self._urgent if urgent else self._ordinary).submit(call)
         return call
 
+    def withdraw(self, call: Call) -> bool:
+        return any(lane.withdraw(call) for lane in self._lanes)
+
     async def drained(self) -> None:
         for lane in self._lanes:
             await lane.drained()
@@ -221,7 +230,7 @@ class _Lane:
     def __init__(self, connect: Callable[[], AbstractConnection], patience: float, *, ordered: bool = True) -> None:
         self._patience = patience
         self._ordered = ordered  # What is sent again goes in the order in which it was submitted.
-        self._unsent: deque[Call] = deque()
+        self._unsent: OrderedDict[Call, None] = OrderedDict()  # Ordered, and quick to take a call from.
         self._sent: deque[Call] = deque()
         self._resting: list[Call] = []  # Refused for the moment; sent again at the next tick.
         self._known: set[str] = set()  # Digests of the scripts sent whole on this connection.
@@ -238,8 +247,15 @@ class _Lane:
         if self._closed:
             call.fail(self._last_error, "the client was closed")
             return
-        self._unsent.append(call)
+        self._unsent[call] = None
         self.link.wake()
+
+    def withdraw(self, call: Call) -> bool:
+        if call.sent or call not in self._unsent:
+            return False
+        del self._unsent[call]
+        self._notice_idle()
+        return True
 
     async def drained(self) -> None:
         while self.pending:
@@ -259,6 +275,9 @@ class _Lane:
 
     def opened(self) -> None:
         self._known.clear()  # Another server may have answered.
+
+    def waiting(self) -> int:
+        return len(self._unsent)
 
     def outgoing(self) -> list[Command]:
         batch = list(self._unsent)
@@ -287,23 +306,24 @@ class _Lane:
             self._last_error = error
         for call in reversed(self._sent):
             call.repeated = True
-            self._unsent.appendleft(call)
+            self._unsent[call] = None
+            self._unsent.move_to_end(call, last=False)
         if self._sent and not self._ordered:
-            self._unsent.rotate(-1)  # The first that got no answer may be what breaks the connection.
+            self._unsent.move_to_end(self._sent[0])  # The first that got no answer may be what breaks the connection.
         self._sent.clear()
         if isinstance(error, _FINAL) and not isinstance(error, _PASSING):
             while self._unsent:
-                self._unsent.popleft().fail(error, str(error))
+                self._unsent.popitem(last=False)[0].fail(error, str(error))
         self.tick(monotonic())
 
     def tick(self, now: float) -> None:
-        self._unsent.extend(self._resting)
+        self._unsent.update(dict.fromkeys(self._resting))
         self._resting.clear()
         for call in (*self._sent, *self._unsent):
             if now >= call.deadline:
                 call.fail(self._last_error, f"no answer in time ({self._last_error})")
         # A call that was written keeps its place, for the reply that is owed; any other is forgotten in time.
-        self._unsent = deque(call for call in self._unsent if now < call.until)
+        self._unsent = OrderedDict.fromkeys(call for call in self._unsent if now < call.until)
         self._notice_idle()
         if self._sent and now >= self._sent[0].sent + self._patience:
             self._last_error = TimeoutError(f"no reply within {self._patience:.3g} s")
@@ -315,7 +335,7 @@ class _Lane:
         if isinstance(error, NoScriptError) and not call.whole:
             self._known.discard(call.script.sha)
             call.whole = True
-            self._unsent.append(call)
+            self._unsent[call] = None
             self.link.wake()
         elif isinstance(error, _PASSING) or str(error).startswith(_PASSING_CODES):
             self._last_error = error
@@ -327,5 +347,5 @@ class _Lane:
             call.fail(error, f"{error}{hint}")
 
     def _notice_idle(self) -> None:
-        if not self.pending:
+        if not self._sent and not self.pending:
             self._idle.set()

@@ -63,7 +63,8 @@ class LockClient:
         No I/O. The Redis key is `LockConfig.prefix` and *name*, nothing else.
 
         Raises:
-            TypeError, ValueError: *name* or *owner* is not a non-empty `str`.
+            TypeError, ValueError: *name* or *owner* is not a non-empty `str`, or the key would be one that aiolock
+                needs for itself (``aiolock_token:...``, ``aiolock_client:...``).
         """
         keys = LockKeys.of(text(name, "name"), self._config.prefix)
         return AsyncRLock(self._runtime, keys, None if owner is None else text(owner, "owner"))
@@ -80,7 +81,7 @@ class LockClient:
 
         Raises:
             TypeError, ValueError: when decorating; the function is no coroutine function, or a placeholder is none
-                of its parameters.
+                of its parameters. When calling; the name that its arguments make is one that `lock` refuses.
         """
         return synchronize(name, self.lock, wait, lease)
 
@@ -90,7 +91,7 @@ class LockClient:
 
     async def __aenter__(self) -> Self:
         self._runtime.start_after_fork()
-        self._runtime.core().usage.check_open()
+        self._runtime.open_core()
         return self
 
     async def __aexit__(

@@ -35,15 +35,20 @@ class Commands:
         """Tell the server that *hold* is over, whatever leases it has; nobody waits for the answer."""
         _ = self._release(hold.claim, hold.next_step(), 0, hold.expires + ENDED_MEMORY)
 
+    def withdraw(self, call: Call) -> bool:
+        """Take back an acquire that has not left yet; ``False`` if it has."""
+        return self._backend.withdraw(call)
+
     def give_up(self, claim: Claim, lease: float) -> None:
         """Free what an acquire of unknown outcome was granted, and see to it that it is granted nothing any more."""
         _ = self._release(claim, 2, 0, monotonic() + ENDED_MEMORY + lease)
 
     def renew(self, hold: Hold, lease: float, patience: float) -> Call:
-        """Let *hold* live *lease* seconds from now; nothing queues before it."""
+        """Let *hold* live *lease* seconds from now; nothing queues before it. Patience ends with the hold."""
         claim = hold.claim
         arguments = (claim.id, hold.next_renewal(), milliseconds(lease), self._retention, _MEMORY)
         keys = (claim.keys.lock, claim.keys.tokens)
+        patience = min(patience, hold.deadline - monotonic())
         return self._backend.submit(claim.scripts.renew, keys, *arguments, patience=patience, urgent=True)
 
     def force_release(self, keys: LockKeys, request: str) -> Call:

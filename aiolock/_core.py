@@ -4,12 +4,14 @@ The core: acquire, whatever the lock, and close.
 Rules:
 1. The only loop that waits for the server is `_contend`.
 2. State changes in plain `def`; after an await nothing is taken for granted.
-3. An acquire that ends without a lease is given up on the server, unless the server is known to have refused it.
-   That may be sent while the acquire is still on its way: the scripts sort it out, in whichever order they run.
+3. An acquire that ends without a lease is given up on the server, unless it never left or the server is known to have
+   refused it. That may be sent while the acquire is still on its way: the scripts sort it out, in whichever order
+   they run.
+4. A newcomer asks the server only if nobody of this client has the lock, waits for it or is asking; but an owner that
+   has it, and one that is not ready to wait, always ask.
 """
 
 import asyncio
-from dataclasses import replace
 from itertools import count
 from time import monotonic
 
@@ -34,32 +36,57 @@ from aiolock._usage import Usage
 class Acquisition:
     """An acquire on its way. *lease* is in seconds, ``None`` for the watchdog's."""
 
-    def __init__(self, core: "Core", keys: LockKeys, scripts: LockScripts, owner: str, lease: float | None) -> None:
+    __slots__ = (
+        *("in_doubt", "keys", "lease", "left", "owner", "repeated", "task", "watched"),
+        *("_call", "_claim", "_core", "_scripts"),
+    )
+
+    def __init__(
+        self,
+        core: "Core",
+        keys: LockKeys,
+        scripts: LockScripts,
+        owner: str,
+        task: asyncio.Task[object],
+        *,
+        lease: float | None,
+    ) -> None:
         self._core = core
-        self.claim = Claim(keys, scripts, owner, core.new_id())
+        self.keys = keys
+        self._scripts = scripts
+        self.owner = owner
+        self.task = task
+        self._claim: Claim | None = None  # None until the server is asked.
         self.watched = lease is None
         self.lease = core.timing.lease if lease is None else lease
         self.in_doubt = False  # The server may have granted it, or may yet do so, without our knowing.
         self.repeated = False  # A try was sent again after a failure: an earlier copy of it may still arrive.
-        self.left = 0.0  # Seconds that the holder had left when we were refused.
+        self.left: float | None = None  # Seconds that the holder had left when we were refused.
+        self._call: Call | None = None  # The last try.
 
     @property
-    def owner(self) -> str:
-        return self.claim.owner
-
-    @property
-    def keys(self) -> LockKeys:
-        return self.claim.keys
+    def claim(self) -> Claim:
+        """What the server was asked for."""
+        assert self._claim is not None
+        return self._claim
 
     def submit(self) -> Call:
         """Try to become the first hold of the owner; every try is of one acquisition until that has ended."""
         self.in_doubt = True
-        return self._core.commands.acquire(self.claim, self.lease)
+        if self._claim is None:
+            self._claim = Claim(self.keys, self._scripts, self.owner, self._core.new_id())
+        self._call = self._core.commands.acquire(self._claim, self.lease)
+        return self._call
 
     def begin_anew(self) -> None:
         """That acquisition has ended; the next try is of a new one."""
-        self.claim = replace(self.claim, id=self._core.new_id())
+        self._claim = None
         self.in_doubt = self.repeated = False
+
+    def abandon(self) -> None:
+        """Nobody waits for it any more: give up what may have been granted; what never left is not sent at all."""
+        if self.repeated or self._call is None or not self._core.commands.withdraw(self._call):
+            self._core.commands.give_up(self.claim, self.lease)
 
     def failed(self, call: Call) -> None:
         """*call* has no answer; what never left cannot have been granted."""
@@ -97,6 +124,7 @@ class Core:
         self._notifier = notifier
         self._card = Card(client, config.client_name, backend, lambda: len(self.keeper.holds) > 0)
         self._ids = count(1)
+        self._asked: set[str] = set()  # Locks that one acquire is asking for; who comes meanwhile takes a place.
         self._acquiring = 0  # Acquires under way; closing lets them end.
 
     def new_id(self) -> str:
@@ -104,12 +132,18 @@ class Core:
         return f"{self.client}:{next(self._ids)}"
 
     async def acquire(
-        self, keys: LockKeys, scripts: LockScripts, owner: str, wait: float | None, lease: float | None
+        self,
+        keys: LockKeys,
+        scripts: LockScripts,
+        owner: str,
+        task: asyncio.Task[object],
+        *,
+        wait: float | None,
+        lease: float | None,
     ) -> Lease | None:
-        """A lease for *owner*, or ``None`` when *wait* seconds (``None``: for ever) ended without."""
+        """A lease for *owner*, who is or acts in *task*; ``None`` when *wait* seconds (``None``: for ever) ended."""
         started = monotonic()
-        self.usage.check_open()
-        want = Acquisition(self, keys, scripts, owner, lease)
+        want = Acquisition(self, keys, scripts, owner, task, lease=lease)
         self._acquiring += 1
         try:
             granted = await self._contend(want, wait)
@@ -119,7 +153,7 @@ class Core:
         finally:
             self._acquiring -= 1
             if want.in_doubt:
-                self.commands.give_up(want.claim, want.lease)
+                want.abandon()
         if granted is not None:
             self.report.acquired(granted._hold, monotonic() - started)
         return granted
@@ -127,14 +161,20 @@ class Core:
     async def _contend(self, want: Acquisition, wait: float | None) -> Lease | None:
         """The wait loop: try; if refused, take a place, and try again whenever it is its turn."""
         ends = None if wait is None else monotonic() + wait
-        if wait == 0 or self._is_next(want):
+        granted, first = None, self._is_next(want)
+        if first:
+            granted = await self._attempt_first(want)
+        elif wait == 0:
             granted = await self._attempt(want, None)
-            if granted is not None or wait == 0:
-                return granted
+        if granted is not None or wait == 0:
+            return granted
         place = Place(want, ends)
-        self.queues.join(want.keys, place, want.left)
+        self.queues.join(want.keys, place, self._time_left(want), first=first)
         try:
-            while await place.turn():
+            while True:
+                await place.parked()
+                if not place.begin():
+                    return None
                 granted = await self._attempt_as_head(want, place)
                 place.settle(granted is not None)
                 if granted is not None:
@@ -142,7 +182,6 @@ class Core:
                     return granted
         finally:
             self.queues.leave(want.keys, place)
-        return None
 
     async def _attempt_as_head(self, want: Acquisition, place: Place) -> Lease | None:
         try:
@@ -157,8 +196,30 @@ class Core:
             self.report.handed_off(hold)
 
     def _is_next(self, want: Acquisition) -> bool:
-        """Whether nobody of this client waits before *want*: the queue is empty, or the owner has the lock."""
-        return self.queues.get(want.keys) is None or self.keeper.holds.get(want.owner, want.keys.lock) is not None
+        """Whether to try at once: the owner has the lock, or nobody of this client has it, waits for it or tries."""
+        hold = self.keeper.holds.on(want.keys.lock)
+        if hold is not None:
+            return hold.owner == want.owner
+        return want.keys.lock not in self._asked and self.queues.get(want.keys) is None
+
+    def _time_left(self, want: Acquisition) -> float | None:
+        """Seconds that the lock stays held at most, if that is known."""
+        hold = self.keeper.holds.on(want.keys.lock)
+        return want.left if hold is None else hold.expires - monotonic()
+
+    async def _attempt_first(self, want: Acquisition) -> Lease | None:
+        """A try ahead of the queue; those who come meanwhile take their places and need not try."""
+        self._asked.add(want.keys.lock)
+        try:
+            return await self._attempt(want, None)
+        except BackendError as error:
+            self.queues.fail(want.keys, error)
+            raise
+        except BaseException:
+            self.queues.look_again(want.keys)
+            raise
+        finally:
+            self._asked.discard(want.keys.lock)
 
     async def _attempt(self, want: Acquisition, handed: Call | None) -> Lease | None:
         """One try; *handed* is one that is under way already."""
@@ -172,12 +233,13 @@ class Core:
         if status == STALE:  # Granted unseen, and freed by force since.
             want.begin_anew()
             return await self._attempt(want, None)
-        want.refused(call, left / 1000)
+        left /= 1000
+        want.refused(call, left)
         if status == NOT_A_LOCK:
             raise NotALockError(want.keys.name)
         if (hold := self.keeper.holds.get(want.owner, want.keys.lock)) is not None:
             return await self._nest(hold, want)  # Granted meanwhile, to another task that acts as the same owner.
-        self.queues.probe_in(want.keys, want.left)
+        self.queues.probe_in(want.keys, left)
         if handed is not None:  # It may have run before the release that it was sent along with.
             self.queues.look_again(want.keys)
         return None
@@ -208,19 +270,25 @@ class Core:
     def _grant(self, want: Acquisition, call: Call, token: int, left: float) -> Lease:
         want.in_doubt = False
         hold = Hold(want.claim, token)
-        lease = hold.add(self.keeper, want.lease, want.watched)
+        lease = self._add_lease(hold, want)
         lease._granted = True
         self.keeper.keep(hold, call, left)
         self._card.show()
-        self.queues.probe_in(want.keys, left)
-        if is_named(want.owner) and (queue := self.queues.get(want.keys)) is not None:
-            queue.wake_owner(want.owner)
+        if (queue := self.queues.get(want.keys)) is not None:
+            queue.probe_in(left)
+            if is_named(want.owner):
+                queue.wake_owner(want.owner)
+        return lease
+
+    def _add_lease(self, hold: Hold, want: Acquisition) -> Lease:
+        lease = Lease(hold, self.keeper, want.lease, want.watched, want.task)
+        hold.add(lease)
         return lease
 
     async def _nest(self, hold: Hold, want: Acquisition) -> Lease:
         """One more hold for an owner that has the lock."""
         self.keeper.refuse_if_over(hold)
-        lease = hold.add(self.keeper, want.lease, want.watched)
+        lease = self._add_lease(hold, want)
         call = self.commands.acquire_again(hold, want.lease)
         try:
             status, why, left = await call
@@ -240,7 +308,6 @@ class Core:
 
     async def force_release(self, keys: LockKeys) -> bool:
         """Free the lock whoever holds it; as `AsyncRLock.force_release`."""
-        self.usage.check_open()
         status, freed, _ = await self.commands.force_release(keys, self.new_id())
         if status == NOT_A_LOCK:
             raise NotALockError(keys.name)
@@ -278,7 +345,7 @@ class Core:
         self.usage.closed = True
         for queue in self.queues:
             queue.fail(lambda: ClientClosedError("this LockClient was closed"))
-        self.keeper.close()
+        await self.keeper.close()
         self._card.take_away()
         try:
             async with asyncio.timeout(self.timing.release_timeout):

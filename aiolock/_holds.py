@@ -76,7 +76,7 @@ class Holds:
             self._forget_lost(owner, key)
 
     def _forget_lost(self, owner: str, key: str) -> None:
-        if self._lost.pop((owner, key), None) is not None:
+        if self._lost and self._lost.pop((owner, key), None) is not None:
             keys = self._lost_by_owner[owner]
             keys.remove(key)
             if not keys:

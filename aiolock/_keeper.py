@@ -1,5 +1,6 @@
 """What becomes of a hold once it is granted: given back, renewed, or lost."""
 
+import asyncio
 from time import monotonic
 
 from aiolock._backend import Call
@@ -15,6 +16,8 @@ from aiolock._scripts import EXPIRED, FORCED, LOST, TAKEN
 from aiolock._types import Duration, LockKeys, lease_seconds
 from aiolock._usage import Usage
 from aiolock._watchdog import Watchdog
+
+_TURNS_OF_A_LOSS = 3  # Of the loop: for the cancellation of a body, for that to be delivered, and one to be sure.
 
 REASONS: dict[int, LossReason] = {EXPIRED: "expired", TAKEN: "taken", FORCED: "forced"}
 
@@ -84,14 +87,13 @@ class HoldKeeper:
         """Take *lease* from its hold and tell the server; ``None`` when the lock is lost, so that nothing answers."""
         hold = lease._hold
         lease.given_back = True
-        hold.leases.remove(lease)
+        hold.remove(lease)
         if hold.ended:
             if not hold.leases:
                 self.holds.forget_lost(hold)
                 self._free(hold)
             return None
         if hold.leases:
-            self._watchdog.watch(hold)
             return self._commands.release(hold)
         self._end(hold)
         call = self._commands.release(hold)
@@ -120,23 +122,27 @@ class HoldKeeper:
 
     # Renewed.
 
-    async def renew(self, hold: Hold) -> None:
-        """Renew *hold* by the watchdog's lease, or learn that it is lost."""
-        _ = await self._renew(hold, self._timing.lease, self._timing.renew_interval)
+    def ask_renewal(self, hold: Hold) -> Call:
+        """Ask the server to renew *hold* by the watchdog's lease."""
+        hold.unanswered += 1
+        return self._commands.renew(hold, self._timing.lease, self._timing.renew_interval)
 
     async def renew_lease(self, lease: Lease, duration: Duration | None) -> None:
         """Renew *lease*; as `Lease.renew`."""
         seconds = lease.lease if duration is None else lease_seconds(duration)
+        self._usage.check_place()
         self._usage.check_open()
         hold = lease._hold
         if lease.given_back:
             raise NotHeldError.of_lease(lease.name, hold.owner)
         self.refuse_if_over(hold)
+        # Redis counts whole milliseconds, and those that older servers spend within the script.
+        enough = seconds - max(self._timing.margin(seconds), 0.002)
         try:
-            while await self._renew(hold, seconds, self._timing.command_timeout) < seconds - self._timing.margin(
-                seconds
-            ):
-                self.refuse_if_over(hold)  # Else another renewal overtook this one, and it counted for nothing.
+            while await self._renew(hold, seconds) < enough:
+                self.refuse_if_over(hold)  # Else another renewal overtook this one, and it counted for nothing,
+                if hold.ended:  # or a release did.
+                    raise NotHeldError.of_lease(lease.name, hold.owner)
         except BackendError:
             self.refuse_if_over(hold)
             raise
@@ -145,11 +151,15 @@ class HoldKeeper:
         """A renewal is that far behind."""
         self._report.renewal_late(hold, seconds, hold.deadline - monotonic())
 
-    async def _renew(self, hold: Hold, lease: float, patience: float) -> float:
-        """Renew *hold*; the seconds that the server then gives it, 0 when it has ended."""
+    async def _renew(self, hold: Hold, lease: float) -> float:
         hold.unanswered += 1
-        call = self._commands.renew(hold, lease, min(patience, hold.deadline - monotonic()))
-        status, why, left = await call
+        call = self._commands.renew(hold, lease, self._timing.command_timeout)
+        await call
+        return self.note_renewal(hold, call)
+
+    def note_renewal(self, hold: Hold, call: Call) -> float:
+        """Take note of the answer to *call*; returns the seconds that the server gives *hold*, 0 when it has ended."""
+        status, why, left = call.reply
         self.notice_end(hold)  # What was over once stays so, whatever the answer.
         if status == LOST and not hold.ended:
             self.lose(hold, REASONS[why], gone=True)
@@ -177,7 +187,7 @@ class HoldKeeper:
         if hold.leases:
             self.holds.remember_lost(hold)
         self._report.lost(hold, reason)
-        if hold.renewal or hold.step > 1:
+        if reason != "closed" and (hold.renewal or hold.step > 1):
             self._free(hold)  # A renewal or a nested acquire, on its way or unheard of, could let the key live on.
         self._queues.look_again(hold.keys)
 
@@ -192,11 +202,18 @@ class HoldKeeper:
         if hold.loss is not None:
             raise hold.error()
 
-    def close(self) -> None:
-        """Release every hold, after telling its holder."""
-        for hold in self.holds:
+    async def close(self) -> None:
+        """Release every hold, after its holder was told and its body cancelled."""
+        holds = list(self.holds)
+        for hold in holds:
             self.lose(hold, "closed")
-            self._free(hold)
+        self._watchdog.close()
+        try:
+            for _ in range(_TURNS_OF_A_LOSS):
+                await asyncio.sleep(0)
+        finally:
+            for hold in holds:
+                self._free(hold)
 
     def _free(self, hold: Hold) -> None:
         """Tell the server that the lost *hold* has ended, unless it told us so itself."""

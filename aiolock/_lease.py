@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Any, Protocol, final
 from weakref import ref
 
+from aiolock._backend import Call
 from aiolock._errors import LeaseLostError, LossReason, NotHeldError
 from aiolock._types import Claim, Duration, LockKeys
 
@@ -29,12 +30,19 @@ class Hold:
     # Invariant: the server's hold count = len(leases), once the replies are in. Every change of the count takes the
     # next step, every renewal the next renewal; the server ignores what comes out of turn.
 
+    __slots__ = (
+        *("claim", "keys", "owner", "token", "leases", "in_a_row", "step", "renewal", "renewals", "unanswered"),
+        *("heard", "expires", "deadline", "renew_at", "ended", "loss", "gone", "on_loss"),
+        *("renewal_slot", "deadline_slot", "timer", "watchdog", "asked", "answer", "_lost", "_watched"),
+    )
+
     def __init__(self, claim: Claim, token: int) -> None:
         self.claim = claim
         self.keys: LockKeys = claim.keys
         self.owner: str = claim.owner
         self.token = token
         self.leases: list[Lease] = []
+        self._watched = 0  # Leases that asked to be renewed.
         self.in_a_row = 0  # Local hand-offs that led here without a chance for other processes.
         self.step: int = 1
         self.renewal: int = 0
@@ -47,27 +55,36 @@ class Hold:
         self.ended: bool = False  # Given back or lost.
         self.loss: LossReason | None = None
         self.gone = False  # The server said that the lock is not ours, or was told to free it.
-        self.lost: asyncio.Event = asyncio.Event()
+        self._lost: asyncio.Event | None = None  # Made when somebody waits for it.
         self.on_loss: list[Callable[[], None]] = []
-        # The watchdog's: one timer, and one task once the first renewal is due.
+        # The watchdog's: its places for the next renewal and for the deadline, a timer once that is near, and a task
+        # once a renewal was due.
+        self.renewal_slot: int | None = None
+        self.deadline_slot: int | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.watchdog: asyncio.Task[None] | None = None
+        self.asked = False  # A renewal of the watchdog's is on its way.
+        self.answer: asyncio.Future[Call] | None = None  # That of the renewal which is on its way, or will be next.
 
     @property
     def watched(self) -> bool:
         """Whether the watchdog has to renew: any lease of the hold asked for it."""
-        return not self.ended and any(lease.watched for lease in self.leases)
+        return self._watched > 0 and not self.ended
 
     @property
     def over(self) -> bool:
         """Whether the lock is lost, by the clock or by word of the server."""
         return self.loss is not None or (not self.ended and monotonic() >= self.deadline)
 
-    def add(self, keeper: Keeper, lease: float, watched: bool) -> "Lease":
+    def add(self, lease: "Lease") -> None:
         """One more lease; the server is to be told."""
-        added = Lease(self, keeper, lease, watched)
-        self.leases.append(added)
-        return added
+        self.leases.append(lease)
+        self._watched += lease.watched
+
+    def remove(self, lease: "Lease") -> None:
+        """One lease less; the server is to be told."""
+        self.leases.remove(lease)
+        self._watched -= lease.watched
 
     def last_lease(self) -> "Lease | None":
         """
@@ -98,13 +115,27 @@ class Hold:
         self.renewal += 1
         return self.renewal
 
+    def renewal_answered(self, call: Call) -> None:
+        """The watchdog's renewal has its answer."""
+        if self.answer is not None and not self.answer.done():
+            self.answer.set_result(call)
+
     def lose(self, reason: LossReason) -> None:
         """The lock is gone."""
         self.ended = True
         self.loss = reason
-        self.lost.set()
+        if self._lost is not None:
+            self._lost.set()
         for tell in tuple(self.on_loss):
             tell()
+
+    async def until_lost(self) -> LossReason:
+        """Wait until the lock is lost; for ever if it never is."""
+        if self.loss is None:
+            self._lost = self._lost or asyncio.Event()
+            await self._lost.wait()
+        assert self.loss is not None
+        return self.loss
 
     def error(self) -> LeaseLostError:
         """What to raise about the loss; by the clock alone it is ``"expired"``."""
@@ -126,9 +157,7 @@ class Loss:
 
     def __await__(self) -> Generator[Any, None, LossReason]:
         """Wait until the lock is lost, and tell why; for ever if it never is, also after its release."""
-        yield from self._hold.lost.wait().__await__()
-        assert self._hold.loss is not None
-        return self._hold.loss
+        return self._hold.until_lost().__await__()
 
     def __repr__(self) -> str:
         return f"<Loss {self._hold.loss or 'expired' if self.is_set() else 'not set'}>"
@@ -145,15 +174,13 @@ class Lease:
 
     __slots__ = ("_granted", "_hold", "_keeper", "_scoped", "_task", "given_back", "lease", "watched")
 
-    def __init__(self, hold: Hold, keeper: Keeper, lease: float, watched: bool) -> None:
+    def __init__(self, hold: Hold, keeper: Keeper, lease: float, watched: bool, task: asyncio.Task[object]) -> None:
         self._hold = hold
         self._keeper = keeper
         self.lease: float = lease
         """Seconds: how long the lock was asked for, or the watchdog's lease."""
         self.watched: bool = watched
         """Whether the watchdog renews it: no lease was asked for."""
-        task = asyncio.current_task()
-        assert task is not None
         self._task = ref(task)  # Who acquired it.
         self._granted = False  # The server has acknowledged it.
         self._scoped = False  # An `async with` will give it back.
@@ -216,11 +243,12 @@ class Lease:
         """
         Let the lock live *lease* seconds from now; ``None`` means as long as it was asked for.
 
-        Never shortens a lease. Waits for the server's answer; cancelling leaves the renewal done or not done.
+        Never shortens a lease; sent again if another renewal overtook it. Waits for the server's answer; cancelling
+        leaves the renewal done or not done.
 
         Raises:
             LeaseLostError: the lock was lost; it is never taken back.
-            NotHeldError: this lease was given back.
+            NotHeldError: this lease was given back, or the lock was released meanwhile.
             BackendError: Redis failed; the lease is as long as it was.
         """
         await self._keeper.renew_lease(self, lease)

@@ -1,11 +1,12 @@
 """
-One connection to the server, full duplex: written to in batches, read by one task, made anew when it fails.
+One connection to the server, full duplex: written to once per tick of the loop, and whenever a batch is full; read as
+data comes; made anew when it fails.
 
 A link knows nothing of locks. Its *user* (commands or pub/sub) says what to write and takes what is read.
-Waiting for a reply never holds anything up: whatever accumulates while a write is under way leaves as one batch.
 """
 
 import asyncio
+import os
 import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -13,14 +14,15 @@ from contextvars import Context
 from time import monotonic
 from typing import Any, Protocol
 
-from hiredis import pack_command
 from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import RedisError
 
-Command = tuple[Any, ...]
+from aiolock._wire import Command, Wire
+
+_FULL = 32  # Commands; a batch that large leaves at once.
 
 
 class LinkUser(Protocol):
@@ -31,6 +33,9 @@ class LinkUser(Protocol):
 
     def opened(self) -> None:
         """A new connection is ready; nothing was written to it yet."""
+
+    def waiting(self) -> int:
+        """How many commands are to be written."""
 
     def outgoing(self) -> Sequence[Command]:
         """Take what is to be written now."""
@@ -100,10 +105,13 @@ class Link:
         self._patience = patience
         self._pulse = pulse
         self._loop = asyncio.get_running_loop()
-        self._wake = asyncio.Event()
+        self._process = os.getpid()
+        self._context = Context()  # Of our callbacks: what the user's tasks carry is not kept alive by them.
+        self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._ticker: asyncio.TimerHandle | None = None
-        self._conversation: asyncio.Timeout | None = None  # Set while connected; `fail` takes it and ends it.
+        self._wire: Wire | None = None
+        self._flushes = False  # What is to be written will be, at the end of this turn of the loop.
         self._closed = False
         self._pause = 0.0  # Before the next connection is made; nothing while the last one worked.
         self.batches: int = 0
@@ -112,23 +120,27 @@ class Link:
     @property
     def connected(self) -> bool:
         """Whether there is a connection now."""
-        return self._conversation is not None
+        return self._wire is not None
 
     def wake(self) -> None:
         """The user has something to write, or became busy."""
         if self._closed:
             return
-        self._wake.set()
-        if self._task is None:
-            self._task = self._loop.create_task(self._run(), context=Context())
+        if self._wire is None:
+            self._want()
+        elif not self._flushes:
+            self._flushes = True
+            self._loop.call_soon(self._flush, context=self._context)
+        elif self._user.waiting() >= _FULL:  # The server need not wait until all of many tasks have had their turn.
+            self._write()
         if self._ticker is None:
             self._set_ticker()
 
     def fail(self) -> None:
         """Give the connection up and make a new one: the user holds it for dead."""
-        conversation, self._conversation = self._conversation, None
-        if conversation is not None:
-            conversation.reschedule(self._loop.time())
+        if self._wire is not None:
+            self._wire.end(TimeoutError("given up"))
+            self._wire = None
 
     async def aclose(self) -> None:
         """Close the connection. Cancelling this leaves the closing to the link's own task, which goes on."""
@@ -139,9 +151,14 @@ class Link:
             self._task.cancel()
             await asyncio.wait([self._task])
 
+    def _want(self) -> None:
+        self._wanted.set()
+        if self._task is None:
+            self._task = self._loop.create_task(self._run(), context=Context())
+
     def _set_ticker(self, *, skipped: bool = False) -> None:
         due = monotonic() + self._pulse
-        self._ticker = self._loop.call_later(self._pulse, self._tick, due, skipped, context=Context())
+        self._ticker = self._loop.call_later(self._pulse, self._tick, due, skipped, context=self._context)
 
     def _tick(self, due: float, skipped: bool) -> None:
         self._ticker = None
@@ -154,12 +171,31 @@ class Link:
         if not skips:
             self._user.tick(now)
 
+    def _flush(self) -> None:
+        self._flushes = False
+        self._write()
+
+    def _write(self) -> None:
+        """Write what there is; while the connection is choked it waits, and leaves as one batch."""
+        if self._wire is None or not self._wire.writable:
+            return
+        if os.getpid() != self._process:  # A forked child must not speak on its parent's connection.
+            return
+        if batch := self._user.outgoing():
+            self.batches += 1
+            self.commands += len(batch)
+            self._wire.write(batch)
+
+    def _received(self, frame: Any) -> None:
+        self._pause = 0.0
+        self._user.received(frame)
+
     async def _run(self) -> None:
         await asyncio.sleep(0)  # An eager task must not run before `wake` knows of it.
         while not self._closed:
             while not self._user.busy():
-                self._wake.clear()
-                await self._wake.wait()
+                self._wanted.clear()
+                await self._wanted.wait()
             try:
                 await self._connected()
             except Exception as error:  # Beside its own errors redis-py lets others out when a connection dies.
@@ -174,50 +210,27 @@ class Link:
         try:
             async with asyncio.timeout(self._patience):
                 await connection.connect()  # type: ignore[no-untyped-call]
+            self._wire = wire = Wire(connection, self._received, self._write)
             self._user.opened()
-            async with asyncio.timeout(None) as self._conversation:
-                await self._converse(connection)
+            self._write()
+            raise await self._ended(wire)
         finally:
+            self._wire = None
             await _discard(connection)
 
-    async def _converse(self, connection: AbstractConnection) -> None:
-        """Write and read until either fails; the reader's failure ends the conversation through `fail`."""
-        reader = self._loop.create_task(self._read(connection), context=Context())
-        reader.add_done_callback(lambda _: self.fail(), context=Context())
+    async def _ended(self, wire: Wire) -> Exception:
         try:
-            while True:
-                self._wake.clear()
-                await self._write(connection)
-                await self._wake.wait()
+            return await wire.ended()
         except asyncio.CancelledError:
-            if reader.done() and not reader.cancelled():
-                reader.result()  # Raises what ended the conversation.
-            if self._conversation is not None and not self._closed:
-                await asyncio.sleep(0)  # The loop ends without a close: a release may just be asked for.
-                await self._write(connection)
+            if not self._closed:  # The loop ends without a close: a release may just be asked for.
+                await asyncio.sleep(0)
+                self._write()
             raise
-        finally:
-            self._conversation = None
-            reader.cancel()
-            await asyncio.wait([reader])
-
-    async def _write(self, connection: AbstractConnection) -> None:
-        if batch := self._user.outgoing():
-            self.batches += 1
-            self.commands += len(batch)
-            await connection.send_packed_command(map(pack_command, batch), check_health=False)
-
-    async def _read(self, connection: AbstractConnection) -> None:
-        while True:
-            try:
-                frame = await connection.read_response(disconnect_on_error=False)
-            except ResponseError as error:
-                frame = error
-            self._pause = 0.0
-            self._user.received(frame)
 
 
 async def _discard(connection: AbstractConnection) -> None:
+    if connection._writer is not None:  # A close would wait for the other side: to read what is left, to say goodbye.
+        connection._writer.transport.abort()
     with suppress(RedisError, OSError, TimeoutError):
         await connection.disconnect(nowait=True)
     await asyncio.sleep(0)  # The transport closes in the next turn of the loop.

@@ -1,5 +1,5 @@
 """
-Unlock messages, pushed: one shared pub/sub connection, read by one task, for every name that is waited for.
+Unlock messages, pushed: one shared pub/sub connection for every name that is waited for.
 
 A message only ever shortens a wait. What may have been missed (before a subscription, around a reconnect) is made
 up for by a signal when the subscription is confirmed, and else by the waiter's own probe when the lease is over.
@@ -16,7 +16,8 @@ from typing import Any
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ResponseError
 
-from aiolock._link import Command, Link
+from aiolock._link import Link
+from aiolock._wire import Command
 
 logger = logging.getLogger("aiolock")
 
@@ -106,6 +107,9 @@ class Notifier:
             channel.ordered = self._heard
         for name in self._channels:
             self._order("SUBSCRIBE", name)  # One each: one that is forbidden would forbid a whole command.
+
+    def waiting(self) -> int:
+        return len(self._orders)
 
     def outgoing(self) -> list[Command]:
         orders = list(self._orders)

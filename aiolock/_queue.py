@@ -2,7 +2,8 @@
 Who waits for a name in this client: a FIFO of places, of which only the head bothers the server.
 
 Rules:
-1. The queue watches the unlock channel while it has places. One message wakes one place, the head.
+1. The queue watches the unlock channel while it has places. One message wakes one place, the head. Who asked the
+   server first, and was refused, goes before those who came meanwhile.
 2. A wake-up is never lost: a place that leaves without having used one passes it to the next head.
 3. A release sends the head's acquire along in the same tick; what it then hears of its own message is no news.
    After a number of these in a row it does not, and other processes that wait go first.
@@ -10,7 +11,8 @@ Rules:
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
 from contextvars import Context
 from time import monotonic
 from typing import Protocol
@@ -56,17 +58,21 @@ class Place:
         self._call: Call | None = None
         self._error: Exception | None = None
 
-    async def turn(self) -> bool:
-        """Park until trying could help; ``False`` when the wait is over."""
-        limit = None if self._ends is None else max(0.0, self._ends - monotonic())
+    def parked(self) -> Coroutine[object, object, object]:
+        """Wait until trying could help, or the wait is over; then see to `begin`."""
         self._awaits = True
-        try:
-            async with asyncio.timeout(limit):
+        return self.woken.wait() if self._ends is None else self._parked_until(self._ends)
+
+    async def _parked_until(self, ends: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, ends - monotonic())):
                 await self.woken.wait()
-        except TimeoutError:
+
+    def begin(self) -> bool:
+        """Begin to try; ``False`` when the wait is over."""
+        self._awaits = False
+        if not self.woken.is_set():
             return False
-        finally:
-            self._awaits = False
         if self._error is not None:
             raise self._error
         self.woken.clear()
@@ -122,17 +128,18 @@ class Queue:
     def head(self) -> Place | None:
         return next(iter(self._places), None)
 
-    def join(self, place: Place) -> None:
+    def join(self, place: Place, first: bool) -> None:
         self._places[place] = None
+        if first:
+            self._places.move_to_end(place, last=False)
         if len(self._places) == 1:
             self._notifier.watch(self._channel, self._signal)
 
     def leave(self, place: Place) -> None:
-        was_head = place is self.head
         del self._places[place]
         if not self._places:
             self._close()
-        elif was_head and (place.trying or place.woken.is_set()):
+        elif place.trying or place.woken.is_set():  # It is the head, or was when it was woken.
             self.wake()
 
     def wake(self) -> None:
@@ -227,14 +234,19 @@ class Queues:
     def get(self, keys: LockKeys) -> Queue | None:
         return self._queues.get(keys.lock)
 
-    def join(self, keys: LockKeys, place: Place, left: float) -> None:
-        """Take *place* in the queue; the holder had *left* seconds when last heard of."""
+    def join(self, keys: LockKeys, place: Place, left: float | None, *, first: bool) -> None:
+        """
+        Take *place* in the queue, *first* if it came before all others.
+
+        The holder has *left* seconds; ``None`` when that is yet to be learned, by an acquire that is on its way.
+        """
         queue = self._queues.get(keys.lock)
         if queue is None:
             queue = Queue(keys.channel, self._notifier, lambda: self._queues.pop(keys.lock))
             self._queues[keys.lock] = queue
-            queue.probe_in(left)
-        queue.join(place)
+            if left is not None:
+                queue.probe_in(left)
+        queue.join(place, first)
 
     def leave(self, keys: LockKeys, place: Place) -> None:
         """Give *place* up; it was granted, or its wait is over."""

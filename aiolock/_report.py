@@ -23,18 +23,22 @@ class Reporter:
         self.hand_offs: int = 0
 
     def acquired(self, hold: Hold, waited: float) -> None:
-        self._tell(logging.DEBUG, Acquired(*_who(hold), len(hold.leases), waited), "acquired")
+        if self._is_heard():
+            self._tell(logging.DEBUG, Acquired(*_who(hold), len(hold.leases), waited), "acquired")
 
     def released(self, hold: Hold, holds: int) -> None:
-        self._tell(logging.DEBUG, Released(*_who(hold), holds), "released")
+        if self._is_heard():
+            self._tell(logging.DEBUG, Released(*_who(hold), holds), "released")
 
     def renewed(self, hold: Hold, remaining: float) -> None:
         self.renewals += 1
-        self._tell(logging.DEBUG, Renewed(*_who(hold), remaining), "renewed")
+        if self._is_heard():
+            self._tell(logging.DEBUG, Renewed(*_who(hold), remaining), "renewed")
 
     def handed_off(self, hold: Hold) -> None:
         self.hand_offs += 1
-        self._tell(logging.DEBUG, HandedOff(*_who(hold)), "handed off")
+        if self._is_heard():
+            self._tell(logging.DEBUG, HandedOff(*_who(hold)), "handed off")
 
     def renewal_late(self, hold: Hold, late: float, remaining: float) -> None:
         why = "Redis does not answer" if hold.unanswered else "the event loop was blocked"
@@ -62,6 +66,10 @@ class Reporter:
         """The client was closed with so many commands unanswered."""
         text = "closed with %d commands unanswered; what they should free ends with its lease"
         logger.warning(text, pending, extra={"client": self._client})
+
+    def _is_heard(self) -> bool:
+        """Whether anybody wants to know of what happens all the time."""
+        return self._on_event is not None or logger.isEnabledFor(logging.DEBUG)
 
     def _tell(self, level: int, event: LockEvent, text: str) -> None:
         if logger.isEnabledFor(level):

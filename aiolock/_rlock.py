@@ -1,6 +1,7 @@
 """AsyncRLock: a reentrant lock, owned by one asyncio task or by a named owner."""
 
 import asyncio
+from collections.abc import Coroutine
 from time import monotonic
 from types import CodeType, TracebackType
 from typing import final
@@ -9,8 +10,8 @@ import anyio
 
 from aiolock._core import Core
 from aiolock._errors import AioLockError, LockTimeoutError
-from aiolock._inspect import Inspector
 from aiolock._lease import Lease
+from aiolock._owner import running_task
 from aiolock._runtime import Runtime
 from aiolock._scope import Scope, entered_elsewhere, innermost
 from aiolock._scripts import LOCK
@@ -55,7 +56,7 @@ class AsyncRLock:
             ClientClosedError: the client is closed, or belongs to another loop or process.
             RuntimeError: it is the whole of a task, which would own the lock and be gone.
         """
-        granted = await self._acquire(None, lease)
+        granted = await self._acquire(running_task(), None, lease)
         assert granted is not None  # A wait without end ends with a grant.
         return granted
 
@@ -66,7 +67,7 @@ class AsyncRLock:
         ``wait=0`` asks Redis once; ``wait=None`` waits for ever. *lease*, cancelling and errors as in `acquire`.
         When Redis does not answer, the error may come up to `LockConfig.command_timeout` after the wait has ended.
         """
-        return await self._acquire(wait, lease)
+        return await self._acquire(running_task(), wait, lease)
 
     async def release(self) -> None:
         """
@@ -80,7 +81,8 @@ class AsyncRLock:
             LeaseLostError: it did, and the lock is lost.
             BackendError: no answer in time; the release is tried on for as long as there can be something to free.
         """
-        await self._runtime.core().keeper.release(self._keys, self._owner())
+        core = self._runtime.core()
+        await core.keeper.release(self._keys, self._owner(core, running_task()))
 
     def hold(self, wait: Duration | None = None, lease: Duration | None = None) -> "HeldLock":
         """
@@ -91,13 +93,13 @@ class AsyncRLock:
         """
         return HeldLock(self, wait, lease)
 
-    async def __aenter__(self) -> Lease:
-        return await self._enter(None, None)
+    def __aenter__(self) -> Coroutine[object, object, Lease]:
+        return self._enter(None, None)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._exit(kind, error, trace)
+        await self._exit(error)
 
     async def locked(self) -> bool:
         """
@@ -111,7 +113,7 @@ class AsyncRLock:
             BackendError: Redis failed.
             ClientClosedError: the client is closed, or belongs to another loop or process.
         """
-        return (await self._inspector().look(self._keys)).locked
+        return (await self._runtime.open_core().inspector.look(self._keys)).locked
 
     async def held(self) -> bool:
         """Whether the current owner holds the lock, by Redis; waits and raises as `locked`."""
@@ -119,16 +121,17 @@ class AsyncRLock:
 
     async def hold_count(self) -> int:
         """How many holds the current owner has, by Redis; waits and raises as `locked`."""
-        return (await self._inspector().look(self._keys, self._owner())).holds
+        core = self._runtime.open_core()
+        return (await core.inspector.look(self._keys, self._owner(core, running_task()))).holds
 
     async def remaining(self) -> float | None:
         """Seconds until the lease of whoever holds the lock ends, by Redis; ``None`` if free. Waits as `locked`."""
-        sight = await self._inspector().look(self._keys)
+        sight = await self._runtime.open_core().inspector.look(self._keys)
         return sight.left if sight.locked else None
 
     async def holder(self) -> Holder | None:
         """Who holds the lock, by Redis; ``None`` if nobody does. Waits and raises as `locked`."""
-        return await self._inspector().holder(self._keys)
+        return await self._runtime.open_core().inspector.holder(self._keys)
 
     async def force_release(self) -> bool:
         """
@@ -137,7 +140,7 @@ class AsyncRLock:
         For operators: the holder learns of it with its next renewal or release, and not before, unless it is of this
         client. Cancelling leaves it done or not done. Raises `NotALockError` and `BackendError`.
         """
-        return await self._runtime.core().force_release(self._keys)
+        return await self._runtime.open_core().force_release(self._keys)
 
     def statistics(self) -> LockStatistics:
         """What this client does with the name right now; no I/O."""
@@ -155,40 +158,36 @@ class AsyncRLock:
         core.report.left_elsewhere(scope.hold)
         return scope
 
-    def _inspector(self) -> Inspector:
-        core = self._runtime.core()
-        core.usage.check_open()
-        return core.inspector
+    def _owner(self, core: Core, task: asyncio.Task[object]) -> str:
+        return core.owners.of(task) if self._named is None else core.owners.named(self._named)
 
-    def _owner(self) -> str:
-        owners = self._runtime.core().owners
-        return owners.current() if self._named is None else owners.named(self._named)
-
-    async def _acquire(self, wait: Duration | None, lease: Duration | None) -> Lease | None:
+    def _acquire(
+        self, task: asyncio.Task[object], wait: Duration | None, lease: Duration | None
+    ) -> Coroutine[object, object, Lease | None]:
         most = None if wait is None else seconds(wait, "wait", zero=True)
         length = None if lease is None else lease_seconds(lease)
-        core = self._runtime.core()
-        core.usage.check_open()
+        core = self._runtime.open_core()
         if self._named is None:
-            _refuse_whole_task()
-        owner = self._owner()
-        if (scope := innermost(core.scopes, self._keys.name, owner)) is not None:
+            _refuse_whole(task)
+        owner = self._owner(core, task)
+        if (scope := innermost(core.scopes, task, self._keys.name, owner)) is not None:
             core.keeper.refuse_if_over(scope.hold)
-        return await core.acquire(self._keys, LOCK, owner, most, length)
+        return core.acquire(self._keys, LOCK, owner, task, wait=most, lease=length)
 
     async def _enter(self, wait: Duration | None, lease: Duration | None) -> Lease:
         started = monotonic()
-        granted = await self._acquire(wait, lease)
+        task = running_task()
+        granted = await self._acquire(task, wait, lease)
         if granted is None:
             raise LockTimeoutError(self._keys.name, monotonic() - started)
-        return await Scope(granted, self._runtime.core().scopes).enter()
+        return Scope(granted, task, self._runtime.core().scopes).enter()
 
-    async def _exit(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def _exit(self, error: BaseException | None) -> None:
         core = self._runtime.core()
-        scope = innermost(core.scopes, self._keys.name, self._owner()) or self._entered_elsewhere(core)
-        if await scope.exit(kind, error, trace):
+        task = running_task()
+        owner = self._owner(core, task)
+        scope = innermost(core.scopes, task, self._keys.name, owner) or self._entered_elsewhere(core)
+        if scope.exit(error):
             if not scope.lease.given_back:
                 core.keeper.take_back(scope.lease)
             raise scope.hold.error() from error
@@ -209,13 +208,13 @@ class HeldLock:
         self._wait = None if wait is None else seconds(wait, "wait", zero=True)
         self._lease = None if lease is None else lease_seconds(lease)
 
-    async def __aenter__(self) -> Lease:
-        return await self._lock._enter(self._wait, self._lease)
+    def __aenter__(self) -> Coroutine[object, object, Lease]:
+        return self._lock._enter(self._wait, self._lease)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._lock._exit(kind, error, trace)
+        await self._lock._exit(error)
 
 
 async def _give_back_beside(error: BaseException, core: Core, lease: Lease) -> None:
@@ -231,11 +230,9 @@ async def _give_back_beside(error: BaseException, core: Core, lease: Lease) -> N
             error.add_note(f"aiolock: {failure}")
 
 
-def _refuse_whole_task() -> None:
-    """Refuse an acquire that a task consists of: the task would be the owner, and end as it is granted."""
-    task = asyncio.current_task()
-    coroutine = None if task is None else task.get_coro()
-    if getattr(coroutine, "cr_code", None) in _ACQUIRES:
+def _refuse_whole(task: asyncio.Task[object]) -> None:
+    """Refuse an acquire that *task* consists of: it would be the owner, and end as it is granted."""
+    if getattr(task.get_coro(), "cr_code", None) in _ACQUIRES:
         raise RuntimeError(
             "this acquire is the whole of a task (create_task, gather, or wait_for on Python 3.11), which would own "
             "the lock and end at once. Await it inside of the task that does the work; for a time limit use "
@@ -245,6 +242,5 @@ def _refuse_whole_task() -> None:
 
 
 _ACQUIRES: frozenset[CodeType] = frozenset(
-    coroutine.__code__
-    for coroutine in (AsyncRLock.acquire, AsyncRLock.try_lock, AsyncRLock.__aenter__, HeldLock.__aenter__)
+    coroutine.__code__ for coroutine in (AsyncRLock.acquire, AsyncRLock.try_lock, AsyncRLock._enter)
 )

@@ -40,6 +40,12 @@ class Runtime:
         self._core.usage.check_place()
         return self._core
 
+    def open_core(self) -> Core:
+        """The core, as `core`; raises `ClientClosedError` also when it is closed."""
+        core = self.core()
+        core.usage.check_open()
+        return core
+
     def statistics(self) -> ClientStatistics:
         """What `LockClient.statistics` says."""
         return ClientStatistics() if self._core is None else self._core.statistics()

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
+from typing import NamedTuple
 
 from aiolock._scripts import LockScripts
 
@@ -9,6 +11,7 @@ from aiolock._scripts import LockScripts
 Duration = float | timedelta
 
 SHORTEST = 0.001  # Seconds: Redis counts whole milliseconds.
+OWN_KEYS = ("aiolock_token:", "aiolock_client:")  # What aiolock keeps in Redis beside the locks.
 LONGEST = 1e9  # Seconds, about 31 years: above it Redis refuses the expiry of a key.
 
 
@@ -65,15 +68,21 @@ class LockKeys:
     channel: str
 
     @classmethod
+    @lru_cache(1024)
     def of(cls, name: str, prefix: str) -> "LockKeys":
-        """Keys for *name*, in one hash slot, braced by Redisson's rule: no braces when there is a ``{`` already."""
+        """
+        Keys for *name*, in one hash slot, braced by Redisson's rule: no braces when there is a ``{`` already.
+
+        `ValueError` if the lock would be one of aiolock's own keys.
+        """
         lock = prefix + name
+        if lock.startswith(OWN_KEYS):
+            raise ValueError(f"name {name!r} would make the key {lock!r}, and keys that begin so are aiolock's own")
         tag = lock if "{" in lock else f"{{{lock}}}"
         return cls(name, lock, f"aiolock_token:{tag}", f"redisson_lock__channel:{tag}")
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """What an acquisition is known by to the server: *id* is unique, *owner* is who will hold the lock."""
 
     keys: LockKeys
@@ -133,7 +142,7 @@ class ClientStatistics:
     commands: int = 0
     """Script calls written so far, with those written again after a failure."""
     batches: int = 0
-    """Writes to the server so far; calls of one tick of the event loop share one."""
+    """Writes of script calls so far; calls of one turn of the event loop share one, unless they are more than 32."""
     renewals: int = 0
     """Renewals acknowledged so far."""
     losses: int = 0

@@ -22,7 +22,6 @@ class Usage:
             raise ClientClosedError("this LockClient belongs to another event loop; each loop needs one of its own")
 
     def check_open(self) -> None:
-        """Raise unless the client can be used here and now."""
-        self.check_place()
+        """Raise if the client is closed."""
         if self.closed:
             raise ClientClosedError("this LockClient is closed")

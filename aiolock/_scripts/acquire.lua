@@ -18,27 +18,30 @@
 -- released or given up is STALE: a call that arrives late grants nothing. A grant only lengthens the TTL.
 
 local owner, acquisition, step, holds = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local kind, ttl = state(KEYS[1])
 
-if kind == 'held' and is_held_by(KEYS[1], acquisition) then
-  if step > tonumber(redis.call('HGET', KEYS[1], 'aiolock:step')) then
-    redis.call('PEXPIRE', KEYS[2], ARGV[6]) -- First: a server out of memory refuses a first write that takes memory.
-    redis.call('HSET', KEYS[1], owner, holds, 'aiolock:step', step)
-    lengthen(KEYS[1], tonumber(ARGV[5]))
+local kind, ttl = state(KEYS[1])
+if kind == 'held' or holds > 1 then
+  local last = if_held_by(acquisition, KEYS[1], 'aiolock:step')
+  if last then
+    if step > tonumber(last) then
+      redis.call('PEXPIRE', KEYS[2], ARGV[6]) -- First: a server out of memory refuses a first write that takes memory.
+      redis.call('HSET', KEYS[1], owner, holds, 'aiolock:step', step)
+      lengthen(KEYS[1], tonumber(ARGV[5]))
+    end
+    return {GRANTED, tonumber(redis.call('HGET', KEYS[1], 'aiolock:token')), redis.call('PTTL', KEYS[1])}
   end
-  return {GRANTED, tonumber(redis.call('HGET', KEYS[1], 'aiolock:token')), redis.call('PTTL', KEYS[1])}
 end
 
-if holds > 1 then return lost(KEYS[2], kind, acquisition, tonumber(ARGV[7]), ARGV[6]) end
+if holds > 1 then return lost(KEYS[1], KEYS[2], acquisition, tonumber(ARGV[7]), ARGV[6]) end
 if kind == 'foreign' then return {NOT_A_LOCK, 0, 0} end
 if ending(KEYS[2], acquisition) then return {STALE, 0, 0} end
 if kind == 'held' then return {REFUSED, 0, ttl} end
 
 local last = tonumber(redis.call('ZSCORE', KEYS[2], 'token') or 0)
 local token = math.max(last + 1, microseconds())
-redis.call('ZADD', KEYS[2], integer(token), 'token')
+redis.call('ZADD', KEYS[2], token, 'token')
 redis.call('PEXPIRE', KEYS[2], ARGV[6])
-redis.call('HSET', KEYS[1], owner, holds, 'aiolock:acquisition', acquisition, 'aiolock:token', integer(token),
+redis.call('HSET', KEYS[1], owner, holds, 'aiolock:acquisition', acquisition, 'aiolock:token', token,
   'aiolock:step', step, 'aiolock:renewal', 0)
 redis.call('PEXPIRE', KEYS[1], ARGV[5])
 return {GRANTED, token, tonumber(ARGV[5])}

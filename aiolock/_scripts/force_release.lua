@@ -14,15 +14,15 @@
 -- leaves alone whoever holds the lock by then. The acquisition that lost the lock is remembered as forced.
 
 local known = ending(KEYS[2], ARGV[1])
-if known then return {GRANTED, known == 1 and 1 or 0, 0} end
+if known then return {GRANTED, known == FREED and 1 or 0, 0} end
 local kind = state(KEYS[1])
 if kind == 'foreign' then return {NOT_A_LOCK, 0, 0} end
 
 local freed = kind == 'held'
-remember(KEYS[2], freed and 'freed' or 'expired', ARGV[1], tonumber(ARGV[3]), ARGV[2])
+remember(KEYS[2], freed and FREED or EXPIRED, ARGV[1], tonumber(ARGV[3]), ARGV[2])
 if not freed then return {GRANTED, 0, 0} end
 local acquisition = redis.call('HGET', KEYS[1], 'aiolock:acquisition')
-if acquisition then remember(KEYS[2], 'forced', acquisition, tonumber(ARGV[3]), ARGV[2]) end
+if acquisition then remember(KEYS[2], FORCED, acquisition, tonumber(ARGV[3]), ARGV[2]) end
 redis.call('DEL', KEYS[1])
 redis.call(ARGV[4], KEYS[3], '0')
 return {GRANTED, 1, 0}

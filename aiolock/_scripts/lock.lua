@@ -9,13 +9,17 @@
 --
 -- The sorted set of tokens keeps, per name:
 --   token                scored by the last token, in microseconds
---   OUTCOME:ID           acquisitions that ended lately, scored by when, in milliseconds: a thousandth of any
---                        token, so that the two never meet. A command that arrives late finds its end here.
+--   ID                   acquisitions that ended lately, scored by when, in milliseconds, times ten, and how: a
+--                        hundredth of any token, so that the two never meet. A command that arrives late finds its
+--                        end here.
+--
+-- Every call costs as much as the whole rest of a short script, so that each asks for no more than it needs.
 
 local GRANTED, REFUSED, LOST, STALE, NOT_A_LOCK = 1, 0, -1, -2, -3
-local OUTCOMES = {'freed', 'expired', 'taken', 'forced'}
+local FREED, EXPIRED, TAKEN, FORCED = 1, 2, 3, 4
 
--- 'free', 'held', or 'foreign' for a key that is no lock and must not be touched; and the milliseconds left.
+-- What the lock is to an acquisition that does not hold it: 'free', 'held', or 'foreign' for a key that is no lock and
+-- must not be touched; and the milliseconds left.
 local function state(key)
   local ttl = redis.call('PTTL', key)
   if ttl == -2 then return 'free', 0 end
@@ -27,8 +31,13 @@ local function state(key)
   return 'foreign', 0
 end
 
-local function is_held_by(key, acquisition)
-  return redis.call('HGET', key, 'aiolock:acquisition') == acquisition
+-- The value of *field* if *acquisition* holds the lock, else nil; also for a key that is no hash.
+local function if_held_by(acquisition, key, field)
+  local record = redis.pcall('HMGET', key, 'aiolock:acquisition', field)
+  if record.err and redis.call('TYPE', key).ok == 'hash' then
+    redis.call('HMGET', key, field) -- Refused for another reason, which this raises.
+  end
+  return record[1] == acquisition and record[2] or nil
 end
 
 local function lengthen(key, lease)
@@ -40,31 +49,26 @@ local function microseconds()
   return tonumber(now[1]) * 1000000 + tonumber(now[2])
 end
 
-local function integer(number)
-  return string.format('%.0f', number)
-end
-
--- How the acquisition ended, as a place in OUTCOMES; nil while it has not.
+-- How the acquisition ended; nil while it has not.
 local function ending(tokens, acquisition)
-  for place, outcome in ipairs(OUTCOMES) do
-    if redis.call('ZSCORE', tokens, outcome .. ':' .. acquisition) then return place end
-  end
+  local score = redis.call('ZSCORE', tokens, acquisition)
+  return score and tonumber(score) % 10
 end
 
-local function remember(tokens, outcome, acquisition, memory, retention)
+local function remember(tokens, how, acquisition, memory, retention)
   local now = math.floor(microseconds() / 1000)
-  redis.call('ZREMRANGEBYSCORE', tokens, 0, integer(now - memory))
-  redis.call('ZADD', tokens, integer(now), outcome .. ':' .. acquisition)
+  redis.call('ZREMRANGEBYSCORE', tokens, 0, (now - memory) * 10)
+  redis.call('ZADD', tokens, now * 10 + how, acquisition)
   redis.call('PEXPIRE', tokens, retention)
 end
 
 -- The reply to an acquisition that does not hold the lock, and its end from now on: what has lost the lock once
 -- gets it by no command of its own that is still on its way.
-local function lost(tokens, kind, acquisition, memory, retention)
-  local place = ending(tokens, acquisition)
-  if place and place > 1 then return {LOST, place, 0} end
-  local why = kind == 'free' and 2 or 3
-  if not place then remember(tokens, OUTCOMES[why], acquisition, memory, retention) end
+local function lost(key, tokens, acquisition, memory, retention)
+  local how = ending(tokens, acquisition)
+  if how and how ~= FREED then return {LOST, how, 0} end
+  local why = state(key) == 'free' and EXPIRED or TAKEN
+  if not how then remember(tokens, why, acquisition, memory, retention) end
   return {LOST, why, 0}
 end
 

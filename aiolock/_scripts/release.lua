@@ -19,20 +19,20 @@
 -- acquisition finds another id in the lock and frees nothing.
 
 local owner, acquisition, step, left = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local kind = state(KEYS[1])
 
-if kind == 'held' and is_held_by(KEYS[1], acquisition) then
+local last = if_held_by(acquisition, KEYS[1], 'aiolock:step')
+if last then
   if left == 0 then
     redis.call('DEL', KEYS[1])
-    remember(KEYS[2], 'freed', acquisition, tonumber(ARGV[6]), ARGV[5])
+    remember(KEYS[2], FREED, acquisition, tonumber(ARGV[6]), ARGV[5])
     return {GRANTED, redis.call(ARGV[7], KEYS[3], '0'), 0}
   end
-  if step > tonumber(redis.call('HGET', KEYS[1], 'aiolock:step')) then
+  if step > tonumber(last) then
     redis.call('PEXPIRE', KEYS[2], ARGV[5]) -- First: a server out of memory refuses a first write that takes memory.
     redis.call('HSET', KEYS[1], owner, left, 'aiolock:step', step)
   end
   return {GRANTED, 0, 0}
 end
 
-if ending(KEYS[2], acquisition) == 1 then return {GRANTED, 0, 0} end
-return lost(KEYS[2], kind, acquisition, tonumber(ARGV[6]), ARGV[5])
+if ending(KEYS[2], acquisition) == FREED then return {GRANTED, 0, 0} end
+return lost(KEYS[1], KEYS[2], acquisition, tonumber(ARGV[6]), ARGV[5])

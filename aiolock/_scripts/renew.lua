@@ -13,11 +13,9 @@
 -- Twice: a renewal sets a TTL, never adds to one, never shortens one and never creates a key; only a later
 -- number does so, hence a call that arrives late or again just reads. The reply tells the TTL as it is.
 
-local kind = state(KEYS[1])
-if kind ~= 'held' or not is_held_by(KEYS[1], ARGV[1]) then
-  return lost(KEYS[2], kind, ARGV[1], tonumber(ARGV[5]), ARGV[4])
-end
-if tonumber(ARGV[2]) > tonumber(redis.call('HGET', KEYS[1], 'aiolock:renewal')) then
+local last = if_held_by(ARGV[1], KEYS[1], 'aiolock:renewal')
+if not last then return lost(KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[5]), ARGV[4]) end
+if tonumber(ARGV[2]) > tonumber(last) then
   redis.call('PEXPIRE', KEYS[2], ARGV[4]) -- First: a server out of memory refuses a first write that takes memory.
   redis.call('HSET', KEYS[1], 'aiolock:renewal', ARGV[2])
   lengthen(KEYS[1], tonumber(ARGV[3]))
