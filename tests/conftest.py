@@ -1,4 +1,4 @@
-"""What every test may ask for: a server, a client on it, a lock client; and what none may leave behind.
+"""What every test may ask for: servers, clients, a lock, a proxy; and what none may leave behind.
 
 AIOLOCK_TEST_SERVERS  valkey, redis or all (the default): which servers to test on
 AIOLOCK_LOOP          asyncio (the default) or uvloop
@@ -14,8 +14,9 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mappin
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import LockClient
+from aiolock import AsyncRLock, LockClient
 from aiolock._server import Server
+from tests.support.proxy import Proxy
 
 LOOPS = ("asyncio", "uvloop")
 SERVERS = ("valkey", "redis")
@@ -82,9 +83,43 @@ async def redis(server: Server) -> AsyncIterator[Redis]:
 
 
 @pytest.fixture
+def own(server: Server) -> Iterator[Server]:
+    """A server of the same kind, of this test alone: to be configured, paused or stopped."""
+    with Server(server._executable) as running:
+        yield running
+
+
+@pytest.fixture
 async def locks(redis: Redis) -> AsyncIterator[LockClient]:
     async with LockClient(redis) as client:
         yield client
+
+
+@pytest.fixture
+def lock(locks: LockClient) -> AsyncRLock:
+    return locks.lock("orders")
+
+
+@pytest.fixture
+async def other(redis: Redis) -> AsyncIterator[LockClient]:
+    """Another client, which stands for another process."""
+    async with LockClient(redis) as client:
+        yield client
+
+
+@pytest.fixture
+async def proxy(server: Server, redis: Redis) -> AsyncIterator[Proxy]:
+    """A proxy before the shared server, which `redis` has emptied."""
+    async with Proxy(server.host, server.port) as running:
+        yield running
+
+
+@pytest.fixture
+async def through(proxy: Proxy) -> AsyncIterator[Redis]:
+    """A user's client behind the proxy."""
+    client = Redis.from_url(proxy.url)
+    yield client
+    await client.aclose()
 
 
 @pytest.fixture

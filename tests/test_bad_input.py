@@ -12,12 +12,9 @@ import redis as synchronous
 from redis.asyncio import BlockingConnectionPool, Redis
 
 from aiolock import AsyncRLock, ClientClosedError, LeaseLostError, LockClient, LockConfig, NotALockError
+from aiolock._server import Server
+from tests.support.calls import CALLS
 from tests.support.observe import commandstats
-
-
-@pytest.fixture
-def lock(locks: LockClient) -> AsyncRLock:
-    return locks.lock("orders")
 
 
 async def enter(lock: AsyncRLock, **arguments: Any) -> None:
@@ -107,6 +104,31 @@ async def test_a_name_or_an_owner_that_cannot_be_a_key_is_a_value_error(locks: L
         locks.lock("orders", owner=name)
 
 
+@pytest.mark.parametrize(
+    ("prefix", "name"),
+    [("", "aiolock_token:{orders}"), ("", "aiolock_client:1"), ("aiolock_", "token:x"), ("aiolock_token:", "{x}")],
+)
+async def test_a_name_whose_key_is_one_of_aiolocks_own_is_a_value_error(redis: Redis, prefix: str, name: str) -> None:
+    async with LockClient(redis, config=LockConfig(prefix=prefix)) as locks:
+        with pytest.raises(ValueError, match="aiolock's own"):
+            locks.lock(name)
+
+        @locks.synchronized("{name}")
+        async def under(name: str) -> None:
+            pytest.fail("entered")
+
+        with pytest.raises(ValueError, match="aiolock's own"):
+            await under(name)
+        assert locks.statistics().commands == 0
+
+
+async def test_a_name_that_only_resembles_aiolocks_own_keys_is_a_name(redis: Redis) -> None:
+    async with LockClient(redis, config=LockConfig(prefix="app:")) as locks:
+        for name in ("aiolock_token:{orders}", "aiolock_tokens", "my aiolock_client:1"):
+            async with locks.lock(name) as lease:
+                assert lease.name == name
+
+
 def make_pool() -> Any:
     return BlockingConnectionPool()
 
@@ -169,19 +191,6 @@ each_foreign = pytest.mark.parametrize(
     [a_string, a_list, a_hash_without_an_end, a_record, a_read_write_lock],
     ids=lambda make: make.__name__,
 )
-
-CALLS: dict[str, Callable[[AsyncRLock], Awaitable[object]]] = {
-    "acquire": lambda lock: lock.acquire(),
-    "try_lock": lambda lock: lock.try_lock(),
-    "try_lock waiting": lambda lock: lock.try_lock(60),
-    "hold": enter,
-    "locked": lambda lock: lock.locked(),
-    "held": lambda lock: lock.held(),
-    "hold_count": lambda lock: lock.hold_count(),
-    "remaining": lambda lock: lock.remaining(),
-    "holder": lambda lock: lock.holder(),
-    "force_release": lambda lock: lock.force_release(),
-}
 
 
 @each_foreign
@@ -265,30 +274,36 @@ async def test_use_in_another_loop_and_thread_is_refused_at_once(
     assert after.get("eval", 0) + after.get("evalsha", 0) == before.get("eval", 0) + before.get("evalsha", 0)
 
 
-async def test_closing_and_entering_in_another_loop_is_refused_too(locks: LockClient, lock: AsyncRLock) -> None:
+async def test_closing_entering_and_giving_back_in_another_loop_is_refused_too(
+    locks: LockClient, lock: AsyncRLock
+) -> None:
     lease = await lock.acquire()
 
     async def use(call: Callable[[], Awaitable[object]]) -> None:
         async with asyncio.timeout(2):
             await call()
 
-    for call in (locks.aclose, locks.__aenter__, lease.release):
+    for call in (locks.aclose, locks.__aenter__, lock.release, lease.release, lease.renew):
         with pytest.raises(ClientClosedError, match="another event loop"):
             await asyncio.to_thread(asyncio.run, use(call))
-    assert await lock.held()
+    assert await lock.hold_count() == 1
     await lease.release()
 
 
-async def test_a_closed_client_is_refused(redis: Redis) -> None:
-    async with LockClient(redis) as locks:
-        lock = locks.lock("orders")
-    for call in CALLS.values():
-        with pytest.raises(ClientClosedError, match="is closed"):
-            await call(lock)
-    with pytest.raises(ClientClosedError, match="is closed"):
-        await lock.release()
-    with pytest.raises(ClientClosedError, match="is closed"):
-        await locks.__aenter__()
+def test_use_in_a_later_loop_is_refused_at_once(server: Server) -> None:
+    locks = LockClient.from_url(server.url)
+
+    async def first() -> None:
+        async with locks.lock("orders"):
+            pass
+        await locks.aclose()
+
+    async def second() -> None:
+        with pytest.raises(ClientClosedError, match="another event loop"):
+            await locks.lock("orders").try_lock()
+
+    asyncio.run(first())
+    asyncio.run(second())
 
 
 def test_locks_and_their_statistics_need_no_loop() -> None:

@@ -1,4 +1,4 @@
-"""Closing a client while much is going on: everybody is told, everything is released, nothing is left."""
+"""The end of a client, closed or not: everybody is told, everything is released, nothing is left."""
 
 import asyncio
 import gc
@@ -14,7 +14,8 @@ from redis.asyncio import Redis
 from aiolock import ClientClosedError, Lease, LeaseLostError, LockClient, LockConfig
 from aiolock._scripts import RELEASE
 from aiolock._server import Server
-from tests.support.observe import connected, until
+from tests.support.calls import CALLS, acquire_and_release
+from tests.support.observe import connected, freed, until, until_connected
 from tests.support.proxy import Proxy, script
 from tests.support.waiters import Waiters
 
@@ -74,16 +75,24 @@ async def test_closing_tells_hundreds_of_holders_and_waiters_and_releases_everyt
         assert locks.statistics().held == locks.statistics().parked == locks.statistics().pending == 0
         assert locks.statistics().connections == 0
         assert await other.lock(NAME).held()
-
-    async def gone() -> bool:
-        return await connected(redis) == connections
-
-    await until(gone)
+    await until_connected(redis, connections)
     await until(lambda: asyncio.all_tasks() == before)
 
 
-async def test_holders_are_cancelled_before_their_locks_are_released(server: Server, redis: Redis) -> None:
-    async with Proxy(server.host, server.port) as proxy, LockClient.from_url(proxy.url) as locks:
+async def test_each_waiter_of_a_client_that_is_closed_gets_an_error_of_its_own(locks: LockClient, redis: Redis) -> None:
+    await locks.lock(NAME).acquire()
+    client = LockClient(redis)
+    async with Waiters(client, NAME) as waiters:
+        await waiters.park(10)
+        await client.aclose()
+        errors = await asyncio.gather(*waiters.tasks, return_exceptions=True)
+    assert {type(error) for error in errors} == {ClientClosedError}
+    assert len(set(map(id, errors))) == 10
+    assert len({str(error) for error in errors}) == 1
+
+
+async def test_holders_are_cancelled_before_their_locks_are_released(proxy: Proxy) -> None:
+    async with LockClient.from_url(proxy.url) as locks:
         holders = Holders(locks)
         await holders.start(50)
         await locks.aclose()
@@ -110,24 +119,23 @@ async def test_a_lease_without_a_scope_is_lost_when_its_client_is_closed(redis: 
 
 
 @pytest.mark.parametrize("state", ["paused", "killed"])
-async def test_closing_is_bounded_when_the_server_is(state: str, server: Server) -> None:
+async def test_closing_is_bounded_when_the_server_is(state: str, own: Server) -> None:
     config = LockConfig(release_timeout=0.5, command_timeout=1)
-    with Server(server._executable) as own:
-        locks = LockClient.from_url(own.url, config=config)
-        holder = LockClient.from_url(own.url, config=config)
-        await holder.lock(NAME, owner="long").acquire()
-        async with Waiters(locks, NAME) as waiters:
-            holders = Holders(locks)
-            await holders.start(100)
-            await waiters.park(100)
-            (own.pause if state == "paused" else own.kill)()
-            started = monotonic()
-            await asyncio.gather(locks.aclose(), holder.aclose())
-            assert 0.4 < monotonic() - started < 3
-            assert await holders.reasons() == ["closed"] * 100
-            ends = await asyncio.gather(*waiters.tasks, return_exceptions=True)
-            assert [type(end) for end in ends] == [ClientClosedError] * 100
-            assert locks.statistics().connections == 0
+    locks = LockClient.from_url(own.url, config=config)
+    holder = LockClient.from_url(own.url, config=config)
+    await holder.lock(NAME, owner="long").acquire()
+    async with Waiters(locks, NAME) as waiters:
+        holders = Holders(locks)
+        await holders.start(100)
+        await waiters.park(100)
+        (own.pause if state == "paused" else own.kill)()
+        started = monotonic()
+        await asyncio.gather(locks.aclose(), holder.aclose())
+        assert 0.4 < monotonic() - started < 3
+        assert await holders.reasons() == ["closed"] * 100
+        ends = await asyncio.gather(*waiters.tasks, return_exceptions=True)
+        assert [type(end) for end in ends] == [ClientClosedError] * 100
+        assert locks.statistics().connections == 0
 
 
 async def test_closing_twice_or_at_the_same_time_is_closing_once(redis: Redis) -> None:
@@ -149,10 +157,9 @@ async def test_closing_a_client_that_was_never_used_opens_no_connection(redis: R
     assert (await redis.info("stats"))["total_connections_received"] == before
 
 
-async def test_a_close_that_is_cancelled_goes_on_by_itself(server: Server) -> None:
-    with Server(server._executable) as own:
-        locks = LockClient.from_url(own.url)
-        observer = Redis.from_url(own.url)
+async def test_a_close_that_is_cancelled_goes_on_by_itself(own: Server) -> None:
+    locks = LockClient.from_url(own.url)
+    async with Redis.from_url(own.url) as observer:
         await locks.lock(NAME, owner="long").acquire()
         own.pause()
         closing = asyncio.create_task(locks.aclose())
@@ -161,14 +168,9 @@ async def test_a_close_that_is_cancelled_goes_on_by_itself(server: Server) -> No
         with pytest.raises(asyncio.CancelledError):
             await closing
         own.resume()
-
-        async def released() -> bool:
-            return await observer.exists(NAME) == 0
-
-        await until(released)
+        await freed(observer, NAME)
         await locks.aclose()
         assert locks.statistics().connections == 0
-        await observer.aclose()
 
 
 async def test_a_close_in_a_cancelled_anyio_scope_is_complete(redis: Redis) -> None:
@@ -182,19 +184,16 @@ async def test_a_close_in_a_cancelled_anyio_scope_is_complete(redis: Redis) -> N
 
 
 async def test_a_closed_client_refuses_everything_and_says_why(redis: Redis) -> None:
-    locks = LockClient(redis)
-    lock = locks.lock(NAME)
-    async with lock as lease:
-        pass
-    await locks.aclose()
-    for use in (lock.acquire, lock.try_lock, lock.locked, lock.held, lock.holder, lock.force_release, lock.release):
-        with pytest.raises(ClientClosedError, match="closed"):
+    async with LockClient(redis) as locks:
+        lock = locks.lock(NAME)
+        lease = await lock.acquire()
+        await lease.release()
+    for call in CALLS.values():
+        with pytest.raises(ClientClosedError, match="is closed"):
+            await call(lock)
+    for use in (lock.release, lease.renew, locks.__aenter__):
+        with pytest.raises(ClientClosedError, match="is closed"):
             await use()
-    with pytest.raises(ClientClosedError, match="closed"):
-        async with lock.hold(wait=1):
-            pass
-    with pytest.raises(ClientClosedError, match="closed"):
-        await lease.renew()
     assert locks.statistics().held == 0
     assert await redis.ping()  # The user's client is the user's.
 
@@ -204,11 +203,7 @@ async def test_a_client_that_made_its_redis_closes_it_and_no_other(server: Serve
     await own._redis.ping()
     before = await connected(redis)
     await own.aclose()
-
-    async def fewer() -> bool:
-        return await connected(redis) == before - 1
-
-    await until(fewer)
+    await until_connected(redis, before - 1)
     async with LockClient(redis) as locks, locks.lock(NAME):
         pass
     assert await redis.ping()
@@ -279,19 +274,43 @@ def test_a_loop_that_ends_without_closing_leaves_no_warning(
         locks = LockClient.from_url(server.url)
         job = locks.lock(f"{NAME} {os.getpid()} {holding}", owner="long")
         await job.acquire(lease=1)
-        waiting = asyncio.create_task(wait(locks, job.name))
+        waiting = asyncio.create_task(acquire_and_release(locks.lock(job.name)))
         await until(lambda: locks.statistics().subscriptions == 1)
         if not holding:
             waiting.cancel()
             await job.release()
 
-    async def wait(locks: LockClient, name: str) -> None:
-        async with locks.lock(name):
-            pass
-
     asyncio.run(main())
     gc.collect()  # Unclosed transports and never-awaited coroutines warn now, and warnings are errors.
     assert caplog.records == []
+
+
+HOLDING = f"""
+import asyncio, sys
+from aiolock import LockClient
+
+async def main():
+    locks = LockClient.from_url(sys.argv[1])
+    await locks.lock({NAME!r}).acquire(lease=3600)
+    if sys.argv[2] == "fails":
+        raise ValueError
+    if sys.argv[2] == "exits":
+        sys.exit(7)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(("end", "status"), [("returns", 0), ("fails", 1), ("exits", 7)])
+async def test_a_program_that_ends_without_closing_its_client_releases_at_once_and_is_told(
+    server: Server, redis: Redis, end: str, status: int
+) -> None:
+    command = [sys.executable, "-c", HOLDING, server.url, end]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == status, ended.stderr
+    assert f"lock {NAME!r}" in ended.stderr
+    assert "ended while it held the lock" in ended.stderr
+    await freed(redis, NAME)  # An hour before its lease ends.
 
 
 TYPICAL = """

@@ -60,9 +60,10 @@ def test_a_duration_that_cannot_work_is_refused_by_name(setting: str, value: Any
         ({"release_timeout": 31}, "release_timeout must be at most 30 s, not 31"),
         ({"command_timeout": timedelta(minutes=1)}, "command_timeout must be at most 30 s"),
         ({"client_name": ""}, "client_name must not be empty"),
+        ({"prefix": "\ud800"}, "prefix cannot be encoded as UTF-8"),
     ],
 )
-def test_settings_that_cannot_work_together_are_refused(settings: dict[str, Any], message: str) -> None:
+def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         LockConfig(**settings)
 

@@ -23,7 +23,7 @@ from aiolock import (
     RenewalLate,
     Renewed,
 )
-from tests.support.observe import until
+from tests.support.observe import answered, until
 
 Events = list[LockEvent]
 
@@ -53,15 +53,21 @@ async def test_acquired_and_released_tell_the_hold_count(redis: Redis, events: E
     assert len({event.owner for event in events}) == 1
 
 
+async def hand_on(locks: LockClient) -> None:
+    """Let a named owner wait a moment for the lock, and have it from the task that holds it."""
+    lock = locks.lock("orders", owner="waiting")
+    async with locks.lock("orders"):
+        waiting = asyncio.create_task(lock.acquire())
+        await until(lambda: lock.statistics().parked == 1)
+        await answered(locks)
+        await asyncio.sleep(0.05)
+    await waiting
+    await lock.release()
+
+
 async def test_acquired_tells_how_long_it_waited(redis: Redis, events: Events) -> None:
     async with listening(redis, events) as locks:
-        lock = locks.lock("orders", owner="waiting")
-        async with locks.lock("orders"):
-            waiting = asyncio.create_task(lock.acquire())
-            await until(lambda: lock.statistics().parked == 1)
-            await asyncio.sleep(0.05)
-        await waiting
-        await lock.release()
+        await hand_on(locks)
     waited = [event.waited for event in events if isinstance(event, Acquired)]
     assert len(waited) == 2
     assert 0 <= waited[0] < waited[1]
@@ -70,13 +76,7 @@ async def test_acquired_tells_how_long_it_waited(redis: Redis, events: Events) -
 
 async def test_handed_off_is_told_before_acquired(redis: Redis, events: Events) -> None:
     async with listening(redis, events) as locks:
-        lock = locks.lock("orders", owner="waiting")
-        async with locks.lock("orders"):
-            waiting = asyncio.create_task(lock.acquire())
-            await until(lambda: lock.statistics().parked == 1)
-            await until(lambda: locks.statistics().pending == 0)
-        await waiting
-        await lock.release()
+        await hand_on(locks)
     handed = [event for event in events if isinstance(event, HandedOff)]
     assert len(handed) == 1
     granted = [event for event in events if event.token == handed[0].token]
@@ -145,27 +145,29 @@ async def test_what_is_refused_or_fails_is_no_event(redis: Redis, events: Events
         assert len(events) == before
 
 
+@pytest.mark.parametrize("failure", [ZeroDivisionError, asyncio.CancelledError])
 async def test_a_failing_hook_is_logged_once_and_changes_nothing(
-    redis: Redis, caplog: pytest.LogCaptureFixture
+    redis: Redis, events: Events, caplog: pytest.LogCaptureFixture, failure: type[BaseException]
 ) -> None:
-    calls = 0
+    """`result()` of a future that was cancelled raises CancelledError."""
 
     def fail(event: LockEvent) -> None:
-        nonlocal calls
-        calls += 1
-        raise ZeroDivisionError(event.name)
+        events.append(event)
+        raise failure(event.name)
 
     async with LockClient(redis, config=LockConfig(on_event=fail)) as locks:
         for _ in range(3):
             async with locks.lock("orders"):
                 assert await locks.lock("orders").held()
-    assert calls == 6
+        await locks.lock("orders", owner="job").acquire()
+    assert kinds(events) == ["Acquired", "Released"] * 3 + ["Acquired", "Lost"]
     failures = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert len(failures) == 1
     assert failures[0].name == "aiolock"
     assert "on_event failed on Acquired(" in failures[0].getMessage()
     assert failures[0].exc_info is not None
-    assert failures[0].exc_info[0] is ZeroDivisionError
+    assert failures[0].exc_info[0] is failure
+    assert not await redis.exists("orders")
 
 
 async def test_the_hook_runs_in_the_loop_and_may_use_it(redis: Redis) -> None:

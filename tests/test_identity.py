@@ -1,30 +1,23 @@
-"""Identity: an owner is one task of one client, and never twice the same."""
+"""Identity: an owner is one task of one client, never twice the same, and what it holds ends with it."""
 
 import asyncio
 import gc
 import logging
-import sys
-import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import ClientClosedError, Lease, LockClient, NotHeldError
-from aiolock._owner import Owners
-from tests.support.observe import until
+from aiolock import AsyncRLock, Lease, LockClient, LockEvent, Lost, NotHeldError, Orphaned
+from aiolock._owner import Owners, running_task
+from aiolock._server import Server
+from tests.support.calls import acquire
+from tests.support.holding import lock_client, seize
+from tests.support.observe import answered, until
 
 NAME = "identity"
 OURS = {b"aiolock:acquisition", b"aiolock:token", b"aiolock:step", b"aiolock:renewal"}
-Acquire = Callable[[LockClient], Coroutine[Any, Any, object]]
-ACQUIRES: dict[str, Acquire] = {
-    "acquire": lambda locks: locks.lock(NAME).acquire(),
-    "try_lock": lambda locks: locks.lock(NAME).try_lock(),
-    "waiting try_lock": lambda locks: locks.lock(NAME).try_lock(1),
-    "async with": lambda locks: locks.lock(NAME).__aenter__(),
-    "hold": lambda locks: locks.lock(NAME).hold().__aenter__(),
-}
 
 
 @pytest.mark.parametrize("collect", [True, False])
@@ -34,7 +27,7 @@ async def test_ten_thousand_tasks_never_share_an_owner_id(collect: bool) -> None
     owners = Owners("client", lambda owner, task: None)
 
     async def note() -> None:
-        ids.append(owners.current())
+        ids.append(owners.of(running_task()))
         addresses.add(id(asyncio.current_task()))
 
     (gc.enable if collect else gc.disable)()
@@ -97,122 +90,14 @@ async def test_a_named_owner_is_none_of_the_tasks_and_the_same_in_each(locks: Lo
     job = locks.lock(NAME, owner="1")  # The name looks like the number of a task.
     async with locks.lock(NAME):
         assert await job.try_lock() is None
-
-    async def take() -> None:
-        await job.acquire()
-
-    await asyncio.create_task(take())
+    await asyncio.create_task(acquire(job))
     assert await locks.lock(NAME).try_lock() is None
     assert await job.hold_count() == 1
     await job.release()
     assert not await job.locked()
 
 
-@pytest.mark.parametrize("acquire", ACQUIRES.values(), ids=ACQUIRES)
-async def test_an_acquire_that_is_the_whole_of_a_task_is_refused(
-    redis: Redis, locks: LockClient, acquire: Acquire
-) -> None:
-    task = asyncio.create_task(acquire(locks))
-    with pytest.raises(RuntimeError, match="whole of a task"):
-        await task
-    results = await asyncio.gather(acquire(locks), acquire(locks), return_exceptions=True)
-    assert [type(result) for result in results] == [RuntimeError] * 2
-    with pytest.raises(RuntimeError, match="named owner"):
-        await asyncio.shield(acquire(locks))
-    with pytest.raises(RuntimeError, match="whole of a task"):
-        await asyncio.ensure_future(acquire(locks))
-    assert await redis.exists(NAME) == 0
-    assert locks.statistics().commands == 0
-
-
-@pytest.mark.parametrize("acquire", ACQUIRES.values(), ids=ACQUIRES)
-async def test_wait_for_never_leaves_a_lock_with_a_task_that_has_ended(
-    redis: Redis, locks: LockClient, acquire: Acquire
-) -> None:
-    """Up to 3.11 `wait_for` makes a task of what it waits for; later versions await it in place."""
-    if sys.version_info < (3, 12):
-        with pytest.raises(RuntimeError, match=r"wait_for on Python 3\.11"):
-            await asyncio.wait_for(acquire(locks), 5)
-        assert await redis.exists(NAME) == 0
-    else:
-        await asyncio.wait_for(acquire(locks), 5)
-        assert await locks.lock(NAME).held()
-
-
-async def test_a_task_group_that_starts_an_acquire_is_told_so(locks: LockClient) -> None:
-    with pytest.raises(ExceptionGroup) as caught:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(locks.lock(NAME).acquire())
-    assert "whole of a task" in str(caught.value.exceptions[0])
-
-
-async def test_a_named_owner_may_acquire_in_a_task_of_its_own(locks: LockClient) -> None:
-    job = locks.lock(NAME, owner="job")
-    lease = await asyncio.create_task(job.acquire())
-    assert await asyncio.wait_for(job.try_lock(1), 5)
-    await lease.release()
-    await job.release()
-
-
-async def test_a_task_that_ends_while_holding_is_released_at_once_with_a_warning(
-    locks: LockClient, caplog: pytest.LogCaptureFixture
-) -> None:
-    lock = locks.lock(NAME)
-
-    async def forgetful() -> Lease:
-        await lock.acquire()
-        return await lock.acquire()
-
-    lease = await asyncio.create_task(forgetful(), name="the forgetful one")
-    async with asyncio.timeout(5), lock:
-        assert lease.token > 0
-    with pytest.raises(NotHeldError):
-        await lease.release()
-    [record] = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert "the forgetful one" in record.message
-    assert NAME in record.message
-
-
-@pytest.mark.parametrize("how", ["raises", "is cancelled"])
-async def test_a_task_that_dies_while_holding_is_released_at_once(locks: LockClient, how: str) -> None:
-    lock = locks.lock(NAME)
-
-    async def dying() -> None:
-        await lock.acquire()
-        if how == "raises":
-            raise ValueError("a bug")
-        await asyncio.sleep(60)
-
-    task = asyncio.create_task(dying())
-    await until(lambda: lock.statistics().held == 1 or task.done())
-    task.cancel()
-    assert isinstance(*await asyncio.gather(task, return_exceptions=True), (ValueError, asyncio.CancelledError))
-    async with asyncio.timeout(5), lock:
-        pass
-
-
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks are new in Python 3.12")
-async def test_eager_tasks_are_owners_of_their_own(locks: LockClient) -> None:
-    loop = asyncio.get_running_loop()
-    loop.set_task_factory(getattr(asyncio, "eager_task_factory"))  # noqa: B009 - unknown to Python 3.11
-    lock = locks.lock(NAME)
-
-    async def attempt() -> Lease | None:
-        return await lock.try_lock()
-
-    try:
-        async with lock:
-            assert await asyncio.create_task(attempt()) is None
-            with pytest.raises(RuntimeError, match="whole of a task"):
-                await asyncio.create_task(lock.try_lock())
-        assert await asyncio.create_task(attempt()) is not None
-        async with asyncio.timeout(5), lock:  # That task has ended.
-            pass
-    finally:
-        loop.set_task_factory(None)
-
-
-async def test_outside_of_a_task_only_a_named_owner_can_be_asked_for(locks: LockClient) -> None:
+async def test_a_lock_is_not_used_outside_of_a_task(locks: LockClient) -> None:
     errors: list[BaseException] = []
 
     def callback() -> None:
@@ -224,55 +109,72 @@ async def test_outside_of_a_task_only_a_named_owner_can_be_asked_for(locks: Lock
 
     asyncio.get_running_loop().call_soon(callback)
     await until(lambda: len(errors) == 1)
-    assert "outside of one" in str(errors[0])
+    assert "asyncio task" in str(errors[0])
 
 
-def uses(locks: LockClient) -> dict[str, Callable[[], Coroutine[Any, Any, object]]]:
-    lock = locks.lock(NAME)
-    return {
-        "acquire": lock.acquire,
-        "try_lock": lock.try_lock,
-        "release": lock.release,
-        "async with": lock.__aenter__,
-        "locked": lock.locked,
-        "held": lock.held,
-        "remaining": lock.remaining,
-        "holder": lock.holder,
-        "force_release": lock.force_release,
-        "client": locks.__aenter__,
-        "aclose": locks.aclose,
-    }
+# A task that ends.
 
 
-@pytest.mark.parametrize("use", uses(LockClient(Redis())))
-async def test_use_from_another_loop_raises_at_once(locks: LockClient, use: str) -> None:
-    async with locks.lock(NAME) as lease:
-        errors: list[BaseException] = []
-
-        async def elsewhere() -> None:
-            for coroutine in (uses(locks)[use], lease.release, lease.renew):
-                with pytest.raises(ClientClosedError, match="another event loop") as caught:
-                    await coroutine()
-                errors.append(caught.value)
-
-        thread = threading.Thread(target=lambda: asyncio.run(elsewhere()), daemon=True)
-        thread.start()
-        await asyncio.to_thread(thread.join, 10)
-        assert len(errors) == 3
-        assert await locks.lock(NAME).hold_count() == 1
+async def ends(lock: AsyncRLock) -> Lease:
+    await lock.acquire()
+    return await lock.acquire(lease=60)
 
 
-def test_use_in_a_later_loop_raises_at_once(server: Any) -> None:
-    locks = LockClient.from_url(server.url)
+async def fails(lock: AsyncRLock) -> Lease:
+    await lock.acquire()
+    raise ValueError("its own")
 
-    async def first() -> None:
-        async with locks.lock(NAME):
+
+async def waits(lock: AsyncRLock) -> Lease:
+    lease = await lock.acquire()
+    await asyncio.sleep(60)
+    return lease
+
+
+@pytest.mark.parametrize("end", [ends, fails, waits])
+async def test_a_task_that_ends_while_it_holds_is_released_at_once_with_a_warning(
+    server: Server,
+    other: LockClient,
+    caplog: pytest.LogCaptureFixture,
+    end: Callable[[AsyncRLock], Coroutine[Any, Any, Lease]],
+) -> None:
+    events: list[LockEvent] = []
+    async with lock_client(server.url, on_event=events.append) as client:
+        lock = client.lock("orders:42")
+        task = asyncio.create_task(end(lock), name="careless")
+        await until(lambda: lock.statistics().held == 1 or task.done())
+        if end is waits:
+            task.cancel()
+        await asyncio.wait([task])
+        async with asyncio.timeout(2), other.lock("orders:42"):
             pass
-        await locks.aclose()
+        assert client.statistics().held == 0
+        if end is ends:
+            with pytest.raises(NotHeldError):
+                await task.result().release()
+    orphaned = [event for event in events if isinstance(event, Orphaned)]
+    assert [(event.name, event.task, event.holds) for event in orphaned] == [
+        ("orders:42", "careless", 2 if end is ends else 1)
+    ]
+    [warning] = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert "orders:42" in warning.getMessage()
+    assert "careless" in warning.getMessage()
+    assert not any(isinstance(event, Lost) for event in events)
 
-    async def second() -> None:
-        with pytest.raises(ClientClosedError, match="another event loop"):
-            await locks.lock(NAME).try_lock()
 
-    asyncio.run(first())
-    asyncio.run(second())
+async def test_a_task_that_ends_after_a_loss_is_no_orphan_and_frees_nobody_else(
+    redis: Redis, locks: LockClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    lock = locks.lock("a")
+
+    async def hold_and_lose() -> Lease:
+        lease = await lock.acquire()
+        await lock.force_release()
+        return lease
+
+    lease = await asyncio.create_task(hold_and_lose())
+    await seize(redis, "a")
+    await answered(locks)
+    assert lease.lost.is_set()
+    assert await redis.exists("a")
+    assert not any("ended while" in record.getMessage() for record in caplog.records)

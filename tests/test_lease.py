@@ -1,7 +1,6 @@
-"""A lease: what it says, how it is renewed, and how it ends."""
+"""A lease: what it says, how it is given back, renewed and lost, and how watched and fixed ones of one owner mix."""
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any
@@ -9,11 +8,10 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import AsyncRLock, Lease, LeaseLostError, LockClient, NotHeldError
-from aiolock._events import LockEvent, Lost, Orphaned
+from aiolock import AsyncRLock, LeaseLostError, LockClient, LockConfig, LockEvent, Lost, NotHeldError
 from aiolock._server import Server
 from tests.support.holding import lock_client, seize
-from tests.support.observe import until
+from tests.support.observe import answered, until
 
 
 async def test_a_lease_says_what_is_held(redis: Redis, locks: LockClient) -> None:
@@ -21,8 +19,9 @@ async def test_a_lease_says_what_is_held(redis: Redis, locks: LockClient) -> Non
     outer = await lock.acquire(lease=10)
     inner = await lock.acquire(lease=20)
     assert (outer.name, outer.lease, inner.lease) == ("a", 10, 20)
+    assert (outer.watched, inner.given_back) == (False, False)
     assert outer.token == inner.token == int(await redis.hget("a", "aiolock:token") or 0)
-    assert 19 < outer.remaining <= 20
+    assert 19 < outer.remaining < await redis.pttl("a") / 1000 <= 20, "over before the key is"
     assert (outer.holds, inner.holds) == (2, 2)
     outer.check()
     assert not outer.lost.is_set()
@@ -31,7 +30,7 @@ async def test_a_lease_says_what_is_held(redis: Redis, locks: LockClient) -> Non
     with pytest.raises(NotHeldError):
         inner.check()
     await outer.release()
-    assert (outer.holds, outer.remaining) == (0, 0)
+    assert (outer.holds, outer.remaining, outer.given_back) == (0, 0, True)
 
 
 async def test_remaining_is_never_more_than_the_server_grants(redis: Redis, locks: LockClient) -> None:
@@ -64,6 +63,9 @@ async def test_several_tasks_may_wait_for_the_loss(locks: LockClient) -> None:
     await lock.force_release()
     assert await asyncio.gather(*waiting) == ["forced"] * 3
     assert await lease.lost == "forced", "also when it is long known"
+    with pytest.raises(LeaseLostError) as lost:
+        lease.check()
+    assert (lost.value.name, lost.value.token, lost.value.reason) == ("a", lease.token, "forced")
 
 
 async def test_release_after_a_loss_raises_once_for_each_hold_and_then_says_not_held(locks: LockClient) -> None:
@@ -195,76 +197,129 @@ def _who(events: list[LockEvent]) -> tuple[str, int]:
     return events[0].owner, events[0].token
 
 
-async def ends(lock: AsyncRLock) -> None:
-    await lock.acquire()
-    await lock.acquire(lease=60)
+async def test_a_lease_given_back_is_neither_lost_nor_held(lock: AsyncRLock) -> None:
+    lease = await lock.acquire()
+    await lease.release()
+    assert not lease.lost.is_set()
+    with pytest.raises(NotHeldError):
+        lease.check()
+    with pytest.raises(NotHeldError):
+        await lease.renew()
+    with pytest.raises(NotHeldError):
+        await lease.release()
 
 
-async def fails(lock: AsyncRLock) -> None:
-    await lock.acquire()
-    raise ValueError("its own")
+async def test_tokens_grow_from_grant_to_grant(lock: AsyncRLock) -> None:
+    tokens = []
+    for _ in range(5):
+        async with lock as lease:
+            tokens.append(lease.token)
+    assert tokens == sorted(set(tokens))
 
 
-async def waits(lock: AsyncRLock) -> None:
-    await lock.acquire()
-    await asyncio.sleep(60)
+async def test_it_may_be_released_by_another_task(lock: AsyncRLock) -> None:
+    lease = await lock.acquire()
+    await asyncio.create_task(lease.release())
+    assert not await lock.locked()
 
 
-@pytest.mark.parametrize("end", [ends, fails, waits])
-async def test_a_task_that_ends_while_it_holds_is_released_at_once_with_a_warning(
-    server: Server,
-    redis: Redis,
-    caplog: pytest.LogCaptureFixture,
-    end: Callable[[AsyncRLock], Coroutine[Any, Any, None]],
-) -> None:
-    events: list[LockEvent] = []
-    async with lock_client(server.url, on_event=events.append) as client, LockClient(redis) as others:
-        lock = client.lock("orders:42")
-        task = asyncio.create_task(end(lock), name="careless")
-        await until(lambda: lock.statistics().held == 1 or task.done())
-        if end is waits:
-            task.cancel()
-        await asyncio.wait([task])
-        async with asyncio.timeout(2):
-            await others.lock("orders:42", owner="next").acquire()
-        assert client.statistics().held == 0
-    orphaned = [event for event in events if isinstance(event, Orphaned)]
-    assert [(event.name, event.task, event.holds) for event in orphaned] == [
-        ("orders:42", "careless", 2 if end is ends else 1)
-    ]
-    warning = next(record for record in caplog.records if record.levelno == logging.WARNING)
-    assert "orders:42" in warning.getMessage()
-    assert "careless" in warning.getMessage()
-    assert not any(isinstance(event, Lost) for event in events)
-
-
-async def test_a_task_that_ends_after_a_loss_is_no_orphan_and_frees_nobody_else(
-    redis: Redis, locks: LockClient, caplog: pytest.LogCaptureFixture
-) -> None:
-    lock = locks.lock("a")
-
-    async def hold_and_lose() -> Lease:
-        lease = await lock.acquire()
-        await lock.force_release()
-        return lease
-
-    lease = await asyncio.create_task(hold_and_lose())
-    await seize(redis, "a")
-    await until(lambda: locks.statistics().pending == 0)
-    assert lease.lost.is_set()
-    assert await redis.exists("a")
-    assert not any("ended while" in record.getMessage() for record in caplog.records)
-
-
-async def test_what_a_named_owner_holds_outlives_the_task(redis: Redis, locks: LockClient) -> None:
-    lock = locks.lock("a", owner="job-17")
-
-    async def take() -> Lease:
-        return await lock.acquire()
-
-    lease = await asyncio.create_task(take())
-    await asyncio.sleep(0.02)
-    assert await redis.exists("a")
-    lease.check()
+async def test_each_lease_gives_back_one_hold_in_any_order(lock: AsyncRLock) -> None:
+    first, second, third = [await lock.acquire() for _ in range(3)]
+    await second.release()
+    assert await lock.hold_count() == first.holds == third.holds == 2
+    await first.release()
+    assert await lock.held()
     await lock.release()
-    assert not await redis.exists("a")
+    assert third.given_back
+    assert not await lock.locked()
+
+
+async def test_lock_release_gives_back_what_was_acquired_last(lock: AsyncRLock) -> None:
+    outer, inner = await lock.acquire(), await lock.acquire()
+    await lock.release()
+    assert (outer.given_back, inner.given_back) == (False, True)
+    await lock.release()
+
+
+@pytest.mark.parametrize("inner", [None, 1])
+@pytest.mark.parametrize("outer", [None, 60])
+async def test_a_nested_acquire_never_shortens_what_the_outer_one_was_promised(
+    lock: AsyncRLock, redis: Redis, outer: float | None, inner: float | None
+) -> None:
+    lease = await lock.acquire(lease=outer)
+    promised = lease.remaining
+    nested = await lock.acquire(lease=inner)
+    assert lease.remaining > promised - 1
+    await nested.release()
+    assert lease.remaining > promised - 1
+    assert await redis.pttl("orders") > (promised - 1) * 1_000
+    await lease.release()
+
+
+async def test_a_nested_acquire_lengthens(lock: AsyncRLock, redis: Redis) -> None:
+    lease = await lock.acquire(lease=5)
+    nested = await lock.acquire(lease=50)
+    assert await redis.pttl("orders") > 49_000
+    assert lease.remaining > 48
+    await nested.release()
+    await lease.release()
+
+
+QUICK = LockConfig(lease=0.6, renew_interval=0.05)
+
+
+async def test_the_watchdog_runs_as_long_as_any_lease_asks_for_it(redis: Redis) -> None:
+    async with LockClient(redis, config=QUICK) as locks:
+        lock = locks.lock("orders")
+        fixed = await lock.acquire(lease=30)
+        watched = await lock.acquire()
+        await until(lambda: lock.statistics().renewals >= 2)
+        assert await redis.pttl("orders") > 28_000, "a renewal shortens nothing"
+        await watched.release()
+        await answered(locks)
+        renewals = locks.statistics().renewals
+        await asyncio.sleep(0.3)
+        assert locks.statistics().renewals == renewals, "a fixed lease is never renewed"
+        assert await lock.held()
+        await fixed.release()
+
+
+async def test_a_watched_lease_around_a_fixed_one_is_renewed_throughout(redis: Redis) -> None:
+    async with LockClient(redis, config=QUICK) as locks:
+        lock = locks.lock("orders")
+        async with lock as watched:
+            async with lock.hold(lease=0.1) as fixed:
+                await asyncio.sleep(1)
+                fixed.check()
+            watched.check()
+            assert await lock.hold_count() == 1
+
+
+async def test_a_fixed_lease_ends_when_it_ends(locks: LockClient, redis: Redis) -> None:
+    lock = locks.lock("orders")
+    lease = await lock.acquire(lease=0.2)
+    async with asyncio.timeout(5):
+        assert await lease.lost == "expired"
+    assert (lease.holds, lease.remaining) == (0, 0.0)
+    assert await redis.exists("orders") == 1, "told before the key is gone"
+    assert repr(lease.lost) == "<Loss expired>"
+    with pytest.raises(LeaseLostError, match="its lease ended"):
+        lease.check()
+    with pytest.raises(LeaseLostError):
+        await lease.renew()
+    with pytest.raises(LeaseLostError):
+        await lock.release()
+    with pytest.raises(NotHeldError):
+        await lock.release()
+    assert locks.statistics().losses == 1
+
+
+async def test_renew_without_a_duration_asks_for_as_long_as_the_acquire_did(lock: AsyncRLock, redis: Redis) -> None:
+    lease = await lock.acquire(lease=5)
+    await lease.renew(20)
+    await lease.renew()
+    assert await redis.pttl("orders") > 18_000, "never shorter"
+    await redis.pexpire("orders", 1_000)
+    await lease.renew()
+    assert 4_000 < await redis.pttl("orders") <= 5_000, "as long as it was asked for"
+    await lease.release()

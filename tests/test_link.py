@@ -11,9 +11,10 @@ from redis import AuthenticationError, ResponseError
 from redis import ConnectionError as RedisConnectionError
 from redis.asyncio import Redis
 
-from aiolock._link import Command, Connector, Link
+from aiolock._link import Connector, Link
 from aiolock._server import Server
-from tests.support.observe import connected, until
+from aiolock._wire import Command
+from tests.support.observe import connected, until, until_connected
 from tests.support.proxy import Proxy, Rule, command, drop_reply
 
 PATIENCE = 0.4
@@ -50,6 +51,9 @@ class Recorder:
     def opened(self) -> None:
         self.opens.append(monotonic())
 
+    def waiting(self) -> int:
+        return len(self.to_send)
+
     def outgoing(self) -> Sequence[Command]:
         batch, self.to_send = self.to_send, []
         return batch
@@ -62,12 +66,6 @@ class Recorder:
 
     def tick(self, now: float) -> None:
         self.ticks += 1
-
-
-@pytest.fixture
-async def proxy(server: Server, redis: Redis) -> AsyncIterator[Proxy]:
-    async with Proxy(server.host, server.port) as running:
-        yield running
 
 
 @pytest.fixture
@@ -118,6 +116,23 @@ async def test_a_connection_that_dies_is_not_made_anew_for_nobody(proxy: Proxy, 
     assert not user.link.connected
     assert len(user.opens) == 1
     assert await user.answer("PING") == b"PONG"
+
+
+async def test_what_is_given_in_the_turn_of_the_loss_goes_out_on_the_next_connection(user: Recorder) -> None:
+    await user.answer("PING")
+    wire = user.link._wire
+    assert wire is not None
+    noticed = wire.connection_lost
+
+    def send_then(error: Exception | None) -> None:
+        noticed(error)
+        user.send(*[("ECHO", "x")] * 40)
+        user.send(("ECHO", "y"))  # A full batch does not wait for the end of the turn.
+
+    wire.connection_lost = send_then  # type: ignore[method-assign, assignment]
+    wire._transport.abort()
+    await until(lambda: len(user.frames) == 42)
+    assert user.frames[-1] == b"y"
 
 
 async def test_a_connection_that_is_closed_by_the_server_is_noticed(redis: Redis, user: Recorder) -> None:
@@ -194,13 +209,9 @@ async def test_closing_closes_the_connection(redis: Redis, proxy: Proxy, user: R
     alone = await connected(redis)
     await user.answer("PING")
     assert await connected(redis) == alone + 1
-
-    async def is_alone() -> bool:
-        return await connected(redis) == alone
-
     await user.link.aclose()
     assert not user.link.connected
-    await until(is_alone)
+    await until_connected(redis, alone)
     user.send(("PING",))
     assert len(user.opens) == 1
 
@@ -240,3 +251,23 @@ async def test_a_cancellation_ends_it_though_a_failure_takes_its_place(
     task.cancel()  # As asyncio.run does with every task that is left.
     await asyncio.wait_for(asyncio.wait([task]), 5)
     assert task.done()
+
+
+async def test_a_choked_connection_that_is_given_up_sends_nothing_more(own: Server) -> None:
+    user = Recorder(Connector(Redis.from_url(own.url), None))
+    await user.answer("PING")
+    wire = user.link._wire
+    assert wire is not None
+    own.pause()
+    try:
+        while wire.writable:
+            user.send(*[("ECHO", "x" * 10_000)] * 100)
+            await asyncio.sleep(0)
+        assert wire._transport.get_write_buffer_size() > 0
+        user.wanted = False
+        user.link.fail()
+        await until(lambda: wire._lost)  # At once: it does not wait for a server that reads no more.
+        assert wire._transport.get_write_buffer_size() == 0
+    finally:
+        own.resume()
+    await user.link.aclose()

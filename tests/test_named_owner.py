@@ -1,24 +1,20 @@
-"""A named owner: several tasks that act as one, in every order in which they can meet."""
+"""A named owner: several tasks that act as one, in every order in which they meet and in every way to give back."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 from redis.asyncio import Redis
 
 from aiolock import AsyncRLock, Lease, LockClient
 from aiolock._scripts import ACQUIRE
-from aiolock._server import Server
-from tests.support.observe import until
+from tests.support.calls import acquire, acquire_and_release
+from tests.support.observe import answered, until
 from tests.support.proxy import Proxy, Rule, script, withhold_reply
+from tests.support.waiters import Waiters
 
-
-async def acquire(lock: AsyncRLock) -> Lease:
-    return await lock.acquire()
-
-
-async def acquire_and_release(lock: AsyncRLock) -> None:
-    async with lock:
-        pass
+NAME = "orders"
+GiveBack = Callable[[AsyncRLock, Lease], Awaitable[None]]
 
 
 async def try_once(lock: AsyncRLock) -> Lease | None:
@@ -30,10 +26,10 @@ async def release(lock: AsyncRLock) -> None:
 
 
 async def test_whoever_acts_as_the_holder_does_not_wait_behind_others(locks: LockClient) -> None:
-    job = locks.lock("orders", owner="job")
+    job = locks.lock(NAME, owner="job")
     await locks.lock("other").locked()  # Connected, so that the three are refused or granted in one batch.
     first = asyncio.create_task(acquire(job))
-    stranger = asyncio.create_task(acquire_and_release(locks.lock("orders")))
+    stranger = asyncio.create_task(acquire_and_release(locks.lock(NAME)))
     second = asyncio.create_task(acquire(job))
     await asyncio.wait_for(asyncio.gather(first, second), 5)
     assert await job.hold_count() == 2
@@ -44,14 +40,14 @@ async def test_whoever_acts_as_the_holder_does_not_wait_behind_others(locks: Loc
 
 
 async def test_one_try_finds_the_lock_that_its_owner_is_just_getting(locks: LockClient) -> None:
-    job = locks.lock("orders", owner="job")
+    job = locks.lock(NAME, owner="job")
     await locks.lock("other").locked()
     assert all(await asyncio.gather(*(asyncio.create_task(try_once(job)) for _ in range(3))))
     assert await job.hold_count() == 3
 
 
 async def test_a_release_leaves_the_block_of_another_task_alone(locks: LockClient) -> None:
-    job = locks.lock("orders", owner="job")
+    job = locks.lock(NAME, owner="job")
     await job.acquire()
     async with job as scoped:
         await asyncio.create_task(release(job))
@@ -61,9 +57,9 @@ async def test_a_release_leaves_the_block_of_another_task_alone(locks: LockClien
 
 
 @pytest.mark.parametrize("cancelled", [False, True], ids=["granted", "cancelled"])
-async def test_a_release_leaves_a_hold_that_is_on_its_way_alone(server: Server, redis: Redis, cancelled: bool) -> None:
-    async with Proxy(server.host, server.port) as proxy, LockClient.from_url(proxy.url) as locks:
-        job = locks.lock("orders", owner="job")
+async def test_a_release_leaves_a_hold_that_is_on_its_way_alone(proxy: Proxy, cancelled: bool) -> None:
+    async with LockClient.from_url(proxy.url) as locks:
+        job = locks.lock(NAME, owner="job")
         await job.acquire()
         answer = proxy.install(Rule(script(ACQUIRE), withhold_reply()))
         nested = asyncio.create_task(acquire(job))
@@ -76,5 +72,125 @@ async def test_a_release_leaves_a_hold_that_is_on_its_way_alone(server: Server, 
         await given_back
         await asyncio.wait([nested])
         assert nested.cancelled() is cancelled
-        await until(lambda: locks.statistics().pending == 0)
+        await answered(locks)
         assert await job.hold_count() == (0 if cancelled else 1)
+
+
+async def test_a_named_owner_acquires_in_one_task_and_releases_in_another(locks: LockClient) -> None:
+    job = locks.lock(NAME, owner="job-17")
+    lease = await asyncio.create_task(acquire(job))
+    assert await job.held()
+    again = await asyncio.create_task(acquire(locks.lock(NAME, owner="job-17")))
+    assert again.token == lease.token, "whoever uses the name acts as the owner"
+    assert await job.hold_count() == 2
+    assert await locks.lock(NAME, owner="job-18").try_lock() is None
+    assert await locks.lock(NAME).try_lock() is None
+    await asyncio.create_task(job.release())
+    await job.release()
+    assert not await job.locked()
+
+
+async def test_what_a_named_owner_holds_outlives_the_task(redis: Redis, locks: LockClient) -> None:
+    lock = locks.lock(NAME, owner="job-17")
+    lease = await asyncio.create_task(acquire(lock))
+    await asyncio.sleep(0.02)
+    assert await redis.exists(NAME)
+    lease.check()
+    await lock.release()
+    assert not await redis.exists(NAME)
+
+
+async def test_tasks_of_one_named_owner_that_wait_together_get_the_lock_together(
+    locks: LockClient, other: LockClient
+) -> None:
+    theirs = other.lock(NAME)
+    await theirs.acquire(lease=60)
+    job = locks.lock(NAME, owner="job")
+    waiting = [asyncio.create_task(acquire(job)) for _ in range(3)]
+    await until(lambda: locks.statistics().parked == 3)
+    await theirs.release()
+    await asyncio.wait_for(asyncio.gather(*waiting), 5)
+    assert await job.hold_count() == 3
+    for _ in range(3):
+        await job.release()
+    assert not await job.locked()
+
+
+async def test_a_named_owner_that_gets_the_lock_by_another_task_needs_no_turn(
+    locks: LockClient, other: LockClient
+) -> None:
+    theirs = other.lock(NAME)
+    await theirs.acquire(lease=60)
+    job = locks.lock(NAME, owner="job")
+    async with Waiters(locks, NAME) as waiters:
+        await waiters.park(1)
+        second = asyncio.create_task(acquire(job))
+        await until(lambda: waiters.lock.statistics().parked == 2)
+        await theirs.release()
+        await waiters.granted(1)
+        third = asyncio.create_task(acquire(job))
+        await until(lambda: waiters.lock.statistics().parked == 2)
+        waiters.go()
+        await asyncio.wait_for(asyncio.gather(second, third), 5)
+        assert await job.hold_count() == 2
+
+
+class Worker:
+    """A task that acquires when it is started, and gives back when it is told to."""
+
+    def __init__(self, job: AsyncRLock, give_back: GiveBack) -> None:
+        self._job = job
+        self._give_back = give_back
+        self._holds = asyncio.Event()
+        self._go = asyncio.Event()
+
+    async def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+        await self._holds.wait()
+
+    async def finish(self) -> None:
+        self._go.set()
+        await self._task
+
+    async def _run(self) -> None:
+        lease = await self._job.acquire()
+        self._holds.set()
+        await self._go.wait()
+        await self._give_back(self._job, lease)
+
+
+def by_lock(job: AsyncRLock, lease: Lease) -> Awaitable[None]:
+    return job.release()
+
+
+def by_lease(job: AsyncRLock, lease: Lease) -> Awaitable[None]:
+    return lease.release()
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["first in first out", "last in first out"])
+@pytest.mark.parametrize("ways", [(by_lock, by_lease), (by_lease, by_lock)], ids=["lock, lease", "lease, lock"])
+async def test_tasks_of_an_owner_may_give_back_by_lock_and_by_lease(
+    locks: LockClient, ways: tuple[GiveBack, GiveBack], order: tuple[int, int]
+) -> None:
+    job = locks.lock(NAME, owner="job")
+    workers = [Worker(job, way) for way in ways]
+    for worker in workers:
+        await worker.start()
+    assert await job.hold_count() == 2
+    for number in order:
+        await workers[number].finish()
+    assert not await job.locked()
+    assert locks.statistics().held == 0
+
+
+async def test_a_task_that_acquired_nothing_gives_back_what_another_acquired(locks: LockClient) -> None:
+    job = locks.lock(NAME, owner="job")
+    await job.acquire()
+    releasing = Worker(job, by_lease)
+    await releasing.start()
+    await job.release()
+    assert await job.hold_count() == 1
+    await releasing.finish()
+    await asyncio.create_task(acquire(job))
+    await job.release()
+    assert not await job.locked()

@@ -10,7 +10,8 @@ import aiolock._notifier
 from aiolock import LockClient
 from aiolock._link import Connector
 from aiolock._notifier import Notifier
-from tests.support.observe import commandstats, pubsub_channels, until
+from tests.support.calls import acquire_and_release
+from tests.support.observe import commandstats, pubsub_channels, subscribed_clients, until
 
 ORDERS = ("subscribe", "unsubscribe")
 
@@ -26,10 +27,6 @@ async def notifier(redis: Redis) -> AsyncIterator[Notifier]:
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Channels linger for a tenth of a second."""
     monkeypatch.setattr(aiolock._notifier, "LINGER", 0.1)
-
-
-async def subscribed_clients(redis: Redis) -> list[str]:
-    return [client["id"] for client in await redis.client_list(_type="pubsub")]
 
 
 def ignore(message: bool) -> None:
@@ -63,7 +60,7 @@ async def test_two_hundred_names_waited_for_at_once_share_a_connection(redis: Re
         holders = [other.lock(f"name {number}", owner="holder") for number in range(200)]
         for lock in holders:
             await lock.acquire(lease=60)
-        waiting = [asyncio.create_task(take(locks, lock.name)) for lock in holders]
+        waiting = [asyncio.create_task(acquire_and_release(locks.lock(lock.name))) for lock in holders]
         await until(lambda: locks.statistics().parked == 200)
         notifier = locks._runtime.core().queues._notifier
         await until(lambda: all(notifier.confirmed(lock._keys.channel) for lock in holders))
@@ -73,11 +70,6 @@ async def test_two_hundred_names_waited_for_at_once_share_a_connection(redis: Re
         for lock in holders:
             await lock.release()
         await asyncio.wait_for(asyncio.gather(*waiting), 10)
-
-
-async def take(locks: LockClient, name: str) -> None:
-    async with locks.lock(name):
-        pass
 
 
 @pytest.mark.usefixtures("brief")

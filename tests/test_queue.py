@@ -1,24 +1,16 @@
 """The queue of a name: wake-ups are used or passed on, probes replace messages that never come."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from time import monotonic
 
-import pytest
 from redis.asyncio import Redis
 
 from aiolock import LockClient, LockConfig, NotALockError
 from aiolock._queue import MOST_HAND_OFFS
 from tests.support.observe import until
-from tests.support.waiters import Waiters
+from tests.support.waiters import Waiters, parked
 
 NAME = "queue"
-
-
-@pytest.fixture
-async def other(redis: Redis) -> AsyncIterator[LockClient]:
-    async with LockClient(redis) as client:
-        yield client
 
 
 async def test_a_lock_whose_holder_crashed_is_taken_when_its_lease_ends(redis: Redis, locks: LockClient) -> None:
@@ -73,53 +65,12 @@ async def test_every_so_many_hand_offs_the_message_is_for_everybody(locks: LockC
 async def test_a_key_that_stops_being_a_lock_ends_every_wait(
     redis: Redis, locks: LockClient, other: LockClient
 ) -> None:
-    await other.lock(NAME).acquire(lease=60)
-    async with Waiters(locks, NAME) as waiters:
-        await waiters.park(3)
+    async with parked(locks, other, NAME, 3) as (_, waiters):
         await redis.set(NAME, "something else")
         await redis.publish(f"redisson_lock__channel:{{{NAME}}}", "0")
         await asyncio.wait(waiters.tasks, timeout=5)
         assert [type(task.exception()) for task in waiters.tasks] == [NotALockError] * 3
     assert await redis.get(NAME) == b"something else"
-
-
-async def test_tasks_of_one_named_owner_that_wait_together_get_the_lock_together(
-    locks: LockClient, other: LockClient
-) -> None:
-    theirs = other.lock(NAME)
-    await theirs.acquire(lease=60)
-    job = locks.lock(NAME, owner="job")
-    waiting = [asyncio.create_task(acquire_as(locks, "job")) for _ in range(3)]
-    await until(lambda: locks.statistics().parked == 3)
-    await theirs.release()
-    await asyncio.wait_for(asyncio.gather(*waiting), 5)
-    assert await job.hold_count() == 3
-    for _ in range(3):
-        await job.release()
-    assert not await job.locked()
-
-
-async def acquire_as(locks: LockClient, owner: str) -> None:
-    await locks.lock(NAME, owner=owner).acquire()
-
-
-async def test_a_named_owner_that_gets_the_lock_by_another_task_needs_no_turn(
-    locks: LockClient, other: LockClient
-) -> None:
-    theirs = other.lock(NAME)
-    await theirs.acquire(lease=60)
-    async with Waiters(locks, NAME) as waiters:
-        await waiters.park(1)
-        second = asyncio.create_task(acquire_as(locks, "job"))
-        await until(lambda: waiters.lock.statistics().parked == 2)
-        await theirs.release()
-        await waiters.granted(1)
-        job = locks.lock(NAME, owner="job")
-        third = asyncio.create_task(acquire_as(locks, "job"))
-        await until(lambda: waiters.lock.statistics().parked == 2)
-        waiters.go()
-        await asyncio.wait_for(asyncio.gather(second, third), 5)
-        assert await job.hold_count() == 2
 
 
 async def test_a_waiter_out_of_time_at_the_moment_of_the_unlock_hands_on(locks: LockClient, other: LockClient) -> None:

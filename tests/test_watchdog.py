@@ -12,7 +12,7 @@ from aiolock import LockClient, RenewalLate
 from aiolock._events import LockEvent, Lost, Renewed
 from aiolock._server import Server
 from tests.support.holding import lock_client
-from tests.support.observe import until
+from tests.support.observe import renewed, until
 
 
 @pytest.fixture(scope="module")
@@ -31,11 +31,6 @@ async def quick(server: Server, redis: Redis) -> AsyncIterator[LockClient]:
 
 async def pttl(redis: Redis, key: str) -> float:
     return int(await redis.pttl(key)) / 1000
-
-
-async def renewed(client: LockClient, times: int) -> None:
-    wanted = client.statistics().renewals + times
-    await until(lambda: client.statistics().renewals >= wanted)
 
 
 async def test_a_short_section_starts_no_task(locks: LockClient) -> None:
@@ -190,13 +185,12 @@ async def test_renewals_in_time_are_told_and_never_called_late(server: Server, r
     assert not any(isinstance(event, RenewalLate) for event in events)
 
 
-async def test_a_server_that_does_not_answer_is_told_before_the_lock_is_lost(redis: Redis) -> None:
+async def test_a_server_that_does_not_answer_is_told_before_the_lock_is_lost(own: Server) -> None:
     events: list[LockEvent] = []
-    with Server() as own:
-        async with lock_client(own.url, lease=1, on_event=events.append) as client:
-            lease = await client.lock("a").acquire()
-            own.stop()
-            assert await asyncio.wait_for(lease.lost, 5) == "unreachable"
+    async with lock_client(own.url, lease=1, on_event=events.append) as client:
+        lease = await client.lock("a").acquire()
+        own.stop()
+        assert await asyncio.wait_for(lease.lost, 5) == "unreachable"
     kinds = [type(event) for event in events if isinstance(event, (RenewalLate, Lost))]
     assert kinds[0] is RenewalLate
     assert kinds[-1] is Lost
@@ -209,3 +203,13 @@ async def test_the_renewals_of_a_hold_are_counted(quick: LockClient) -> None:
         await until(lambda: lock.statistics().renewals == 2)
     assert lock.statistics().renewals == 0
     assert quick.statistics().renewals >= 2
+
+
+async def test_a_watchdog_that_somebody_cancelled_is_replaced(quick: LockClient) -> None:
+    lease = await quick.lock("a").acquire()
+    await renewed(quick, 1)
+    for task in asyncio.all_tasks():
+        if "Watchdog" in repr(task.get_coro()):
+            task.cancel()
+    await until(lambda: quick.lock("a").statistics().renewals >= 3)
+    lease.check()

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 
 from aiolock import AsyncRLock, LockClient
 
@@ -14,6 +15,7 @@ Acquire = Callable[[AsyncRLock], Coroutine[Any, Any, object]]
 ACQUIRES: dict[str, Acquire] = {
     "acquire": lambda lock: lock.acquire(),
     "try_lock": lambda lock: lock.try_lock(),
+    "waiting try_lock": lambda lock: lock.try_lock(1),
     "async with": lambda lock: lock.__aenter__(),
     "hold": lambda lock: lock.hold().__aenter__(),
 }
@@ -33,7 +35,8 @@ async def as_first_completed(coroutine: Coroutine[Any, Any, object]) -> None:
         await first
 
 
-TASKS: dict[str, Callable[[Coroutine[Any, Any, object]], Awaitable[object]]] = {
+Run = Callable[[Coroutine[Any, Any, object]], Awaitable[object]]
+TASKS: dict[str, Run] = {
     "create_task": asyncio.create_task,
     "ensure_future": asyncio.ensure_future,
     "gather": asyncio.gather,
@@ -43,32 +46,34 @@ TASKS: dict[str, Callable[[Coroutine[Any, Any, object]], Awaitable[object]]] = {
 }
 if sys.version_info < (3, 12):  # From 3.12 on it awaits in the task of its caller.
     TASKS["wait_for"] = lambda coroutine: asyncio.wait_for(coroutine, 5)
-
-
-@pytest.fixture
-def lock(locks: LockClient) -> AsyncRLock:
-    return locks.lock("orders")
+each_run = pytest.mark.parametrize("run", TASKS.values(), ids=TASKS)
 
 
 @each_acquire
-@pytest.mark.parametrize("run", TASKS.values(), ids=TASKS)
+@each_run
 async def test_an_acquire_that_is_the_whole_of_a_task_is_refused(
-    locks: LockClient,
-    lock: AsyncRLock,
-    acquire: Acquire,
-    run: Callable[[Coroutine[Any, Any, object]], Awaitable[object]],
+    locks: LockClient, lock: AsyncRLock, redis: Redis, acquire: Acquire, run: Run
 ) -> None:
     with pytest.raises(RuntimeError, match="this acquire is the whole of a task") as caught:
         await run(acquire(lock))
-    for way_out in ("try_lock(wait=...)", "hold(wait=...)", "asyncio.timeout()", "locks.lock(name, owner=...)"):
+    for way_out in (
+        "wait_for on Python 3.11",
+        "try_lock(wait=...)",
+        "hold(wait=...)",
+        "asyncio.timeout()",
+        "named owner",
+        "locks.lock(name, owner=...)",
+    ):
         assert way_out in str(caught.value)
     assert locks.statistics().commands == 0, "before Redis is touched"
+    assert await redis.exists("orders") == 0
 
 
 @each_acquire
-async def test_a_named_owner_may_be_acquired_so(locks: LockClient, acquire: Acquire) -> None:
+@each_run
+async def test_a_named_owner_may_be_acquired_so(locks: LockClient, acquire: Acquire, run: Run) -> None:
     job = locks.lock("orders", owner="job-17")
-    await asyncio.create_task(acquire(job))
+    await run(acquire(job))
     assert await job.held()
     await job.release()
 
@@ -82,10 +87,12 @@ async def test_within_a_task_of_ones_own_it_is_welcome(lock: AsyncRLock) -> None
     assert await asyncio.create_task(work()) > 0
 
 
+@each_acquire
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="before 3.12 wait_for makes a task")
-async def test_wait_for_awaits_in_the_callers_task_from_3_12_on(lock: AsyncRLock) -> None:
-    lease = await asyncio.wait_for(lock.acquire(), 5)
-    await lease.release()
+async def test_wait_for_awaits_in_the_callers_task_from_3_12_on(lock: AsyncRLock, acquire: Acquire) -> None:
+    await asyncio.wait_for(acquire(lock), 5)
+    assert await lock.held()
+    await lock.release()
 
 
 async def test_asyncio_timeout_is_the_way_to_bound_an_acquire(locks: LockClient, lock: AsyncRLock) -> None:

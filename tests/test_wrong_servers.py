@@ -1,7 +1,7 @@
 """The first mistakes: no server there, no password given, something else that listens. Errors say so, and soon."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any
@@ -16,13 +16,6 @@ from tests.support.proxy import Proxy
 from tests.support.resp import Frames
 
 TIMEOUT = 0.6
-
-
-@pytest.fixture
-def own(server: Server) -> Iterator[Server]:
-    """A server of the same kind, to be configured."""
-    with Server(server._executable) as running:
-        yield running
 
 
 @asynccontextmanager

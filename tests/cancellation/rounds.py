@@ -59,7 +59,8 @@ class Round:
         if temperature == "flushed":
             await arena.redis.script_flush()
         round_._begun = round_.mine.statistics().commands
-        round_._retry = 3 if temperature == "flushed" else 2
+        # At once, unless it is known that the lock is held; when the subscription stands; and with the script, in full.
+        round_._tries = 1 + (state != "handed") + (temperature == "flushed")
         return round_
 
     def __init__(self, arena: Arena, owner: str | None) -> None:
@@ -78,7 +79,7 @@ class Round:
         self._tasks = asyncio.all_tasks()
         self._beside: list[asyncio.Task[None]] = []
         self._begun = 0
-        self._retry = 0
+        self._tries = 0
 
     async def end(self, outcome: Outcome[Any], fails: type[Exception] | None = None) -> None:
         """Everybody else gets what they wait for, at once, and nothing is left behind."""
@@ -153,10 +154,10 @@ class Round:
             await until(lambda: self.third.lock(self.name).statistics().parked == 1)
 
     async def _waits_or_has_ended(self) -> bool:
-        """The coroutine has been refused twice (the second try closes the gap before the subscription), and parked."""
+        """The coroutine was refused, for the last time when the subscription stood, and parked."""
         for _ in range(3):  # It has not seen the answer before some turns of the loop after it came.
             sent = self.mine.statistics().commands - self._begun
-            if not self.over.is_set() and not (self._parked() == 1 and sent == self._retry and self._is_answered()):
+            if not self.over.is_set() and not (self._parked() == 1 and sent == self._tries and self._is_answered()):
                 return False
             await asyncio.sleep(0)
         return True

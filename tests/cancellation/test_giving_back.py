@@ -9,7 +9,7 @@ import pytest
 from aiolock import Lease, LockClient
 from tests.cancellation.rounds import ME, Arena, Round, State, Temperature, each_temperature, one_server, visit
 from tests.support.cancellation import MODES, Mode, Outcome, cancel_at, every_suspension
-from tests.support.observe import until
+from tests.support.observe import answered, until
 
 pytestmark = one_server
 each_mode = pytest.mark.parametrize("mode", MODES)
@@ -128,7 +128,7 @@ async def test_forcing_what_another_holds(arena: Arena, mode: Mode) -> None:
             await gained.release()
             with pytest.raises(Exception, match="released by force"):
                 await lease.release()
-            await until(lambda: client.statistics().pending == 0)
+            await answered(client)
             await client.aclose()
 
         visited = await every_suspension(mode, setup, run, verify)

@@ -9,9 +9,8 @@ from redis.asyncio import Redis
 
 from aiolock import Acquired, LockClient, LockConfig, LockEvent
 from aiolock._scripts import ACQUIRE, RELEASE
-from aiolock._server import Server
 from tests.support.cancellation import Mode, cancel_at
-from tests.support.observe import commandstats, pubsub_channels, until
+from tests.support.observe import answered, commandstats, pubsub_channels, until
 from tests.support.proxy import Proxy, Rule, drop_reply, hold, script, withhold_reply
 
 AT_ONCE = 2.0  # Seconds; the lease has thirty.
@@ -19,24 +18,10 @@ PARKED = 4  # The suspension of a waiter that was refused, parked, refused again
 
 
 @pytest.fixture
-async def other(redis: Redis) -> AsyncIterator[LockClient]:
-    async with LockClient(redis) as client:
-        yield client
-
-
-@pytest.fixture
-async def proxy(server: Server) -> AsyncIterator[Proxy]:
-    async with Proxy(server.host, server.port) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-async def proxied(proxy: Proxy) -> AsyncIterator[LockClient]:
+async def proxied(through: Redis) -> AsyncIterator[LockClient]:
     """A client whose connections the proxy carries."""
-    redis = Redis.from_url(proxy.url)
-    async with LockClient(redis, config=LockConfig(command_timeout=3)) as client:
+    async with LockClient(through, config=LockConfig(command_timeout=3)) as client:
         yield client
-    await redis.aclose()
 
 
 async def parked(client: LockClient, count: int) -> None:
@@ -85,7 +70,7 @@ async def test_cancelled_between_grant_and_return(redis: Redis, other: LockClien
         outcome = await cancel_at(1, mode, locks.lock("lock", owner="me").acquire)
         assert isinstance(outcome.error, asyncio.CancelledError)
         await gets_it_at_once(other)
-        await until(lambda: locks.statistics().pending == 0)
+        await answered(locks)
         assert locks.statistics().held == 0
         assert not any(isinstance(event, Acquired) for event in events)
 
@@ -117,7 +102,7 @@ async def test_a_granted_acquire_whose_reply_is_on_its_way(
         await task
     await gets_it_at_once(other)  # While the reply is still withheld.
     rule.let_go()
-    await until(lambda: proxied.statistics().pending == 0)
+    await answered(proxied)
     assert not await redis.exists("lock")
     assert proxied.statistics().held == 0
 
@@ -151,7 +136,7 @@ async def test_an_acquire_that_arrives_after_its_caller_was_cancelled(
     await asyncio.wait([task])
     assert task.cancelled()
     await proxy.saw(script(RELEASE))
-    await until(lambda: proxied.statistics().pending == 0)
+    await answered(proxied)
     await rule.deliver()
     assert not await redis.exists("lock")
     await gets_it_at_once(other)
@@ -168,7 +153,7 @@ async def test_cancelling_does_not_wait_for_a_server_that_is_silent(proxy: Proxy
     assert task.cancelled()
     assert time.monotonic() - began < 1
     proxy.restore()
-    await until(lambda: proxied.statistics().pending == 0)
+    await answered(proxied)
 
 
 @pytest.mark.usefixtures("brief_linger")
@@ -184,14 +169,14 @@ async def test_five_hundred_waiters_cancelled_at_once_leave_no_trace(redis: Redi
         await asyncio.wait(waiters)
         assert all(waiter.cancelled() for waiter in waiters)
         assert locks.statistics().parked == 0
-        await until(lambda: locks.statistics().pending == 0)  # The first may just have been trying.
+        await answered(locks)  # The first may just have been trying.
         await until(lambda: locks.statistics().subscriptions == 0)
         assert {task for task in asyncio.all_tasks() - before if "Link._" not in repr(task)} == set()
         await holder.release()
         await gets_it_at_once(locks)
         now = await commandstats(redis)
         assert now["evalsha"] - sent["evalsha"] < 10  # Leaving the queue tells the server nothing.
-    await until(lambda: other.statistics().pending == 0)
+    await answered(other)
     assert not await redis.exists("lock")
     assert not await pubsub_channels(redis)
 

@@ -12,7 +12,6 @@ from redis.asyncio import Redis
 
 from aiolock import Lease, LeaseLostError, LockClient, LockConfig
 from aiolock._scripts import RELEASE
-from aiolock._server import Server
 from tests.support.cancellation import MODES, Mode, cancel_at
 from tests.support.observe import until
 from tests.support.proxy import ALWAYS, Proxy, Rule, script, withhold_reply
@@ -230,24 +229,23 @@ async def test_a_release_that_finds_the_lock_lost_is_a_note(
 
 
 @pytest.mark.parametrize("cancelled", [False, True], ids=["error", "cancellation"])
-async def test_a_release_that_is_not_answered_is_a_note(server: Server, redis: Redis, cancelled: bool) -> None:
-    async with Proxy(server.host, server.port) as proxy:
-        user = Redis.from_url(proxy.url)
-        async with LockClient(user, config=LockConfig(release_timeout=0.3)) as locks:
-            rule = proxy.install(Rule(script(RELEASE), withhold_reply(), ALWAYS))
+async def test_a_release_that_is_not_answered_is_a_note(
+    redis: Redis, proxy: Proxy, through: Redis, cancelled: bool
+) -> None:
+    async with LockClient(through, config=LockConfig(release_timeout=0.3)) as locks:
+        rule = proxy.install(Rule(script(RELEASE), withhold_reply(), ALWAYS))
 
-            async def body() -> None:
-                async with locks.lock("lock"):
-                    if not cancelled:
-                        raise BodyError
-                    await asyncio.sleep(60)
+        async def body() -> None:
+            async with locks.lock("lock"):
+                if not cancelled:
+                    raise BodyError
+                await asyncio.sleep(60)
 
-            outcome = await cancel_at(2 if cancelled else 0, "native", body)
-            assert isinstance(outcome.error, asyncio.CancelledError if cancelled else BodyError)
-            assert [note for note in outcome.error.__notes__ if "release failed" in note]
-            assert not await redis.exists("lock")  # It was sent; only its answer is missing.
-            rule.let_go()
-        await user.aclose()
+        outcome = await cancel_at(2 if cancelled else 0, "native", body)
+        assert isinstance(outcome.error, asyncio.CancelledError if cancelled else BodyError)
+        assert [note for note in outcome.error.__notes__ if "release failed" in note]
+        assert not await redis.exists("lock")  # It was sent; only its answer is missing.
+        rule.let_go()
 
 
 async def test_cancelled_as_the_lock_is_lost_and_the_body_ends(locks: LockClient, redis: Redis) -> None:

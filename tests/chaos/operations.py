@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from aiolock import AioLockError, AsyncRLock, Lease, LeaseLostError, LockClient, LockConfig
 from aiolock._events import LockEvent, RenewalLate, Renewed
 from aiolock._scripts import ACQUIRE, FORCE_RELEASE, RELEASE, RENEW, Script
-from tests.support.observe import until
+from tests.support.observe import answered, until
 
 # Three attempts, one every 0.4 s.
 COMMAND_TIMEOUT = 1.2
@@ -35,7 +35,7 @@ class Stage:
 
     async def answered(self) -> None:
         """Return when the client waits for no reply."""
-        await until(lambda: self.client.statistics().pending == 0)
+        await answered(self.client)
 
     async def is_held(self) -> bool:
         """Whether the key is there."""

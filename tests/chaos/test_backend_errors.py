@@ -1,7 +1,7 @@
 """Failures longer than the command timeout: `BackendError`, and nothing left behind when the server is back."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from time import monotonic
 
 import pytest
@@ -12,11 +12,16 @@ from aiolock import AsyncRLock, BackendError, Lease, LeaseLostError, LockClient,
 from aiolock._scripts import ACQUIRE, RELEASE
 from aiolock._server import Server
 from tests.chaos.operations import leftovers
-from tests.support.observe import until
-from tests.support.proxy import ALWAYS, Proxy, Rule, drop_reply, reset, script, withhold_reply
+from tests.support.calls import acquire, acquire_and_release
+from tests.support.faults import Action, Request
+from tests.support.observe import answered, freed, until
+from tests.support.proxy import ALWAYS, Connection, Proxy, Rule, drop_reply, reset, script, withhold_reply
+from tests.support.waiters import parked
 
 NAME = "unanswered"
 TIMEOUT = 0.6
+LEASE = 1.5  # Of a holder whom others wait for: when it is over, the head of the queue asks the server.
+MANY = 20
 CONFIG = LockConfig(command_timeout=TIMEOUT, release_timeout=TIMEOUT)
 
 
@@ -34,12 +39,8 @@ async def lock(client: LockClient) -> AsyncRLock:
     return lock
 
 
-async def free(redis: Redis) -> bool:
-    return not await redis.exists(NAME)
-
-
 async def settled(redis: Redis, client: LockClient) -> None:
-    await until(lambda: client.statistics().pending == 0)
+    await answered(client)
     assert client.statistics().held == client.statistics().parked == 0
     assert NAME.encode() not in await leftovers(redis)
 
@@ -62,15 +63,15 @@ async def test_an_acquire_that_was_executed_and_never_answered_is_undone(
     redis: Redis, proxy: Proxy, client: LockClient, lock: AsyncRLock, in_silence: bool
 ) -> None:
     lost = proxy.install(Rule(script(ACQUIRE), drop_reply(reset=not in_silence), ALWAYS))
-    acquiring = asyncio.create_task(acquired(lock))
+    acquiring = asyncio.create_task(acquire(lock))
     await lost.caught()
-    assert not await free(redis)
+    assert await redis.exists(NAME)
     proxy.black_hole()
     with pytest.raises(BackendError):
         await acquiring
-    assert not await free(redis), "the server still holds it for the caller that gave up"
+    assert await redis.exists(NAME), "the server still holds it for the caller that gave up"
     proxy.restore()
-    await until(lambda: free(redis))
+    await freed(redis, NAME)
     await settled(redis, client)
 
 
@@ -82,7 +83,7 @@ async def test_a_nested_acquire_that_was_executed_and_never_answered_is_undone(
     with pytest.raises(BackendError):
         await lock.acquire()
     proxy.clear_rules()
-    await until(lambda: client.statistics().pending == 0)
+    await answered(client)
     assert await lock.hold_count() == outer.holds == 1
     await outer.release()
     await settled(redis, client)
@@ -102,7 +103,7 @@ async def test_a_nested_acquire_that_was_never_answered_does_not_outlive_the_hol
     await asyncio.create_task(hold())
     assert client.statistics().losses == 1
     proxy.clear_rules()
-    await until(lambda: free(redis))
+    await freed(redis, NAME)
     await settled(redis, client)
     holds = client._runtime.core().keeper.holds
     await until(lambda: not holds._lost)  # Nobody is left to ask for it.
@@ -118,9 +119,9 @@ async def test_a_release_that_is_not_answered_in_time_is_sent_when_the_server_is
     with pytest.raises(BackendError):
         await leases.pop().release()
     assert TIMEOUT * 0.9 < monotonic() - started < TIMEOUT + 1
-    assert not await free(redis)
+    assert await redis.exists(NAME)
     proxy.clear_rules()
-    await until(lambda: client.statistics().pending == 0)
+    await answered(client)
     assert await lock.hold_count() == holds - 1 == len(leases)
     for lease in leases:
         await lease.release()
@@ -140,7 +141,7 @@ async def test_a_failing_release_leaves_the_next_owner_alone(
         with pytest.raises(BackendError):
             await releasing
         proxy.clear_rules()
-        await until(lambda: client.statistics().pending == 0)
+        await answered(client)
         assert await redis.hget(NAME, "aiolock:token") == str(theirs.token).encode()
         await theirs.release()
     await settled(redis, client)
@@ -165,7 +166,7 @@ async def test_a_waiter_that_is_told_of_a_failure_takes_nothing_afterwards(
 ) -> None:
     async with LockClient(redis) as other:
         theirs = await other.lock(NAME).acquire()
-        waiting = asyncio.create_task(acquired(lock))
+        waiting = asyncio.create_task(acquire(lock))
         await until(lambda: lock.statistics().parked == 1 and client.statistics().pending == 0)
         proxy.install(Rule(script(ACQUIRE), drop_reply(), ALWAYS))
         await theirs.release()
@@ -173,10 +174,6 @@ async def test_a_waiter_that_is_told_of_a_failure_takes_nothing_afterwards(
             await waiting
     proxy.clear_rules()
     await settled(redis, client)
-
-
-async def acquired(lock: AsyncRLock) -> Lease:
-    return await lock.acquire()
 
 
 async def release(lease: Lease) -> None:
@@ -200,7 +197,7 @@ async def test_a_release_outlives_a_restart_of_the_server(own_server: Server) ->
         with pytest.raises(BackendError):
             await lease.release()
         own_server.start()
-        await until(lambda: free(redis))
+        await freed(redis, NAME)
         await settled(redis, client)
 
 
@@ -217,3 +214,95 @@ async def test_an_acquire_that_a_frozen_server_executes_late_is_undone(own_serve
         own_server.resume()  # It executes what waits in its sockets.
         await settled(redis, client)
         assert await redis.exists(f"aiolock_token:{{{NAME}}}")
+
+
+# A server that is gone: all who wait for a lock learn it together, and whoever comes later in time.
+
+
+async def refused(proxy: Proxy) -> None:
+    await proxy.cut_off()
+
+
+async def silent(proxy: Proxy) -> None:
+    proxy.black_hole()
+
+
+each_outage = pytest.mark.parametrize("outage", [refused, silent])
+Outage = Callable[[Proxy], Awaitable[None]]
+
+
+async def failure(lock: AsyncRLock) -> tuple[BackendError, float]:
+    """How an acquire fails, and when."""
+    with pytest.raises(BackendError) as raised:
+        await lock.acquire()
+    return raised.value, monotonic()
+
+
+@each_outage
+async def test_all_who_wait_learn_together_that_the_server_is_gone_and_get_the_lock_when_it_is_back(
+    redis: Redis, proxy: Proxy, locks: LockClient, client: LockClient, outage: Outage
+) -> None:
+    lock = client.lock(NAME)
+    await locks.lock(NAME).acquire(lease=LEASE)
+    failing = [asyncio.create_task(failure(lock)) for _ in range(MANY)]
+    await until(lambda: client.statistics().parked == MANY and client.statistics().pending == 0)
+    gone = monotonic()
+    await outage(proxy)
+    await asyncio.wait(failing, timeout=LEASE + TIMEOUT + 5)
+    errors, ends = zip(*(task.result() for task in failing), strict=True)
+    assert max(ends) - min(ends) < TIMEOUT / 2
+    assert max(ends) - gone < LEASE + TIMEOUT + 1
+    assert len(set(map(id, errors))) == MANY, "each has an error of its own"
+    assert len({id(error.__cause__) for error in errors}) == 1
+    assert errors[0].__cause__ is not None
+    assert len({str(error) for error in errors}) == 1
+    assert client.statistics().parked == 0
+    await failure(lock)
+    await proxy.heal()
+    tasks = [asyncio.create_task(acquire_and_release(lock)) for _ in range(MANY)]
+    await asyncio.wait_for(asyncio.gather(*tasks), 5)
+    assert not await lock.locked()
+    await settled(redis, client)
+
+
+@each_outage
+async def test_whoever_comes_during_an_outage_does_not_wait_behind_those_who_came_before(
+    proxy: Proxy, locks: LockClient, client: LockClient, outage: Outage
+) -> None:
+    lock = client.lock(NAME)
+    async with parked(client, locks, NAME, MANY, lease=LEASE) as (_, waiters):
+        await outage(proxy)
+        await until(lambda: client.statistics().pending > 0)  # The head asks, or the link was found to be broken.
+        for comers in (1, 5):  # The first meets those who wait; the others have nobody before them.
+            started = monotonic()
+            ends = await asyncio.gather(*(asyncio.create_task(failure(lock)) for _ in range(comers)))
+            assert max(end for _, end in ends) - started < TIMEOUT + 0.5
+        assert {type(task.exception()) for task in waiters.tasks} == {BackendError}
+    await proxy.heal()
+
+
+class _SayLoading(Action):
+    async def on_reply(self, link: Connection, rule: Rule, request: Request, reply: bytes) -> None:
+        link.answer(b"-LOADING Redis is loading the dataset in memory\r\n")
+        rule.note(request)
+
+
+async def test_what_follows_a_refusal_of_the_connection_is_not_taken_for_the_refused_calls_answer(
+    redis: Redis, proxy: Proxy, client: LockClient, lock: AsyncRLock, other: LockClient
+) -> None:
+    taken, free = client.lock("taken"), client.lock("free")
+    theirs = await other.lock("taken").acquire()
+    refused = proxy.install(Rule(script(ACQUIRE), _SayLoading()))
+
+    async def attempt(lock: AsyncRLock) -> Lease | None:
+        lease = await lock.try_lock()
+        if lease is not None:
+            await lease.release()
+        return lease
+
+    leases = await asyncio.gather(attempt(taken), attempt(free))  # In one batch, and so are the answers.
+    assert refused.requests
+    assert leases[0] is None
+    assert leases[1] is not None
+    await theirs.release()
+    await settled(redis, client)

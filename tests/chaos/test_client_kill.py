@@ -8,7 +8,8 @@ from redis.asyncio import Redis
 
 from aiolock import LockClient, LockConfig
 from tests.chaos.operations import leftovers
-from tests.support.observe import until
+from tests.support.calls import acquire_and_release
+from tests.support.observe import answered, until
 
 SECTIONS = 200
 TASKS = 5
@@ -64,7 +65,7 @@ async def test_sections_are_exclusive_while_connections_are_killed(redis: Redis,
                 group.create_task(work())
         over.set()
         assert await killer > 20
-        await until(lambda: client.statistics().pending == 0)
+        await answered(client)
         statistics = client.statistics()
         assert statistics.held == statistics.parked == statistics.losses == 0
         assert b"killed" not in await leftovers(redis)
@@ -76,12 +77,7 @@ async def test_a_waiter_gets_the_lock_when_every_connection_was_killed(redis: Re
     async with LockClient(redis, config=CONFIG) as client, LockClient(redis) as other:
         theirs = await other.lock("killed").acquire()
         lock = client.lock("killed")
-
-        async def wait() -> None:
-            async with lock:
-                pass
-
-        waiting = asyncio.create_task(wait())
+        waiting = asyncio.create_task(acquire_and_release(lock))
         await until(lambda: lock.statistics().parked == 1 and client.statistics().pending == 0)
         for entry in await redis.client_list(_type=kind):
             if entry["name"] == "killed":

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from aiolock import BackendError, LockClient, LockConfig
 from aiolock._scripts import ACQUIRE, RELEASE, RENEW, STALE
 from tests.chaos.operations import OPERATIONS, Operation, Stage, change_nothing, clean_up, leftovers, stage
-from tests.support.observe import until
+from tests.support.observe import answered, until
 from tests.support.proxy import ALWAYS, Action, Proxy, Rule, drop_reply, hold, reset, script
 
 NAME = "late"
@@ -248,6 +248,6 @@ async def test_an_acquire_that_arrives_long_after_its_lease_would_have_ended_tak
         await asyncio.sleep(0.7)
         assert client.statistics().pending == 1, "it was forgotten with the lease"
         proxy.clear_rules()
-        await until(lambda: client.statistics().pending == 0)
+        await answered(client)
         assert (await late.deliver()).startswith(f"*3\r\n:{STALE}\r\n".encode())
         assert await leftovers(redis) == set()

@@ -1,25 +1,19 @@
 """A server that refuses some of what it is asked: a channel that is forbidden, writes that would take memory."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 from redis import OutOfMemoryError
 from redis.asyncio import Redis
 
-from aiolock import AsyncRLock, LockClient
+from aiolock import BackendError, LockClient
 from aiolock._server import Server
+from tests.support.calls import acquire_and_release
 from tests.support.holding import lock_client
-from tests.support.observe import until
+from tests.support.observe import subscribed_clients, until
 
 PATIENCE = 0.2  # Of the pub/sub connection.
-
-
-@pytest.fixture
-def own(server: Server) -> Iterator[Server]:
-    """A server of the same kind, to be configured."""
-    with Server(server._executable) as running:
-        yield running
 
 
 @pytest.fixture
@@ -40,15 +34,6 @@ async def limited(own: Server, admin: Redis) -> AsyncIterator[LockClient]:
         yield client
 
 
-async def subscribed_clients(redis: Redis) -> list[str]:
-    return [client["id"] for client in await redis.client_list(_type="pubsub")]
-
-
-async def take(lock: AsyncRLock) -> None:
-    async with lock:
-        pass
-
-
 async def test_a_forbidden_channel_harms_no_other_name(
     limited: LockClient, admin: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -61,7 +46,7 @@ async def test_a_forbidden_channel_harms_no_other_name(
     async with LockClient(admin) as other, asyncio.timeout(20):
         for lock in locks:
             await other.lock(lock.name).acquire(lease=60)
-        waiting = {lock.name: asyncio.create_task(take(lock)) for lock in locks}
+        waiting = {lock.name: asyncio.create_task(acquire_and_release(lock)) for lock in locks}
         await until(lambda: confirmed("ok 1") and confirmed("ok 2"))
         [connection] = await subscribed_clients(admin)
 
@@ -100,3 +85,17 @@ async def test_a_server_that_is_out_of_memory_keeps_the_locks_that_are_held(own:
         await outer.renew(60)
         await outer.release()
         assert not await admin.exists("kept")
+
+
+async def test_a_command_that_is_forbidden_is_an_error_and_no_loss(own: Server, admin: Redis) -> None:
+    await admin.acl_setuser(
+        "reader", enabled=True, passwords=["+secret"], categories=["+@all"], keys=["*"], channels=["*"]
+    )
+    async with lock_client(own.url.replace("redis://", "redis://reader:secret@"), command_timeout=1) as client:
+        lease = await client.lock("a").acquire()
+        await admin.acl_setuser("reader", enabled=True, commands=["-hmget"])
+        with pytest.raises(BackendError, match=r"permission|can't run this command"):
+            await lease.renew()
+        lease.check()
+        await admin.acl_setuser("reader", enabled=True, commands=["+hmget"])
+        await lease.release()

@@ -8,9 +8,8 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock import LeaseLostError, LockClient, LossReason, NotALockError, NotHeldError
-from aiolock._server import Server
-from tests.support.holding import ROLLBACK, Holder, lock_client, seize
-from tests.support.observe import until
+from tests.support.holding import ROLLBACK, Holder, client_behind, seize
+from tests.support.observe import answered
 from tests.support.proxy import Proxy
 
 KEY = "job"
@@ -25,25 +24,17 @@ class Scene:
     """Behind the proxy."""
     others: LockClient
     """On a way of its own."""
-    refusing: bool = False
 
     async def heal(self) -> None:
         """Let the client reach the server again, with all that was stuck, and wait until it has said everything."""
-        self.proxy.restore()
-        if self.refusing:
-            await self.proxy.accept()
-        await until(lambda: self.locks.statistics().pending == 0)
+        await self.proxy.heal()
+        await answered(self.locks)
 
 
 @pytest.fixture
-async def scene(server: Server, redis: Redis) -> AsyncIterator[Scene]:
-    async with (
-        Proxy(server.host, server.port) as proxy,
-        lock_client(proxy.url, lease=LEASE) as locks,
-        LockClient(redis) as others,
-    ):
-        yield Scene(redis, proxy, locks, others)
-        proxy.restore()
+async def scene(redis: Redis, proxy: Proxy, other: LockClient) -> AsyncIterator[Scene]:
+    async with client_behind(proxy, lease=LEASE) as locks:
+        yield Scene(redis, proxy, locks, other)
 
 
 async def deleted(scene: Scene) -> None:
@@ -88,9 +79,7 @@ async def black_holed(scene: Scene) -> None:
 
 
 async def cut_off(scene: Scene) -> None:
-    scene.refusing = True
-    await scene.proxy.refuse()
-    scene.proxy.reset_all()
+    await scene.proxy.cut_off()
 
 
 async def half_open(scene: Scene) -> None:
@@ -148,7 +137,7 @@ async def test_a_scope_is_cancelled_once_rolls_back_and_harms_no_heir(
         holder.go_on.set()
         await holder.task
         assert holder.after == [NotHeldError]
-        await until(lambda: scene.locks.statistics().pending == 0)
+        await answered(scene.locks)
         assert heir
         assert await lock_now(scene) == heir
         assert scene.locks.statistics().losses == 1
@@ -178,7 +167,7 @@ async def test_without_a_scope_the_lease_tells_and_a_release_harms_no_heir(
             await lock.release()
     with pytest.raises(NotHeldError):
         await lock.release()
-    await until(lambda: scene.locks.statistics().pending == 0)
+    await answered(scene.locks)
     assert await lock_now(scene) == heir
 
 

@@ -1,27 +1,18 @@
 """A server that hangs: the holder is told before the key expires, by the clocks of both."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from time import monotonic
 
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import Lease
+from aiolock import Lease, LockClient
 from aiolock._scripts import ACQUIRE, RENEW
-from aiolock._server import Server
-from tests.support.holding import lock_client
+from tests.support.holding import client_behind
 from tests.support.observe import until
 from tests.support.proxy import Proxy, Rule, delay, script, withhold_reply
 
 KEY = "job"
-
-
-@pytest.fixture
-async def proxy(server: Server, redis: Redis) -> AsyncIterator[Proxy]:
-    async with Proxy(server.host, server.port) as running:
-        yield running
-        running.restore()
 
 
 async def when_lost(lease: Lease) -> float:
@@ -46,34 +37,31 @@ async def measured(redis: Redis, lease: Lease) -> tuple[float, float]:
 
 @pytest.mark.parametrize("lease", [0.3, 1.0, 2.5])
 async def test_a_watched_lock_is_lost_before_its_key_expires(redis: Redis, proxy: Proxy, lease: float) -> None:
-    async with lock_client(proxy.url, lease=lease) as locks:
+    async with client_behind(proxy, lease=lease) as locks:
         held = await locks.lock(KEY).acquire()
         await until(lambda: locks.statistics().renewals >= 1)
         proxy.black_hole()
         lost, gone = await measured(redis, held)
         assert lost < gone
         assert lost > 0.3 * lease, "no earlier than it has to be, either"
-        proxy.restore()
 
 
 @pytest.mark.parametrize("lease", [0.1, 0.3, 1.0])
 async def test_a_fixed_lease_is_lost_before_its_key_expires(redis: Redis, proxy: Proxy, lease: float) -> None:
-    async with lock_client(proxy.url) as locks:
+    async with client_behind(proxy) as locks:
         held = await locks.lock(KEY).acquire(lease=lease)
         proxy.black_hole()
         lost, gone = await measured(redis, held)
         assert lost < gone
         assert lost > 0.5 * lease
-        proxy.restore()
 
 
 async def test_the_margin_is_what_was_configured(redis: Redis, proxy: Proxy) -> None:
-    async with lock_client(proxy.url, lease=1.0, drift=0.2) as locks:
+    async with client_behind(proxy, lease=1.0, drift=0.2) as locks:
         held = await locks.lock(KEY).acquire()
         proxy.black_hole()
         lost, gone = await measured(redis, held)
         assert 0.1 < gone - lost < 0.5
-        proxy.restore()
 
 
 @pytest.mark.parametrize("late", [0.3, 0.6])
@@ -82,21 +70,20 @@ async def test_a_lease_counts_from_before_the_acquire_was_sent_when_the_answer_i
 ) -> None:
     """The key lives since the server granted it, and the holder hears of it much later."""
     withheld = proxy.install(Rule(script(ACQUIRE), withhold_reply()))
-    async with lock_client(proxy.url, lease=1.0, command_timeout=10) as locks:
+    async with client_behind(proxy, lease=1.0, command_timeout=10) as locks:
         asyncio.get_running_loop().call_later(late, withheld.let_go)
         held = await locks.lock(KEY).acquire(lease=1)
         assert held.remaining < 1 - late + 0.05
         proxy.black_hole()
         lost, gone = await measured(redis, held)
         assert lost < gone
-        proxy.restore()
 
 
 async def test_a_lease_counts_from_before_the_acquire_was_sent_when_it_was_long_on_its_way(
     redis: Redis, proxy: Proxy
 ) -> None:
     proxy.install(Rule(script(ACQUIRE), delay(0.4)))
-    async with lock_client(proxy.url, command_timeout=10) as locks:
+    async with client_behind(proxy, command_timeout=10) as locks:
         held = await locks.lock(KEY).acquire(lease=1)
         assert held.remaining < 0.65
         lost, gone = await measured(redis, held)
@@ -104,7 +91,7 @@ async def test_a_lease_counts_from_before_the_acquire_was_sent_when_it_was_long_
 
 
 async def test_a_renewal_that_was_executed_and_never_acknowledged_is_not_relied_on(redis: Redis, proxy: Proxy) -> None:
-    async with lock_client(proxy.url, lease=0.9) as locks:
+    async with client_behind(proxy, lease=0.9) as locks:
         held = await locks.lock(KEY).acquire()
         withheld = proxy.install(Rule(script(RENEW), withhold_reply(), times=100))
         await withheld.caught()
@@ -112,11 +99,10 @@ async def test_a_renewal_that_was_executed_and_never_acknowledged_is_not_relied_
         lost, gone = await measured(redis, held)
         assert lost < gone - 0.1
         assert locks.statistics().renewals == 0
-        proxy.restore()
 
 
 async def test_a_renewal_counts_from_before_it_was_sent(redis: Redis, proxy: Proxy) -> None:
-    async with lock_client(proxy.url, lease=3, renew_interval=1) as locks:
+    async with client_behind(proxy, lease=3, renew_interval=1) as locks:
         held = await locks.lock(KEY).acquire()
         withheld = proxy.install(Rule(script(RENEW), withhold_reply()))
         await withheld.caught()
@@ -126,12 +112,11 @@ async def test_a_renewal_counts_from_before_it_was_sent(redis: Redis, proxy: Pro
         proxy.black_hole()
         lost, gone = await measured(redis, held)
         assert lost < gone
-        proxy.restore()
 
 
 async def test_a_scope_is_cancelled_before_its_key_expires(redis: Redis, proxy: Proxy) -> None:
     told: list[float] = []
-    async with lock_client(proxy.url, lease=1.0, drift=0.1) as locks:
+    async with client_behind(proxy, lease=1.0, drift=0.1) as locks:
 
         async def work() -> None:
             async with locks.lock(KEY) as lease:
@@ -156,10 +141,23 @@ async def test_a_scope_is_cancelled_before_its_key_expires(redis: Redis, proxy: 
 async def test_an_acquire_whose_answer_comes_after_the_lease_is_tried_again(redis: Redis, proxy: Proxy) -> None:
     """Granted, and over when the news arrives: the caller must not get a lease that is dead or looks alive."""
     withheld = proxy.install(Rule(script(ACQUIRE), withhold_reply()))
-    async with lock_client(proxy.url, command_timeout=10) as locks:
+    async with client_behind(proxy, command_timeout=10) as locks:
         asyncio.get_running_loop().call_later(0.7, withheld.let_go)
         held = await locks.lock(KEY).acquire(lease=0.5)
         assert not held.lost.is_set()
         assert int(await redis.hget(KEY, "aiolock:token") or 0) == held.token
         lost, gone = await measured(redis, held)
         assert lost < gone
+
+
+@pytest.mark.parametrize("left", [0.4, 1.0])
+async def test_a_lease_that_turns_out_to_be_shorter_is_lost_as_early(
+    redis: Redis, locks: LockClient, left: float
+) -> None:
+    """Somebody shortens it on the server; the answer to a nested acquire says so."""
+    lock = locks.lock(KEY)
+    lease = await lock.acquire(lease=6)
+    await redis.pexpire(KEY, round(left * 1000))
+    await lock.acquire(lease=0.1)
+    lost, gone = await measured(redis, lease)
+    assert lost <= gone <= left

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -13,10 +13,10 @@ import pytest
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
-from aiolock import LeaseLostError, LockClient, NotHeldError
+from aiolock import AsyncRLock, LeaseLostError, LockClient, NotHeldError
 from aiolock._server import Server
 from tests.support.holding import ROLLBACK, Holder, lock_client
-from tests.support.observe import until
+from tests.support.observe import answered
 
 LEASE = 0.9
 ROOT = Path(__file__).parents[2]
@@ -90,7 +90,7 @@ async def test_a_server_that_is_paused_longer_than_the_lease() -> None:
             holder.go_on.set()
             await holder.task
             assert holder.after == [NotHeldError]
-            await until(lambda: locks.statistics().pending == 0)
+            await answered(locks)
             assert await others.lock("job", owner="heir").held()
             assert heir.token > error.token
 
@@ -126,7 +126,7 @@ async def test_a_loop_that_was_blocked_longer_than_the_lease(server: Server, red
         holder.go_on.set()
         await holder.task
         assert holder.after == [NotHeldError]
-        await until(lambda: locks.statistics().pending == 0)
+        await answered(locks)
         assert await redis.hgetall("job") == {b"another:1": b"1"}
 
 
@@ -145,23 +145,14 @@ async def test_a_scoped_body_that_blocks_the_loop_itself_and_ends_without_an_awa
         assert await redis.hgetall("job") == {b"another:1": b"1"}
 
 
-async def test_a_release_right_after_the_loop_was_blocked_frees_nobody_else(server: Server, redis: Redis) -> None:
+@pytest.mark.parametrize("use", [AsyncRLock.release, AsyncRLock.acquire])
+async def test_what_comes_right_after_the_loop_was_blocked_is_refused_and_harms_nobody_else(
+    server: Server, redis: Redis, use: Callable[[AsyncRLock], Awaitable[object]]
+) -> None:
     async with lock_client(server.url, lease=LEASE) as locks:
         lock = locks.lock("job")
         await lock.acquire()
         blocked_until_taken(server.url, "job")
         with pytest.raises(LeaseLostError):
-            await lock.release()
-        with pytest.raises(NotHeldError):
-            await lock.release()
-        assert await redis.hgetall("job") == {b"another:1": b"1"}
-
-
-async def test_a_nested_acquire_right_after_the_loop_was_blocked_is_refused(server: Server, redis: Redis) -> None:
-    async with lock_client(server.url, lease=LEASE) as locks:
-        lock = locks.lock("job")
-        await lock.acquire()
-        blocked_until_taken(server.url, "job")
-        with pytest.raises(LeaseLostError):
-            await lock.acquire()
+            await use(lock)
         assert await redis.hgetall("job") == {b"another:1": b"1"}

@@ -12,18 +12,11 @@ from redis.asyncio import Redis
 from aiolock import Lease, LockClient, LockEvent, RenewalLate
 from aiolock._scripts import RENEW
 from aiolock._server import Server
-from tests.support.holding import lock_client
-from tests.support.observe import until
+from tests.support.holding import client_behind, lock_client
+from tests.support.observe import answered, renewed, until
 from tests.support.proxy import Proxy, Rule, command, delay, drop_reply, reset, script
 
 KEY = "job"
-
-
-@pytest.fixture
-async def proxy(server: Server, redis: Redis) -> AsyncIterator[Proxy]:
-    async with Proxy(server.host, server.port) as running:
-        yield running
-        running.restore()
 
 
 @asynccontextmanager
@@ -45,12 +38,6 @@ async def rival(locks: LockClient) -> AsyncIterator[list[int]]:
     finally:
         task.cancel()
         await asyncio.wait([task])
-
-
-async def renewed(locks: LockClient, times: int = 2) -> None:
-    """Wait until so many more renewals have been acknowledged."""
-    wanted = locks.statistics().renewals + times
-    await until(lambda: locks.statistics().renewals >= wanted, within=10)
 
 
 async def kept_through_work(url: str, work: float) -> None:
@@ -132,8 +119,7 @@ async def black_hole(proxy: Proxy) -> None:
 
 
 async def refusing(proxy: Proxy) -> None:
-    await proxy.refuse()
-    proxy.reset_all()
+    await proxy.cut_off()
     await asyncio.sleep(0.4)
     await proxy.accept()
 
@@ -164,13 +150,13 @@ FAILURES = [black_hole, refusing, half_open, resets, dropped_replies, slow_hands
 async def test_a_lock_is_kept_through_a_failure_shorter_than_its_lease(
     redis: Redis, proxy: Proxy, failure: Callable[[Proxy], Awaitable[None]]
 ) -> None:
-    async with lock_client(proxy.url, lease=1) as locks, LockClient(redis) as others:
+    async with client_behind(proxy, lease=1) as locks, LockClient(redis) as others:
         async with rival(others) as granted, locks.lock(KEY) as lease:
             granted.clear()
             for _ in range(2):
                 await renewed(locks, 1)
                 await failure(proxy)
-            await renewed(locks)
+            await renewed(locks, 2)
             lease.check()
             assert not granted
         assert locks.statistics().losses == 0
@@ -183,7 +169,7 @@ async def test_a_renewal_that_failed_is_tried_again_until_the_lease_is_over(redi
         if isinstance(event, RenewalLate):
             late.append(event)
 
-    async with lock_client(proxy.url, lease=3, renew_interval=0.3, on_event=note) as locks:
+    async with client_behind(proxy, lease=3, renew_interval=0.3, on_event=note) as locks:
         async with locks.lock(KEY) as lease:
             await renewed(locks, 1)
             proxy.black_hole()
@@ -196,18 +182,18 @@ async def test_a_renewal_that_failed_is_tried_again_until_the_lease_is_over(redi
 
 
 async def test_a_fixed_lease_is_never_renewed(redis: Redis, proxy: Proxy) -> None:
-    async with lock_client(proxy.url, lease=0.3) as locks:
+    async with client_behind(proxy, lease=0.3) as locks:
         lease = await locks.lock(KEY).acquire(lease=1.2)
         nested = await locks.lock(KEY).acquire(lease=0.6)
         assert await asyncio.wait_for(lease.lost, 5) == "expired"
-        await until(lambda: locks.statistics().pending == 0)
+        await answered(locks)
         assert nested.lost.is_set()
         assert not [request for request in proxy.requests if script(RENEW)(request)]
         assert locks.statistics().renewals == 0
 
 
 async def test_a_renewal_is_sent_every_interval_and_not_more_often(redis: Redis, proxy: Proxy) -> None:
-    async with lock_client(proxy.url, lease=3, renew_interval=0.2) as locks:
+    async with client_behind(proxy, lease=3, renew_interval=0.2) as locks:
         async with locks.lock(KEY):
             await proxy.saw(script(RENEW), count=6)
         sent = [request.at for request in proxy.requests if script(RENEW)(request)]

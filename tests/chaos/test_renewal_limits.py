@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 
 import pytest
 from redis.asyncio import Redis
@@ -13,18 +12,11 @@ from aiolock._lease import Hold
 from aiolock._scripts import RELEASE, RENEW
 from aiolock._server import Server
 from tests.support.faults import Predicate
-from tests.support.holding import lock_client, seize
-from tests.support.observe import until
+from tests.support.holding import client_behind, lock_client, seize
+from tests.support.observe import answered, until
 from tests.support.proxy import ALWAYS, Proxy, Rule, delay, hold, reset, script, withhold_reply
 
 KEY = "job"
-
-
-@pytest.fixture
-async def proxy(server: Server, redis: Redis) -> AsyncIterator[Proxy]:
-    async with Proxy(server.host, server.port) as running:
-        yield running
-        running.restore()
 
 
 def renewal_of(name: str) -> Predicate:
@@ -32,7 +24,7 @@ def renewal_of(name: str) -> Predicate:
 
 
 async def test_a_lock_that_was_deleted_between_renewals_is_not_revived(redis: Redis, proxy: Proxy) -> None:
-    async with lock_client(proxy.url, lease=0.9) as locks:
+    async with client_behind(proxy, lease=0.9) as locks:
         lease = await locks.lock(KEY).acquire()
         await until(lambda: locks.statistics().renewals == 1)
         await redis.delete(KEY)
@@ -48,23 +40,23 @@ async def test_a_renewal_that_arrives_after_the_loss_does_not_let_the_lock_live_
     """It reaches the server while the key is still there, so the holder frees the lock when it learns of its loss."""
     held = proxy.install(Rule(script(RENEW), hold(), times=ALWAYS))
     release = proxy.install(Rule(script(RELEASE), delay(0.2)))
-    async with lock_client(proxy.url, lease=1, drift=0.24) as locks:
+    async with client_behind(proxy, lease=1, drift=0.24) as locks:
         lease = await locks.lock(KEY).acquire()
         await held.caught()
         assert await asyncio.wait_for(lease.lost, 5) == "unreachable"
         await held.deliver()
         await release.caught()
-        await until(lambda: locks.statistics().pending == 0)
+        await answered(locks)
         assert not await redis.exists(KEY), "freed at once, not a lease later"
 
 
 async def test_a_renewal_that_arrives_when_the_key_is_gone_creates_nothing(redis: Redis, proxy: Proxy) -> None:
     held = proxy.install(Rule(script(RENEW), hold(), times=ALWAYS))
-    async with lock_client(proxy.url, lease=0.6) as locks:
+    async with client_behind(proxy, lease=0.6) as locks:
         lease = await locks.lock(KEY).acquire()
         await held.caught()
         await asyncio.wait_for(lease.lost, 5)
-        await until(lambda: locks.statistics().pending == 0)
+        await answered(locks)
         await held.deliver()
         assert not await redis.exists(KEY)
 
@@ -74,7 +66,7 @@ async def test_a_renewal_that_arrives_when_another_has_the_lock_leaves_it_alone(
     redis: Redis, proxy: Proxy, redisson: bool
 ) -> None:
     held = proxy.install(Rule(script(RENEW), hold(), times=ALWAYS))
-    async with lock_client(proxy.url, lease=0.6) as locks:
+    async with client_behind(proxy, lease=0.6) as locks:
         await locks.lock(KEY).acquire()
         await held.caught()
         await seize(redis, KEY, redisson=redisson)
@@ -89,7 +81,7 @@ async def test_a_renewal_that_arrives_late_does_not_lengthen_a_later_grant_of_th
     redis: Redis, proxy: Proxy
 ) -> None:
     held = proxy.install(Rule(script(RENEW), hold()))
-    async with lock_client(proxy.url, lease=0.9) as locks:
+    async with client_behind(proxy, lease=0.9) as locks:
         lock = locks.lock(KEY)
         await lock.acquire()
         await held.caught()
@@ -100,28 +92,24 @@ async def test_a_renewal_that_arrives_late_does_not_lengthen_a_later_grant_of_th
         await lock.release()
 
 
-async def test_a_name_whose_renewals_fail_delays_no_other(server: Server, redis: Redis) -> None:
+async def test_a_name_whose_renewals_fail_delays_no_other(own: Server) -> None:
     """The server refuses one of them, by its access rules, again and again."""
-    with Server() as own:
-        async with Redis.from_url(own.url) as admin, lock_client(own.url, lease=0.9) as locks:
-            bad = await locks.lock("bad").acquire()
-            good = [await locks.lock(f"good:{number}").acquire() for number in range(3)]
-            await admin.acl_setuser(
-                "default",
-                enabled=True,
-                nopass=True,
-                keys=["good*", "aiolock*"],
-                reset_keys=True,
-                commands=["+@all"],
-                channels=["*"],
-            )
-            assert await asyncio.wait_for(bad.lost, 5) == "unreachable"
-            await until(lambda: locks.statistics().renewals >= 12, within=10)
-            assert not any(lease.lost.is_set() for lease in good)
-            assert locks.statistics().losses == 1
-            await admin.acl_setuser(
-                "default", enabled=True, nopass=True, keys=["*"], commands=["+@all"], channels=["*"]
-            )
+    async with Redis.from_url(own.url) as admin, lock_client(own.url, lease=0.9) as locks:
+        bad = await locks.lock("bad").acquire()
+        good = [await locks.lock(f"good:{number}").acquire() for number in range(3)]
+        await may_use(admin, "good*", "aiolock*")
+        assert await asyncio.wait_for(bad.lost, 5) == "unreachable"
+        await until(lambda: locks.statistics().renewals >= 12, within=10)
+        assert not any(lease.lost.is_set() for lease in good)
+        assert locks.statistics().losses == 1
+        await may_use(admin, "*")
+
+
+async def may_use(admin: Redis, *keys: str) -> None:
+    """Let every client do everything, with these keys only."""
+    await admin.acl_setuser(
+        "default", enabled=True, nopass=True, keys=keys, reset_keys=True, commands=["+@all"], channels=["*"]
+    )
 
 
 @pytest.mark.parametrize("bad_first", [True, False])
@@ -131,18 +119,17 @@ async def test_a_name_whose_renewals_break_the_connection_delays_no_other(
 ) -> None:
     """Each time that one is renewed the connection ends or falls silent, on which the other's renewals travel too."""
     names = ["bad", "good"] if bad_first else ["good", "bad"]
-    async with lock_client(proxy.url, lease=0.9) as locks:
+    async with client_behind(proxy, lease=0.9) as locks:
         leases = {name: await locks.lock(name).acquire() for name in names}
         proxy.install(Rule(renewal_of("bad"), how(), times=ALWAYS))  # type: ignore[arg-type]
         assert await asyncio.wait_for(leases["bad"].lost, 5) == "unreachable"
         await until(lambda: locks.lock("good").statistics().renewals >= 5, within=10)
         assert not leases["good"].lost.is_set()
-        proxy.clear_rules()
 
 
 async def test_ordinary_commands_that_get_no_answer_delay_no_renewal(redis: Redis, proxy: Proxy) -> None:
     stuck = proxy.install(Rule(script(RELEASE), withhold_reply(), times=ALWAYS))
-    async with lock_client(proxy.url, lease=0.6) as locks:
+    async with client_behind(proxy, lease=0.6) as locks:
         lease, other = await locks.lock(KEY).acquire(), await locks.lock("other").acquire(lease=10)
         releasing = asyncio.create_task(other.release())
         await stuck.caught()

@@ -7,6 +7,7 @@ from redis.asyncio import Redis
 
 from aiolock import LockClient
 from tests.chaos.operations import leftovers
+from tests.support.calls import acquire_and_release
 from tests.support.observe import until
 from tests.support.proxy import ALWAYS, Action, Connection, Proxy, Request, Rule
 
@@ -91,12 +92,7 @@ async def test_a_waiter_is_woken_when_only_its_release_was_forgotten(redis: Redi
     async with lock:
         pass  # Both scripts have been sent whole, so they go by their digest from now on.
     lease = await lock.acquire()
-
-    async def follow() -> None:
-        async with lock:
-            pass
-
-    following = asyncio.create_task(follow())
+    following = asyncio.create_task(acquire_and_release(lock))
     await until(lambda: lock.statistics().parked == 1 and locks.statistics().pending == 0)
     await until(lambda: confirmed(redis))
     await redis.script_flush()

@@ -11,9 +11,8 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock import AsyncRLock, LockClient, LockConfig
-from aiolock._server import Server
 from tests.chaos.operations import leftovers
-from tests.support.observe import until
+from tests.support.observe import answered
 from tests.support.proxy import ALWAYS, Action, Connection, Proxy, Request, Rule, delay, drop_reply, hold, reset
 
 DURATION = 4.0
@@ -132,36 +131,35 @@ class Worker:
 
 
 @pytest.mark.slow
-async def test_a_stormy_network_breaks_no_promise(server: Server, redis: Redis) -> None:
+async def test_a_stormy_network_breaks_no_promise(redis: Redis, proxy: Proxy) -> None:
     seed = int(os.environ.get("AIOLOCK_SEED", random.randrange(2**32)))
     try:
-        await soak(server, redis, seed)
+        await soak(redis, proxy, seed)
     except BaseException as error:
         error.add_note(f"again with AIOLOCK_SEED={seed}")
         raise
 
 
-async def soak(server: Server, redis: Redis, seed: int) -> None:
+async def soak(redis: Redis, proxy: Proxy, seed: int) -> None:
     pick = random.Random(seed)
     resources = {name: Resource() for name in NAMES}
     late: set[asyncio.Task[None]] = set()
-    async with Proxy(server.host, server.port) as proxy:
-        weather = Weather(random.Random(pick.random()), late)
-        proxy.install(Rule(lambda request: True, weather, ALWAYS))
-        first, second = Redis.from_url(proxy.url), Redis.from_url(proxy.url, protocol=3)
-        async with LockClient(first, config=CONFIG) as one, LockClient(second, config=CONFIG) as two:
-            ends = monotonic() + DURATION
-            async with asyncio.timeout(DURATION + 30), asyncio.TaskGroup() as group:
-                for client in (one, two) * TASKS:
-                    group.create_task(Worker(client, resources, random.Random(pick.random())).run(ends))
-            for client in (one, two):
-                await until(lambda: client.statistics().pending == 0, within=10)  # noqa: B023 (awaited at once)
-                statistics = client.statistics()
-                assert statistics.held == statistics.parked == statistics.losses == 0
-            proxy.clear_rules()
-            await asyncio.gather(*late)
-            assert not await leftovers(redis) & {name.encode() for name in NAMES}
-        await first.aclose()
-        await second.aclose()
+    weather = Weather(random.Random(pick.random()), late)
+    proxy.install(Rule(lambda request: True, weather, ALWAYS))
+    first, second = Redis.from_url(proxy.url), Redis.from_url(proxy.url, protocol=3)
+    async with LockClient(first, config=CONFIG) as one, LockClient(second, config=CONFIG) as two:
+        ends = monotonic() + DURATION
+        async with asyncio.timeout(DURATION + 30), asyncio.TaskGroup() as group:
+            for client in (one, two) * TASKS:
+                group.create_task(Worker(client, resources, random.Random(pick.random())).run(ends))
+        for client in (one, two):
+            await answered(client, within=10)
+            statistics = client.statistics()
+            assert statistics.held == statistics.parked == statistics.losses == 0
+        proxy.clear_rules()
+        await asyncio.gather(*late)
+        assert not await leftovers(redis) & {name.encode() for name in NAMES}
+    await first.aclose()
+    await second.aclose()
     assert all(resource.sections > 10 for resource in resources.values())
     assert len(weather.done) == 4, f"too fine a weather: {weather.done}"

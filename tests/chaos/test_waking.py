@@ -1,32 +1,19 @@
 """Waking: a waiter is woken by the unlock message, one per unlock, and an idle one costs the server nothing."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from time import monotonic
-from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
 from aiolock import LockClient
 from aiolock._server import Server
-from tests.support.observe import commandstats, pubsub_channels, until
-from tests.support.waiters import Waiters
+from tests.support.observe import answered, commandstats, pubsub_channels, subscribed_clients, until
+from tests.support.waiters import Waiters, parked
 
 NAME = "waking"
 CHANNEL = f"redisson_lock__channel:{{{NAME}}}"
 COUNTS = (1, 10, 1000)
-
-
-@pytest.fixture
-async def other(redis: Redis) -> AsyncIterator[LockClient]:
-    """Another client, which stands for another process."""
-    async with LockClient(redis) as client:
-        yield client
-
-
-async def subscribers(redis: Redis) -> list[dict[str, Any]]:
-    return list(await redis.client_list(_type="pubsub"))
 
 
 @pytest.mark.parametrize("count", COUNTS)
@@ -37,7 +24,7 @@ async def test_parked_waiters_share_one_subscription_and_send_nothing_while_idle
     async with Waiters(locks, NAME) as waiters:
         await waiters.park(count)
         assert await redis.pubsub_numsub(CHANNEL) == [(CHANNEL.encode(), 1)]
-        assert len(await subscribers(redis)) == 1
+        assert len(await subscribed_clients(redis)) == 1
         assert locks.statistics().subscriptions == waiters.lock.statistics().subscriptions == 1
         assert locks.statistics().connections <= 3
         before = await commandstats(redis)
@@ -60,7 +47,7 @@ async def test_each_unlock_elsewhere_wakes_one_waiter(
         before = locks.statistics().commands
         await theirs.release()
         await waiters.granted(1)
-        await until(lambda: locks.statistics().pending == 0)
+        await answered(locks)
         assert locks.statistics().commands == before + 1
         assert waiters.order == [0]
         assert waiters.lock.statistics().parked == count - 1
@@ -70,10 +57,7 @@ async def test_each_unlock_elsewhere_wakes_one_waiter(
 async def test_waiters_get_the_lock_in_the_order_in_which_they_came(
     locks: LockClient, other: LockClient, count: int
 ) -> None:
-    theirs = other.lock(NAME)
-    await theirs.acquire(lease=60)
-    async with Waiters(locks, NAME, go=True) as waiters:
-        await waiters.park(count)
+    async with parked(locks, other, NAME, count, go=True) as (theirs, waiters):
         await theirs.release()
         await asyncio.wait(waiters.tasks, timeout=20)
         assert waiters.order == list(range(count))
@@ -102,9 +86,7 @@ async def test_waiters_get_the_lock_in_order_also_when_another_process_takes_par
 
 
 async def test_a_newcomer_queues_behind_parked_waiters_and_asks_nothing(locks: LockClient, other: LockClient) -> None:
-    await other.lock(NAME).acquire(lease=60)
-    async with Waiters(locks, NAME) as waiters:
-        await waiters.park(3)
+    async with parked(locks, other, NAME, 3) as (_, waiters):
         before = locks.statistics().commands
         await waiters.park(1)
         assert await locks.lock(NAME).try_lock(0.05) is None
@@ -114,9 +96,7 @@ async def test_a_newcomer_queues_behind_parked_waiters_and_asks_nothing(locks: L
 async def test_try_lock_without_waiting_asks_the_server_once_even_when_others_are_parked(
     locks: LockClient, other: LockClient
 ) -> None:
-    await other.lock(NAME).acquire(lease=60)
-    async with Waiters(locks, NAME) as waiters:
-        await waiters.park(3)
+    async with parked(locks, other, NAME, 3):
         before = locks.statistics()
         assert await locks.lock(NAME).try_lock() is None
         after = locks.statistics()
@@ -159,10 +139,7 @@ async def test_waking_does_not_depend_on_how_the_users_client_is_set_up(
 
 
 async def test_a_cancelled_waiter_that_was_woken_hands_on(locks: LockClient, other: LockClient) -> None:
-    theirs = other.lock(NAME)
-    await theirs.acquire(lease=60)
-    async with Waiters(locks, NAME) as waiters:
-        await waiters.park(10)
+    async with parked(locks, other, NAME, 10) as (theirs, waiters):
         queue = locks._runtime.core().queues.get(waiters.lock._keys)
         assert queue is not None
         await theirs.release()
@@ -180,7 +157,7 @@ async def test_a_cancelled_waiter_that_was_woken_hands_on(locks: LockClient, oth
 async def test_waiters_whose_wait_ends_leave_the_others_their_places(locks: LockClient, other: LockClient) -> None:
     theirs = other.lock(NAME)
     await theirs.acquire(lease=60)
-    impatient = [asyncio.create_task(_try(locks, 0.1)) for _ in range(5)]
+    impatient = [asyncio.create_task(_try(locks, 1)) for _ in range(5)]
     await until(lambda: locks.statistics().parked == 5)
     async with Waiters(locks, NAME) as waiters:
         await waiters.park(2)
@@ -206,7 +183,7 @@ async def test_a_section_costs_about_two_commands_when_local_tasks_compete(redis
     async with asyncio.TaskGroup() as group:
         for _ in range(50):
             group.create_task(work())
-    await until(lambda: locks.statistics().pending == 0)
+    await answered(locks)
     assert locks.statistics().commands <= 2.2 * 500 + 50  # 50: all ask once, for nobody was parked yet.
     assert locks.statistics().hand_offs > 400
     assert await pubsub_channels(redis) <= {CHANNEL}

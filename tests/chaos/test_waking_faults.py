@@ -10,21 +10,14 @@ from redis.asyncio import Redis
 import aiolock._notifier
 from aiolock import LockClient, LockConfig
 from aiolock._scripts import LOCK
-from aiolock._server import Server
 from tests.support.observe import until
 from tests.support.proxy import Connection, Proxy, Rule, command, drop_reply, script, withhold_reply
-from tests.support.waiters import Waiters
+from tests.support.waiters import Waiters, parked
 
 NAME = "waking"
 CHANNEL = f"redisson_lock__channel:{{{NAME}}}"
 LEASE = 1.0
 MOMENT = 1.5  # Generous: the machine that runs the tests is busy.
-
-
-@pytest.fixture
-async def proxy(server: Server) -> AsyncIterator[Proxy]:
-    async with Proxy(server.host, server.port) as running:
-        yield running
 
 
 @pytest.fixture
@@ -34,30 +27,23 @@ async def near(redis: Redis, proxy: Proxy) -> AsyncIterator[LockClient]:
         yield client
 
 
-@pytest.fixture
-async def far(redis: Redis) -> AsyncIterator[LockClient]:
-    """A client that no fault hits."""
-    async with LockClient(redis) as client:
-        yield client
-
-
 def subscriber(connection: Connection) -> bool:
     return connection.subscriber
 
 
 @pytest.mark.parametrize("count", [1, 10, 1000])
 async def test_swallowed_messages_cost_the_rest_of_the_lease(
-    proxy: Proxy, near: LockClient, far: LockClient, count: int
+    proxy: Proxy, near: LockClient, other: LockClient, count: int
 ) -> None:
     async with Waiters(near, NAME, go=True) as waiters:
-        await far.lock(NAME).acquire(lease=60)
+        await other.lock(NAME).acquire(lease=60)
         await waiters.park(count)
         proxy.swallow_messages()
-        assert await far.lock(NAME).force_release()
-        await far.lock(NAME).acquire(lease=LEASE)
+        assert await other.lock(NAME).force_release()
+        await other.lock(NAME).acquire(lease=LEASE)
         await _look(near)  # The waiters know of the short lease now.
         ends = monotonic() + LEASE
-        await far.lock(NAME).release()
+        await other.lock(NAME).release()
         await waiters.granted(1, within=LEASE + MOMENT)
         assert monotonic() <= ends + MOMENT
         await asyncio.wait(waiters.tasks, timeout=20)
@@ -74,12 +60,9 @@ async def _look(client: LockClient) -> None:
 
 
 async def test_a_killed_pubsub_connection_is_made_anew_and_the_waiters_look_again(
-    redis: Redis, proxy: Proxy, near: LockClient, far: LockClient
+    redis: Redis, proxy: Proxy, near: LockClient, other: LockClient
 ) -> None:
-    theirs = far.lock(NAME)
-    await theirs.acquire(lease=60)
-    async with Waiters(near, NAME, go=True) as waiters:
-        await waiters.park(10)
+    async with parked(near, other, NAME, 10, go=True) as (theirs, waiters):
         await proxy.refuse()
         await redis.client_kill_filter(_type="pubsub")
         await until(lambda: near.statistics().connections == 1)
@@ -89,9 +72,9 @@ async def test_a_killed_pubsub_connection_is_made_anew_and_the_waiters_look_agai
 
 
 async def test_a_pubsub_connection_killed_again_and_again_loses_no_wake_up(
-    redis: Redis, near: LockClient, far: LockClient
+    redis: Redis, near: LockClient, other: LockClient
 ) -> None:
-    theirs = far.lock(NAME)
+    theirs = other.lock(NAME)
     for _ in range(10):
         lease = await theirs.acquire(lease=60)
         async with Waiters(near, NAME, go=True) as waiters:
@@ -102,7 +85,7 @@ async def test_a_pubsub_connection_killed_again_and_again_loses_no_wake_up(
 
 
 async def test_after_a_gap_a_message_is_news_even_if_one_of_ours_is_still_expected(
-    redis: Redis, proxy: Proxy, near: LockClient, far: LockClient
+    redis: Redis, proxy: Proxy, near: LockClient, other: LockClient
 ) -> None:
     lease = await near.lock(NAME, owner="first").acquire()
     async with Waiters(near, NAME) as waiters:
@@ -115,27 +98,24 @@ async def test_after_a_gap_a_message_is_news_even_if_one_of_ours_is_still_expect
         await proxy.saw(command(b"SUBSCRIBE"), 2)
         await until(lambda: near._runtime.core().queues._notifier.confirmed(CHANNEL))
         await until(waiters.quiet)
-        assert await far.lock(NAME).force_release()
+        assert await other.lock(NAME).force_release()
         await waiters.granted(2)
 
 
 async def test_a_half_open_pubsub_connection_is_noticed_and_made_anew(
-    monkeypatch: pytest.MonkeyPatch, proxy: Proxy, near: LockClient, far: LockClient
+    monkeypatch: pytest.MonkeyPatch, proxy: Proxy, near: LockClient, other: LockClient
 ) -> None:
     monkeypatch.setattr(aiolock._notifier, "PING_INTERVAL", 0.3)
-    theirs = far.lock(NAME)
-    await theirs.acquire(lease=60)
-    async with Waiters(near, NAME, go=True) as waiters:
-        await waiters.park(10)
+    async with parked(near, other, NAME, 10, go=True) as (theirs, waiters):
         assert proxy.half_open(subscriber) == 1
         await theirs.release()
         await waiters.granted(10)
 
 
 async def test_a_half_open_pubsub_connection_costs_the_rest_of_the_lease_at_most(
-    proxy: Proxy, near: LockClient, far: LockClient
+    proxy: Proxy, near: LockClient, other: LockClient
 ) -> None:
-    theirs = far.lock(NAME)
+    theirs = other.lock(NAME)
     await theirs.acquire(lease=LEASE)
     ends = monotonic() + LEASE
     async with Waiters(near, NAME, go=True) as waiters:
@@ -148,12 +128,10 @@ async def test_a_half_open_pubsub_connection_costs_the_rest_of_the_lease_at_most
 
 
 async def test_an_idle_pubsub_connection_is_pinged_and_kept(
-    monkeypatch: pytest.MonkeyPatch, proxy: Proxy, near: LockClient, far: LockClient
+    monkeypatch: pytest.MonkeyPatch, proxy: Proxy, near: LockClient, other: LockClient
 ) -> None:
     monkeypatch.setattr(aiolock._notifier, "PING_INTERVAL", 0.2)
-    await far.lock(NAME).acquire(lease=60)
-    async with Waiters(near, NAME) as waiters:
-        await waiters.park(1)
+    async with parked(near, other, NAME, 1):
         await proxy.saw(command(b"PING"), count=4)
         pings = [request.connection for request in proxy.requests if request.name == b"PING"]
         assert len(set(pings)) == 1
@@ -161,10 +139,10 @@ async def test_an_idle_pubsub_connection_is_pinged_and_kept(
 
 
 async def test_a_subscription_that_is_never_confirmed_is_tried_on_a_new_connection(
-    proxy: Proxy, near: LockClient, far: LockClient
+    proxy: Proxy, near: LockClient, other: LockClient
 ) -> None:
     lost = proxy.install(Rule(command(b"SUBSCRIBE"), drop_reply(reset=False)))
-    theirs = far.lock(NAME)
+    theirs = other.lock(NAME)
     await theirs.acquire(lease=60)
     async with Waiters(near, NAME, go=True) as waiters:
         starting = asyncio.create_task(waiters.park(3))
@@ -175,12 +153,9 @@ async def test_a_subscription_that_is_never_confirmed_is_tried_on_a_new_connecti
 
 
 async def test_a_cancelled_waiter_whose_grant_is_on_its_way_hands_on(
-    proxy: Proxy, near: LockClient, far: LockClient
+    proxy: Proxy, near: LockClient, other: LockClient
 ) -> None:
-    theirs = far.lock(NAME)
-    await theirs.acquire(lease=60)
-    async with Waiters(near, NAME) as waiters:
-        await waiters.park(2)
+    async with parked(near, other, NAME, 2) as (theirs, waiters):
         granted = proxy.install(Rule(script(LOCK.acquire), withhold_reply()))
         await theirs.release()
         await granted.caught()
@@ -191,9 +166,9 @@ async def test_a_cancelled_waiter_whose_grant_is_on_its_way_hands_on(
         assert waiters.order == [1]
 
 
-async def test_messages_that_another_name_gets_wake_nobody_here(far: LockClient, near: LockClient) -> None:
-    await far.lock(NAME).acquire(lease=60)
-    theirs = far.lock("another")
+async def test_messages_that_another_name_gets_wake_nobody_here(other: LockClient, near: LockClient) -> None:
+    await other.lock(NAME).acquire(lease=60)
+    theirs = other.lock("another")
     await theirs.acquire(lease=60)
     async with Waiters(near, NAME) as here, Waiters(near, "another") as there:
         await here.park(2)
@@ -202,3 +177,32 @@ async def test_messages_that_another_name_gets_wake_nobody_here(far: LockClient,
         await there.granted(1)
         assert here.order == []
         assert there.order == [0]
+
+
+async def test_a_wake_up_is_passed_on_by_a_place_that_another_was_put_before(
+    proxy: Proxy, near: LockClient, other: LockClient
+) -> None:
+    lock = near.lock(NAME)
+    assert not await lock.locked()
+    held = await other.lock(NAME).acquire(lease=60)
+    asked, tried = (proxy.install(Rule(script(LOCK.acquire), withhold_reply())) for _ in range(2))
+    first = asyncio.create_task(_use(near))
+    await asked.caught()
+    second = asyncio.create_task(_use(near))  # The first asks; so it takes a place, and tries when it is subscribed.
+    await until(lambda: near.statistics().pending == 2)
+    queue = near._runtime.core().queues.get(lock._keys)
+    assert queue is not None
+    place = queue.head
+    assert place is not None
+    await held.release()
+    await until(place.woken.is_set)
+    asked.let_go()  # Refused before the release, it comes first in the queue.
+    await until(lambda: lock.statistics().parked == 2)
+    second.cancel()
+    tried.let_go()
+    await asyncio.wait_for(first, 10)
+
+
+async def _use(client: LockClient) -> None:
+    async with client.lock(NAME):
+        pass

@@ -8,7 +8,20 @@ from typing import Any, cast
 
 from redis.asyncio import Redis
 
-from aiolock._scripts import ACQUIRE, CARD, FORCE_RELEASE, INSPECT, READ_CARD, RELEASE, RENEW, Script
+from aiolock._scripts import (
+    ACQUIRE,
+    CARD,
+    EXPIRED,
+    FORCE_RELEASE,
+    FORCED,
+    FREED,
+    INSPECT,
+    READ_CARD,
+    RELEASE,
+    RENEW,
+    TAKEN,
+    Script,
+)
 from aiolock._types import LockKeys
 
 KEYS = LockKeys.of("orders:42", "")
@@ -92,7 +105,9 @@ class Table:
 
     async def remembered(self) -> set[bytes]:
         """The ends of acquisitions that are remembered, as `OUTCOME:ID`."""
-        return set((await self.look()).tokens) - {b"token"}
+        outcomes = {FREED: b"freed", EXPIRED: b"expired", TAKEN: b"taken", FORCED: b"forced"}
+        scores = (await self.look()).tokens
+        return {b"%b:%b" % (outcomes[int(scores[id]) % 10], id) for id in scores.keys() - {b"token"}}
 
     async def age(self, ms: int) -> None:
         """Let so much time pass for all that is kept, at once."""
@@ -101,7 +116,7 @@ class Table:
                 await self.redis.pexpire(key, max(1, ttl - ms))
         for member, score in (await self.look()).tokens.items():
             if member != b"token":
-                await self.redis.zadd(KEYS.tokens, {member: score - ms})
+                await self.redis.zadd(KEYS.tokens, {member: score - 10 * ms})
 
     async def expire(self) -> None:
         """End the lease on the lock."""

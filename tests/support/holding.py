@@ -10,6 +10,7 @@ from uuid import uuid4
 from redis.asyncio import Redis
 
 from aiolock import AsyncRLock, Lease, LeaseLostError, LockClient, LockConfig
+from tests.support.proxy import Proxy
 
 ROLLBACK = 3
 
@@ -20,6 +21,17 @@ async def lock_client(url: str, **config: Any) -> AsyncIterator[LockClient]:
     patience: dict[str, Any] = {"release_timeout": 1, "command_timeout": 1}
     async with LockClient.from_url(url, config=LockConfig(**(patience | config))) as client:
         yield client
+
+
+@asynccontextmanager
+async def client_behind(proxy: Proxy, **config: Any) -> AsyncIterator[LockClient]:
+    """The same behind a proxy, which carries everything again when the client is closed."""
+    async with lock_client(proxy.url, **config) as client:
+        try:
+            yield client
+        finally:
+            proxy.clear_rules()
+            await proxy.heal()
 
 
 async def seize(redis: Redis, key: str, *, redisson: bool = False) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 
 from redis.asyncio import Redis
 
+from aiolock import LockClient
+
 _POLL = 0.001
 
 
@@ -16,6 +18,26 @@ async def until(predicate: Callable[[], bool] | Callable[[], Awaitable[bool]], w
         if asyncio.get_running_loop().time() > deadline:
             raise AssertionError(f"not within {within:g} s: {_described(predicate)}")
         await asyncio.sleep(_POLL)
+
+
+async def answered(client: LockClient, within: float = 5.0) -> None:
+    """Return when the client waits for no reply."""
+    await until(lambda: client.statistics().pending == 0, within)
+
+
+async def renewed(client: LockClient, times: int, within: float = 10.0) -> None:
+    """Return when so many more renewals have been acknowledged."""
+    wanted = client.statistics().renewals + times
+    await until(lambda: client.statistics().renewals >= wanted, within)
+
+
+async def freed(redis: Redis, key: str) -> None:
+    """Return when the server does not have the key."""
+
+    async def free() -> bool:
+        return not await redis.exists(key)
+
+    await until(free)
 
 
 async def commandstats(redis: Redis) -> dict[str, int]:
@@ -29,9 +51,23 @@ async def pubsub_channels(redis: Redis) -> set[str]:
     return {channel.decode() if isinstance(channel, bytes) else channel for channel in await redis.pubsub_channels()}
 
 
+async def subscribed_clients(redis: Redis) -> list[str]:
+    """The ids of the clients that have subscribed."""
+    return [client["id"] for client in await redis.client_list(_type="pubsub")]
+
+
 async def connected(redis: Redis) -> int:
     """How many clients are connected, the one that asks included."""
     return int((await redis.info("clients"))["connected_clients"])
+
+
+async def until_connected(redis: Redis, count: int) -> None:
+    """Return when so many clients are connected, the one that asks included."""
+
+    async def as_many() -> bool:
+        return await connected(redis) == count
+
+    await until(as_many)
 
 
 async def _holds(predicate: Callable[[], bool] | Callable[[], Awaitable[bool]]) -> bool:

@@ -82,6 +82,9 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self._errors: list[Exception] = []
         self._listener: asyncio.Server | None = None
+        # Keeps the port ours while nobody listens on it: others make connections all the time, from ports of their own.
+        self._reservation = socket.socket()
+        self._reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
 
     @property
     def url(self) -> str:
@@ -134,8 +137,18 @@ class Proxy:
 
     async def accept(self) -> None:
         """Listen again, on the same port."""
-        self._listener = await asyncio.start_server(self._connected, _HOST, self.port)
-        self.port = int(self._listener.sockets[0].getsockname()[1])
+        self._listener = await asyncio.start_server(self._connected, _HOST, self.port, reuse_port=True)
+
+    async def cut_off(self) -> None:
+        """Refuse, and reset what exists: to the clients the server is gone."""
+        await self.refuse()
+        self.reset_all()
+
+    async def heal(self) -> None:
+        """Restore, and listen again if connecting was refused."""
+        self.restore()
+        if self._listener is None:
+            await self.accept()
 
     def swallow_messages(self, on: bool = True) -> None:
         """Drop published messages from now on, or stop dropping them; nothing else on a pub/sub connection is hurt."""
@@ -150,6 +163,8 @@ class Proxy:
         return next((rule for rule in self._rules if rule.take(request)), None)
 
     async def __aenter__(self) -> Self:
+        self._reservation.bind((_HOST, 0))
+        self.port = int(self._reservation.getsockname()[1])
         await self.accept()
         return self
 
@@ -158,6 +173,7 @@ class Proxy:
     ) -> None:
         """Drop everything. An error inside the proxy, unlike those of the network, fails the test."""
         await self.refuse()
+        self._reservation.close()
         while self._tasks:
             for task in self._tasks:
                 task.cancel()

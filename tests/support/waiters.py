@@ -1,10 +1,12 @@
 """Tasks that queue for a lock, hold it until told to go on, and note in which order they had it."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Self
 
-from aiolock import AsyncRLock, LockClient
+from aiolock import AsyncRLock, Lease, LockClient
 from tests.support.observe import until
 
 
@@ -67,3 +69,14 @@ class Waiters:
             self.order.append(number)
             if not self._open:
                 await self._gates[number].wait()
+
+
+@asynccontextmanager
+async def parked(
+    client: LockClient, holder: LockClient, name: str, count: int, *, go: bool = False, lease: float = 60
+) -> AsyncIterator[tuple[Lease, Waiters]]:
+    """So many waiters of the client behind a lock that the running task holds through another client."""
+    theirs = await holder.lock(name).acquire(lease=lease)
+    async with Waiters(client, name, go=go) as waiters:
+        await waiters.park(count)
+        yield theirs, waiters

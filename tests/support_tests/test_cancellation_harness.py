@@ -1,3 +1,5 @@
+"""The harness cancels at every suspension, in each of its ways, and says what came of it."""
+
 import asyncio
 from typing import Any
 

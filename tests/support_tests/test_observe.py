@@ -1,3 +1,5 @@
+"""Waiting by observation, and what can be observed."""
+
 import asyncio
 import functools
 

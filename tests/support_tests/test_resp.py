@@ -1,3 +1,5 @@
+"""Streams of the Redis protocol are split into frames, however they are cut into chunks."""
+
 import pytest
 
 from tests.support.resp import Frames, arguments, end_of_frame, frames_in_reply, is_message, is_unsolicited

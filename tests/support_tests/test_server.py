@@ -1,3 +1,5 @@
+"""The server of the package: it starts, says what it is, and stops in every way there is."""
+
 import errno
 import gc
 import os
@@ -7,7 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -27,12 +28,6 @@ LINUX_ONLY = pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSI
 def executable(server: Server) -> str:
     """The program that the shared server of this round runs; each test starts servers of its own."""
     return server._executable
-
-
-@pytest.fixture
-def own(executable: str) -> Iterator[Server]:
-    with Server(executable) as running:
-        yield running
 
 
 def ask(url: str, *words: str) -> object:

@@ -9,13 +9,13 @@ from redis.asyncio import Redis
 
 from aiolock import AsyncRLock, LeaseLostError, LockClient
 from aiolock._rlock import HeldLock
-from tests.support.observe import until
+from tests.support.observe import freed, until
 
 Enter = Callable[[AsyncRLock], AsyncRLock | HeldLock]
 Stream = AsyncGenerator[int, None]
 Leave = Callable[[Stream], Awaitable[None]]
 
-NAME = "stream"
+NAME = "orders"
 
 
 async def numbers(scope: AsyncRLock | HeldLock) -> Stream:
@@ -56,16 +56,8 @@ each_enter = pytest.mark.parametrize(
 each_leave = pytest.mark.parametrize("leave", [break_off, close_elsewhere])
 
 
-@pytest.fixture
-def lock(locks: LockClient) -> AsyncRLock:
-    return locks.lock(NAME)
-
-
 async def is_released(lock: AsyncRLock, redis: Redis) -> None:
-    async def free() -> bool:
-        return not await redis.exists(NAME)
-
-    await until(free)
+    await freed(redis, NAME)
     assert lock.statistics().held == 0
 
 

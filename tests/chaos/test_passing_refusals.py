@@ -1,0 +1,159 @@
+"""A server that refuses every write for a while, out of memory or unable to save: an acquire waits for its recovery."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from time import monotonic
+
+import pytest
+from redis import ResponseError
+from redis.asyncio import Redis
+
+from aiolock import AsyncRLock, BackendError, LockClient
+from aiolock._scripts import ACQUIRE
+from aiolock._server import Server
+from tests.support.holding import lock_client
+from tests.support.observe import until
+from tests.support.proxy import Proxy, script
+
+TIMEOUT = 0.6
+NAME = "refused"
+
+
+@pytest.fixture(scope="module")
+def own(server: Server) -> Iterator[Server]:
+    """A server of the same kind, to be configured; every test leaves it well."""
+    with Server(server._executable) as running:
+        yield running
+
+
+@pytest.fixture
+async def admin(own: Server) -> AsyncIterator[Redis]:
+    async with Redis.from_url(own.url) as client:
+        yield client
+        await has_memory(client)
+        await can_save(client)
+        await client.config_set("save", "")
+        await client.flushall()
+
+
+async def out_of_memory(admin: Redis) -> None:
+    await admin.config_set("maxmemory-policy", "noeviction")
+    await admin.config_set("maxmemory", "1")
+
+
+async def has_memory(admin: Redis) -> None:
+    await admin.config_set("maxmemory", "0")
+
+
+async def saved(admin: Redis) -> str:
+    """How saving ends now."""
+    await admin.bgsave()
+
+    async def over() -> bool:
+        return not (await admin.info("persistence"))["rdb_bgsave_in_progress"]
+
+    await until(over)
+    return str((await admin.info("persistence"))["rdb_last_bgsave_status"])
+
+
+async def dump(admin: Redis) -> Path:
+    return Path(str((await admin.config_get("dir"))["dir"]), "dump.rdb")
+
+
+async def cannot_save(admin: Redis) -> None:
+    """A directory has the name of the file, so that not even root can write it."""
+    path = await dump(admin)
+    path.unlink(missing_ok=True)
+    path.mkdir()
+    await admin.config_set("save", "3600 1")  # Else the server does not care; and it cares by default.
+    assert await saved(admin) == "err"
+
+
+async def can_save(admin: Redis) -> None:
+    path = await dump(admin)
+    if path.is_dir():
+        path.rmdir()
+    assert await saved(admin) == "ok"
+
+
+Change = Callable[[Redis], Awaitable[None]]
+each_refusal = pytest.mark.parametrize(
+    ("refuse", "recover", "code"),
+    [
+        pytest.param(out_of_memory, has_memory, "OOM", id="out of memory"),
+        pytest.param(cannot_save, can_save, "MISCONF", id="cannot save"),
+    ],
+)
+
+
+async def refused_writes(admin: Redis) -> bool:
+    try:
+        return not await admin.set("anything", "more")
+    except ResponseError:
+        return True
+
+
+async def acquired(lock: AsyncRLock) -> int:
+    return (await lock.acquire()).token
+
+
+@each_refusal
+async def test_an_acquire_waits_for_a_server_that_recovers_in_time(
+    own: Server, admin: Redis, refuse: Change, recover: Change, code: str
+) -> None:
+    async with Proxy(own.host, own.port) as proxy, lock_client(proxy.url, command_timeout=10) as locks:
+        lock = locks.lock(NAME, owner="me")
+        await refuse(admin)
+        assert await refused_writes(admin)
+        acquiring = asyncio.create_task(acquired(lock))
+        await proxy.saw(script(ACQUIRE), 4)  # It was refused and tried again.
+        assert not acquiring.done()
+        await recover(admin)
+        async with asyncio.timeout(5):
+            assert await acquiring > 0
+        assert await lock.hold_count() == 1
+        assert len({request.connection for request in proxy.requests}) == 1, "a refusal is no broken connection"
+        await lock.release()
+        assert not await admin.exists(NAME)
+
+
+@each_refusal
+async def test_an_acquire_that_is_refused_for_too_long_fails_with_the_servers_words(
+    own: Server, admin: Redis, refuse: Change, recover: Change, code: str
+) -> None:
+    async with lock_client(own.url, command_timeout=TIMEOUT) as locks:
+        await refuse(admin)
+        try:
+            await admin.set("anything", "more")
+        except ResponseError as error:
+            words = str(error)
+        else:
+            pytest.fail("the server takes writes")
+        started = monotonic()
+        with pytest.raises(BackendError) as raised:
+            await locks.lock(NAME).acquire()
+        assert TIMEOUT * 0.9 < monotonic() - started < TIMEOUT + 2
+        assert words.removeprefix(f"{code} ")[:30] in str(raised.value)
+        assert isinstance(raised.value.__cause__, ResponseError)
+        await recover(admin)
+        await until(lambda: locks.statistics().pending == 0)
+        assert not await admin.exists(NAME)
+        async with asyncio.timeout(5), locks.lock(NAME) as lease:
+            assert lease.holds == 1
+
+
+@each_refusal
+async def test_a_waiter_whose_turn_comes_meanwhile_gets_the_lock_when_the_server_recovers(
+    own: Server, admin: Redis, refuse: Change, recover: Change, code: str
+) -> None:
+    async with lock_client(own.url, command_timeout=10) as locks, LockClient(admin) as other:
+        theirs = await other.lock(NAME).acquire(lease=0.4)
+        waiting = asyncio.create_task(acquired(locks.lock(NAME)))
+        await until(lambda: locks.statistics().parked == 1 and locks.statistics().pending == 0)
+        await refuse(admin)
+        assert await theirs.lost == "expired"
+        await until(lambda: locks.statistics().pending == 1)
+        await recover(admin)
+        async with asyncio.timeout(5):
+            assert await waiting > theirs.token

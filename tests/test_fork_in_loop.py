@@ -1,0 +1,132 @@
+"""A fork whose child lets the inherited event loop run on: it says nothing on its parent's connections."""
+
+import asyncio
+import os
+import signal
+import traceback
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+import redis as synchronous
+
+from aiolock import AsyncRLock, LockClient
+from aiolock._notifier import LINGER
+from aiolock._server import Server
+from tests.support.holding import Holder, lock_client
+from tests.support.observe import until
+
+
+@pytest.fixture
+def observer(server: Server) -> Iterator[synchronous.Redis]:
+    """Looks at the server while our loop stands still; it is connected already."""
+    with synchronous.Redis.from_url(server.url) as client:
+        client.flushall()
+        yield client
+
+
+async def run_on(child: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run the coroutine function in a fork of this process, in the fork of this loop, and wait without the loop."""
+    loop = asyncio.get_running_loop()
+    if (pid := os.fork()) == 0:
+        status = 1
+        try:
+            signal.alarm(20)
+            asyncio._set_running_loop(loop)  # asyncio takes a loop for none in a fork.
+            await child()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)  # What is open here belongs to the parent, too: no cleaning up.
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def said(observer: synchronous.Redis) -> dict[str, int]:
+    """How often the server was told what; our own question is left out."""
+    stats: Any = observer.info("commandstats")
+    return {name: stat["calls"] for name, stat in stats.items() if name != "cmdstat_info"}
+
+
+async def take(lock: AsyncRLock) -> None:
+    async with lock:
+        pass
+
+
+async def test_a_child_whose_copies_of_the_tasks_end_leaves_the_parents_locks_alone(
+    server: Server, observer: synchronous.Redis
+) -> None:
+    async with lock_client(server.url) as locks, Holder(locks.lock("a")) as holder:
+
+        async def child() -> None:
+            holder.task.cancel()
+            await asyncio.wait([holder.task])
+
+        before = said(observer)
+        await run_on(child)
+        assert said(observer) == before
+        assert observer.exists("a")
+        holder.leases[0].check()
+
+
+async def test_a_childs_copy_of_the_watchdog_renews_nothing_and_its_deadlines_free_nothing(
+    server: Server, observer: synchronous.Redis
+) -> None:
+    async with lock_client(server.url, lease=0.9) as locks:
+        await locks.lock("watched").acquire()
+        fixed = await locks.lock("fixed").acquire(lease=0.5)
+        await fixed.renew()  # So that it is freed by word, when it is over.
+        await until(lambda: locks.statistics().pending == 0)
+
+        async def child() -> None:
+            await asyncio.sleep(0.7)
+            assert fixed.lost.is_set()
+
+        before = said(observer)
+        await run_on(child)
+        assert said(observer) == before
+
+
+async def test_a_childs_copy_of_a_waiter_leaves_the_subscription_alone(
+    server: Server, observer: synchronous.Redis
+) -> None:
+    async with LockClient.from_url(server.url) as locks, LockClient.from_url(server.url) as other:
+        lease = await other.lock("a").acquire()
+        lock = locks.lock("a")
+        waiting = asyncio.create_task(take(lock))
+        await until(lambda: locks._runtime.core().queues._notifier.confirmed(lock._keys.channel))
+        await until(lambda: locks.statistics().pending == 0)
+
+        async def child() -> None:
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            await asyncio.sleep(LINGER + 0.6)
+
+        before = said(observer)
+        await run_on(child)
+        assert said(observer) == before
+        assert observer.pubsub_numsub(lock._keys.channel)[0][1] == 1
+        await lease.release()
+        async with asyncio.timeout(5):
+            await waiting
+
+
+async def test_what_is_just_being_submitted_is_sent_by_the_parent_only(
+    server: Server, observer: synchronous.Redis
+) -> None:
+    async with LockClient.from_url(server.url) as locks:
+        lock = locks.lock("a")
+        await take(lock)
+        taking = asyncio.create_task(take(lock))
+        while not locks.statistics().pending:
+            await asyncio.sleep(0)
+
+        async def child() -> None:
+            await asyncio.sleep(0.3)
+
+        before = said(observer)
+        await run_on(child)
+        assert said(observer) == before
+        await taking
+        await take(lock)
+        assert locks.statistics().pending == 0
