@@ -1,0 +1,126 @@
+"""The figures to reach: ratios of neighbouring runs of one round, or plain values, each with its limit."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.statistic import Spread, spread
+
+Record = Mapping[str, Any]
+OURS = "aiolock"
+
+
+@dataclass(frozen=True)
+class Side:
+    """A measure of a peer; *first* picks the run by its first parameter, where a workload has several."""
+
+    peer: str
+    measure: str
+    first: float | None = None
+
+    def of(self, records: Sequence[Record]) -> float | None:
+        """Its value in one round; ``None`` if there was no such run, or one with a problem."""
+        for record in records:
+            first = next(iter(record["parameters"].values()), None)
+            if record["peer"] == self.peer and self.first in (None, first) and not record["problem"]:
+                value = record["measures"].get(self.measure)
+                return None if value is None else float(value)
+        return None
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of a workload: *top*, or *top* divided by *bottom*, is at most or at least *limit*."""
+
+    workload: str
+    text: str
+    top: Side
+    limit: float
+    bottom: Side | None = None
+    at_least: bool = False
+    scale: float = 1.0
+    unit: str = ""
+
+    @property
+    def wanted(self) -> str:
+        """The limit in words."""
+        return f"{'≥' if self.at_least else '≤'} {number(self.limit)}{self.unit}"
+
+    def value(self, records: Sequence[Record]) -> float | None:
+        """What it is in one round."""
+        top = self.top.of(records)
+        bottom = 1.0 if self.bottom is None else self.bottom.of(records)
+        return None if top is None or not bottom else self.scale * top / bottom
+
+    def measured(self, records: Sequence[Record], loop: str) -> Spread | None:
+        """Least, median and greatest of all rounds on *loop*; ``None`` if it was not measured."""
+        rounds: dict[tuple[int, int], list[Record]] = {}
+        for record in records:
+            if record["workload"] == self.workload and record["loop"] == loop:
+                rounds.setdefault((record.get("file", 0), record["round"]), []).append(record)
+        values = [value for each in rounds.values() if (value := self.value(each)) is not None]
+        return spread(values) if values else None
+
+    def reached(self, measured: Spread) -> bool:
+        """Whether the median is within the limit."""
+        return measured[1] >= self.limit if self.at_least else measured[1] <= self.limit
+
+
+def number(value: float) -> str:
+    """Three significant digits, no exponent for what people count."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def _ours(measure: str, first: float | None = None) -> Side:
+    return Side(OURS, measure, first)
+
+
+def _ratio(workload: str, text: str, measure: str, peer: str, limit: float, *, at_least: bool = False) -> Figure:
+    return Figure(workload, text, _ours(measure), limit, Side(peer, measure), at_least, unit=" ×")
+
+
+FIGURES = (
+    _ratio("B1", "time of a section / two bare EVALSHA", "seconds_per_section", "bare", 1.15),
+    _ratio("B1", "time of a section / redis-py's Lock", "seconds_per_section", "redis-py", 1.0),
+    _ratio("B2", "sections per second / redis-py's Lock", "sections_per_second", "redis-py", 4, at_least=True),
+    _ratio("B2", "sections per second / pipelined by hand", "sections_per_second", "pipelined", 0.85, at_least=True),
+    _ratio("B3", "sections per second / redis-py's Lock", "sections_per_second", "redis-py", 6, at_least=True),
+    _ratio("B3", "sections per second / pipelined by hand", "sections_per_second", "pipelined", 0.8, at_least=True),
+    Figure("B3", "connections", _ours("connections"), 8),
+    _ratio("B4", "median / bare chain", "median", "chain", 1.25),
+    Figure("B4", "p99 / median", _ours("p99"), 3, _ours("median"), unit=" ×"),
+    Figure("B4", "redis-py's Lock / median", Side("redis-py", "median"), 40, _ours("median"), True, unit=" ×"),
+    _ratio("B5", "time of a section / two bare EVALSHA", "seconds_per_section", "bare", 1.0),
+    Figure("B5", "greatest deviation of a task's share", _ours("share_deviation"), 10, scale=100, unit=" %"),
+    Figure("B6", "least share of a process / fair share", _ours("least_process"), 0.5, at_least=True),
+    Figure("B6", "commands per section (2 + processes)", _ours("commands_per_section"), 10),
+    Figure("B7", "locks lost", _ours("lost"), 0),
+    Figure("B7", "renewals per batch (more than 1: coalesced)", _ours("renewals_per_batch"), 1, at_least=True),
+    Figure("B7", "share of one core", _ours("cpu_share"), 15, scale=100, unit=" %"),
+    Figure("B7", "memory of each lock", _ours("bytes_per_lock"), 6, scale=1e-3, unit=" KB"),
+    Figure("B8", "memory of each of 10,000 waiters", _ours("bytes_per_waiter", 10_000), 4, scale=1e-3, unit=" KB"),
+    Figure(
+        "B8", "hand-off with 10,000 waiters / with 10", _ours("median", 10_000), 1.5, _ours("median", 10), unit=" ×"
+    ),
+    Figure("B8", "commands of 10,000 waiters while idle", _ours("idle_commands", 10_000), 0),
+    Figure("B9", "last thousand / first thousand", _ours("last_thousand"), 1.1, _ours("first_thousand"), unit=" ×"),
+    Figure("B9", "memory kept for each name", _ours("bytes_per_name"), 64, unit=" B"),
+)
+
+
+def lines(records: Sequence[Record], loop: str) -> list[str]:
+    """What was measured of them, for a terminal."""
+    found = []
+    for figure in FIGURES:
+        if (measured := figure.measured(records, loop)) is not None:
+            least, middle, greatest = map(number, measured)
+            mark = "reached" if figure.reached(measured) else "NOT REACHED"
+            found.append(
+                f"{figure.workload} {loop}: {figure.text} {figure.wanted}: "
+                f"{middle}{figure.unit} ({least} to {greatest}) {mark}"
+            )
+    return found

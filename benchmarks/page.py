@@ -1,0 +1,217 @@
+"""`python -m benchmarks.page results.json ...`: makes docs/benchmarks.md and its plots from results."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks import plots, redisson
+from benchmarks.figures import FIGURES, OURS, Figure, Record, number
+from benchmarks.statistic import spread
+from benchmarks.workloads import WORKLOADS
+
+Groups = dict[tuple[str, float | None], list[Record]]  # The runs of one peer with one first parameter.
+
+LOOPS = ("asyncio", "uvloop")
+LIBRARIES = ("redis-py", "coredis", "pottery", "py-redis-semaphore", "redis-lock-py", *redisson.PEERS)
+DOCS = Path(__file__).parents[1] / "docs"
+
+_HEAD = """# Benchmarks
+
+Made from {files} by `python -m benchmarks.page`; every figure here was measured by `python -m benchmarks`, which you
+can run yourself: `make bench` (`make bench-quick` takes less than a minute). How each workload is measured, and what
+exactly a baseline does, is in `benchmarks/README.md`.
+
+Every run is a process of its own on an empty server. Within a round the peers take turns; a ratio is of two runs of
+the same round, and three numbers are always the least, **the median** and the greatest of the rounds. A run in which
+something went wrong (an error, a lock lost, two holders seen at a time) is told, and counts in no ratio.
+
+{machine}
+"""
+_FIGURES_HEAD = """
+## Figures to reach
+
+*aiolock* with its defaults: fencing tokens, watchdog and all.
+
+| | figure | to reach | {columns} |
+|---|---|---|{rule}|
+"""
+_COLUMNS: dict[str, tuple[tuple[str, str, float], ...]] = {
+    # Workload: the measures that are shown, with their titles and scales.
+    "own": (
+        ("sections_per_second", "sections/s", 1),
+        ("cpu_per_section", "CPU per section, µs", 1e6),
+        ("connections", "connections", 1),
+    ),
+    "B4": (("median", "median, ms", 1e3), ("p95", "p95, ms", 1e3), ("p99", "p99, ms", 1e3)),
+    "B5": (
+        ("sections_per_second", "sections/s", 1),
+        ("least_share", "least share", 1),
+        ("greatest_share", "greatest share", 1),
+        ("commands_per_section", "commands per section", 1),
+    ),
+    "B6": (
+        ("sections_per_second", "sections/s", 1),
+        ("least_process", "least process", 1),
+        ("least_task", "least task", 1),
+        ("commands_per_section", "commands per section", 1),
+    ),
+    "B7": (
+        ("lost", "lost", 1),
+        ("cpu_share", "share of a core, %", 100),
+        ("renewals_per_batch", "renewals per batch", 1),
+        ("commands_per_second", "commands/s", 1),
+        ("bytes_per_lock", "memory each, KB", 1e-3),
+    ),
+    "B8": (
+        ("median", "hand-off median, ms", 1e3),
+        ("p99", "p99, ms", 1e3),
+        ("bytes_per_waiter", "memory each, KB", 1e-3),
+        ("idle_commands", "commands in 2 idle seconds", 1),
+        ("connections", "connections", 1),
+    ),
+    "B9": (
+        ("first_thousand", "first thousand, µs", 1e6),
+        ("last_thousand", "last thousand, µs", 1e6),
+        ("bytes_per_name", "memory kept for each name, B", 1),
+        ("server_bytes_per_name", "the same on the server, B", 1),
+    ),
+}
+_NOTES = {
+    "B3": "`redis-py-default-pool` is redis-py's Lock on the pool that it has by default.",
+    "B4": "`chain` is the release script with its `PUBLISH`, a subscriber and the acquire script.",
+    "B5": "`bare` is one task alone. A share of 1 is fair; 0 is a task that never had the lock.",
+    "B6": "A share of 1 is fair. Who lets the same task win over and over saves itself the hand-off.",
+    "B8": "`asyncio-lock` is `asyncio.Lock`, without Redis: what a waiting task costs anyway.",
+}
+# The measure by which peers are compared, and whether more of it is better.
+_MAIN: dict[str, tuple[str, bool]] = {"B4": ("median", False), "B7": ("cpu_share", False), "B8": ("median", False)}
+_USUAL = ("sections_per_second", True)
+
+
+def page(results: Sequence[dict[str, Any]], files: Sequence[str], pictures: Sequence[plots.Picture]) -> str:
+    """The whole page."""
+    records = [record for result in results for record in result["records"]]
+    loops = [loop for loop in LOOPS if any(record["loop"] == loop for record in records)]
+    named = ", ".join(f"`{name}`" for name in files)
+    parts = [_HEAD.format(files=named, machine=_machine(results)), _figures(records, loops)]
+    for workload, about in WORKLOADS.items():
+        if any(record["workload"] == workload for record in records):
+            parts.append(f"\n## {workload}: {about.title}\n\n{_NOTES.get(workload, '')}\n".replace("\n\n\n", "\n"))
+            parts += [_workload(workload, records, loop) for loop in loops]
+            parts += [f"\n![{each.title}]({each.file})\n" for each in pictures if each.workload == workload]
+    return "".join(parts)
+
+
+def _machine(results: Sequence[dict[str, Any]]) -> str:
+    lines = ["| | |", "|---|---|"]
+    for title, key in (("machine", "machine"), ("peers", "peers")):
+        facts: dict[str, list[str]] = {}
+        for result in results:
+            for name, value in result[key].items():
+                if value not in facts.setdefault(name, []):
+                    facts[name].append(value)
+        lines += [f"| {name if title == 'machine' else f'`{name}`'} | {', '.join(facts[name])} |" for name in facts]
+    seconds = sorted({record["seconds"] for result in results for record in result["records"]})
+    rounds = max(record["round"] for result in results for record in result["records"]) + 1
+    lines.append(f"| measured | {rounds} rounds, {' or '.join(f'{each:g}' for each in seconds)} s a run |")
+    return "\n".join(lines)
+
+
+def _figures(records: Sequence[Record], loops: Sequence[str]) -> str:
+    head = _FIGURES_HEAD.format(columns=" | ".join(loops), rule="|".join("---" for _ in loops))
+    return head + "".join(_figure(figure, records, loops) for figure in FIGURES)
+
+
+def _figure(figure: Figure, records: Sequence[Record], loops: Sequence[str]) -> str:
+    cells = []
+    for loop in loops:
+        measured = figure.measured(records, loop)
+        if measured is None:
+            cells.append("not measured")
+        else:
+            mark = "" if figure.reached(measured) else " ✗"
+            cells.append(f"{_three(measured)}{figure.unit}{mark}")
+    return f"| {figure.workload} | {figure.text} | {figure.wanted} | {' | '.join(cells)} |\n"
+
+
+def _three(values: tuple[float, float, float]) -> str:
+    least, middle, greatest = map(number, values)
+    return f"**{middle}**" if least == greatest else f"{least} · **{middle}** · {greatest}"
+
+
+def _workload(workload: str, records: Sequence[Record], loop: str) -> str:
+    """A row for each peer, and for each of its parameters where there are several."""
+    groups: Groups = {}
+    for record in records:
+        if record["workload"] == workload and record["loop"] == loop:
+            first = next(iter(record["parameters"].values()), None)
+            groups.setdefault((record["peer"], first), []).append(record)
+    several = len({first for _, first in groups}) > 1
+    columns = _COLUMNS.get(workload, _COLUMNS["own"])
+    titles = [loop, *(title for _, title, _ in columns)]
+    lines = ["", f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
+    for (peer, first), group in sorted(groups.items(), key=lambda item: item[0][1] or 0):
+        name = f"`{peer}`, {number(first or 0)}" if several else f"`{peer}`"
+        lines.append(f"| {name} | {' | '.join(_cells(group, columns))} |")
+    return "\n".join([*lines, *_ahead(workload, groups), *_problems(groups), ""])
+
+
+def _ahead(workload: str, groups: Groups) -> list[str]:
+    """The libraries whose median is better than ours, by the first number of the table."""
+    measure, more = _MAIN.get(workload, _USUAL)
+    medians = {
+        which: median(values)
+        for which, group in groups.items()
+        if (values := [r["measures"][measure] for r in group if not r["problem"] and measure in r["measures"]])
+    }
+    found = []
+    for (peer, first), value in medians.items():
+        ours = medians.get((OURS, first))
+        if peer in LIBRARIES and ours is not None and (value > ours if more else value < ours):
+            times = value / ours if more else ours / value
+            found.append(f"`{peer}`{'' if first is None else f' ({number(first)})'} by {number(times)} ×")
+    return ["", f"Ahead of aiolock here: {', '.join(found)}."] if found else []
+
+
+def _cells(group: Sequence[Record], columns: Iterable[tuple[str, str, float]]) -> list[str]:
+    sound = [record for record in group if not record["problem"]]
+    cells = []
+    for measure, _, scale in columns:
+        values = [record["measures"][measure] * scale for record in sound if measure in record["measures"]]
+        cells.append(_three(spread(values)) if values else "failed" if not sound else "")
+    return cells
+
+
+def _problems(groups: Groups) -> list[str]:
+    lines = []
+    for (peer, first), group in groups.items():
+        if problems := [record["problem"] for record in group if record["problem"]]:
+            which = f" ({number(first)})" if first is not None else ""
+            text = problems[0].replace("|", "\\|").replace("<", "&lt;")
+            lines.append(f"- `{peer}`{which} failed in {len(problems)} of {len(group)} runs: {text}")
+    return ["", *lines] if lines else []
+
+
+def main(words: list[str]) -> None:
+    """Read the files, write the page and the plots."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.page", description=__doc__)
+    parser.add_argument("results", nargs="+", type=Path)
+    parser.add_argument("--docs", type=Path, default=DOCS, help="where to write")
+    chosen = parser.parse_args(words)
+    results = [json.loads(path.read_text("utf-8")) for path in chosen.results]
+    for number_of_file, result in enumerate(results):
+        for record in result["records"]:
+            record["file"] = number_of_file  # Rounds of two files are different rounds.
+    records = [record for result in results for record in result["records"]]
+    pictures = plots.draw(records, chosen.docs)
+    path = chosen.docs / "benchmarks.md"
+    path.write_text(page(results, [path.name for path in chosen.results], pictures), "utf-8")
+    print(f"written: {path}, {', '.join(picture.file for picture in pictures)}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

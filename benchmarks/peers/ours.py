@@ -1,0 +1,45 @@
+"""aiolock itself, with its defaults: tokens, watchdog and all."""
+
+from dataclasses import asdict
+
+from aiolock import AsyncRLock, LockClient, LockConfig
+from benchmarks.peers.adapter import Lock, Peer
+
+
+class Ours(Peer):
+    """One `LockClient`."""
+
+    def __init__(self, url: str, tasks: int, lease: float) -> None:
+        super().__init__(url, tasks, lease)
+        self._client = LockClient.from_url(url, config=LockConfig(lease=lease))
+
+    def lock(self, name: str) -> Lock:
+        return self._client.lock(name)
+
+    def renewed(self, name: str) -> Lock:
+        return _Held(self._client.lock(name, owner="keeper"))
+
+    def counters(self) -> dict[str, float]:
+        return {name: float(value) for name, value in asdict(self._client.statistics()).items()}
+
+    def lost(self) -> int:
+        return self._client.statistics().losses
+
+    async def open(self) -> None:
+        await self._client.__aenter__()
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+class _Held(Lock):
+    """A lock of a named owner by `acquire` and `release`: a block would be nested in all others of its task."""
+
+    def __init__(self, lock: AsyncRLock) -> None:
+        self._lock = lock
+
+    async def __aenter__(self) -> object:
+        return await self._lock.acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._lock.release()

@@ -1,0 +1,102 @@
+"""B8: many tasks of one process wait for one name: what that costs, and how fast the lock goes on to the next."""
+
+import asyncio
+import random
+import time
+from statistics import median
+
+from benchmarks import peers
+from benchmarks.memory import resident
+from benchmarks.observer import Observer
+from benchmarks.peers.adapter import Lock, Peer
+from benchmarks.run import Measures, Outcome, Run
+from benchmarks.sections import described
+from benchmarks.statistic import percentile
+from benchmarks.witness import Witness
+
+NAME = "wanted"
+_MOMENT = 0.005
+_IDLE = 2.0
+_MANY = 1000  # As many as it takes to tell their memory from noise.
+
+
+async def run(run: Run, observer: Observer) -> Outcome:
+    """Parameter *waiters*: how many; they all wait, and are as many again after each hand-off."""
+    waiters = run.number("waiters")
+    async with peers.make(run.peer, run.url, waiters, 30) as peer:
+        async with peer.lock("warm"):
+            before = resident()
+        with Witness() as witness:
+            queue = _Queue(peer, witness, run.warm_up)
+            async with peer.lock(NAME):
+                tasks = [asyncio.create_task(queue.wait(number + 1)) for number in range(waiters)]
+                measures = await _idle(observer, run, waiters)
+                if waiters >= _MANY:
+                    measures["bytes_per_waiter"] = (resident() - before) / waiters
+                queue.released = time.monotonic()
+            await asyncio.wait(tasks, timeout=run.seconds, return_when=asyncio.FIRST_EXCEPTION)
+            problem = await _stop(tasks)
+        if queue.samples:
+            measures["median"], measures["p99"] = median(queue.samples), percentile(queue.samples, 0.99)
+            measures["hand_offs"] = len(queue.samples)
+        else:
+            problem = problem or f"no hand-off within {run.seconds:g} s"
+    return Outcome(measures, problem=f"{witness.overlaps} × two holders at a time" if witness.overlaps else problem)
+
+
+async def _idle(observer: Observer, run: Run, waiters: int) -> Measures:
+    """Let all of them settle, then see what is sent while nothing happens."""
+    await asyncio.sleep(run.warm_up * 2 + waiters / 5000)
+    cpu, sent = time.process_time(), await observer.executed()
+    await asyncio.sleep(_IDLE)
+    sent, cpu = await observer.executed() - sent, time.process_time() - cpu
+    connections = await observer.connections()
+    return {"idle_commands": sent, "idle_cpu_share": cpu / _IDLE, "connections": connections}
+
+
+async def _stop(tasks: list["asyncio.Task[None]"]) -> str | None:
+    """Cancel all, and those again that a peer kept from being cancelled."""
+    failed = [error for task in tasks if task.done() and (error := task.exception()) is not None]
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=3)
+    return f"{len(failed)} × {described(failed[0])}" if failed else None
+
+
+class _Queue:
+    """
+    Tasks that hand one lock on; a task waits again when the next one has it, so their number stays.
+
+    Each keeps it a moment: the task that waits again must be waiting, not come by, when the lock is free.
+    """
+
+    def __init__(self, peer: Peer, witness: Witness, arrival: float) -> None:
+        self._peer = peer
+        self._arrival = arrival
+        self._witness = witness
+        self._left: asyncio.Event | None = None
+        self.released = 0.0
+        self.samples: list[float] = []
+
+    async def wait(self, who: int) -> None:
+        lock: Lock = self._peer.lock(NAME)
+        await asyncio.sleep(random.uniform(0, self._arrival))  # Else those that poll would all do it at the same time.
+        while True:
+            async with lock:
+                self.samples.append(time.monotonic() - self.released)
+                left = await self._stay(who)
+            await left.wait()
+
+    async def _stay(self, who: int) -> asyncio.Event:
+        self._witness.enter(who)
+        try:
+            if self._left is not None:
+                self._left.set()
+            self._left = asyncio.Event()
+            await asyncio.sleep(random.uniform(_MOMENT, 2 * _MOMENT))
+            return self._left
+        finally:
+            self._witness.leave(who)
+            self.released = time.monotonic()
