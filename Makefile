@@ -1,7 +1,7 @@
 # Commands for developers; CONTRIBUTING.md has them without make.
 #
 #   PYTHON=/path/to/python   which Python to use (3.11 or later); by default the newest that works
-#   ARGS="-k release -x"     passed on to pytest (make test), to the demo (make demo)
+#   ARGS="-k release -x"     passed on to pytest (make test), to the demo (make demo), to the benchmarks (make bench)
 
 PYTHON ?= python3.13 python3.12 python3.11 python3 python
 ARGS ?=
@@ -15,13 +15,14 @@ DEMO := .venv-demo
 TESTS := .venv-tests
 LINT := .venv-lint
 DOCS := .venv-docs
+BENCH := .venv-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint docs clean
+.PHONY: help demo test lint docs bench bench-quick clean
 
 help: ## show this help
 	@echo "Usage: make <target> [PYTHON=python3.12] [ARGS='...']"
-	@sed -n 's/^\([a-z]*\):.*## /  \1 - /p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## /  \1 - /p' $(MAKEFILE_LIST)
 
 demo: $(DEMO)/.stamp ## watch processes share one account file under a lock, and some of them die
 	@$(DEMO)/bin/python -m aiolock demo $(ARGS)
@@ -41,10 +42,17 @@ lint: $(LINT)/.stamp ## ruff, mypy --strict, pyright on the public names, the ar
 docs: $(DOCS)/.stamp ## build the documentation into site/
 	$(DOCS)/bin/zensical build --clean --strict
 
+bench: $(BENCH)/.stamp ## run all benchmarks on both loops, some hours on an idle machine, and make docs/benchmarks.md
+	$(BENCH)/bin/python -m benchmarks --loop both --json benchmarks/results.json $(ARGS)
+	$(BENCH)/bin/python -m benchmarks.page benchmarks/results.json
+
+bench-quick: $(BENCH)/.stamp ## a look at the benchmarks: less than a minute, smaller and without most peers
+	$(BENCH)/bin/python -m benchmarks --quick $(ARGS)
+
 clean: ## remove the environments and all that was built
-	rm -rf .venv-* build dist site .cache .coverage .coverage.* htmlcov
+	rm -rf .venv-* build dist site benchmarks/redisson/target .cache .coverage .coverage.* htmlcov
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	find aiolock tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find aiolock benchmarks tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # $(call make-venv,DIRECTORY): an empty environment; pip 25.1 is the first that knows --group.
 define make-venv
