@@ -141,9 +141,9 @@ async def test_a_connection_that_dies_while_nobody_watches_is_made_anew_when_som
 ) -> None:
     notifier.watch("news", ignore)
     await until(lambda: notifier.confirmed("news"))
+    [first] = await subscribed_clients(redis)
     notifier.unwatch("news")
     await until(lambda: notifier.subscriptions == 0)
-    [first] = [client["id"] for client in await redis.client_list() if client["cmd"] == "unsubscribe"]
     await redis.client_kill_filter(_id=first)
     await until(lambda: not notifier.link.connected)
     signals: list[bool] = []
