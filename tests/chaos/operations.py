@@ -12,6 +12,7 @@ from aiolock import AioLockError, AsyncRLock, Lease, LeaseLostError, LockClient,
 from aiolock._events import LockEvent, RenewalLate, Renewed
 from aiolock._scripts import ACQUIRE, FORCE_RELEASE, RELEASE, RENEW, Script
 from tests.support.observe import answered, until
+from tests.support.proxy import Proxy, Rule
 
 # Three attempts, one every 0.4 s.
 COMMAND_TIMEOUT = 1.2
@@ -217,15 +218,18 @@ async def clean_up(stage: Stage) -> None:
     await stage.redis.delete(stage.name)
 
 
-async def change_nothing(stage: Stage, deliver: Callable[[], Awaitable[object]]) -> None:
-    """Fail if *deliver* changes the lock, or any of its times."""
+async def change_nothing(stage: Stage, proxy: Proxy, late: Rule) -> None:
+    """Fail if the request that *late* holds changes the lock, or any of its times, when it arrives now."""
+    proxy.black_hole()  # A watchdog that goes on would change the lock, too.
+    await stage.redis.ping()  # What came through before has been executed.
     await stage.redis.pexpire(stage.name, SHORTENED)
     before = await stage.fields()
     existed = await stage.redis.exists(stage.name)
-    await deliver()
+    await late.deliver()
     assert await stage.redis.exists(stage.name) == existed
     assert await stage.fields() == before
     assert await stage.redis.pttl(stage.name) in (range(1, SHORTENED + 1) if existed else [-2])
+    proxy.restore()
 
 
 async def leftovers(redis: Redis) -> set[bytes]:

@@ -67,7 +67,7 @@ async def test_a_copy_that_arrives_after_the_release_changes_nothing(
     await clean_up(on)
     await then(on)
     await on.answered()
-    await change_nothing(on, late.deliver)
+    await change_nothing(on, proxy, late)
     await clean_up(on)
     assert NAME.encode() not in await leftovers(redis)
 
@@ -108,7 +108,7 @@ async def test_a_request_that_arrives_after_its_caller_was_cancelled_and_after_i
     late = await begin_and_cancel(on, operation, proxy)
     await on.answered()
     assert await on.holds() == left
-    await change_nothing(on, late.deliver)
+    await change_nothing(on, proxy, late)
     await clean_up(on)
 
 
@@ -119,7 +119,7 @@ async def test_a_cancelled_acquire_that_arrives_after_the_next_one_of_its_owner_
     lease = await on.lock.acquire()
     await on.answered()
     assert (await on.fields())["aiolock:token"] == str(lease.token)
-    await change_nothing(on, late.deliver)
+    await change_nothing(on, proxy, late)
     await lease.release()
 
 
@@ -129,7 +129,7 @@ async def test_an_overtaken_nested_acquire_does_not_raise_the_count_again(proxy:
     inner = await on.lock.acquire()
     await inner.release()
     assert await on.holds() == 1
-    await change_nothing(on, late.deliver)
+    await change_nothing(on, proxy, late)
     await outer.release()
     assert not await on.lock.locked()
 
@@ -140,7 +140,7 @@ async def test_an_overtaken_release_does_not_lower_the_count_again(proxy: Proxy,
     await inner.release()
     again = await on.lock.acquire()
     assert await on.holds() == 2
-    await change_nothing(on, late.deliver)
+    await change_nothing(on, proxy, late)
     await again.release()
     await outer.release()
 
@@ -155,7 +155,7 @@ async def test_an_overtaken_renewal_does_not_touch_the_ttl(proxy: Proxy, on: Sta
     first.cancel()
     await asyncio.wait([first])
     await lease.renew(70)
-    await change_nothing(on, late.deliver)
+    await change_nothing(on, proxy, late)
     await lease.release()
 
 

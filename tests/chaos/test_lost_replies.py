@@ -109,7 +109,7 @@ async def test_a_disturbed_call_does_what_an_undisturbed_one_does(
                 seen = await observe(on, operation)
                 assert any(script(operation.script)(request) for request in proxy.requests[so_far:])
                 if rule is not None:
-                    await change_nothing(on, rule.deliver)
+                    await change_nothing(on, proxy, rule)
                 await clean_up(on)
             await client.aclose()
         return seen
