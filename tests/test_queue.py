@@ -7,6 +7,7 @@ from redis.asyncio import Redis
 
 from aiolock import LockClient, LockConfig, NotALockError
 from aiolock._queue import MOST_HAND_OFFS
+from tests.support.calls import acquire_and_release
 from tests.support.observe import until
 from tests.support.waiters import Waiters, parked
 
@@ -78,13 +79,11 @@ async def test_a_waiter_out_of_time_at_the_moment_of_the_unlock_hands_on(locks: 
     for _ in range(20):
         await theirs.acquire(lease=60)
         impatient = asyncio.create_task(try_and_return(locks, 0.02))
-        await until(lambda: locks.statistics().parked == 1)
-        async with Waiters(locks, NAME, go=True) as waiters:
-            await waiters.park(1)
-            await asyncio.wait([impatient, asyncio.create_task(asyncio.sleep(0.018))], return_when="FIRST_COMPLETED")
-            await theirs.release()
-            await waiters.granted(1)
-            await asyncio.wait([impatient, *waiters.tasks])
+        patient = asyncio.create_task(acquire_and_release(locks.lock(NAME)))
+        await until(lambda: locks.statistics().parked == (1 if impatient.done() else 2))
+        await asyncio.wait([impatient, asyncio.create_task(asyncio.sleep(0.018))], return_when="FIRST_COMPLETED")
+        await theirs.release()
+        await asyncio.wait_for(asyncio.gather(impatient, patient), 5)
 
 
 async def try_and_return(locks: LockClient, wait: float) -> None:

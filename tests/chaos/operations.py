@@ -14,8 +14,8 @@ from aiolock._scripts import ACQUIRE, FORCE_RELEASE, RELEASE, RENEW, Script
 from tests.support.observe import answered, until
 from tests.support.proxy import Proxy, Rule
 
-# Three attempts, one every 0.4 s.
-COMMAND_TIMEOUT = 1.2
+# Three attempts, one every 0.6 s.
+COMMAND_TIMEOUT = 1.8
 SHORTENED = 5000  # Milliseconds: a TTL that nothing sets, so that any command that touches the TTL shows.
 
 
@@ -159,11 +159,17 @@ REFUSED = {
 
 @asynccontextmanager
 async def stage(
-    redis: Redis, user: Redis, name: str, *, owner: str | None = None, renew_interval: float = 10
+    redis: Redis,
+    user: Redis,
+    name: str,
+    *,
+    owner: str | None = None,
+    renew_interval: float = 10,
+    command_timeout: float = COMMAND_TIMEOUT,
 ) -> AsyncIterator[Stage]:
     """A stage whose client is made from *user*; the lock belongs to the running task unless *owner* is given."""
     events: list[LockEvent] = []
-    config = LockConfig(command_timeout=COMMAND_TIMEOUT, renew_interval=renew_interval, on_event=events.append)
+    config = LockConfig(command_timeout=command_timeout, renew_interval=renew_interval, on_event=events.append)
     async with LockClient(redis) as other, LockClient(user, config=config) as client:
         yield Stage(redis, client, other, client.lock(name, owner=owner), events)
 

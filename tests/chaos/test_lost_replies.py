@@ -21,7 +21,8 @@ from tests.chaos.operations import (
 )
 from tests.support.proxy import Action, Proxy, Rule, delay, drop_reply, hold, reset, script
 
-AT_ONCE = 8  # Operations; each has clients of its own, and a slow machine must still connect them in time.
+AT_ONCE = 4  # Operations; each has clients of its own, and a slow machine must still connect them in time.
+LONG = 12.0  # A command timeout that does not matter.
 
 # How a user's client may be made; redis-py's own retries are 10 in the first two (in recent versions) and 0 else.
 USERS: dict[str, Callable[[Proxy], Redis]] = {
@@ -84,23 +85,28 @@ SILENT: dict[str, Fault] = {
     "half_open": half_open,
 }
 CASES = [
-    *(pytest.param(make, fault, id=f"{user}-{name}") for user, make in USERS.items() for name, fault in QUICK.items()),
     *(
-        pytest.param(USERS[user], fault, id=f"{user}-{name}")
+        pytest.param(make, fault, LONG, id=f"{user}-{name}")
+        for user, make in USERS.items()
+        for name, fault in QUICK.items()
+    ),
+    *(
+        pytest.param(USERS[user], fault, COMMAND_TIMEOUT, id=f"{user}-{name}")
         for user in ("host_and_port", "resp3_decoding")
         for name, fault in SILENT.items()
     ),
 ]
 
 
-@pytest.mark.parametrize(("user", "fault"), CASES)
+@pytest.mark.parametrize(("user", "fault", "timeout"), CASES)
 async def test_a_disturbed_call_does_what_an_undisturbed_one_does(
-    server: Server, redis: Redis, user: Callable[[Proxy], Redis], fault: Fault
+    server: Server, redis: Redis, user: Callable[[Proxy], Redis], fault: Fault, timeout: float
 ) -> None:
     async def perform(name: str, operation: Operation, fault: Fault | None) -> Seen:
         async with Proxy(server.host, server.port) as proxy:
             client = user(proxy)
-            async with stage(redis, client, name, renew_interval=operation.renew_interval) as on:
+            interval = operation.renew_interval
+            async with stage(redis, client, name, renew_interval=interval, command_timeout=timeout) as on:
                 await operation.prepare(on)
                 await on.client.lock("another").locked()  # Now it is connected, whatever was prepared.
                 await on.answered()

@@ -1,4 +1,4 @@
-"""A process of the test: some tasks that count in a file under one lock, until the time is up."""
+"""A process of the test: some tasks that count in a file under one lock, until they are told that it is over."""
 
 import asyncio
 import sys
@@ -12,8 +12,8 @@ NAME = "counter"
 WORK = 0.002
 
 
-async def count(locks: LockClient, store: Store, until: float) -> None:
-    while monotonic() < until:
+async def count(locks: LockClient, store: Store, over: Path) -> None:
+    while not over.exists():
         try:
             await count_once(locks, store)
         except (LeaseLostError, StaleTokenError, BackendError):
@@ -32,14 +32,14 @@ async def count_once(locks: LockClient, store: Store) -> None:
         store.left(lease.token, left)
 
 
-async def main(url: str, path: str, tasks: int, lease: float, until: float) -> None:
+async def main(url: str, path: Path, over: Path, tasks: int, lease: float) -> None:
     asyncio.get_running_loop().slow_callback_duration = 60  # On a busy machine asyncio's debug mode would complain.
-    store = Store(Path(path))
+    store = Store(path)
     async with LockClient.from_url(url, config=LockConfig(lease=lease)) as locks, asyncio.TaskGroup() as group:
         for _ in range(tasks):
-            group.create_task(count(locks, store, until))
+            group.create_task(count(locks, store, over))
 
 
 if __name__ == "__main__":
-    _, url, path, tasks, lease, until = sys.argv
-    asyncio.run(main(url, path, int(tasks), float(lease), float(until)))
+    _, url, path, over, tasks, lease = sys.argv
+    asyncio.run(main(url, Path(path), Path(over), int(tasks), float(lease)))
