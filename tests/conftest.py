@@ -125,6 +125,7 @@ async def through(proxy: Proxy) -> AsyncIterator[Redis]:
 @pytest.fixture
 async def nothing_left() -> AsyncIterator[None]:
     """Fails the test after which a task is still there, when every other fixture has cleaned up."""
+    asyncio.get_running_loop().slow_callback_duration = 60  # How fast the machine is does not matter.
     own = asyncio.all_tasks()
     yield
     own.update(filter(None, [asyncio.current_task()]))

@@ -271,6 +271,7 @@ def test_a_loop_that_ends_without_closing_leaves_no_warning(
     server: Server, holding: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
+        asyncio.get_running_loop().slow_callback_duration = 60  # How fast the machine is does not matter.
         locks = LockClient.from_url(server.url)
         job = locks.lock(f"{NAME} {os.getpid()} {holding}", owner="long")
         await job.acquire(lease=1)
@@ -326,7 +327,7 @@ async def work(locks, number):
         await lease.release()
 
 async def main(url, close):
-    asyncio.get_running_loop().slow_callback_duration = 5  # How fast the machine is does not matter.
+    asyncio.get_running_loop().slow_callback_duration = 60  # How fast the machine is does not matter.
     locks = LockClient.from_url(url, config=LockConfig(lease=1))
     async with asyncio.TaskGroup() as group:
         for number in range(30):
