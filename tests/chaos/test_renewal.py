@@ -92,7 +92,8 @@ async def test_a_lock_is_kept_through(server: Server, redis: Redis, harm: Callab
 
 async def test_a_lock_is_kept_through_a_restart_of_a_server_that_keeps_its_keys() -> None:
     with Server(append_only=True) as server:
-        async with lock_client(server.url, lease=3) as locks, lock_client(server.url) as others:
+        patient = {"command_timeout": 10}
+        async with lock_client(server.url, lease=5, **patient) as locks, lock_client(server.url, **patient) as others:
             async with locks.lock(KEY) as lease:
                 await renewed(locks, 1)
                 for _ in range(2):

@@ -30,10 +30,10 @@ MARGIN = 1.5  # The machine has few cores and is busy.
 class Crew:
     """The worker processes: as many as there should be, also after one was killed."""
 
-    def __init__(self, url: str, path: Path) -> None:
+    def __init__(self, url: str, path: Path, lease: float) -> None:
         self._over = path.with_suffix(".over")
         self._command = [sys.executable, "-m", "tests.processes.worker", url, str(path), str(self._over)]
-        self._command += [str(TASKS), str(LEASE)]
+        self._command += [str(TASKS), str(lease)]
         self._errors = path.with_suffix(".stderr").open("wb")
         self.workers: list[subprocess.Popen[bytes]] = []
 
@@ -66,9 +66,9 @@ class Crew:
 
 
 @contextmanager
-def crew(url: str, path: Path) -> Iterator[Crew]:
+def crew(url: str, path: Path, lease: float) -> Iterator[Crew]:
     path.touch()
-    working = Crew(url, path)
+    working = Crew(url, path, lease)
     try:
         working.hire(PROCESSES)
         yield working
@@ -153,7 +153,7 @@ def enough(entries: list[Entry]) -> bool:
 async def test_processes_that_share_a_lock_count_right(server: Server, redis: Redis, tmp_path: Path) -> None:
     path = tmp_path / "counter"
     watch = Watch(redis)
-    with crew(server.url, path) as working:
+    with crew(server.url, path, lease=30) as working:
         watching = asyncio.create_task(watch.look())
         await until(lambda: enough(Store(path).entries()), within=40)
         await working.finish()
@@ -173,7 +173,7 @@ async def test_processes_that_are_killed_and_paused_neither_miscount_nor_get_stu
 ) -> None:
     path = tmp_path / "counter"
     watch = Watch(redis)
-    with crew(server.url, path) as working:
+    with crew(server.url, path, LEASE) as working:
         async with LockClient(redis) as locks:
             await until(lambda: len(Store(path).entries()) > 50, within=20)
             watching = asyncio.create_task(watch.look())
