@@ -151,7 +151,7 @@ async def test_cancelling_does_not_wait_for_a_server_that_is_silent(proxy: Proxy
     task.cancel()
     await asyncio.wait([task])
     assert task.cancelled()
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 2.5, "less than a release or a command may take"
     proxy.restore()
     await answered(proxied)
 
