@@ -4,7 +4,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, final
 
-from redis.asyncio import Redis
+from redis.asyncio import Redis, RedisCluster
 
 from aiolock._config import LockConfig
 from aiolock._rlock import AsyncRLock
@@ -19,20 +19,20 @@ R = TypeVar("R")
 @final
 class LockClient:
     """
-    Makes locks on a Redis or Valkey server.
+    Makes locks on a Redis or Valkey server, or on a cluster of them.
 
-    Borrows a `redis.asyncio.Redis`: takes over its address and settings for a few connections of its own, uses none
-    of its pool, and never closes it. Starts with the first use, or with ``async with``, and belongs to the event loop
+    Borrows a `redis.asyncio.Redis` (also one that `Sentinel.master_for` made) or a `RedisCluster`: takes over its
+    address and settings for a few connections of its own, uses none of its pool, and never closes it. Starts with the first use, or with ``async with``, and belongs to the event loop
     and the process in which it starts; after a fork, ``async with`` starts it anew in the child, under a new identity.
 
     Raises:
-        TypeError: *redis* is not a `redis.asyncio.Redis`, or *config* not a `LockConfig`.
+        TypeError: *redis* is not of `redis.asyncio`, or *config* not a `LockConfig`.
     """
 
-    def __init__(self, redis: "Redis", *, config: LockConfig | None = None) -> None:
-        if not isinstance(redis, Redis):
-            kind = type(redis)
-            raise TypeError(f"LockClient needs a redis.asyncio.Redis, not a {kind.__module__}.{kind.__qualname__}")
+    def __init__(self, redis: "Redis | RedisCluster", *, config: LockConfig | None = None) -> None:
+        if not isinstance(redis, (Redis, RedisCluster)):
+            kind = f"{type(redis).__module__}.{type(redis).__qualname__}"
+            raise TypeError(f"LockClient needs a redis.asyncio.Redis or RedisCluster, not a {kind}")
         if config is not None and not isinstance(config, LockConfig):
             raise TypeError(f"config must be a LockConfig, not {config!r}")
         self._redis = redis

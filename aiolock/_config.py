@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
+from typing import Literal
 
 from aiolock._events import LockEvent
 from aiolock._types import Duration, lease_seconds, seconds, text
@@ -39,6 +40,14 @@ class LockConfig:
     """How long a release waits for its reply, and how long closing the client may take."""
     command_timeout: Duration = 5.0
     """How long any other command is tried before `BackendError`; failures shorter than that go unnoticed."""
+    replicas: int | Literal["all"] | None = None
+    """
+    How many replicas must have acknowledged a grant or a renewal before it counts; ``None`` does not ask them.
+
+    ``"all"`` means as many as the primary has at that moment, and one at least.
+    """
+    replicas_timeout: Duration = 1.0
+    """How long the replicas may take for that; a quarter of the lease at most."""
     client_name: str | None = None
     """Shown by `AsyncRLock.holder()` and by ``CLIENT LIST``."""
     on_event: Callable[[LockEvent], object] | None = None
@@ -58,6 +67,17 @@ class LockConfig:
         for what in ("release_timeout", "command_timeout"):
             if seconds(getattr(self, what), what) > ENDED_MEMORY / 2:
                 raise ValueError(f"{what} must be at most {ENDED_MEMORY / 2:.0f} s, not {getattr(self, what)!r}")
+
+        self._check_replicas(self.replicas, lease)
+
+    def _check_replicas(self, replicas: object, lease: float) -> None:
+        if replicas is None:
+            return
+        if replicas != "all" and (isinstance(replicas, bool) or not isinstance(replicas, int)):
+            raise TypeError(f'replicas must be an int, "all" or None, not {replicas!r}')
+        if isinstance(replicas, int) and replicas < 1:
+            raise ValueError(f"replicas must be one or more, or None to ask for none, not {replicas!r}")
+        self._check_most("replicas_timeout", lease / 4, "a quarter of the lease, so that a renewal can be tried again")
 
     def _check_hook(self, hook: object) -> None:
         if hook is not None and (not callable(hook) or iscoroutinefunction(hook)):
@@ -83,6 +103,9 @@ class Timing:
     token_retention: float
     release_timeout: float
     command_timeout: float
+    replicas: int | None
+    """``None`` for all that there are, 0 for not asking."""
+    replicas_timeout: float
 
     @classmethod
     def of(cls, config: LockConfig) -> "Timing":
@@ -95,6 +118,8 @@ class Timing:
             token_retention=seconds(config.token_retention, "token_retention"),
             release_timeout=seconds(config.release_timeout, "release_timeout"),
             command_timeout=seconds(config.command_timeout, "command_timeout"),
+            replicas=None if config.replicas == "all" else config.replicas or 0,
+            replicas_timeout=seconds(config.replicas_timeout, "replicas_timeout"),
         )
 
     def margin(self, lease: float) -> float:

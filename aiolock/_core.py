@@ -15,15 +15,15 @@ import asyncio
 from itertools import count
 from time import monotonic
 
-from aiolock._backend import Backend, Call, Reply
+from aiolock._backend import Backend, Topology
+from aiolock._call import Call, Reply
 from aiolock._card import Card
 from aiolock._commands import Commands
 from aiolock._config import LockConfig, Timing
-from aiolock._errors import BackendError, ClientClosedError, NotALockError
+from aiolock._errors import BackendError, ClientClosedError, NotALockError, ReplicationError
 from aiolock._inspect import Inspector
 from aiolock._keeper import REASONS, HoldKeeper
 from aiolock._lease import Hold, Lease
-from aiolock._notifier import Notifier
 from aiolock._owner import Owners, is_named
 from aiolock._queue import Place, Queues
 from aiolock._report import Reporter
@@ -102,13 +102,15 @@ class Acquisition:
 class Core:
     """What a started client runs on."""
 
-    def __init__(self, client: str, backend: Backend, notifier: Notifier, config: LockConfig) -> None:
+    def __init__(self, client: str, topology: Topology, config: LockConfig) -> None:
         self.client = client
         self.timing: Timing = Timing.of(config)
+        self._backend = backend = Backend(topology, self.timing.command_timeout)
+        self._notifier = topology.notifier
         self.usage: Usage = Usage()
         self.commands: Commands = Commands(backend, self.timing)
         self.inspector: Inspector = Inspector(backend)
-        self.queues: Queues = Queues(notifier)
+        self.queues: Queues = Queues(topology.notifier)
         self.report: Reporter = Reporter(client, config.on_event)
         self.keeper: HoldKeeper = HoldKeeper(
             usage=self.usage,
@@ -120,8 +122,7 @@ class Core:
         )
         self.owners: Owners = Owners(client, self.keeper.task_ended)
         self.scopes: Stacks = {}
-        self._backend = backend
-        self._notifier = notifier
+        topology.doubted = self.keeper.check
         self._card = Card(client, config.client_name, backend, lambda: len(self.keeper.holds) > 0)
         self._ids = count(1)
         self._asked: set[str] = set()  # Locks that one acquire is asking for; who comes meanwhile takes a place.
@@ -229,6 +230,8 @@ class Core:
         call = handed or want.submit()
         status, token, left = await self._answer(want, call)
         if status == GRANTED:
+            if call.short is not None:
+                raise ReplicationError(want.keys.name, *call.short)
             return self._grant_in_time(want, call, token, left / 1000)
         if status == STALE:  # Granted unseen, and freed by force since.
             want.begin_anew()
@@ -295,6 +298,8 @@ class Core:
             if status == LOST:
                 self.keeper.lose(hold, REASONS[why], gone=True)
             self.keeper.refuse_if_over(hold)
+            if call.short is not None:
+                raise ReplicationError(want.keys.name, *call.short)
         except BackendError:
             self.keeper.take_back(lease)
             self.keeper.refuse_if_over(hold)
@@ -321,7 +326,7 @@ class Core:
             parked=sum(len(queue) for queue in self.queues),
             subscriptions=self._notifier.subscriptions,
             pending=self._backend.pending,
-            connections=self._backend.connections + self._notifier.link.connected,
+            connections=self._backend.connections + self._notifier.connections,
             commands=self._backend.commands,
             batches=self._backend.batches,
             renewals=self.report.renewals,
@@ -353,7 +358,6 @@ class Core:
         except TimeoutError:
             self.report.closed_in_doubt(self._backend.pending)
         finally:
-            await self._notifier.aclose()
             await self._backend.aclose()
 
     async def _settled(self) -> None:

@@ -1,12 +1,13 @@
 """What becomes of a hold once it is granted: given back, renewed, or lost."""
 
 import asyncio
+from collections.abc import Callable
 from time import monotonic
 
-from aiolock._backend import Call
+from aiolock._call import Call
 from aiolock._commands import Commands
 from aiolock._config import Timing
-from aiolock._errors import BackendError, LossReason, NotALockError, NotHeldError
+from aiolock._errors import BackendError, LossReason, NotALockError, NotHeldError, ReplicationError
 from aiolock._holds import Holds
 from aiolock._inspect import Inspector
 from aiolock._lease import Hold, Lease
@@ -122,10 +123,17 @@ class HoldKeeper:
 
     # Renewed.
 
+    def check(self, had: Callable[[str], bool]) -> None:
+        """A server may have forgotten its locks: ask for each that it *had*, and tell the holder in time."""
+        for hold in self.holds:
+            if had(hold.keys.lock):
+                self._watchdog.check(hold)
+
     def ask_renewal(self, hold: Hold) -> Call:
-        """Ask the server to renew *hold* by the watchdog's lease."""
+        """Ask the server to renew *hold* by the watchdog's lease, if that is to renew it; else for how long it has it."""
         hold.unanswered += 1
-        return self._commands.renew(hold, self._timing.lease, self._timing.renew_interval)
+        lease = self._timing.lease if hold.watched else 0.0
+        return self._commands.renew(hold, lease, self._timing.renew_interval)
 
     async def renew_lease(self, lease: Lease, duration: Duration | None) -> None:
         """Renew *lease*; as `Lease.renew`."""
@@ -155,10 +163,24 @@ class HoldKeeper:
         hold.unanswered += 1
         call = self._commands.renew(hold, lease, self._timing.command_timeout)
         await call
-        return self.note_renewal(hold, call)
+        if call.short is not None:
+            raise ReplicationError(hold.keys.name, *call.short)
+        left = self._acknowledged(hold, call)
+        if not hold.ended:
+            self._report.renewed(hold, hold.deadline - monotonic())
+        return left
 
-    def note_renewal(self, hold: Hold, call: Call) -> float:
-        """Take note of the answer to *call*; returns the seconds that the server gives *hold*, 0 when it has ended."""
+    def note_renewal(self, hold: Hold, call: Call) -> bool:
+        """Take note of the answer to *call*; ``False`` if too few replicas have it, so that it does not count."""
+        if call.short is not None:
+            return False
+        self._acknowledged(hold, call)
+        if hold.watched:
+            self._report.renewed(hold, hold.deadline - monotonic())
+        return True
+
+    def _acknowledged(self, hold: Hold, call: Call) -> float:
+        """The seconds that the server gives *hold*, by its answer to *call*; 0 when it has ended."""
         status, why, left = call.reply
         self.notice_end(hold)  # What was over once stays so, whatever the answer.
         if status == LOST and not hold.ended:
@@ -168,7 +190,6 @@ class HoldKeeper:
         hold.unanswered = 0
         hold.renewals += 1
         self._extend(hold, call, left / 1000)
-        self._report.renewed(hold, hold.deadline - monotonic())
         return float(left) / 1000
 
     def _extend(self, hold: Hold, call: Call, left: float) -> None:

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any, Protocol, final
 from weakref import ref
 
-from aiolock._backend import Call
+from aiolock._call import Call
 from aiolock._errors import LeaseLostError, LossReason, NotHeldError
 from aiolock._types import Claim, Duration, LockKeys
 

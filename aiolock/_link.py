@@ -14,10 +14,7 @@ from contextvars import Context
 from time import monotonic
 from typing import Any, Protocol
 
-from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from aiolock._wire import Command, Wire
@@ -50,47 +47,6 @@ class LinkUser(Protocol):
         """Called every now and then while busy."""
 
 
-class Connector:
-    """
-    Makes connections like those of a user's `Redis`, without touching its pool.
-
-    Locks need connections of their own: a renewal must not queue behind the application's commands, nor fail
-    because its pool is exhausted. Re-sending is decided here, not by redis-py's retries: only who knows that a
-    command may have been sent twice can tell what its reply means. RESP2 carries everything the scripts need.
-    """
-
-    def __init__(self, redis: Redis, client_name: str | None) -> None:
-        pool = redis.connection_pool
-        self._make: Callable[..., AbstractConnection] = pool.connection_class
-        self._settings = {
-            name: value for name, value in pool.connection_kwargs.items() if not _is_of_the_pool(name)
-        } | {
-            "decode_responses": False,
-            "health_check_interval": 0,
-            "protocol": 2,
-            "retry": Retry(NoBackoff(), 0),
-            "socket_timeout": None,
-        }
-        if client_name is not None:
-            self._settings["client_name"] = client_name
-        self._refuse_unknown_settings()
-
-    def _refuse_unknown_settings(self) -> None:
-        """Make a connection object, which does no I/O, now: redis-py looks at its settings only then."""
-        try:
-            self()
-        except TypeError as error:
-            raise TypeError(f"{error}; what is for aiolock goes into config=LockConfig(...)") from error
-
-    def __call__(self) -> AbstractConnection:
-        return self._make(**self._settings)
-
-
-def _is_of_the_pool(setting: str) -> bool:
-    """Whether *setting* serves the retries or the maintenance notifications of the pool that it was taken from."""
-    return "maint_notifications" in setting or setting.startswith(("orig_", "retry"))
-
-
 class Link:
     """
     Keeps one connection for its user, while the user is busy and from then on until it fails.
@@ -121,6 +77,11 @@ class Link:
     def connected(self) -> bool:
         """Whether there is a connection now."""
         return self._wire is not None
+
+    @property
+    def peer(self) -> object:
+        """The address at the other end of the connection; ``None`` while there is none."""
+        return None if self._wire is None else self._wire.peer
 
     def wake(self) -> None:
         """The user has something to write, or became busy."""
@@ -216,7 +177,7 @@ class Link:
             raise await self._ended(wire)
         finally:
             self._wire = None
-            await _discard(connection)
+            await discard(connection)
 
     async def _ended(self, wire: Wire) -> Exception:
         try:
@@ -228,7 +189,8 @@ class Link:
             raise
 
 
-async def _discard(connection: AbstractConnection) -> None:
+async def discard(connection: AbstractConnection) -> None:
+    """Close *connection* at once."""
     if connection._writer is not None:  # A close would wait for the other side: to read what is left, to say goodbye.
         connection._writer.transport.abort()
     with suppress(RedisError, OSError, TimeoutError):

@@ -8,13 +8,13 @@ up for by a signal when the subscription is confirmed, and else by the waiter's 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import Context
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import ResponseError
+from redis.exceptions import MovedError, ResponseError
 
 from aiolock._link import Link
 from aiolock._wire import Command
@@ -25,26 +25,73 @@ LINGER = 1.0  # Seconds that a channel is kept after its last watcher left, so t
 PING_INTERVAL = 10.0  # Seconds of silence after which the connection must show that it lives.
 _PULSE = 0.25
 
+_MESSAGES = (b"message", b"smessage")
+_NEWS = (*_MESSAGES, b"subscribe", b"ssubscribe")  # The subscription stands.
+
 
 class _Channel:
     """Something to listen to."""
 
-    __slots__ = ("confirmed", "ordered", "signal", "until")
+    __slots__ = ("confirmed", "ended", "ordered", "signal", "until")
 
     def __init__(self) -> None:
         self.ordered = monotonic()
         self.confirmed = False  # Messages arrive.
+        self.ended = False  # The server said that it has this channel no longer.
         # Called with True on a message, with False when messages may have been missed.
         self.signal: Callable[[bool], None] | None = None
         self.until = 0.0  # When an unwatched channel is left.
 
 
-class Notifier:
+class Watcher(Protocol):
     """Watches channels; each has one watcher, a queue of waiters."""
 
-    def __init__(self, connect: Callable[[], AbstractConnection], *, patience: float) -> None:
+    @property
+    def subscriptions(self) -> int:
+        """Channels subscribed to, or about to be."""
+
+    @property
+    def connections(self) -> int:
+        """Connections open now."""
+
+    def watches(self, name: str) -> bool:
+        """Whether channel *name* is subscribed to, or about to be."""
+
+    def confirmed(self, name: str) -> bool:
+        """Whether messages of channel *name* arrive here."""
+
+    def watch(self, name: str, signal: Callable[[bool], None]) -> None:
+        """
+        Call *signal* with ``True`` for every message of channel *name*.
+
+        It is called with ``False`` whenever messages may have been missed: for the first time as soon as the
+        subscription stands, so that who then looks again misses nothing.
+        """
+
+    def unwatch(self, name: str) -> None:
+        """Nobody waits on channel *name* any more."""
+
+
+class Notifier:
+    """
+    The watcher of one server.
+
+    Subscribes *sharded* if that says so when there is something to subscribe to; *failed* is called when the server
+    cannot be reached, or no longer has a channel.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], AbstractConnection],
+        *,
+        patience: float,
+        sharded: Callable[[], bool] = lambda: False,
+        failed: Callable[[], object] = lambda: None,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._patience = patience
+        self._sharded = sharded
+        self._failed = failed
         # Invariant: what the connection is or will be subscribed to = `_channels`; `_orders` holds the difference.
         self._channels: dict[str, _Channel] = {}
         self._orders: deque[Command] = deque()
@@ -55,37 +102,44 @@ class Notifier:
 
     @property
     def subscriptions(self) -> int:
-        """Channels subscribed to, or about to be."""
         return len(self._channels)
 
+    @property
+    def connections(self) -> int:
+        return int(self.link.connected)
+
     def watches(self, name: str) -> bool:
-        """Whether channel *name* is subscribed to, or about to be."""
         return name in self._channels
 
     def confirmed(self, name: str) -> bool:
-        """Whether messages of channel *name* arrive here."""
         channel = self._channels.get(name)
         return channel is not None and channel.confirmed
 
     def watch(self, name: str, signal: Callable[[bool], None]) -> None:
-        """
-        Call *signal* with ``True`` for every message of channel *name*.
-
-        It is called with ``False`` whenever messages may have been missed: for the first time as soon as the
-        subscription stands, so that who then looks again misses nothing.
-        """
         if not self._channels:
             self._hear()  # Silence counts from now on.
         channel = self._channels.get(name)
         if channel is None:
             channel = self._channels[name] = _Channel()
-            self._order("SUBSCRIBE", name)
+            self._subscribe(name)
         channel.signal = signal
         if channel.confirmed:
             self._loop.call_soon(signal, False, context=Context())
 
+    def rewatch(self, name: str) -> None:
+        """Subscribe again to channel *name*, if the server has ended the subscription."""
+        channel = self._channels.get(name)
+        if channel is not None and channel.ended:
+            channel.ended = False
+            channel.ordered = monotonic()
+            self._subscribe(name)
+
+    def drop(self, name: str) -> None:
+        """Another server has channel *name* now."""
+        if self._channels.pop(name, None) is not None and self.link.connected:
+            self._unsubscribe(name)
+
     def unwatch(self, name: str) -> None:
-        """Nobody waits on channel *name* any more."""
         if (channel := self._channels.get(name)) is not None:  # It is not once the notifier is closed.
             channel.signal = None
             channel.until = monotonic() + LINGER
@@ -105,8 +159,9 @@ class Notifier:
         self._orders.clear()
         for channel in self._channels.values():
             channel.ordered = self._heard
+            channel.ended = False
         for name in self._channels:
-            self._order("SUBSCRIBE", name)  # One each: one that is forbidden would forbid a whole command.
+            self._subscribe(name)  # One each: one that is forbidden would forbid a whole command.
 
     def waiting(self) -> int:
         return len(self._orders)
@@ -118,25 +173,30 @@ class Notifier:
 
     def received(self, frame: Any) -> None:
         self._hear()
-        if isinstance(frame, ResponseError):
+        if isinstance(frame, MovedError):
+            self._ended(channel for channel in self._channels.values() if not channel.confirmed)
+        elif isinstance(frame, ResponseError):
             self._warn(frame)
-        elif isinstance(frame, list) and frame[0] in (b"message", b"subscribe"):
-            channel = self._channels.get(frame[1].decode())
-            if channel is not None:
+        elif isinstance(frame, list) and (channel := self._channels.get(frame[1].decode())) is not None:
+            if frame[0] == b"sunsubscribe" and channel.confirmed:  # Not asked for: the slot has moved.
+                self._ended([channel])
+            elif frame[0] in _NEWS:
                 channel.confirmed = True
+                channel.ended = False
                 if channel.signal is not None:
-                    channel.signal(frame[0] == b"message")
+                    channel.signal(frame[0] in _MESSAGES)
 
     def broken(self, error: Exception) -> None:
         for channel in self._channels.values():
             channel.confirmed = False
+        self._failed()
         self.tick(monotonic())
 
     def tick(self, now: float) -> None:
         for name in [name for name, channel in self._channels.items() if channel.signal is None]:
             if now >= self._channels[name].until:
                 del self._channels[name]
-                self._order("UNSUBSCRIBE", name)
+                self._unsubscribe(name)
         if self.link.connected:
             self._check_alive(now)
 
@@ -145,7 +205,7 @@ class Notifier:
         silent = now - self._heard
         # Only what was ordered since the server last said anything: else it was refused.
         overdue = any(
-            not channel.confirmed and self._heard <= channel.ordered <= now - self._patience
+            not (channel.confirmed or channel.ended) and self._heard <= channel.ordered <= now - self._patience
             for channel in self._channels.values()
         )
         if overdue or silent >= PING_INTERVAL + self._patience:
@@ -163,6 +223,19 @@ class Notifier:
     def _hear(self) -> None:
         self._heard = monotonic()
         self._asked = False
+
+    def _ended(self, channels: Iterable[_Channel]) -> None:
+        """The server has these channels no longer."""
+        for channel in channels:
+            channel.confirmed = False
+            channel.ended = True
+        self._failed()
+
+    def _subscribe(self, name: str) -> None:
+        self._order("SSUBSCRIBE" if self._sharded() else "SUBSCRIBE", name)
+
+    def _unsubscribe(self, name: str) -> None:
+        self._order("SUNSUBSCRIBE" if self._sharded() else "UNSUBSCRIBE", name)
 
     def _order(self, *command: str) -> None:
         self._orders.append(command)

@@ -17,9 +17,9 @@ from contextvars import Context
 from time import monotonic
 from typing import Protocol
 
-from aiolock._backend import Call
+from aiolock._call import Call
 from aiolock._errors import BackendError
-from aiolock._notifier import Notifier
+from aiolock._notifier import Watcher
 from aiolock._scripts import GRANTED
 from aiolock._types import LockKeys
 
@@ -110,7 +110,7 @@ class Queue:
 
     # Invariant: the channel is watched, and the queue is in its registry, exactly while it has places.
 
-    def __init__(self, channel: str, notifier: Notifier, emptied: Callable[[], object]) -> None:
+    def __init__(self, channel: str, notifier: Watcher, emptied: Callable[[], object]) -> None:
         self._channel = channel
         self._notifier = notifier
         self._emptied = emptied
@@ -224,7 +224,7 @@ class Queue:
 class Queues:
     """The queues of one client, by lock; a lock that nobody waits for has none."""
 
-    def __init__(self, notifier: Notifier) -> None:
+    def __init__(self, notifier: Watcher) -> None:
         self._notifier = notifier
         self._queues: dict[str, Queue] = {}
 

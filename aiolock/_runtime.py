@@ -2,25 +2,27 @@
 
 import asyncio
 import os
+from collections.abc import Callable
 from contextvars import Context
 from uuid import uuid4
 
 import anyio
-from redis.asyncio import Redis
+from redis.asyncio import Redis, RedisCluster
 
-from aiolock._backend import RedisBackend
+from aiolock._backend import Topology
+from aiolock._cluster import Cluster
 from aiolock._config import LockConfig, Timing
+from aiolock._connector import Connector
 from aiolock._core import Core
-from aiolock._link import Connector
-from aiolock._notifier import Notifier
+from aiolock._one_server import OneServer
 from aiolock._types import ClientStatistics, LockKeys, LockStatistics
 
 
 class Runtime:
     """What a `LockClient` and its locks share."""
 
-    def __init__(self, redis: Redis, config: LockConfig) -> None:
-        self._connect = Connector(redis, config.client_name)
+    def __init__(self, redis: Redis | RedisCluster, config: LockConfig) -> None:
+        self._topology = _cluster(redis, config) if isinstance(redis, RedisCluster) else _one_server(redis, config)
         self._config = config
         self._core: Core | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -69,10 +71,19 @@ class Runtime:
             await asyncio.shield(self._closing)
 
     def _start(self) -> Core:
-        timing = Timing.of(self._config)
-        backend = RedisBackend(
-            self._connect, command_timeout=timing.command_timeout, renew_interval=timing.renew_interval
-        )
-        notifier = Notifier(self._connect, patience=timing.command_timeout / 3)
         anyio.CancelScope()  # Loads anyio's backend now, not when a body has failed and its lock waits for release.
-        return Core(str(uuid4()), backend, notifier, self._config)
+        return Core(str(uuid4()), self._topology(), self._config)
+
+
+def _one_server(redis: Redis, config: LockConfig) -> Callable[[], Topology]:
+    connect = Connector.of(redis, config.client_name)
+    return lambda: OneServer(connect, Timing.of(config))
+
+
+def _cluster(cluster: RedisCluster, config: LockConfig) -> Callable[[], Topology]:
+    def connect_to(address: tuple[str, int]) -> Connector:
+        return Connector.of_node(cluster, *address, config.client_name)
+
+    seeds = [(node.host, int(node.port)) for node in cluster.startup_nodes]
+    connect_to(seeds[0])  # Checks the settings.
+    return lambda: Cluster(seeds, connect_to, cluster.nodes_manager.remap_host_port, Timing.of(config))

@@ -12,7 +12,7 @@ from contextvars import Context
 from time import monotonic
 from typing import Protocol
 
-from aiolock._backend import Call
+from aiolock._call import Call
 from aiolock._errors import LossReason
 from aiolock._lease import Hold
 from aiolock._wheel import Wheel
@@ -22,10 +22,10 @@ class Ward(Protocol):
     """What the watchdog needs of whoever knows how to renew."""
 
     def ask_renewal(self, hold: Hold) -> Call:
-        """Ask the server to renew *hold*; does not wait."""
+        """Ask the server to renew *hold*, or whether it still has it if that is not to be renewed; does not wait."""
 
-    def note_renewal(self, hold: Hold, call: Call) -> object:
-        """Take note of the answer to *call*: *hold* is renewed, or lost."""
+    def note_renewal(self, hold: Hold, call: Call) -> bool:
+        """Take note of the answer to *call*: *hold* is renewed, or lost; ``False`` if it does not count."""
 
     def lose(self, hold: Hold, reason: LossReason) -> None:
         """The lease of *hold* is over."""
@@ -55,6 +55,11 @@ class Watchdog:
             self._plan_renewal(hold, hold.renew_at)
         if not hold.watched or hold.watchdog is not None:
             self._guard(hold)
+
+    def check(self, hold: Hold) -> None:
+        """Renew *hold* now, or ask the server whether it still has it: it may have forgotten."""
+        if not hold.asked:
+            self._plan_renewal(hold, monotonic())
 
     def forget(self, hold: Hold) -> None:
         """The hold has ended."""
@@ -106,9 +111,10 @@ class Watchdog:
     def _renewal_due(self, hold: Hold) -> None:
         hold.renewal_slot = None
         self._lose_or_guard(hold)
-        if not hold.watched:
+        if hold.ended:
             return
-        self._note_lateness(hold)
+        if hold.watched:
+            self._note_lateness(hold)
         hold.asked = True
         if hold.watchdog is None or hold.watchdog.done():
             hold.answer = self._loop.create_future()
@@ -127,14 +133,13 @@ class Watchdog:
             call = await answer
             answer = hold.answer = self._loop.create_future()
             hold.asked = False
-            if call.error is None:
-                self._ward.note_renewal(hold, call)
-                when = hold.renew_at
-            else:
-                self._ward.late(hold, monotonic() - hold.renew_at)
-                when = monotonic() + self._interval / 10
-            if hold.watched:
-                self._plan_renewal(hold, when)
+            if call.error is None and self._ward.note_renewal(hold, call):
+                if hold.watched:
+                    self._plan_renewal(hold, hold.renew_at)
+            elif not hold.ended:
+                if hold.watched:
+                    self._ward.late(hold, monotonic() - hold.renew_at)
+                self._plan_renewal(hold, monotonic() + self._interval / 10)
 
     def _note_lateness(self, hold: Hold) -> None:
         """Renewals are due in time to the event loop; when they are not, something blocked it."""

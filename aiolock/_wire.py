@@ -42,6 +42,11 @@ class Wire(asyncio.Protocol):
         self._transport.set_protocol(self)
 
     @property
+    def peer(self) -> object:
+        """The address at the other end."""
+        return self._transport.get_extra_info("peername")
+
+    @property
     def writable(self) -> bool:
         """Whether writing makes sense now."""
         # A transport of uvloop that is lost refuses to write, before anybody had a turn to notice the loss.

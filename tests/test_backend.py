@@ -1,4 +1,4 @@
-"""RedisBackend: calls are batched, answered in their order, sent again when that can help, and failed in time."""
+"""Backend: calls are batched, answered in their order, sent again when that can help, and failed in time."""
 
 import asyncio
 import hashlib
@@ -13,15 +13,18 @@ from redis import ConnectionError as RedisConnectionError
 from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError
 
-from aiolock import BackendError
-from aiolock._backend import RedisBackend
-from aiolock._link import Connector
+from aiolock import BackendError, LockConfig
+from aiolock._backend import Backend
+from aiolock._config import Timing
+from aiolock._connector import Connector
+from aiolock._one_server import OneServer
 from aiolock._scripts import Script
 from aiolock._server import Server
 from tests.support.observe import connected, until, until_connected
 from tests.support.proxy import ALWAYS, Proxy, Rule, drop_reply, reset, script, withhold_reply
 
 TIMEOUT = 0.9
+TIMING = Timing.of(LockConfig(command_timeout=TIMEOUT))
 
 
 def made_of(source: str) -> Script:
@@ -35,9 +38,9 @@ TYPE_ERROR = made_of("return redis.call('HGET', KEYS[1], 'field')")
 
 
 @asynccontextmanager
-async def backend_of(url: str, **settings: Any) -> AsyncIterator[RedisBackend]:
+async def backend_of(url: str, **settings: Any) -> AsyncIterator[Backend]:
     user = Redis.from_url(url, **settings)
-    backend = RedisBackend(Connector(user, None), command_timeout=TIMEOUT, renew_interval=10)
+    backend = Backend(OneServer(Connector.of(user, None), TIMING), TIMEOUT)
     try:
         yield backend
     finally:
@@ -46,14 +49,14 @@ async def backend_of(url: str, **settings: Any) -> AsyncIterator[RedisBackend]:
 
 
 @pytest.fixture
-async def backend(proxy: Proxy) -> AsyncIterator[RedisBackend]:
+async def backend(proxy: Proxy) -> AsyncIterator[Backend]:
     """A backend that is connected, and knows `ECHO`."""
     async with backend_of(proxy.url) as backend:
         assert await echo(backend, "warm") == [b"warm"]
         yield backend
 
 
-async def echo(backend: RedisBackend, word: str, **how: Any) -> list[Any]:
+async def echo(backend: Backend, word: str, **how: Any) -> list[Any]:
     return await backend.submit(ECHO, (), word, **how)
 
 
@@ -64,7 +67,7 @@ async def test_nothing_is_connected_before_the_first_call(proxy: Proxy) -> None:
         assert backend.connections == len(proxy.connections) == 1
 
 
-async def test_calls_of_one_tick_leave_as_one_batch(proxy: Proxy, backend: RedisBackend) -> None:
+async def test_calls_of_one_tick_leave_as_one_batch(proxy: Proxy, backend: Backend) -> None:
     batches, commands = backend.batches, backend.commands
     calls = [backend.submit(ECHO, (), word) for word in "abcde"]
     assert backend.pending == 5
@@ -73,7 +76,7 @@ async def test_calls_of_one_tick_leave_as_one_batch(proxy: Proxy, backend: Redis
     assert backend.pending == 0
 
 
-async def test_a_call_does_not_wait_for_the_reply_of_an_earlier_one(proxy: Proxy, backend: RedisBackend) -> None:
+async def test_a_call_does_not_wait_for_the_reply_of_an_earlier_one(proxy: Proxy, backend: Backend) -> None:
     rule = proxy.install(Rule(script(ECHO), withhold_reply()))
     first = backend.submit(ECHO, (), "first")
     await rule.caught()
@@ -83,7 +86,7 @@ async def test_a_call_does_not_wait_for_the_reply_of_an_earlier_one(proxy: Proxy
     assert (await first, await second) == ([b"first"], [b"second"])
 
 
-async def test_an_urgent_call_does_not_wait_for_ordinary_ones(proxy: Proxy, backend: RedisBackend) -> None:
+async def test_an_urgent_call_does_not_wait_for_ordinary_ones(proxy: Proxy, backend: Backend) -> None:
     rule = proxy.install(Rule(script(ECHO), withhold_reply()))
     first = backend.submit(ECHO, (), "ordinary")
     await rule.caught()
@@ -96,7 +99,7 @@ async def test_an_urgent_call_does_not_wait_for_ordinary_ones(proxy: Proxy, back
     assert await first == [b"ordinary"]
 
 
-async def test_a_script_is_sent_whole_once_for_each_connection(proxy: Proxy, backend: RedisBackend) -> None:
+async def test_a_script_is_sent_whole_once_for_each_connection(proxy: Proxy, backend: Backend) -> None:
     await echo(backend, "again")
     proxy.reset_all()
     await echo(backend, "and again")
@@ -105,7 +108,7 @@ async def test_a_script_is_sent_whole_once_for_each_connection(proxy: Proxy, bac
     assert sent == [b"EVAL", b"EVALSHA", b"EVAL", b"EVALSHA"]
 
 
-async def test_forgotten_scripts_are_sent_whole_again_in_their_order(redis: Redis, backend: RedisBackend) -> None:
+async def test_forgotten_scripts_are_sent_whole_again_in_their_order(redis: Redis, backend: Backend) -> None:
     log = made_of("return {redis.call('RPUSH', KEYS[1], ARGV[1])}")
     await backend.submit(log, ("log",), "0")
     await redis.script_flush()
@@ -114,7 +117,7 @@ async def test_forgotten_scripts_are_sent_whole_again_in_their_order(redis: Redi
     assert await redis.lrange("log", 0, -1) == [b"%d" % number for number in range(6)]
 
 
-async def test_a_call_that_the_server_refuses_fails_at_once_and_alone(redis: Redis, backend: RedisBackend) -> None:
+async def test_a_call_that_the_server_refuses_fails_at_once_and_alone(redis: Redis, backend: Backend) -> None:
     await redis.set("text", "x")
     before = backend.submit(ECHO, (), "before")
     failing = [backend.submit(FAIL, ()), backend.submit(TYPE_ERROR, ("text",))]
@@ -128,7 +131,7 @@ async def test_a_call_that_the_server_refuses_fails_at_once_and_alone(redis: Red
 
 @pytest.mark.parametrize("in_silence", [False, True])
 async def test_a_call_whose_reply_is_lost_is_sent_again(
-    redis: Redis, proxy: Proxy, backend: RedisBackend, in_silence: bool
+    redis: Redis, proxy: Proxy, backend: Backend, in_silence: bool
 ) -> None:
     proxy.install(Rule(script(ADD), drop_reply(reset=not in_silence)))
     call = backend.submit(ADD, ("n",))
@@ -136,7 +139,7 @@ async def test_a_call_whose_reply_is_lost_is_sent_again(
     assert call.repeated
 
 
-async def test_a_call_goes_on_without_its_caller(redis: Redis, proxy: Proxy, backend: RedisBackend) -> None:
+async def test_a_call_goes_on_without_its_caller(redis: Redis, proxy: Proxy, backend: Backend) -> None:
     lost = proxy.install(Rule(script(ADD), reset()))
     waiting = asyncio.ensure_future(wait_for(backend.submit(ADD, ("n",))))
     await asyncio.sleep(0)
@@ -164,7 +167,7 @@ async def test_when_nobody_listens_a_call_fails_after_the_command_timeout(proxy:
         assert await echo(backend, "it is back") == [b"it is back"]
 
 
-async def test_a_call_is_tried_no_longer_than_its_patience(proxy: Proxy, backend: RedisBackend) -> None:
+async def test_a_call_is_tried_no_longer_than_its_patience(proxy: Proxy, backend: Backend) -> None:
     proxy.black_hole()
     started = monotonic()
     call = backend.submit(ECHO, (), "x", patience=0.2)
@@ -176,7 +179,7 @@ async def test_a_call_is_tried_no_longer_than_its_patience(proxy: Proxy, backend
 
 
 async def test_a_call_with_a_later_end_is_sent_though_its_caller_was_told_of_a_failure(
-    redis: Redis, proxy: Proxy, backend: RedisBackend
+    redis: Redis, proxy: Proxy, backend: Backend
 ) -> None:
     proxy.install(Rule(script(ADD), reset(), ALWAYS))
     lasting = backend.submit(ADD, ("lasting",), patience=0.1, until=monotonic() + 20)
@@ -191,7 +194,7 @@ async def test_a_call_with_a_later_end_is_sent_though_its_caller_was_told_of_a_f
 
 
 async def test_a_reply_that_comes_after_the_failure_is_taken_for_no_other_call(
-    proxy: Proxy, backend: RedisBackend
+    proxy: Proxy, backend: Backend
 ) -> None:
     rule = proxy.install(Rule(script(ECHO), withhold_reply()))
     first = backend.submit(ECHO, (), "late", patience=0.05)
@@ -203,7 +206,7 @@ async def test_a_reply_that_comes_after_the_failure_is_taken_for_no_other_call(
 
 
 async def test_closing_fails_what_is_pending_and_what_comes_later(
-    redis: Redis, proxy: Proxy, backend: RedisBackend
+    redis: Redis, proxy: Proxy, backend: Backend
 ) -> None:
     proxy.black_hole()
     pending = backend.submit(ECHO, (), "pending")
@@ -221,7 +224,7 @@ async def test_the_pool_of_the_user_is_left_alone(server: Server, redis: Redis) 
     user = Redis.from_url(server.url, max_connections=1)
     async with user.client() as only:
         await only.ping()
-        backend = RedisBackend(Connector(user, "its-own"), command_timeout=TIMEOUT, renew_interval=10)
+        backend = Backend(OneServer(Connector.of(user, "its-own"), TIMING), TIMEOUT)
         assert await echo(backend, "x") == [b"x"]
         assert await connected(redis) == alone + 2
         assert [entry["name"] for entry in await redis.client_list() if entry["name"]] == ["its-own"]
@@ -353,7 +356,7 @@ async def refusals(redis: Redis, kind: str) -> bool:
     return f"errorstat_{kind}" in await redis.info("errorstats")
 
 
-async def test_a_loop_that_is_always_late_fails_calls_all_the_same(proxy: Proxy, backend: RedisBackend) -> None:
+async def test_a_loop_that_is_always_late_fails_calls_all_the_same(proxy: Proxy, backend: Backend) -> None:
     proxy.black_hole()
     call = asyncio.ensure_future(echo(backend, "lost"))
     started = monotonic()

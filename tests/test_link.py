@@ -11,7 +11,8 @@ from redis import AuthenticationError, ResponseError
 from redis import ConnectionError as RedisConnectionError
 from redis.asyncio import Redis
 
-from aiolock._link import Connector, Link
+from aiolock._connector import Connector
+from aiolock._link import Link
 from aiolock._server import Server
 from aiolock._wire import Command
 from tests.support.observe import connected, until, until_connected
@@ -70,7 +71,7 @@ class Recorder:
 
 @pytest.fixture
 async def user(proxy: Proxy) -> AsyncIterator[Recorder]:
-    user = Recorder(Connector(Redis.from_url(proxy.url), "linked"))
+    user = Recorder(Connector.of(Redis.from_url(proxy.url), "linked"))
     yield user
     await user.link.aclose()
 
@@ -185,7 +186,7 @@ async def test_a_server_that_accepts_and_says_nothing_is_given_up(proxy: Proxy, 
 
 
 async def test_a_refused_password_is_told(server: Server) -> None:
-    user = Recorder(Connector(Redis.from_url(server.url, password="wrong"), None))
+    user = Recorder(Connector.of(Redis.from_url(server.url, password="wrong"), None))
     user.send(("PING",))
     await until(lambda: bool(user.errors))
     assert isinstance(user.errors[0], AuthenticationError)
@@ -228,7 +229,7 @@ async def test_closing_while_it_connects_ends_at_once(proxy: Proxy, user: Record
 
 @pytest.mark.parametrize("settings", [{}, {"decode_responses": True, "protocol": 3, "socket_timeout": 0.1}], ids=str)
 async def test_connections_do_not_decode_and_are_never_timed_out(server: Server, settings: dict[str, Any]) -> None:
-    user = Recorder(Connector(Redis.from_url(server.url, health_check_interval=1, **settings), "linked"))
+    user = Recorder(Connector.of(Redis.from_url(server.url, health_check_interval=1, **settings), "linked"))
     assert await user.answer("ECHO", "x") == b"x"
     assert await user.answer("CLIENT", "GETNAME") == b"linked"
     assert isinstance(await user.answer("HELLO"), list)  # A map with RESP3.
@@ -254,7 +255,7 @@ async def test_a_cancellation_ends_it_though_a_failure_takes_its_place(
 
 
 async def test_a_choked_connection_that_is_given_up_sends_nothing_more(own: Server) -> None:
-    user = Recorder(Connector(Redis.from_url(own.url), None))
+    user = Recorder(Connector.of(Redis.from_url(own.url), None))
     await user.answer("PING")
     wire = user.link._wire
     assert wire is not None

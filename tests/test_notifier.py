@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 
 import aiolock._notifier
 from aiolock import LockClient
-from aiolock._link import Connector
+from aiolock._connector import Connector
 from aiolock._notifier import Notifier
 from tests.support.calls import acquire_and_release
 from tests.support.observe import commandstats, pubsub_channels, subscribed_clients, until
@@ -18,7 +18,7 @@ ORDERS = ("subscribe", "unsubscribe")
 
 @pytest.fixture
 async def notifier(redis: Redis) -> AsyncIterator[Notifier]:
-    running = Notifier(Connector(redis, None), patience=2)
+    running = Notifier(Connector.of(redis, None), patience=2)
     yield running
     await running.aclose()
 

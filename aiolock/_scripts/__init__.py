@@ -18,11 +18,18 @@ FREED, EXPIRED, TAKEN, FORCED = 1, 2, 3, 4
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script as the server knows it."""
+    """
+    A script as the server knows it.
+
+    One that *publishes* takes the command to do so with as its last argument. What one that *lasts* grants must survive
+    the server that granted it, so that replicas may have to have it, too.
+    """
 
     name: str
     source: str
     sha: str
+    publishes: bool = False
+    lasts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +45,17 @@ def _read(name: str) -> str:
     return resources.files(__package__).joinpath(f"{name}.lua").read_text("utf-8")
 
 
-def _load(name: str, *shared: str) -> Script:
+def _load(name: str, *shared: str, publishes: bool = False, lasts: bool = False) -> Script:
     """The script *name*, with the *shared* files in front of it."""
     source = "".join(map(_read, (*shared, name)))
-    return Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+    return Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest(), publishes, lasts)
 
 
-ACQUIRE = _load("acquire", "lock")
-RELEASE = _load("release", "lock")
-RENEW = _load("renew", "lock")
+ACQUIRE = _load("acquire", "lock", lasts=True)
+RELEASE = _load("release", "lock", publishes=True)
+RENEW = _load("renew", "lock", lasts=True)
 LOCK = LockScripts(ACQUIRE, RELEASE, RENEW)
-FORCE_RELEASE = _load("force_release", "lock")
+FORCE_RELEASE = _load("force_release", "lock", publishes=True)
 INSPECT = _load("inspect", "lock")
 CARD = _load("card")
 READ_CARD = _load("read_card")

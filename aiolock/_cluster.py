@@ -1,0 +1,264 @@
+"""
+A cluster: which server owns which slot, and what follows when that changes.
+
+Rules:
+1. What a server says of a slot (MOVED) counts at once; all slots are asked for (CLUSTER SLOTS) whenever a server is in
+   doubt: it cannot be reached, or said of a slot that it is another's.
+2. Calls that are to be sent to a server which no longer owns their slot go to the one that does, and channels too.
+3. Nothing here waits for one server on behalf of another.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from contextvars import Context
+from typing import Any
+
+from redis.asyncio.connection import AbstractConnection
+from redis.crc import key_slot
+from redis.exceptions import AskError, ClusterDownError, MovedError, RedisError, ResponseError
+
+from aiolock._call import Call
+from aiolock._config import Timing
+from aiolock._lane import Lane
+from aiolock._lanes import Lanes
+from aiolock._link import discard
+from aiolock._notifier import Notifier
+from aiolock._wire import Command
+
+Address = tuple[str, int]
+
+_PAUSE = 0.1  # Seconds between two askings for the slots.
+_MOST_HOPS = 8  # Of a call from server to server before it rests a moment: they do not agree with each other.
+
+
+class Node:
+    """One server of the cluster: its connections, and what it has to say about the cluster."""
+
+    def __init__(self, cluster: "Cluster", address: Address, connect: Callable[[], AbstractConnection], timing: Timing):
+        self.address = address
+        self.connect = connect
+        self._cluster = cluster
+        self.lanes = Lanes(connect, self, timing)
+        self.notifier = Notifier(
+            connect, patience=timing.command_timeout / 3, sharded=lambda: cluster.sharded, failed=self._doubt
+        )
+
+    def disconnect(self) -> None:
+        """Give the connections up, until they are needed again."""
+        self.lanes.disconnect()
+        self.notifier.link.fail()
+
+    def _doubt(self) -> None:
+        self._cluster.doubt(self)
+
+    # What a lane asks for.
+
+    @property
+    def publish(self) -> str | None:
+        return self._cluster.publish
+
+    def find_out(self) -> tuple[Command, Callable[[Any], object]]:
+        return ("PUBSUB", "SHARDNUMSUB"), self._cluster.learn_sharding
+
+    def opened(self, lane: Lane) -> None:
+        pass
+
+    def redirected(self, call: Call, error: ResponseError) -> bool:
+        if isinstance(error, (AskError, ClusterDownError)):
+            self._doubt()
+        if not isinstance(error, AskError):
+            return False
+        call.hops = (call.hops + 1) % _MOST_HOPS
+        if call.hops == 0:
+            return False
+        to = self._cluster.node((error.host or self.address[0], error.port))
+        if isinstance(error, MovedError):
+            self._cluster.moved(error.slot_id, to)
+        else:
+            call.asking = True
+        to.lanes.submit(call)
+        return True
+
+    def broken(self, lane: Lane) -> None:
+        self._doubt()
+        self._cluster.doubted(lambda key: self._cluster.owner(key) is self)
+
+
+class Cluster:
+    """The topology of a cluster; it begins with the *seeds*, and *remap* makes an address one that we can reach."""
+
+    # Invariant: every server that was ever needed is in `_nodes`, connected or not; `_owners` names the owner of each
+    # slot that is known, which another may have become since.
+
+    def __init__(
+        self,
+        seeds: Iterable[Address],
+        connect_to: Callable[[Address], Callable[[], AbstractConnection]],
+        remap: Callable[[str, int], Address],
+        timing: Timing,
+    ) -> None:
+        self._seeds = list(seeds)
+        self._connect_to = connect_to
+        self._remap = remap
+        self._timing = timing
+        self._loop = asyncio.get_running_loop()
+        self._nodes: dict[Address, Node] = {}
+        self._owners: dict[int, Node] = {}
+        self._doubts: set[Node] = set()  # Since the slots were asked for last.
+        self._asking: asyncio.Task[None] | None = None
+        self._closed = False
+        self.publish: str | None = None
+        self.notifier = ClusterNotifier(self)
+        self.doubted: Callable[[Callable[[str], bool]], object] = lambda had: None
+
+    @property
+    def sharded(self) -> bool:
+        """Whether messages stay within the servers that own the channel's slot."""
+        return self.publish == "SPUBLISH"
+
+    def learn_sharding(self, answer: Any) -> None:
+        """The server was asked of sharded channels; it has them if it knows what that means. Redisson asks the same."""
+        self.publish = "PUBLISH" if isinstance(answer, ResponseError) else "SPUBLISH"
+
+    def lanes_of(self, keys: tuple[str, ...]) -> Lanes:
+        return self.owner(keys[0]).lanes
+
+    def lanes(self) -> Iterable[Lanes]:
+        return [node.lanes for node in self._nodes.values()]
+
+    def nodes(self) -> list[Node]:
+        """Every server that was ever needed."""
+        return list(self._nodes.values())
+
+    def owner(self, key: str) -> Node:
+        """The server that owns the slot of *key*, as far as is known; while nothing is, the first that was named."""
+        owner = self._owners.get(key_slot(key.encode()))
+        if owner is not None:
+            return owner
+        seed = self.node(self._seeds[0])
+        if not self._owners:
+            self.doubt(seed)
+        return seed
+
+    def node(self, address: Address) -> Node:
+        """The server at *address*, which is one that the cluster gave."""
+        address = self._remap(*address)
+        if address not in self._nodes:
+            self._nodes[address] = Node(self, address, self._connect_to(address), self._timing)
+        return self._nodes[address]
+
+    def moved(self, slot: int, to: Node) -> None:
+        """A server said that *to* owns *slot*."""
+        self._owners[slot] = to
+        self._rehouse()
+
+    def doubt(self, node: Node) -> None:
+        """*node* may no longer own what it did: ask."""
+        self._doubts.add(node)
+        if self._asking is None and not self._closed:
+            self._asking = self._loop.create_task(self._ask_until_sure(), context=Context())
+
+    async def aclose(self) -> None:
+        self._closed = True
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.wait([self._asking])
+        for node in self.nodes():
+            await node.notifier.aclose()
+            await node.lanes.aclose()
+
+    async def _ask_until_sure(self) -> None:
+        """Ask for the slots until there is an answer, and no new doubt."""
+        await asyncio.sleep(0)  # An eager task must not run before `doubt` knows of it.
+        try:
+            while self._doubts:
+                doubts, self._doubts = self._doubts, set()
+                if not await self._ask(doubts):
+                    self._doubts |= doubts
+                await asyncio.sleep(_PAUSE * random.uniform(1, 1.5))
+        finally:
+            self._asking = None
+
+    async def _ask(self, doubts: set[Node]) -> bool:
+        """Ask one server after the other for the slots until one answers; those in doubt last."""
+        known = [*self._nodes.values(), *map(self.node, self._seeds)]
+        for node in sorted(dict.fromkeys(known), key=lambda node: (node in doubts, not node.lanes.connections)):
+            slots = await self._slots_by(node)
+            if slots is not None:
+                self._adopt(slots, node)
+                return True
+        self._seeds.append(self._seeds.pop(0))
+        return False
+
+    async def _slots_by(self, node: Node) -> Any:
+        """What *node* says of the slots; on a connection of its own, which queues behind nothing."""
+        connection = node.connect()
+        with suppress(RedisError, OSError, TimeoutError):
+            try:
+                async with asyncio.timeout(self._timing.command_timeout / 3):
+                    await connection.connect()  # type: ignore[no-untyped-call]
+                    await connection.send_command("CLUSTER", "SLOTS")  # type: ignore[no-untyped-call]
+                    return await connection.read_response()
+            finally:
+                await discard(connection)
+        return None
+
+    def _adopt(self, slots: Any, by: Node) -> None:
+        for first, last, (host, port, *_), *_ in slots:
+            # Without a name of its own a server is where it was asked.
+            owner = self.node((host.decode() if host else by.address[0], port))
+            self._owners.update(dict.fromkeys(range(first, last + 1), owner))
+        self._rehouse()
+        serving = set(self._owners.values())
+        for node in self.nodes():
+            if node not in serving:
+                node.disconnect()
+
+    def _rehouse(self) -> None:
+        for node in self.nodes():
+            for call in node.lanes.take(lambda call, node=node: self.owner(call.keys[0]) is not node):
+                self.owner(call.keys[0]).lanes.submit(call)
+        self.notifier.rehouse()
+
+
+class ClusterNotifier:
+    """Watches each channel where its slot is."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        # Invariant: what is watched, and where; other channels of a node's notifier are on their way out.
+        self._watched: dict[str, tuple[Notifier, Callable[[bool], None]]] = {}
+
+    @property
+    def subscriptions(self) -> int:
+        return sum(node.notifier.subscriptions for node in self._cluster.nodes())
+
+    @property
+    def connections(self) -> int:
+        return sum(node.notifier.connections for node in self._cluster.nodes())
+
+    def watches(self, name: str) -> bool:
+        return any(node.notifier.watches(name) for node in self._cluster.nodes())
+
+    def confirmed(self, name: str) -> bool:
+        return name in self._watched and self._watched[name][0].confirmed(name)
+
+    def watch(self, name: str, signal: Callable[[bool], None]) -> None:
+        notifier = self._cluster.owner(name).notifier
+        self._watched[name] = (notifier, signal)
+        notifier.watch(name, signal)
+
+    def unwatch(self, name: str) -> None:
+        if (watched := self._watched.pop(name, None)) is not None:
+            watched[0].unwatch(name)
+
+    def rehouse(self) -> None:
+        """Watch where the slots are now."""
+        for name, (notifier, signal) in list(self._watched.items()):
+            if self._cluster.owner(name).notifier is notifier:
+                notifier.rewatch(name)
+            else:
+                notifier.drop(name)
+                self.watch(name, signal)

@@ -1,0 +1,62 @@
+"""Makes connections like those of a user's client, without touching its pools."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+
+class Connector:
+    """
+    Makes connections of one kind.
+
+    Locks need connections of their own: a renewal must not queue behind the application's commands, nor fail
+    because its pool is exhausted. Re-sending is decided here, not by redis-py's retries: only who knows that a
+    command may have been sent twice can tell what its reply means. RESP2 carries everything the scripts need.
+    """
+
+    def __init__(
+        self, make: Callable[..., AbstractConnection], settings: Mapping[str, Any], client_name: str | None
+    ) -> None:
+        self._make = make
+        self._settings = {name: value for name, value in settings.items() if not _is_of_the_pool(name)} | {
+            "decode_responses": False,
+            "health_check_interval": 0,
+            "protocol": 2,
+            "retry": Retry(NoBackoff(), 0),
+            "socket_timeout": None,
+        }
+        if client_name is not None:
+            self._settings["client_name"] = client_name
+        self._refuse_unknown_settings()
+
+    @classmethod
+    def of(cls, redis: Redis, client_name: str | None) -> "Connector":
+        """To the server of *redis*; to the primary that the Sentinels name then, if it is of theirs."""
+        pool = redis.connection_pool
+        return cls(pool.connection_class, pool.connection_kwargs, client_name)
+
+    @classmethod
+    def of_node(cls, cluster: RedisCluster, host: str, port: int, client_name: str | None) -> "Connector":
+        """To one server of *cluster*."""
+        node = ClusterNode(host, port, **cluster.connection_kwargs)  # Does no I/O; it knows which settings are whose.
+        return cls(node.connection_class, node.connection_kwargs, client_name)
+
+    def __call__(self) -> AbstractConnection:
+        return self._make(**self._settings)
+
+    def _refuse_unknown_settings(self) -> None:
+        """Make a connection object, which does no I/O, now: redis-py looks at its settings only then."""
+        try:
+            self()
+        except TypeError as error:
+            raise TypeError(f"{error}; what is for aiolock goes into config=LockConfig(...)") from error
+
+
+def _is_of_the_pool(setting: str) -> bool:
+    """Whether *setting* serves the retries or the maintenance notifications of the pool that it was taken from."""
+    return "maint_notifications" in setting or setting.startswith(("orig_", "retry"))

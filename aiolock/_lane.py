@@ -1,0 +1,330 @@
+"""
+The calls that share one connection.
+
+Rules:
+1. A command is never cancelled, only the waiting for it; it goes on without its caller. One that has not left yet may
+   be withdrawn.
+2. A call whose connection failed is sent again until its deadline: every script may be sent twice.
+3. A grant that is to last counts when as many replicas as asked for have it: one `WAIT` behind each batch.
+"""
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from time import monotonic
+from typing import Any, Protocol
+
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    ClusterDownError,
+    MasterDownError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    ResponseError,
+    TryAgainError,
+)
+
+from aiolock._call import Call, Reply
+from aiolock._link import Link
+from aiolock._scripts import GRANTED
+from aiolock._types import milliseconds
+from aiolock._wire import Command
+
+# The server cannot serve the call now and may be able to in a moment.
+_PASSING = (ClusterDownError, MasterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
+# The same, of errors for which redis-py has no class, or had none in 5.0.
+_PASSING_CODES = ("BUSY ", "MASTERDOWN ", "MISCONF ", "NOREPLICAS ")
+# The server turned the connection down, and will do so again.
+_FINAL = (AuthenticationError, AuthorizationError, ResponseError)
+_PULSE = 0.05
+
+
+class Aside:
+    """A command of the lane's own; *tell* is called with what the server answers."""
+
+    __slots__ = ("sent", "tell")
+
+    def __init__(self, tell: Callable[[Any], object]) -> None:
+        self.tell = tell
+        self.sent = monotonic()
+
+
+class Steering(Protocol):
+    """What a lane asks of the topology that it is a part of; all plain calls."""
+
+    @property
+    def publish(self) -> str | None:
+        """The command that unlock messages are sent with here; ``None`` while that is not known."""
+
+    def find_out(self) -> tuple[Command, Callable[[Any], object]]:
+        """What to ask the server first, while *publish* is not known, and who takes the answer."""
+
+    def redirected(self, call: Call, error: ResponseError) -> bool:
+        """Whether *error* sends *call* to another server, which has it now."""
+
+    def opened(self, lane: "Lane") -> None:
+        """*lane* has a new connection."""
+
+    def broken(self, lane: "Lane") -> None:
+        """The connection of *lane* failed, or none could be made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """
+    How many replicas must have a grant before it counts, and how many seconds they have for it.
+
+    *wanted* is ``None`` for all that the server knows of, and one at least.
+    """
+
+    wanted: int | None
+    timeout: float
+
+
+class Lane:
+    """Calls on one connection, in the order in which they were submitted."""
+
+    # Invariant: a call that has not ended, or is still to be sent, is in exactly one of `_unsent`, `_sent`, `_granted`
+    # and `_resting`; `_sent` has one entry for every reply that the connection owes, in order.
+
+    def __init__(
+        self,
+        connect: Callable[[], AbstractConnection],
+        steering: Steering,
+        *,
+        patience: float,
+        ordered: bool = True,
+        replication: Replication | None = None,
+    ) -> None:
+        self._steering = steering
+        self._replication = replication
+        self._patience = patience + (0 if replication is None else replication.timeout)
+        self._ordered = ordered  # What is sent again goes in the order in which it was submitted.
+        self._unsent: OrderedDict[Call, None] = OrderedDict()  # Ordered, and quick to take a call from.
+        self._sent: deque[Call | Aside] = deque()
+        self._granted: list[tuple[Call, Reply]] = []  # What the replicas have not confirmed yet.
+        self._resting: list[Call] = []  # Refused for the moment; sent again at the next tick.
+        self._known: set[str] = set()  # Digests of the scripts sent whole on this connection.
+        self._holds_back = False  # Until the answer to a question that nothing must overtake.
+        self._replicas: int | ResponseError = 0  # That the server knows of, where all are wanted; or why it does not say.
+        self._idle = asyncio.Event()
+        self._closed = False
+        self._last_error: BaseException = TimeoutError("no connection could be made in time")
+        self.link = Link(self, connect, patience=patience, pulse=min(_PULSE, patience / 4))
+
+    @property
+    def pending(self) -> int:
+        """Calls that wait for their reply."""
+        asides = sum(isinstance(entry, Aside) for entry in self._sent) if self._holds_back else 0
+        return len(self._unsent) + len(self._sent) - asides + len(self._granted) + len(self._resting)
+
+    def submit(self, call: Call) -> None:
+        """Send *call*, in its turn."""
+        if self._closed:
+            call.fail(self._last_error, "the client was closed")
+            return
+        self._unsent[call] = None
+        self.link.wake()
+
+    def withdraw(self, call: Call) -> bool:
+        """Do not send *call*, which nobody awaits any more; ``False`` if it has been sent."""
+        if call.sent or call not in self._unsent:
+            return False
+        del self._unsent[call]
+        self._notice_idle()
+        return True
+
+    def take(self, chosen: Callable[[Call], bool]) -> list[Call]:
+        """Take out, to be submitted elsewhere, the *chosen* ones of the calls that are to be sent from here."""
+        taken = [call for call in (*self._unsent, *self._resting) if chosen(call)]
+        for call in taken:
+            self._unsent.pop(call, None)
+        self._resting = [call for call in self._resting if call not in taken]
+        self._notice_idle()
+        return taken
+
+    async def drained(self) -> None:
+        """Wait until no call is pending."""
+        while self.pending:
+            self._idle.clear()
+            await self._idle.wait()
+
+    async def aclose(self) -> None:
+        """Close the connection; what is pending fails."""
+        self._closed = True
+        for call in self._all():
+            call.fail(self._last_error, "the client was closed")
+        await self.link.aclose()
+
+    # What the link asks for.
+
+    def busy(self) -> bool:
+        return self.pending > 0
+
+    def opened(self) -> None:
+        self._known.clear()  # Another server may have answered.
+        self._holds_back = False
+        self._steering.opened(self)
+
+    def waiting(self) -> int:
+        return 0 if self._holds_back else len(self._unsent)
+
+    def outgoing(self) -> list[Command]:
+        if self._holds_back or not self._unsent:
+            return []
+        publish = self._steering.publish
+        if publish is None:
+            question, tell = self._steering.find_out()
+            return [self._ask(question, tell)]
+        batch = list(self._unsent)
+        self._unsent.clear()
+        commands = self._written(batch, publish)
+        if self._replication is not None and any(call.script.lasts for call in batch):
+            commands += self._questions(self._replication)
+        return commands
+
+    def received(self, frame: Any) -> None:
+        expected = self._sent.popleft()
+        if isinstance(expected, Aside):
+            expected.tell(frame)
+        elif isinstance(frame, ResponseError):
+            self._refused(expected, frame)
+        elif not isinstance(frame, list):  # Whatever it is, it is no Redis.
+            expected.fail(ResponseError(repr(frame)), f"the server answered with {frame!r}")
+        elif self._replication is not None and expected.script.lasts and frame[0] == GRANTED:
+            self._granted.append((expected, frame))
+        else:
+            expected.end(frame)
+        self._notice_idle()
+
+    def broken(self, error: Exception) -> None:
+        if not isinstance(error, TimeoutError):
+            self._last_error = error
+        owed = [call for call, _ in self._granted] + [call for call in self._sent if isinstance(call, Call)]
+        for call in reversed(owed):
+            call.repeated = True
+            self._unsent[call] = None
+            self._unsent.move_to_end(call, last=False)
+        if owed and not self._ordered:
+            self._unsent.move_to_end(owed[0])  # The first that got no answer may be what breaks the connection.
+        self._sent.clear()
+        self._granted.clear()
+        if isinstance(error, _FINAL) and not isinstance(error, _PASSING):
+            while self._unsent:
+                self._unsent.popitem(last=False)[0].fail(error, str(error))
+        self._steering.broken(self)
+        self.tick(monotonic())
+
+    def tick(self, now: float) -> None:
+        self._unsent.update(dict.fromkeys(self._resting))
+        self._resting.clear()
+        for call in self._all():
+            if now >= call.deadline:
+                call.fail(self._last_error, f"no answer in time ({self._last_error})")
+        # A call that was written keeps its place, for the reply that is owed; any other is forgotten in time.
+        self._unsent = OrderedDict.fromkeys(call for call in self._unsent if now < call.until)
+        self._notice_idle()
+        if self._sent and now >= self._sent[0].sent + self._patience:
+            self._last_error = TimeoutError(f"no reply within {self._patience:.3g} s")
+            self.link.fail()
+        elif self._unsent:
+            self.link.wake()
+
+    def _all(self) -> list[Call]:
+        sent = [call for call in self._sent if isinstance(call, Call)]
+        return [*sent, *(call for call, _ in self._granted), *self._unsent, *self._resting]
+
+    def _written(self, batch: list[Call], publish: str) -> list[Command]:
+        """*batch* as it is to be written."""
+        commands: list[Command] = []
+        now = monotonic()
+        for call in batch:
+            if call.asking:
+                call.asking = False
+                commands.append(self._expect(("ASKING",), _ignore))
+            call.sent = now
+            # Sent whole once, a script is known to whatever follows on the same connection.
+            call.whole = call.whole or call.script.sha not in self._known
+            self._known.add(call.script.sha)
+            self._sent.append(call)
+            commands.append(call.command(publish))
+        return commands
+
+    def _expect(self, command: Command, tell: Callable[[Any], object]) -> Command:
+        self._sent.append(Aside(tell))
+        return command
+
+    def _ask(self, question: Command, tell: Callable[[Any], object]) -> Command:
+        """Ask *question*, and send nothing more before it is answered."""
+        self._holds_back = True
+
+        def answered(answer: Any) -> None:
+            self._holds_back = False
+            tell(answer)
+            self.link.wake()
+
+        return self._expect(question, answered)
+
+    # What the replicas have.
+
+    def _questions(self, replication: Replication) -> list[Command]:
+        """
+        Ask how many replicas have what was granted so far.
+
+        The server lets whatever comes later on the connection wait for that answer, too; so it may as well wait here,
+        where it becomes one batch.
+        """
+        wait = milliseconds(replication.timeout)
+        if replication.wanted is not None:
+            return [self._ask(("WAIT", replication.wanted, wait), partial(self._confirmed, replication.wanted))]
+        known = 1 if isinstance(self._replicas, ResponseError) else max(1, self._replicas)
+        count = self._expect(("ROLE",), self._counted)
+        return [count, self._ask(("WAIT", known, wait), partial(self._confirmed, known))]
+
+    def _counted(self, role: Any) -> None:
+        self._replicas = role if isinstance(role, ResponseError) else len(role[2]) if role[0] == b"master" else 0
+
+    def _confirmed(self, asked: int, acks: Any) -> None:
+        """*acks* replicas, of those *asked* for, have what was granted."""
+        granted, self._granted = self._granted, []
+        refusal = next((answer for answer in (acks, self._replicas) if isinstance(answer, ResponseError)), None)
+        wanted = max(asked, 0 if refusal is not None else self._replicas)
+        for call, reply in reversed(granted):
+            if refusal is not None:
+                call.fail(refusal, f"the server does not say what its replicas have ({refusal})")
+            elif asked < wanted:  # There are more than were known; who asks again for what it has, gets it again.
+                self._unsent[call] = None
+                self._unsent.move_to_end(call, last=False)
+            else:
+                call.short = (acks, wanted) if acks < wanted else None
+                call.end(reply)
+
+    def _refused(self, call: Call, error: ResponseError) -> None:
+        if isinstance(error, NoScriptError) and not call.whole:
+            self._known.discard(call.script.sha)
+            call.whole = True
+            self._unsent[call] = None
+            self.link.wake()
+        elif self._steering.redirected(call, error):
+            pass
+        elif isinstance(error, _PASSING) or str(error).startswith(_PASSING_CODES):
+            self._last_error = error
+            self._resting.append(call)
+            if isinstance(error, ReadOnlyError):
+                self.link.fail()  # Demoted: the next connection may reach the new primary.
+        else:
+            hint = " (the server wants a password)" if "unauthenticated" in str(error) else ""
+            call.fail(error, f"{error}{hint}")
+
+    def _notice_idle(self) -> None:
+        if not self._sent and not self.pending:
+            self._idle.set()
+
+
+def _ignore(answer: Any) -> None:
+    pass

@@ -1,0 +1,65 @@
+"""The connections to one server that calls go over: one for everything, and one for what is urgent."""
+
+from collections.abc import Callable
+
+from redis.asyncio.connection import AbstractConnection
+
+from aiolock._call import Call
+from aiolock._config import Timing
+from aiolock._lane import Lane, Replication, Steering
+
+
+class Lanes:
+    """Calls of one tick of the loop leave as one batch, or in full ones if they are many."""
+
+    def __init__(self, connect: Callable[[], AbstractConnection], steering: Steering, timing: Timing) -> None:
+        # Three attempts within a command's time, two within the time from one renewal to the next.
+        patience = timing.command_timeout / 3
+        replication = None if timing.replicas == 0 else Replication(timing.replicas, timing.replicas_timeout)
+        self._ordinary = Lane(connect, steering, patience=patience, replication=replication)
+        patience = min(patience, timing.renew_interval / 2)
+        self._urgent = Lane(connect, steering, patience=patience, ordered=False, replication=replication)
+        self._both = (self._ordinary, self._urgent)
+
+    @property
+    def pending(self) -> int:
+        return sum(lane.pending for lane in self._both)
+
+    @property
+    def connections(self) -> int:
+        return sum(lane.link.connected for lane in self._both)
+
+    @property
+    def batches(self) -> int:
+        return sum(lane.link.batches for lane in self._both)
+
+    @property
+    def commands(self) -> int:
+        return sum(lane.link.commands for lane in self._both)
+
+    def submit(self, call: Call) -> None:
+        """Send *call*, in its turn."""
+        (self._urgent if call.urgent else self._ordinary).submit(call)
+
+    def withdraw(self, call: Call) -> bool:
+        """As `Backend.withdraw`."""
+        return any(lane.withdraw(call) for lane in self._both)
+
+    def take(self, chosen: Callable[[Call], bool]) -> list[Call]:
+        """Take out, to be submitted elsewhere, the *chosen* ones of the calls that are to be sent from here."""
+        return [call for lane in self._both for call in lane.take(chosen)]
+
+    def disconnect(self) -> None:
+        """Give the connections up, until they are needed again."""
+        for lane in self._both:
+            lane.link.fail()
+
+    async def drained(self) -> None:
+        """Wait until no call is pending."""
+        for lane in self._both:
+            await lane.drained()
+
+    async def aclose(self) -> None:
+        """Close the connections; what is pending fails."""
+        for lane in self._both:
+            await lane.aclose()
