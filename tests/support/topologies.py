@@ -1,0 +1,176 @@
+"""Servers that belong together: a primary with replicas and sentinels, and a cluster."""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Self
+
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.crc import key_slot
+from redis.retry import Retry
+
+from aiolock._server import Server, _free_port
+
+NAME = "primary"  # What the sentinels call it.
+_SLOTS = 16384
+_QUICK = ("--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", "--repl-timeout", "5")
+
+
+def ask(server: Server, *words: object) -> Any:
+    """What the server answers to a command; again if it ended the connection, as one that is demoted does."""
+    with Redis.from_url(server.url, decode_responses=True, protocol=2, retry=Retry(NoBackoff(), 3)) as client:
+        return client.execute_command(*words)  # type: ignore[no-untyped-call]
+
+
+def wait_until(predicate: Callable[[], bool], what: str, within: float = 30) -> None:
+    """Block until the predicate holds."""
+    deadline = time.monotonic() + within
+    while not predicate():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {within:g} s: {what}")
+        time.sleep(0.02)
+
+
+def role(server: Server) -> str:
+    """`master` or `slave`."""
+    return str(ask(server, "ROLE")[0])
+
+
+def cut_off(primary: Server, *replicas: Server) -> None:
+    """From now on nothing that the primary does reaches these replicas, which are paused."""
+    for replica in replicas:
+        replica.pause()
+    ask(primary, "CLIENT", "KILL", "TYPE", "replica")  # What had been written to them already, they would still read.
+
+
+class _Group:
+    """Servers that start and end together."""
+
+    def __init__(self, executable: str | None) -> None:
+        self._executable = executable
+        self._stack = ExitStack()
+
+    def start(self, *options: str, config: str = "") -> Server:
+        return self._stack.enter_context(Server(self._executable, options=(*_QUICK, *options), config=config))
+
+    def __enter__(self) -> Self:
+        try:
+            self.set_up()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def set_up(self) -> None:
+        raise NotImplementedError
+
+
+class Replicated(_Group):
+    """A primary with replicas; with sentinels if asked for, which promote a replica when the primary is gone."""
+
+    def __init__(self, executable: str | None, *, replicas: int = 2, sentinels: int = 0) -> None:
+        super().__init__(executable)
+        self._counts = (replicas, sentinels)
+
+    def set_up(self) -> None:
+        replicas, sentinels = self._counts
+        self.primary = self.start()
+        self.replicas = [self.start("--replicaof", self.primary.host, str(self.primary.port)) for _ in range(replicas)]
+        wait_until(lambda: len(ask(self.primary, "ROLE")[2]) == replicas, "the replicas are in step")
+        self.sentinels = [self.start("--sentinel", config=self._watching()) for _ in range(sentinels)]
+        wait_until(lambda: all(map(self._is_ready, self.sentinels)), "the sentinels know of everybody")
+
+    @property
+    def servers(self) -> list[Server]:
+        return [self.primary, *self.replicas]
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Of the sentinels."""
+        return [(sentinel.host, sentinel.port) for sentinel in self.sentinels]
+
+    def promoted(self, old: Server) -> Server:
+        """Who is the primary in place of *old*, once the sentinels say so."""
+
+        def found() -> list[Server]:
+            address = ask(self.sentinels[0], "SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME)
+            return [server for server in self.servers if str(server.port) == address[1] and server is not old]
+
+        wait_until(lambda: bool(found()) and role(found()[0]) == "master", "a replica is promoted")
+        return found()[0]
+
+    def _watching(self) -> str:
+        return (
+            f"sentinel monitor {NAME} {self.primary.host} {self.primary.port} 2\n"
+            f"sentinel down-after-milliseconds {NAME} 1000\n"
+            f"sentinel failover-timeout {NAME} 5000\n"
+        )
+
+    def _is_ready(self, sentinel: Server) -> bool:
+        state = ask(sentinel, "SENTINEL", "MASTER", NAME)
+        facts = state if isinstance(state, dict) else dict(zip(state[::2], state[1::2], strict=True))
+        others = int(facts["num-other-sentinels"])
+        return others == len(self.addresses) - 1 and int(facts["num-slaves"]) == len(self.replicas)
+
+
+class ClusterOf(_Group):
+    """A cluster of three primaries, each with so many replicas."""
+
+    def __init__(self, executable: str | None, *, replicas: int = 0) -> None:
+        super().__init__(executable)
+        self._count = replicas
+        self._buses: dict[int, int] = {}  # The port that servers talk to each other on, by that for clients.
+
+    def set_up(self) -> None:
+        self.primaries = [self._start_node() for _ in range(3)]
+        self.replicas = [self._start_node() for _ in range(3 * self._count)]
+        for server in self.servers[1:]:
+            first = self.primaries[0]
+            ask(server, "CLUSTER", "MEET", first.host, first.port, self._buses[first.port])
+        for number, primary in enumerate(self.primaries):
+            first, end = number * _SLOTS // 3, (number + 1) * _SLOTS // 3
+            ask(primary, "CLUSTER", "ADDSLOTS", *range(first, end))
+        wait_until(lambda: all(map(self._knows_all, self.servers)), "everybody knows everybody")
+        for number, replica in enumerate(self.replicas):
+            ask(replica, "CLUSTER", "REPLICATE", self.id_of(self.primaries[number % 3]))
+        wait_until(lambda: all(map(self._is_ready, self.servers)), "the cluster is up")
+
+    @property
+    def servers(self) -> list[Server]:
+        return [*self.primaries, *self.replicas]
+
+    def _start_node(self) -> Server:
+        bus = _free_port()  # By default it is 10,000 above the other, which there may be no more.
+        options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-port", str(bus))
+        server = self.start(*options, "--cluster-require-full-coverage", "no")
+        self._buses[server.port] = bus
+        return server
+
+    def id_of(self, server: Server) -> str:
+        return str(ask(server, "CLUSTER", "MYID"))
+
+    def owner_of(self, name: str, among: Sequence[Server] | None = None) -> Server:
+        """Who owns the slot of the lock *name*, by what the first server that is asked says."""
+        slot = key_slot(name.encode())
+        asked = (among or self.servers)[0]
+        with Redis.from_url(asked.url, protocol=2) as client:
+            for first, last, (_, port, *_), *_ in client.execute_command("CLUSTER SLOTS", **{"raw": True}):
+                if first <= slot <= last:
+                    return next(server for server in self.servers if server.port == port)
+        raise AssertionError(f"nobody owns slot {slot}")
+
+    def _knows_all(self, server: Server) -> bool:
+        return len(ask(server, "CLUSTER", "NODES").splitlines()) == len(self.servers)
+
+    def _is_ready(self, server: Server) -> bool:
+        info = ask(server, "CLUSTER", "INFO")
+        facts = info if isinstance(info, dict) else dict(line.split(":") for line in info.split())
+        in_step = server in self.primaries or ask(server, "ROLE")[3] == "connected"
+        return facts["cluster_state"] == "ok" and in_step

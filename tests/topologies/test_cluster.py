@@ -1,0 +1,166 @@
+"""A cluster: each lock on the server that owns its slot, and messages from there."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.cluster import ClusterNode
+from redis.crc import key_slot
+
+from aiolock import BackendError, LockClient
+from aiolock._server import Server
+from tests.support.calls import acquire_and_release
+from tests.support.observe import answered, freed, until
+from tests.support.topologies import ClusterOf, ask
+from tests.support.waiters import parked
+
+NAMES = [f"name {number}" for number in range(60)]
+
+
+def calls(server: Server) -> dict[str, int]:
+    """How often the server has executed each command."""
+    lines = [line for line in str(ask(server, "INFO", "commandstats")).splitlines() if line.startswith("cmdstat_")]
+    return {line.split(":")[0].removeprefix("cmdstat_"): int(line.split("calls=")[1].split(",")[0]) for line in lines}
+
+
+def info(server: Server, section: str) -> dict[str, Any]:
+    found = ask(server, "INFO", section)
+    return found if isinstance(found, dict) else dict(line.split(":", 1) for line in found.splitlines() if ":" in line)
+
+
+async def test_every_lock_is_on_the_server_that_owns_its_slot(calm: ClusterOf, ours: LockClient) -> None:
+    leases = [await ours.lock(name).acquire() for name in NAMES]
+    for name in NAMES:
+        owner = calm.owner_of(name)
+        for key in (name, f"aiolock_token:{{{name}}}"):
+            assert ask(owner, "EXISTS", key) == 1
+    assert ours.statistics().held == len(NAMES)
+    for lease in leases:
+        await lease.release()
+    assert not any(ask(calm.owner_of(name), "EXISTS", name) for name in NAMES)
+
+
+async def test_owners_exclude_each_other_and_nest(ours: LockClient, theirs: LockClient) -> None:
+    async with ours.lock("exclusive") as lease, ours.lock("exclusive"):
+        assert lease.holds == await ours.lock("exclusive").hold_count() == 2
+        assert await theirs.lock("exclusive").try_lock() is None
+        assert await theirs.lock("exclusive").locked()
+    assert not await theirs.lock("exclusive").locked()
+
+
+async def test_a_waiter_is_woken_by_a_sharded_message(calm: ClusterOf, ours: LockClient, theirs: LockClient) -> None:
+    async with parked(ours, theirs, "waited for", 3, go=True) as (lease, waiters):
+        owner = calm.owner_of("waited for")
+        channel = waiters.lock._keys.channel
+        assert ask(owner, "PUBSUB", "SHARDCHANNELS") == [channel]
+        assert all(ask(server, "PUBSUB", "CHANNELS") == [] for server in calm.servers)
+        await lease.release()
+        await waiters.granted(3)
+
+
+async def test_a_cluster_without_sharded_messages_broadcasts_them(
+    calm: ClusterOf, ours: LockClient, theirs: LockClient
+) -> None:
+    """Before Redis 7 none had them; what cannot be asked for is taken for missing, as Redisson does."""
+    for server in calm.servers:
+        ask(server, "ACL", "SETUSER", "default", "-pubsub|shardnumsub")
+    try:
+        async with parked(ours, theirs, "broadcast", 3, go=True) as (lease, waiters):
+            assert ask(calm.owner_of("broadcast"), "PUBSUB", "CHANNELS") == [waiters.lock._keys.channel]
+            await lease.release()
+            await waiters.granted(3)
+    finally:
+        for server in calm.servers:
+            ask(server, "ACL", "SETUSER", "default", "+pubsub|shardnumsub")
+
+
+async def test_calls_of_one_tick_leave_as_one_batch_for_each_server(calm: ClusterOf, ours: LockClient) -> None:
+    locks = [ours.lock(name, owner="job") for name in NAMES[:20]]
+    assert {calm.owner_of(lock.name).port for lock in locks} == {server.port for server in calm.primaries}
+    await asyncio.gather(*(acquire_and_release(lock) for lock in locks))
+    await answered(ours)
+    before = ours.statistics()
+    leases = await asyncio.gather(*(lock.acquire() for lock in locks))
+    assert ours.statistics().batches - before.batches == len(calm.primaries)
+    assert ours.statistics().connections <= 3 * len(calm.primaries)
+    await asyncio.gather(*(lease.release() for lease in leases))
+
+
+async def test_an_idle_waiter_sends_nothing(calm: ClusterOf, ours: LockClient, theirs: LockClient) -> None:
+    async with parked(ours, theirs, "idle", 5) as (_, waiters):
+        await until(waiters.quiet)
+        before = {server.port: calls(server) for server in calm.servers}
+        await asyncio.sleep(0.5)
+        after = {server.port: calls(server) for server in calm.servers}
+        for port, counted in after.items():
+            assert counted.get("evalsha", 0) == before[port].get("evalsha", 0)
+
+
+async def test_a_thousand_names_take_three_connections_for_each_server_at_most(ours: LockClient) -> None:
+    await asyncio.gather(*(acquire_and_release(ours.lock(f"many {number}")) for number in range(1000)))
+    assert ours.statistics().connections <= 9
+    assert ours.statistics().pending == ours.statistics().held == 0
+
+
+@pytest.mark.parametrize("settings", [{"decode_responses": True}, {"protocol": 3}, {"protocol": 2}])
+async def test_the_settings_of_the_users_client_do_not_matter(calm: ClusterOf, settings: dict[str, Any]) -> None:
+    nodes = [ClusterNode(server.host, server.port) for server in calm.primaries]
+    cluster = RedisCluster(startup_nodes=nodes, **settings)
+    async with LockClient(cluster) as locks, LockClient(cluster) as other:
+        async with parked(locks, other, "settings", 2, go=True) as (lease, waiters):
+            await lease.release()
+            await waiters.granted(2)
+    await cluster.aclose()
+
+
+async def test_the_users_own_connections_are_not_used(calm: ClusterOf, cluster: RedisCluster, ours: LockClient) -> None:
+    def theirs() -> int:
+        return sum(len(node._connections) for node in cluster.get_nodes())
+
+    before = theirs()
+    await asyncio.gather(*(acquire_and_release(ours.lock(name)) for name in NAMES))
+    assert theirs() == before
+
+
+async def test_a_seed_that_is_gone_does_not_matter(calm: ClusterOf) -> None:
+    nobody = ClusterNode("127.0.0.1", 1)
+    cluster = RedisCluster(startup_nodes=[nobody, *(ClusterNode(each.host, each.port) for each in calm.primaries)])
+    async with LockClient(cluster) as locks:
+        async with locks.lock("seed") as lease:
+            lease.check()
+
+
+async def test_closing_leaves_no_connection_and_no_lock(calm: ClusterOf, cluster: RedisCluster) -> None:
+    async with LockClient(cluster) as locks:
+        for name in NAMES:
+            await locks.lock(name).acquire()
+    assert locks.statistics().connections == 0
+    assert not any(ask(calm.owner_of(name), "EXISTS", name) for name in NAMES)
+
+
+async def test_one_server_of_a_cluster_is_refused_with_words(calm: ClusterOf) -> None:
+    name = next(name for name in NAMES if calm.owner_of(name) is not calm.primaries[0])
+    redis = Redis.from_url(calm.primaries[0].url)
+    async with LockClient(redis) as locks:
+        with pytest.raises(BackendError, match="give LockClient a RedisCluster"):
+            await locks.lock(name).acquire()
+    await redis.aclose()
+
+
+async def test_a_client_that_is_no_cluster_is_refused_with_words(redis: Redis, server: Server) -> None:
+    cluster = RedisCluster(host=server.host, port=server.port)
+    async with LockClient(cluster) as locks:
+        async with locks.lock("one server") as lease:  # It says of no slot that it is another's.
+            lease.check()
+    await freed(redis, "one server")
+
+
+def test_names_are_where_redisson_has_them() -> None:
+    """With braces in the name, or without: the lock, its tokens and its channel have one slot."""
+    from aiolock._types import LockKeys
+
+    for name in ("orders", "{orders}:42", "a{b}c", "a{}c", "{"):
+        keys = LockKeys.of(name, "")
+        slots = {key_slot(key.encode()) for key in (keys.lock, keys.tokens, keys.channel)}
+        assert len(slots) == 1 or name in ("a{}c", "{"), name

@@ -1,0 +1,122 @@
+"""Sentinel: whoever is the primary now has the locks; what did not reach it is told to be lost."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+from redis.asyncio import Redis
+from redis.asyncio.sentinel import Sentinel
+
+from aiolock import LockClient, LockConfig, ReplicationError
+from aiolock._server import Server
+from tests.support.calls import acquire_and_release
+from tests.support.observe import renewed, until
+from tests.support.topologies import NAME as PRIMARY
+from tests.support.topologies import Replicated, ask, cut_off, role
+from tests.support.waiters import parked
+
+NAME = "orders"
+
+
+@pytest.fixture
+def setup(server: Server) -> Iterator[Replicated]:
+    with Replicated(server._executable, replicas=2, sentinels=3) as running:
+        yield running
+
+
+@asynccontextmanager
+async def users_client(setup: Replicated) -> AsyncIterator[Redis]:
+    sentinel = Sentinel(setup.addresses, socket_timeout=1)
+    redis = sentinel.master_for(PRIMARY)
+    yield redis
+    await redis.aclose()
+    for each in sentinel.sentinels:
+        await each.aclose()
+
+
+async def test_a_failover_while_a_lock_is_held_and_waited_for(setup: Replicated) -> None:
+    async with users_client(setup) as redis:
+        config = LockConfig(lease=30, renew_interval=1, command_timeout=15, client_name="ours")
+        async with LockClient(redis, config=config) as holder, LockClient(redis, config=config) as locks:
+            async with parked(locks, holder, NAME, 3, go=True) as (lease, waiters):
+                old = setup.primary
+                async with holder.lock("watched") as watched:
+                    assert ask(old, "WAIT", 2, 5000) == 2
+                    old.kill()
+                    new = setup.promoted(old)
+                    await renewed(holder, 2, within=20)
+                    watched.check()
+                channel = waiters.lock._keys.channel
+                await until(lambda: channel in ask(new, "PUBSUB", "CHANNELS"), within=20)
+                await until(waiters.quiet, within=20)
+                lease.check()
+                await lease.release()
+                await waiters.granted(3, within=10)  # By a message: the lease would have gone on for long.
+            assert holder.statistics().losses == 0
+
+
+async def test_no_client_stays_on_a_demoted_primary(setup: Replicated) -> None:
+    async with users_client(setup) as redis:
+        config = LockConfig(lease=30, renew_interval=0.5, command_timeout=15, client_name="ours")
+        async with LockClient(redis, config=config) as holder, LockClient(redis, config=config) as locks:
+            async with parked(locks, holder, NAME, 3, go=True) as (lease, waiters):
+                old = setup.primary
+                async with holder.lock("watched") as watched:
+                    ask(setup.sentinels[0], "SENTINEL", "FAILOVER", PRIMARY)
+                    new = setup.promoted(old)
+                    await until(lambda: role(old) == "slave", within=20)
+                    await renewed(holder, 2, within=20)
+                    watched.check()
+                channel = waiters.lock._keys.channel
+                await until(lambda: channel in ask(new, "PUBSUB", "CHANNELS"), within=20)
+                await until(lambda: "name=ours" not in str(ask(old, "CLIENT", "LIST")), within=20)
+                await until(waiters.quiet, within=20)
+                await lease.release()
+                await waiters.granted(3, within=10)
+
+
+async def lose_the_latest(setup: Replicated) -> None:
+    """A failover to a replica that was cut off."""
+    setup.primary.kill()
+    for replica in setup.replicas:
+        replica.resume()
+    setup.promoted(setup.primary)
+
+
+async def test_a_holder_whose_lock_did_not_reach_the_new_primary_is_told_at_once(setup: Replicated) -> None:
+    async with users_client(setup) as redis:
+        async with LockClient(redis, config=LockConfig(lease=60, command_timeout=20)) as locks:
+            await acquire_and_release(locks.lock(NAME))
+            cut_off(setup.primary, *setup.replicas)
+            watched = await locks.lock(NAME, owner="job").acquire()
+            fixed = await locks.lock("fixed", owner="job").acquire(lease=60)
+            await lose_the_latest(setup)
+            assert await asyncio.wait_for(watched.lost, 15) == "expired"
+            assert await asyncio.wait_for(fixed.lost, 15) == "expired"
+
+
+async def test_with_replicas_such_a_lock_is_never_granted(setup: Replicated) -> None:
+    async with users_client(setup) as redis:
+        config = LockConfig(lease=60, command_timeout=20, replicas="all")
+        async with LockClient(redis, config=config) as locks:
+            for replica in setup.replicas:
+                replica.pause()
+            with pytest.raises(ReplicationError) as caught:
+                await locks.lock(NAME).acquire()
+            assert (caught.value.acks, caught.value.wanted) == (0, 2)
+            await lose_the_latest(setup)
+            async with asyncio.timeout(20):
+                assert not await locks.lock(NAME).locked()
+
+
+async def test_with_replicas_a_lock_survives_the_failover(setup: Replicated) -> None:
+    async with users_client(setup) as redis:
+        config = LockConfig(lease=60, command_timeout=20, replicas="all")
+        async with LockClient(redis, config=config) as locks, LockClient(redis, config=config) as others:
+            async with locks.lock(NAME) as lease:
+                setup.primary.kill()
+                setup.promoted(setup.primary)
+                assert await others.lock(NAME).locked()
+                lease.check()
+            assert locks.statistics().losses == 0
