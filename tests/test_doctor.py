@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -161,7 +162,10 @@ async def test_a_server_that_wants_more_replicas_than_it_has_takes_no_locks(own:
 
 
 async def test_a_node_of_a_cluster_is_unfit(server: Server) -> None:
-    with Server(server._executable, options=("--cluster-enabled", "yes")) as node:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        bus = str(free.getsockname()[1])
+    with Server(server._executable, options=("--cluster-enabled", "yes", "--cluster-port", bus)) as node:
         ended = await examine(node.url)
     assert ended.code == 1
     assert ended.statuses["topology"] == "error"
@@ -323,9 +327,7 @@ async def test_wrong_usage_exits_with_2_and_prints_no_password(arguments: list[s
 
 async def test_interrupted_the_doctor_takes_its_lock_away(proxy: Proxy, redis: Redis) -> None:
     renewal = proxy.install(Rule(script(LOCK.renew), withhold_reply(), ALWAYS))
-    doctor = await asyncio.create_subprocess_exec(
-        *COMMAND, proxy.url, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    doctor = await asyncio.create_subprocess_exec(*COMMAND, proxy.url, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     await renewal.caught(within=SOON)
     assert len(await redis.keys("aiolock-doctor:*")) == 1
     doctor.send_signal(signal.SIGINT)

@@ -73,9 +73,7 @@ def _replicas(facts: Facts) -> Check:
     if count == 0:
         return Check("replicas", "ok", "none")
     found = f"{count} connected; they follow with a delay"
-    return Check(
-        "replicas", "note", found, "A failover may forget the last grants: check tokens where you write."
-    )
+    return Check("replicas", "note", found, "A failover may forget the last grants: check tokens where you write.")
 
 
 def _eviction(facts: Facts) -> Check:

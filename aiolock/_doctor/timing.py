@@ -119,13 +119,11 @@ def judge_client(redis: "Redis", timing: Timing) -> Check:
     connection = redis.connection_pool.make_connection()  # type: ignore[no-untyped-call]
     limit, retries = connection.socket_timeout, connection.retry._retries
     found = (
-        f"socket_timeout {'none' if limit is None else f'{limit:g} s'}, retries {retries}: not used for locks, "
-        f"where an attempt has {_short(_patience(timing))} and a command {timing.command_timeout:g} s"
+        f"socket_timeout {'none' if limit is None else f'{limit:g} s'}, retries {retries}; locks use neither: "
+        f"an attempt has {_short(_patience(timing))}, a command {timing.command_timeout:g} s"
     )
     if limit is None:
-        return Check(
-            "client", "note", found, "Your own commands may wait for ever: set socket_timeout."
-        )
+        return Check("client", "note", found, "Your own commands may wait for ever: set socket_timeout.")
     return Check("client", "ok", found)
 
 
