@@ -3,22 +3,22 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
 from aiolock._scripts import LOCK
 from aiolock._server import Server
-from tests.docs.pages import BLOCKS
+from tests.docs.pages import BLOCKS, PAGES
 from tests.docs.test_examples import run_part
 from tests.support.observe import until
 from tests.support.proxy import ALWAYS, Proxy, Rule, command, script, withhold_reply
@@ -88,7 +88,8 @@ async def admin(own: Server) -> AsyncIterator[Redis]:
 
 async def limit(admin: Redis, server: Server, *rules: str) -> str:
     """The address for a user who may do everything but what the *rules* take away."""
-    await admin.execute_command("ACL", "SETUSER", "limited", "on", ">secret", "~*", "&*", "+@all", *rules)
+    rights = ("on", ">secret", "~*", "&*", "+@all", *rules)
+    await admin.execute_command("ACL", "SETUSER", "limited", *rights)  # type: ignore[no-untyped-call]
     return server.url.replace("redis://", "redis://limited:secret@")
 
 
@@ -120,6 +121,13 @@ async def test_json_has_every_check(own: Server, admin: Redis) -> None:
     assert await admin.keys("*") == []
 
 
+async def test_the_page_about_it_has_every_check(own: Server) -> None:
+    [page] = [page for page in PAGES if page.name == "docs/how-to/check-a-server.md"]
+    listed = re.findall(r"^\| `([a-z-]+)` \|", page.prose, re.MULTILINE)
+    assert listed == list((await examine(own.url)).checks)
+    assert "`answering`" in page.prose
+
+
 async def test_a_unix_socket_will_do(own: Server) -> None:
     ended = await examine(own.unix_url)
     assert ended.code == 0
@@ -144,7 +152,7 @@ async def test_a_replica_is_unfit_and_its_primary_is_not(own: Server, server: Se
 
             async def follows() -> bool:
                 info = await admin.info("replication")
-                return info["connected_slaves"] == 1 and info["slave0"]["state"] == "online"
+                return bool(info["connected_slaves"] == 1 and info["slave0"]["state"] == "online")
 
             await until(follows, within=20)
             ended = await examine(replica.url)
@@ -180,7 +188,7 @@ async def test_a_node_of_a_cluster_is_unfit(server: Server) -> None:
         (["-publish"], ["scripts", "messages"]),
         (["resetchannels"], ["scripts", "messages"]),
     ],
-    ids=lambda value: " ".join(value),
+    ids=" ".join,
 )
 async def test_a_permission_that_is_missing_is_found_by_trying(
     own: Server, admin: Redis, rules: list[str], errors: list[str]

@@ -25,7 +25,7 @@ TIMING = Timing.of(LockConfig())
 MARGIN = TIMING.margin(TIMING.lease)
 
 
-def judged(name: str, *, config: dict[str, str] | None = None, **info: str) -> Check:
+def judged(name: str, info: dict[str, str], config: dict[str, str] | None = None) -> Check:
     facts = Facts(GOOD_INFO | info, GOOD_CONFIG | (config or {}))
     [check] = [check for check in server.judge(facts) if check.name == name]
     return check
@@ -54,7 +54,7 @@ def test_without_facts_nothing_is_known() -> None:
     ],
 )
 def test_versions(info: dict[str, str], status: str, said: str) -> None:
-    check = judged("version", **info)
+    check = judged("version", info)
     assert check.status == status
     assert said in check.found
 
@@ -71,7 +71,7 @@ def test_versions(info: dict[str, str], status: str, said: str) -> None:
     ],
 )
 def test_eviction(policy: str, limit: str, status: str) -> None:
-    assert judged("eviction", maxmemory_policy=policy, maxmemory=limit).status == status
+    assert judged("eviction", {"maxmemory_policy": policy, "maxmemory": limit}).status == status
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_eviction(policy: str, limit: str, status: str) -> None:
     ],
 )
 def test_persistence(log: str, config: dict[str, str], status: str, said: str) -> None:
-    check = judged("persistence", aof_enabled=log, config=config)
+    check = judged("persistence", {"aof_enabled": log}, config)
     assert check.status == status
     assert said in check.found
 
@@ -109,11 +109,11 @@ def test_persistence_without_config_is_half_known(log: str, said: str) -> None:
     ],
 )
 def test_role_and_replicas(name: str, info: dict[str, str], status: str) -> None:
-    assert judged(name, **info).status == status
+    assert judged(name, info).status == status
 
 
 def test_min_replicas_that_are_wanted_are_fine() -> None:
-    assert judged("min-replicas", connected_slaves="2", config={"min-replicas-to-write": "1"}).status == "ok"
+    assert judged("min-replicas", {"connected_slaves": "2"}, {"min-replicas-to-write": "1"}).status == "ok"
 
 
 def pings(*round_trips: float) -> Samples:
