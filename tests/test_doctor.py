@@ -25,6 +25,11 @@ from tests.support.proxy import ALWAYS, Proxy, Rule, command, script, withhold_r
 
 COMMAND = [sys.executable, "-W", "error", "-m", "aiolock", "doctor"]
 SOON = 20.0  # Seconds: some times the doctor's patience, for a busy machine.
+ALL = {
+    *("reachable", "version", "topology", "role", "replicas", "eviction", "persistence", "min-replicas"),
+    *("scripts", "messages", "sharded-messages", "round-trip", "clock", "lease", "client"),
+}
+OF_THE_MACHINE = {"round-trip"}  # A busy one may be worth a warning.
 
 
 @dataclass(frozen=True)
@@ -103,8 +108,9 @@ async def test_a_good_server_passes_every_check_and_keeps_no_key(own: Server, ad
     await admin.set("mine", "untouched")
     ended = await run(REDIS_URL=with_timeout(own.url))
     assert (ended.code, ended.errors) == (0, ""), ended.output
-    assert ended.output.count("\nok ") == 15, ended.output
-    assert "errors 0, warnings 0, notes 0, not known 0" in ended.output
+    assert len(ALL) == 15
+    assert set(re.findall(r"^ok +([a-z-]+)", ended.output, re.MULTILINE)) >= ALL - OF_THE_MACHINE, ended.output
+    assert re.search(r"^Fit to keep locks: errors 0, warnings \d, notes 0, not known 0\.$", ended.output, re.MULTILINE)
     assert max(map(len, ended.output.splitlines())) <= 120
     assert await admin.keys("*") == [b"mine"]
 
@@ -113,15 +119,13 @@ async def test_json_has_every_check(own: Server, admin: Redis) -> None:
     ended = await examine(own.url, "--lease", "2")
     report = json.loads(ended.output)
     assert (report["fit"], report["lease"], report["server"]) == (True, 2.0, f"{own.url}/0")
-    assert set(ended.statuses) == {
-        *("reachable", "version", "topology", "role", "replicas", "eviction", "persistence", "min-replicas"),
-        *("scripts", "messages", "sharded-messages", "round-trip", "clock", "lease", "client"),
-    }
+    assert set(ended.statuses) == ALL
     for check in ended.checks.values():
         assert set(check) == {"name", "status", "found", "advice"}
         assert check["found"]
         assert bool(check["advice"]) == (check["status"] != "ok")
-    assert (ended.named("warning"), ended.named("note")) == (["persistence"], ["lease"])
+    assert set(ended.named("warning")) - OF_THE_MACHINE == {"persistence"}
+    assert ended.named("note") == ["lease"]
     assert own.version.rpartition(" ")[2] in ended.checks["version"]["found"]
     assert await admin.keys("*") == []
 
@@ -325,7 +329,7 @@ async def test_messages_that_do_not_arrive_are_missed(proxy: Proxy) -> None:
     "arguments",
     [
         ["http://:secret@localhost"],
-        ["redis://:se/cret@localhost:6379"],
+        ["redis://:secret/s@localhost:6379"],
         ["redis://:secret@localhost?no_such_setting=1"],
         ["redis://:secret@localhost", "--lease", "0"],
         ["redis://:secret@localhost", "--lease", "soon"],

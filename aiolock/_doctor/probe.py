@@ -44,11 +44,10 @@ class Probe:
         try:
             async with self._bounded():
                 await self._connection.connect()  # type: ignore[no-untyped-call]
-        except ResponseError as error:
+        except BaseException as error:
             await self.__aexit__()
-            raise SilentError(self._words(error)) from None
-        except SilentError:
-            await self.__aexit__()
+            if isinstance(error, ResponseError):
+                raise SilentError(self._words(error)) from error
             raise
         return self
 

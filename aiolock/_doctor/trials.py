@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from uuid import uuid4
 
-import anyio
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
@@ -36,8 +35,7 @@ async def try_lock(redis: "Redis", probe: Probe, keys: LockKeys, prefix: str) ->
     except AioLockError as error:
         return Check("scripts", "error", str(error), f"See what the server says. {_PERMISSIONS}")
     finally:
-        with anyio.CancelScope(shield=True):
-            await _delete(probe, keys)
+        await _delete(probe, keys)
     return Check("scripts", "ok", "a lock was taken, renewed and given back")
 
 
