@@ -1,6 +1,7 @@
 """The command line: `python -m aiolock`, or `aiolock` where the package is installed."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -10,7 +11,8 @@ _EXIT_CODES = """\
 exit codes:
   0    all is well
   1    demo: a deposit was lost, or a fault that belongs to it did not happen
-  2    wrong usage, or the command could not run: no server, say
+       doctor: an error was found: the server is not fit to keep locks, or does not answer
+  2    wrong usage, or the command could not run: for the demo also if there is no server
   130  interrupted (Ctrl-C); what was started is ended
 """
 
@@ -27,10 +29,23 @@ environment:
 """
 
 
+_DOCTOR = """\
+Checks whether a server is fit to keep locks: what it says of itself, and what it does when a throw-away lock is taken
+and a message sent, and how soon it answers. Takes some two seconds, and leaves no key behind.
+"""
+
+_DOCTOR_ENVIRONMENT = """\
+environment:
+  REDIS_URL  the server, when no URL is given: a password there does not show up in the list of processes
+
+"""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that *arguments* (by default those of the process) name; the exit code."""
     parsed = _parser().parse_args(arguments)
-    return _demo(parsed.plain)
+    exit_code: int = parsed.run(parsed)
+    return exit_code
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -47,16 +62,41 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=raw,
     )
     demo.add_argument("--plain", action="store_true", help="plain lines instead of a live picture")
+    demo.set_defaults(run=_demo)
+    doctor = commands.add_parser(
+        "doctor",
+        help="check whether a server is fit to keep locks",
+        description=_DOCTOR,
+        epilog=_DOCTOR_ENVIRONMENT + _EXIT_CODES,
+        formatter_class=raw,
+    )
+    _add_doctor_arguments(doctor)
+    doctor.set_defaults(run=_doctor)
     return parser
 
 
-def _demo(plain: bool) -> int:
+def _add_doctor_arguments(doctor: argparse.ArgumentParser) -> None:
+    url = "redis://, rediss:// or unix://, as redis-py reads it; by default REDIS_URL, else redis://localhost"
+    doctor.add_argument("url", nargs="?", metavar="URL", help=url)
+    doctor.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    doctor.add_argument("--lease", type=float, default=30.0, metavar="SECONDS", help="the lease that you will use (30)")
+    doctor.add_argument("--prefix", default="", help="the prefix of your locks, for a user who may use no other keys")
+
+
+def _demo(parsed: argparse.Namespace) -> int:
     if sys.platform == "win32":
         print("aiolock: the demo needs the signals of Linux or macOS (SIGSTOP, SIGCONT)", file=sys.stderr)
         return 2
     from aiolock._demo.run import run
 
-    return run(plain=plain)
+    return run(plain=parsed.plain)
+
+
+def _doctor(parsed: argparse.Namespace) -> int:
+    from aiolock._doctor.run import run
+
+    url = parsed.url or os.environ.get("REDIS_URL") or "redis://localhost"
+    return run(url, lease=parsed.lease, prefix=parsed.prefix, as_json=parsed.json)
 
 
 if __name__ == "__main__":

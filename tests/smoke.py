@@ -20,10 +20,11 @@ def check_files() -> None:
     assert importlib.metadata.version("aiolock-redis") == aiolock.__version__
 
 
-def check_commands() -> None:
+def check_commands(url: str) -> None:
     script = str(Path(sys.executable).with_name("aiolock"))
     for command in ([sys.executable, "-m", "aiolock"], [script]):
         subprocess.run([*command, "--help"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([*command, "doctor", url], check=True, stdout=subprocess.DEVNULL)
 
 
 async def check_lock(url: str) -> None:
@@ -37,8 +38,8 @@ async def check_lock(url: str) -> None:
 
 def main() -> None:
     check_files()
-    check_commands()
     with Server() as server:
+        check_commands(server.url)
         asyncio.run(check_lock(server.url))
     print(f"aiolock {aiolock.__version__} works from {Path(aiolock.__file__).parent}")
 

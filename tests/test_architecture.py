@@ -20,7 +20,7 @@ FLOORS = (
     "_commands _core _inspect _keeper _queue _runtime _scope",  # 2: the wait loop
     "_rlock _synchronized",  # 3: a primitive is a script set and a small class
     "_client",  # 4: the composition root
-    "__init__ __main__ _demo testing fastapi aiohttp",  # 5: the public names, and what is built on them
+    "__init__ __main__ _demo _doctor testing fastapi aiohttp",  # 5: the public names, and what is built on them
 )
 FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names.split()}
 
@@ -29,7 +29,7 @@ FOREIGN: dict[str, set[str] | None] = {
     "anyio": None,
     "redis": {
         *("_wire", "_link", "_connector", "_lane", "_lanes", "_notifier", "_one_server", "_cluster"),
-        *("_runtime", "_client", "_demo"),
+        *("_runtime", "_client", "_demo", "_doctor"),
     },
     "hiredis": {"_wire"},
     "rich": {"__main__", "_demo"},

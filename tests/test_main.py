@@ -19,7 +19,7 @@ def test_version() -> None:
     assert (ended.returncode, ended.stdout) == (0, f"aiolock {aiolock.__version__}\n")
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("demo", "--help")])
+@pytest.mark.parametrize("arguments", [("--help",), ("demo", "--help"), ("doctor", "--help")])
 def test_help_documents_the_exit_codes(arguments: tuple[str, ...]) -> None:
     ended = run(*arguments)
     assert ended.returncode == 0
@@ -32,6 +32,12 @@ def test_help_names_the_demo_and_its_environment() -> None:
     assert "demo" in run("--help").stdout
     for name in ("REDIS_URL", "NO_COLOR", "--plain"):
         assert name in run("demo", "--help").stdout
+
+
+def test_help_names_the_doctor_and_its_options() -> None:
+    assert "doctor" in run("--help").stdout
+    for name in ("REDIS_URL", "--json", "--lease", "--prefix", "redis://localhost"):
+        assert name in run("doctor", "--help").stdout
 
 
 @pytest.mark.parametrize("arguments", [[], ["no-such-command"], ["demo", "--no-such-option"]])

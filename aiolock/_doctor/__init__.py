@@ -1,0 +1,1 @@
+"""`python -m aiolock doctor`: checks whether a server is fit to keep locks."""

@@ -1,0 +1,71 @@
+"""What the server says of itself, as far as it lets us ask."""
+
+from dataclasses import dataclass, field
+
+from redis.exceptions import ResponseError
+
+from aiolock._doctor.probe import Probe
+
+_SETTINGS = ("maxmemory", "maxmemory-policy", "save", "appendonly", "appendfsync", "min-replicas-to-write")
+
+
+@dataclass(slots=True)
+class Facts:
+    """Fields of INFO, settings of CONFIG, and which of the two the server refuses; managed servers often do."""
+
+    info: dict[str, str] = field(default_factory=dict)
+    config: dict[str, str] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
+
+    @property
+    def not_known(self) -> str:
+        """Why something is not known."""
+        if not self.refused:
+            return "not known: the server does not say"
+        return f"not known: the server refuses {' and '.join(self.refused)}"
+
+    def first(self, *names: str) -> str | None:
+        """The first of these fields of INFO that there is."""
+        return next((self.info[name] for name in names if name in self.info), None)
+
+    def number(self, name: str) -> int | None:
+        """The field *name* of INFO, else the setting of that name, if it is a number."""
+        value = self.info.get(name, self.config.get(name, ""))
+        return int(value) if value.isdecimal() else None
+
+
+async def gather(probe: Probe) -> Facts:
+    """Ask for everything that a check needs."""
+    facts = Facts()
+    try:
+        facts.info = _fields(_text(await probe.ask("INFO")))
+    except ResponseError:
+        facts.refused.append("INFO")
+        facts.info = await _hello(probe)
+    try:
+        for setting in _SETTINGS:
+            reply = [_text(part) for part in await probe.ask("CONFIG", "GET", setting)]
+            facts.config.update(zip(reply[::2], reply[1::2], strict=False))
+    except ResponseError:
+        facts.refused.append("CONFIG")
+    return facts
+
+
+async def _hello(probe: Probe) -> dict[str, str]:
+    """A little of INFO, from what a server says as it greets, which hardly any user is refused."""
+    try:
+        reply = await probe.ask("HELLO", "2")
+    except ResponseError:
+        return {}
+    said = {_text(name): _text(value) for name, value in zip(reply[::2], reply[1::2], strict=False)}
+    version = f"{said.pop('server', 'redis')}_version"
+    names = {"version": version, "mode": "redis_mode", "role": "role"}
+    return {names[name]: value for name, value in said.items() if name in names}
+
+
+def _fields(info: str) -> dict[str, str]:
+    return dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
+
+
+def _text(reply: object) -> str:
+    return reply.decode(errors="replace") if isinstance(reply, bytes) else str(reply)

@@ -1,0 +1,86 @@
+"""One connection of the doctor's own, made as aiolock makes its: no retries, RESP2, and every wait is bounded."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Self
+
+from redis.asyncio import Redis
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import AuthenticationError, RedisError, ResponseError
+
+from aiolock._link import Connector
+
+PATIENCE = 3.0  # Seconds that the server has to take a connection, and to answer a question.
+
+
+class SilentError(Exception):
+    """The server cannot be reached, or stopped answering; *advice* says what to do about it."""
+
+    def __init__(self, found: str, advice: str = "See that the server runs, and that the URL leads to it.") -> None:
+        super().__init__(found)
+        self.advice = advice
+
+
+class Probe:
+    """Asks one question after the other, each within `PATIENCE`; a refusal is redis-py's `ResponseError`."""
+
+    def __init__(self, redis: "Redis") -> None:
+        self._secret: str = redis.connection_pool.connection_kwargs.get("password") or ""
+        self._connection: AbstractConnection = Connector(redis, None)()
+
+    async def ask(self, *command: str) -> Any:
+        """The server's answer to *command*."""
+        async with self._bounded():
+            await self._connection.send_command(*command)
+        return await self.read()
+
+    async def read(self) -> Any:
+        """What the server sends next."""
+        async with self._bounded():
+            return await self._connection.read_response()
+
+    async def __aenter__(self) -> Self:
+        try:
+            async with self._bounded():
+                await self._connection.connect()  # type: ignore[no-untyped-call]
+        except BaseException as error:
+            await self.__aexit__()
+            if isinstance(error, ResponseError):
+                raise SilentError(self._words(error)) from error
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        with suppress(RedisError, OSError, TimeoutError):
+            await self._connection.disconnect(nowait=True)
+
+    @asynccontextmanager
+    async def _bounded(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                yield
+        except AuthenticationError as error:
+            raise SilentError(self._words(error), "Put the right user and password into the URL.") from error
+        except ResponseError:
+            raise
+        except TimeoutError as error:
+            raise SilentError(f"no answer within {PATIENCE:g} s") from error
+        except (RedisError, OSError) as error:
+            raise SilentError(self._words(error)) from error
+
+    def _words(self, error: Exception) -> str:
+        """What *error* says, on one line; what is no Redis may have sent the password back."""
+        words = " ".join(str(error).split()) or type(error).__name__
+        return words.replace(self._secret, "***") if self._secret else words
+
+
+def address(redis: "Redis") -> str:
+    """Where *redis* connects to, for people: never with a password or a user."""
+    settings = redis.connection_pool.connection_kwargs
+    database = settings.get("db") or 0
+    if "path" in settings:
+        return f"unix://{settings['path']}?db={database}"
+    scheme = "rediss" if "SSL" in redis.connection_pool.connection_class.__name__ else "redis"
+    host = settings.get("host", "localhost")
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{settings.get('port', 6379)}/{database}"

@@ -1,0 +1,94 @@
+"""`run`: every check in its turn, the report, the exit code."""
+
+import asyncio
+import logging
+import sys
+
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from aiolock._config import LockConfig, Timing
+from aiolock._doctor import server, timing, trials
+from aiolock._doctor.check import Check
+from aiolock._doctor.facts import gather
+from aiolock._doctor.probe import Probe, SilentError, address
+from aiolock._doctor.report import Report
+from aiolock._link import Connector
+from aiolock._types import LockKeys
+
+
+class _UsageError(Exception):
+    """What was asked for cannot be done."""
+
+
+def run(url: str, *, lease: float, prefix: str, as_json: bool) -> int:
+    """Examine the server at *url* as a client with that *lease* and *prefix* would use it; the exit code."""
+    logging.getLogger("aiolock").addHandler(logging.NullHandler())  # What the trial lock's client logs, a check tells.
+    try:
+        report = asyncio.run(_report(url, lease, prefix))
+    except _UsageError as error:
+        print(f"aiolock: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\naiolock: interrupted", file=sys.stderr)
+        return 130
+    print(report.json() if as_json else report.text())
+    return 0 if report.fit else 1
+
+
+async def _report(url: str, lease: float, prefix: str) -> Report:
+    try:
+        config = LockConfig(lease=lease, prefix=prefix)
+        keys = trials.throw_away(prefix)
+    except ValueError as error:
+        raise _UsageError(error) from error
+    async with _client(url) as redis:
+        return Report(address(redis), lease, await _examine(redis, keys, config))
+
+
+def _client(url: str) -> "Redis":
+    try:
+        redis = Redis.from_url(url)
+        Connector(redis, None)
+    except (TypeError, ValueError) as error:  # What it says may quote the password.
+        raise _UsageError(
+            "redis-py cannot use this URL. It begins with redis://, rediss:// or unix://, has only settings that "
+            "redis-py knows, and special characters of a password are percent-encoded"
+        ) from error
+    return redis
+
+
+async def _examine(redis: "Redis", keys: LockKeys, config: LockConfig) -> list[Check]:
+    """The checks, up to the one at which the server falls silent, if it does."""
+    checks: list[Check] = []
+    try:
+        async with Probe(redis) as probe:
+            checks.append(await _greet(probe))
+            checks += server.judge(await gather(probe))
+            checks.append(await trials.try_lock(redis, probe, keys, config.prefix))
+            checks.append(await trials.try_messages(redis, probe, keys))
+            checks.append(await trials.try_sharded_messages(redis, probe, keys))
+            checks += await _time(redis, probe, Timing.of(config))
+    except SilentError as error:
+        checks.append(Check("answering" if checks else "reachable", "error", str(error), error.advice))
+    return checks
+
+
+async def _greet(probe: Probe) -> Check:
+    try:
+        greeting = await probe.ask("PING")
+    except ResponseError as error:
+        raise SilentError(f"PING was refused: {error}") from error
+    if greeting != b"PONG":
+        raise SilentError(f"what answers is no Redis: to PING it said {greeting!r}")
+    return Check("reachable", "ok", "it answers")
+
+
+async def _time(redis: "Redis", probe: Probe, settings: Timing) -> list[Check]:
+    samples = await timing.measure(probe)
+    return [
+        timing.judge_round_trip(samples, settings),
+        timing.judge_clock(samples, settings),
+        timing.judge_lease(settings),
+        timing.judge_client(redis, settings),
+    ]

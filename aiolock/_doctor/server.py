@@ -1,0 +1,133 @@
+"""Checks of what the server says of itself; plain judgements about facts."""
+
+from collections.abc import Callable
+
+from aiolock._doctor.check import Check, Status
+from aiolock._doctor.facts import Facts
+
+_OLDEST = (6, 2)
+_TESTED = {"Redis": "7.0", "Valkey": "9.1"}
+_OTHERS = {"dragonfly_version": "Dragonfly", "kvrocks_version": "Kvrocks", "garnet_version": "Garnet"}
+
+
+def judge(facts: Facts) -> list[Check]:
+    """Every check of the facts."""
+    return [check(facts) for check in _CHECKS]
+
+
+def _version(facts: Facts) -> Check:
+    name, version = _product(facts)
+    if version is None:
+        return Check("version", "unknown", facts.not_known, "See that it is Redis 6.2 or later, or Valkey.")
+    found = f"{name} {version}"
+    if name == "Redis" and _numbers(version) < _OLDEST:
+        return Check("version", "error", found, "Use Redis 6.2 or later, or Valkey.")
+    if name not in _TESTED:
+        return Check("version", "warning", f"{found}, which aiolock was never tested on", "Use Redis or Valkey.")
+    if _numbers(version) != _numbers(_TESTED[name]):
+        tested = " and ".join(f"{name} {series}" for name, series in _TESTED.items())
+        return Check("version", "note", f"{found}; aiolock is tested on {tested}", "Run your own tests on it, too.")
+    return Check("version", "ok", found)
+
+
+def _product(facts: Facts) -> tuple[str, str | None]:
+    """Name and version; what is compatible with Redis gives a version of Redis beside its own."""
+    for field, name in _OTHERS.items():
+        if field in facts.info:
+            return name, facts.info[field]
+    if "valkey_version" in facts.info:
+        return "Valkey", facts.info["valkey_version"]
+    return "KeyDB" if "keydb" in facts.info.get("executable", "") else "Redis", facts.first("redis_version")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Major and minor."""
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+
+
+def _topology(facts: Facts) -> Check:
+    mode = facts.first("redis_mode", "server_mode")
+    if mode is None:
+        return Check("topology", "unknown", facts.not_known, "See that it is a single server: no Cluster, no Sentinel.")
+    if mode == "standalone":
+        return Check("topology", "ok", "a single server")
+    found = {"cluster": "a node of a cluster", "sentinel": "a Sentinel, which keeps no data"}.get(mode, mode)
+    return Check("topology", "error", found, "Use a single server: Cluster and Sentinel are not supported yet.")
+
+
+def _role(facts: Facts) -> Check:
+    role = facts.info.get("role")
+    if role is None:
+        return Check("role", "unknown", facts.not_known, "See that the address is that of a primary.")
+    if role == "master":
+        return Check("role", "ok", "primary")
+    if role in ("slave", "replica"):
+        return Check("role", "error", "replica: it takes no locks", "Use the address of its primary.")
+    return Check("role", "error", f"{role}: two servers may grant the same lock", "Use a server that is sole primary.")
+
+
+def _replicas(facts: Facts) -> Check:
+    count = facts.number("connected_slaves")
+    if count is None:
+        return Check("replicas", "unknown", facts.not_known, "A failover to a replica may forget locks.")
+    if count == 0:
+        return Check("replicas", "ok", "none")
+    found = f"{count} connected; they follow with a delay"
+    return Check("replicas", "note", found, "A failover may forget the last grants: check tokens where you write.")
+
+
+def _eviction(facts: Facts) -> Check:
+    policy = facts.info.get("maxmemory_policy", facts.config.get("maxmemory-policy"))
+    if policy is None:
+        return Check("eviction", "unknown", facts.not_known, "See that maxmemory-policy is noeviction.")
+    limit = facts.number("maxmemory")
+    if policy == "noeviction":
+        return Check("eviction", "ok", policy)
+    found = f"{policy}, maxmemory {'not known' if limit is None else limit or 'not set'}"
+    bad: Status = "error" if policy.startswith("allkeys") else "warning"
+    harmless: Status = "warning" if policy.startswith("allkeys") else "note"
+    if limit == 0:
+        return Check("eviction", harmless, found, "With a limit it would evict locks: set maxmemory-policy noeviction.")
+    advice = "Locks have a time to live and may be evicted: set maxmemory-policy noeviction."
+    return Check("eviction", bad, found, advice)
+
+
+def _persistence(facts: Facts) -> Check:
+    log = {"1": "yes", "0": "no"}.get(facts.info.get("aof_enabled", ""), facts.config.get("appendonly"))
+    fsync, snapshots = facts.config.get("appendfsync"), facts.config.get("save")
+    always = "If a restart must not forget locks: appendonly yes, appendfsync always."
+    if log == "yes":
+        found = f"append-only file, appendfsync {fsync or facts.not_known}"
+        if fsync is None:
+            return Check("persistence", "unknown", found, always)
+        return Check("persistence", "ok", found) if fsync == "always" else Check("persistence", "note", found, always)
+    if log is None or snapshots is None:
+        return Check("persistence", "unknown", facts.not_known, always)
+    if snapshots:
+        found = "snapshots only: a crash forgets the locks since the last one"
+        return Check("persistence", "note", found, always)
+    return Check("persistence", "warning", "none: a restart forgets every lock", always)
+
+
+def _min_replicas(facts: Facts) -> Check:
+    name = "min-replicas"
+    wanted = facts.number("min-replicas-to-write")
+    if wanted is None:
+        advice = "With replicas, see that min-replicas-to-write is 1 or more."
+        return Check(name, "unknown", facts.not_known, advice)
+    found = f"min-replicas-to-write {wanted}"
+    if wanted == 0 and facts.number("connected_slaves"):
+        advice = "Set it to 1 or more: a primary that is cut off from its replicas goes on granting locks."
+        return Check(name, "note", found, advice)
+    return Check(name, "ok", found)
+
+
+_CHECKS: tuple[Callable[[Facts], Check], ...] = (
+    _version,
+    _topology,
+    _role,
+    _replicas,
+    _eviction,
+    _persistence,
+    _min_replicas,
+)

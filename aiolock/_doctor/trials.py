@@ -1,0 +1,90 @@
+"""Checks by doing: a real lock is taken, renewed and given back, a message sent and received. Nothing of it stays."""
+
+from dataclasses import dataclass
+from uuid import uuid4
+
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from aiolock._client import LockClient
+from aiolock._config import ENDED_MEMORY, LockConfig
+from aiolock._doctor.check import Check, Status
+from aiolock._doctor.probe import PATIENCE, Probe, SilentError
+from aiolock._errors import AioLockError
+from aiolock._types import LockKeys
+
+_LEASE = 10.0  # Seconds: longer than all that is tried with it may take, and soon over if it cannot be given back.
+_PERMISSIONS = "Of permissions, a user needs those that docs/reference/keys-and-scripts.md lists."
+
+
+def throw_away(prefix: str) -> LockKeys:
+    """A lock that nobody else has."""
+    return LockKeys.of(f"aiolock-doctor:{uuid4()}", prefix)
+
+
+async def try_lock(redis: "Redis", probe: Probe, keys: LockKeys, prefix: str) -> Check:
+    """Take, renew and give back a lock; then delete what would stay for a while."""
+    config = LockConfig(prefix=prefix, command_timeout=PATIENCE, release_timeout=PATIENCE, token_retention=ENDED_MEMORY)
+    try:
+        async with LockClient(redis, config=config) as locks:
+            lease = await locks.lock(keys.name).try_lock(lease=_LEASE)
+            if lease is None:
+                return Check("scripts", "error", "a lock that nobody has was refused", "Use Redis or Valkey.")
+            await lease.renew()
+            await lease.release()
+    except AioLockError as error:
+        return Check("scripts", "error", str(error), f"See what the server says. {_PERMISSIONS}")
+    finally:
+        await _delete(probe, keys)
+    return Check("scripts", "ok", "a lock was taken, renewed and given back")
+
+
+async def _delete(probe: Probe, keys: LockKeys) -> None:
+    try:
+        await probe.ask("DEL", keys.lock, keys.tokens)
+    except ResponseError:
+        return  # Who may not delete was not granted anything either.
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """How a kind of message is tried; *letter* is what its commands have in front."""
+
+    name: str
+    letter: str
+    failure: Status
+    advice: str
+
+    def failed(self, found: str) -> Check:
+        return Check(self.name, self.failure, found, self.advice)
+
+
+_MESSAGES = _Trial("messages", "", "error", f"Without them a waiter waits until the lease is over. {_PERMISSIONS}")
+_SHARDED = _Trial("sharded-messages", "S", "note", "Nothing to do: aiolock uses none on a single server.")
+
+
+async def try_messages(redis: "Redis", probe: Probe, keys: LockKeys) -> Check:
+    """Send a message to the lock's channel, and see it arrive."""
+    return await _try_channel(redis, probe, keys.channel, _MESSAGES)
+
+
+async def try_sharded_messages(redis: "Redis", probe: Probe, keys: LockKeys) -> Check:
+    """The same by sharded pub/sub, which Redis has had since 7.0."""
+    return await _try_channel(redis, probe, keys.channel, _SHARDED)
+
+
+async def _try_channel(redis: "Redis", probe: Probe, channel: str, trial: _Trial) -> Check:
+    payload = str(uuid4())
+    async with Probe(redis) as listener:
+        try:
+            await listener.ask(f"{trial.letter}SUBSCRIBE", channel)
+            await probe.ask(f"{trial.letter}PUBLISH", channel, payload)
+        except ResponseError as error:
+            return trial.failed(f"refused: {error}")
+        try:
+            arrived = await listener.read()
+        except SilentError as error:
+            return trial.failed(f"the message did not arrive: {error}")
+    if arrived[1:] != [channel.encode(), payload.encode()]:
+        return trial.failed(f"something else arrived: {arrived!r}")
+    return Check(trial.name, "ok", "a message was sent and received")

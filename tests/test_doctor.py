@@ -1,0 +1,358 @@
+"""The doctor, run as a user runs it: on good servers and bad ones, and on what is no server at all."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from time import monotonic
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolock._scripts import LOCK
+from aiolock._server import Server
+from tests.docs.pages import BLOCKS, PAGES
+from tests.docs.test_examples import run_part
+from tests.support.observe import until
+from tests.support.proxy import ALWAYS, Proxy, Rule, command, script, withhold_reply
+
+COMMAND = [sys.executable, "-W", "error", "-m", "aiolock", "doctor"]
+SOON = 20.0  # Seconds: some times the doctor's patience, for a busy machine.
+ALL = {
+    *("reachable", "version", "topology", "role", "replicas", "eviction", "persistence", "min-replicas"),
+    *("scripts", "messages", "sharded-messages", "round-trip", "clock", "lease", "client"),
+}
+OF_THE_MACHINE = {"round-trip"}  # A busy one may be worth a warning.
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A doctor that has ended."""
+
+    code: int
+    output: str
+    errors: str
+
+    @property
+    def checks(self) -> dict[str, dict[str, str]]:
+        return {check["name"]: check for check in json.loads(self.output)["checks"]}
+
+    @property
+    def statuses(self) -> dict[str, str]:
+        return {name: check["status"] for name, check in self.checks.items()}
+
+    def named(self, status: str) -> list[str]:
+        return [name for name, each in self.statuses.items() if each == status]
+
+
+async def run(*arguments: str, **extra: str) -> Ended:
+    environment = {name: value for name, value in os.environ.items() if name != "REDIS_URL"} | extra
+    ended = await asyncio.to_thread(
+        subprocess.run,
+        [*COMMAND, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=50,
+    )
+    return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+
+def with_timeout(url: str) -> str:
+    """The same for redis-py before 8, where a client has no timeout unless it is given one: worth a note."""
+    return url if "?" in url else f"{url}?socket_timeout=5"
+
+
+async def examine(url: str, *arguments: str) -> Ended:
+    ended = await run(with_timeout(url), "--json", *arguments)
+    assert ended.errors == ""
+    return ended
+
+
+async def examine_the_unreachable(url: str) -> dict[str, str]:
+    """Expect an error in words, soon, and nothing else; the check."""
+    began = monotonic()
+    ended = await examine(url)
+    assert monotonic() - began < SOON
+    assert (ended.code, list(ended.checks)) == (1, ["reachable"])
+    check = ended.checks["reachable"]
+    assert check["status"] == "error"
+    assert check["found"]
+    assert check["advice"]
+    return check
+
+
+@pytest.fixture
+async def admin(own: Server) -> AsyncIterator[Redis]:
+    async with Redis.from_url(own.url) as client:
+        yield client
+
+
+async def limit(admin: Redis, server: Server, *rules: str) -> str:
+    """The address for a user who may do everything but what the *rules* take away."""
+    rights = ("on", ">secret", "~*", "&*", "+@all", *rules)
+    await admin.execute_command("ACL", "SETUSER", "limited", *rights)  # type: ignore[no-untyped-call]
+    return server.url.replace("redis://", "redis://limited:secret@")
+
+
+async def test_a_good_server_passes_every_check_and_keeps_no_key(own: Server, admin: Redis) -> None:
+    await admin.config_set("appendonly", "yes")
+    await admin.set("mine", "untouched")
+    ended = await run(REDIS_URL=with_timeout(own.url))
+    assert (ended.code, ended.errors) == (0, ""), ended.output
+    assert len(ALL) == 15
+    assert set(re.findall(r"^ok +([a-z-]+)", ended.output, re.MULTILINE)) >= ALL - OF_THE_MACHINE, ended.output
+    assert re.search(r"^Fit to keep locks: errors 0, warnings \d, notes 0, not known 0\.$", ended.output, re.MULTILINE)
+    assert max(map(len, ended.output.splitlines())) <= 120
+    assert await admin.keys("*") == [b"mine"]
+
+
+async def test_json_has_every_check(own: Server, admin: Redis) -> None:
+    ended = await examine(own.url, "--lease", "2")
+    report = json.loads(ended.output)
+    assert (report["fit"], report["lease"], report["server"]) == (True, 2.0, f"{own.url}/0")
+    assert set(ended.statuses) == ALL
+    for check in ended.checks.values():
+        assert set(check) == {"name", "status", "found", "advice"}
+        assert check["found"]
+        assert bool(check["advice"]) == (check["status"] != "ok")
+    assert set(ended.named("warning")) - OF_THE_MACHINE == {"persistence"}
+    assert ended.named("note") == ["lease"]
+    assert own.version.rpartition(" ")[2] in ended.checks["version"]["found"]
+    assert await admin.keys("*") == []
+
+
+async def test_the_page_about_it_has_every_check(own: Server) -> None:
+    [page] = [page for page in PAGES if page.name == "docs/how-to/check-a-server.md"]
+    listed = re.findall(r"^\| `([a-z-]+)` \|", page.prose, re.MULTILINE)
+    assert listed == list((await examine(own.url)).checks)
+    assert "`answering`" in page.prose
+
+
+async def test_a_unix_socket_will_do(own: Server) -> None:
+    ended = await examine(own.unix_url)
+    assert ended.code == 0
+    assert json.loads(ended.output)["server"] == f"{own.unix_url}?db=0"
+
+
+async def test_a_server_that_evicts_locks_is_unfit(own: Server, admin: Redis) -> None:
+    await admin.config_set("maxmemory", "100mb")
+    await admin.config_set("maxmemory-policy", "allkeys-lru")
+    ended = await examine(own.url)
+    assert (ended.code, ended.named("error")) == (1, ["eviction"])
+    assert "noeviction" in ended.checks["eviction"]["advice"]
+    text = await run(own.url)
+    assert text.code == 1
+    assert "NOT FIT" in text.output
+
+
+@pytest.mark.slow
+async def test_a_replica_is_unfit_and_its_primary_is_not(own: Server, server: Server) -> None:
+    options = ("--replicaof", f"{own.host} {own.port}")
+    async with Redis.from_url(own.url) as admin:
+        with Server(server._executable, options=options) as replica:
+
+            async def follows() -> bool:
+                info = await admin.info("replication")
+                return bool(info["connected_slaves"] == 1 and info["slave0"]["state"] == "online")
+
+            await until(follows, within=20)
+            ended = await examine(replica.url)
+            assert (ended.code, ended.named("error")) == (1, ["role", "scripts"])
+            assert "read only" in ended.checks["scripts"]["found"]
+            ended = await examine(own.url)
+            assert (ended.code, ended.named("note")) == (0, ["replicas", "min-replicas"])
+
+
+@pytest.mark.slow
+async def test_a_server_that_wants_more_replicas_than_it_has_takes_no_locks(own: Server, admin: Redis) -> None:
+    await admin.config_set("min-replicas-to-write", 1)
+    ended = await examine(own.url)
+    assert (ended.code, ended.named("error")) == (1, ["scripts"])
+    assert "enough good replicas" in ended.checks["scripts"]["found"].lower()
+
+
+@pytest.mark.slow
+async def test_a_node_of_a_cluster_is_unfit(server: Server) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        bus = str(free.getsockname()[1])
+    with Server(server._executable, options=("--cluster-enabled", "yes", "--cluster-port", bus)) as node:
+        ended = await examine(node.url)
+    assert ended.code == 1
+    assert ended.statuses["topology"] == "error"
+
+
+@pytest.mark.parametrize(
+    ("rules", "errors"),
+    [
+        (["-@scripting"], ["scripts"]),
+        (["-hset"], ["scripts"]),
+        (["-subscribe"], ["messages"]),
+        (["-publish"], ["scripts", "messages"]),
+        (["resetchannels"], ["scripts", "messages"]),
+    ],
+    ids=" ".join,
+)
+async def test_a_permission_that_is_missing_is_found_by_trying(
+    own: Server, admin: Redis, rules: list[str], errors: list[str]
+) -> None:
+    ended = await examine(await limit(admin, own, *rules))
+    assert (ended.code, ended.named("error")) == (1, errors), ended.checks
+    for name in errors:
+        assert "permission" in ended.checks[name]["found"] or "user executing the script" in ended.checks[name]["found"]
+    assert await admin.keys("*") == []
+
+
+async def test_what_the_server_refuses_to_say_is_not_known_and_no_failure(own: Server, admin: Redis) -> None:
+    ended = await examine(await limit(admin, own, "-info", "-config", "-time", "-spublish"))
+    # TIME is refused to the scripts as well, which is what makes the server unfit.
+    assert ended.named("error") == ["scripts"]
+    assert ended.named("unknown") == ["replicas", "eviction", "persistence", "min-replicas", "clock"]
+    assert "the server refuses INFO and CONFIG" in ended.checks["eviction"]["found"]
+    assert ended.named("note") == ["sharded-messages"]
+    assert own.version.rpartition(" ")[2] in ended.checks["version"]["found"]
+    assert (ended.statuses["topology"], ended.statuses["role"]) == ("ok", "ok")
+
+
+async def test_the_permissions_that_are_documented_are_enough(own: Server, admin: Redis) -> None:
+    [documented] = [block for block in BLOCKS if '"SETUSER"' in block.code.text]
+    await run_part(documented.code, documented.place, {"redis": admin})
+    url = own.url.replace("redis://", "redis://locker:secret@")
+    ended = await examine(url, "--prefix", "shop:")
+    assert (ended.code, ended.named("error")) == (0, [])
+    assert await admin.keys("*") == []
+    ended = await examine(url)
+    assert ended.named("error") == ["scripts"], "the prefix makes no difference"
+
+
+async def test_a_config_that_is_renamed_away_is_no_failure(server: Server) -> None:
+    with Server(server._executable, options=("--rename-command", "CONFIG", "")) as managed:
+        ended = await examine(managed.url)
+    assert (ended.code, ended.named("unknown")) == (0, ["persistence", "min-replicas"])
+    assert "the server refuses CONFIG" in ended.checks["persistence"]["found"]
+
+
+async def test_nobody_there() -> None:
+    check = await examine_the_unreachable("redis://127.0.0.1:1")
+    assert "127.0.0.1" in check["found"]
+    assert "no such file" in (await examine_the_unreachable("unix:///no/such/socket"))["found"].lower()
+
+
+async def test_a_paused_server_is_no_hang(own: Server) -> None:
+    own.pause()
+    check = await examine_the_unreachable(own.url)
+    own.resume()
+    assert "no answer within" in check["found"]
+
+
+@pytest.mark.parametrize("scheme", ["redis", "rediss"])
+async def test_a_black_hole_is_no_hang(proxy: Proxy, scheme: str) -> None:
+    proxy.black_hole()
+    check = await examine_the_unreachable(f"{scheme}://127.0.0.1:{proxy.port}?socket_timeout=600")
+    assert "no answer within" in check["found"]
+
+
+async def test_tls_to_a_server_without_it_is_told(own: Server) -> None:
+    await examine_the_unreachable(own.url.replace("redis:", "rediss:"))
+
+
+async def test_a_wrong_password_is_told_and_not_printed(own: Server, admin: Redis) -> None:
+    await admin.config_set("requirepass", "secret")
+    for password in ("", ":guessed@", "somebody:guessed@"):
+        check = await examine_the_unreachable(own.url.replace("redis://", f"redis://{password}"))
+        assert "password" in check["advice"]
+        assert "guessed" not in str(check)
+    text = await run(own.url.replace("redis://", "redis://:guessed@"))
+    assert text.code == 1
+    assert "guessed" not in text.output + text.errors
+
+
+Answer = Callable[[bytes], bytes]
+
+
+@asynccontextmanager
+async def stranger(answer: Answer) -> AsyncIterator[str]:
+    """The address of something that is no Redis, for a client with a password."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while chunk := await reader.read(65536):
+            writer.write(answer(chunk))
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1") as listener:
+        yield f"redis://:secret@127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        lambda chunk: b"+OK\r\n" * chunk.count(b"*"),
+        lambda chunk: b"-ERR what is " + chunk.replace(b"\r\n", b" ") + b"\r\n",
+        lambda _: b"",
+    ],
+    ids=["http", "ok to everything", "echo", "silent"],
+)
+async def test_what_is_no_redis_is_told_apart(answer: Answer) -> None:
+    async with stranger(answer) as url:
+        assert "secret" not in str(await examine_the_unreachable(url))
+
+
+@pytest.mark.parametrize("name", [b"INFO", b"TIME"])
+async def test_a_server_that_falls_silent_in_the_middle_is_no_hang(proxy: Proxy, name: bytes) -> None:
+    proxy.install(Rule(command(name), withhold_reply(), ALWAYS))
+    began = monotonic()
+    ended = await examine(proxy.url)
+    assert monotonic() - began < SOON
+    assert (ended.code, ended.named("error")) == (1, ["answering"])
+    assert ended.statuses["reachable"] == "ok"
+
+
+@pytest.mark.slow
+async def test_messages_that_do_not_arrive_are_missed(proxy: Proxy) -> None:
+    proxy.swallow_messages()
+    ended = await examine(proxy.url)
+    assert (ended.code, ended.named("error"), ended.statuses["sharded-messages"]) == (1, ["messages"], "note")
+    assert "did not arrive" in ended.checks["messages"]["found"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["http://:secret@localhost"],
+        ["redis://:secret/s@localhost:6379"],
+        ["redis://:secret@localhost?no_such_setting=1"],
+        ["redis://:secret@localhost", "--lease", "0"],
+        ["redis://:secret@localhost", "--lease", "soon"],
+        ["redis://:secret@localhost", "--prefix", "aiolock_token:"],
+        ["redis://:secret@localhost", "--no-such-option"],
+    ],
+    ids=" ".join,
+)
+async def test_wrong_usage_exits_with_2_and_prints_no_password(arguments: list[str]) -> None:
+    ended = await run(*arguments)
+    assert (ended.code, ended.output) == (2, "")
+    assert "aiolock" in ended.errors
+    assert "Traceback" not in ended.errors
+    assert "cret" not in ended.errors
+
+
+async def test_interrupted_the_doctor_takes_its_lock_away(proxy: Proxy, redis: Redis) -> None:
+    renewal = proxy.install(Rule(script(LOCK.renew), withhold_reply(), ALWAYS))
+    doctor = await asyncio.create_subprocess_exec(*COMMAND, proxy.url, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    await renewal.caught(within=SOON)
+    assert len(await redis.keys("aiolock-doctor:*")) == 1
+    doctor.send_signal(signal.SIGINT)
+    _, errors = await asyncio.wait_for(doctor.communicate(), SOON)
+    assert doctor.returncode == 130
+    assert errors.decode().strip() == "aiolock: interrupted"
+    assert await redis.keys("*") == []

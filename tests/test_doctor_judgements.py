@@ -1,0 +1,220 @@
+"""What the doctor makes of facts and of samples; these are forged, because no server here has them all."""
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolock._config import LockConfig, Timing
+from aiolock._doctor import server, timing
+from aiolock._doctor.check import Check
+from aiolock._doctor.facts import Facts
+from aiolock._doctor.probe import address
+from aiolock._doctor.report import Report
+from aiolock._doctor.timing import Sample, Samples
+
+GOOD_INFO = {
+    "redis_version": "7.0.15",
+    "redis_mode": "standalone",
+    "role": "master",
+    "connected_slaves": "0",
+    "maxmemory": "0",
+    "maxmemory_policy": "noeviction",
+    "aof_enabled": "1",
+}
+GOOD_CONFIG = {"save": "", "appendonly": "yes", "appendfsync": "always", "min-replicas-to-write": "0"}
+TIMING = Timing.of(LockConfig())
+MARGIN = TIMING.margin(TIMING.lease)
+
+
+def judged(name: str, info: dict[str, str], config: dict[str, str] | None = None) -> Check:
+    facts = Facts(GOOD_INFO | info, GOOD_CONFIG | (config or {}))
+    [check] = [check for check in server.judge(facts) if check.name == name]
+    return check
+
+
+def test_good_facts_are_good() -> None:
+    assert {check.status for check in server.judge(Facts(GOOD_INFO, GOOD_CONFIG))} == {"ok"}
+
+
+def test_without_facts_nothing_is_known() -> None:
+    checks = server.judge(Facts())
+    assert {check.status for check in checks} == {"unknown"}
+    assert all(check.advice for check in checks)
+
+
+@pytest.mark.parametrize(
+    ("info", "status", "said"),
+    [
+        ({"redis_version": "6.0.16"}, "error", "Redis 6.0.16"),
+        ({"redis_version": "6.2.20"}, "note", "tested on Redis 7.0 and Valkey 9.1"),
+        ({"redis_version": "10.1.0"}, "note", "Redis 10.1.0"),
+        ({"redis_version": "7.2.4", "valkey_version": "8.1.1"}, "note", "Valkey 8.1.1"),
+        ({"redis_version": "7.2.4", "valkey_version": "9.1.9"}, "ok", "Valkey 9.1.9"),
+        ({"redis_version": "7.4.0", "dragonfly_version": "df-v1.37.0"}, "warning", "Dragonfly df-v1.37.0"),
+        ({"redis_version": "6.3.4", "executable": "/usr/bin/keydb-server"}, "warning", "KeyDB 6.3.4"),
+    ],
+)
+def test_versions(info: dict[str, str], status: str, said: str) -> None:
+    check = judged("version", info)
+    assert check.status == status
+    assert said in check.found
+
+
+@pytest.mark.parametrize(
+    ("policy", "limit", "status"),
+    [
+        ("noeviction", "1000", "ok"),
+        ("allkeys-lru", "1000", "error"),
+        ("allkeys-lru", "0", "warning"),
+        ("volatile-ttl", "1000", "warning"),
+        ("volatile-ttl", "0", "note"),
+        ("allkeys-lru", "", "error"),
+    ],
+)
+def test_eviction(policy: str, limit: str, status: str) -> None:
+    assert judged("eviction", {"maxmemory_policy": policy, "maxmemory": limit}).status == status
+
+
+@pytest.mark.parametrize(
+    ("log", "config", "status", "said"),
+    [
+        ("1", {}, "ok", "always"),
+        ("1", {"appendfsync": "everysec"}, "note", "everysec"),
+        ("0", {"save": "3600 1"}, "note", "snapshots"),
+        ("0", {}, "warning", "forgets every lock"),
+    ],
+)
+def test_persistence(log: str, config: dict[str, str], status: str, said: str) -> None:
+    check = judged("persistence", {"aof_enabled": log}, config)
+    assert check.status == status
+    assert said in check.found
+
+
+@pytest.mark.parametrize(("log", "said"), [("1", "append-only file"), ("0", "not known")])
+def test_persistence_without_config_is_half_known(log: str, said: str) -> None:
+    facts = Facts({"aof_enabled": log}, {}, ["CONFIG"])
+    [check] = [check for check in server.judge(facts) if check.name == "persistence"]
+    assert check.status == "unknown"
+    assert said in check.found
+    assert "the server refuses CONFIG" in check.found
+
+
+@pytest.mark.parametrize(
+    ("name", "info", "status"),
+    [
+        ("role", {"role": "slave"}, "error"),
+        ("role", {"role": "active-replica"}, "error"),
+        ("topology", {"redis_mode": "sentinel"}, "error"),
+        ("replicas", {"connected_slaves": "2"}, "note"),
+        ("min-replicas", {"connected_slaves": "2"}, "note"),
+    ],
+)
+def test_role_and_replicas(name: str, info: dict[str, str], status: str) -> None:
+    assert judged(name, info).status == status
+
+
+def test_min_replicas_that_are_wanted_are_fine() -> None:
+    assert judged("min-replicas", {"connected_slaves": "2"}, {"min-replicas-to-write": "1"}).status == "ok"
+
+
+def pings(*round_trips: float) -> Samples:
+    return Samples(round_trips, [], 0.0)
+
+
+@pytest.mark.parametrize(
+    ("round_trips", "status"),
+    [
+        ([0.001] * 100, "ok"),
+        ([0.001] * 199 + [3.0], "ok"),
+        ([0.001] * 97 + [1.0] * 3, "warning"),
+        ([2.0], "error"),
+    ],
+)
+def test_round_trips(round_trips: list[float], status: str) -> None:
+    assert timing.judge_round_trip(pings(*round_trips), TIMING).status == status
+
+
+def test_round_trips_are_judged_by_the_lease() -> None:
+    assert timing.judge_round_trip(pings(0.3), TIMING).status == "ok"
+    assert timing.judge_round_trip(pings(0.3), Timing.of(LockConfig(lease=1))).status == "error"
+
+
+def test_median_and_p99_are_what_they_are_called() -> None:
+    check = timing.judge_round_trip(pings(*(number / 1000 for number in range(1, 101))), TIMING)
+    assert check.found == "median 50.5 ms, p99 99 ms, of 100 pings"
+
+
+def clock(*samples: tuple[float, float, float], ours: float = 1000.0) -> Check:
+    return timing.judge_clock(Samples([], [Sample(*sample) for sample in samples], ours), TIMING)
+
+
+def test_a_steady_clock_is_ok_however_late_its_answers() -> None:
+    check = clock((0.0, 1000.0, 0.001), (0.1, 1000.9, 0.9), (1.0, 1001.0, 3.0))
+    assert check.status == "ok"
+    assert "steady" in check.found
+
+
+@pytest.mark.parametrize(
+    ("jump", "status"),
+    [(0.005, "ok"), (0.1, "warning"), (-0.1, "warning"), (MARGIN + 0.1, "error"), (-MARGIN - 0.1, "error")],
+)
+def test_a_clock_that_jumps_is_seen(jump: float, status: str) -> None:
+    check = clock((0.0, 1000.0, 0.001), (0.5, 1000.5 + jump, 0.501), (0.9, 1000.9 + jump, 0.901))
+    assert check.status == status
+    assert ("jumped" in check.found) == (status != "ok")
+
+
+@pytest.mark.parametrize(
+    ("ours", "said", "status"),
+    [(1000.2, "200 ms behind", "ok"), (999.8, "200 ms ahead", "ok"), (900.0, "100 s ahead", "note")],
+)
+def test_the_offset_to_our_clock_is_told(ours: float, said: str, status: str) -> None:
+    check = clock((0.0, 1000.0, 0.0), ours=ours)
+    assert said in check.found
+    assert check.status == status
+
+
+def test_a_short_lease_survives_less_than_other_calls() -> None:
+    assert timing.judge_lease(TIMING).status == "ok"
+    assert timing.judge_lease(Timing.of(LockConfig(lease=5))).status == "note"
+
+
+@pytest.mark.parametrize(
+    ("query", "status"), [("socket_timeout=2", "ok"), ("socket_timeout=2&retry_on_timeout=1", "ok")]
+)
+async def test_the_settings_of_the_client_are_those_of_the_url(query: str, status: str) -> None:
+    async with Redis.from_url(f"redis://localhost?{query}") as redis:
+        check = timing.judge_client(redis, TIMING)
+    assert check.status == status
+    assert check.found.startswith("socket_timeout 2 s, retries ")
+
+
+async def test_a_client_without_a_timeout_is_worth_a_note() -> None:
+    async with Redis.from_url("redis://localhost", socket_timeout=None) as redis:
+        assert timing.judge_client(redis, TIMING).status == "note"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://me:secret@host:7000/3", "redis://host:7000/3"),
+        ("rediss://:secret@host?password=secret", "rediss://host:6379/0"),
+        ("redis://:secret@[::1]:7000", "redis://[::1]:7000/0"),
+        ("unix://me:secret@/run/redis.sock?db=2", "unix:///run/redis.sock?db=2"),
+        ("redis://", "redis://localhost:6379/0"),
+    ],
+)
+async def test_the_address_has_no_secrets(url: str, shown: str) -> None:
+    async with Redis.from_url(url) as redis:
+        assert address(redis) == shown
+
+
+def test_a_report_is_aligned_and_counts() -> None:
+    report = Report("here", 30, [Check("a", "ok", "fine"), Check("longer", "unknown", "dark", "look")])
+    assert report.fit
+    assert report.text().splitlines()[2:] == [
+        "ok       a       fine",
+        "unknown  longer  dark",
+        "                 -> look",
+        "",
+        "Fit to keep locks: errors 0, warnings 0, notes 0, not known 1.",
+    ]
