@@ -87,6 +87,16 @@ async def test_a_bounded_wait_for_the_other_side_ends(lock: AsyncRLock, redisson
     assert refused.ended - refused.began > 0.19
 
 
+async def test_tokens_grow_past_a_holder_of_redisson(lock: AsyncRLock, redisson: Redisson, redis: Redis) -> None:
+    async with lock as lease:
+        earlier = lease.token
+    await redisson.ask("lock", NAME)
+    assert [*await redis.hgetall(NAME)] == [(await redisson.ask("owner")).encode()]
+    await redisson.ask("unlock", NAME)
+    async with lock as lease:
+        assert lease.token > earlier
+
+
 @pytest.mark.parametrize("times", [1, 3])
 async def test_force_unlock_of_redisson_frees_the_lock_of_a_task(
     lock: AsyncRLock, redisson: Redisson, times: int
