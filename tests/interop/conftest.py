@@ -1,6 +1,5 @@
 """Redisson beside aiolock, on the same server."""
 
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 

@@ -32,7 +32,7 @@ async def recorded(server: Server, redis: Redis) -> AsyncIterator[Record]:
         writer.write(b"MONITOR\r\n")
         assert await reader.readline() == b"+OK\r\n"
         yield record
-        await redis.execute_command("ECHO", end)
+        await redis.echo(end)
         while end.encode() not in (line := await reader.readline()):
             if (found := _LINE.fullmatch(line)) is not None:
                 record.commands.append((found["command"].lower(), found["words"]))

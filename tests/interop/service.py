@@ -59,9 +59,7 @@ class Service:
     async def connect(self, url: str, *, watchdog: float = 30, cluster: bool = False) -> "Redisson":
         """A new client. The watchdog's lease is in seconds."""
         client = f"client {next(self._numbers)}"
-        connecting = self.call(
-            "connect", client=client, address=url, watchdog=round(watchdog * 1000), cluster=cluster
-        )
+        connecting = self.call("connect", client=client, address=url, watchdog=round(watchdog * 1000), cluster=cluster)
         await asyncio.wrap_future(connecting)
         return Redisson(self, client)
 

@@ -2,6 +2,10 @@
 
 import asyncio
 import re
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -11,10 +15,10 @@ from aiolock import LockClient
 from aiolock._server import Server
 from tests.interop.monitor import Record, recorded
 from tests.interop.service import Redisson
-from tests.support.observe import freed, until
+from tests.support.observe import until
 from tests.support.waiters import Waiters
 
-NAMES = ["orders", "shop:orders:42", "{shop}:orders", "orders:{42}", "a{b", "a}b", "{}", "{{x}}", "two words", "naïve ☃"]
+NAMES = ["orders", "shop:orders:42", "{shop}:orders", "orders:{42}", "a{b", "a}b", "{}", "{{x}}", "two words", "ï ☃"]
 CHANNELS = {  # By Redisson's rule: no braces are added where there is one already.
     "orders": "redisson_lock__channel:{orders}",
     "{shop}:orders": "redisson_lock__channel:{shop}:orders",
@@ -25,6 +29,14 @@ OWN = (b'"aiolock_', b'"redisson_unlock_latch')
 OWNER = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}:[0-9]+")
 
 
+Recording = Callable[[], AbstractAsyncContextManager[Record]]
+
+
+@pytest.fixture
+def record(server: Server, redis: Redis) -> Recording:
+    return partial(recorded, server, redis)
+
+
 def of_redisson(lock: dict[bytes, bytes]) -> dict[bytes, bytes]:
     """The fields that aiolock does not add."""
     return {name: value for name, value in lock.items() if not name.startswith(b"aiolock:")}
@@ -32,8 +44,10 @@ def of_redisson(lock: dict[bytes, bytes]) -> dict[bytes, bytes]:
 
 async def check_lock(redis: Redis, name: str, holds: int) -> bytes:
     """Check the key, its field and its time to live; return the field."""
-    assert [key for key in await redis.keys() if not key.startswith(b"aiolock_")] == [name.encode()]
-    [(field, count)] = of_redisson(await redis.hgetall(name)).items()
+    keys: list[Any] = await redis.keys()
+    assert [key for key in keys if not key.startswith(b"aiolock_")] == [name.encode()]
+    fields: dict[Any, Any] = await redis.hgetall(name)
+    [(field, count)] = of_redisson(fields).items()
     assert OWNER.fullmatch(field)
     assert count == str(holds).encode()
     assert 20_000 < await redis.pttl(name) <= 30_000
@@ -41,9 +55,7 @@ async def check_lock(redis: Redis, name: str, holds: int) -> bytes:
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_key_field_count_and_time_to_live(
-    locks: LockClient, redis: Redis, redisson: Redisson, name: str
-) -> None:
+async def test_key_field_count_and_time_to_live(locks: LockClient, redis: Redis, redisson: Redisson, name: str) -> None:
     for holds in (1, 2):
         await redisson.ask("lock", name)
         assert await check_lock(redis, name, holds) == (await redisson.ask("owner")).encode()
@@ -62,19 +74,18 @@ async def test_key_field_count_and_time_to_live(
 
 
 def visible(record: Record) -> set[tuple[bytes, bytes]]:
-    """What others see: the channel and its message, the lock's time to live and its end. Not what each keeps for itself."""
+    """What others see: channel and message, the lock's time to live and its end; not what a side keeps for itself."""
     commands = record.of(b"subscribe", b"publish", b"pexpire", b"del")
     return {(name, words) for name, words in commands if not words.startswith(OWN)}
 
 
-async def redisson_hands_over(redisson: Redisson, redis: Redis, name: str) -> None:
+async def redisson_hands_over(redisson: Redisson, name: str) -> None:
     await redisson.ask("lock", name, thread=1, lease=40)
     waiting = redisson.post("lock", name, thread=2, lease=50)
     await until(lambda: redisson.parked(2), within=20)
     await redisson.ask("unlock", name, thread=1)
     await waiting
     await redisson.ask("unlock", name, thread=2)
-    await freed(redis, name)
 
 
 async def tasks_hand_over(locks: LockClient, other: LockClient, name: str) -> None:
@@ -88,11 +99,11 @@ async def tasks_hand_over(locks: LockClient, other: LockClient, name: str) -> No
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_what_a_server_sees_of_a_lock_that_is_handed_over(
-    server: Server, locks: LockClient, other: LockClient, redis: Redis, redisson: Redisson, name: str
+    record: Recording, locks: LockClient, other: LockClient, redisson: Redisson, name: str
 ) -> None:
-    async with recorded(server, redis) as javas:
-        await redisson_hands_over(redisson, redis, name)
-    async with recorded(server, redis) as pythons:
+    async with record() as javas:
+        await redisson_hands_over(redisson, name)
+    async with record() as pythons:
         await tasks_hand_over(locks, other, name)
     assert visible(pythons) == visible(javas)
     assert {command for command, _ in visible(javas)} == {b"subscribe", b"publish", b"pexpire", b"del"}

@@ -1,18 +1,18 @@
 """The watchdog of either side keeps its lock against the other, for longer than a lease."""
 
-import asyncio
 from time import monotonic
 
+import pytest
 from redis.asyncio import Redis
 
 from aiolock import LockClient, LockConfig
 from aiolock._server import Server
 from tests.interop.service import Service
-from tests.support.observe import until
 
 LEASE = 1.5
 
 
+@pytest.mark.slow
 async def test_both_watchdogs_keep_what_they_hold(jvm: Service, server: Server, redis: Redis) -> None:
     redisson = await jvm.connect(server.url, watchdog=LEASE)
     async with LockClient.from_url(server.url, config=LockConfig(lease=LEASE)) as locks:
