@@ -7,7 +7,7 @@ from time import monotonic
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import LockClient
+from aiolock import LeaseLostError, LockClient
 from aiolock._server import Server
 from tests.interop.service import Redisson
 from tests.support.observe import until
@@ -51,6 +51,9 @@ async def test_a_thread_is_woken(locks: LockClient, operator: LockClient, rediss
         else:
             assert await redisson.ask("forceUnlock", NAME, thread=2)
         got = await waiting
+        if how != "release":
+            with pytest.raises(LeaseLostError):
+                await lease.release()
         await redisson.ask("unlock", NAME)
         return got.ended - began
 
