@@ -83,7 +83,8 @@ class Service:
             else:
                 future.set_result(Answer(answer["value"], answer["began"], answer["ended"]))
         for future in self._waiting.values():
-            future.cancel()
+            if not future.cancelled():
+                future.set_exception(RedissonError("none", "the JVM has ended"))
 
 
 class Redisson:
