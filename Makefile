@@ -18,7 +18,7 @@ DOCS := .venv-docs
 BENCH := .venv-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint docs bench bench-quick clean
+.PHONY: help demo test test-interop lint docs bench bench-quick clean
 
 help: ## show this help
 	@echo "Usage: make <target> [PYTHON=python3.12] [ARGS='...']"
@@ -30,6 +30,9 @@ demo: $(DEMO)/.stamp ## watch processes share one account file under a lock, and
 # Four at once: the tests wait more than they compute.
 test: $(TESTS)/.stamp ## run all tests, on the embedded Valkey and on the redis-server on the path if there is one
 	$(TESTS)/bin/python -m pytest -n 4 $(ARGS)
+
+test-interop: $(TESTS)/.stamp ## only those that share locks with Redisson; they need java and mvn
+	$(TESTS)/bin/python -m pytest -n 2 tests/interop $(ARGS)
 
 lint: $(LINT)/.stamp ## ruff, mypy --strict, pyright on the public names, the architecture
 	$(LINT)/bin/ruff check

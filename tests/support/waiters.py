@@ -13,13 +13,14 @@ from tests.support.observe import until
 class Waiters:
     """Numbered tasks, started one after another; each that gets the lock waits for `go`, unless it is open."""
 
-    def __init__(self, client: LockClient, name: str, *, go: bool = False) -> None:
+    def __init__(self, client: LockClient, name: str, *, go: bool = False, lease: float | None = None) -> None:
         self.lock: AsyncRLock = client.lock(name)
         self._client = client
         self.order: list[int] = []
         self.tasks: list[asyncio.Task[None]] = []
         self._gates: list[asyncio.Event] = []
         self._open = go
+        self._lease = lease
 
     async def park(self, count: int) -> None:
         """Start that many more, and return when all of them are parked and nothing is going on any more."""
@@ -65,7 +66,7 @@ class Waiters:
             await asyncio.wait(self.tasks)
 
     async def _take_turn(self, number: int) -> None:
-        async with self.lock:
+        async with self.lock.hold(lease=self._lease):
             self.order.append(number)
             if not self._open:
                 await self._gates[number].wait()

@@ -1,0 +1,33 @@
+"""The page about Redisson: its table is complete, and every test that it names exists."""
+
+import re
+from collections import Counter
+
+from tests.docs.pages import ROOT
+from tests.interop.conftest import VERSIONS
+
+_PAGE = (ROOT / "docs/reference/redisson.md").read_text("utf-8")
+_CASE = re.compile(r"^\| `(?P<case>test\w+)` \| (?P<here>[a-z ]+) \|(?P<why>[^|]*)\|(?P<tests>[^|]*)\|$", re.MULTILINE)
+_TEST = re.compile(r"`(?P<path>tests/[\w/]+\.py)::(?P<name>\w+)`")
+_CASES = 26  # So many are in RedissonLockTest.
+
+
+def test_every_test_that_is_named_exists() -> None:
+    named = list(_TEST.finditer(_PAGE))
+    assert len(named) == _PAGE.count("`tests/") - 1  # Once the directory is named.
+    for test in named:
+        source = (ROOT / test["path"]).read_text("utf-8")
+        assert re.search(rf"^(async )?def {test['name']}\(", source, re.MULTILINE), test[0]
+
+
+def test_every_case_is_there_once_with_a_verdict_and_what_shows_it() -> None:
+    cases = list(_CASE.finditer(_PAGE))
+    assert len(cases) == len({case["case"] for case in cases}) == _CASES
+    for case in cases:
+        assert case["here"] in ("same", "different", "not yet"), case[0]
+        assert bool(_TEST.search(case["tests"])) == (case["here"] != "not yet"), case[0]
+        assert case["why"].strip() or case["here"] == "same", case[0]
+
+
+def test_the_versions_are_those_that_are_tested() -> None:
+    assert Counter(re.findall(r"\b\d+\.\d+\.\d+\b", _PAGE.split("##")[0])) == Counter(VERSIONS)

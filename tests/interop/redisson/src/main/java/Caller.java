@@ -1,0 +1,31 @@
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.Semaphore;
+import java.util.stream.Stream;
+
+/** A thread that is kept: to Redisson, it is the owner of a lock. Does what is put into its queue. */
+final class Caller extends Thread {
+    final BlockingQueue<Runnable> work = new LinkedBlockingQueue<>();
+
+    Caller(String name) {
+        super(name);
+        setDaemon(true);
+        start();
+    }
+
+    @Override
+    public void run() {
+        try {
+            while (true) {
+                work.take().run();
+            }
+        } catch (InterruptedException interrupted) {
+            currentThread().interrupt();
+        }
+    }
+
+    /** Whether it waits for a message: Redisson lets it wait at a semaphore, after its last look at the lock. */
+    boolean parked() {
+        return Stream.of(getStackTrace()).anyMatch(frame -> frame.getClassName().equals(Semaphore.class.getName()));
+    }
+}

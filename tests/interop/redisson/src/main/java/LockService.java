@@ -1,0 +1,123 @@
+import com.eclipsesource.json.Json;
+import com.eclipsesource.json.JsonObject;
+import com.eclipsesource.json.JsonValue;
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
+import org.redisson.Redisson;
+import org.redisson.api.RLock;
+import org.redisson.api.RedissonClient;
+import org.redisson.client.codec.StringCodec;
+import org.redisson.config.Config;
+import org.redisson.config.ReadMode;
+
+/**
+ * Redisson's lock as a service: a command per line of the input, an answer per line of the output, both in JSON.
+ *
+ * <p>A command is {"id", "call", "client", "thread", "name", ...}. A call of the lock "name" is made in the numbered
+ * thread of the client, which is kept; so a call that blocks blocks no other thread, and answers come in any order.
+ * "connect", "shutdown" and "parked" (whether the thread waits for the unlock message) are done at once. Durations are
+ * milliseconds. An answer is {"id", "value" or "error" and "message", "began", "ended"}; these two are seconds on the
+ * clock that System.nanoTime() reads, and Python's time.monotonic().
+ */
+public final class LockService {
+    private final Map<String, RedissonClient> clients = new ConcurrentHashMap<>();
+    private final Map<String, Caller> callers = new ConcurrentHashMap<>();
+    private final PrintStream output = new PrintStream(System.out, true, StandardCharsets.UTF_8);
+
+    public static void main(String[] arguments) throws Exception {
+        BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        LockService service = new LockService();
+        for (String line = input.readLine(); line != null; line = input.readLine()) {
+            service.take(Json.parse(line).asObject());
+        }
+        Runtime.getRuntime().halt(0); // Nobody is there any more; clients and threads need no farewell.
+    }
+
+    static double now() {
+        return System.nanoTime() / 1e9;
+    }
+
+    private void take(JsonObject command) {
+        switch (command.getString("call", "")) {
+            case "connect", "shutdown", "parked" -> answer(command);
+            default -> caller(command).work.add(() -> answer(command));
+        }
+    }
+
+    private Caller caller(JsonObject command) {
+        String key = command.getString("client", "") + " thread " + command.getInt("thread", 0);
+        return callers.computeIfAbsent(key, Caller::new);
+    }
+
+    private void answer(JsonObject command) {
+        JsonObject answer = new JsonObject().add("id", command.get("id")).add("began", now());
+        try {
+            answer.add("value", done(command));
+        } catch (Exception error) {
+            answer.add("error", error.getClass().getSimpleName()).add("message", String.valueOf(error.getMessage()));
+        }
+        answer.add("ended", now());
+        synchronized (output) {
+            output.println(answer);
+        }
+    }
+
+    private JsonValue done(JsonObject command) throws Exception {
+        String client = command.getString("client", "");
+        switch (command.getString("call", "")) {
+            case "connect" -> clients.put(client, Redisson.create(config(command)));
+            case "shutdown" -> clients.remove(client).shutdown();
+            case "parked" -> {
+                return Json.value(caller(command).parked());
+            }
+            case "owner" -> { // The field of the lock's hash, as Redisson makes it.
+                return Json.value(clients.get(client).getId() + ":" + Thread.currentThread().getId());
+            }
+            default -> {
+                return called(command, clients.get(client).getLock(command.getString("name", "")));
+            }
+        }
+        return Json.NULL;
+    }
+
+    private JsonValue called(JsonObject command, RLock lock) throws Exception {
+        long wait = command.getLong("wait", 0);
+        long lease = command.getLong("lease", -1); // Redisson's word for: renewed by the watchdog.
+        String call = command.getString("call", "");
+        switch (call) {
+            case "lock" -> lock.lock(lease, TimeUnit.MILLISECONDS);
+            case "unlock" -> lock.unlock();
+            default -> {
+                return switch (call) {
+                    case "tryLock" -> Json.value(lock.tryLock(wait, lease, TimeUnit.MILLISECONDS));
+                    case "forceUnlock" -> Json.value(lock.forceUnlock());
+                    case "isLocked" -> Json.value(lock.isLocked());
+                    case "isHeldByCurrentThread" -> Json.value(lock.isHeldByCurrentThread());
+                    case "getHoldCount" -> Json.value(lock.getHoldCount());
+                    case "remainTimeToLive" -> Json.value(lock.remainTimeToLive());
+                    case "visit" -> Json.value(new Visitor(lock, command).visits());
+                    default -> throw new IllegalArgumentException("no such call: " + call);
+                };
+            }
+        }
+        return Json.NULL;
+    }
+
+    private static Config config(JsonObject command) {
+        Config config = new Config();
+        config.setCodec(StringCodec.INSTANCE);
+        config.setLockWatchdogTimeout(command.getLong("watchdog", 30_000));
+        String address = command.getString("address", "");
+        if (command.getBoolean("cluster", false)) {
+            config.useClusterServers().addNodeAddress(address).setReadMode(ReadMode.MASTER);
+        } else {
+            config.useSingleServer().setAddress(address).setConnectionMinimumIdleSize(4).setConnectionPoolSize(16);
+        }
+        return config;
+    }
+}
