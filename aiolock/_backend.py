@@ -13,6 +13,7 @@ import asyncio
 import os
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator
+from ssl import SSLCertVerificationError
 from time import monotonic
 from typing import Any, Protocol
 
@@ -32,7 +33,7 @@ from redis.exceptions import (
 from aiolock._errors import BackendError
 from aiolock._link import Link
 from aiolock._scripts import Script
-from aiolock._wire import Command
+from aiolock._wire import Command, UnsupportedConnectionError
 
 Argument = str | int
 Reply = list[Any]
@@ -41,8 +42,11 @@ Reply = list[Any]
 _PASSING = (ClusterDownError, MasterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
 # The same, of errors for which redis-py has no class, or had none in 5.0.
 _PASSING_CODES = ("BUSY ", "MASTERDOWN ", "MISCONF ", "NOREPLICAS ")
-# The server turned the connection down, and will do so again.
-_FINAL = (AuthenticationError, AuthorizationError, ResponseError)
+# The server turned the connection down, or we its certificate, or it is none of ours; and so it will be again.
+_FINAL = (
+    *(AuthenticationError, AuthorizationError, ResponseError),
+    *(SSLCertVerificationError, UnsupportedConnectionError),
+)
 _PULSE = 0.05
 
 
@@ -302,6 +306,8 @@ class _Lane:
         self._notice_idle()
 
     def broken(self, error: Exception) -> None:
+        if isinstance(error.__context__, SSLCertVerificationError):  # redis-py 5.0 says nothing of it.
+            error = error.__context__
         if not isinstance(error, TimeoutError):
             self._last_error = error
         for call in reversed(self._sent):

@@ -20,7 +20,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from aiolock._wire import Command, Wire
+from aiolock._wire import Command, Wire, transport_of
 
 _FULL = 32  # Commands; a batch that large leaves at once.
 
@@ -73,14 +73,16 @@ class Connector:
         }
         if client_name is not None:
             self._settings["client_name"] = client_name
-        self._refuse_unknown_settings()
+        self._refuse_what_cannot_work()
 
-    def _refuse_unknown_settings(self) -> None:
+    def _refuse_what_cannot_work(self) -> None:
         """Make a connection object, which does no I/O, now: redis-py looks at its settings only then."""
         try:
-            self()
+            connection = self()
         except TypeError as error:
             raise TypeError(f"{error}; what is for aiolock goes into config=LockConfig(...)") from error
+        if not isinstance(connection, AbstractConnection):
+            raise TypeError(f"aiolock needs a connection class of redis.asyncio, not {self._make!r}")
 
     def __call__(self) -> AbstractConnection:
         return self._make(**self._settings)
@@ -229,8 +231,8 @@ class Link:
 
 
 async def _discard(connection: AbstractConnection) -> None:
-    if connection._writer is not None:  # A close would wait for the other side: to read what is left, to say goodbye.
-        connection._writer.transport.abort()
+    if (transport := transport_of(connection)) is not None:
+        transport.abort()  # A close would wait for the other side: to read what is left, to say goodbye.
     with suppress(RedisError, OSError, TimeoutError):
         await connection.disconnect(nowait=True)
     await asyncio.sleep(0)  # The transport closes in the next turn of the loop.
