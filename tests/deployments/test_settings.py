@@ -12,10 +12,11 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import ExponentialBackoff
 from redis.credentials import CredentialProvider, UsernamePasswordCredentialProvider
+from redis.exceptions import NoPermissionError, OutOfMemoryError, ReadOnlyError
 
 from aiolock import BackendError, LockClient, LockConfig
 from aiolock._server import Server
-from aiolock._wire import Wire
+from aiolock._wire import Wire, _error_of
 from tests.deployments.session import session
 from tests.support.observe import connected, until_connected
 
@@ -207,3 +208,24 @@ async def test_a_connection_that_was_lost_before_it_is_taken_over_has_ended(serv
     async with asyncio.timeout(5):
         assert isinstance(await wire.ended(), Exception)
     await connection.disconnect(nowait=True)
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        ("-READONLY You can't write against a read only replica.", ReadOnlyError),
+        ("-OOM command not allowed when used memory > 'maxmemory'.", OutOfMemoryError),
+        ("-NOPERM this user has no permissions to access one of the keys used as arguments", NoPermissionError),
+    ],
+    ids=["READONLY", "OOM", "NOPERM"],
+)
+def test_a_refusal_inside_of_a_script_is_understood_as_redis_6_puts_it(reply: str, kind: type[Exception]) -> None:
+    wrapped = f"ERR Error running script (call to f_5776e4f8): @user_script:1: @user_script: 1: {reply}"
+    error = _error_of(wrapped)
+    assert type(error) is kind
+    assert "user_script" not in str(error)
+
+
+def test_other_errors_of_a_script_are_left_as_they_are() -> None:
+    wrapped = "ERR Error running script (call to f_5776e4f8): @user_script:1: user_script:1: Script attempted to ..."
+    assert str(_error_of(wrapped)) == wrapped.removeprefix("ERR ")

@@ -17,6 +17,7 @@ from aiolock._link import Connector
 from aiolock._server import Server
 from tests.deployments.conftest import TlsServer
 from tests.deployments.session import session
+from tests.deployments.test_disturbances import rewritten
 from tests.support.holding import lock_client
 from tests.support.observe import renewed, until
 from tests.test_backend import ECHO
@@ -100,18 +101,13 @@ async def test_a_lock_is_kept_through_a_restart(tls: TlsServer) -> None:
         async with LockClient.from_url(tls.url, config=config, **tls.settings) as client, client.lock(NAME) as lease:
             async with Redis.from_url(tls.plain.url) as admin:
                 await admin.config_set("appendonly", "yes")
-                await until(lambda: rewritten(admin), within=20)
+                await until(lambda: rewritten(admin), within=20)  # It began with what there was before.
             tls.plain._append_only = True  # From the next start on.
             tls.plain.kill()
             tls.plain.start()
             await renewed(client, 2, within=30)
             assert not await other.lock(NAME).try_lock()
             lease.check()
-
-
-async def rewritten(admin: Redis) -> bool:
-    info = await admin.info("persistence")
-    return bool(info["aof_enabled"]) and not (info["aof_rewrite_in_progress"] or info["aof_rewrite_scheduled"])
 
 
 @pytest.mark.parametrize("plain", [False, True], ids=["tls", "unix"])
