@@ -34,7 +34,8 @@ def transport_of(connection: AbstractConnection) -> asyncio.WriteTransport | Non
 def _error_of(reply: str) -> Exception:
     """What redis-py makes of an error reply; of a script's, what it makes of the command that was refused."""
     wrapped = _REFUSED_IN_SCRIPT.fullmatch(reply)
-    return DefaultParser.parse_error(wrapped["refusal"] if wrapped else reply)
+    error: Exception = DefaultParser.parse_error(wrapped["refusal"] if wrapped else reply)  # type: ignore[no-untyped-call]
+    return error
 
 
 class Wire(asyncio.Protocol):

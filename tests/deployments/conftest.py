@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -37,7 +38,7 @@ class TlsServer:
         return f"rediss://{self.plain.host}:{self.port}"
 
     @property
-    def settings(self) -> dict[str, str]:
+    def settings(self) -> dict[str, Any]:
         """What redis-py needs to be told: whom to trust, and who we are."""
         given = self.certificates
         return {

@@ -27,13 +27,17 @@ async def admin(own: Server) -> AsyncIterator[Redis]:
         yield client
 
 
+async def allow(admin: Redis) -> None:
+    await admin.execute_command(*RULES)  # type: ignore[no-untyped-call]
+
+
 def locker(own: Server, **settings: str) -> LockClient:
     config = LockConfig(prefix="shop:", command_timeout=10, client_name="checkout")
     return LockClient.from_url(f"{own.url.replace('//', '//locker:secret@')}", config=config, **settings)
 
 
 async def test_the_user_may_do_all_that_is_needed_and_no_command_more(own: Server, admin: Redis) -> None:
-    await admin.execute_command(*RULES)
+    await allow(admin)
     await admin.config_resetstat()
     allowed = set(re.findall(r" \+(\w+)", LINE))
 
@@ -66,14 +70,14 @@ async def test_the_user_may_do_all_that_is_needed_and_no_command_more(own: Serve
     ids=" ".join,
 )
 async def test_the_user_may_do_nothing_else(own: Server, admin: Redis, words: tuple[str, ...]) -> None:
-    await admin.execute_command(*RULES)
+    await allow(admin)
     async with Redis.from_url(own.url, username="locker", password="secret") as user:
         with pytest.raises(NoPermissionError):
-            await user.execute_command(*words)
+            await user.execute_command(*words)  # type: ignore[no-untyped-call]
 
 
 async def test_a_lock_outside_of_the_prefix_is_refused_with_words(own: Server, admin: Redis) -> None:
-    await admin.execute_command(*RULES)
+    await allow(admin)
     url = own.url.replace("//", "//locker:secret@")
     async with LockClient.from_url(url, config=LockConfig(prefix="bank:")) as client:
         with pytest.raises(BackendError, match=r"(?i)no permissions|can't access"):

@@ -59,10 +59,11 @@ async def test_settings_of_redis_py_do_no_harm(
 
 
 async def test_the_database_is_that_of_the_client(server: Server, redis: Redis) -> None:
-    async with LockClient.from_url(f"{server.url}/5") as fifth, LockClient(redis) as first:
-        async with fifth.lock(NAME), Redis.from_url(f"{server.url}/5") as user:
-            assert await user.exists(NAME)
-            assert await first.lock(NAME).try_lock() is not None
+    fifth = Redis.from_url(server.url, db=5)
+    async with LockClient(fifth) as there, LockClient(redis) as here, there.lock(NAME):
+        assert await fifth.exists(NAME)
+        assert await here.lock(NAME).try_lock() is not None
+    await fifth.aclose()
 
 
 async def test_connections_have_the_name_of_the_users_or_that_of_the_config(server: Server, redis: Redis) -> None:
@@ -130,7 +131,7 @@ async def test_a_user_and_its_password_of_a_provider(own: Server, secret: str) -
         if secret == "secret":
             await client.lock(NAME, owner="me").acquire()
         else:
-            with pytest.raises(BackendError, match="(?i)invalid username-password pair"):
+            with pytest.raises(BackendError, match=r"(?i)invalid username-password pair"):
                 await client.lock(NAME).acquire()
         assert monotonic() - started < 15
 
@@ -175,7 +176,7 @@ class NoConnection:
 
 
 async def test_a_connection_of_another_kind_is_a_type_error() -> None:
-    pool = ConnectionPool(connection_class=NoConnection)  # type: ignore[type-var, arg-type]
+    pool = ConnectionPool(connection_class=NoConnection)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"connection class of redis\.asyncio, not .*NoConnection"):
         LockClient(Redis(connection_pool=pool))
 
@@ -187,7 +188,8 @@ async def test_what_is_not_supported_yet_is_a_type_error(make: Callable[[], Any]
 
 
 async def test_a_client_of_sentinels_is_taken_and_says_what_is_wrong() -> None:
-    user = Sentinel([("127.0.0.1", 1)]).master_for("primary", redis_class=Redis)
+    sentinel = Sentinel([("127.0.0.1", 1)])  # type: ignore[no-untyped-call]
+    user = sentinel.master_for("primary", redis_class=Redis)
     async with LockClient(user, config=LockConfig(command_timeout=0.9)) as client:
         with pytest.raises(BackendError):
             await client.lock(NAME).acquire()
@@ -200,7 +202,7 @@ async def test_a_client_of_sentinels_is_taken_and_says_what_is_wrong() -> None:
 async def test_a_connection_that_was_lost_before_it_is_taken_over_has_ended(server: Server, redis: Redis) -> None:
     connection = connections.Connection(host=server.host, port=server.port)
     before = await connected(redis)
-    await connection.connect()
+    await connection.connect()  # type: ignore[no-untyped-call]
     assert connection._writer is not None
     connection._writer.transport.abort()
     await until_connected(redis, before)
