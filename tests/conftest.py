@@ -1,6 +1,6 @@
 """What every test may ask for: servers, clients, a lock, a proxy; and what none may leave behind.
 
-AIOLOCK_TEST_SERVERS  valkey, redis or all (the default): which servers to test on; or paths of servers, with `:` between
+AIOLOCK_TEST_SERVERS  valkey, redis or all (the default): which servers to test on; or paths, with `:` between
 AIOLOCK_LOOP          asyncio (the default) or uvloop
 AIOLOCK_REQUIRE       set: what is missing is a failure, not a skip
 """

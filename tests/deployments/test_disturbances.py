@@ -63,6 +63,7 @@ async def token_of(lock: AsyncRLock) -> int:
         return lease.token
 
 
+@pytest.mark.slow
 async def test_a_restart_that_loads_for_a_while_keeps_locks_waiters_and_tokens(lasting: Server) -> None:
     await fill(lasting)
     async with lock_client(lasting.url, **PATIENT) as holder, lock_client(lasting.url, **PATIENT) as client:
@@ -84,6 +85,7 @@ async def test_a_restart_that_loads_for_a_while_keeps_locks_waiters_and_tokens(l
         assert holder.statistics().losses == client.statistics().losses == 0
 
 
+@pytest.mark.slow
 async def test_a_server_that_loads_for_too_long_is_named_in_the_failure(lasting: Server) -> None:
     await fill(lasting)
     lasting.kill()
@@ -122,7 +124,7 @@ async def test_client_pause_holds_everything_up_and_harms_nothing(
             asked = asyncio.create_task(token_of(client.lock("asked meanwhile")))
             released = asyncio.create_task(theirs.release())
             await asyncio.sleep(0.3)
-            assert not (asked.done() or released.done())
+            assert [task for task in (asked, released) if task.done()] == []
             assert waiters.order == []
             assert await asyncio.wait_for(asked, 20) > before
             await asyncio.wait_for(released, 20)

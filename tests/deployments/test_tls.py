@@ -54,6 +54,12 @@ async def test_a_certificate_of_a_stranger_is_refused_at_once(tls: TlsServer) ->
     assert isinstance(raised.value.__cause__, ssl.SSLCertVerificationError)
 
 
+async def test_a_file_that_is_missing_is_an_error(tls: TlsServer) -> None:
+    async with client_of(tls, timeout=TIMEOUT, ssl_ca_certs="/nowhere/ca.pem") as client:
+        with pytest.raises(BackendError, match=r"Error 2 connecting"):
+            await client.lock(NAME).acquire()
+
+
 async def test_a_certificate_for_another_host_is_refused(tls: TlsServer) -> None:
     config = LockConfig(command_timeout=30)
     url = f"rediss://localhost:{tls.port}"
