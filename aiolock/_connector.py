@@ -32,7 +32,7 @@ class Connector:
         }
         if client_name is not None:
             self._settings["client_name"] = client_name
-        self._refuse_unknown_settings()
+        self._refuse_what_cannot_work()
 
     @classmethod
     def of(cls, redis: Redis, client_name: str | None) -> "Connector":
@@ -49,12 +49,14 @@ class Connector:
     def __call__(self) -> AbstractConnection:
         return self._make(**self._settings)
 
-    def _refuse_unknown_settings(self) -> None:
+    def _refuse_what_cannot_work(self) -> None:
         """Make a connection object, which does no I/O, now: redis-py looks at its settings only then."""
         try:
-            self()
+            connection = self()
         except TypeError as error:
             raise TypeError(f"{error}; what is for aiolock goes into config=LockConfig(...)") from error
+        if not isinstance(connection, AbstractConnection):
+            raise TypeError(f"aiolock needs a connection class of redis.asyncio, not {self._make!r}")
 
 
 def _is_of_the_pool(setting: str) -> bool:

@@ -13,6 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from ssl import SSLCertVerificationError
 from time import monotonic
 from typing import Any, Protocol
 
@@ -33,14 +34,17 @@ from aiolock._call import Call, Reply
 from aiolock._link import Link
 from aiolock._scripts import GRANTED
 from aiolock._types import milliseconds
-from aiolock._wire import Command
+from aiolock._wire import Command, UnsupportedConnectionError
 
 # The server cannot serve the call now and may be able to in a moment.
 _PASSING = (ClusterDownError, MasterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
 # The same, of errors for which redis-py has no class, or had none in 5.0.
 _PASSING_CODES = ("BUSY ", "MASTERDOWN ", "MISCONF ", "NOREPLICAS ")
-# The server turned the connection down, and will do so again.
-_FINAL = (AuthenticationError, AuthorizationError, ResponseError)
+# The server turned the connection down, or we its certificate, or it is none of ours; and so it will be again.
+_FINAL = (
+    *(AuthenticationError, AuthorizationError, ResponseError),
+    *(SSLCertVerificationError, UnsupportedConnectionError),
+)
 _PULSE = 0.05
 
 
@@ -203,6 +207,8 @@ class Lane:
         self._notice_idle()
 
     def broken(self, error: Exception) -> None:
+        if isinstance(error.__context__, SSLCertVerificationError):  # redis-py 5.0 says nothing of it.
+            error = error.__context__
         if not isinstance(error, TimeoutError):
             self._last_error = error
         owed = [call for call, _ in self._granted] + [call for call in self._sent if isinstance(call, Call)]

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import RedisError
 
-from aiolock._wire import Command, Wire
+from aiolock._wire import Command, Wire, transport_of
 
 _FULL = 32  # Commands; a batch that large leaves at once.
 
@@ -191,8 +191,8 @@ class Link:
 
 async def discard(connection: AbstractConnection) -> None:
     """Close *connection* at once."""
-    if connection._writer is not None:  # A close would wait for the other side: to read what is left, to say goodbye.
-        connection._writer.transport.abort()
+    if (transport := transport_of(connection)) is not None:
+        transport.abort()  # A close would wait for the other side: to read what is left, to say goodbye.
     with suppress(RedisError, OSError, TimeoutError):
         await connection.disconnect(nowait=True)
     await asyncio.sleep(0)  # The transport closes in the next turn of the loop.

@@ -7,6 +7,7 @@ redis-py does.
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,24 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 Command = tuple[Any, ...]
 
 _NOTHING = object()  # No frame is complete yet.
+# Redis before 7.0 wraps what a command inside of a script was refused with.
+_REFUSED_IN_SCRIPT = re.compile(r"ERR Error running script .*@user_script: ?\d+: -(?P<refusal>.*)", re.DOTALL)
+
+
+class UnsupportedConnectionError(TypeError):
+    """The connection is none that a wire can take over."""
+
+
+def transport_of(connection: AbstractConnection) -> asyncio.WriteTransport | None:
+    """The transport of an open *connection*; ``None`` of one that is closed, or is none of asyncio's."""
+    return getattr(connection._writer, "transport", None)
+
+
+def _error_of(reply: str) -> Exception:
+    """What redis-py makes of an error reply; of a script's, what it makes of the command that was refused."""
+    wrapped = _REFUSED_IN_SCRIPT.fullmatch(reply)
+    error: Exception = DefaultParser.parse_error(wrapped["refusal"] if wrapped else reply)  # type: ignore[no-untyped-call]
+    return error
 
 
 class Wire(asyncio.Protocol):
@@ -25,6 +44,9 @@ class Wire(asyncio.Protocol):
 
     *received* is called with every frame: a reply, a message, or a `ResponseError`; *writable* when writing makes sense
     again after it did not.
+
+    Raises:
+        UnsupportedConnectionError: *connection* is open, but not by asyncio.
     """
 
     def __init__(
@@ -32,14 +54,18 @@ class Wire(asyncio.Protocol):
     ) -> None:
         self._received = received
         self._writable = writable
-        self._reader = hiredis.Reader(replyError=DefaultParser.parse_error, notEnoughData=_NOTHING)
+        self._reader = hiredis.Reader(replyError=_error_of, notEnoughData=_NOTHING)
         self._end: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         self._deaf = False  # Nobody listens any more.
         self._lost = False
         self._paused = False  # What was written has not left yet; more would only pile up.
-        assert connection._writer is not None  # It is connected.
-        self._transport: asyncio.WriteTransport = connection._writer.transport
-        self._transport.set_protocol(self)
+        transport = transport_of(connection)
+        if transport is None:
+            raise UnsupportedConnectionError(f"{type(connection).__qualname__} has no transport of asyncio's")
+        self._transport = transport
+        transport.set_protocol(self)
+        if transport.is_closing():  # Whoever listened before was told, and nobody will be told again.
+            self.connection_lost(None)
 
     @property
     def peer(self) -> object:

@@ -1,6 +1,6 @@
 """What every test may ask for: servers, clients, a lock, a proxy; and what none may leave behind.
 
-AIOLOCK_TEST_SERVERS  valkey, redis or all (the default): which servers to test on
+AIOLOCK_TEST_SERVERS  valkey, redis or all (the default): which servers to test on; or paths, with `:` between
 AIOLOCK_LOOP          asyncio (the default) or uvloop
 AIOLOCK_REQUIRE       set: what is missing is a failure, not a skip
 """
@@ -30,6 +30,9 @@ def choice(variable: str, default: str, allowed: tuple[str, ...]) -> str:
 
 
 def chosen_servers() -> tuple[str, ...]:
+    value = os.environ.get("AIOLOCK_TEST_SERVERS", "all")
+    if os.path.isabs(value):
+        return tuple(value.split(os.pathsep))
     value = choice("AIOLOCK_TEST_SERVERS", "all", (*SERVERS, "all"))
     return SERVERS if value == "all" else (value,)
 
@@ -64,13 +67,18 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 @pytest.fixture(scope="session", params=chosen_servers())
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     """One server for the whole session, shared: a test that stops, pauses or configures a server starts its own."""
-    executable = None  # the embedded Valkey
-    if request.param == "redis":
-        executable = shutil.which("redis-server")
-        if executable is None:
-            pytest.skip("no redis-server on the path")
-    with Server(executable) as running:
+    with Server(executable_of(request.param)) as running:
         yield running
+
+
+def executable_of(chosen: str) -> str | None:
+    """The program of a chosen server; `None` stands for the embedded Valkey."""
+    if chosen == "valkey":
+        return None
+    executable = shutil.which("redis-server" if chosen == "redis" else chosen)
+    if executable is None:
+        pytest.skip("no redis-server on the path" if chosen == "redis" else f"no program {chosen}")
+    return executable
 
 
 @pytest.fixture

@@ -322,7 +322,7 @@ async def test_calls_outlive_a_restart_of_the_server(own: Server) -> None:
 async def test_a_call_to_a_server_that_is_busy_with_a_script_is_tried_again(own: Server) -> None:
     async with Redis.from_url(own.url) as operator, backend_of(own.url) as backend:
         await echo(backend, "x")
-        await operator.config_set("busy-reply-threshold", 1)
+        await operator.config_set("lua-time-limit", 1)
         looping = asyncio.ensure_future(wait_for(operator.eval("while true do end", 0)))
         async with Redis.from_url(own.url) as second:
             await until(lambda: busy(second))

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
-from aiolock._link import Connector
+from aiolock._connector import Connector
 
 PATIENCE = 3.0  # Seconds that the server has to take a connection, and to answer a question.
 
@@ -27,7 +27,7 @@ class Probe:
 
     def __init__(self, redis: "Redis") -> None:
         self._secret: str = redis.connection_pool.connection_kwargs.get("password") or ""
-        self._connection: AbstractConnection = Connector(redis, None)()
+        self._connection: AbstractConnection = Connector.of(redis, None)()
 
     async def ask(self, *command: str) -> Any:
         """The server's answer to *command*."""

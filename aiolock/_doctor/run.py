@@ -13,7 +13,7 @@ from aiolock._doctor.check import Check
 from aiolock._doctor.facts import gather
 from aiolock._doctor.probe import Probe, SilentError, address
 from aiolock._doctor.report import Report
-from aiolock._link import Connector
+from aiolock._connector import Connector
 from aiolock._types import LockKeys
 
 
@@ -49,7 +49,7 @@ async def _report(url: str, lease: float, prefix: str) -> Report:
 def _client(url: str) -> "Redis":
     try:
         redis = Redis.from_url(url)
-        Connector(redis, None)
+        Connector.of(redis, None)
     except (TypeError, ValueError) as error:  # What it says may quote the password.
         raise _UsageError(
             "redis-py cannot use this URL. It begins with redis://, rediss:// or unix://, has only settings that "

@@ -52,7 +52,7 @@ def _topology(facts: Facts) -> Check:
     if mode == "standalone":
         return Check("topology", "ok", "a single server")
     found = {"cluster": "a node of a cluster", "sentinel": "a Sentinel, which keeps no data"}.get(mode, mode)
-    return Check("topology", "error", found, "Use a single server: Cluster and Sentinel are not supported yet.")
+    return Check("topology", "error", found, "The doctor checks single servers: name one that keeps locks.")
 
 
 def _role(facts: Facts) -> Check:

@@ -27,7 +27,13 @@ async def limited(own: Server, admin: Redis) -> AsyncIterator[LockClient]:
     """A client whose user may receive the messages of names that begin with "ok" only."""
     channels = ["redisson_lock__channel:{ok*"]
     await admin.acl_setuser(
-        "limited", enabled=True, passwords=["+secret"], categories=["+@all"], keys=["*"], channels=channels
+        "limited",
+        enabled=True,
+        passwords=["+secret"],
+        categories=["+@all"],
+        keys=["*"],
+        reset_channels=True,
+        channels=channels,
     )
     url = own.url.replace("redis://", "redis://limited:secret@")
     async with lock_client(url, command_timeout=3 * PATIENCE) as client:

@@ -143,7 +143,13 @@ async def test_the_scripts_touch_no_key_and_no_channel_but_those_they_declare(ta
     """The server itself checks it, for a user who may do no more than that."""
     declared = {key for _, keys, _ in CALLS for key in keys}
     await table.redis.acl_setuser(
-        "narrow", enabled=True, passwords=["+pass"], keys=[*declared], channels=[KEYS.channel], commands=["+@all"]
+        "narrow",
+        enabled=True,
+        passwords=["+pass"],
+        keys=[*declared],
+        reset_channels=True,
+        channels=[KEYS.channel],
+        commands=["+@all"],
     )
     narrow = Redis.from_url(server.url, username="narrow", password="pass")
     try:

@@ -1,0 +1,84 @@
+"""The user of the documentation may do what aiolock needs, and nothing else."""
+
+import re
+import shlex
+from collections.abc import AsyncIterator
+
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import NoPermissionError
+
+from aiolock import BackendError, LockClient, LockConfig
+from aiolock._server import Server
+from tests.deployments.session import held_by_redisson, session
+from tests.docs.pages import ROOT, read
+from tests.support.observe import commandstats, until
+
+PAGE = read(ROOT / "docs/deployments/one-server.md")
+[LINE] = [block.code.text for block in PAGE.blocks if block.code.text.startswith("ACL SETUSER")]
+RULES = shlex.split(LINE)
+# Commands that every client may send to say who it is; which of them redis-py sends depends on its version.
+OF_THE_CONNECTION = {"auth", "client|setinfo", "client|setname", "client", "hello", "ping", "select", "command"}
+
+
+@pytest.fixture
+async def admin(own: Server) -> AsyncIterator[Redis]:
+    async with Redis.from_url(own.url, decode_responses=True) as client:
+        yield client
+
+
+async def allow(admin: Redis) -> None:
+    await admin.execute_command(*RULES)  # type: ignore[no-untyped-call]
+
+
+def locker(own: Server, **settings: str) -> LockClient:
+    config = LockConfig(prefix="shop:", command_timeout=10, client_name="checkout")
+    return LockClient.from_url(f"{own.url.replace('//', '//locker:secret@')}", config=config, **settings)
+
+
+async def test_the_user_may_do_all_that_is_needed_and_no_command_more(own: Server, admin: Redis) -> None:
+    await allow(admin)
+    await admin.config_resetstat()
+    allowed = set(re.findall(r" \+(\w+)", LINE))
+
+    async def all_used() -> bool:
+        return allowed <= set(await commandstats(admin)) | OF_THE_CONNECTION
+
+    async with locker(own) as client, locker(own) as other:
+        await held_by_redisson(admin, client, "shop:orders:42", "orders:42")
+        await session(client, other, "orders:42")
+        await until(all_used)  # The channel is left a moment after the last waiter.
+    refused = {entry["object"] for entry in await admin.acl_log()}
+    assert refused <= {"client|setinfo", "client"}, "redis-py lives without it"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("SET", "shop:anything", "x"),
+        ("GET", "aiolock_token:{shop:orders:42}"),
+        ("HSET", "elsewhere", "field", "x"),
+        ("PUBLISH", "elsewhere", "x"),
+        ("FLUSHALL",),
+        ("KEYS", "*"),
+        ("CONFIG", "GET", "*"),
+        ("CLIENT", "KILL", "TYPE", "normal"),
+        ("CLIENT", "PAUSE", "1"),
+        ("ACL", "LIST"),
+        ("SCRIPT", "FLUSH"),
+    ],
+    ids=" ".join,
+)
+async def test_the_user_may_do_nothing_else(own: Server, admin: Redis, words: tuple[str, ...]) -> None:
+    await allow(admin)
+    async with Redis.from_url(own.url, username="locker", password="secret") as user:
+        with pytest.raises(NoPermissionError):
+            await user.execute_command(*words)  # type: ignore[no-untyped-call]
+
+
+async def test_a_lock_outside_of_the_prefix_is_refused_with_words(own: Server, admin: Redis) -> None:
+    await allow(admin)
+    url = own.url.replace("//", "//locker:secret@")
+    async with LockClient.from_url(url, config=LockConfig(prefix="bank:")) as client:
+        with pytest.raises(BackendError, match=r"(?i)no permissions|can't access"):
+            await client.lock("orders:42").acquire()

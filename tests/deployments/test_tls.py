@@ -1,0 +1,175 @@
+"""TLS: certificates of both sides are checked, and everything works as it does without."""
+
+import asyncio
+import gc
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from time import monotonic
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolock import BackendError, LockClient, LockConfig
+from aiolock._backend import Backend
+from aiolock._call import Call
+from aiolock._config import Timing
+from aiolock._connector import Connector
+from aiolock._one_server import OneServer
+from aiolock._server import Server
+from tests.deployments.conftest import TlsServer
+from tests.deployments.session import session
+from tests.deployments.test_disturbances import rewritten
+from tests.support.holding import lock_client
+from tests.support.observe import renewed, until
+from tests.test_backend import ECHO
+
+NAME = "orders:42"
+TIMEOUT = 0.9
+
+
+@asynccontextmanager
+async def client_of(tls: TlsServer, *, timeout: float = 10, **settings: Any) -> AsyncIterator[LockClient]:
+    config = LockConfig(command_timeout=timeout, release_timeout=timeout, lease=10)
+    async with LockClient.from_url(tls.url, config=config, **settings) as client:
+        yield client
+
+
+async def test_a_client_with_a_certificate_is_served(tls: TlsServer) -> None:
+    async with client_of(tls, **tls.settings) as client, client_of(tls, **tls.settings) as other:
+        tokens = await session(client, other, NAME)
+    assert tokens == sorted(set(tokens))
+
+
+async def test_both_sides_of_the_server_are_one_server(tls: TlsServer) -> None:
+    async with client_of(tls, **tls.settings) as client, lock_client(tls.plain.url) as other, client.lock(NAME):
+        assert not await other.lock(NAME).try_lock()
+
+
+async def test_a_certificate_of_a_stranger_is_refused_at_once(tls: TlsServer) -> None:
+    settings = tls.settings | {"ssl_ca_certs": tls.certificates.stranger}
+    async with client_of(tls, timeout=30, **settings) as client:
+        started = monotonic()
+        with pytest.raises(BackendError, match="certificate verify failed") as raised:
+            await client.lock(NAME).acquire()
+        assert monotonic() - started < 15
+    assert isinstance(raised.value.__cause__, ssl.SSLCertVerificationError)
+
+
+async def test_a_file_that_is_missing_is_an_error(tls: TlsServer) -> None:
+    async with client_of(tls, timeout=TIMEOUT, ssl_ca_certs="/nowhere/ca.pem") as client:
+        with pytest.raises(BackendError, match=r"Error 2 connecting"):
+            await client.lock(NAME).acquire()
+
+
+async def test_a_certificate_for_another_host_is_refused(tls: TlsServer) -> None:
+    config = LockConfig(command_timeout=30)
+    url = f"rediss://localhost:{tls.port}"
+    async with LockClient.from_url(url, config=config, ssl_check_hostname=True, **tls.settings) as client:
+        with pytest.raises(BackendError, match=r"(?i)hostname mismatch"):
+            await client.lock(NAME).acquire()
+
+
+async def test_a_client_without_a_certificate_is_turned_away_with_words(tls: TlsServer) -> None:
+    async with client_of(tls, timeout=4.5, ssl_ca_certs=tls.certificates.authority) as client:
+        started = monotonic()
+        with pytest.raises(BackendError, match=r"(?i)certificate required|reset by peer|closed|broken pipe"):
+            await client.lock(NAME).acquire()
+        assert monotonic() - started < 15
+
+
+async def test_speaking_plainly_to_a_port_for_tls_is_an_error(tls: TlsServer) -> None:
+    async with lock_client(tls.url.replace("rediss:", "redis:"), command_timeout=TIMEOUT) as client:
+        async with asyncio.timeout(TIMEOUT + 5):
+            with pytest.raises(BackendError):
+                await client.lock(NAME).acquire()
+
+
+async def test_speaking_tls_to_a_plain_port_is_an_error(tls: TlsServer) -> None:
+    config = LockConfig(command_timeout=TIMEOUT)
+    url = tls.plain.url.replace("redis:", "rediss:")
+    async with LockClient.from_url(url, config=config, **tls.settings) as client, asyncio.timeout(TIMEOUT + 5):
+        with pytest.raises(BackendError):
+            await client.lock(NAME).acquire()
+
+
+async def test_a_connection_that_the_server_closes_is_made_anew(tls: TlsServer) -> None:
+    async with client_of(tls, **tls.settings) as client, Redis.from_url(tls.plain.url) as admin:
+        async with client.lock(NAME) as lease:
+            for _ in range(3):
+                await admin.client_kill_filter(_type="normal", skipme=True)
+                await lease.renew()
+                assert await client.lock(NAME).held()
+        assert client.statistics().losses == 0
+
+
+async def test_a_lock_is_kept_through_a_restart(tls: TlsServer) -> None:
+    async with lock_client(tls.plain.url) as other:
+        config = LockConfig(lease=6, command_timeout=10)
+        async with LockClient.from_url(tls.url, config=config, **tls.settings) as client, client.lock(NAME) as lease:
+            async with Redis.from_url(tls.plain.url) as admin:
+                await admin.config_set("appendonly", "yes")
+                await until(lambda: rewritten(admin), within=20)  # It began with what there was before.
+            tls.plain._append_only = True  # From the next start on.
+            tls.plain.kill()
+            tls.plain.start()
+            await renewed(client, 2, within=30)
+            assert not await other.lock(NAME).try_lock()
+            lease.check()
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["tls", "unix"])
+async def test_more_than_the_connection_takes_waits_and_leaves_whole(tls: TlsServer, plain: bool) -> None:
+    """The server reads nothing for a while: what is written piles up, and is answered in its order afterwards."""
+    user = Redis.from_url(tls.plain.unix_url) if plain else Redis.from_url(tls.url, **tls.settings)
+    server = OneServer(Connector.of(user, None), Timing.of(LockConfig(command_timeout=30)))
+    backend = Backend(server, 30)
+    try:
+        await backend.submit(ECHO, (), "warm")
+        wire = server._lanes._ordinary.link._wire
+        assert wire is not None
+        tls.plain.pause()
+        calls: list[Call] = []
+        while wire.writable:
+            calls.append(backend.submit(ECHO, (), f"{len(calls)}" + "x" * 100_000))
+            await asyncio.sleep(0)
+        calls += [backend.submit(ECHO, (), f"{number}") for number in range(len(calls), len(calls) + 100)]
+        batches = backend.batches
+        await asyncio.sleep(0.05)
+        assert backend.batches == batches, "a choked connection was written to"
+        tls.plain.resume()
+        async with asyncio.timeout(30):
+            replies = [(await call)[0] for call in calls]
+        assert [int(reply.rstrip(b"x")) for reply in replies] == list(range(len(calls)))
+        assert server.lane.link._wire is wire, "all of it went over the one connection"
+    finally:
+        tls.plain.resume()
+        await backend.aclose()
+        await user.aclose()
+
+
+async def test_what_is_left_unsent_when_a_client_is_closed_leaves_no_warning(tls: TlsServer) -> None:
+    config = LockConfig(command_timeout=1, release_timeout=1)
+    async with LockClient.from_url(tls.url, config=config, **tls.settings) as client:
+        await client.lock(NAME, owner="me").acquire()
+        tls.plain.pause()
+    tls.plain.resume()
+    gc.collect()  # What warns when it is collected does so now, and a warning fails the test.
+
+
+async def test_closing_says_nothing_of_tls(tls: TlsServer, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(3):
+        async with client_of(tls, **tls.settings) as client, client.lock(NAME):
+            pass
+    async with client_of(tls, timeout=1, **tls.settings) as client:
+        await client.lock(NAME, owner="me").acquire(lease=60)
+        tls.plain.kill()
+    gc.collect()
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
+
+
+def test_the_embedded_valkey_has_no_tls() -> None:
+    """When it has, let the tests above run on it too."""
+    with pytest.raises(RuntimeError, match="tls"):
+        Server(options=("--tls-port", "1")).start()
