@@ -1,4 +1,4 @@
-"""`Backend.submit` sends a script and gives a `Call` to wait for; which server that goes to is the topology's matter."""
+"""`Backend.submit` sends a script and gives a `Call` to wait for; to which server, is the topology's matter."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -14,11 +14,12 @@ from aiolock._scripts import Script
 class Topology(Protocol):
     """Where the servers are, and which of them has what."""
 
-    notifier: Watcher
-    """Where unlock messages arrive."""
-
     doubted: Callable[[Callable[[str], bool]], object]
     """Called when a server may have forgotten its locks; the argument says of a key whether it was that server's."""
+
+    @property
+    def notifier(self) -> Watcher:
+        """Where unlock messages arrive."""
 
     def lanes_of(self, keys: tuple[str, ...]) -> Lanes:
         """The connections to the server that has *keys*."""

@@ -22,8 +22,9 @@ class LockClient:
     Makes locks on a Redis or Valkey server, or on a cluster of them.
 
     Borrows a `redis.asyncio.Redis` (also one that `Sentinel.master_for` made) or a `RedisCluster`: takes over its
-    address and settings for a few connections of its own, uses none of its pool, and never closes it. Starts with the first use, or with ``async with``, and belongs to the event loop
-    and the process in which it starts; after a fork, ``async with`` starts it anew in the child, under a new identity.
+    address and settings for a few connections of its own, uses none of its pool, and never closes it. Starts with the
+    first use, or with ``async with``, and belongs to the event loop and the process in which it starts; after a fork,
+    ``async with`` starts it anew in the child, under a new identity.
 
     Raises:
         TypeError: *redis* is not of `redis.asyncio`, or *config* not a `LockConfig`.

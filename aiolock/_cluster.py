@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from contextvars import Context
+from functools import partial
 from typing import Any
 
 from redis.asyncio.connection import AbstractConnection
@@ -200,7 +201,7 @@ class Cluster:
             try:
                 async with asyncio.timeout(self._timing.command_timeout / 3):
                     await connection.connect()  # type: ignore[no-untyped-call]
-                    await connection.send_command("CLUSTER", "SLOTS")  # type: ignore[no-untyped-call]
+                    await connection.send_command("CLUSTER", "SLOTS")
                     return await connection.read_response()
             finally:
                 await discard(connection)
@@ -219,9 +220,12 @@ class Cluster:
 
     def _rehouse(self) -> None:
         for node in self.nodes():
-            for call in node.lanes.take(lambda call, node=node: self.owner(call.keys[0]) is not node):
+            for call in node.lanes.take(partial(self._is_misplaced, node)):
                 self.owner(call.keys[0]).lanes.submit(call)
         self.notifier.rehouse()
+
+    def _is_misplaced(self, node: Node, call: Call) -> bool:
+        return self.owner(call.keys[0]) is not node
 
 
 class ClusterNotifier:

@@ -130,7 +130,7 @@ class HoldKeeper:
                 self._watchdog.check(hold)
 
     def ask_renewal(self, hold: Hold) -> Call:
-        """Ask the server to renew *hold* by the watchdog's lease, if that is to renew it; else for how long it has it."""
+        """Ask the server to renew *hold* by the watchdog's lease if it is watched, else only for what is left of it."""
         hold.unanswered += 1
         lease = self._timing.lease if hold.watched else 0.0
         return self._commands.renew(hold, lease, self._timing.renew_interval)

@@ -115,7 +115,7 @@ class Lane:
         self._resting: list[Call] = []  # Refused for the moment; sent again at the next tick.
         self._known: set[str] = set()  # Digests of the scripts sent whole on this connection.
         self._holds_back = False  # Until the answer to a question that nothing must overtake.
-        self._replicas: int | ResponseError = 0  # That the server knows of, where all are wanted; or why it does not say.
+        self._replicas = 0  # That the server knows of, where all are wanted.
         self._idle = asyncio.Event()
         self._closed = False
         self._last_error: BaseException = TimeoutError("no connection could be made in time")
@@ -288,27 +288,37 @@ class Lane:
         wait = milliseconds(replication.timeout)
         if replication.wanted is not None:
             return [self._ask(("WAIT", replication.wanted, wait), partial(self._confirmed, replication.wanted))]
-        known = 1 if isinstance(self._replicas, ResponseError) else max(1, self._replicas)
-        count = self._expect(("ROLE",), self._counted)
-        return [count, self._ask(("WAIT", known, wait), partial(self._confirmed, known))]
+        known = max(1, self._replicas)
+        return [
+            self._expect(("ROLE",), self._counted),
+            self._ask(("WAIT", known, wait), partial(self._confirmed, known)),
+        ]
 
     def _counted(self, role: Any) -> None:
-        self._replicas = role if isinstance(role, ResponseError) else len(role[2]) if role[0] == b"master" else 0
+        if isinstance(role, ResponseError):
+            self._unknown(role)
+        else:
+            self._replicas = len(role[2]) if role[0] == b"master" else 0
 
     def _confirmed(self, asked: int, acks: Any) -> None:
         """*acks* replicas, of those *asked* for, have what was granted."""
+        if isinstance(acks, ResponseError):
+            self._unknown(acks)
         granted, self._granted = self._granted, []
-        refusal = next((answer for answer in (acks, self._replicas) if isinstance(answer, ResponseError)), None)
-        wanted = max(asked, 0 if refusal is not None else self._replicas)
+        wanted = max(asked, self._replicas)
         for call, reply in reversed(granted):
-            if refusal is not None:
-                call.fail(refusal, f"the server does not say what its replicas have ({refusal})")
-            elif asked < wanted:  # There are more than were known; who asks again for what it has, gets it again.
+            if asked < wanted:  # There are more than were known; who asks again for what it has, gets it again.
                 self._unsent[call] = None
                 self._unsent.move_to_end(call, last=False)
             else:
                 call.short = (acks, wanted) if acks < wanted else None
                 call.end(reply)
+
+    def _unknown(self, error: ResponseError) -> None:
+        """The server does not say what its replicas have, so that no grant can count."""
+        for call, _ in self._granted:
+            call.fail(error, f"the server does not say what its replicas have ({error})")
+        self._granted.clear()
 
     def _refused(self, call: Call, error: ResponseError) -> None:
         if isinstance(error, NoScriptError) and not call.whole:

@@ -193,9 +193,7 @@ async def test_a_call_with_a_later_end_is_sent_though_its_caller_was_told_of_a_f
     assert (await redis.get("lasting"), await redis.get("brief")) == (b"1", None)
 
 
-async def test_a_reply_that_comes_after_the_failure_is_taken_for_no_other_call(
-    proxy: Proxy, backend: Backend
-) -> None:
+async def test_a_reply_that_comes_after_the_failure_is_taken_for_no_other_call(proxy: Proxy, backend: Backend) -> None:
     rule = proxy.install(Rule(script(ECHO), withhold_reply()))
     first = backend.submit(ECHO, (), "late", patience=0.05)
     with pytest.raises(BackendError):
@@ -205,9 +203,7 @@ async def test_a_reply_that_comes_after_the_failure_is_taken_for_no_other_call(
     assert await second == [b"next"]
 
 
-async def test_closing_fails_what_is_pending_and_what_comes_later(
-    redis: Redis, proxy: Proxy, backend: Backend
-) -> None:
+async def test_closing_fails_what_is_pending_and_what_comes_later(redis: Redis, proxy: Proxy, backend: Backend) -> None:
     proxy.black_hole()
     pending = backend.submit(ECHO, (), "pending")
     await backend.aclose()

@@ -86,6 +86,7 @@ def test_settings_of_another_type_are_refused(settings: dict[str, Any], message:
 def test_the_limits_themselves_are_accepted() -> None:
     LockConfig(lease=0.001, token_retention=60, release_timeout=30, command_timeout=30)
     LockConfig(lease=10, renew_interval=5, drift=2.5)
+    LockConfig(lease=10, replicas=1, replicas_timeout=2.5)
 
 
 def test_durations_become_seconds() -> None:
@@ -93,8 +94,28 @@ def test_durations_become_seconds() -> None:
         lease=timedelta(minutes=1), renew_interval=timedelta(seconds=5), drift=1, release_timeout=timedelta(seconds=2)
     )
     assert Timing.of(config) == Timing(
-        lease=60.0, renew_interval=5.0, drift=1.0, token_retention=3600.0, release_timeout=2.0, command_timeout=5.0
+        lease=60.0,
+        renew_interval=5.0,
+        drift=1.0,
+        token_retention=3600.0,
+        release_timeout=2.0,
+        command_timeout=5.0,
+        replicas=0,
+        replicas_timeout=1.0,
     )
+
+
+def test_replicas_are_a_number_or_all() -> None:
+    assert Timing.of(LockConfig(replicas=3)).replicas == 3
+    assert Timing.of(LockConfig(replicas="all")).replicas is None
+    for wrong in (0, -1):
+        with pytest.raises(ValueError, match="replicas must be one or more"):
+            LockConfig(replicas=wrong)
+    for odd in (True, 1.0, "some"):
+        with pytest.raises(TypeError, match="replicas must be an int"):
+            LockConfig(replicas=odd)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"replicas_timeout must be at most 2\.5 s"):
+        LockConfig(lease=10, replicas=1, replicas_timeout=3)
 
 
 def test_renewals_are_due_at_a_third_of_the_lease() -> None:

@@ -8,12 +8,12 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from aiolock._config import LockConfig, Timing
+from aiolock._connector import Connector
 from aiolock._doctor import server, timing, trials
 from aiolock._doctor.check import Check
 from aiolock._doctor.facts import gather
 from aiolock._doctor.probe import Probe, SilentError, address
 from aiolock._doctor.report import Report
-from aiolock._connector import Connector
 from aiolock._types import LockKeys
 
 

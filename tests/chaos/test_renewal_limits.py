@@ -7,7 +7,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock import LeaseLostError, LockClient
-from aiolock._backend import Call
+from aiolock._call import Call
 from aiolock._lease import Hold
 from aiolock._scripts import RELEASE, RENEW
 from aiolock._server import Server

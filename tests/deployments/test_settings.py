@@ -1,7 +1,6 @@
 """However the `Redis` that is passed was made: everything works, or is refused with words."""
 
 import asyncio
-from collections.abc import Callable
 from time import monotonic
 from typing import Any
 

@@ -142,7 +142,7 @@ async def test_more_than_the_connection_takes_waits_and_leaves_whole(tls: TlsSer
         async with asyncio.timeout(30):
             replies = [(await call)[0] for call in calls]
         assert [int(reply.rstrip(b"x")) for reply in replies] == list(range(len(calls)))
-        assert server.lane.link._wire is wire, "all of it went over the one connection"
+        assert server._lanes._ordinary.link._wire is wire, "all of it went over the one connection"
     finally:
         tls.plain.resume()
         await backend.aclose()

@@ -21,7 +21,7 @@ _QUICK = ("--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", 
 def ask(server: Server, *words: object) -> Any:
     """What the server answers to a command; again if it ended the connection, as one that is demoted does."""
     with Redis.from_url(server.url, decode_responses=True, protocol=2, retry=Retry(NoBackoff(), 3)) as client:
-        return client.execute_command(*words)  # type: ignore[no-untyped-call]
+        return client.execute_command(*words)
 
 
 def wait_until(predicate: Callable[[], bool], what: str, within: float = 30) -> None:
@@ -132,8 +132,8 @@ class ClusterOf(_Group):
         self.primaries = [self._start_node() for _ in range(3)]
         self.replicas = [self._start_node() for _ in range(3 * self._count)]
         for server in self.servers[1:]:
-            first = self.primaries[0]
-            ask(server, "CLUSTER", "MEET", first.host, first.port, self._buses[first.port])
+            known = self.primaries[0]
+            ask(server, "CLUSTER", "MEET", known.host, known.port, self._buses[known.port])
         for number, primary in enumerate(self.primaries):
             first, end = number * _SLOTS // 3, (number + 1) * _SLOTS // 3
             ask(primary, "CLUSTER", "ADDSLOTS", *range(first, end))

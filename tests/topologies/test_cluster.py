@@ -107,10 +107,13 @@ async def test_a_thousand_names_take_three_connections_for_each_server_at_most(o
 async def test_the_settings_of_the_users_client_do_not_matter(calm: ClusterOf, settings: dict[str, Any]) -> None:
     nodes = [ClusterNode(server.host, server.port) for server in calm.primaries]
     cluster = RedisCluster(startup_nodes=nodes, **settings)
-    async with LockClient(cluster) as locks, LockClient(cluster) as other:
-        async with parked(locks, other, "settings", 2, go=True) as (lease, waiters):
-            await lease.release()
-            await waiters.granted(2)
+    async with (
+        LockClient(cluster) as locks,
+        LockClient(cluster) as other,
+        parked(locks, other, "settings", 2, go=True) as (lease, waiters),
+    ):
+        await lease.release()
+        await waiters.granted(2)
     await cluster.aclose()
 
 
@@ -126,9 +129,8 @@ async def test_the_users_own_connections_are_not_used(calm: ClusterOf, cluster: 
 async def test_a_seed_that_is_gone_does_not_matter(calm: ClusterOf) -> None:
     nobody = ClusterNode("127.0.0.1", 1)
     cluster = RedisCluster(startup_nodes=[nobody, *(ClusterNode(each.host, each.port) for each in calm.primaries)])
-    async with LockClient(cluster) as locks:
-        async with locks.lock("seed") as lease:
-            lease.check()
+    async with LockClient(cluster) as locks, locks.lock("seed") as lease:
+        lease.check()
 
 
 async def test_closing_leaves_no_connection_and_no_lock(calm: ClusterOf, cluster: RedisCluster) -> None:
@@ -150,9 +152,11 @@ async def test_one_server_of_a_cluster_is_refused_with_words(calm: ClusterOf) ->
 
 async def test_a_client_that_is_no_cluster_is_refused_with_words(redis: Redis, server: Server) -> None:
     cluster = RedisCluster(host=server.host, port=server.port)
-    async with LockClient(cluster) as locks:
-        async with locks.lock("one server") as lease:  # It says of no slot that it is another's.
-            lease.check()
+    async with (
+        LockClient(cluster) as locks,
+        locks.lock("one server") as lease,
+    ):  # It says of no slot that it is another's.
+        lease.check()
     await freed(redis, "one server")
 
 

@@ -38,7 +38,7 @@ def begin_to_move(cluster: ClusterOf, name: str) -> tuple[Server, Server]:
 
 def move_keys(name: str, source: Server, target: Server) -> None:
     with BlockingRedis.from_url(source.url) as client:
-        for key in client.execute_command("CLUSTER", "GETKEYSINSLOT", key_slot(name.encode()), 100):  # type: ignore[no-untyped-call]
+        for key in client.execute_command("CLUSTER", "GETKEYSINSLOT", key_slot(name.encode()), 100):
             client.migrate(target.host, target.port, key, 0, 5000)
 
 
@@ -86,34 +86,36 @@ async def test_a_lock_whose_slot_is_moving_is_granted_when_it_has_moved(calm: Cl
 async def test_a_primary_that_dies_is_followed_by_its_replica(fragile: ClusterOf) -> None:
     cluster = users_client(fragile)
     config = LockConfig(lease=20, command_timeout=15)
-    async with LockClient(cluster, config=config) as holder, LockClient(cluster, config=config) as locks:
-        async with parked(locks, holder, NAME, 2, go=True, lease=20) as (_, waiters):
-            old = fragile.owner_of(NAME)
-            others = [server for server in fragile.primaries if server is not old]
-            ask(old, "WAIT", 1, 5000)
-            old.kill()
-            wait_until(lambda: fragile.owner_of(NAME, others) is not old, "a replica is promoted")
-            new = fragile.owner_of(NAME, others)
-            channel = waiters.lock._keys.channel
-            await until(lambda: ask(new, "PUBSUB", "SHARDCHANNELS") == [channel], within=15)
-            await until(waiters.quiet, within=15)
-            await holder.lock(NAME).release()
-            await waiters.granted(2, within=10)
+    async with (
+        LockClient(cluster, config=config) as holder,
+        LockClient(cluster, config=config) as locks,
+        parked(locks, holder, NAME, 2, go=True, lease=20) as (_, waiters),
+    ):
+        old = fragile.owner_of(NAME)
+        others = [server for server in fragile.primaries if server is not old]
+        ask(old, "WAIT", 1, 5000)
+        old.kill()
+        wait_until(lambda: fragile.owner_of(NAME, others) is not old, "a replica is promoted")
+        new = fragile.owner_of(NAME, others)
+        channel = waiters.lock._keys.channel
+        await until(lambda: ask(new, "PUBSUB", "SHARDCHANNELS") == [channel], within=15)
+        await until(waiters.quiet, within=15)
+        await holder.lock(NAME).release()
+        await waiters.granted(2, within=10)
     await cluster.aclose()
 
 
 async def test_a_primary_that_is_demoted_is_left(fragile: ClusterOf) -> None:
     cluster = users_client(fragile)
     config = LockConfig(lease=20, renew_interval=0.5, client_name="ours")
-    async with LockClient(cluster, config=config) as locks:
-        async with locks.lock(NAME) as lease:
-            old = fragile.owner_of(NAME)
-            new = fragile.replicas[fragile.primaries.index(old)]
-            ask(new, "CLUSTER", "FAILOVER")
-            wait_until(lambda: role(new) == "master", "the replica is promoted")
-            await renewed(locks, 3)
-            lease.check()
-            await until(lambda: "name=ours" not in str(ask(old, "CLIENT", "LIST")), within=20)
+    async with LockClient(cluster, config=config) as locks, locks.lock(NAME) as lease:
+        old = fragile.owner_of(NAME)
+        new = fragile.replicas[fragile.primaries.index(old)]
+        ask(new, "CLUSTER", "FAILOVER")
+        wait_until(lambda: role(new) == "master", "the replica is promoted")
+        await renewed(locks, 3)
+        lease.check()
+        await until(lambda: "name=ours" not in str(ask(old, "CLIENT", "LIST")), within=20)
     await cluster.aclose()
 
 

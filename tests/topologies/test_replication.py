@@ -52,11 +52,10 @@ async def client_of(redis: Redis, replicas: int | Literal["all"], **settings: An
 
 @pytest.mark.parametrize("replicas", [1, 2, "all"])
 async def test_a_grant_that_the_replicas_have_counts(two: Replicated, primary: Redis, replicas: Any) -> None:
-    async with client_of(primary, replicas, replicas_timeout=5) as locks:
-        async with locks.lock(NAME) as lease, locks.lock(NAME):
-            assert lease.holds == 2
-            held = [ask(replica, "HGET", NAME, "aiolock:token") for replica in two.replicas]
-            assert held.count(str(lease.token)) >= (1 if replicas == 1 else 2)
+    async with client_of(primary, replicas, replicas_timeout=5) as locks, locks.lock(NAME) as lease, locks.lock(NAME):
+        assert lease.holds == 2
+        held = [ask(replica, "HGET", NAME, "aiolock:token") for replica in two.replicas]
+        assert held.count(str(lease.token)) >= (1 if replicas == 1 else 2)
 
 
 @pytest.mark.parametrize(("replicas", "gone", "acks"), [(2, 1, 1), ("all", 1, 1), (1, 2, 0), (2, 2, 0)])
@@ -75,9 +74,8 @@ async def test_a_grant_that_too_few_have_is_undone(
 
 
 async def test_one_replica_of_two_is_enough_if_one_is_asked_for(two: Replicated, primary: Redis) -> None:
-    async with client_of(primary, 1, replicas_timeout=5) as locks, paused(two.replicas[0]):
-        async with locks.lock(NAME) as lease:
-            lease.check()
+    async with client_of(primary, 1, replicas_timeout=5) as locks, paused(two.replicas[0]), locks.lock(NAME) as lease:
+        lease.check()
 
 
 async def test_no_replicas_are_too_few_also_for_all(own: Server) -> None:
@@ -131,13 +129,12 @@ async def test_a_renewal_that_too_few_have_moves_no_deadline(two: Replicated, pr
 
 
 async def test_replicas_that_come_back_in_time_keep_the_lock(two: Replicated, primary: Redis) -> None:
-    async with client_of(primary, 2, lease=10, renew_interval=0.5) as locks:
-        async with locks.lock(NAME) as lease:
-            async with paused(*two.replicas):
-                sent = locks.statistics().commands
-                await until(lambda: locks.statistics().commands > sent + 4, within=8)
-            await renewed(locks, 1)
-            lease.check()
+    async with client_of(primary, 2, lease=10, renew_interval=0.5) as locks, locks.lock(NAME) as lease:
+        async with paused(*two.replicas):
+            sent = locks.statistics().commands
+            await until(lambda: locks.statistics().commands > sent + 4, within=8)
+        await renewed(locks, 1)
+        lease.check()
 
 
 async def test_the_replicas_are_asked_once_for_a_batch(primary: Redis) -> None:
@@ -153,10 +150,9 @@ async def test_the_replicas_are_asked_once_for_a_batch(primary: Redis) -> None:
 
 
 async def test_what_grants_nothing_does_not_wait_for_replicas(two: Replicated, primary: Redis) -> None:
-    async with client_of(primary, 2) as locks, LockClient(primary) as other:
-        async with other.lock(NAME), paused(*two.replicas):
-            assert await locks.lock(NAME).try_lock() is None
-            assert await locks.lock(NAME).locked()
+    async with client_of(primary, 2) as locks, LockClient(primary) as other, other.lock(NAME), paused(*two.replicas):
+        assert await locks.lock(NAME).try_lock() is None
+        assert await locks.lock(NAME).locked()
 
 
 async def test_a_server_without_wait_is_refused_with_words(server: Server) -> None:

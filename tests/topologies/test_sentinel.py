@@ -27,7 +27,7 @@ def setup(server: Server) -> Iterator[Replicated]:
 
 @asynccontextmanager
 async def users_client(setup: Replicated) -> AsyncIterator[Redis]:
-    sentinel = Sentinel(setup.addresses, socket_timeout=1)
+    sentinel = Sentinel(setup.addresses, socket_timeout=1)  # type: ignore[no-untyped-call]
     redis = sentinel.master_for(PRIMARY)
     yield redis
     await redis.aclose()
@@ -59,21 +59,24 @@ async def test_a_failover_while_a_lock_is_held_and_waited_for(setup: Replicated)
 async def test_no_client_stays_on_a_demoted_primary(setup: Replicated) -> None:
     async with users_client(setup) as redis:
         config = LockConfig(lease=30, renew_interval=0.5, command_timeout=15, client_name="ours")
-        async with LockClient(redis, config=config) as holder, LockClient(redis, config=config) as locks:
-            async with parked(locks, holder, NAME, 3, go=True) as (lease, waiters):
-                old = setup.primary
-                async with holder.lock("watched") as watched:
-                    ask(setup.sentinels[0], "SENTINEL", "FAILOVER", PRIMARY)
-                    new = setup.promoted(old)
-                    await until(lambda: role(old) == "slave", within=20)
-                    await renewed(holder, 2, within=20)
-                    watched.check()
-                channel = waiters.lock._keys.channel
-                await until(lambda: channel in ask(new, "PUBSUB", "CHANNELS"), within=20)
-                await until(lambda: "name=ours" not in str(ask(old, "CLIENT", "LIST")), within=20)
-                await until(waiters.quiet, within=20)
-                await lease.release()
-                await waiters.granted(3, within=10)
+        async with (
+            LockClient(redis, config=config) as holder,
+            LockClient(redis, config=config) as locks,
+            parked(locks, holder, NAME, 3, go=True) as (lease, waiters),
+        ):
+            old = setup.primary
+            async with holder.lock("watched") as watched:
+                ask(setup.sentinels[0], "SENTINEL", "FAILOVER", PRIMARY)
+                new = setup.promoted(old)
+                await until(lambda: role(old) == "slave", within=20)
+                await renewed(holder, 2, within=20)
+                watched.check()
+            channel = waiters.lock._keys.channel
+            await until(lambda: channel in ask(new, "PUBSUB", "CHANNELS"), within=20)
+            await until(lambda: "name=ours" not in str(ask(old, "CLIENT", "LIST")), within=20)
+            await until(waiters.quiet, within=20)
+            await lease.release()
+            await waiters.granted(3, within=10)
 
 
 async def lose_the_latest(setup: Replicated) -> None:
@@ -85,15 +88,17 @@ async def lose_the_latest(setup: Replicated) -> None:
 
 
 async def test_a_holder_whose_lock_did_not_reach_the_new_primary_is_told_at_once(setup: Replicated) -> None:
-    async with users_client(setup) as redis:
-        async with LockClient(redis, config=LockConfig(lease=60, command_timeout=20)) as locks:
-            await acquire_and_release(locks.lock(NAME))
-            cut_off(setup.primary, *setup.replicas)
-            watched = await locks.lock(NAME, owner="job").acquire()
-            fixed = await locks.lock("fixed", owner="job").acquire(lease=60)
-            await lose_the_latest(setup)
-            assert await asyncio.wait_for(watched.lost, 15) == "expired"
-            assert await asyncio.wait_for(fixed.lost, 15) == "expired"
+    async with (
+        users_client(setup) as redis,
+        LockClient(redis, config=LockConfig(lease=60, command_timeout=20)) as locks,
+    ):
+        await acquire_and_release(locks.lock(NAME))
+        cut_off(setup.primary, *setup.replicas)
+        watched = await locks.lock(NAME, owner="job").acquire()
+        fixed = await locks.lock("fixed", owner="job").acquire(lease=60)
+        await lose_the_latest(setup)
+        assert await asyncio.wait_for(watched.lost, 15) == "expired"
+        assert await asyncio.wait_for(fixed.lost, 15) == "expired"
 
 
 async def test_with_replicas_such_a_lock_is_never_granted(setup: Replicated) -> None:
