@@ -54,8 +54,8 @@ class Commands:
 
     def force_release(self, keys: LockKeys, request: str) -> Call:
         """Free the lock whoever holds it; *request* is unique."""
-        arguments = (request, self._retention, _MEMORY)
-        return self._backend.submit(FORCE_RELEASE, (keys.lock, keys.tokens, keys.channel), *arguments)
+        arguments = (request, self._retention, _MEMORY, keys.channel)
+        return self._backend.submit(FORCE_RELEASE, (keys.lock, keys.tokens), *arguments)
 
     def _acquire(self, claim: Claim, step: int, holds: int, lease: float) -> Call:
         arguments = (claim.owner, claim.id, step, holds, milliseconds(lease), self._retention, _MEMORY)
@@ -64,7 +64,7 @@ class Commands:
     # A release is tried as long as there can be something to free: until the lease is over, and that of an acquire or
     # a renewal that arrives as late as any command may.
     def _release(self, claim: Claim, step: int, left: int, until: float) -> Call:
-        arguments = (claim.owner, claim.id, step, left, self._retention, _MEMORY)
-        keys = (claim.keys.lock, claim.keys.tokens, claim.keys.channel)
+        arguments = (claim.owner, claim.id, step, left, self._retention, _MEMORY, claim.keys.channel)
+        keys = (claim.keys.lock, claim.keys.tokens)
         patience = self._timing.release_timeout
         return self._backend.submit(claim.scripts.release, keys, *arguments, patience=patience, until=until)

@@ -54,8 +54,8 @@ class ByHand:
 
     def release(self) -> Arguments:
         """The release of that hold, with the message to waiters."""
-        arguments = (self._owner, self._id, 2, 0, _RETENTION, _MEMORY, "PUBLISH")
-        return (RELEASE.sha, 3, self._lock, self._tokens, self._channel, *arguments)
+        arguments = (self._owner, self._id, 2, 0, _RETENTION, _MEMORY, self._channel, "PUBLISH")
+        return (RELEASE.sha, 2, self._lock, self._tokens, *arguments)
 
 
 def check(reply: object, what: str) -> None:

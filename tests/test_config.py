@@ -21,6 +21,8 @@ def test_the_defaults() -> None:
         "token_retention": 3600.0,
         "release_timeout": 5.0,
         "command_timeout": 5.0,
+        "replicas": None,
+        "replicas_timeout": 1.0,
         "client_name": None,
         "on_event": None,
     }

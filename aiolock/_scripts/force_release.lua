@@ -2,11 +2,11 @@
 --
 -- KEYS[1] lock
 -- KEYS[2] tokens
--- KEYS[3] channel
 -- ARGV[1] request id
 -- ARGV[2] token retention, milliseconds
 -- ARGV[3] memory of ended acquisitions, milliseconds
--- ARGV[4] PUBLISH or SPUBLISH
+-- ARGV[4] channel
+-- ARGV[5] PUBLISH or SPUBLISH
 --
 -- Reply {GRANTED, 1 if somebody held it else 0, 0}  {NOT_A_LOCK, 0, 0}
 --
@@ -24,5 +24,5 @@ if not freed then return {GRANTED, 0, 0} end
 local acquisition = redis.call('HGET', KEYS[1], 'aiolock:acquisition')
 if acquisition then remember(KEYS[2], FORCED, acquisition, tonumber(ARGV[3]), ARGV[2]) end
 redis.call('DEL', KEYS[1])
-redis.call(ARGV[4], KEYS[3], '0')
+redis.call(ARGV[5], ARGV[4], '0')
 return {GRANTED, 1, 0}

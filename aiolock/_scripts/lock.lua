@@ -13,6 +13,8 @@
 --                        hundredth of any token, so that the two never meet. A command that arrives late finds its
 --                        end here.
 --
+-- The channel is no key: in a cluster a key that does not exist would keep a script from running while its slot moves.
+--
 -- Every call costs as much as the whole rest of a short script, so that each asks for no more than it needs.
 
 local GRANTED, REFUSED, LOST, STALE, NOT_A_LOCK = 1, 0, -1, -2, -3

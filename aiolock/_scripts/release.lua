@@ -2,14 +2,14 @@
 --
 -- KEYS[1] lock
 -- KEYS[2] tokens
--- KEYS[3] channel
 -- ARGV[1] owner
 -- ARGV[2] acquisition id
 -- ARGV[3] step
 -- ARGV[4] hold count that will be left
 -- ARGV[5] token retention, milliseconds
 -- ARGV[6] memory of ended acquisitions, milliseconds
--- ARGV[7] PUBLISH or SPUBLISH
+-- ARGV[7] channel
+-- ARGV[8] PUBLISH or SPUBLISH
 --
 -- Reply {GRANTED, receivers of the unlock message, 0}  {LOST, why, 0}
 --
@@ -25,7 +25,7 @@ if last then
   if left == 0 then
     redis.call('DEL', KEYS[1])
     remember(KEYS[2], FREED, acquisition, tonumber(ARGV[6]), ARGV[5])
-    return {GRANTED, redis.call(ARGV[7], KEYS[3], '0'), 0}
+    return {GRANTED, redis.call(ARGV[8], ARGV[7], '0'), 0}
   end
   if step > tonumber(last) then
     redis.call('PEXPIRE', KEYS[2], ARGV[5]) -- First: a server out of memory refuses a first write that takes memory.

@@ -66,15 +66,15 @@ class Table:
         return await self.run(ACQUIRE, (KEYS.lock, KEYS.tokens), owner, id, step, holds, ms, RETENTION, MEMORY)
 
     async def release(self, id: str = MINE, *, owner: str = ME, step: int = 9, left: int = 0) -> Reply:
-        keys = (KEYS.lock, KEYS.tokens, KEYS.channel)
-        return await self.run(RELEASE, keys, owner, id, step, left, RETENTION, MEMORY, "PUBLISH")
+        how = (RETENTION, MEMORY, KEYS.channel, "PUBLISH")
+        return await self.run(RELEASE, (KEYS.lock, KEYS.tokens), owner, id, step, left, *how)
 
     async def renew(self, id: str = MINE, *, number: int = 1, ms: int = LEASE) -> Reply:
         return await self.run(RENEW, (KEYS.lock, KEYS.tokens), id, number, ms, RETENTION, MEMORY)
 
     async def force(self, request: str = REQUEST) -> Reply:
-        keys = (KEYS.lock, KEYS.tokens, KEYS.channel)
-        return await self.run(FORCE_RELEASE, keys, request, RETENTION, MEMORY, "PUBLISH")
+        how = (RETENTION, MEMORY, KEYS.channel, "PUBLISH")
+        return await self.run(FORCE_RELEASE, (KEYS.lock, KEYS.tokens), request, *how)
 
     async def inspect(self, owner: str = ME) -> Reply:
         return await self.run(INSPECT, (KEYS.lock,), owner)

@@ -6,6 +6,7 @@ import pytest
 from redis import Redis as BlockingRedis
 from redis.asyncio import RedisCluster
 from redis.crc import key_slot
+from redis.exceptions import AskError
 
 from aiolock import BackendError, LockClient, LockConfig
 from aiolock._server import Server
@@ -81,6 +82,23 @@ async def test_a_lock_whose_slot_is_moving_is_granted_when_it_has_moved(calm: Cl
         await asyncio.wait_for(acquiring, 10)
         async with locks.lock(name) as lease:
             assert ask(target, "HGET", name, "aiolock:token") == str(lease.token)
+
+
+async def test_a_lock_can_be_renewed_and_released_while_its_slot_is_moving(
+    calm: ClusterOf, cluster: RedisCluster
+) -> None:
+    name = "released"
+    async with LockClient(cluster) as locks:
+        lock = locks.lock(name)
+        lease = await lock.acquire()
+        source, target = begin_to_move(calm, name)
+        await lease.renew(60)
+        await lease.release()
+        with pytest.raises(AskError):  # It is there no longer.
+            ask(source, "GET", name)
+        move_keys(name, source, target)
+        end_move(calm, name, target)
+        assert not await lock.locked()
 
 
 async def test_a_primary_that_dies_is_followed_by_its_replica(fragile: ClusterOf) -> None:
