@@ -1,5 +1,6 @@
 """Servers that belong together: a primary with replicas and sentinels, and a cluster."""
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -31,6 +32,11 @@ def wait_until(predicate: Callable[[], bool], what: str, within: float = 30) -> 
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {within:g} s: {what}")
         time.sleep(0.02)
+
+
+async def waited(predicate: Callable[[], bool], what: str) -> None:
+    """The same without blocking the loop."""
+    await asyncio.to_thread(wait_until, predicate, what)
 
 
 def role(server: Server) -> str:

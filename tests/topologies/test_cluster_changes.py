@@ -12,7 +12,7 @@ from aiolock import BackendError, LockClient, LockConfig
 from aiolock._server import Server
 from tests.support.calls import acquire_and_release
 from tests.support.observe import renewed, until
-from tests.support.topologies import ClusterOf, ask, cut_off, role, wait_until
+from tests.support.topologies import ClusterOf, ask, cut_off, role, waited
 from tests.support.waiters import Waiters, parked
 
 NAME = "orders"
@@ -113,7 +113,7 @@ async def test_a_primary_that_dies_is_followed_by_its_replica(fragile: ClusterOf
         others = [server for server in fragile.primaries if server is not old]
         ask(old, "WAIT", 1, 5000)
         old.kill()
-        wait_until(lambda: fragile.owner_of(NAME, others) is not old, "a replica is promoted")
+        await waited(lambda: fragile.owner_of(NAME, others) is not old, "a replica is promoted")
         new = fragile.owner_of(NAME, others)
         channel = waiters.lock._keys.channel
         await until(lambda: ask(new, "PUBSUB", "SHARDCHANNELS") == [channel], within=15)
@@ -130,7 +130,7 @@ async def test_a_primary_that_is_demoted_is_left(fragile: ClusterOf) -> None:
         old = fragile.owner_of(NAME)
         new = fragile.replicas[fragile.primaries.index(old)]
         ask(new, "CLUSTER", "FAILOVER")
-        wait_until(lambda: role(new) == "master", "the replica is promoted")
+        await waited(lambda: role(new) == "master", "the replica is promoted")
         await renewed(locks, 3)
         lease.check()
         await until(lambda: "name=ours" not in str(ask(old, "CLIENT", "LIST")), within=20)
@@ -150,7 +150,7 @@ async def test_a_holder_whose_lock_did_not_reach_the_new_primary_is_told(fragile
         fixed = await locks.lock(f"{{{NAME}}} fixed", owner="job").acquire(lease=60)
         old.kill()
         replica.resume()
-        wait_until(lambda: fragile.owner_of(NAME, others) is replica, "the replica is promoted")
+        await waited(lambda: fragile.owner_of(NAME, others) is replica, "the replica is promoted")
         assert await asyncio.wait_for(watched.lost, 15) == "expired"
         assert await asyncio.wait_for(fixed.lost, 15) == "expired"
     await cluster.aclose()

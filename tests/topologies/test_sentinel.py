@@ -44,7 +44,7 @@ async def test_a_failover_while_a_lock_is_held_and_waited_for(setup: Replicated)
                 async with holder.lock("watched") as watched:
                     assert ask(old, "WAIT", 2, 5000) == 2
                     old.kill()
-                    new = setup.promoted(old)
+                    new = await asyncio.to_thread(setup.promoted, old)
                     await renewed(holder, 2, within=20)
                     watched.check()
                 channel = waiters.lock._keys.channel
@@ -67,7 +67,7 @@ async def test_no_client_stays_on_a_demoted_primary(setup: Replicated) -> None:
             old = setup.primary
             async with holder.lock("watched") as watched:
                 ask(setup.sentinels[0], "SENTINEL", "FAILOVER", PRIMARY)
-                new = setup.promoted(old)
+                new = await asyncio.to_thread(setup.promoted, old)
                 await until(lambda: role(old) == "slave", within=20)
                 await renewed(holder, 2, within=20)
                 watched.check()
@@ -84,7 +84,7 @@ async def lose_the_latest(setup: Replicated) -> None:
     setup.primary.kill()
     for replica in setup.replicas:
         replica.resume()
-    setup.promoted(setup.primary)
+    await asyncio.to_thread(setup.promoted, setup.primary)
 
 
 async def test_a_holder_whose_lock_did_not_reach_the_new_primary_is_told_at_once(setup: Replicated) -> None:
@@ -121,7 +121,7 @@ async def test_with_replicas_a_lock_survives_the_failover(setup: Replicated) -> 
         async with LockClient(redis, config=config) as locks, LockClient(redis, config=config) as others:
             async with locks.lock(NAME) as lease:
                 setup.primary.kill()
-                setup.promoted(setup.primary)
+                await asyncio.to_thread(setup.promoted, setup.primary)
                 assert await others.lock(NAME).locked()
                 lease.check()
             assert locks.statistics().losses == 0
