@@ -38,8 +38,8 @@ from aiolock._wire import Command, UnsupportedConnectionError
 
 # The server cannot serve the call now and may be able to in a moment.
 _PASSING = (ClusterDownError, MasterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
-# The same, of errors for which redis-py has no class, or had none in 5.0.
-_PASSING_CODES = ("BUSY ", "MASTERDOWN ", "MISCONF ", "NOREPLICAS ")
+# The same, of errors for which redis-py has no class.
+_PASSING_CODES = ("BUSY ", "MISCONF ", "NOREPLICAS ")
 # The server turned the connection down, or we its certificate, or it is none of ours; and so it will be again.
 _FINAL = (
     *(AuthenticationError, AuthorizationError, ResponseError),

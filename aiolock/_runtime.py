@@ -84,6 +84,6 @@ def _cluster(cluster: RedisCluster, config: LockConfig) -> Callable[[], Topology
     def connect_to(address: tuple[str, int]) -> Connector:
         return Connector.of_node(cluster, *address, config.client_name)
 
-    seeds = [(node.host, int(node.port)) for node in cluster.startup_nodes]
+    seeds = [(node.host, int(node.port)) for node in cluster.nodes_manager.startup_nodes.values()]
     connect_to(seeds[0])  # Checks the settings.
     return lambda: Cluster(seeds, connect_to, cluster.nodes_manager.remap_host_port, Timing.of(config))

@@ -13,6 +13,14 @@ from typing import Any
 
 import hiredis
 from redis.asyncio.connection import AbstractConnection, DefaultParser
+from redis.exceptions import (
+    AskError,
+    ClusterDownError,
+    MasterDownError,
+    MovedError,
+    ResponseError,
+    TryAgainError,
+)
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 Command = tuple[Any, ...]
@@ -20,6 +28,14 @@ Command = tuple[Any, ...]
 _NOTHING = object()  # No frame is complete yet.
 # Redis before 7.0 wraps what a command inside of a script was refused with.
 _REFUSED_IN_SCRIPT = re.compile(r"ERR Error running script .*@user_script: ?\d+: -(?P<refusal>.*)", re.DOTALL)
+# redis-py 5.0 knows these in its clients of clusters only.
+_OF_CLUSTERS: dict[str, Callable[[str], ResponseError]] = {
+    "ASK": AskError,
+    "CLUSTERDOWN": ClusterDownError,
+    "MASTERDOWN": MasterDownError,
+    "MOVED": MovedError,
+    "TRYAGAIN": TryAgainError,
+}
 
 
 class UnsupportedConnectionError(TypeError):
@@ -33,8 +49,12 @@ def transport_of(connection: AbstractConnection) -> asyncio.WriteTransport | Non
 
 def _error_of(reply: str) -> Exception:
     """What redis-py makes of an error reply; of a script's, what it makes of the command that was refused."""
-    wrapped = _REFUSED_IN_SCRIPT.fullmatch(reply)
-    error: Exception = DefaultParser.parse_error(wrapped["refusal"] if wrapped else reply)  # type: ignore[no-untyped-call]
+    if wrapped := _REFUSED_IN_SCRIPT.fullmatch(reply):
+        reply = wrapped["refusal"]
+    code, _, rest = reply.partition(" ")
+    if code in _OF_CLUSTERS:
+        return _OF_CLUSTERS[code](rest)
+    error: Exception = DefaultParser.parse_error(reply)  # type: ignore[no-untyped-call]
     return error
 
 

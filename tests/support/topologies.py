@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
 
-from redis import Redis
+from redis import ConnectionError, Redis
 from redis.backoff import NoBackoff
 from redis.crc import key_slot
 from redis.retry import Retry
@@ -21,7 +21,8 @@ _QUICK = ("--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", 
 
 def ask(server: Server, *words: object) -> Any:
     """What the server answers to a command; again if it ended the connection, as one that is demoted does."""
-    with Redis.from_url(server.url, decode_responses=True, protocol=2, retry=Retry(NoBackoff(), 3)) as client:
+    again: dict[str, Any] = {"retry": Retry(NoBackoff(), 3), "retry_on_error": [ConnectionError]}
+    with Redis.from_url(server.url, decode_responses=True, protocol=2, **again) as client:
         return client.execute_command(*words)
 
 
