@@ -174,23 +174,29 @@ class HoldKeeper:
         """Take note of the answer to *call*; ``False`` if too few replicas have it, so that it does not count."""
         if call.short is not None:
             return False
-        self._acknowledged(hold, call)
-        if hold.watched:
+        if not hold.watched:
+            self._still_has(hold, call)
+        elif self._acknowledged(hold, call):
             self._report.renewed(hold, hold.deadline - monotonic())
         return True
 
     def _acknowledged(self, hold: Hold, call: Call) -> float:
         """The seconds that the server gives *hold*, by its answer to *call*; 0 when it has ended."""
-        status, why, left = call.reply
+        if not self._still_has(hold, call):
+            return 0.0
+        hold.renewals += 1
+        left: float = call.reply[2] / 1000
+        self._extend(hold, call, left)
+        return left
+
+    def _still_has(self, hold: Hold, call: Call) -> bool:
+        """Whether the server still has *hold*, by its answer to *call*."""
+        status, why, _ = call.reply
         self.notice_end(hold)  # What was over once stays so, whatever the answer.
         if status == LOST and not hold.ended:
             self.lose(hold, REASONS[why], gone=True)
-        if hold.ended:
-            return 0.0
         hold.unanswered = 0
-        hold.renewals += 1
-        self._extend(hold, call, left / 1000)
-        return float(left) / 1000
+        return not hold.ended
 
     def _extend(self, hold: Hold, call: Call, left: float) -> None:
         hold.extend(call.sent, left, self._timing.margin(left), min(self._timing.renew_interval, left / 2))

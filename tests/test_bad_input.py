@@ -139,7 +139,7 @@ def make_pool() -> Any:
     ids=lambda make: make.__name__,
 )
 def test_what_is_no_asyncio_redis_is_a_type_error(make: Callable[[], Any]) -> None:
-    with pytest.raises(TypeError, match=r"LockClient needs a redis\.asyncio\.Redis, not"):
+    with pytest.raises(TypeError, match=r"LockClient needs a redis\.asyncio\.Redis or RedisCluster, not"):
         LockClient(make())
 
 

@@ -18,8 +18,8 @@ from redis.asyncio import Redis
 
 from aiolock._scripts import LOCK
 from aiolock._server import Server
-from tests.docs.pages import BLOCKS, PAGES
-from tests.docs.test_examples import run_part
+from tests.deployments.test_permissions import RULES
+from tests.docs.pages import PAGES
 from tests.support.observe import until
 from tests.support.proxy import ALWAYS, Proxy, Rule, command, script, withhold_reply
 
@@ -224,8 +224,7 @@ async def test_what_the_server_refuses_to_say_is_not_known_and_no_failure(own: S
 
 
 async def test_the_permissions_that_are_documented_are_enough(own: Server, admin: Redis) -> None:
-    [documented] = [block for block in BLOCKS if '"SETUSER"' in block.code.text]
-    await run_part(documented.code, documented.place, {"redis": admin})
+    await admin.execute_command(*RULES)  # type: ignore[no-untyped-call]
     url = own.url.replace("redis://", "redis://locker:secret@")
     ended = await examine(url, "--prefix", "shop:")
     assert (ended.code, ended.named("error")) == (0, [])

@@ -88,11 +88,12 @@ lease: float | datetime.timedelta | None = None) -> aiolock._lease.Lease | None
 }
 
 CONSTRUCTORS = {
-    "LockClient": "(redis: 'Redis', *, config: aiolock._config.LockConfig | None = None) -> None",
+    "LockClient": "(redis: 'Redis | RedisCluster', *, config: aiolock._config.LockConfig | None = None) -> None",
     "LockConfig": "(*, prefix: str = '', lease: float | datetime.timedelta = 30.0, "
     "renew_interval: float | datetime.timedelta | None = None, drift: float | datetime.timedelta | None = None, "
     "token_retention: float | datetime.timedelta = 3600.0, release_timeout: float | datetime.timedelta = 5.0, "
-    "command_timeout: float | datetime.timedelta = 5.0, client_name: str | None = None, "
+    "command_timeout: float | datetime.timedelta = 5.0, replicas: Union[int, Literal['all'], NoneType] = None, "
+    "replicas_timeout: float | datetime.timedelta = 1.0, client_name: str | None = None, "
     "on_event: collections.abc.Callable[[aiolock._events.LockEvent], object] | None = None) -> None",
     "Holder": "(client: str, owner: str, holds: int, remaining: float, host: str | None = None, "
     "pid: int | None = None, client_name: str | None = None) -> None",

@@ -248,6 +248,6 @@ def _general(item: tuple[str, str]) -> tuple[str, str]:
     name, value = item
     if name in ("aiolock:acquisition", "aiolock:token"):
         return name, "some"
-    if name == "aiolock:renewal":
-        return name, "none" if value == "0" else "some"
+    if name == "aiolock:renewal":  # After a failure the client asks what became of its locks.
+        return name, "any"
     return (name, value) if name.startswith("aiolock:") else ("the owner", value)
