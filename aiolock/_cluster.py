@@ -18,7 +18,7 @@ from typing import Any
 
 from redis.asyncio.connection import AbstractConnection
 from redis.crc import key_slot
-from redis.exceptions import AskError, ClusterDownError, MovedError, RedisError, ResponseError
+from redis.exceptions import AskError, ClusterDownError, MovedError, ResponseError
 
 from aiolock._call import Call
 from aiolock._config import Timing
@@ -30,7 +30,7 @@ from aiolock._wire import Command
 
 Address = tuple[str, int]
 
-_PAUSE = 0.1  # Seconds between two askings for the slots.
+_PAUSE = 0.1  # Seconds between two askings for the slots; more and more while nobody answers.
 _MOST_HOPS = 8  # Of a call from server to server before it rests a moment: they do not agree with each other.
 
 
@@ -67,9 +67,9 @@ class Node:
         pass
 
     def redirected(self, call: Call, error: ResponseError) -> bool:
-        if isinstance(error, (AskError, ClusterDownError)):
+        if isinstance(error, (MovedError, ClusterDownError)):
             self._doubt()
-        if not isinstance(error, AskError):
+        if not isinstance(error, AskError):  # Of which MovedError is one.
             return False
         call.hops = (call.hops + 1) % _MOST_HOPS
         if call.hops == 0:
@@ -104,6 +104,7 @@ class Cluster:
         self._connect_to = connect_to
         self._remap = remap
         self._timing = timing
+        self._patience = timing.command_timeout / 3  # With a server that does not answer.
         self._loop = asyncio.get_running_loop()
         self._nodes: dict[Address, Node] = {}
         self._owners: dict[int, Node] = {}
@@ -174,12 +175,16 @@ class Cluster:
     async def _ask_until_sure(self) -> None:
         """Ask for the slots until there is an answer, and no new doubt."""
         await asyncio.sleep(0)  # An eager task must not run before `doubt` knows of it.
+        pause = _PAUSE
         try:
             while self._doubts:
                 doubts, self._doubts = self._doubts, set()
-                if not await self._ask(doubts):
+                if await self._ask(doubts):
+                    pause = _PAUSE
+                else:
                     self._doubts |= doubts
-                await asyncio.sleep(_PAUSE * random.uniform(1, 1.5))
+                    pause = min(2 * pause, self._patience)
+                await asyncio.sleep(pause * random.uniform(0.75, 1))
         finally:
             self._asking = None
 
@@ -197,9 +202,9 @@ class Cluster:
     async def _slots_by(self, node: Node) -> Any:
         """What *node* says of the slots; on a connection of its own, which queues behind nothing."""
         connection = node.connect()
-        with suppress(RedisError, OSError, TimeoutError):
+        with suppress(Exception):  # Beside its own errors redis-py lets others out when a connection dies.
             try:
-                async with asyncio.timeout(self._timing.command_timeout / 3):
+                async with asyncio.timeout(self._patience):
                     await connection.connect()  # type: ignore[no-untyped-call]
                     await connection.send_command("CLUSTER", "SLOTS")
                     return await connection.read_response()

@@ -1,0 +1,89 @@
+"""A cluster: both sides take the lock where its slot is, and hear each other's messages if both can."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from redis.asyncio import RedisCluster
+
+from aiolock import LockClient
+from aiolock._server import Server
+from tests.interop.service import Redisson, Service
+from tests.interop.test_waking import soon
+from tests.support.observe import until
+from tests.support.topologies import ClusterOf
+from tests.support.waiters import Waiters
+
+NAMES = [f"name {number}" for number in range(12)]
+NAME = "orders"
+LEASE = 600
+WITHOUT_SHARDED_MESSAGES = ("3.17.7",)
+
+
+@pytest.fixture(scope="module")
+def cluster(server: Server) -> Iterator[ClusterOf]:
+    with ClusterOf(server._executable) as running:
+        yield running
+
+
+@pytest.fixture
+async def ours(cluster: ClusterOf) -> AsyncIterator[LockClient]:
+    redis = RedisCluster(host=cluster.primaries[0].host, port=cluster.primaries[0].port)
+    await redis.flushall(target_nodes=RedisCluster.PRIMARIES)
+    async with LockClient(redis) as client:
+        yield client
+    await redis.aclose()
+
+
+@pytest.fixture
+async def theirs(jvm: Service, cluster: ClusterOf, ours: LockClient) -> AsyncIterator[Redisson]:
+    client = await jvm.connect(cluster.primaries[0].url, cluster=True)
+    yield client
+    await client.shutdown()
+
+
+async def test_each_side_keeps_the_other_out_of_every_slot(ours: LockClient, theirs: Redisson) -> None:
+    for name in NAMES:
+        lock = ours.lock(name)
+        async with lock:
+            assert not await theirs.ask("tryLock", name, wait=0, lease=LEASE)
+        assert await theirs.ask("tryLock", name, wait=0, lease=LEASE)
+        assert await lock.try_lock() is None
+        await theirs.ask("unlock", name)
+        assert not await lock.locked()
+
+
+async def test_each_side_is_woken_by_the_other(jvm: Service, ours: LockClient, theirs: Redisson) -> None:
+    if jvm.version in WITHOUT_SHARDED_MESSAGES:
+        return await each_side_goes_on_when_the_lease_of_the_other_ends(ours, theirs)
+
+    async def task_by_thread() -> float:
+        await theirs.ask("lock", NAME, lease=LEASE)
+        async with Waiters(ours, NAME, go=True) as waiters:
+            await waiters.park(1)
+            unlocking = await theirs.post("unlock", NAME)
+            await waiters.granted(1, within=30)
+            return asyncio.get_running_loop().time() - unlocking.began
+
+    async def thread_by_task() -> float:
+        lease = await ours.lock(NAME, owner="holder").acquire(lease=LEASE)
+        waiting = theirs.post("lock", NAME, lease=LEASE)
+        await until(theirs.parked, within=20)
+        began = asyncio.get_running_loop().time()
+        await lease.release()
+        got = await waiting
+        await theirs.ask("unlock", NAME)
+        return got.ended - began
+
+    await soon(task_by_thread)
+    await soon(thread_by_task)
+    return None
+
+
+async def each_side_goes_on_when_the_lease_of_the_other_ends(ours: LockClient, theirs: Redisson) -> None:
+    await theirs.ask("lock", NAME, lease=2)
+    async with asyncio.timeout(30), ours.lock(NAME, owner="patient"):
+        pass
+    await ours.lock(NAME, owner="holder").acquire(lease=2)
+    assert await theirs.ask("tryLock", NAME, wait=30, lease=LEASE)
+    await theirs.ask("unlock", NAME)
