@@ -119,7 +119,7 @@ class Lane:
         self._idle = asyncio.Event()
         self._closed = False
         self._last_error: BaseException = TimeoutError("no connection could be made in time")
-        self.link = Link(self, connect, patience=patience, pulse=min(_PULSE, patience / 4))
+        self.link: Link = Link(self, connect, patience=patience, pulse=min(_PULSE, patience / 4))
 
     @property
     def pending(self) -> int:
