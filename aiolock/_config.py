@@ -11,6 +11,7 @@ from aiolock._types import Duration, lease_seconds, seconds, text
 # A command may still be on its way this long after its caller gave up on it: ended acquisitions are remembered for as
 # long, and the release of what such a command could be granted is tried for as long.
 ENDED_MEMORY = 60.0
+_LEAST_INTERVAL = 0.01  # Seconds; a server that is well may take a few milliseconds to answer.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +28,7 @@ class LockConfig:
     lease: Duration = 30.0
     """The lease that the watchdog renews. Shorter: a crashed holder's lock is free sooner; a stall is fatal sooner."""
     renew_interval: Duration | None = None
-    """Time from one renewal to the next, half the lease at most; ``None`` means a third of it."""
+    """Time from one renewal to the next, 10 ms at least and half the lease at most; ``None`` means a third of it."""
     drift: Duration | None = None
     """
     How long before its end on the server a lease counts as over; ``None`` means 1 % of the lease and 10 ms.
@@ -47,7 +48,7 @@ class LockConfig:
     ``"all"`` means as many as the primary has at that moment, and one at least.
     """
     replicas_timeout: Duration = 1.0
-    """How long the replicas may take for that; a quarter of the lease at most."""
+    """How long the replicas may take for that; a quarter of the lease and half the command timeout at most."""
     client_name: str | None = None
     """Shown by `AsyncRLock.holder()` and by ``CLIENT LIST``."""
     on_event: Callable[[LockEvent], object] | None = None
@@ -68,9 +69,12 @@ class LockConfig:
             if seconds(getattr(self, what), what) > ENDED_MEMORY / 2:
                 raise ValueError(f"{what} must be at most {ENDED_MEMORY / 2:.0f} s, not {getattr(self, what)!r}")
 
+        if self.renew_interval is not None and seconds(self.renew_interval, "renew_interval") < _LEAST_INTERVAL:
+            raise ValueError(f"renew_interval must be at least {_LEAST_INTERVAL} s, not {self.renew_interval!r}")
         self._check_replicas(self.replicas, lease)
 
     def _check_replicas(self, replicas: object, lease: float) -> None:
+        seconds(self.replicas_timeout, "replicas_timeout")
         if replicas is None:
             return
         if replicas != "all" and (isinstance(replicas, bool) or not isinstance(replicas, int)):
@@ -78,6 +82,8 @@ class LockConfig:
         if isinstance(replicas, int) and replicas < 1:
             raise ValueError(f"replicas must be one or more, or None to ask for none, not {replicas!r}")
         self._check_most("replicas_timeout", lease / 4, "a quarter of the lease, so that a renewal can be tried again")
+        half = seconds(self.command_timeout, "command_timeout") / 2
+        self._check_most("replicas_timeout", half, "half the command timeout, so that the answer is in time")
 
     def _check_hook(self, hook: object) -> None:
         if hook is not None and (not callable(hook) or iscoroutinefunction(hook)):

@@ -12,7 +12,7 @@ from typing import Any, Protocol, final
 from weakref import ref
 
 from aiolock._call import Call
-from aiolock._errors import LeaseLostError, LossReason, NotHeldError
+from aiolock._errors import ClientClosedError, LeaseLostError, LossReason, NotHeldError
 from aiolock._types import Claim, Duration, LockKeys
 
 
@@ -32,11 +32,12 @@ class Hold:
 
     __slots__ = (
         *("claim", "keys", "owner", "token", "leases", "in_a_row", "step", "renewal", "renewals", "unanswered"),
-        *("heard", "expires", "deadline", "renew_at", "ended", "loss", "gone", "on_loss"),
+        *("heard", "expires", "deadline", "renew_at", "ended", "loss", "gone", "on_loss", "loop"),
         *("renewal_slot", "deadline_slot", "timer", "watchdog", "asked", "answer", "_lost", "_watched"),
     )
 
     def __init__(self, claim: Claim, token: int) -> None:
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.claim = claim
         self.keys: LockKeys = claim.keys
         self.owner: str = claim.owner
@@ -131,6 +132,8 @@ class Hold:
 
     async def until_lost(self) -> LossReason:
         """Wait until the lock is lost; for ever if it never is."""
+        if asyncio.get_running_loop() is not self.loop:
+            raise ClientClosedError("this lease belongs to another event loop; ask it there, or is_set() anywhere")
         if self.loss is None:
             self._lost = self._lost or asyncio.Event()
             await self._lost.wait()
@@ -156,7 +159,12 @@ class Loss:
         return self._hold.over
 
     def __await__(self) -> Generator[Any, None, LossReason]:
-        """Wait until the lock is lost, and tell why; for ever if it never is, also after its release."""
+        """
+        Wait until the lock is lost, and tell why; for ever if it never is, also after its release.
+
+        Raises:
+            ClientClosedError: in another event loop than that of its client.
+        """
         return self._hold.until_lost().__await__()
 
     def __repr__(self) -> str:
@@ -250,6 +258,7 @@ class Lease:
             LeaseLostError: the lock was lost; it is never taken back.
             NotHeldError: this lease was given back, or the lock was released meanwhile.
             BackendError: Redis failed; the lease is as long as it was.
+            ReplicationError: fewer replicas than `LockConfig.replicas` have heard of it; it does not count.
         """
         await self._keeper.renew_lease(self, lease)
 

@@ -53,6 +53,7 @@ class AsyncRLock:
             LeaseLostError: the owner held the lock already, and it is lost.
             NotALockError: the key is something else.
             BackendError: Redis failed for longer than `LockConfig.command_timeout`.
+            ReplicationError: fewer replicas than `LockConfig.replicas` have it; the grant was undone.
             ClientClosedError: the client is closed, or belongs to another loop or process.
             RuntimeError: it is the whole of a task, which would own the lock and be gone.
         """

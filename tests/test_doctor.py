@@ -351,7 +351,7 @@ async def test_interrupted_the_doctor_takes_its_lock_away(proxy: Proxy, redis: R
     await renewal.caught(within=SOON)
     assert len(await redis.keys("aiolock-doctor:*")) == 1
     doctor.send_signal(signal.SIGINT)
-    _, errors = await asyncio.wait_for(doctor.communicate(), SOON)
-    assert doctor.returncode == 130
+    output, errors = await asyncio.wait_for(doctor.communicate(), SOON)
+    assert doctor.returncode == 130, (output, errors)
     assert errors.decode().strip() == "aiolock: interrupted"
     assert await redis.keys("*") == []

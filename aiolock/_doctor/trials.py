@@ -14,7 +14,7 @@ from aiolock._errors import AioLockError
 from aiolock._types import LockKeys
 
 _LEASE = 10.0  # Seconds: longer than all that is tried with it may take, and soon over if it cannot be given back.
-_PERMISSIONS = "Of permissions, a user needs those that docs/reference/keys-and-scripts.md lists."
+_PERMISSIONS = "Of permissions, a user needs those that the documentation lists for one server."
 
 
 def throw_away(prefix: str) -> LockKeys:

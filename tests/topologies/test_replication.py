@@ -45,7 +45,7 @@ async def paused(*servers: Server) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def client_of(redis: Redis, replicas: int | Literal["all"], **settings: Any) -> AsyncIterator[LockClient]:
-    config = LockConfig(replicas=replicas, **({"replicas_timeout": 0.5} | settings))
+    config = LockConfig(replicas=replicas, **({"replicas_timeout": 0.5, "command_timeout": 12} | settings))
     async with LockClient(redis, config=config) as client:
         yield client
 
