@@ -36,7 +36,8 @@ async def test_each_item_is_called_when_it_is_due_and_hardly_later(calls: Calls)
     for name, when in due.items():
         calls.wheel.add(name, when)
     await until(lambda: len(calls.seen) == len(due))
-    assert all(calls.seen[name] >= when for name, when in due.items())
+    rounding = 0.002  # uvloop counts milliseconds, and may be that much early.
+    assert all(calls.seen[name] >= when - rounding for name, when in due.items())
 
 
 async def test_what_was_due_long_ago_is_called_at_once(calls: Calls) -> None:
