@@ -22,11 +22,10 @@ from redis.exceptions import AskError, ClusterDownError, MovedError, ResponseErr
 
 from aiolock._call import Call
 from aiolock._config import Timing
-from aiolock._lane import Lane
+from aiolock._lane import Lane, Question
 from aiolock._lanes import Lanes
 from aiolock._link import discard
 from aiolock._notifier import Notifier
-from aiolock._wire import Command
 
 Address = tuple[str, int]
 
@@ -43,7 +42,7 @@ class Node:
         self._cluster = cluster
         self.lanes = Lanes(connect, self, timing)
         self.notifier = Notifier(
-            connect, patience=timing.command_timeout / 3, sharded=lambda: cluster.sharded, failed=self._doubt
+            connect, patience=timing.patience, sharded=lambda: cluster.sharded is True, failed=self._doubt
         )
 
     def disconnect(self) -> None:
@@ -57,11 +56,13 @@ class Node:
     # What a lane asks for.
 
     @property
-    def publish(self) -> str | None:
-        return self._cluster.publish
+    def question(self) -> Question | None:
+        known = self._cluster.sharded is not None
+        return None if known else (("PUBSUB", "SHARDNUMSUB"), self._cluster.learn_sharding)
 
-    def find_out(self) -> tuple[Command, Callable[[Any], object]]:
-        return ("PUBSUB", "SHARDNUMSUB"), self._cluster.learn_sharding
+    @property
+    def publish(self) -> str:
+        return "SPUBLISH" if self._cluster.sharded else "PUBLISH"
 
     def opened(self, lane: Lane) -> None:
         pass
@@ -104,25 +105,19 @@ class Cluster:
         self._connect_to = connect_to
         self._remap = remap
         self._timing = timing
-        self._patience = timing.command_timeout / 3  # With a server that does not answer.
         self._loop = asyncio.get_running_loop()
         self._nodes: dict[Address, Node] = {}
         self._owners: dict[int, Node] = {}
         self._doubts: set[Node] = set()  # Since the slots were asked for last.
         self._asking: asyncio.Task[None] | None = None
         self._closed = False
-        self.publish: str | None = None
+        self.sharded: bool | None = None  # Messages stay with the servers of their slot; None while it is not known.
         self.notifier = ClusterNotifier(self)
         self.doubted: Callable[[Callable[[str], bool]], object] = lambda had: None
 
-    @property
-    def sharded(self) -> bool:
-        """Whether messages stay within the servers that own the channel's slot."""
-        return self.publish == "SPUBLISH"
-
     def learn_sharding(self, answer: Any) -> None:
         """The server was asked of sharded channels; it has them if it knows what that means. Redisson asks the same."""
-        self.publish = "PUBLISH" if isinstance(answer, ResponseError) else "SPUBLISH"
+        self.sharded = not isinstance(answer, ResponseError)
         self.notifier.rehouse()
 
     def lanes_of(self, keys: tuple[str, ...]) -> Lanes:
@@ -154,8 +149,7 @@ class Cluster:
 
     def moved(self, slot: int, to: Node) -> None:
         """A server said that *to* owns *slot*."""
-        self._owners[slot] = to
-        self._rehouse()
+        self._owners[slot] = to  # What else is to follow from that does when the slots are asked for.
 
     def doubt(self, node: Node) -> None:
         """*node* may no longer own what it did: ask."""
@@ -183,7 +177,7 @@ class Cluster:
                     pause = _PAUSE
                 else:
                     self._doubts |= doubts
-                    pause = min(2 * pause, self._patience)
+                    pause = min(2 * pause, self._timing.patience)
                 await asyncio.sleep(pause * random.uniform(0.75, 1))
         finally:
             self._asking = None
@@ -204,7 +198,7 @@ class Cluster:
         connection = node.connect()
         with suppress(Exception):  # Beside its own errors redis-py lets others out when a connection dies.
             try:
-                async with asyncio.timeout(self._patience):
+                async with asyncio.timeout(self._timing.patience):
                     await connection.connect()  # type: ignore[no-untyped-call]
                     await connection.send_command("CLUSTER", "SLOTS")
                     return await connection.read_response()
@@ -258,7 +252,7 @@ class ClusterNotifier:
         return notifier is not None and notifier.confirmed(name)
 
     def watch(self, name: str, signal: Callable[[bool], None]) -> None:
-        notifier = None if self._cluster.publish is None else self._cluster.owner(name).notifier
+        notifier = None if self._cluster.sharded is None else self._cluster.owner(name).notifier
         self._watched[name] = (notifier, signal)
         if notifier is not None:
             notifier.watch(name, signal)

@@ -128,6 +128,16 @@ class Timing:
             replicas_timeout=seconds(config.replicas_timeout, "replicas_timeout"),
         )
 
+    @property
+    def patience(self) -> float:
+        """How long a server may take for a connection or an answer: three attempts within a command's time."""
+        return self.command_timeout / 3
+
+    @property
+    def renewal_patience(self) -> float:
+        """The same for a renewal: two attempts from one to the next."""
+        return min(self.patience, self.renew_interval / 2)
+
     def margin(self, lease: float) -> float:
         """How long before its end on the server a lease of *lease* seconds counts as over; at most a quarter of it."""
         return min(0.01 * lease + 0.01 if self.drift is None else self.drift, lease / 4)

@@ -45,6 +45,10 @@ class HoldKeeper:
         self._report = report
         self._watchdog = Watchdog(self, timing.renew_interval)
 
+    def check_place(self) -> None:
+        """Raise unless called where the client belongs."""
+        self._usage.check_place()
+
     def keep(self, hold: Hold, call: Call, left: float) -> None:
         """*call* granted *hold*, or one more lease of it; the key had *left* seconds."""
         assert not hold.ended

@@ -48,6 +48,9 @@ _FINAL = (
 _PULSE = 0.05
 
 
+Question = tuple[Command, Callable[[Any], object]]  # And who takes the answer.
+
+
 class Aside:
     """A command of the lane's own; *tell* is called with what the server answers."""
 
@@ -62,11 +65,12 @@ class Steering(Protocol):
     """What a lane asks of the topology that it is a part of; all plain calls."""
 
     @property
-    def publish(self) -> str | None:
-        """The command that unlock messages are sent with here; ``None`` while that is not known."""
+    def question(self) -> Question | None:
+        """What is to be known first, before anything else is sent."""
 
-    def find_out(self) -> tuple[Command, Callable[[Any], object]]:
-        """What to ask the server first, while *publish* is not known, and who takes the answer."""
+    @property
+    def publish(self) -> str:
+        """The command that unlock messages are sent with here."""
 
     def redirected(self, call: Call, error: ResponseError) -> bool:
         """Whether *error* sends *call* to another server, which has it now."""
@@ -145,10 +149,11 @@ class Lane:
 
     def take(self, chosen: Callable[[Call], bool]) -> list[Call]:
         """Take out, to be submitted elsewhere, the *chosen* ones of the calls that are to be sent from here."""
-        taken = [call for call in (*self._unsent, *self._resting) if chosen(call)]
+        self._unsent.update(dict.fromkeys(self._resting))
+        self._resting.clear()
+        taken = [call for call in self._unsent if chosen(call)]
         for call in taken:
-            self._unsent.pop(call, None)
-        self._resting = [call for call in self._resting if call not in taken]
+            del self._unsent[call]
         self._notice_idle()
         return taken
 
@@ -181,13 +186,11 @@ class Lane:
     def outgoing(self) -> list[Command]:
         if self._holds_back or not self._unsent:
             return []
-        publish = self._steering.publish
-        if publish is None:
-            question, tell = self._steering.find_out()
-            return [self._ask(question, tell)]
+        if (question := self._steering.question) is not None:
+            return [self._ask(*question)]
         batch = list(self._unsent)
         self._unsent.clear()
-        commands = self._written(batch, publish)
+        commands = self._written(batch, self._steering.publish)
         if self._replication is not None and any(call.script.lasts for call in batch):
             commands += self._questions(self._replication)
         return commands

@@ -10,14 +10,12 @@ from aiolock._lane import Lane, Replication, Steering
 
 
 class Lanes:
-    """Calls of one tick of the loop leave as one batch, or in full ones if they are many."""
+    """A pair of lanes."""
 
     def __init__(self, connect: Callable[[], AbstractConnection], steering: Steering, timing: Timing) -> None:
-        # Three attempts within a command's time, two within the time from one renewal to the next.
-        patience = timing.command_timeout / 3
         replication = None if timing.replicas == 0 else Replication(timing.replicas, timing.replicas_timeout)
-        self._ordinary = Lane(connect, steering, patience=patience, replication=replication)
-        patience = min(patience, timing.renew_interval / 2)
+        self._ordinary = Lane(connect, steering, patience=timing.patience, replication=replication)
+        patience = timing.renewal_patience
         self._urgent = Lane(connect, steering, patience=patience, ordered=False, replication=replication)
         self._both = (self._ordinary, self._urgent)
 

@@ -12,12 +12,14 @@ from typing import Any, Protocol, final
 from weakref import ref
 
 from aiolock._call import Call
-from aiolock._errors import ClientClosedError, LeaseLostError, LossReason, NotHeldError
+from aiolock._errors import LeaseLostError, LossReason, NotHeldError
 from aiolock._types import Claim, Duration, LockKeys
 
 
 class Keeper(Protocol):
     """Gives leases back and renews them; a lease asks it on its user's behalf."""
+
+    def check_place(self) -> None: ...
 
     async def give_back(self, lease: "Lease") -> None: ...
 
@@ -32,12 +34,11 @@ class Hold:
 
     __slots__ = (
         *("claim", "keys", "owner", "token", "leases", "in_a_row", "step", "renewal", "renewals", "unanswered"),
-        *("heard", "expires", "deadline", "renew_at", "ended", "loss", "gone", "on_loss", "loop"),
+        *("heard", "expires", "deadline", "renew_at", "ended", "loss", "gone", "on_loss"),
         *("renewal_slot", "deadline_slot", "timer", "watchdog", "asked", "answer", "_lost", "_watched"),
     )
 
     def __init__(self, claim: Claim, token: int) -> None:
-        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.claim = claim
         self.keys: LockKeys = claim.keys
         self.owner: str = claim.owner
@@ -132,8 +133,6 @@ class Hold:
 
     async def until_lost(self) -> LossReason:
         """Wait until the lock is lost; for ever if it never is."""
-        if asyncio.get_running_loop() is not self.loop:
-            raise ClientClosedError("this lease belongs to another event loop; ask it there, or is_set() anywhere")
         if self.loss is None:
             self._lost = self._lost or asyncio.Event()
             await self._lost.wait()
@@ -149,10 +148,11 @@ class Hold:
 class Loss:
     """Whether a lease was lost: ask `is_set`, or await it."""
 
-    __slots__ = ("_hold",)
+    __slots__ = ("_hold", "_keeper")
 
-    def __init__(self, hold: Hold) -> None:
+    def __init__(self, hold: Hold, keeper: Keeper) -> None:
         self._hold = hold
+        self._keeper = keeper
 
     def is_set(self) -> bool:
         """Whether the lock is lost; by the clock too, so that it is right after a blocked loop or a paused process."""
@@ -163,8 +163,9 @@ class Loss:
         Wait until the lock is lost, and tell why; for ever if it never is, also after its release.
 
         Raises:
-            ClientClosedError: in another event loop than that of its client.
+            ClientClosedError: in another event loop or process than that of its client.
         """
+        self._keeper.check_place()
         return self._hold.until_lost().__await__()
 
     def __repr__(self) -> str:
@@ -218,7 +219,7 @@ class Lease:
     @property
     def lost(self) -> Loss:
         """Whether the lock is lost: ``lease.lost.is_set()``, ``await lease.lost``."""
-        return Loss(self._hold)
+        return Loss(self._hold, self._keeper)
 
     def check(self) -> None:
         """

@@ -1,28 +1,27 @@
 """One server: that of an address, or whichever the Sentinels name when a connection is made."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import AskError, ResponseError
 
 from aiolock._call import Call
 from aiolock._config import Timing
-from aiolock._lane import Lane
+from aiolock._lane import Lane, Question
 from aiolock._lanes import Lanes
 from aiolock._notifier import Notifier
-from aiolock._wire import Command
 
 
 class OneServer:
     """The topology of one server, which may become another one behind the same address."""
 
     publish = "PUBLISH"
+    question: Question | None = None
 
     def __init__(self, connect: Callable[[], AbstractConnection], timing: Timing) -> None:
         self._lanes = Lanes(connect, self, timing)
         self._peer: object = None  # Who answered last.
-        self.notifier = Notifier(connect, patience=timing.command_timeout / 3)
+        self.notifier = Notifier(connect, patience=timing.patience)
         self.doubted: Callable[[Callable[[str], bool]], object] = lambda had: None
 
     def lanes_of(self, keys: tuple[str, ...]) -> Lanes:
@@ -36,9 +35,6 @@ class OneServer:
         await self._lanes.aclose()
 
     # What a lane asks for.
-
-    def find_out(self) -> tuple[Command, Callable[[Any], object]]:
-        raise AssertionError("there is nothing to find out")
 
     def opened(self, lane: Lane) -> None:
         if self._peer not in (None, lane.link.peer):  # Messages of another server would not arrive on the old one.

@@ -28,7 +28,7 @@ def is_empty(holds: Holds) -> bool:
     return not any((holds._by_owner, holds._by_key, holds._lost, holds._lost_by_owner))
 
 
-async def test_a_loss_is_remembered_until_it_is_given_back() -> None:
+def test_a_loss_is_remembered_until_it_is_given_back() -> None:
     holds = Holds()
     [first, second] = lost_by(holds, "task", "a", "b")
     assert (holds.lost("task", "a"), holds.lost("task", "b")) == (first, second)
@@ -39,7 +39,7 @@ async def test_a_loss_is_remembered_until_it_is_given_back() -> None:
     assert is_empty(holds)
 
 
-async def test_a_grant_makes_an_earlier_loss_of_its_owner_forgotten() -> None:
+def test_a_grant_makes_an_earlier_loss_of_its_owner_forgotten() -> None:
     holds = Holds()
     lost_by(holds, "task", "a")
     again = hold_of("task", "a")
@@ -49,7 +49,7 @@ async def test_a_grant_makes_an_earlier_loss_of_its_owner_forgotten() -> None:
     assert is_empty(holds)
 
 
-async def test_giving_an_earlier_loss_back_leaves_a_later_one_remembered() -> None:
+def test_giving_an_earlier_loss_back_leaves_a_later_one_remembered() -> None:
     holds = Holds()
     [earlier] = lost_by(holds, "task", "a")
     [later] = lost_by(holds, "task", "a")
@@ -57,7 +57,7 @@ async def test_giving_an_earlier_loss_back_leaves_a_later_one_remembered() -> No
     assert holds.lost("task", "a") is later
 
 
-async def test_what_an_owner_lost_that_is_no_more_is_forgotten() -> None:
+def test_what_an_owner_lost_that_is_no_more_is_forgotten() -> None:
     holds = Holds()
     lost_by(holds, "ended", "a", "b")
     [theirs] = lost_by(holds, "another", "a")
@@ -69,7 +69,7 @@ async def test_what_an_owner_lost_that_is_no_more_is_forgotten() -> None:
     assert is_empty(holds)
 
 
-async def test_the_oldest_losses_are_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_losses_are_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aiolock._holds, "REMEMBERED_LOSSES", 3)
     holds = Holds()
     for number in range(10):

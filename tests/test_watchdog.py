@@ -145,21 +145,22 @@ async def test_a_renewal_that_a_blocked_loop_delayed_is_told_and_logged(
 ) -> None:
     events: list[LockEvent] = []
     async with (
-        lock_client(server.url, lease=3, renew_interval=0.5, on_event=events.append) as client,
+        lock_client(server.url, lease=6, renew_interval=1, on_event=events.append) as client,
         client.lock("a") as lease,
     ):
         await renewed(client, 1)
         caplog.clear()
         events.clear()
-        time.sleep(1.2)
+        time.sleep(2.2)
         await renewed(client, 1)
         lease.check()
     late = [event for event in events if isinstance(event, RenewalLate)]
+    assert len(late) == 1
     assert (late[0].name, late[0].token) == ("a", lease.token)
-    assert 0.3 < late[0].late < 3
-    assert 0 < late[0].remaining < 2.5
+    assert 0.5 < late[0].late < 3
+    assert 0 < late[0].remaining < 5
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert len(warnings) == len(late)
+    assert len(warnings) == 1
     assert "the event loop was blocked" in warnings[0].getMessage()
     assert not any(isinstance(event, Lost) for event in events)
 

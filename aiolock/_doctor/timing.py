@@ -68,7 +68,7 @@ def judge_round_trip(samples: Samples, timing: Timing) -> Check:
     """Whether answers come long before aiolock gives a connection up."""
     ordered = sorted(samples.round_trips)
     middle, high = median(ordered), ordered[math.ceil(0.99 * len(ordered)) - 1]
-    patience = _patience(timing)
+    patience = timing.renewal_patience
     found = f"median {_short(middle)}, p99 {_short(high)}, of {len(ordered)} pings"
     advice = f"aiolock gives a connection up after {_short(patience)} without an answer: bring them closer together."
     if middle > patience:
@@ -120,16 +120,11 @@ def judge_client(redis: "Redis", timing: Timing) -> Check:
     limit, retries = connection.socket_timeout, connection.retry._retries
     found = (
         f"socket_timeout {'none' if limit is None else f'{limit:g} s'}, retries {retries}; locks use neither: "
-        f"an attempt has {_short(_patience(timing))}, a command {timing.command_timeout:g} s"
+        f"an attempt has {_short(timing.renewal_patience)}, a command {timing.command_timeout:g} s"
     )
     if limit is None:
         return Check("client", "note", found, "Your own commands may wait for ever: set socket_timeout.")
     return Check("client", "ok", found)
-
-
-def _patience(timing: Timing) -> float:
-    """How long the backend waits for the answer to a renewal before it makes a new connection."""
-    return min(timing.command_timeout / 3, timing.renew_interval / 2)
 
 
 def _short(seconds: float) -> str:

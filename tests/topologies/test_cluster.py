@@ -147,7 +147,7 @@ async def test_one_server_of_a_cluster_is_refused_with_words(calm: ClusterOf) ->
     await redis.aclose()
 
 
-async def test_a_client_that_is_no_cluster_is_refused_with_words(redis: Redis, server: Server) -> None:
+async def test_one_server_that_is_taken_for_a_cluster_keeps_locks(redis: Redis, server: Server) -> None:
     cluster = RedisCluster(host=server.host, port=server.port)
     async with (
         LockClient(cluster) as locks,
