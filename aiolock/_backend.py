@@ -1,6 +1,6 @@
 """`Backend.submit` sends a script and gives a `Call` to wait for; to which server, is the topology's matter."""
 
-import os
+import asyncio
 from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Protocol
@@ -8,6 +8,7 @@ from typing import Protocol
 from aiolock._call import Argument, Call
 from aiolock._lanes import Lanes
 from aiolock._notifier import Watcher
+from aiolock._process import forks
 from aiolock._scripts import Script
 
 
@@ -37,7 +38,8 @@ class Backend:
     def __init__(self, topology: Topology, command_timeout: float) -> None:
         self._topology = topology
         self._command_timeout = command_timeout
-        self._process = os.getpid()
+        self._loop = asyncio.get_running_loop()
+        self._forks = forks()
 
     @property
     def pending(self) -> int:
@@ -75,8 +77,8 @@ class Backend:
         Nothing queues before an *urgent* call.
         """
         deadline = monotonic() + (self._command_timeout if patience is None else patience)
-        call = Call(script, keys, args, deadline=deadline, until=max(deadline, until), urgent=urgent)
-        if os.getpid() != self._process:  # A forked child must not speak on its parent's connections.
+        call = Call(script, keys, args, deadline=deadline, until=max(deadline, until), loop=self._loop, urgent=urgent)
+        if forks() != self._forks:  # A forked child must not speak on its parent's connections.
             call.fail(RuntimeError("forked"), "this is not the process that connected")
             return call
         self._topology.lanes_of(keys).submit(call)

@@ -21,8 +21,23 @@ class Call:
 
     __slots__ = (
         *("args", "deadline", "keys", "script", "until", "urgent"),
-        *("asking", "hops", "ended", "error", "repeated", "reply", "sent", "short", "whole", "_tell", "_waiter"),
+        *(
+            "asking",
+            "hops",
+            "ended",
+            "error",
+            "repeated",
+            "reply",
+            "sent",
+            "short",
+            "whole",
+            "_loop",
+            "_tell",
+            "_waiter",
+        ),
     )
+
+    reply: Reply  # Once it has ended; empty if it failed.
 
     def __init__(
         self,
@@ -32,6 +47,7 @@ class Call:
         *,
         deadline: float,
         until: float,
+        loop: asyncio.AbstractEventLoop,
         urgent: bool = False,
     ) -> None:
         self.script = script
@@ -47,18 +63,16 @@ class Call:
         self.repeated = False  # Sent again after a failure: an earlier copy may still arrive.
         self.short: tuple[int, int] | None = None  # Replicas that acknowledged, and how many were wanted: too few.
         self.ended: bool = False
-        self.reply: Reply = []
         self.error: BackendError | None = None
-        self._waiter: asyncio.Future[None] | None = None
+        self._loop = loop
+        self._waiter: asyncio.Future[Reply] | None = None
         self._tell: Callable[[Call], object] | None = None
 
     def __await__(self) -> Generator[Any, None, Reply]:
-        if not self.ended:
-            self._waiter = asyncio.get_running_loop().create_future()
-            yield from self._waiter.__await__()
-        if self.error is not None:
-            raise self.error
-        return self.reply
+        self._waiter = self._loop.create_future()
+        if self.ended:
+            self._wake(self._waiter)
+        return self._waiter.__await__()
 
     def when_ended(self, tell: Callable[["Call"], object]) -> None:
         """Call *tell* when the call ends, whether or not anybody awaits it; at once if it has ended."""
@@ -73,9 +87,15 @@ class Call:
         self.ended = True
         self.reply, self.error = reply, error
         if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+            self._wake(self._waiter)
         if self._tell is not None:
             self._tell(self)
+
+    def _wake(self, waiter: asyncio.Future[Reply]) -> None:
+        if self.error is None:
+            waiter.set_result(self.reply)
+        else:
+            waiter.set_exception(self.error)
 
     def fail(self, cause: BaseException, why: str) -> None:
         """The call ends with a `BackendError` that has *cause*."""

@@ -48,23 +48,21 @@ class Commands:
         """Let *hold* live *lease* seconds from now; nothing queues before it. Patience ends with the hold."""
         claim = hold.claim
         arguments = (claim.id, hold.next_renewal(), milliseconds(lease), self._retention, _MEMORY)
-        keys = (claim.keys.lock, claim.keys.tokens)
         patience = min(patience, hold.deadline - monotonic())
-        return self._backend.submit(claim.scripts.renew, keys, *arguments, patience=patience, urgent=True)
+        return self._backend.submit(claim.scripts.renew, claim.keys.both, *arguments, patience=patience, urgent=True)
 
     def force_release(self, keys: LockKeys, request: str) -> Call:
         """Free the lock whoever holds it; *request* is unique."""
         arguments = (request, self._retention, _MEMORY, keys.channel)
-        return self._backend.submit(FORCE_RELEASE, (keys.lock, keys.tokens), *arguments)
+        return self._backend.submit(FORCE_RELEASE, keys.both, *arguments)
 
     def _acquire(self, claim: Claim, step: int, holds: int, lease: float) -> Call:
         arguments = (claim.owner, claim.id, step, holds, milliseconds(lease), self._retention, _MEMORY)
-        return self._backend.submit(claim.scripts.acquire, (claim.keys.lock, claim.keys.tokens), *arguments)
+        return self._backend.submit(claim.scripts.acquire, claim.keys.both, *arguments)
 
     # A release is tried as long as there can be something to free: until the lease is over, and that of an acquire or
     # a renewal that arrives as late as any command may.
     def _release(self, claim: Claim, step: int, left: int, until: float) -> Call:
         arguments = (claim.owner, claim.id, step, left, self._retention, _MEMORY, claim.keys.channel)
-        keys = (claim.keys.lock, claim.keys.tokens)
         patience = self._timing.release_timeout
-        return self._backend.submit(claim.scripts.release, keys, *arguments, patience=patience, until=until)
+        return self._backend.submit(claim.scripts.release, claim.keys.both, *arguments, patience=patience, until=until)

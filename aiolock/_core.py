@@ -16,7 +16,7 @@ from itertools import count
 from time import monotonic
 
 from aiolock._backend import Backend, Topology
-from aiolock._call import Call, Reply
+from aiolock._call import Call
 from aiolock._card import Card
 from aiolock._commands import Commands
 from aiolock._config import LockConfig, Timing
@@ -88,9 +88,10 @@ class Acquisition:
         if self.repeated or self._call is None or not self._core.commands.withdraw(self._call):
             self._core.commands.give_up(self.claim, self.lease)
 
-    def failed(self, call: Call) -> None:
-        """*call* has no answer; what never left cannot have been granted."""
-        self.in_doubt = self.repeated or call.sent > 0
+    def note_failure(self) -> None:
+        """If the last try has no answer, it may have been granted, unless it never left."""
+        if self._call is not None and self._call.error is not None:
+            self.in_doubt = self.repeated or self._call.sent > 0
 
     def refused(self, call: Call, left: float) -> None:
         """The server refused it; the holder has *left* seconds."""
@@ -149,6 +150,7 @@ class Core:
         try:
             granted = await self._contend(want, wait)
         except BackendError:
+            want.note_failure()
             self.usage.check_open()  # Closing fails what is under way.
             raise
         finally:
@@ -228,7 +230,9 @@ class Core:
         if hold is not None and handed is None:
             return await self._nest(hold, want)
         call = handed or want.submit()
-        status, token, left = await self._answer(want, call)
+        reply = await call
+        self.usage.check_open()
+        status, token, left = reply
         if status == GRANTED:
             if call.short is not None:
                 raise ReplicationError(want.keys.name, *call.short)
@@ -246,15 +250,6 @@ class Core:
         if handed is not None:  # It may have run before the release that it was sent along with.
             self.queues.look_again(want.keys)
         return None
-
-    async def _answer(self, want: Acquisition, call: Call) -> Reply:
-        try:
-            reply = await call
-        except BackendError:
-            want.failed(call)
-            raise
-        self.usage.check_open()
-        return reply
 
     def _grant_in_time(self, want: Acquisition, call: Call, token: int, left: float) -> Lease | None:
         """

@@ -6,7 +6,6 @@ A link knows nothing of locks. Its *user* (commands or pub/sub) says what to wri
 """
 
 import asyncio
-import os
 import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ from typing import Any, Protocol
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import RedisError
 
+from aiolock._process import forks
 from aiolock._wire import Command, Wire, transport_of
 
 _FULL = 32  # Commands; a batch that large leaves at once.
@@ -61,7 +61,7 @@ class Link:
         self._patience = patience
         self._pulse = pulse
         self._loop = asyncio.get_running_loop()
-        self._process = os.getpid()
+        self._forks = forks()
         self._context = Context()  # Of our callbacks: what the user's tasks carry is not kept alive by them.
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -140,7 +140,7 @@ class Link:
         """Write what there is; while the connection is choked it waits, and leaves as one batch."""
         if self._wire is None or not self._wire.writable:
             return
-        if os.getpid() != self._process:  # A forked child must not speak on its parent's connection.
+        if forks() != self._forks:  # A forked child must not speak on its parent's connection.
             return
         if batch := self._user.outgoing():
             self.batches += 1

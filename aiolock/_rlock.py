@@ -57,7 +57,7 @@ class AsyncRLock:
             ClientClosedError: the client is closed, or belongs to another loop or process.
             RuntimeError: it is the whole of a task, which would own the lock and be gone.
         """
-        granted = await self._acquire(running_task(), None, lease)
+        granted = await self._acquire(self._runtime.open_core(), running_task(), None, lease)
         assert granted is not None  # A wait without end ends with a grant.
         return granted
 
@@ -68,7 +68,7 @@ class AsyncRLock:
         ``wait=0`` asks Redis once; ``wait=None`` waits for ever. *lease*, cancelling and errors as in `acquire`.
         When Redis does not answer, the error may come up to `LockConfig.command_timeout` after the wait has ended.
         """
-        return await self._acquire(running_task(), wait, lease)
+        return await self._acquire(self._runtime.open_core(), running_task(), wait, lease)
 
     async def release(self) -> None:
         """
@@ -97,10 +97,10 @@ class AsyncRLock:
     def __aenter__(self) -> Coroutine[object, object, Lease]:
         return self._enter(None, None)
 
-    async def __aexit__(
+    def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._exit(error)
+    ) -> Coroutine[object, object, None]:
+        return self._exit(error)
 
     async def locked(self) -> bool:
         """
@@ -163,11 +163,10 @@ class AsyncRLock:
         return core.owners.of(task) if self._named is None else core.owners.named(self._named)
 
     def _acquire(
-        self, task: asyncio.Task[object], wait: Duration | None, lease: Duration | None
+        self, core: Core, task: asyncio.Task[object], wait: Duration | None, lease: Duration | None
     ) -> Coroutine[object, object, Lease | None]:
         most = None if wait is None else seconds(wait, "wait", zero=True)
         length = None if lease is None else lease_seconds(lease)
-        core = self._runtime.open_core()
         if self._named is None:
             _refuse_whole(task)
         owner = self._owner(core, task)
@@ -177,11 +176,11 @@ class AsyncRLock:
 
     async def _enter(self, wait: Duration | None, lease: Duration | None) -> Lease:
         started = monotonic()
-        task = running_task()
-        granted = await self._acquire(task, wait, lease)
+        core, task = self._runtime.open_core(), running_task()
+        granted = await self._acquire(core, task, wait, lease)
         if granted is None:
             raise LockTimeoutError(self._keys.name, monotonic() - started)
-        return Scope(granted, task, self._runtime.core().scopes).enter()
+        return Scope(granted, task, core.scopes).enter()
 
     async def _exit(self, error: BaseException | None) -> None:
         core = self._runtime.core()
@@ -212,10 +211,10 @@ class HeldLock:
     def __aenter__(self) -> Coroutine[object, object, Lease]:
         return self._lock._enter(self._wait, self._lease)
 
-    async def __aexit__(
+    def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._lock._exit(error)
+    ) -> Coroutine[object, object, None]:
+        return self._lock._exit(error)
 
 
 async def _give_back_beside(error: BaseException, core: Core, lease: Lease) -> None:

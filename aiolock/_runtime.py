@@ -1,7 +1,6 @@
 """The life of a client's core: started when it is first used, anew after a fork, closed once."""
 
 import asyncio
-import os
 from collections.abc import Callable
 from contextvars import Context
 from uuid import uuid4
@@ -58,7 +57,7 @@ class Runtime:
 
     def start_after_fork(self) -> None:
         """In a forked child: leave what is the parent's alone, so that the next use starts a core of the child's."""
-        if self._core is not None and self._core.usage.process != os.getpid():
+        if self._core is not None and self._core.usage.forked:
             self._inherited.append(self._core)
             self._core = self._closing = None
 

@@ -66,6 +66,8 @@ class LockKeys:
     lock: str
     tokens: str
     channel: str
+    both: tuple[str, str]
+    """What every script is sent with: the lock and its tokens."""
 
     @classmethod
     @lru_cache(1024)
@@ -79,7 +81,8 @@ class LockKeys:
         if lock.startswith(OWN_KEYS):
             raise ValueError(f"name {name!r} would make the key {lock!r}, and keys that begin so are aiolock's own")
         tag = lock if "{" in lock else f"{{{lock}}}"
-        return cls(name, lock, f"aiolock_token:{tag}", f"redisson_lock__channel:{tag}")
+        tokens = f"aiolock_token:{tag}"
+        return cls(name, lock, tokens, f"redisson_lock__channel:{tag}", (lock, tokens))
 
 
 class Claim(NamedTuple):

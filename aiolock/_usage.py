@@ -1,9 +1,9 @@
 """Where and whether a client may be used: one process, one event loop, until it is closed."""
 
 import asyncio
-import os
 
 from aiolock._errors import ClientClosedError
+from aiolock._process import forks
 
 
 class Usage:
@@ -11,12 +11,17 @@ class Usage:
 
     def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
-        self.process: int = os.getpid()
+        self._forks = forks()
         self.closed = False
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a child of that process."""
+        return forks() != self._forks
 
     def check_place(self) -> None:
         """Raise unless called in that process and that loop."""
-        if os.getpid() != self.process:
+        if forks() != self._forks:
             raise ClientClosedError("this LockClient was started in another process; start it anew after a fork")
         if asyncio.get_running_loop() is not self.loop:
             raise ClientClosedError("this LockClient belongs to another event loop; each loop needs one of its own")

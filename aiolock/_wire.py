@@ -25,6 +25,9 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 Command = tuple[Any, ...]
 
+# Bytes read at once. More would have more replies waiting for their tasks at the same time, each of them several objects
+# that are new to the garbage collector, and wake it up.
+_MOST = 2048
 _NOTHING = object()  # No frame is complete yet.
 # Redis before 7.0 wraps what a command inside of a script was refused with.
 _REFUSED_IN_SCRIPT = re.compile(r"ERR Error running script .*@user_script: ?\d+: -(?P<refusal>.*)", re.DOTALL)
@@ -58,7 +61,7 @@ def _error_of(reply: str) -> Exception:
     return error
 
 
-class Wire(asyncio.Protocol):
+class Wire(asyncio.BufferedProtocol):
     """
     Takes *connection* over.
 
@@ -76,6 +79,7 @@ class Wire(asyncio.Protocol):
         self._writable = writable
         self._reader = hiredis.Reader(replyError=_error_of, notEnoughData=_NOTHING)
         self._end: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        self._buffer: bytearray = bytearray(_MOST)
         self._deaf = False  # Nobody listens any more.
         self._lost = False
         self._paused = False  # What was written has not left yet; more would only pile up.
@@ -116,8 +120,11 @@ class Wire(asyncio.Protocol):
 
     # What the transport calls.
 
-    def data_received(self, data: bytes) -> None:
-        self._reader.feed(data)
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._reader.feed(self._buffer, 0, nbytes)
         try:
             while not self._deaf and (frame := self._reader.gets()) is not _NOTHING:
                 if isinstance(frame, RedisConnectionError):  # By what it says, the server will not go on.
