@@ -2,17 +2,18 @@
 
 import os
 
-_forks = 0
+
+class _Lineage:
+    forks = 0
 
 
 def forks() -> int:
     """How many forks lie between the process that imported this and the one that asks."""
-    return _forks
+    return _Lineage.forks
 
 
 def _count() -> None:
-    global _forks
-    _forks += 1
+    _Lineage.forks += 1
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no forks.

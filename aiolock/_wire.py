@@ -25,8 +25,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 Command = tuple[Any, ...]
 
-# Bytes read at once. More would have more replies waiting for their tasks at the same time, each of them several objects
-# that are new to the garbage collector, and wake it up.
+# Bytes read at once. With more, more replies wait for their tasks at the same time, each of them several objects that
+# are new to the garbage collector, and it runs more often.
 _MOST = 2048
 _NOTHING = object()  # No frame is complete yet.
 # Redis before 7.0 wraps what a command inside of a script was refused with.
@@ -124,7 +124,7 @@ class Wire(asyncio.BufferedProtocol):
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._reader.feed(self._buffer, 0, nbytes)
+        self._reader.feed(self._buffer, 0, nbytes)  # type: ignore[arg-type]  # Takes any buffer.
         try:
             while not self._deaf and (frame := self._reader.gets()) is not _NOTHING:
                 if isinstance(frame, RedisConnectionError):  # By what it says, the server will not go on.
