@@ -13,6 +13,7 @@ from redis.crc import key_slot
 from redis.retry import Retry
 
 from aiolock._server import Server, _free_port
+from tests.support.certificates import Certificates
 
 NAME = "primary"  # What the sentinels call it.
 _SLOTS = 16384
@@ -128,19 +129,29 @@ class Replicated(_Group):
 
 
 class ClusterOf(_Group):
-    """A cluster of three primaries, each with so many replicas."""
+    """
+    A cluster of three primaries, each with so many replicas.
 
-    def __init__(self, executable: str | None, *, replicas: int = 0) -> None:
+    With *certificates* the servers speak TLS with each other, and with clients on ports of their own (`port_of`); the
+    ordinary ports are for `ask`.
+    """
+
+    def __init__(
+        self, executable: str | None, *, replicas: int = 0, certificates: Certificates | None = None
+    ) -> None:
         super().__init__(executable)
         self._count = replicas
-        self._buses: dict[int, int] = {}  # The port that servers talk to each other on, by that for clients.
+        self._certificates = certificates
+        # By a server's ordinary port: the ones that other servers and clients talk to it on.
+        self._buses: dict[int, int] = {}
+        self._ports: dict[int, int] = {}
 
     def set_up(self) -> None:
         self.primaries = [self._start_node() for _ in range(3)]
         self.replicas = [self._start_node() for _ in range(3 * self._count)]
         for server in self.servers[1:]:
             known = self.primaries[0]
-            ask(server, "CLUSTER", "MEET", known.host, known.port, self._buses[known.port])
+            ask(server, "CLUSTER", "MEET", known.host, self.port_of(known), self._buses[known.port])
         for number, primary in enumerate(self.primaries):
             first, end = number * _SLOTS // 3, (number + 1) * _SLOTS // 3
             ask(primary, "CLUSTER", "ADDSLOTS", *range(first, end))
@@ -153,11 +164,19 @@ class ClusterOf(_Group):
     def servers(self) -> list[Server]:
         return [*self.primaries, *self.replicas]
 
+    def port_of(self, server: Server) -> int:
+        """Where clients reach the server."""
+        return self._ports[server.port]
+
     def _start_node(self) -> Server:
         bus = _free_port()  # By default it is 10,000 above the other, which there may be no more.
-        options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-port", str(bus))
+        options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-port", str(bus)]
+        secure = None if self._certificates is None else _free_port()
+        if self._certificates is not None and secure is not None:
+            options += [*self._certificates.options(secure), "--tls-cluster", "yes", "--tls-replication", "yes"]
         server = self.start(*options, "--cluster-require-full-coverage", "no")
         self._buses[server.port] = bus
+        self._ports[server.port] = secure or server.port
         return server
 
     def id_of(self, server: Server) -> str:
