@@ -136,9 +136,7 @@ class ClusterOf(_Group):
     ordinary ports are for `ask`.
     """
 
-    def __init__(
-        self, executable: str | None, *, replicas: int = 0, certificates: Certificates | None = None
-    ) -> None:
+    def __init__(self, executable: str | None, *, replicas: int = 0, certificates: Certificates | None = None) -> None:
         super().__init__(executable)
         self._count = replicas
         self._certificates = certificates

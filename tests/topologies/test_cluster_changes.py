@@ -1,9 +1,11 @@
 """A cluster that changes: slots move, servers die, and some are slow."""
 
 import asyncio
+from time import monotonic
 
 import pytest
 from redis.asyncio import RedisCluster
+from redis.crc import key_slot
 from redis.exceptions import ResponseError
 
 from aiolock import BackendError, LockClient, LockConfig
@@ -170,3 +172,21 @@ async def test_a_server_that_is_gone_fails_its_own_names_only(fragile: ClusterOf
         for name in names[:2]:
             await acquire_and_release(locks.lock(name))
     await cluster.aclose()
+
+
+async def test_servers_that_disagree_about_a_slot_are_asked_until_they_agree(
+    calm: ClusterOf, cluster: RedisCluster
+) -> None:
+    """Each says that the other has it: a move that is ended where the slot was before it is where it will be."""
+    name = "disputed"
+    async with LockClient(cluster, config=LockConfig(command_timeout=20)) as locks:
+        source, target = begin_to_move(calm, name)
+        ask(source, "CLUSTER", "SETSLOT", key_slot(name.encode()), "NODE", calm.id_of(target))
+        sent, began = locks.statistics().commands, monotonic()
+        acquiring = asyncio.create_task(acquire_and_release(locks.lock(name)))
+        try:
+            await until(lambda: acquiring.done() or locks.statistics().commands > sent + 40, within=15)
+        finally:
+            end_move(calm, name, target)
+        await asyncio.wait_for(acquiring, 20)
+        assert locks.statistics().commands - sent < 100 + 400 * (monotonic() - began), "it rests now and then"
