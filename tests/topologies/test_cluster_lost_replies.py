@@ -48,6 +48,11 @@ class Scene:
         """Do that to the call when it is on its way to the server."""
         return self.proxy(server).install(Rule(self._is_the_call, action, times))
 
+    def came_with_asking(self, server: Server, request: Request) -> bool:
+        """Whether the command before it on its connection was ASKING."""
+        same = [each for each in self.proxy(server).requests if each.connection == request.connection]
+        return same[same.index(request) - 1].name == b"ASKING"
+
     def _is_the_call(self, request: Request) -> bool:
         return script(self.operation.script)(request) and request.args[3] == self.name.encode()
 
@@ -114,6 +119,7 @@ def asked(scene: Scene) -> Coroutine[None, None, object]:
 
     async def go_on() -> None:
         await lost.caught(within=15)
+        assert scene.came_with_asking(target, lost.requests[0])
         end_move(scene.cluster, scene.name, target)
 
     return go_on()
@@ -130,6 +136,7 @@ def asked_meanwhile(scene: Scene) -> Coroutine[None, None, object]:
         again = scene.hit(target, drop_reply())
         scene.proxy(source).reset_all()
         await again.caught(within=15)
+        assert scene.came_with_asking(target, again.requests[0])
         end_move(scene.cluster, scene.name, target)
 
     return go_on()
