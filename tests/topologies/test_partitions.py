@@ -92,7 +92,7 @@ async def test_a_primary_that_is_cut_off_goes_on_renewing(setup: Replicated) -> 
 @pytest.mark.parametrize("replicas", [1, 2, "all"])
 async def test_with_replicas_it_grants_nothing(setup: Replicated, replicas: Any) -> None:
     async with inside(setup, replicas=replicas) as ours:
-        await acquire_and_release(ours.lock(NAME))
+        await acquire_and_release(ours.lock("before"))
         setup.part(setup.primary)
         for gone in (False, True):
             if gone:  # The primary holds them for dead as well.
@@ -127,7 +127,7 @@ async def test_a_primary_that_wants_its_replicas_stops_granting(setup: Replicate
                 return "NOREPLICAS" in str(error)
             return False
 
-        await acquire_and_release(ours.lock(NAME))
+        await acquire_and_release(ours.lock("before"))
         setup.part(setup.primary)
         await until(is_refused, within=20)
         async with outside(setup) as theirs, theirs.lock(NAME):
@@ -187,7 +187,7 @@ async def majority(cluster: ClusterOf, lost: Server) -> AsyncIterator[LockClient
 async def test_a_primary_in_a_minority_goes_on_granting_for_a_while(fragile: ClusterOf) -> None:
     primary = fragile.owner_of(NAME)
     async with minority(fragile, primary) as ours:
-        await acquire_and_release(ours.lock(NAME))
+        await acquire_and_release(ours.lock(f"{{{NAME}}} before"))
         fragile.part(primary)
         mine = await ours.lock(NAME, owner="job").acquire(lease=300)
         async with majority(fragile, primary) as theirs:
@@ -201,7 +201,7 @@ async def test_a_primary_in_a_minority_goes_on_granting_for_a_while(fragile: Clu
 async def test_with_replicas_a_primary_in_a_minority_grants_nothing(fragile: ClusterOf) -> None:
     primary = fragile.owner_of(NAME)
     async with minority(fragile, primary, replicas=1, replicas_timeout=0.5) as ours:
-        await acquire_and_release(ours.lock(NAME))
+        await acquire_and_release(ours.lock(f"{{{NAME}}} before"))
         fragile.part(primary)
         with pytest.raises(ReplicationError) as caught:
             await ours.lock(NAME).acquire()
