@@ -10,7 +10,8 @@ from aiolock._scripts import LockScripts
 # Every duration that a user gives or gets is in seconds; milliseconds exist only on the wire.
 Duration = float | timedelta
 
-SHORTEST = 0.001  # Seconds: Redis counts whole milliseconds.
+# Seconds. Of less, the way to the server, the margin and an ordinary stall of the event loop leave nothing to work in.
+SHORTEST = 0.03
 OWN_KEYS = ("aiolock_token:", "aiolock_client:")  # What aiolock keeps in Redis beside the locks.
 LONGEST = 1e9  # Seconds, about 31 years: above it Redis refuses the expiry of a key.
 
@@ -36,7 +37,7 @@ def lease_seconds(value: object, what: str = "lease") -> float:
     """The lease *value* as seconds, checked."""
     lease = seconds(value, what)
     if lease < SHORTEST:
-        raise ValueError(f"{what} must be at least one millisecond ({SHORTEST}), not {value!r}")
+        raise ValueError(f"{what} must be at least {SHORTEST} s, or it is over before it can be used; not {value!r}")
     return lease
 
 

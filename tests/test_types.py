@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from aiolock import ClientStatistics, Holder, LockStatistics
-from aiolock._types import LONGEST, LockKeys, lease_seconds, milliseconds, seconds, text
+from aiolock._types import LONGEST, SHORTEST, LockKeys, lease_seconds, milliseconds, seconds, text
 
 
 @pytest.mark.parametrize(
@@ -48,14 +48,14 @@ def test_zero_is_accepted_only_where_it_means_something(given: object) -> None:
         seconds(given, "renew_interval")
 
 
-@pytest.mark.parametrize("given", [0.0009, 1e-9, timedelta(microseconds=999)])
-def test_a_lease_shorter_than_redis_can_count_is_refused(given: object) -> None:
-    with pytest.raises(ValueError, match="lease must be at least one millisecond"):
+@pytest.mark.parametrize("given", [0.0299, 1e-9, timedelta(milliseconds=29)])
+def test_a_lease_that_is_over_before_it_can_be_used_is_refused(given: object) -> None:
+    with pytest.raises(ValueError, match=r"lease must be at least 0\.03 s, or it is over before it can be used"):
         lease_seconds(given)
 
 
-def test_the_shortest_lease_is_one_millisecond() -> None:
-    assert milliseconds(lease_seconds(0.001)) == 1
+def test_the_shortest_lease() -> None:
+    assert milliseconds(lease_seconds(SHORTEST)) == 30
 
 
 @pytest.mark.parametrize(("given", "expected"), [(0.0015, 2), (1, 1_000), (29.9999, 30_000), (1e9, 10**12)])
