@@ -31,6 +31,7 @@ from redis.exceptions import (
 )
 
 from aiolock._call import Call, Reply
+from aiolock._hints import in_words
 from aiolock._link import Link
 from aiolock._scripts import GRANTED
 from aiolock._types import milliseconds
@@ -120,6 +121,8 @@ class Lane:
         self._known: set[str] = set()  # Digests of the scripts sent whole on this connection.
         self._holds_back = False  # Until the answer to a question that nothing must overtake.
         self._replicas = 0  # That the server knows of, where all are wanted.
+        self.batches: int = 0
+        self.commands: int = 0
         self._idle = asyncio.Event()
         self._closed = False
         self._last_error: BaseException = TimeoutError("no connection could be made in time")
@@ -190,6 +193,8 @@ class Lane:
             return [self._ask(*question)]
         batch = list(self._unsent)
         self._unsent.clear()
+        self.batches += 1
+        self.commands += len(batch)
         commands = self._written(batch, self._steering.publish)
         if self._replication is not None and any(call.script.lasts for call in batch):
             commands += self._questions(self._replication)
@@ -225,7 +230,7 @@ class Lane:
         self._granted.clear()
         if isinstance(error, _FINAL) and not isinstance(error, _PASSING):
             while self._unsent:
-                self._unsent.popitem(last=False)[0].fail(error, str(error))
+                self._unsent.popitem(last=False)[0].fail(error, in_words(error))
         self._steering.broken(self)
         self.tick(monotonic())
 
@@ -234,7 +239,7 @@ class Lane:
         self._resting.clear()
         for call in self._all():
             if now >= call.deadline:
-                call.fail(self._last_error, f"no answer in time ({self._last_error})")
+                call.fail(self._last_error, f"no answer in time ({in_words(self._last_error)})")
         # A call that was written keeps its place, for the reply that is owed; any other is forgotten in time.
         self._unsent = OrderedDict.fromkeys(call for call in self._unsent if now < call.until)
         self._notice_idle()
@@ -337,8 +342,7 @@ class Lane:
             if isinstance(error, ReadOnlyError):
                 self.link.fail()  # Demoted: the next connection may reach the new primary.
         else:
-            hint = " (the server wants a password)" if "unauthenticated" in str(error) else ""
-            call.fail(error, f"{error}{hint}")
+            call.fail(error, in_words(error))
 
     def _notice_idle(self) -> None:
         if not self._sent and not self.pending:
