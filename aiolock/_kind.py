@@ -13,5 +13,5 @@ def refusal(answer: Any, *, in_a_cluster: bool) -> str | None:
     """Why the server that greets with *answer* keeps none of our locks; ``None`` if it does, or says nothing of it."""
     if not isinstance(answer, list):
         return None
-    mode = dict(zip(answer[::2], answer[1::2], strict=False)).get(b"mode")
+    mode = dict(zip(answer[::2], answer[1::2], strict=False)).get(b"mode", b"")
     return (_IN_A_CLUSTER if in_a_cluster else _BY_ITSELF).get(mode)

@@ -56,7 +56,8 @@ def judge(cluster: Cluster) -> list[Check]:
 
 def _topology(cluster: Cluster) -> Check:
     count = sum(map(len, cluster.replicas.values()))
-    return Check("topology", "ok", f"a cluster: primaries {len(cluster.slots)}, replicas {count}; {cluster.asked} was asked")
+    found = f"a cluster: primaries {len(cluster.slots)}, replicas {count}; {cluster.asked} was asked"
+    return Check("topology", "ok", found)
 
 
 def _slots(cluster: Cluster) -> Check:

@@ -79,9 +79,7 @@ async def _examine(url: str, redis: "Redis", keys: LockKeys, config: LockConfig)
     return checks
 
 
-async def _examine_cluster(
-    url: str, redis: "Redis", probe: Probe, facts: Facts, config: LockConfig
-) -> list[Check]:
+async def _examine_cluster(url: str, redis: "Redis", probe: Probe, facts: Facts, config: LockConfig) -> list[Check]:
     try:
         client = RedisCluster.from_url(url)
     except (TypeError, RedisClusterException):

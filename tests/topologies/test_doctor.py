@@ -78,7 +78,7 @@ async def test_a_primary_that_does_not_answer_is_named(calm: ClusterOf) -> None:
         (["-pubsub|shardnumsub", "-subscribe"], ["messages"]),
         (["-cluster|info", "-info", "-config"], []),
     ],
-    ids=lambda rules: " ".join(rules),
+    ids=" ".join,
 )
 async def test_a_permission_that_is_missing_is_found(calm: ClusterOf, rules: list[str], errors: list[str]) -> None:
     for server in calm.primaries:
