@@ -67,7 +67,7 @@ async def test_a_renewal_overtaken_by_the_watchdogs_is_made_good_before_it_retur
 async def test_a_renewal_that_nothing_overtakes_is_sent_once(proxy: Proxy, through: Redis) -> None:
     async with LockClient(through) as locks:
         lease = await locks.lock("a").acquire(lease=10)
-        for seconds in (LONG, 5, 0.001, 1000 / 3):
+        for seconds in (LONG, 5, 0.03, 1000 / 3):
             await lease.renew(seconds)
         assert sum(map(script(RENEW), proxy.requests)) == 4
 
