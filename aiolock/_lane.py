@@ -32,6 +32,7 @@ from redis.exceptions import (
 )
 
 from aiolock._call import Call, Reply
+from aiolock._hints import in_words
 from aiolock._link import Link
 from aiolock._scripts import GRANTED
 from aiolock._types import milliseconds
@@ -122,6 +123,8 @@ class Lane:
         self._holds_back = False  # Until the answer to a question that nothing must overtake.
         # Replicas that must have a grant; where all are wanted, as many as the server knew of when it was asked last.
         self._wanted: int = 1 if replication is None else replication.wanted or 1
+        self.batches: int = 0
+        self.commands: int = 0
         self._idle = asyncio.Event()
         self._closed = False
         self._last_error: BaseException = TimeoutError("no connection could be made in time")
@@ -192,6 +195,8 @@ class Lane:
             return [self._ask(*question)]
         batch = list(self._unsent)
         self._unsent.clear()
+        self.batches += 1
+        self.commands += len(batch)
         commands = self._written(batch, self._steering.publish)
         if self._replication is not None and any(call.script.lasts for call in batch):
             commands += self._questions(self._replication)
@@ -227,7 +232,7 @@ class Lane:
         self._granted.clear()
         if isinstance(error, _FINAL) and not isinstance(error, _PASSING):
             while self._unsent:
-                self._unsent.popitem(last=False)[0].fail(error, str(error))
+                self._unsent.popitem(last=False)[0].fail(error, in_words(error))
         self._steering.broken(self)
         self.tick(monotonic())
 
@@ -236,7 +241,7 @@ class Lane:
         self._resting.clear()
         for call in self._all():
             if now >= call.deadline:
-                call.fail(self._last_error, f"no answer in time ({self._last_error})")
+                call.fail(self._last_error, f"no answer in time ({in_words(self._last_error)})")
         # A call that was written keeps its place, for the reply that is owed; any other is forgotten in time.
         self._unsent = OrderedDict.fromkeys(call for call in self._unsent if now < call.until)
         self._notice_idle()
@@ -333,8 +338,7 @@ class Lane:
             if isinstance(error, ReadOnlyError):
                 self.link.fail()  # Demoted: the next connection may reach the new primary.
         else:
-            hint = " (the server wants a password)" if "unauthenticated" in str(error) else ""
-            call.fail(error, f"{error}{hint}")
+            call.fail(error, in_words(error))
 
     def _notice_idle(self) -> None:
         if not self._sent and not self.pending:
