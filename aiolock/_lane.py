@@ -31,12 +31,11 @@ from redis.exceptions import (
 )
 
 from aiolock._call import Call, Reply
-from aiolock._link import Link
+from aiolock._link import Link, Traffic
 from aiolock._scripts import GRANTED
 from aiolock._types import milliseconds
 from aiolock._wire import Command, UnsupportedConnectionError
 
-# The server cannot serve the call now and may be able to in a moment.
 _PASSING = (ClusterDownError, MasterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
 # The same, of errors for which redis-py has no class.
 _PASSING_CODES = ("BUSY ", "MISCONF ", "NOREPLICAS ")
@@ -46,6 +45,11 @@ _FINAL = (
     *(SSLCertVerificationError, UnsupportedConnectionError),
 )
 _PULSE = 0.05
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether the server said that it cannot do something now, and may be able to in a moment."""
+    return isinstance(error, _PASSING) or (isinstance(error, ResponseError) and str(error).startswith(_PASSING_CODES))
 
 
 Question = tuple[Command, Callable[[Any], object]]  # And who takes the answer.
@@ -75,11 +79,11 @@ class Steering(Protocol):
     def redirected(self, call: Call, error: ResponseError) -> bool:
         """Whether *error* sends *call* to another server, which has it now."""
 
-    def opened(self, lane: "Lane") -> None:
-        """*lane* has a new connection."""
+    def opened(self, peer: object) -> None:
+        """There is a new connection, to the address *peer*."""
 
-    def broken(self, lane: "Lane") -> None:
-        """The connection of *lane* failed, or none could be made."""
+    def broken(self) -> None:
+        """A connection failed, or none could be made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,7 @@ class Lane:
         patience: float,
         ordered: bool = True,
         replication: Replication | None = None,
+        traffic: Traffic,
     ) -> None:
         self._steering = steering
         self._replication = replication
@@ -123,7 +128,7 @@ class Lane:
         self._idle = asyncio.Event()
         self._closed = False
         self._last_error: BaseException = TimeoutError("no connection could be made in time")
-        self.link: Link = Link(self, connect, patience=patience, pulse=min(_PULSE, patience / 4))
+        self.link: Link = Link(self, connect, patience=patience, pulse=min(_PULSE, patience / 4), traffic=traffic)
 
     @property
     def pending(self) -> int:
@@ -178,7 +183,7 @@ class Lane:
     def opened(self) -> None:
         self._known.clear()  # Another server may have answered.
         self._holds_back = False
-        self._steering.opened(self)
+        self._steering.opened(self.link.peer)
 
     def waiting(self) -> int:
         return 0 if self._holds_back else len(self._unsent)
@@ -223,10 +228,10 @@ class Lane:
             self._unsent.move_to_end(owed[0])  # The first that got no answer may be what breaks the connection.
         self._sent.clear()
         self._granted.clear()
-        if isinstance(error, _FINAL) and not isinstance(error, _PASSING):
+        if isinstance(error, _FINAL) and not is_passing(error):
             while self._unsent:
                 self._unsent.popitem(last=False)[0].fail(error, str(error))
-        self._steering.broken(self)
+        self._steering.broken()
         self.tick(monotonic())
 
     def tick(self, now: float) -> None:
@@ -275,7 +280,8 @@ class Lane:
         def answered(answer: Any) -> None:
             self._holds_back = False
             tell(answer)
-            self.link.wake()
+            if self._steering.question is None:  # Else it is asked again at the next tick.
+                self.link.wake()
 
         return self._expect(question, answered)
 
@@ -331,7 +337,7 @@ class Lane:
             self.link.wake()
         elif self._steering.redirected(call, error):
             pass
-        elif isinstance(error, _PASSING) or str(error).startswith(_PASSING_CODES):
+        elif is_passing(error):
             self._last_error = error
             self._resting.append(call)
             if isinstance(error, ReadOnlyError):

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Protocol
 
@@ -20,6 +21,14 @@ from aiolock._process import forks
 from aiolock._wire import Command, Wire, transport_of
 
 _FULL = 32  # Commands; a batch that large leaves at once.
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What was written so far."""
+
+    batches: int = 0
+    commands: int = 0
 
 
 class LinkUser(Protocol):
@@ -52,10 +61,18 @@ class Link:
     Keeps one connection for its user, while the user is busy and from then on until it fails.
 
     *patience* (seconds) bounds making a connection and the pause between attempts; *pulse* is the time from one
-    tick to the next.
+    tick to the next. What is written is counted in *traffic*.
     """
 
-    def __init__(self, user: LinkUser, connect: Callable[[], AbstractConnection], *, patience: float, pulse: float):
+    def __init__(
+        self,
+        user: LinkUser,
+        connect: Callable[[], AbstractConnection],
+        *,
+        patience: float,
+        pulse: float,
+        traffic: Traffic | None = None,
+    ) -> None:
         self._user = user
         self._connect = connect
         self._patience = patience
@@ -70,8 +87,7 @@ class Link:
         self._flushes = False  # What is to be written will be, at the end of this turn of the loop.
         self._closed = False
         self._pause = 0.0  # Before the next connection is made; nothing while the last one worked.
-        self.batches: int = 0
-        self.commands: int = 0
+        self._traffic = traffic or Traffic()
 
     @property
     def connected(self) -> bool:
@@ -103,13 +119,18 @@ class Link:
             self._wire.end(TimeoutError("given up"))
             self._wire = None
 
-    async def aclose(self) -> None:
-        """Close the connection. Cancelling this leaves the closing to the link's own task, which goes on."""
+    def close(self) -> None:
+        """Begin to close the connection."""
         self._closed = True
         if self._ticker is not None:
             self._ticker.cancel()
         if self._task is not None:
             self._task.cancel()
+
+    async def aclose(self) -> None:
+        """Close the connection. Cancelling this leaves the closing to the link's own task, which goes on."""
+        self.close()
+        if self._task is not None:
             await asyncio.wait([self._task])
 
     def _want(self) -> None:
@@ -143,13 +164,14 @@ class Link:
         if forks() != self._forks:  # A forked child must not speak on its parent's connection.
             return
         if batch := self._user.outgoing():
-            self.batches += 1
-            self.commands += len(batch)
+            self._traffic.batches += 1
+            self._traffic.commands += len(batch)
             self._wire.write(batch)
 
     def _received(self, frame: Any) -> None:
-        self._pause = 0.0
         self._user.received(frame)
+        if self._wire is not None:  # Else the user gave the connection up for what it heard.
+            self._pause = 0.0
 
     async def _run(self) -> None:
         await asyncio.sleep(0)  # An eager task must not run before `wake` knows of it.

@@ -7,8 +7,9 @@ from redis.exceptions import AskError, ResponseError
 
 from aiolock._call import Call
 from aiolock._config import Timing
-from aiolock._lane import Lane, Question
+from aiolock._lane import Question
 from aiolock._lanes import Lanes
+from aiolock._link import Traffic
 from aiolock._notifier import Notifier
 
 
@@ -19,7 +20,8 @@ class OneServer:
     question: Question | None = None
 
     def __init__(self, connect: Callable[[], AbstractConnection], timing: Timing) -> None:
-        self._lanes = Lanes(connect, self, timing)
+        self.traffic: Traffic = Traffic()
+        self._lanes = Lanes(connect, self, timing, self.traffic)
         self._peer: object = None  # Who answered last.
         self.notifier = Notifier(connect, patience=timing.patience)
         self.doubted: Callable[[Callable[[str], bool]], object] = lambda had: None
@@ -36,10 +38,10 @@ class OneServer:
 
     # What a lane asks for.
 
-    def opened(self, lane: Lane) -> None:
-        if self._peer not in (None, lane.link.peer):  # Messages of another server would not arrive on the old one.
+    def opened(self, peer: object) -> None:
+        if self._peer not in (None, peer):  # Messages of another server would not arrive on the old one.
             self.notifier.link.fail()
-        self._peer = lane.link.peer
+        self._peer = peer
 
     def redirected(self, call: Call, error: ResponseError) -> bool:
         if isinstance(error, AskError):
@@ -47,5 +49,5 @@ class OneServer:
             return True
         return False
 
-    def broken(self, lane: Lane) -> None:
+    def broken(self) -> None:
         self.doubted(lambda key: True)

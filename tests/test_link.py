@@ -12,7 +12,7 @@ from redis import ConnectionError as RedisConnectionError
 from redis.asyncio import Redis
 
 from aiolock._connector import Connector
-from aiolock._link import Link
+from aiolock._link import Link, Traffic
 from aiolock._server import Server
 from aiolock._wire import Command
 from tests.support.observe import connected, until, until_connected
@@ -32,7 +32,8 @@ class Recorder:
         self.errors: list[Exception] = []
         self.opens: list[float] = []
         self.ticks = 0
-        self.link = Link(self, connect, patience=PATIENCE, pulse=PULSE)
+        self.traffic = Traffic()
+        self.link = Link(self, connect, patience=PATIENCE, pulse=PULSE, traffic=self.traffic)
 
     def send(self, *commands: Command) -> None:
         self.wanted = True
@@ -90,7 +91,7 @@ async def test_what_is_given_in_one_tick_leaves_in_one_write(user: Recorder) -> 
     user.send(("ECHO", "c"))
     await until(lambda: len(user.frames) == 4)
     assert user.frames[1:] == [b"a", b"b", b"c"]
-    assert (user.link.batches, user.link.commands) == (2, 4)
+    assert (user.traffic.batches, user.traffic.commands) == (2, 4)
 
 
 async def test_an_error_reply_is_a_frame_like_any_other(user: Recorder) -> None:
