@@ -56,7 +56,14 @@ class Link:
     tick to the next.
     """
 
-    def __init__(self, user: LinkUser, connect: Callable[[], AbstractConnection], *, patience: float, pulse: float):
+    def __init__(
+        self,
+        user: LinkUser,
+        connect: Callable[[], AbstractConnection],
+        *,
+        patience: float,
+        pulse: float,
+    ) -> None:
         self._user = user
         self._connect = connect
         self._patience = patience
@@ -102,13 +109,18 @@ class Link:
             self._wire.end(TimeoutError("given up"))
             self._wire = None
 
-    async def aclose(self) -> None:
-        """Close the connection. Cancelling this leaves the closing to the link's own task, which goes on."""
+    def close(self) -> None:
+        """Begin to close the connection."""
         self._closed = True
         if self._ticker is not None:
             self._ticker.cancel()
         if self._task is not None:
             self._task.cancel()
+
+    async def aclose(self) -> None:
+        """Close the connection. Cancelling this leaves the closing to the link's own task, which goes on."""
+        self.close()
+        if self._task is not None:
             await asyncio.wait([self._task])
 
     def _want(self) -> None:
@@ -145,8 +157,9 @@ class Link:
             self._wire.write(batch)
 
     def _received(self, frame: Any) -> None:
-        self._pause = 0.0
         self._user.received(frame)
+        if self._wire is not None:  # Else the user gave the connection up for what it heard.
+            self._pause = 0.0
 
     async def _run(self) -> None:
         await asyncio.sleep(0)  # An eager task must not run before `wake` knows of it.
