@@ -190,7 +190,6 @@ class Cluster:
             if slots is not None:
                 self._adopt(slots, node)
                 return True
-        self._seeds.append(self._seeds.pop(0))
         return False
 
     async def _slots_by(self, node: Node) -> Any:

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import (
+    AskError,
     AuthenticationError,
     AuthorizationError,
     ClusterDownError,
@@ -36,8 +37,9 @@ from aiolock._scripts import GRANTED
 from aiolock._types import milliseconds
 from aiolock._wire import Command, UnsupportedConnectionError
 
-# The server cannot serve the call now and may be able to in a moment.
-_PASSING = (ClusterDownError, MasterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
+# The server cannot serve the call now and may be able to in a moment. (MOVED and ASK, of which the class is `AskError`:
+# when the servers of a cluster send it round in circles.)
+_PASSING = (AskError, ClusterDownError, MasterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
 # The same, of errors for which redis-py has no class.
 _PASSING_CODES = ("BUSY ", "MISCONF ", "NOREPLICAS ")
 # The server turned the connection down, or we its certificate, or it is none of ours; and so it will be again.
