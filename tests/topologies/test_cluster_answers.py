@@ -70,6 +70,21 @@ async def test_once_the_slots_are_known_nothing_is_sent_astray(calm: ClusterOf, 
         assert redirections(calm) == before
 
 
+async def test_waiters_who_come_before_it_is_known_what_messages_there_are_hear_them(calm: ClusterOf) -> None:
+    seed = calm.primaries[0]
+    name = next(name for name in NAMES if calm.owner_of(name) is seed)
+    cluster = RedisCluster(host=seed.host, port=seed.port)
+    with silent_about_slots(calm):  # Or else the answer might come late enough to make up for it.
+        async with (
+            LockClient(cluster) as locks,
+            LockClient(cluster) as other,
+            parked(locks, other, name, 3, go=True) as (lease, waiters),
+        ):
+            await lease.release()
+            await waiters.granted(3)
+    await cluster.aclose()
+
+
 @pytest.mark.parametrize("silent", [True, False])
 async def test_a_server_that_does_not_know_its_own_name_is_where_it_was_asked(
     calm: ClusterOf, cluster: RedisCluster, silent: bool

@@ -8,8 +8,9 @@ from typing import Any, Literal
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import AsyncRLock, BackendError, LockClient, LockConfig, ReplicationError
+from aiolock import AsyncRLock, BackendError, ClientClosedError, LockClient, LockConfig, ReplicationError
 from aiolock._server import Server
+from tests.support.calls import acquire, acquire_and_release
 from tests.support.observe import answered, commandstats, freed, renewed, until
 from tests.support.topologies import Replicated, ask, wait_until
 
@@ -147,6 +148,69 @@ async def test_the_replicas_are_asked_once_for_a_batch(primary: Redis) -> None:
         assert after["evalsha"] - before["evalsha"] == 19
         assert after["wait"] - before["wait"] == 1
         await asyncio.gather(*(lease.release() for lease in leases))
+
+
+def waiting_for_replicas(client: LockClient) -> int:
+    """How many acquires were granted, and wait for the replicas."""
+    [lanes] = client._runtime.core()._backend._topology.lanes()
+    return len(lanes._ordinary._granted)
+
+
+async def test_what_comes_while_replicas_are_waited_for_becomes_one_batch(two: Replicated, primary: Redis) -> None:
+    async with client_of(primary, 2, replicas_timeout=5) as locks:
+        await acquire_and_release(locks.lock("first"))
+        await answered(locks)
+        async with paused(two.replicas[0]):
+            acquiring = [asyncio.create_task(acquire_and_release(locks.lock("first")))]
+            await until(lambda: waiting_for_replicas(locks) == 1)
+            before = locks.statistics().batches
+            for number in range(3):
+                assert locks.statistics().pending == len(acquiring)
+                acquiring.append(asyncio.create_task(acquire_and_release(locks.lock(f"name {number}"))))
+                await until(lambda: locks.statistics().pending == len(acquiring))
+                await asyncio.sleep(0.01)  # Some turns of the loop, each of which would send a batch.
+            assert locks.statistics().batches == before
+            stats = await commandstats(primary)
+        await asyncio.gather(*acquiring)
+        assert (await commandstats(primary))["wait"] - stats.get("wait", 0) <= 2
+
+
+async def test_the_time_that_replicas_take_is_not_taken_for_a_dead_connection(two: Replicated, primary: Redis) -> None:
+    async with client_of(primary, 2, lease=12, command_timeout=6, replicas_timeout=3) as locks:
+        lock = locks.lock("renewed", owner="job")
+        lease = await lock.acquire(lease=20)
+        async with paused(*two.replicas):
+            errors = await asyncio.gather(lease.renew(), locks.lock(NAME, owner="job").acquire(), return_exceptions=True)
+        assert [type(error) for error in errors] == [ReplicationError] * 2
+        await lease.release()
+
+
+async def test_a_grant_that_replicas_have_not_when_the_connection_breaks_is_asked_for_again(
+    two: Replicated, primary: Redis
+) -> None:
+    async with client_of(primary, 2, replicas_timeout=5) as locks:
+        lock = locks.lock(NAME, owner="job")
+        async with paused(two.replicas[0]):
+            acquiring = asyncio.create_task(acquire(lock))
+            await until(lambda: waiting_for_replicas(locks) == 1)
+            sent = locks.statistics().commands
+            await primary.client_kill_filter(_type="normal", skipme=True)
+            await until(lambda: locks.statistics().commands > sent)
+            await until(lambda: waiting_for_replicas(locks) > 0)
+            assert locks.statistics().pending == waiting_for_replicas(locks) == 1
+        lease = await asyncio.wait_for(acquiring, 20)
+        assert lease.holds == await lock.hold_count() == 1
+        held = [ask(replica, "HGET", NAME, "aiolock:token") for replica in two.replicas]
+        assert held == [str(lease.token)] * 2
+
+
+async def test_closing_waits_no_longer_than_it_may_for_replicas(two: Replicated, primary: Redis) -> None:
+    async with paused(*two.replicas):
+        async with client_of(primary, 2, replicas_timeout=6, release_timeout=0.2) as locks:
+            acquiring = asyncio.create_task(acquire(locks.lock(NAME, owner="job")))
+            await until(lambda: waiting_for_replicas(locks) == 1)
+        with pytest.raises(ClientClosedError):
+            await asyncio.wait_for(acquiring, 2)
 
 
 async def test_what_grants_nothing_does_not_wait_for_replicas(two: Replicated, primary: Redis) -> None:
