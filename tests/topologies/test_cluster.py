@@ -9,7 +9,7 @@ from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.cluster import ClusterNode
 from redis.crc import key_slot
 
-from aiolock import BackendError, LockClient, LockConfig
+from aiolock import BackendError, ClientClosedError, LockClient, LockConfig
 from aiolock._server import Server
 from tests.deployments.test_permissions import RULES
 from tests.docs.pages import ROOT
@@ -53,6 +53,8 @@ async def test_a_waiter_is_woken_by_a_sharded_message(calm: ClusterOf, ours: Loc
         channel = waiters.lock._keys.channel
         assert ask(owner, "PUBSUB", "SHARDCHANNELS") == [channel]
         assert all(ask(server, "PUBSUB", "CHANNELS") == [] for server in calm.servers)
+        assert waiters.lock.statistics().subscriptions == ours.statistics().subscriptions == 1
+        assert ours._runtime.core().queues._notifier.connections > 0
         await lease.release()
         await waiters.granted(3)
 
@@ -123,11 +125,20 @@ async def test_the_users_own_connections_are_not_used(calm: ClusterOf, cluster: 
     assert theirs() == before
 
 
-async def test_a_seed_that_is_gone_does_not_matter(calm: ClusterOf) -> None:
-    nobody = ClusterNode("127.0.0.1", 1)
-    cluster = RedisCluster(startup_nodes=[nobody, *(ClusterNode(each.host, each.port) for each in calm.primaries)])
+async def test_seeds_that_are_gone_do_not_matter(calm: ClusterOf) -> None:
+    nobody = [ClusterNode("127.0.0.1", port) for port in (1, 2)]
+    cluster = RedisCluster(startup_nodes=[*nobody, *(ClusterNode(each.host, each.port) for each in calm.primaries)])
     async with LockClient(cluster) as locks, locks.lock("seed") as lease:
         lease.check()
+
+
+async def test_closing_a_client_of_servers_that_are_gone_leaves_nothing() -> None:
+    cluster = RedisCluster(host="127.0.0.1", port=1)
+    async with LockClient(cluster, config=LockConfig(release_timeout=0.1)) as locks:
+        acquiring = asyncio.create_task(acquire_and_release(locks.lock("gone")))
+        await until(lambda: locks.statistics().pending > 0)
+    with pytest.raises(ClientClosedError):
+        await acquiring  # It gives up what it may have been granted, which asks for no slots any more.
 
 
 async def test_closing_leaves_no_connection_and_no_lock(calm: ClusterOf, cluster: RedisCluster) -> None:

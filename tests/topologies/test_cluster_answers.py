@@ -12,6 +12,7 @@ from redis.crc import key_slot
 from aiolock import BackendError, LockClient, LockConfig
 from aiolock._scripts import ACQUIRE
 from aiolock._server import Server
+from aiolock._types import LockKeys
 from tests.support.calls import acquire_and_release
 from tests.support.observe import until
 from tests.support.proxy import Proxy, command, script
@@ -141,6 +142,18 @@ async def test_servers_are_reached_where_the_users_client_reaches_them(
     await cluster.aclose()
 
 
+def let_go(cluster: ClusterOf, keys: LockKeys) -> None:
+    """Delete what there is of a lock, without a word to anybody: with keys its slot could not go."""
+    for key in (keys.lock, keys.tokens):
+        ask(cluster.owner_of(keys.lock), "DEL", key)
+
+
+def move(cluster: ClusterOf, name: str, old: Server, new: Server) -> None:
+    """Let *new* have the slot of *name*, which has no keys, and *old* know of it."""
+    for server in (new, old):
+        ask(server, "CLUSTER", "SETSLOT", key_slot(name.encode()), "NODE", cluster.id_of(new))
+
+
 def set_at_odds(cluster: ClusterOf, name: str) -> tuple[Server, Server]:
     """Two servers, each of which says that the other has the slot of *name*."""
     one = cluster.owner_of(name)
@@ -199,8 +212,7 @@ async def test_a_waiter_follows_its_slot_also_when_servers_hear_late_that_it_mov
         LockClient(cluster) as other,
         parked(locks, other, NAME, 2, go=True) as (_, waiters),
     ):
-        for key in (waiters.lock._keys.lock, waiters.lock._keys.tokens):  # With keys the slot could not go.
-            ask(quarrel.owner_of(NAME), "DEL", key)
+        let_go(quarrel, waiters.lock._keys)
         _, new = set_at_odds(quarrel, NAME)
         before = redirections(quarrel)
         await until(lambda: redirections(quarrel) > before + 3, within=15)  # It goes on asking where to listen.
@@ -210,10 +222,39 @@ async def test_a_waiter_follows_its_slot_also_when_servers_hear_late_that_it_mov
     await cluster.aclose()
 
 
+async def test_a_waiter_follows_its_slot_also_when_nobody_says_at_first_where_it_went(quarrel: ClusterOf) -> None:
+    old, new, _ = quarrel.primaries
+    name = next(name for name in NAMES if quarrel.owner_of(name) is old)
+    cluster = RedisCluster(host=old.host, port=old.port)
+    config = LockConfig(command_timeout=3)
+
+    def refusals() -> int:
+        """How often they were asked for the slots in vain."""
+        errors = [ask(server, "INFO", "errorstats") for server in quarrel.servers]
+        return sum(int(each.get("errorstat_NOPERM", {"count": 0})["count"]) for each in errors)
+
+    async with (
+        LockClient(cluster, config=config) as locks,
+        LockClient(cluster, config=config) as other,
+        parked(locks, other, name, 2, go=True) as (_, waiters),
+    ):
+        let_go(quarrel, waiters.lock._keys)
+        with silent_about_slots(quarrel):
+            move(quarrel, name, old, new)
+            await until(lambda: refusals() > 4)
+            before, began = refusals(), monotonic()
+            await asyncio.sleep(0.5)
+            assert refusals() - before < 100 * (monotonic() - began + 0.1)
+            assert waiters.order == []
+        await waiters.granted(2, within=15)
+    await cluster.aclose()
+
+
 async def test_the_slots_are_asked_of_another_server_when_one_hangs(quarrel: ClusterOf) -> None:
     hung, new, old = quarrel.primaries
     name = next(name for name in NAMES if quarrel.owner_of(name) is old)
-    cluster = RedisCluster(host=hung.host, port=hung.port)  # The first to be asked, for all that is known of it.
+    # The first to be asked, for all that is known of it; and redis-py would not give up by itself.
+    cluster = RedisCluster(host=hung.host, port=hung.port, socket_connect_timeout=120)
     config = LockConfig(command_timeout=3)
     async with (
         LockClient(cluster, config=config) as locks,
@@ -222,13 +263,11 @@ async def test_the_slots_are_asked_of_another_server_when_one_hangs(quarrel: Clu
     ):
         await acquire_and_release(locks.lock(next(each for each in NAMES if quarrel.owner_of(each) is hung)))
         channel = waiters.lock._keys.channel
-        for key in (waiters.lock._keys.lock, waiters.lock._keys.tokens):
-            ask(old, "DEL", key)
+        let_go(quarrel, waiters.lock._keys)
         hung.pause()
         try:
-            for server in (new, old):
-                ask(server, "CLUSTER", "SETSLOT", key_slot(name.encode()), "NODE", quarrel.id_of(new))
-            await until(lambda: ask(new, "PUBSUB", "SHARDCHANNELS") == [channel] or len(waiters.order) == 2, within=15)
+            move(quarrel, name, old, new)
+            await until(lambda: ask(new, "PUBSUB", "SHARDCHANNELS") == [channel] or len(waiters.order) == 2, within=30)
         finally:
             hung.resume()
         await waiters.granted(2, within=15)

@@ -127,7 +127,13 @@ async def test_a_primary_that_dies_is_followed_by_its_replica(fragile: ClusterOf
 async def test_a_primary_that_is_demoted_is_left(fragile: ClusterOf) -> None:
     cluster = users_client(fragile)
     config = LockConfig(lease=20, renew_interval=0.5, client_name="ours")
-    async with LockClient(cluster, config=config) as locks, locks.lock(NAME) as lease:
+    async with (
+        LockClient(cluster, config=config) as locks,
+        LockClient(cluster, config=config) as waiting,
+        Waiters(waiting, NAME, go=True) as waiters,
+    ):
+        lease = await locks.lock(NAME).acquire()
+        await waiters.park(2)
         old = fragile.owner_of(NAME)
         new = fragile.replicas[fragile.primaries.index(old)]
         ask(new, "CLUSTER", "FAILOVER")
@@ -135,6 +141,8 @@ async def test_a_primary_that_is_demoted_is_left(fragile: ClusterOf) -> None:
         await renewed(locks, 3)
         lease.check()
         await until(lambda: "name=ours" not in str(ask(old, "CLIENT", "LIST")), within=20)
+        await lease.release()
+        await waiters.granted(2, within=15)
     await cluster.aclose()
 
 
