@@ -290,14 +290,13 @@ class Lane:
         The server lets whatever comes later on the connection wait for that answer, too; so it may as well wait here,
         where it becomes one batch.
         """
-        wait = milliseconds(replication.timeout)
-        if replication.wanted is not None:
-            return [self._ask(("WAIT", replication.wanted, wait), partial(self._confirmed, replication.wanted))]
-        known = max(1, self._replicas)
-        return [
-            self._expect(("ROLE",), self._counted),
-            self._ask(("WAIT", known, wait), partial(self._confirmed, known)),
-        ]
+        asked = self._wanted(replication)
+        commands = [] if replication.wanted is not None else [self._expect(("ROLE",), self._counted)]
+        wait = ("WAIT", asked, milliseconds(replication.timeout))
+        return [*commands, self._ask(wait, partial(self._confirmed, replication, asked))]
+
+    def _wanted(self, replication: Replication) -> int:
+        return max(1, self._replicas) if replication.wanted is None else replication.wanted
 
     def _counted(self, role: Any) -> None:
         if isinstance(role, ResponseError):
@@ -305,12 +304,12 @@ class Lane:
         else:
             self._replicas = len(role[2]) if role[0] == b"master" else 0
 
-    def _confirmed(self, asked: int, acks: Any) -> None:
+    def _confirmed(self, replication: Replication, asked: int, acks: Any) -> None:
         """*acks* replicas, of those *asked* for, have what was granted."""
         if isinstance(acks, ResponseError):
             self._unknown(acks)
         granted, self._granted = self._granted, []
-        wanted = max(asked, self._replicas)
+        wanted = self._wanted(replication)
         for call, reply in reversed(granted):
             if asked < wanted:  # There are more than were known; who asks again for what it has, gets it again.
                 self._unsent[call] = None

@@ -9,7 +9,7 @@ from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.cluster import ClusterNode
 from redis.crc import key_slot
 
-from aiolock import BackendError, ClientClosedError, LockClient, LockConfig
+from aiolock import BackendError, LockClient, LockConfig
 from aiolock._server import Server
 from tests.deployments.test_permissions import RULES
 from tests.docs.pages import ROOT
@@ -132,13 +132,21 @@ async def test_seeds_that_are_gone_do_not_matter(calm: ClusterOf) -> None:
         lease.check()
 
 
-async def test_closing_a_client_of_servers_that_are_gone_leaves_nothing() -> None:
-    cluster = RedisCluster(host="127.0.0.1", port=1)
-    async with LockClient(cluster, config=LockConfig(release_timeout=0.1)) as locks:
-        acquiring = asyncio.create_task(acquire_and_release(locks.lock("gone")))
-        await until(lambda: locks.statistics().pending > 0)
-    with pytest.raises(ClientClosedError):
-        await acquiring  # It gives up what it may have been granted, which asks for no slots any more.
+
+
+async def test_a_connection_that_breaks_casts_doubt_on_the_locks_of_its_own_server_only(
+    calm: ClusterOf, ours: LockClient
+) -> None:
+    one, other = calm.primaries[:2]
+    for server in (one, other):
+        name = next(name for name in NAMES if calm.owner_of(name) is server)
+        await ours.lock(name, owner="job").acquire(lease=60)
+    await answered(ours)
+    before = scripts_run(one), scripts_run(other)
+    ask(one, "CLIENT", "KILL", "TYPE", "normal")
+    await until(lambda: scripts_run(one) > before[0])
+    await answered(ours)
+    assert scripts_run(other) == before[1]
 
 
 async def test_closing_leaves_no_connection_and_no_lock(calm: ClusterOf, cluster: RedisCluster) -> None:

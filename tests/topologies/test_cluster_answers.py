@@ -9,7 +9,7 @@ import pytest
 from redis.asyncio import RedisCluster
 from redis.crc import key_slot
 
-from aiolock import BackendError, LockClient, LockConfig
+from aiolock import BackendError, ClientClosedError, LockClient, LockConfig
 from aiolock._scripts import ACQUIRE
 from aiolock._server import Server
 from aiolock._types import LockKeys
@@ -83,6 +83,25 @@ async def test_waiters_who_come_before_it_is_known_what_messages_there_are_hear_
         ):
             await lease.release()
             await waiters.granted(3)
+    await cluster.aclose()
+
+
+async def test_who_closes_while_a_server_hangs_leaves_nobody_asking_for_slots(calm: ClusterOf) -> None:
+    seed = calm.primaries[0]
+    lock = next(name for name in NAMES if calm.owner_of(name) is seed)
+    cluster = RedisCluster(host=seed.host, port=seed.port)
+    with silent_about_slots(calm):
+        try:
+            async with LockClient(cluster, config=LockConfig(release_timeout=0.1)) as locks:
+                await acquire_and_release(locks.lock(lock))
+                seed.pause()
+                sent = locks.statistics().commands
+                acquiring = asyncio.create_task(acquire_and_release(locks.lock(lock)))
+                await until(lambda: locks.statistics().commands > sent)
+            with pytest.raises(ClientClosedError):
+                await acquiring  # It gives up what it may have been granted.
+        finally:
+            seed.resume()
     await cluster.aclose()
 
 

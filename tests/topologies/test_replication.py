@@ -12,7 +12,7 @@ from aiolock import AsyncRLock, BackendError, ClientClosedError, LockClient, Loc
 from aiolock._server import Server
 from tests.support.calls import acquire, acquire_and_release
 from tests.support.observe import answered, commandstats, freed, renewed, until
-from tests.support.topologies import Replicated, ask, wait_until
+from tests.support.topologies import Replicated, ask, wait_until, waited
 
 NAME = "orders"
 
@@ -72,6 +72,48 @@ async def test_a_grant_that_too_few_have_is_undone(
             await freed(primary, NAME)
         await answered(locks)
         assert locks.statistics().held == 0
+
+
+async def test_all_means_those_that_there_are_now(server: Server) -> None:
+    with Replicated(server._executable) as group:
+        redis = Redis.from_url(group.primary.url)
+        async with client_of(redis, "all", replicas_timeout=1) as locks:
+            await acquire_and_release(locks.lock(NAME))
+            group.replicas[0].kill()
+            await waited(lambda: len(ask(group.primary, "ROLE")[2]) == 1, "one replica is gone")
+            await acquire_and_release(locks.lock(NAME))
+            group.replicas[0].start()
+            await waited(lambda: len(ask(group.primary, "ROLE")[2]) == 2, "it is back")
+            async with paused(group.replicas[0]):
+                with pytest.raises(ReplicationError) as caught:
+                    await locks.lock(NAME).acquire()
+            assert (caught.value.acks, caught.value.wanted) == (1, 2)
+        await redis.aclose()
+
+
+async def test_how_many_are_all_is_asked_of_the_server(two: Replicated, primary: Redis) -> None:
+    async with client_of(primary, "all", replicas_timeout=5) as locks:
+        async with paused(two.replicas[0]):
+            acquiring = asyncio.create_task(acquire(locks.lock(NAME, owner="job")))
+            # Until the server said so, one was all; and one has it.
+            await until(lambda: locks.statistics().commands > 3)
+            assert not acquiring.done()
+        lease = await asyncio.wait_for(acquiring, 10)
+        assert ask(two.replicas[0], "HGET", NAME, "aiolock:token") == str(lease.token)
+
+
+async def test_a_replica_itself_has_no_replicas(own: Server, caplog: pytest.LogCaptureFixture) -> None:
+    redis = Redis.from_url(own.url)
+    await redis.replicaof("127.0.0.1", "1")
+    async with client_of(redis, "all") as locks:
+        acquiring = asyncio.create_task(acquire(locks.lock(NAME, owner="job")))
+        await until(lambda: "errorstat_READONLY" in ask(own, "INFO", "errorstats"))
+        assert not acquiring.done()
+        await redis.replicaof("NO", "ONE")
+        with pytest.raises(ReplicationError):
+            await asyncio.wait_for(acquiring, 10)
+    assert not [record for record in caplog.records if record.name == "asyncio"]
+    await redis.aclose()
 
 
 async def test_one_replica_of_two_is_enough_if_one_is_asked_for(two: Replicated, primary: Redis) -> None:
@@ -148,6 +190,8 @@ async def test_the_replicas_are_asked_once_for_a_batch(primary: Redis) -> None:
         assert after["evalsha"] - before["evalsha"] == 19
         assert after["wait"] - before["wait"] == 1
         await asyncio.gather(*(lease.release() for lease in leases))
+        await answered(locks)
+        assert (await commandstats(primary))["wait"] == after["wait"], "what is given back need not be on the replicas"
 
 
 def waiting_for_replicas(client: LockClient) -> int:
