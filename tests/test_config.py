@@ -62,7 +62,10 @@ def test_a_duration_that_cannot_work_is_refused_by_name(setting: str, value: Any
         ({"renew_interval": 0.0099}, "renew_interval must be at least 0.01 s, not 0.0099"),
         ({"lease": 10, "drift": 11}, "drift must be at most 2.5 s"),
         ({"replicas": 1, "replicas_timeout": 2.6}, "replicas_timeout must be at most 2.5 s, half the command timeout"),
-        ({"lease": 9, "replicas": "all", "replicas_timeout": 2.4}, "replicas_timeout must be at most 2.25 s, a quarter"),
+        (
+            {"lease": 9, "replicas": "all", "replicas_timeout": 2.4},
+            "replicas_timeout must be at most 2.25 s, a quarter",
+        ),
         ({"token_retention": 59}, "token_retention must be at least 60 s, not 59"),
         ({"release_timeout": 31}, "release_timeout must be at most 30 s, not 31"),
         ({"command_timeout": timedelta(minutes=1)}, "command_timeout must be at most 30 s"),

@@ -132,8 +132,6 @@ async def test_seeds_that_are_gone_do_not_matter(calm: ClusterOf) -> None:
         lease.check()
 
 
-
-
 async def test_a_connection_that_breaks_casts_doubt_on_the_locks_of_its_own_server_only(
     calm: ClusterOf, ours: LockClient
 ) -> None:
