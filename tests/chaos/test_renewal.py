@@ -229,6 +229,38 @@ async def test_a_fixed_lease_is_asked_after_until_there_is_an_answer(redis: Redi
         assert await asyncio.wait_for(lease.lost, 10) == "expired"
 
 
+async def test_a_fixed_lease_is_asked_after_once(redis: Redis, proxy: Proxy) -> None:
+    async with client_behind(proxy, lease=30, renew_interval=1, command_timeout=5) as locks:
+        began = monotonic()
+        lease = await locks.lock(KEY).acquire(lease=60)
+        await until(lambda: monotonic() > began + 1)  # A watched one would be due now.
+        proxy.reset_all()
+        await proxy.saw(script(RENEW))
+        await asyncio.sleep(0.5)
+        assert sum(script(RENEW)(request) for request in proxy.requests) < 5, "some more, if the machine is slow"
+        await lease.release()
+
+
+async def test_a_fixed_lease_is_asked_after_again_when_the_server_refused_to_say(own: Server) -> None:
+    async with (
+        Redis.from_url(own.url) as admin,
+        lock_client(own.url, lease=6, renew_interval=0.5, command_timeout=5) as locks,
+    ):
+        lease = await locks.lock(KEY).acquire(lease=60)
+        await admin.execute_command("ACL", "SETUSER", "default", "-hmget")  # type: ignore[no-untyped-call]
+        await admin.client_kill_filter(_type="normal", skipme=True)
+
+        async def refused() -> bool:
+            return "errorstat_NOPERM" in await admin.info("errorstats")
+
+        await until(refused)
+        assert not lease.lost.is_set()
+        await answered(locks)
+        await admin.delete(KEY)
+        await admin.execute_command("ACL", "SETUSER", "default", "+hmget")  # type: ignore[no-untyped-call]
+        assert await asyncio.wait_for(lease.lost, 15) == "expired"
+
+
 async def test_a_renewal_is_sent_every_interval_and_not_more_often(redis: Redis, proxy: Proxy) -> None:
     async with client_behind(proxy, lease=3, renew_interval=0.2) as locks:
         async with locks.lock(KEY):

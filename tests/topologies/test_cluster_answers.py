@@ -16,7 +16,7 @@ from aiolock._types import LockKeys
 from tests.support.calls import acquire_and_release
 from tests.support.observe import until
 from tests.support.proxy import Proxy, command, script
-from tests.support.topologies import ClusterOf, ask
+from tests.support.topologies import ClusterOf, ask, errors
 from tests.support.waiters import parked
 
 NAME = "orders"
@@ -44,8 +44,7 @@ def silent_about_slots(cluster: ClusterOf) -> Iterator[None]:
 
 def redirections(cluster: ClusterOf) -> int:
     """How often a server has said MOVED."""
-    errors = [ask(server, "INFO", "errorstats") for server in cluster.servers]
-    return sum(int(each.get("errorstat_MOVED", {"count": 0})["count"]) for each in errors)
+    return sum(errors(server, "MOVED") for server in cluster.servers)
 
 
 async def test_what_a_server_says_of_a_slot_counts_at_once(calm: ClusterOf, cluster: RedisCluster) -> None:
@@ -247,8 +246,7 @@ async def test_a_waiter_follows_its_slot_also_when_nobody_says_at_first_where_it
 
     def refusals() -> int:
         """How often they were asked for the slots in vain."""
-        errors = [ask(server, "INFO", "errorstats") for server in quarrel.servers]
-        return sum(int(each.get("errorstat_NOPERM", {"count": 0})["count"]) for each in errors)
+        return sum(errors(server, "NOPERM") for server in quarrel.servers)
 
     async with (
         LockClient(cluster, config=config) as locks,

@@ -12,7 +12,7 @@ from aiolock import BackendError, LockClient, LockConfig
 from aiolock._server import Server
 from tests.support.calls import acquire_and_release
 from tests.support.observe import renewed, until
-from tests.support.topologies import ClusterOf, ask, cut_off, role, waited
+from tests.support.topologies import ClusterOf, ask, cut_off, errors, role, waited
 from tests.support.waiters import Waiters, parked
 
 NAME = "orders"
@@ -76,8 +76,10 @@ async def test_a_lock_whose_slot_is_moving_is_granted_when_it_has_moved(calm: Cl
     async with LockClient(cluster) as locks:
         await acquire_and_release(locks.lock(name))
         source, target = begin_to_move(calm, name)
+        before = errors(source, "TRYAGAIN")
         acquiring = asyncio.create_task(acquire_and_release(locks.lock(name)))
-        await until(lambda: locks.statistics().pending > 0)
+        await until(lambda: errors(source, "TRYAGAIN") > before + 1)
+        assert not acquiring.done()
         move_keys(name, source, target)
         end_move(calm, name, target)
         await asyncio.wait_for(acquiring, 10)

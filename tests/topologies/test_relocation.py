@@ -12,7 +12,7 @@ from aiolock._backend import Backend
 from aiolock._config import Timing
 from aiolock._connector import Connector
 from aiolock._one_server import OneServer
-from aiolock._scripts import READ_CARD
+from aiolock._scripts import CARD, READ_CARD
 from aiolock._server import Server
 from tests.support.observe import pubsub_channels, subscribed_clients, until
 
@@ -65,3 +65,17 @@ async def test_a_new_connection_to_the_same_server_leaves_the_subscription_alone
             await backend.submit(READ_CARD, ("nobody",), urgent=urgent)
         assert await subscribed_clients(old) == before
         assert server.notifier.confirmed("news")
+
+
+async def test_what_a_replica_refuses_goes_to_whoever_is_the_primary_now(redis: Redis, old: Redis) -> None:
+    """Nothing ends the connection to the server that was demoted."""
+    primary = old
+
+    def connect() -> AbstractConnection:
+        return Connector.of(primary, None)()
+
+    async with watching(connect) as (_, backend):
+        await old.replicaof("127.0.0.1", "1")
+        primary = redis
+        assert await backend.submit(CARD, ("aiolock_client:me",), 60_000, "host", 1, "name", 1) == [1]
+        assert await redis.exists("aiolock_client:me")

@@ -12,7 +12,7 @@ from aiolock import AsyncRLock, BackendError, ClientClosedError, LockClient, Loc
 from aiolock._server import Server
 from tests.support.calls import acquire, acquire_and_release
 from tests.support.observe import answered, commandstats, freed, renewed, until
-from tests.support.topologies import Replicated, ask, wait_until, waited
+from tests.support.topologies import Replicated, ask, errors, wait_until, waited
 
 NAME = "orders"
 
@@ -107,7 +107,7 @@ async def test_a_replica_itself_has_no_replicas(own: Server, caplog: pytest.LogC
     await redis.replicaof("127.0.0.1", "1")
     async with client_of(redis, "all") as locks:
         acquiring = asyncio.create_task(acquire(locks.lock(NAME, owner="job")))
-        await until(lambda: "errorstat_READONLY" in ask(own, "INFO", "errorstats"))
+        await until(lambda: errors(own, "READONLY") > 0)
         assert not acquiring.done()
         await redis.replicaof("NO", "ONE")
         with pytest.raises(ReplicationError):
@@ -224,10 +224,10 @@ async def test_the_time_that_replicas_take_is_not_taken_for_a_dead_connection(tw
         lock = locks.lock("renewed", owner="job")
         lease = await lock.acquire(lease=20)
         async with paused(*two.replicas):
-            errors = await asyncio.gather(
+            outcomes = await asyncio.gather(
                 lease.renew(), locks.lock(NAME, owner="job").acquire(), return_exceptions=True
             )
-        assert [type(error) for error in errors] == [ReplicationError] * 2
+        assert [type(outcome) for outcome in outcomes] == [ReplicationError] * 2
         await lease.release()
 
 
@@ -273,8 +273,8 @@ async def test_every_grant_of_a_batch_is_judged(two: Replicated, primary: Redis)
         await acquire_and_release(locks.lock(NAME))
         async with paused(two.replicas[0]):
             waiting = [locks.lock(f"name {number}", owner="job").acquire() for number in range(3)]
-            errors = await asyncio.gather(*waiting, return_exceptions=True)
-        assert [type(error) for error in errors] == [ReplicationError] * 3
+            outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [ReplicationError] * 3
         assert locks.statistics().held == 0
 
 
@@ -288,18 +288,24 @@ async def test_closing_waits_no_longer_than_it_may_for_replicas(two: Replicated,
 
 
 async def test_what_grants_nothing_does_not_wait_for_replicas(two: Replicated, primary: Redis) -> None:
-    async with client_of(primary, 2) as locks, LockClient(primary) as other, other.lock(NAME), paused(*two.replicas):
-        assert await locks.lock(NAME).try_lock() is None
-        assert await locks.lock(NAME).locked()
+    async with client_of(primary, 2, replicas_timeout=6) as locks, LockClient(primary) as other, other.lock(NAME):
+        mine = await locks.lock("mine", owner="job").acquire()
+        async with paused(*two.replicas):
+            await mine.release()
+            assert await locks.lock(NAME).locked()
+            async with asyncio.timeout(5):  # The release has not reached them, so that there is something to wait for.
+                assert await locks.lock(NAME).try_lock() is None
 
 
-async def test_a_server_without_wait_is_refused_with_words(server: Server) -> None:
+async def test_a_server_without_wait_is_refused_with_words(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     with Server(server._executable, config='rename-command WAIT ""\n') as bare:
         redis = Redis.from_url(bare.url)
         async with client_of(redis, 1) as locks:
             with pytest.raises(BackendError, match=r"does not say what its replicas have.*WAIT"):
                 await locks.lock(NAME).acquire()
             await freed(redis, NAME)
+            await answered(locks)
+        assert not [record for record in caplog.records if record.name == "asyncio"]
         await redis.aclose()
 
 
@@ -310,4 +316,5 @@ async def test_all_needs_to_know_how_many_there_are(server: Server) -> None:
             with pytest.raises(BackendError, match=r"does not say what its replicas have.*ROLE"):
                 await locks.lock(NAME).acquire()
             await freed(redis, NAME)
+            await answered(locks)
         await redis.aclose()
