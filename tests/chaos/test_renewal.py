@@ -230,21 +230,24 @@ async def test_a_fixed_lease_is_asked_after_until_there_is_an_answer(redis: Redi
 
 
 async def test_a_fixed_lease_is_asked_after_once(redis: Redis, proxy: Proxy) -> None:
-    async with client_behind(proxy, lease=30, renew_interval=1, command_timeout=5) as locks:
-        began = monotonic()
+    events: list[LockEvent] = []
+    async with client_behind(proxy, lease=30, renew_interval=1, command_timeout=5, on_event=events.append) as locks:
         lease = await locks.lock(KEY).acquire(lease=60)
-        await until(lambda: monotonic() > began + 1)  # A watched one would be due now.
+        began = monotonic()
+        await until(lambda: monotonic() > began + 1.6)  # A watched one would be late now.
         proxy.reset_all()
         await proxy.saw(script(RENEW))
         await asyncio.sleep(0.5)
         assert sum(script(RENEW)(request) for request in proxy.requests) < 5, "some more, if the machine is slow"
         await lease.release()
+    assert not [event for event in events if isinstance(event, RenewalLate)]
 
 
 async def test_a_fixed_lease_is_asked_after_again_when_the_server_refused_to_say(own: Server) -> None:
+    events: list[LockEvent] = []
     async with (
         Redis.from_url(own.url) as admin,
-        lock_client(own.url, lease=6, renew_interval=0.5, command_timeout=5) as locks,
+        lock_client(own.url, lease=6, renew_interval=0.5, command_timeout=5, on_event=events.append) as locks,
     ):
         lease = await locks.lock(KEY).acquire(lease=60)
         await admin.execute_command("ACL", "SETUSER", "default", "-hmget")  # type: ignore[no-untyped-call]
@@ -256,6 +259,7 @@ async def test_a_fixed_lease_is_asked_after_again_when_the_server_refused_to_say
         await admin.delete(KEY)
         await admin.execute_command("ACL", "SETUSER", "default", "+hmget")  # type: ignore[no-untyped-call]
         assert await asyncio.wait_for(lease.lost, 15) == "expired"
+    assert not [event for event in events if isinstance(event, RenewalLate)]
 
 
 async def test_a_renewal_is_sent_every_interval_and_not_more_often(redis: Redis, proxy: Proxy) -> None:
