@@ -222,7 +222,6 @@ class Cluster:
                 self._adopt(slots, node)
                 self._forget_idle()
                 return True
-        self._seeds.append(self._seeds.pop(0))
         return False
 
     async def _slots_by(self, node: Node) -> Any:

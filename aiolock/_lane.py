@@ -23,7 +23,6 @@ from redis.exceptions import (
     AuthenticationError,
     AuthorizationError,
     ClusterDownError,
-    MasterDownError,
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
@@ -38,8 +37,9 @@ from aiolock._scripts import GRANTED
 from aiolock._types import milliseconds
 from aiolock._wire import Command, UnsupportedConnectionError
 
-# The server cannot serve the call now and may be able to in a moment; so may those that send it from one to the other.
-_PASSING = (AskError, ClusterDownError, MasterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
+# The server cannot serve the call now and may be able to in a moment. MOVED and ASK are of the class `AskError`: here
+# the servers of a cluster sent the call round in circles. MASTERDOWN is of that of CLUSTERDOWN.
+_PASSING = (AskError, ClusterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
 # The same, of errors for which redis-py has no class.
 _PASSING_CODES = ("BUSY ", "MISCONF ", "NOREPLICAS ")
 # The server turned the connection down, or we its certificate, or it is none of ours; and so it will be again.

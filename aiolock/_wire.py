@@ -55,9 +55,12 @@ def _error_of(reply: str) -> Exception:
     if wrapped := _REFUSED_IN_SCRIPT.fullmatch(reply):
         reply = wrapped["refusal"]
     code, _, rest = reply.partition(" ")
+    error: Exception
     if code in _OF_CLUSTERS:
-        return _OF_CLUSTERS[code](rest)
-    error: Exception = DefaultParser.parse_error(reply)  # type: ignore[no-untyped-call]
+        error = _OF_CLUSTERS[code](rest)
+        error.args = (reply,)  # Where to, without whether that is MOVED or ASK, would be a riddle.
+        return error
+    error = DefaultParser.parse_error(reply)  # type: ignore[no-untyped-call]
     return error
 
 

@@ -57,6 +57,8 @@ async def test_a_waiter_is_woken_by_a_sharded_message(calm: ClusterOf, ours: Loc
         channel = waiters.lock._keys.channel
         assert ask(owner, "PUBSUB", "SHARDCHANNELS") == [channel]
         assert all(ask(server, "PUBSUB", "CHANNELS") == [] for server in calm.servers)
+        assert waiters.lock.statistics().subscriptions == ours.statistics().subscriptions == 1
+        assert ours._runtime.core().queues._notifier.connections > 0
         await lease.release()
         await waiters.granted(3)
 
@@ -191,11 +193,26 @@ async def test_the_users_own_connections_are_not_used(calm: ClusterOf, cluster: 
     assert theirs() == before
 
 
-async def test_a_seed_that_is_gone_does_not_matter(calm: ClusterOf) -> None:
-    nobody = ClusterNode("127.0.0.1", 1)
-    cluster = RedisCluster(startup_nodes=[nobody, *(ClusterNode(each.host, each.port) for each in calm.primaries)])
+async def test_seeds_that_are_gone_do_not_matter(calm: ClusterOf) -> None:
+    nobody = [ClusterNode("127.0.0.1", port) for port in (1, 2)]
+    cluster = RedisCluster(startup_nodes=[*nobody, *(ClusterNode(each.host, each.port) for each in calm.primaries)])
     async with LockClient(cluster) as locks, locks.lock("seed") as lease:
         lease.check()
+
+
+async def test_a_connection_that_breaks_casts_doubt_on_the_locks_of_its_own_server_only(
+    calm: ClusterOf, ours: LockClient
+) -> None:
+    one, other = calm.primaries[:2]
+    for server in (one, other):
+        name = next(name for name in NAMES if calm.owner_of(name) is server)
+        await ours.lock(name, owner="job").acquire(lease=60)
+    await answered(ours)
+    before = scripts_run(one), scripts_run(other)
+    ask(one, "CLIENT", "KILL", "TYPE", "normal")
+    await until(lambda: scripts_run(one) > before[0])
+    await answered(ours)
+    assert scripts_run(other) == before[1]
 
 
 async def test_closing_leaves_no_connection_and_no_lock(calm: ClusterOf, cluster: RedisCluster) -> None:

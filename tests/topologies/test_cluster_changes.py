@@ -21,7 +21,7 @@ from aiolock._server import Server
 from tests.support.calls import acquire_and_release
 from tests.support.observe import renewed, until
 from tests.support.resharding import begin_to_move, end_move, move_keys
-from tests.support.topologies import ClusterOf, ask, cut_off, role, waited
+from tests.support.topologies import ClusterOf, ask, cut_off, errors, role, waited
 from tests.support.waiters import Waiters, parked
 
 NAME = "orders"
@@ -69,6 +69,7 @@ async def test_a_slot_moves_while_its_lock_is_held_and_waited_for(calm: ClusterO
             await lease.release()
             await waiters.granted(3)
         assert theirs.statistics().losses == 0
+        await until(lambda: ours.statistics().subscriptions == 0)  # Neither where it was nor where it is.
 
 
 async def test_a_channel_that_ended_while_nobody_waited_is_subscribed_to_again(
@@ -102,8 +103,10 @@ async def test_a_lock_whose_slot_is_moving_is_granted_when_it_has_moved(calm: Cl
     async with LockClient(cluster) as locks:
         await acquire_and_release(locks.lock(name))
         source, target = begin_to_move(calm, name)
+        before = errors(source, "TRYAGAIN")
         acquiring = asyncio.create_task(acquire_and_release(locks.lock(name)))
-        await until(lambda: locks.statistics().pending > 0)
+        await until(lambda: errors(source, "TRYAGAIN") > before + 1)
+        assert not acquiring.done()
         move_keys(calm, name, source, target)
         end_move(calm, name, target)
         await asyncio.wait_for(acquiring, 10)
@@ -153,7 +156,13 @@ async def test_a_primary_that_dies_is_followed_by_its_replica(fragile: ClusterOf
 async def test_a_primary_that_is_demoted_is_left(fragile: ClusterOf) -> None:
     cluster = users_client(fragile)
     config = LockConfig(lease=20, renew_interval=0.5, client_name="ours")
-    async with LockClient(cluster, config=config) as locks, locks.lock(NAME) as lease:
+    async with (
+        LockClient(cluster, config=config) as locks,
+        LockClient(cluster, config=config) as waiting,
+        Waiters(waiting, NAME, go=True) as waiters,
+    ):
+        lease = await locks.lock(NAME).acquire()
+        await waiters.park(2)
         old = fragile.owner_of(NAME)
         new = fragile.replicas[fragile.primaries.index(old)]
         ask(new, "CLUSTER", "FAILOVER")
@@ -161,6 +170,8 @@ async def test_a_primary_that_is_demoted_is_left(fragile: ClusterOf) -> None:
         await renewed(locks, 3)
         lease.check()
         await until(lambda: "name=ours" not in str(ask(old, "CLIENT", "LIST")), within=20)
+        await lease.release()
+        await waiters.granted(2, within=15)
     await cluster.aclose()
 
 
