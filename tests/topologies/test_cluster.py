@@ -85,7 +85,12 @@ async def test_a_server_that_is_busy_when_it_is_asked_of_sharded_messages_is_ask
 ) -> None:
     answers: list[object] = []
     learn = Cluster.learn_sharding
-    monkeypatch.setattr(Cluster, "learn_sharding", lambda own, answer: (answers.append(answer), learn(own, answer)))
+
+    def learn_and_count(self: Cluster, answer: object) -> None:
+        answers.append(answer)
+        learn(self, answer)
+
+    monkeypatch.setattr(Cluster, "learn_sharding", learn_and_count)
     busy = calm.primaries[0]  # The first that a client asks.
     name = next(name for name in NAMES if calm.owner_of(name) is busy)
     lease = await theirs.lock(name).acquire()
