@@ -25,7 +25,7 @@ from aiolock._config import Timing
 from aiolock._kind import GREETING, refusal
 from aiolock._lane import Question, Traffic, is_passing
 from aiolock._lanes import Lanes
-from aiolock._link import discard
+from aiolock._link import connect, discard
 from aiolock._notifier import Notifier
 
 Address = tuple[str, int]
@@ -230,7 +230,7 @@ class Cluster:
         with suppress(Exception):  # Beside its own errors redis-py lets others out when a connection dies.
             try:
                 async with asyncio.timeout(self._timing.patience):
-                    await connection.connect()  # type: ignore[no-untyped-call]
+                    await connect(connection)
                     await connection.send_command("CLUSTER", "SLOTS")
                     return await connection.read_response()
             finally:

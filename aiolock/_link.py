@@ -13,7 +13,7 @@ from contextvars import Context
 from time import monotonic
 from typing import Any, Protocol
 
-from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.connection import AbstractConnection, SSLConnection
 from redis.exceptions import RedisError
 
 from aiolock._hints import clearer_of
@@ -191,7 +191,7 @@ class Link:
     async def _open(self, connection: AbstractConnection) -> None:
         try:
             async with asyncio.timeout(self._patience):
-                await connection.connect()  # type: ignore[no-untyped-call]
+                await connect(connection)
         except Exception as error:
             if (clearer := clearer_of(error, connection)) is not None:
                 raise clearer from error
@@ -205,6 +205,14 @@ class Link:
                 await asyncio.sleep(0)
                 self._write()
             raise
+
+
+async def connect(connection: AbstractConnection) -> None:
+    """Open *connection*, as redis-py does, but for certificates, which are read in a thread: it takes them a while."""
+    if isinstance(connection, SSLConnection):
+        with suppress(OSError):  # The connection will meet it again, and have words for it.
+            await asyncio.to_thread(connection.ssl_context.get)
+    await connection.connect()  # type: ignore[no-untyped-call]
 
 
 async def discard(connection: AbstractConnection) -> None:

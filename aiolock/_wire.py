@@ -82,7 +82,7 @@ class Wire(asyncio.BufferedProtocol):
         self._writable = writable
         self._reader = hiredis.Reader(replyError=_error_of, notEnoughData=_NOTHING)
         self._end: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-        self._buffer: bytearray = bytearray(_MOST)
+        self._buffer: memoryview = memoryview(bytearray(_MOST))  # TLS fills slices of it, which must be no copies.
         self._deaf = False  # Nobody listens any more.
         self._lost = False
         self._paused = False  # What was written has not left yet; more would only pile up.
@@ -123,7 +123,7 @@ class Wire(asyncio.BufferedProtocol):
 
     # What the transport calls.
 
-    def get_buffer(self, sizehint: int) -> bytearray:
+    def get_buffer(self, sizehint: int) -> memoryview:
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
