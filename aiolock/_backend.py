@@ -20,6 +20,10 @@ class Topology(Protocol):
     """Called when a server may have forgotten its locks; the argument says of a key whether it was that server's."""
 
     @property
+    def apart(self) -> bool:
+        """As `Backend.apart`."""
+
+    @property
     def traffic(self) -> Traffic:
         """What was written so far, to all servers."""
 
@@ -45,6 +49,11 @@ class Backend:
         self._command_timeout = command_timeout
         self._loop = asyncio.get_running_loop()
         self._forks = forks()
+
+    @property
+    def apart(self) -> bool:
+        """Whether two locks may be on two servers, so that no script may have the keys of both."""
+        return self._topology.apart
 
     @property
     def pending(self) -> int:

@@ -113,6 +113,8 @@ class Cluster:
     # Invariant: every server that owns a slot, as far as is known, or is still expected to answer, is in `_nodes`,
     # connected or not; `_owners` names the owner of each slot that is known, which another may have become since.
 
+    apart = True
+
     def __init__(
         self,
         seeds: Iterable[Address],

@@ -1,14 +1,16 @@
 """The scripts as plain calls: what each is sent with. Durations are in seconds here, milliseconds from here on."""
 
+from collections.abc import Iterable, Iterator, Sequence
 from time import monotonic
 
 from aiolock._backend import Backend
-from aiolock._call import Call
+from aiolock._call import Argument, Call
 from aiolock._config import ENDED_MEMORY, Timing
 from aiolock._lease import Hold
-from aiolock._scripts import FORCE_RELEASE
+from aiolock._scripts import FORCE_RELEASE, Script
 from aiolock._types import Claim, LockKeys, milliseconds
 
+_MOST_TOGETHER = 32  # Renewals by one script, for whose time the server does nothing else.
 _MEMORY = milliseconds(ENDED_MEMORY)
 
 
@@ -44,12 +46,33 @@ class Commands:
         """Free what an acquire of unknown outcome was granted, and see to it that it is granted nothing any more."""
         _ = self._release(claim, 2, 0, monotonic() + ENDED_MEMORY + lease)
 
-    def renew(self, hold: Hold, lease: float, patience: float) -> Call:
-        """Let *hold* live *lease* seconds from now; nothing queues before it. Patience ends with the hold."""
-        claim = hold.claim
-        arguments = (claim.id, hold.next_renewal(), milliseconds(lease), self._retention, _MEMORY)
-        patience = min(patience, hold.deadline - monotonic())
-        return self._backend.submit(claim.scripts.renew, claim.keys.both, *arguments, patience=patience, urgent=True)
+    def renew(self, leases: Sequence[tuple[Hold, float]], patience: float) -> Call:
+        """Let each hold live as many seconds from now, all by one script; nothing queues before it."""
+        keys: list[str] = []
+        arguments: list[Argument] = [self._retention, _MEMORY]
+        for hold, lease in leases:
+            keys += hold.keys.both
+            arguments += (hold.claim.id, hold.next_renewal(), milliseconds(lease))
+        script = leases[0][0].claim.scripts.renew
+        return self._backend.submit(script, tuple(keys), *arguments, patience=patience, urgent=True)
+
+    def together(self, holds: Iterable[Hold]) -> Iterator[list[Hold]]:
+        """
+        *holds*, by which may be renewed by one script.
+
+        Those of the same primitive, if one server has all; but who got no answer last time goes alone, lest it be the
+        one that keeps the others from theirs.
+        """
+        groups: dict[Script, list[Hold]] = {}
+        for hold in holds:
+            if hold.unanswered or self._backend.apart:
+                yield [hold]
+                continue
+            group = groups.setdefault(hold.claim.scripts.renew, [])
+            group.append(hold)
+            if len(group) == _MOST_TOGETHER:
+                yield groups.pop(hold.claim.scripts.renew)
+        yield from groups.values()
 
     def force_release(self, keys: LockKeys, request: str) -> Call:
         """Free the lock whoever holds it; *request* is unique."""

@@ -1,7 +1,7 @@
 """What becomes of a hold once it is granted: given back, renewed, or lost."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
 
 from aiolock._call import Call
@@ -133,11 +133,14 @@ class HoldKeeper:
             if had(hold.keys.lock):
                 self._watchdog.check(hold)
 
-    def ask_renewal(self, hold: Hold) -> Call:
-        """Ask the server to renew *hold* by the watchdog's lease if it is watched, else only for what is left of it."""
-        hold.unanswered += 1
-        lease = self._timing.lease if hold.watched else 0.0
-        return self._commands.renew(hold, lease, self._timing.renew_interval)
+    def ask_renewals(self, holds: Sequence[Hold]) -> Iterator[tuple[Call, Sequence[Hold]]]:
+        """Ask the server to renew *holds* by the watchdog's lease; if not watched, only for what is left of them."""
+        for some in self._commands.together(holds):
+            leases = []
+            for hold in some:
+                hold.unanswered += 1
+                leases.append((hold, self._timing.lease if hold.watched else 0.0))
+            yield self._commands.renew(leases, self._timing.renew_interval), some
 
     async def renew_lease(self, lease: Lease, duration: Duration | None) -> None:
         """Renew *lease*; as `Lease.renew`."""
@@ -165,37 +168,38 @@ class HoldKeeper:
 
     async def _renew(self, hold: Hold, lease: float) -> float:
         hold.unanswered += 1
-        call = self._commands.renew(hold, lease, self._timing.command_timeout)
+        patience = min(self._timing.command_timeout, hold.deadline - monotonic())  # It ends with the hold.
+        call = self._commands.renew([(hold, lease)], patience)
         await call
         if call.short is not None:
             raise ReplicationError(hold.keys.name, *call.short)
-        left = self._acknowledged(hold, call)
+        left = self._acknowledged(hold, call, 0)
         if not hold.ended:
             self._report.renewed(hold, hold.deadline - monotonic())
         return left
 
-    def note_renewal(self, hold: Hold, call: Call) -> bool:
-        """Take note of the answer to *call*; ``False`` if too few replicas have it, so that it does not count."""
+    def note_renewal(self, hold: Hold, call: Call, row: int) -> bool:
+        """Take note of a *row* of the answer; ``False`` if too few replicas have it, so that it does not count."""
         if call.short is not None:
             return False
         if not hold.watched:
-            self._still_has(hold, call)
-        elif self._acknowledged(hold, call):
+            self._still_has(hold, call, row)
+        elif self._acknowledged(hold, call, row):
             self._report.renewed(hold, hold.deadline - monotonic())
         return True
 
-    def _acknowledged(self, hold: Hold, call: Call) -> float:
-        """The seconds that the server gives *hold*, by its answer to *call*; 0 when it has ended."""
-        if not self._still_has(hold, call):
+    def _acknowledged(self, hold: Hold, call: Call, row: int) -> float:
+        """The seconds that the server gives *hold*, by that *row* of the answer; 0 when it has ended."""
+        if not self._still_has(hold, call, row):
             return 0.0
         hold.renewals += 1
-        left: float = call.reply[2] / 1000
+        left: float = call.reply[row][2] / 1000
         self._extend(hold, call, left)
         return left
 
-    def _still_has(self, hold: Hold, call: Call) -> bool:
-        """Whether the server still has *hold*, by its answer to *call*."""
-        status, why, _ = call.reply
+    def _still_has(self, hold: Hold, call: Call, row: int) -> bool:
+        """Whether the server still has *hold*, by that *row* of the answer."""
+        status, why, _ = call.reply[row]
         self.notice_end(hold)  # What was over once stays so, whatever the answer.
         if status == LOST and not hold.ended:
             self.lose(hold, REASONS[why], gone=True)

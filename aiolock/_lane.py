@@ -33,7 +33,7 @@ from redis.exceptions import (
 from aiolock._call import Call, Reply
 from aiolock._hints import in_words
 from aiolock._link import Link
-from aiolock._scripts import GRANTED
+from aiolock._scripts import grants
 from aiolock._types import milliseconds
 from aiolock._wire import Command, UnsupportedConnectionError
 
@@ -223,7 +223,7 @@ class Lane:
             self._refused(expected, frame)
         elif not isinstance(frame, list):  # Whatever it is, it is no Redis.
             expected.fail(ResponseError(repr(frame)), f"the server answered with {frame!r}")
-        elif self._replication is not None and expected.script.lasts and frame[0] == GRANTED:
+        elif self._replication is not None and expected.script.lasts and grants(frame):
             self._granted.append((expected, frame))
         else:
             expected.end(frame)

@@ -11,7 +11,6 @@ from time import monotonic
 from typing import Any, Protocol, final
 from weakref import ref
 
-from aiolock._call import Call
 from aiolock._errors import LeaseLostError, LossReason, NotHeldError
 from aiolock._types import Claim, Duration, LockKeys
 
@@ -35,7 +34,7 @@ class Hold:
     __slots__ = (
         *("claim", "keys", "owner", "token", "leases", "in_a_row", "step", "renewal", "renewals", "unanswered"),
         *("heard", "expires", "deadline", "renew_at", "ended", "loss", "gone", "on_loss"),
-        *("renewal_slot", "deadline_slot", "timer", "watchdog", "asked", "answer", "_lost", "_watched"),
+        *("renewal_slot", "deadline_slot", "timer", "asked", "_lost", "_watched"),
     )
 
     def __init__(self, claim: Claim, token: int) -> None:
@@ -59,14 +58,11 @@ class Hold:
         self.gone = False  # The server said that the lock is not ours, or was told to free it.
         self._lost: asyncio.Event | None = None  # Made when somebody waits for it.
         self.on_loss: list[Callable[[], None]] = []
-        # The watchdog's: its places for the next renewal and for the deadline, a timer once that is near, and a task
-        # once a renewal was due.
+        # The watchdog's: its places for the next renewal and for the deadline, and a timer once that is near.
         self.renewal_slot: int | None = None
         self.deadline_slot: int | None = None
         self.timer: asyncio.TimerHandle | None = None
-        self.watchdog: asyncio.Task[None] | None = None
         self.asked = False  # A renewal of the watchdog's is on its way.
-        self.answer: asyncio.Future[Call] | None = None  # That of the renewal which is on its way, or will be next.
 
     @property
     def watched(self) -> bool:
@@ -116,11 +112,6 @@ class Hold:
     def next_renewal(self) -> int:
         self.renewal += 1
         return self.renewal
-
-    def renewal_answered(self, call: Call) -> None:
-        """The watchdog's renewal has its answer."""
-        if self.answer is not None and not self.answer.done():
-            self.answer.set_result(call)
 
     def lose(self, reason: LossReason) -> None:
         """The lock is gone."""

@@ -17,6 +17,7 @@ from aiolock._notifier import Notifier
 class OneServer:
     """The topology of one server, which may become another one behind the same address."""
 
+    apart = False
     publish = "PUBLISH"
 
     def __init__(self, connect: Callable[[], AbstractConnection], timing: Timing) -> None:

@@ -1,14 +1,17 @@
 """
 The watchdog: a deadline for every hold, and renewals that push it out for those whose user asked for it.
 
-Both lie on wheels: one timer of the loop serves all that is due within the same moment. Each hold has a task of its own
-that deals with the answers to its renewals; it starts when the first is due, so that a short critical section never
-pays for it. From then on the deadline is guarded too (where nothing is renewed, from the beginning), so that a renewal
-that hangs cannot hide the loss. A failed renewal is *unknown*, not *lost*: it is tried again until the deadline.
+Both lie on wheels: one timer of the loop serves all that is due within the same moment, and what is to be renewed then
+is renewed together. Nobody waits for the answers: they are taken note of as they come, since a task for each of ten
+thousand holds would cost more than all the rest. From the first renewal on the deadline is guarded too (where nothing
+is renewed, from the beginning; so a short critical section never pays for it), so that a renewal that hangs cannot hide
+the loss. A failed renewal is *unknown*, not *lost*: it is tried again until the deadline.
 """
 
 import asyncio
+from collections.abc import Iterable, Sequence
 from contextvars import Context
+from functools import partial
 from time import monotonic
 from typing import Protocol
 
@@ -21,11 +24,15 @@ from aiolock._wheel import Wheel
 class Ward(Protocol):
     """What the watchdog needs of whoever knows how to renew."""
 
-    def ask_renewal(self, hold: Hold) -> Call:
-        """Ask the server to renew *hold*, or whether it still has it if that is not to be renewed; does not wait."""
+    def ask_renewals(self, holds: Sequence[Hold]) -> Iterable[tuple[Call, Sequence[Hold]]]:
+        """
+        Ask the server to renew *holds*, or whether it still has those that are not to be renewed; does not wait.
 
-    def note_renewal(self, hold: Hold, call: Call) -> bool:
-        """Take note of the answer to *call*: *hold* is renewed, or lost; ``False`` if it does not count."""
+        Each call is for some of them.
+        """
+
+    def note_renewal(self, hold: Hold, call: Call, row: int) -> bool:
+        """Take note of that *row* of the answer: *hold* is renewed, or lost; ``False`` if it does not count."""
 
     def lose(self, hold: Hold, reason: LossReason) -> None:
         """The lease of *hold* is over."""
@@ -46,14 +53,14 @@ class Watchdog:
         self._loop = asyncio.get_running_loop()
         self._context = Context()  # Of the timers: what the user's tasks carry is not kept alive by them.
         self._grain = min(0.01, interval / 10)
-        self._renewals = Wheel(self._renewal_due, self._grain)
-        self._deadlines = Wheel(self._deadline_near, self._grain)
+        self._renewals = Wheel(self._renewals_due, self._grain)
+        self._deadlines = Wheel(self._deadlines_near, self._grain)
 
     def watch(self, hold: Hold) -> None:
         """Watch over *hold* until `forget`; again whenever its leases changed."""
         if hold.watched and not hold.asked:
             self._plan_renewal(hold, hold.renew_at)
-        if not hold.watched or hold.watchdog is not None:
+        if not hold.watched or hold.renewal > 0:
             self._guard(hold)
 
     def check(self, hold: Hold) -> None:
@@ -72,9 +79,6 @@ class Watchdog:
         if hold.timer is not None:
             hold.timer.cancel()
             hold.timer = None
-        if hold.watchdog is not None and hold.watchdog is not asyncio.current_task():
-            hold.watchdog.cancel()
-        hold.watchdog = None
 
     def close(self) -> None:
         """All holds have ended."""
@@ -96,6 +100,12 @@ class Watchdog:
             self._deadlines.remove(hold, hold.deadline_slot)  # The server says that less is left than was thought.
         hold.deadline_slot = self._deadlines.add(hold, hold.deadline - self._grain)
 
+    def _deadlines_near(self, holds: list[Hold]) -> None:
+        while holds:
+            hold = holds.pop()
+            if not hold.ended:
+                self._deadline_near(hold)
+
     def _deadline_near(self, hold: Hold) -> None:
         hold.deadline_slot = None
         left = hold.deadline - monotonic()
@@ -108,18 +118,25 @@ class Watchdog:
         hold.timer = None
         self._lose_or_guard(hold)
 
-    def _renewal_due(self, hold: Hold) -> None:
+    def _renewals_due(self, holds: list[Hold]) -> None:
+        due = []
+        while holds:
+            hold = holds.pop()
+            if not hold.ended and self._is_due(hold):
+                due.append(hold)
+        for call, asked in self._ward.ask_renewals(due):
+            call.when_ended(partial(self._answered, asked))
+
+    def _is_due(self, hold: Hold) -> bool:
+        """Whether *hold* is to be renewed now, and not over."""
         hold.renewal_slot = None
         self._lose_or_guard(hold)
         if hold.ended:
-            return
+            return False
         if hold.watched:
             self._note_lateness(hold)
         hold.asked = True
-        if hold.watchdog is None or hold.watchdog.done():
-            hold.answer = self._loop.create_future()
-            hold.watchdog = self._loop.create_task(self._keep(hold, hold.answer), context=Context())
-        self._ward.ask_renewal(hold).when_ended(hold.renewal_answered)
+        return True
 
     def _lose_or_guard(self, hold: Hold) -> None:
         if monotonic() >= hold.deadline:
@@ -127,19 +144,21 @@ class Watchdog:
         else:
             self._guard(hold)
 
-    async def _keep(self, hold: Hold, answer: asyncio.Future[Call]) -> None:
-        """See to what becomes of the renewals of *hold*, one after the other: the next is sent when it is due."""
-        while not hold.ended:
-            call = await answer
-            answer = hold.answer = self._loop.create_future()
+    def _answered(self, holds: Sequence[Hold], call: Call) -> None:
+        """The renewals of *holds* have their answer, or have failed."""
+        for row, hold in enumerate(holds):
             hold.asked = False
-            if call.error is None and self._ward.note_renewal(hold, call):
-                if hold.watched:
-                    self._plan_renewal(hold, hold.renew_at)
-            elif not hold.ended:
-                if hold.watched:
-                    self._ward.late(hold, monotonic() - hold.renew_at)
-                self._plan_renewal(hold, monotonic() + self._interval / 10)
+            if not hold.ended:
+                self._plan_next(hold, renewed=call.error is None and self._ward.note_renewal(hold, call, row))
+
+    def _plan_next(self, hold: Hold, *, renewed: bool) -> None:
+        if renewed:
+            if hold.watched:
+                self._plan_renewal(hold, hold.renew_at)
+        elif not hold.ended:
+            if hold.watched:
+                self._ward.late(hold, monotonic() - hold.renew_at)
+            self._plan_renewal(hold, monotonic() + self._interval / 10)
 
     def _note_lateness(self, hold: Hold) -> None:
         """Renewals are due in time to the event loop; when they are not, something blocked it."""

@@ -11,25 +11,25 @@ Item = TypeVar("Item", bound=Hashable)
 
 class Wheel(Generic[Item]):
     """
-    Calls *due* with each item when its time has come, at most *grain* seconds late.
+    Calls *due* with a list of the items whose time has come, at most *grain* seconds late.
 
+    It is to take them from the list one by one: if it fails, it is called again with those that it left.
     However many items there are, each grain of time costs one timer; and an item that is soon removed, hardly more than
     two look-ups.
     """
 
-    def __init__(self, due: Callable[[Item], object], grain: float) -> None:
+    def __init__(self, due: Callable[[list[Item]], object], grain: float) -> None:
         self._due = due
         self._grain = grain
         self._loop = asyncio.get_running_loop()
         self._context = Context()  # Of the timers: what the user's tasks carry is not kept alive by them.
-        # Invariant: an item is in one slot or in `_turning`, once at most. A slot has a timer, and items; only
-        # `_last` may have none, which spares the next item the making of a timer.
+        # Invariant: an item is in one slot at most. A slot has a timer, and items; only `_last` may have none, which
+        # spares the next item the making of a timer.
         self._slots: dict[int, tuple[dict[Item, None], asyncio.TimerHandle]] = {}
         self._last = 0  # The slot that became empty last.
-        self._turning: dict[Item, None] = {}  # Taken out of their slot; their turn is yet to come.
 
     def add(self, item: Item, when: float) -> int:
-        """Call *due* with *item* at *when* (monotonic clock); returns its slot, for `remove`."""
+        """Call *due* with *item*, among others, at *when* (monotonic clock); returns its slot, for `remove`."""
         number = int(when / self._grain) + 1
         slot = self._slots.get(number)
         if slot is None:
@@ -40,9 +40,8 @@ class Wheel(Generic[Item]):
         return number
 
     def remove(self, item: Item, number: int) -> None:
-        """Forget *item*, which was put into slot *number* and has not been called."""
-        if item in self._turning:
-            del self._turning[item]
+        """Forget *item*, which was put into slot *number*, unless its time has come."""
+        if number not in self._slots:
             return
         items, _ = self._slots[number]
         del items[item]
@@ -58,14 +57,11 @@ class Wheel(Generic[Item]):
             del self._slots[self._last]
 
     def _turn(self, number: int) -> None:
-        self._turning.update(self._slots.pop(number)[0])
-        self._call_due()
+        self._call_due(list(self._slots.pop(number)[0]))
 
-    def _call_due(self) -> None:
+    def _call_due(self, items: list[Item]) -> None:
         try:
-            while self._turning:
-                item, _ = self._turning.popitem()
-                self._due(item)
-        finally:  # One that fails takes no other along.
-            if self._turning:
-                self._loop.call_soon(self._call_due, context=self._context)
+            self._due(items)
+        finally:
+            if items:
+                self._loop.call_soon(self._call_due, items, context=self._context)

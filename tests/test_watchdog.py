@@ -12,6 +12,8 @@ from aiolock import LeaseLostError, LockClient, RenewalLate
 from aiolock._config import LEAST_LEASE
 from aiolock._events import LockEvent, Lost, Renewed
 from aiolock._server import Server
+from aiolock._types import LockKeys
+from tests.support.calls import acquire
 from tests.support.holding import lock_client
 from tests.support.observe import renewed, until
 
@@ -47,17 +49,32 @@ async def test_a_short_section_starts_no_task(locks: LockClient) -> None:
         await lease.release()
 
 
-async def test_one_task_renews_a_hold_and_ends_with_it(quick: LockClient) -> None:
-    lock = quick.lock("a")
-    await lock.acquire()
-    await lock.acquire()
-    await renewed(quick, 2)
-    keeping = [task for task in asyncio.all_tasks() if "_keep" in repr(task)]
-    assert len(keeping) == 1
-    await lock.release()
-    await lock.release()
-    await asyncio.wait(keeping, timeout=1)
-    assert not [task for task in asyncio.all_tasks() if "_keep" in repr(task)]
+async def test_holds_are_renewed_together_and_no_task_is_started_for_them(quick: LockClient) -> None:
+    many = 3 * 32
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(many):
+            tasks.create_task(acquire(quick.lock(f"a:{number}", owner="all")))
+    await renewed(quick, many)  # Some of them may have been due at another moment than the rest.
+    before, tasks_before = quick.statistics(), asyncio.all_tasks()
+    await until(lambda: quick.statistics().renewals >= before.renewals + 3 * many)
+    after = quick.statistics()
+    assert (after.commands - before.commands) * 4 < after.renewals - before.renewals
+    assert asyncio.all_tasks() == tasks_before
+
+
+async def test_one_that_cannot_be_renewed_keeps_no_other_from_it(quick: LockClient, redis: Redis) -> None:
+    """The server answers for all of them with an error, and then for each."""
+    names = [f"a:{number}" for number in range(5)]
+    async with asyncio.TaskGroup() as tasks:
+        granted = [tasks.create_task(acquire(quick.lock(name, owner="all"))) for name in names]
+    leases = [each.result() for each in granted]
+    await renewed(quick, 5)
+    await redis.delete("a:3")
+    await redis.set(LockKeys.of("a:3", "").tokens, "none of ours")
+    before = quick.statistics().renewals
+    await until(leases[3].lost.is_set)
+    await until(lambda: quick.statistics().renewals >= before + 12)
+    assert [lease.lost.is_set() for lease in leases] == [False, False, False, True, False]
 
 
 async def test_the_shortest_lease_that_is_watched_can_be_used_and_renewed(server: Server, redis: Redis) -> None:
@@ -218,13 +235,3 @@ async def test_the_renewals_of_a_hold_are_counted(quick: LockClient) -> None:
         await until(lambda: lock.statistics().renewals == 2)
     assert lock.statistics().renewals == 0
     assert quick.statistics().renewals >= 2
-
-
-async def test_a_watchdog_that_somebody_cancelled_is_replaced(quick: LockClient) -> None:
-    lease = await quick.lock("a").acquire()
-    await renewed(quick, 1)
-    for task in asyncio.all_tasks():
-        if "Watchdog" in repr(task.get_coro()):
-            task.cancel()
-    await until(lambda: quick.lock("a").statistics().renewals >= 3)
-    lease.check()

@@ -3,6 +3,7 @@
 import hashlib
 from dataclasses import dataclass
 from importlib import resources
+from typing import Any
 
 # The first element of a reply. The same numbers stand at the top of lock.lua.
 GRANTED = 1
@@ -14,6 +15,11 @@ NOT_A_LOCK = -3
 
 # Why an acquisition does not hold the lock: the value of a LOST reply. The same order stands in lock.lua.
 FREED, EXPIRED, TAKEN, FORCED = 1, 2, 3, 4
+
+
+def grants(reply: list[Any]) -> bool:
+    """Whether *reply*, or any of those that it consists of, is GRANTED."""
+    return reply[0] == GRANTED or (isinstance(reply[0], list) and any(row[0] == GRANTED for row in reply))
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ async def test_a_renewal_overtaken_by_the_watchdogs_is_made_good_before_it_retur
 
         def both_sent() -> bool:
             """The watchdog's, too; when the connection breaks it goes first."""
-            return len({request.args[6] for request in proxy.requests[before:] if script(RENEW)(request)}) == 2
+            return len({request.args[8] for request in proxy.requests[before:] if script(RENEW)(request)}) == 2
 
         await until(both_sent)
         proxy.clear_rules()

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 import pytest
 from redis.asyncio import Redis
@@ -156,8 +157,8 @@ async def test_a_renewal_whose_reply_is_read_after_the_lease_is_over_does_not_re
         time.sleep(lease.remaining + 0.02)
         assert lease.lost.is_set()
 
-    def renew_and_block(hold: Hold, seconds: float, patience: float) -> Call:
-        call = renew(hold, seconds, patience)
+    def renew_and_block(leases: Sequence[tuple[Hold, float]], patience: float) -> Call:
+        call = renew(leases, patience)
         call.when_ended(block)
         return call
 

@@ -70,7 +70,8 @@ class Table:
         return await self.run(RELEASE, (KEYS.lock, KEYS.tokens), owner, id, step, left, *how)
 
     async def renew(self, id: str = MINE, *, number: int = 1, ms: int = LEASE) -> Reply:
-        return await self.run(RENEW, (KEYS.lock, KEYS.tokens), id, number, ms, RETENTION, MEMORY)
+        [reply] = await self.run(RENEW, (KEYS.lock, KEYS.tokens), RETENTION, MEMORY, id, number, ms)
+        return cast(Reply, reply)
 
     async def force(self, request: str = REQUEST) -> Reply:
         how = (RETENTION, MEMORY, KEYS.channel, "PUBLISH")

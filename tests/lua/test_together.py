@@ -1,0 +1,48 @@
+"""Several locks renewed by one call: each is answered for itself, in the order in which they were asked for."""
+
+from typing import Any, cast
+
+from aiolock._scripts import ACQUIRE, GRANTED, LOST, RENEW, TAKEN, grants
+from aiolock._types import LockKeys
+from tests.lua.table import LEASE, ME, MEMORY, RETENTION, Table
+
+NAMES = ("a", "b", "c", "d")
+
+
+async def test_each_lock_is_answered_for_itself(table: Table) -> None:
+    for name in ("a", "c"):
+        await acquire(table, name, owner=ME)
+    await acquire(table, "b", owner="other")
+    rows = await renew(table, ms=10 * LEASE)
+    assert [row[0] for row in rows] == [GRANTED, LOST, GRANTED, LOST]
+    assert rows[1][1] == TAKEN
+    assert rows[0][1] < rows[2][1], "the tokens are theirs"
+    left = [await table.redis.pttl(name) for name in NAMES]
+    assert [ttl > LEASE for ttl in left] == [True, False, True, False]
+
+
+async def test_twice_is_once(table: Table) -> None:
+    for name in NAMES:
+        await acquire(table, name, owner=ME)
+    first = await renew(table, ms=LEASE)
+    again = await renew(table, ms=10 * LEASE)  # With the same number: it counts for nothing.
+    assert [row[:2] for row in again] == [row[:2] for row in first]
+    assert all(0 < row[2] <= LEASE for row in again)
+
+
+def test_a_reply_in_rows_grants_if_a_row_does() -> None:
+    assert grants([[LOST, 1, 0], [GRANTED, 5, 100]])
+    assert not grants([[LOST, 1, 0], [LOST, 2, 0]])
+    assert grants([GRANTED, 5, 100])
+    assert not grants([LOST, 1, 0])
+
+
+async def acquire(table: Table, name: str, owner: str) -> None:
+    keys = LockKeys.of(name, "").both
+    await table.run(ACQUIRE, keys, owner, f"{owner}:{name}", 1, 1, LEASE, RETENTION, MEMORY)
+
+
+async def renew(table: Table, *, ms: int) -> list[list[Any]]:
+    keys = tuple(key for name in NAMES for key in LockKeys.of(name, "").both)
+    each = [part for name in NAMES for part in (f"{ME}:{name}", 1, ms)]
+    return cast(list[list[Any]], await table.run(RENEW, keys, RETENTION, MEMORY, *each))
