@@ -14,7 +14,7 @@ from aiolock import BackendError, LockClient, LockConfig
 from aiolock._server import Server
 from tests.support.calls import acquire, acquire_and_release
 from tests.support.observe import answered, freed, renewed, until
-from tests.support.topologies import Replicated, ask, wait_until
+from tests.support.topologies import Replicated, ask, errors, wait_until
 from tests.support.waiters import parked
 
 NAME = "orders"
@@ -62,19 +62,10 @@ def good_replicas(strict: Replicated) -> int:
     return int(ask(strict.primary, "INFO", "replication")["min_slaves_good_slaves"])
 
 
-async def refused(redis: Redis, times: int) -> None:
+async def refused(strict: Replicated, times: int) -> None:
     """Return when that many more writes have been refused."""
-
-    async def count() -> int:
-        stats = await redis.info("errorstats")
-        return int(stats.get("errorstat_NOREPLICAS", {"count": 0})["count"])
-
-    before = await count()
-
-    async def as_many() -> bool:
-        return await count() >= before + times
-
-    await until(as_many, within=15)
+    before = errors(strict.primary, "NOREPLICAS")
+    await until(lambda: errors(strict.primary, "NOREPLICAS") >= before + times, within=15)
 
 
 async def test_an_acquire_waits_for_a_replica_that_comes_back_in_time(strict: Replicated, primary: Redis) -> None:
@@ -82,7 +73,7 @@ async def test_an_acquire_waits_for_a_replica_that_comes_back_in_time(strict: Re
         lock = locks.lock(NAME, owner="me")
         async with without_replica(strict):
             acquiring = asyncio.create_task(acquire(lock))
-            await refused(primary, 3)
+            await refused(strict, 3)
             assert not acquiring.done()
         assert (await asyncio.wait_for(acquiring, 15)).holds == await lock.hold_count() == 1
         await lock.release()
@@ -106,7 +97,7 @@ async def test_an_acquire_that_is_cancelled_meanwhile_leaves_nothing(strict: Rep
     async with client_of(primary) as locks:
         async with without_replica(strict):
             acquiring = asyncio.create_task(acquire_and_release(locks.lock(NAME)))
-            await refused(primary, 2)
+            await refused(strict, 2)
             acquiring.cancel()
             await asyncio.wait([acquiring])
         await answered(locks, within=15)
@@ -129,7 +120,7 @@ async def test_a_renewal_that_is_refused_is_tried_until_the_replica_is_back(stri
     async with client_of(primary, lease=25, renew_interval=0.3) as locks, locks.lock(NAME) as lease:
         await renewed(locks, 1)
         async with without_replica(strict):
-            await refused(primary, 3)
+            await refused(strict, 3)
             lease.check()
         await renewed(locks, 2, within=15)
         lease.check()
