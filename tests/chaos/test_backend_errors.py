@@ -240,8 +240,10 @@ async def failure(lock: AsyncRLock) -> tuple[BackendError, float]:
 
 @each_outage
 async def test_all_who_wait_learn_together_that_the_server_is_gone_and_get_the_lock_when_it_is_back(
-    redis: Redis, proxy: Proxy, locks: LockClient, client: LockClient, lock: AsyncRLock, outage: Outage
+    redis: Redis, proxy: Proxy, locks: LockClient, client: LockClient, outage: Outage
 ) -> None:
+    lock = client.lock(NAME)
+    assert not await lock.locked()
     await locks.lock(NAME).acquire(lease=LEASE)
     failing = [asyncio.create_task(failure(lock)) for _ in range(MANY)]
     await until(lambda: client.statistics().parked == MANY and client.statistics().pending == 0)
