@@ -69,7 +69,7 @@ async def arena(
 ) -> AsyncIterator[Arena]:
     first = calm.primaries[0]
     async with AsyncExitStack() as stack:
-        observer = await stack.enter_async_context(RedisCluster(host=first.host, port=first.port))
+        observer = await stack.enter_async_context(RedisCluster(host=first.host, port=first.port, reinitialize_steps=0))
         servers = [await stack.enter_async_context(Redis.from_url(each.url)) for each in calm.servers]
         for server in servers:
             await server.flushall()
