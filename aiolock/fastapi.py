@@ -5,7 +5,6 @@ Needs FastAPI 0.121 or later (the extra ``fastapi``).
 """
 
 import enum
-import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from string import Formatter
@@ -23,14 +22,12 @@ from starlette.websockets import WebSocket
 
 from aiolock._client import LockClient
 from aiolock._config import LockConfig
-from aiolock._errors import AioLockError, BackendError, LeaseLostError
+from aiolock._handler import RefusedError, locked_for_handler
 from aiolock._lease import Lease
 from aiolock._problem import CONFLICT, ERRORS, MEDIA_TYPE, UNAVAILABLE, Problem, problem_of
 from aiolock._types import Duration, lease_seconds, seconds, text
 
 __all__ = ["LockProblem", "Locks", "LocksState", "add_exception_handlers", "get_locks", "lifespan", "lock_for"]
-
-logger = logging.getLogger("aiolock")
 
 _TRY_AGAIN_LATER = 1013  # The close code of WebSockets.
 
@@ -114,23 +111,11 @@ def lock_for(
     async def held(
         connection: HTTPConnection, locks: Locks, name: Annotated[str, Depends(name_of)]
     ) -> AsyncIterator[Lease]:
-        began = done = False
         try:
-            async with locks.lock(name).hold(most, length) as granted:
-                began = True
+            async with locked_for_handler(locks.lock(name), most, length, status) as granted:
                 yield granted
-                done = True
-        except BackendError as error:
-            if done:  # It was done alone, and the response may say so; the lock ends with its lease at the latest.
-                logger.warning("lock %r: the release was not answered (%s)", name, error)
-            elif began:
-                raise
-            else:
-                raise _answer(connection, error, status) from error
-        except AioLockError as error:
-            if began and not (isinstance(error, LeaseLostError) and error.name == name):
-                raise  # It is the endpoint's own.
-            raise _answer(connection, error, status) from error
+        except RefusedError as refused:
+            raise _answer(connection, refused.problem) from refused.__cause__
 
     _statuses[held] = status
     return Depends(held, scope="function")
@@ -155,10 +140,7 @@ def add_exception_handlers(app: FastAPI) -> None:
     app.openapi = openapi  # type: ignore[method-assign]  # As FastAPI's documentation extends the schema.
 
 
-def _answer(connection: HTTPConnection, error: AioLockError, status: int) -> Exception:
-    problem = problem_of(error, status)
-    if problem is None:
-        return error
+def _answer(connection: HTTPConnection, problem: Problem) -> Exception:
     if isinstance(connection, WebSocket):
         return WebSocketException(_TRY_AGAIN_LATER, problem.detail)
     return LockProblem(problem)
