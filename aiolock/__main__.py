@@ -31,7 +31,8 @@ environment:
 
 _DOCTOR = """\
 Checks whether a server is fit to keep locks: what it says of itself, and what it does when a throw-away lock is taken
-and a message sent, and how soon it answers. Takes some two seconds, and leaves no key behind.
+and a message sent, and how soon it answers. Of a cluster, every primary is checked. Takes some two seconds, and leaves
+no key behind.
 """
 
 _DOCTOR_ENVIRONMENT = """\

@@ -6,6 +6,7 @@ from typing import Any, ParamSpec, Self, TypeVar, final
 
 from redis.asyncio import Redis, RedisCluster
 
+from aiolock._borrowed import check_borrowed
 from aiolock._config import LockConfig
 from aiolock._rlock import AsyncRLock
 from aiolock._runtime import Runtime
@@ -27,13 +28,11 @@ class LockClient:
     ``async with`` starts it anew in the child, under a new identity.
 
     Raises:
-        TypeError: *redis* is not of `redis.asyncio`, or *config* not a `LockConfig`.
+        TypeError: *redis* is none of those; the message says what to give. Or *config* is not a `LockConfig`.
     """
 
     def __init__(self, redis: "Redis | RedisCluster", *, config: LockConfig | None = None) -> None:
-        if not isinstance(redis, (Redis, RedisCluster)):
-            kind = f"{type(redis).__module__}.{type(redis).__qualname__}"
-            raise TypeError(f"LockClient needs a redis.asyncio.Redis or RedisCluster, not a {kind}")
+        check_borrowed(redis)
         if config is not None and not isinstance(config, LockConfig):
             raise TypeError(f"config must be a LockConfig, not {config!r}")
         self._redis = redis

@@ -22,6 +22,7 @@ from redis.exceptions import AskError, ClusterDownError, MovedError, ResponseErr
 
 from aiolock._call import Call
 from aiolock._config import Timing
+from aiolock._kind import GREETING, refusal
 from aiolock._lane import Lane, Question
 from aiolock._lanes import Lanes
 from aiolock._link import discard
@@ -57,8 +58,11 @@ class Node:
 
     @property
     def question(self) -> Question | None:
-        known = self._cluster.sharded is not None
-        return None if known else (("PUBSUB", "SHARDNUMSUB"), self._cluster.learn_sharding)
+        if not self._cluster.is_one:
+            return (GREETING, self._greeted)
+        if self._cluster.sharded is None:
+            return (("PUBSUB", "SHARDNUMSUB"), self._cluster.learn_sharding)
+        return None
 
     @property
     def publish(self) -> str:
@@ -87,6 +91,12 @@ class Node:
         self._doubt()
         self._cluster.doubted(lambda key: self._cluster.owner(key) is self)
 
+    def _greeted(self, answer: Any) -> None:
+        if (why := refusal(answer, in_a_cluster=True)) is None:
+            self._cluster.is_one = True
+        else:
+            self.lanes.refuse(why)
+
 
 class Cluster:
     """The topology of a cluster; it begins with the *seeds*, and *remap* makes an address one that we can reach."""
@@ -111,6 +121,7 @@ class Cluster:
         self._doubts: set[Node] = set()  # Since the slots were asked for last.
         self._asking: asyncio.Task[None] | None = None
         self._closed = False
+        self.is_one = False  # The first server that was asked is part of one, or would not say.
         self.sharded: bool | None = None  # Messages stay with the servers of their slot; None while it is not known.
         self.notifier = ClusterNotifier(self)
         self.doubted: Callable[[Callable[[str], bool]], object] = lambda had: None

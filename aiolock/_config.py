@@ -6,12 +6,14 @@ from inspect import iscoroutinefunction
 from typing import Literal
 
 from aiolock._events import LockEvent
-from aiolock._types import Duration, lease_seconds, seconds, text
+from aiolock._types import OWN_KEYS, Duration, lease_seconds, seconds, text
 
 # A command may still be on its way this long after its caller gave up on it: ended acquisitions are remembered for as
 # long, and the release of what such a command could be granted is tried for as long.
 ENDED_MEMORY = 60.0
 _LEAST_INTERVAL = 0.01  # Seconds; a server that is well may take a few milliseconds to answer.
+LEAST_LEASE = 0.03  # Seconds; of less, an ordinary stall of the event loop leaves nothing to be renewed.
+_MOST_REPLICAS = 1000  # Above what any server has; the server itself counts no further than 64 bits.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +58,13 @@ class LockConfig:
 
     def __post_init__(self) -> None:
         if self.prefix != "":
-            text(self.prefix, "prefix")
+            self._check_prefix(text(self.prefix, "prefix"))
         if self.client_name is not None:
             self._check_client_name(text(self.client_name, "client_name"))
         self._check_hook(self.on_event)
         lease = lease_seconds(self.lease)
+        if lease < LEAST_LEASE:
+            raise ValueError(f"lease must be at least {LEAST_LEASE} s, so that it can be renewed, not {self.lease!r}")
         self._check_most("renew_interval", lease / 2, "half the lease, so that a renewal can be tried again")
         self._check_most("drift", lease / 4, "a quarter of the lease")
         if seconds(self.token_retention, "token_retention") < ENDED_MEMORY:
@@ -79,15 +83,21 @@ class LockConfig:
             return
         if replicas != "all" and (isinstance(replicas, bool) or not isinstance(replicas, int)):
             raise TypeError(f'replicas must be an int, "all" or None, not {replicas!r}')
-        if isinstance(replicas, int) and replicas < 1:
-            raise ValueError(f"replicas must be one or more, or None to ask for none, not {replicas!r}")
+        if isinstance(replicas, int) and not 1 <= replicas <= _MOST_REPLICAS:
+            raise ValueError(f"replicas must be 1 to {_MOST_REPLICAS}, or None to ask for none, not {replicas!r}")
         self._check_most("replicas_timeout", lease / 4, "a quarter of the lease, so that a renewal can be tried again")
         half = seconds(self.command_timeout, "command_timeout") / 2
         self._check_most("replicas_timeout", half, "half the command timeout, so that the answer is in time")
 
     def _check_hook(self, hook: object) -> None:
-        if hook is not None and (not callable(hook) or iscoroutinefunction(hook)):
+        if hook is None:
+            return
+        if not callable(hook) or iscoroutinefunction(hook) or iscoroutinefunction(hook.__call__):
             raise TypeError(f"on_event must be a plain function, not {hook!r}")
+
+    def _check_prefix(self, prefix: str) -> None:
+        if prefix.startswith(OWN_KEYS):
+            raise ValueError(f"prefix {prefix!r} would make keys that are aiolock's own: {', '.join(OWN_KEYS)}")
 
     def _check_client_name(self, name: str) -> None:
         if not all("!" <= character <= "~" for character in name):

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import (
+    AskError,
     AuthenticationError,
     AuthorizationError,
     ClusterDownError,
@@ -31,13 +32,14 @@ from redis.exceptions import (
 )
 
 from aiolock._call import Call, Reply
+from aiolock._hints import in_words
 from aiolock._link import Link
 from aiolock._scripts import GRANTED
 from aiolock._types import milliseconds
 from aiolock._wire import Command, UnsupportedConnectionError
 
-# The server cannot serve the call now and may be able to in a moment.
-_PASSING = (ClusterDownError, MasterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
+# The server cannot serve the call now and may be able to in a moment; so may those that send it from one to the other.
+_PASSING = (AskError, ClusterDownError, MasterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
 # The same, of errors for which redis-py has no class.
 _PASSING_CODES = ("BUSY ", "MISCONF ", "NOREPLICAS ")
 # The server turned the connection down, or we its certificate, or it is none of ours; and so it will be again.
@@ -119,7 +121,10 @@ class Lane:
         self._resting: list[Call] = []  # Refused for the moment; sent again at the next tick.
         self._known: set[str] = set()  # Digests of the scripts sent whole on this connection.
         self._holds_back = False  # Until the answer to a question that nothing must overtake.
-        self._replicas = 0  # That the server knows of, where all are wanted.
+        # Replicas that must have a grant; where all are wanted, as many as the server knew of when it was asked last.
+        self._wanted: int = 1 if replication is None else replication.wanted or 1
+        self.batches: int = 0
+        self.commands: int = 0
         self._idle = asyncio.Event()
         self._closed = False
         self._last_error: BaseException = TimeoutError("no connection could be made in time")
@@ -190,6 +195,8 @@ class Lane:
             return [self._ask(*question)]
         batch = list(self._unsent)
         self._unsent.clear()
+        self.batches += 1
+        self.commands += len(batch)
         commands = self._written(batch, self._steering.publish)
         if self._replication is not None and any(call.script.lasts for call in batch):
             commands += self._questions(self._replication)
@@ -225,7 +232,7 @@ class Lane:
         self._granted.clear()
         if isinstance(error, _FINAL) and not isinstance(error, _PASSING):
             while self._unsent:
-                self._unsent.popitem(last=False)[0].fail(error, str(error))
+                self._unsent.popitem(last=False)[0].fail(error, in_words(error))
         self._steering.broken(self)
         self.tick(monotonic())
 
@@ -234,7 +241,7 @@ class Lane:
         self._resting.clear()
         for call in self._all():
             if now >= call.deadline:
-                call.fail(self._last_error, f"no answer in time ({self._last_error})")
+                call.fail(self._last_error, f"no answer in time ({in_words(self._last_error)})")
         # A call that was written keeps its place, for the reply that is owed; any other is forgotten in time.
         self._unsent = OrderedDict.fromkeys(call for call in self._unsent if now < call.until)
         self._notice_idle()
@@ -289,32 +296,26 @@ class Lane:
         where it becomes one batch.
         """
         wait = milliseconds(replication.timeout)
-        if replication.wanted is not None:
-            return [self._ask(("WAIT", replication.wanted, wait), partial(self._confirmed, replication.wanted))]
-        known = max(1, self._replicas)
-        return [
-            self._expect(("ROLE",), self._counted),
-            self._ask(("WAIT", known, wait), partial(self._confirmed, known)),
-        ]
+        first = [] if replication.wanted is not None else [self._expect(("ROLE",), self._counted)]
+        return [*first, self._ask(("WAIT", self._wanted, wait), partial(self._confirmed, self._wanted))]
 
     def _counted(self, role: Any) -> None:
         if isinstance(role, ResponseError):
             self._unknown(role)
         else:
-            self._replicas = len(role[2]) if role[0] == b"master" else 0
+            self._wanted = max(1, len(role[2])) if role[0] == b"master" else 1
 
     def _confirmed(self, asked: int, acks: Any) -> None:
         """*acks* replicas, of those *asked* for, have what was granted."""
         if isinstance(acks, ResponseError):
             self._unknown(acks)
         granted, self._granted = self._granted, []
-        wanted = max(asked, self._replicas)
         for call, reply in reversed(granted):
-            if asked < wanted:  # There are more than were known; who asks again for what it has, gets it again.
+            if asked < self._wanted:  # There are more than were known; who asks again for what it has, gets it again.
                 self._unsent[call] = None
                 self._unsent.move_to_end(call, last=False)
             else:
-                call.short = (acks, wanted) if acks < wanted else None
+                call.short = (acks, self._wanted) if acks < self._wanted else None
                 call.end(reply)
 
     def _unknown(self, error: ResponseError) -> None:
@@ -337,8 +338,7 @@ class Lane:
             if isinstance(error, ReadOnlyError):
                 self.link.fail()  # Demoted: the next connection may reach the new primary.
         else:
-            hint = " (the server wants a password)" if "unauthenticated" in str(error) else ""
-            call.fail(error, f"{error}{hint}")
+            call.fail(error, in_words(error))
 
     def _notice_idle(self) -> None:
         if not self._sent and not self.pending:

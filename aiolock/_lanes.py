@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import ResponseError
 
 from aiolock._call import Call
 from aiolock._config import Timing
@@ -29,11 +30,11 @@ class Lanes:
 
     @property
     def batches(self) -> int:
-        return sum(lane.link.batches for lane in self._both)
+        return sum(lane.batches for lane in self._both)
 
     @property
     def commands(self) -> int:
-        return sum(lane.link.commands for lane in self._both)
+        return sum(lane.commands for lane in self._both)
 
     def submit(self, call: Call) -> None:
         """Send *call*, in its turn."""
@@ -46,6 +47,11 @@ class Lanes:
     def take(self, chosen: Callable[[Call], bool]) -> list[Call]:
         """Take out, to be submitted elsewhere, the *chosen* ones of the calls that are to be sent from here."""
         return [call for lane in self._both for call in lane.take(chosen)]
+
+    def refuse(self, why: str) -> None:
+        """Fail every call that is to be sent from here."""
+        for call in self.take(lambda call: True):
+            call.fail(ResponseError(why), why)
 
     def disconnect(self) -> None:
         """Give the connections up, until they are needed again."""

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import RedisError
 
+from aiolock._hints import clearer_of
 from aiolock._process import forks
 from aiolock._wire import Command, Wire, transport_of
 
@@ -70,8 +71,6 @@ class Link:
         self._flushes = False  # What is to be written will be, at the end of this turn of the loop.
         self._closed = False
         self._pause = 0.0  # Before the next connection is made; nothing while the last one worked.
-        self.batches: int = 0
-        self.commands: int = 0
 
     @property
     def connected(self) -> bool:
@@ -143,8 +142,6 @@ class Link:
         if forks() != self._forks:  # A forked child must not speak on its parent's connection.
             return
         if batch := self._user.outgoing():
-            self.batches += 1
-            self.commands += len(batch)
             self._wire.write(batch)
 
     def _received(self, frame: Any) -> None:
@@ -169,8 +166,7 @@ class Link:
     async def _connected(self) -> None:
         connection = self._connect()
         try:
-            async with asyncio.timeout(self._patience):
-                await connection.connect()  # type: ignore[no-untyped-call]
+            await self._open(connection)
             self._wire = wire = Wire(connection, self._received, self._write)
             self._user.opened()
             self._write()
@@ -178,6 +174,15 @@ class Link:
         finally:
             self._wire = None
             await discard(connection)
+
+    async def _open(self, connection: AbstractConnection) -> None:
+        try:
+            async with asyncio.timeout(self._patience):
+                await connection.connect()  # type: ignore[no-untyped-call]
+        except Exception as error:
+            if (clearer := clearer_of(error, connection)) is not None:
+                raise clearer from error
+            raise
 
     async def _ended(self, wire: Wire) -> Exception:
         try:

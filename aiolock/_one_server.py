@@ -1,12 +1,14 @@
 """One server: that of an address, or whichever the Sentinels name when a connection is made."""
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import AskError, ResponseError
+from redis.exceptions import ResponseError
 
 from aiolock._call import Call
 from aiolock._config import Timing
+from aiolock._kind import GREETING, refusal
 from aiolock._lane import Lane, Question
 from aiolock._lanes import Lanes
 from aiolock._notifier import Notifier
@@ -16,11 +18,11 @@ class OneServer:
     """The topology of one server, which may become another one behind the same address."""
 
     publish = "PUBLISH"
-    question: Question | None = None
 
     def __init__(self, connect: Callable[[], AbstractConnection], timing: Timing) -> None:
         self._lanes = Lanes(connect, self, timing)
         self._peer: object = None  # Who answered last.
+        self._is_known = False  # It said that it is by itself, or would not say.
         self.notifier = Notifier(connect, patience=timing.patience)
         self.doubted: Callable[[Callable[[str], bool]], object] = lambda had: None
 
@@ -36,16 +38,23 @@ class OneServer:
 
     # What a lane asks for.
 
+    @property
+    def question(self) -> Question | None:
+        return None if self._is_known else (GREETING, self._greeted)
+
     def opened(self, lane: Lane) -> None:
         if self._peer not in (None, lane.link.peer):  # Messages of another server would not arrive on the old one.
             self.notifier.link.fail()
         self._peer = lane.link.peer
 
     def redirected(self, call: Call, error: ResponseError) -> bool:
-        if isinstance(error, AskError):
-            call.fail(error, "this server is part of a cluster: give LockClient a RedisCluster")
-            return True
         return False
 
     def broken(self, lane: Lane) -> None:
         self.doubted(lambda key: True)
+
+    def _greeted(self, answer: Any) -> None:
+        if (why := refusal(answer, in_a_cluster=False)) is None:
+            self._is_known = True
+        else:
+            self._lanes.refuse(why)

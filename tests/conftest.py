@@ -16,6 +16,7 @@ from redis.asyncio import Redis
 
 from aiolock import AsyncRLock, LockClient
 from aiolock._server import Server
+from tests.support.certificates import Certificates
 from tests.support.proxy import Proxy
 
 LOOPS = ("asyncio", "uvloop")
@@ -128,6 +129,11 @@ async def through(proxy: Proxy) -> AsyncIterator[Redis]:
     client = Redis.from_url(proxy.url)
     yield client
     await client.aclose()
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates.written_to(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture

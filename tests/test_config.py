@@ -8,8 +8,15 @@ from typing import Any
 
 import pytest
 
-from aiolock import LockConfig
+from aiolock import LockConfig, LockEvent
 from aiolock._config import Timing
+
+
+class Recorder:
+    """A hook that nobody would await."""
+
+    async def __call__(self, event: LockEvent) -> None:
+        raise AssertionError
 
 
 def test_the_defaults() -> None:
@@ -55,7 +62,9 @@ def test_a_duration_that_cannot_work_is_refused_by_name(setting: str, value: Any
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"lease": 0.0001}, "lease must be at least one millisecond"),
+        ({"lease": 0.029}, "lease must be at least 0.03 s"),
+        ({"prefix": "aiolock_token:"}, "prefix 'aiolock_token:' would make keys that are aiolock's own"),
+        ({"prefix": "aiolock_client:x:"}, "prefix 'aiolock_client:x:' would make"),
         ({"lease": 10, "renew_interval": 10}, "renew_interval must be at most 5 s"),
         ({"lease": 10, "drift": 11}, "drift must be at most 2.5 s"),
         ({"token_retention": 59}, "token_retention must be at least 60 s, not 59"),
@@ -78,6 +87,7 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], message
         ({"client_name": 7}, "client_name must be a str, not 7"),
         ({"on_event": "print"}, "on_event must be a plain function, not 'print'"),
         ({"on_event": asyncio.sleep}, "on_event must be a plain function, not <function sleep"),
+        ({"on_event": Recorder()}, "on_event must be a plain function, not <.*Recorder object"),
     ],
 )
 def test_settings_of_another_type_are_refused(settings: dict[str, Any], message: str) -> None:
@@ -86,9 +96,11 @@ def test_settings_of_another_type_are_refused(settings: dict[str, Any], message:
 
 
 def test_the_limits_themselves_are_accepted() -> None:
-    LockConfig(lease=0.001, token_retention=60, release_timeout=30, command_timeout=30)
+    LockConfig(lease=0.03, token_retention=60, release_timeout=30, command_timeout=30)
     LockConfig(lease=10, renew_interval=5, drift=2.5)
     LockConfig(lease=10, replicas=1, replicas_timeout=2.5)
+    LockConfig(lease=0.03, renew_interval=0.01)
+    LockConfig(replicas=1000)
 
 
 def test_durations_become_seconds() -> None:
@@ -110,8 +122,8 @@ def test_durations_become_seconds() -> None:
 def test_replicas_are_a_number_or_all() -> None:
     assert Timing.of(LockConfig(replicas=3)).replicas == 3
     assert Timing.of(LockConfig(replicas="all")).replicas is None
-    for wrong in (0, -1):
-        with pytest.raises(ValueError, match="replicas must be one or more"):
+    for wrong in (0, -1, 1001, 10**30):
+        with pytest.raises(ValueError, match="replicas must be 1 to 1000"):
             LockConfig(replicas=wrong)
     for odd in (True, 1.0, "some"):
         with pytest.raises(TypeError, match="replicas must be an int"):

@@ -15,7 +15,9 @@ from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 
 from aiolock._demo.account import Account, Entry, StaleWriteError
-from aiolock._demo.protocol import Event, What
+from aiolock._demo.protocol import Event, Settings, What
+from aiolock._demo.screen import moment
+from aiolock._demo.team import Team
 from aiolock._demo.verdict import Fault, Faults, Record, judge
 from aiolock._server import Server
 
@@ -181,6 +183,27 @@ def moved(record: Record, token: int, what: What, at: float) -> Record:
     hit = [event for event in record.events if (event.token, event.what) == (token, what)]
     assert len(hit) == 1
     return replace(record, events=[replace(event, at=at) if event is hit[0] else event for event in record.events])
+
+
+@pytest.mark.parametrize(
+    ("until", "condition", "said"),
+    [
+        (0.15, {}, "1a holds, 1 wait"),
+        (3.6, {"2": "killed"}, "2a, killed, still holds, 3 wait"),
+        (5.8, {"2": "killed", "3": "frozen"}, "3a, frozen, still holds, 2 wait"),
+        (7.8, {"2": "killed", "3": "frozen"}, "1a holds, 1 wait"),
+        (7.9, {"2": "killed", "3": "frozen"}, "nobody holds, 1 wait"),
+    ],
+)
+def test_the_line_of_the_present_moment_knows_whose_lease_blocks(
+    until: float, condition: dict[str, str], said: str
+) -> None:
+    team = Team(Settings("", "", "", LEASE))
+    team.condition = condition
+    for event in sorted(story().events, key=lambda event: event.at):
+        if event.at <= until:
+            team.timeline.add(event)
+    assert moment(team).startswith(said + ";")
 
 
 FORGED: dict[str, tuple[Record, str]] = {

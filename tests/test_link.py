@@ -32,6 +32,7 @@ class Recorder:
         self.errors: list[Exception] = []
         self.opens: list[float] = []
         self.ticks = 0
+        self.writes: list[int] = []  # How many commands each had.
         self.link = Link(self, connect, patience=PATIENCE, pulse=PULSE)
 
     def send(self, *commands: Command) -> None:
@@ -57,6 +58,7 @@ class Recorder:
 
     def outgoing(self) -> Sequence[Command]:
         batch, self.to_send = self.to_send, []
+        self.writes += [len(batch)] if batch else []
         return batch
 
     def received(self, frame: Any) -> None:
@@ -90,7 +92,7 @@ async def test_what_is_given_in_one_tick_leaves_in_one_write(user: Recorder) -> 
     user.send(("ECHO", "c"))
     await until(lambda: len(user.frames) == 4)
     assert user.frames[1:] == [b"a", b"b", b"c"]
-    assert (user.link.batches, user.link.commands) == (2, 4)
+    assert user.writes == [1, 3]
 
 
 async def test_an_error_reply_is_a_frame_like_any_other(user: Recorder) -> None:

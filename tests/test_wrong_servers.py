@@ -53,7 +53,7 @@ async def test_a_password_that_is_missing_is_told_at_once(own: Server, path: str
     async with Redis.from_url(own.url) as admin:
         await admin.config_set("requirepass", "secret")
     async with lock_client(own.url + path, command_timeout=10, **settings) as client, asyncio.timeout(5):
-        with pytest.raises(BackendError, match=r"Authentication required|wants a password"):
+        with pytest.raises(BackendError, match=r"the server wants a password"):
             await client.lock("a").acquire()
 
 
@@ -69,3 +69,18 @@ def test_a_setting_of_ours_among_those_of_redis_is_a_type_error(settings: dict[s
     [name] = settings
     with pytest.raises(TypeError, match=rf"'{name}'.*config=LockConfig\("):
         LockClient.from_url("redis://127.0.0.1:1", **settings)
+
+
+async def test_a_sentinel_is_no_server_for_locks(server: Server) -> None:
+    watching = "sentinel monitor primary 127.0.0.1 1 1\n"
+    with Server(server._executable, options=("--sentinel",), config=watching) as sentinel:
+        async with lock_client(sentinel.url, command_timeout=10) as client, asyncio.timeout(5):
+            with pytest.raises(BackendError, match=r"this is a Sentinel.*sentinel\.master_for\(name\)"):
+                await client.lock("a").acquire()
+
+
+async def test_a_replica_is_no_server_for_locks(own: Server, server: Server) -> None:
+    with Server(server._executable, options=("--replicaof", f"{own.host} {own.port}")) as replica:
+        async with lock_client(replica.url, command_timeout=TIMEOUT, release_timeout=1) as client, asyncio.timeout(5):
+            with pytest.raises(BackendError, match="this server is a read only replica: locks need its primary"):
+                await client.lock("a").acquire()

@@ -82,9 +82,17 @@ def moment(team: Team) -> str:
     """The present moment in a line."""
     timeline = team.timeline
     states = {who: task_state(team, who) for who in (name + task for name in NAMES for task in TASKS)}
-    holder = next((who for who, state in states.items() if state == "holds"), "nobody")
+    holder = next((who for who, state in states.items() if state == "holds"), None) or _silent_holder(team)
     waiting = sum(state == "waits" for state in states.values())
     return f"{holder} holds, {waiting} wait; {timeline.rate(monotonic())} hand-offs/s; balance {timeline.balance}"
+
+
+def _silent_holder(team: Team) -> str:
+    """Who has the lock while nobody works: what was killed or frozen has it until its lease is over."""
+    last = next(reversed(team.timeline.holds), None)
+    if last is not None and not last.ended and last.worker in team.condition:
+        return f"{last.who}, {team.condition[last.worker]}, still"
+    return "nobody"
 
 
 def task_state(team: Team, who: str) -> str:

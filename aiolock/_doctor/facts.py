@@ -6,7 +6,10 @@ from redis.exceptions import ResponseError
 
 from aiolock._doctor.probe import Probe
 
-_SETTINGS = ("maxmemory", "maxmemory-policy", "save", "appendonly", "appendfsync", "min-replicas-to-write")
+_SETTINGS = (
+    *("maxmemory", "maxmemory-policy", "save", "appendonly", "appendfsync", "min-replicas-to-write"),
+    "cluster-require-full-coverage",
+)
 
 
 @dataclass(slots=True)
@@ -28,6 +31,11 @@ class Facts:
         """The first of these fields of INFO that there is."""
         return next((self.info[name] for name in names if name in self.info), None)
 
+    @property
+    def mode(self) -> str | None:
+        """``standalone``, ``cluster``, ``sentinel``, or what another product calls it."""
+        return self.first("redis_mode", "server_mode")
+
     def number(self, name: str) -> int | None:
         """The field *name* of INFO, else the setting of that name, if it is a number."""
         value = self.info.get(name, self.config.get(name, ""))
@@ -38,7 +46,7 @@ async def gather(probe: Probe) -> Facts:
     """Ask for everything that a check needs."""
     facts = Facts()
     try:
-        facts.info = _fields(_text(await probe.ask("INFO")))
+        facts.info = fields(await probe.ask("INFO"))
     except ResponseError:
         facts.refused.append("INFO")
         facts.info = await _hello(probe)
@@ -63,8 +71,9 @@ async def _hello(probe: Probe) -> dict[str, str]:
     return {names[name]: value for name, value in said.items() if name in names}
 
 
-def _fields(info: str) -> dict[str, str]:
-    return dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
+def fields(reply: object) -> dict[str, str]:
+    """The lines of INFO, and of what looks like it."""
+    return dict(line.split(":", 1) for line in _text(reply).splitlines() if ":" in line)
 
 
 def _text(reply: object) -> str:

@@ -4,14 +4,15 @@ import asyncio
 import logging
 import sys
 
-from redis.asyncio import Redis
-from redis.exceptions import ResponseError
+from redis.asyncio import Redis, RedisCluster
+from redis.exceptions import RedisClusterException, ResponseError
 
 from aiolock._config import LockConfig, Timing
 from aiolock._connector import Connector
-from aiolock._doctor import server, timing, trials
+from aiolock._doctor import cluster, server, timing, trials
 from aiolock._doctor.check import Check
-from aiolock._doctor.facts import gather
+from aiolock._doctor.facts import Facts, gather
+from aiolock._doctor.primaries import Primaries
 from aiolock._doctor.probe import Probe, SilentError, address
 from aiolock._doctor.report import Report
 from aiolock._types import LockKeys
@@ -43,7 +44,7 @@ async def _report(url: str, lease: float, prefix: str) -> Report:
     except ValueError as error:
         raise _UsageError(error) from error
     async with _client(url) as redis:
-        return Report(address(redis), lease, await _examine(redis, keys, config))
+        return Report(address(redis), lease, await _examine(url, redis, keys, config))
 
 
 def _client(url: str) -> "Redis":
@@ -58,13 +59,17 @@ def _client(url: str) -> "Redis":
     return redis
 
 
-async def _examine(redis: "Redis", keys: LockKeys, config: LockConfig) -> list[Check]:
+async def _examine(url: str, redis: "Redis", keys: LockKeys, config: LockConfig) -> list[Check]:
     """The checks, up to the one at which the server falls silent, if it does."""
     checks: list[Check] = []
     try:
         async with Probe(redis) as probe:
             checks.append(await _greet(probe))
-            checks += server.judge(await gather(probe))
+            facts = await gather(probe)
+            if facts.mode == "cluster":
+                checks += await _examine_cluster(url, redis, probe, facts, config)
+                return checks
+            checks += server.judge(facts)
             checks.append(await trials.try_lock(redis, probe, keys, config.prefix))
             checks.append(await trials.try_messages(redis, probe, keys))
             checks.append(await trials.try_sharded_messages(redis, probe, keys))
@@ -72,6 +77,22 @@ async def _examine(redis: "Redis", keys: LockKeys, config: LockConfig) -> list[C
     except SilentError as error:
         checks.append(Check("answering" if checks else "reachable", "error", str(error), error.advice))
     return checks
+
+
+async def _examine_cluster(url: str, redis: "Redis", probe: Probe, facts: Facts, config: LockConfig) -> list[Check]:
+    try:
+        client = RedisCluster.from_url(url)
+    except (TypeError, RedisClusterException):
+        advice = "Give host and port of a node, and no setting that a RedisCluster lacks: no database, no unix socket."
+        return [Check("topology", "error", "a cluster, and redis-py makes no RedisCluster of this URL", advice)]
+    [seed] = client.nodes_manager.startup_nodes.values()
+    try:
+        found = await cluster.learn(probe, facts, (seed.host, int(seed.port)))
+    except ResponseError as error:
+        return [Check("topology", "error", f"a cluster that does not say who owns what: {error}", trials.PERMISSIONS)]
+    checks = cluster.judge(found) + await Primaries(url, client, found, config).examine()
+    settings = Timing.of(config)
+    return [*checks, timing.judge_lease(settings), timing.judge_client(redis, settings)]
 
 
 async def _greet(probe: Probe) -> Check:

@@ -11,8 +11,13 @@ _OTHERS = {"dragonfly_version": "Dragonfly", "kvrocks_version": "Kvrocks", "garn
 
 
 def judge(facts: Facts) -> list[Check]:
-    """Every check of the facts."""
-    return [check(facts) for check in _CHECKS]
+    """Every check of a single server's facts."""
+    return [check(facts) for check in (_version, _topology, _role, _replicas, *_OF_ANY)]
+
+
+def judge_primary(facts: Facts) -> list[Check]:
+    """Those that a primary of a cluster has of its own."""
+    return [check(facts) for check in (_version, _coverage, *_OF_ANY)]
 
 
 def _version(facts: Facts) -> Check:
@@ -46,13 +51,13 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _topology(facts: Facts) -> Check:
-    mode = facts.first("redis_mode", "server_mode")
+    mode = facts.mode
     if mode is None:
         return Check("topology", "unknown", facts.not_known, "See that it is a single server: no Cluster, no Sentinel.")
     if mode == "standalone":
         return Check("topology", "ok", "a single server")
-    found = {"cluster": "a node of a cluster", "sentinel": "a Sentinel, which keeps no data"}.get(mode, mode)
-    return Check("topology", "error", found, "The doctor checks single servers: name one that keeps locks.")
+    found = {"sentinel": "a Sentinel, which keeps no data"}.get(mode, mode)
+    return Check("topology", "error", found, "Name a server that keeps locks, alone or in a cluster.")
 
 
 def _role(facts: Facts) -> Check:
@@ -122,12 +127,14 @@ def _min_replicas(facts: Facts) -> Check:
     return Check(name, "ok", found)
 
 
-_CHECKS: tuple[Callable[[Facts], Check], ...] = (
-    _version,
-    _topology,
-    _role,
-    _replicas,
-    _eviction,
-    _persistence,
-    _min_replicas,
-)
+def _coverage(facts: Facts) -> Check:
+    required = facts.config.get("cluster-require-full-coverage")
+    if required is None:
+        return Check("coverage", "unknown", facts.not_known, "See that cluster-require-full-coverage is no.")
+    found = f"cluster-require-full-coverage {required}"
+    if required == "no":
+        return Check("coverage", "ok", found)
+    return Check("coverage", "note", found, "If one primary is lost, no name at all can be locked: set it to no.")
+
+
+_OF_ANY: tuple[Callable[[Facts], Check], ...] = (_eviction, _persistence, _min_replicas)

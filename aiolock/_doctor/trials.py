@@ -1,9 +1,9 @@
 """Checks by doing: a real lock is taken, renewed and given back, a message sent and received. Nothing of it stays."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import uuid4
 
-from redis.asyncio import Redis
+from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import ResponseError
 
 from aiolock._client import LockClient
@@ -14,7 +14,7 @@ from aiolock._errors import AioLockError
 from aiolock._types import LockKeys
 
 _LEASE = 10.0  # Seconds: longer than all that is tried with it may take, and soon over if it cannot be given back.
-_PERMISSIONS = "Of permissions, a user needs those that the documentation lists for one server."
+PERMISSIONS = "Of permissions, a user needs those that the documentation lists."
 
 
 def throw_away(prefix: str) -> LockKeys:
@@ -22,7 +22,7 @@ def throw_away(prefix: str) -> LockKeys:
     return LockKeys.of(f"aiolock-doctor:{uuid4()}", prefix)
 
 
-async def try_lock(redis: "Redis", probe: Probe, keys: LockKeys, prefix: str) -> Check:
+async def try_lock(redis: "Redis | RedisCluster", probe: Probe, keys: LockKeys, prefix: str) -> Check:
     """Take, renew and give back a lock; then delete what would stay for a while."""
     config = LockConfig(prefix=prefix, command_timeout=PATIENCE, release_timeout=PATIENCE, token_retention=ENDED_MEMORY)
     try:
@@ -33,7 +33,7 @@ async def try_lock(redis: "Redis", probe: Probe, keys: LockKeys, prefix: str) ->
             await lease.renew()
             await lease.release()
     except AioLockError as error:
-        return Check("scripts", "error", str(error), f"See what the server says. {_PERMISSIONS}")
+        return Check("scripts", "error", str(error), f"See what the server says. {PERMISSIONS}")
     finally:
         await _delete(probe, keys)
     return Check("scripts", "ok", "a lock was taken, renewed and given back")
@@ -59,7 +59,8 @@ class _Trial:
         return Check(self.name, self.failure, found, self.advice)
 
 
-_MESSAGES = _Trial("messages", "", "error", f"Without them a waiter waits until the lease is over. {_PERMISSIONS}")
+_MESSAGES = _Trial("messages", "", "error", f"Without them a waiter waits until the lease is over. {PERMISSIONS}")
+_SHARDED_IN_A_CLUSTER = replace(_MESSAGES, name="sharded-messages", letter="S")
 _SHARDED = _Trial("sharded-messages", "S", "note", "Nothing to do: aiolock uses none on a single server.")
 
 
@@ -71,6 +72,11 @@ async def try_messages(redis: "Redis", probe: Probe, keys: LockKeys) -> Check:
 async def try_sharded_messages(redis: "Redis", probe: Probe, keys: LockKeys) -> Check:
     """The same by sharded pub/sub, which Redis has had since 7.0."""
     return await _try_channel(redis, probe, keys.channel, _SHARDED)
+
+
+async def try_messages_of_a_cluster(redis: "Redis", probe: Probe, keys: LockKeys, *, sharded: bool) -> Check:
+    """The same by whichever of the two this cluster's locks use."""
+    return await _try_channel(redis, probe, keys.channel, _SHARDED_IN_A_CLUSTER if sharded else _MESSAGES)
 
 
 async def _try_channel(redis: "Redis", probe: Probe, channel: str, trial: _Trial) -> Check:

@@ -19,7 +19,7 @@ def brief_linger(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def arena(server: Server, redis: Redis, brief_linger: None, record_property: Callable[[str, object], None]) -> Arena:
-    return Arena(server.url, redis, record_property)
+    return Arena(redis, lambda: Redis.from_url(server.url), record_property, [redis])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -3,20 +3,23 @@
 import asyncio
 import functools
 import itertools
+import re
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import pytest
-from redis.asyncio import Redis
+from redis.asyncio import Redis, RedisCluster
 
 from aiolock import Lease, LockClient, LockConfig, LockEvent, Orphaned
 from tests.conftest import chosen_servers
 from tests.support.cancellation import Mode, Outcome, cancel_at, every_suspension
 from tests.support.observe import connected, pubsub_channels, until
+from tests.support.waiters import waits_quietly
 
-# What the client that is put to the test has done before: nothing; everything; everything, but the server forgot it.
-Temperature = Literal["cold", "warm", "flushed"]
+# What the client that is put to the test has done before: nothing; everything; everything, but the server forgot it;
+# everything, but another server of the cluster has the lock now.
+Temperature = Literal["cold", "warm", "flushed", "moved"]
 TEMPERATURES: tuple[Temperature, ...] = ("cold", "warm", "flushed")
 
 # The lock: free; ours already; another client's, to the end of the round; another client's, and released while we
@@ -35,11 +38,28 @@ _numbers = itertools.count(1)
 
 @dataclass
 class Arena:
-    """Where rounds take place; `redis` is the observer's."""
+    """Where rounds take place: one server; `redis` is the observer's."""
 
-    url: str
-    redis: Redis
+    redis: Redis | RedisCluster
+    user: Callable[[], Redis | RedisCluster]
     record: Callable[[str, object], None]
+    servers: list[Redis]
+
+    async def forget_scripts(self) -> None:
+        for server in self.servers:
+            await server.script_flush()
+
+    async def connected(self) -> int:
+        """How many clients are connected."""
+        return sum([await connected(server) for server in self.servers])
+
+    async def channels(self) -> set[str]:
+        """Those that have a subscriber."""
+        return set().union(*[await pubsub_channels(server) for server in self.servers])
+
+    def move(self, name: str) -> None:
+        """Give the lock to another server."""
+        raise NotImplementedError
 
 
 class Round:
@@ -49,37 +69,34 @@ class Round:
     async def begin(cls, arena: Arena, temperature: Temperature, state: State, owner: str | None) -> "Round":
         """Prepare a round; `owner` is the named owner that acts, or the coroutine's task."""
         round_ = cls(arena, owner)
-        round_.connected = await connected(arena.redis)
+        round_.connected = await arena.connected()
         if temperature == "cold":
-            await arena.redis.script_flush()
+            await arena.forget_scripts()
         else:
             await round_._warm_up()
         await round_._prepare(state)
         await until(round_._is_answered)
         if temperature == "flushed":
-            await arena.redis.script_flush()
-        round_._begun = round_.mine.statistics().commands
-        # At once, unless it is known that the lock is held; when the subscription stands; and with the script, in full.
-        round_._tries = 1 + (state != "handed") + (temperature == "flushed")
+            await arena.forget_scripts()
+        elif temperature == "moved":
+            arena.move(round_.name)
         return round_
 
     def __init__(self, arena: Arena, owner: str | None) -> None:
         self.events: list[LockEvent] = []
-        self.redis = arena.redis
-        self.user = Redis.from_url(arena.url)
+        self.arena = arena
+        self.user = arena.user()
         self.mine = LockClient(self.user, config=LockConfig(on_event=self.events.append))
         self.other = LockClient(arena.redis)
         self.third = LockClient(arena.redis)
         self.owner = owner
-        self.name = f"round {next(_numbers)}"
+        self.name = f"{{round {next(_numbers)}}}"  # In a cluster all that is named after it is where it is.
         self.lock = self.mine.lock(self.name, owner=owner)
         self.lease: Lease | None = None  # Ours, from the beginning.
         self.over = asyncio.Event()
         self.connected = 0
         self._tasks = asyncio.all_tasks()
         self._beside: list[asyncio.Task[None]] = []
-        self._begun = 0
-        self._tries = 0
 
     async def end(self, outcome: Outcome[Any], fails: type[Exception] | None = None) -> None:
         """Everybody else gets what they wait for, at once, and nothing is left behind."""
@@ -153,14 +170,9 @@ class Round:
             self.follow(self.third)
             await until(lambda: self.third.lock(self.name).statistics().parked == 1)
 
-    async def _waits_or_has_ended(self) -> bool:
+    def _waits_or_has_ended(self) -> bool:
         """The coroutine was refused, for the last time when the subscription stood, and parked."""
-        for _ in range(3):  # It has not seen the answer before some turns of the loop after it came.
-            sent = self.mine.statistics().commands - self._begun
-            if not self.over.is_set() and not (self._parked() == 1 and sent == self._tries and self._is_answered()):
-                return False
-            await asyncio.sleep(0)
-        return True
+        return self.over.is_set() or (self._parked() == 1 and waits_quietly(self.mine, self.lock))
 
     def _parked(self) -> int:
         return self.mine.lock(self.name).statistics().parked
@@ -189,7 +201,7 @@ class Round:
         await until(self._is_idle)
 
     async def _is_free(self) -> bool:
-        return not await self.redis.exists(self.name)
+        return not await self.arena.redis.exists(self.name)
 
     def _is_idle(self) -> bool:
         now = self.mine.statistics()
@@ -201,9 +213,9 @@ class Round:
         await lease.release()
 
     def _no_task_but_of_links(self) -> None:
-        """Each connection has two tasks, for as long as its client lives."""
-        links = {task for task in asyncio.all_tasks() if "Link._" in repr(task.get_coro())}
-        assert asyncio.all_tasks() - links <= self._tasks
+        """Each connection has two tasks, for as long as its client lives; that of a cluster may ask for the slots."""
+        lasting = {task for task in asyncio.all_tasks() if re.search(r"Link\._|Cluster\._ask", repr(task.get_coro()))}
+        assert asyncio.all_tasks() - lasting <= self._tasks
 
     def _no_orphan(self, outcome: Outcome[Any]) -> None:
         """What a cancelled acquire was granted is given up by itself, not because its task has ended."""
@@ -221,18 +233,24 @@ class Round:
 
     async def _no_trace(self) -> None:
         assert asyncio.all_tasks() <= self._tasks
-        assert not await self.redis.exists(self.name)
+        assert not await self.arena.redis.exists(self.name)
         await until(self._nobody_listens)
         await until(self._as_many_connections)
-        pool: Any = self.user.connection_pool
-        assert not pool._in_use_connections
-        assert not pool._available_connections  # Not even one was made.
+        assert not _made_by(self.user)
 
     async def _nobody_listens(self) -> bool:
-        return not await pubsub_channels(self.redis)
+        return not await self.arena.channels()
 
     async def _as_many_connections(self) -> bool:
-        return await connected(self.redis) <= self.connected
+        return await self.arena.connected() <= self.connected
+
+
+def _made_by(user: Redis | RedisCluster) -> list[Any]:
+    """The connections that the user's client has, or had."""
+    if isinstance(user, RedisCluster):
+        return [connection for node in user.get_nodes() for connection in node._connections]
+    pool: Any = user.connection_pool
+    return [*pool._in_use_connections, *pool._available_connections]
 
 
 def _check_outcome(outcome: Outcome[Any], fails: type[Exception] | None) -> None:

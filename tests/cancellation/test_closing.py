@@ -5,7 +5,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from redis.asyncio import Redis
 
 from aiolock import ClientClosedError, Lease, LockClient
 from tests.cancellation.rounds import AT_ONCE, Arena, one_server
@@ -20,8 +19,8 @@ class Closing:
     """A client that holds one lock, for which another client waits, and waits for another lock."""
 
     def __init__(self, arena: Arena, *, busy: bool) -> None:
-        self.redis = arena.redis
-        self.user = Redis.from_url(arena.url)
+        [self.redis] = arena.servers
+        self.user = arena.user()
         self.mine = LockClient(self.user)
         self.other = LockClient(arena.redis)
         self.busy = busy

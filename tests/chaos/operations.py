@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from redis.asyncio import Redis
+from redis.asyncio import Redis, RedisCluster
 
 from aiolock import AioLockError, AsyncRLock, Lease, LeaseLostError, LockClient, LockConfig
 from aiolock._events import LockEvent, RenewalLate, Renewed
@@ -23,7 +23,7 @@ SHORTENED = 5000  # Milliseconds: a TTL that nothing sets, so that any command t
 class Stage:
     """A lock, the client under test, another one that no fault hits, and a plain connection to look with."""
 
-    redis: Redis
+    redis: Redis | RedisCluster
     client: LockClient
     other: LockClient
     lock: AsyncRLock
@@ -159,8 +159,8 @@ REFUSED = {
 
 @asynccontextmanager
 async def stage(
-    redis: Redis,
-    user: Redis,
+    redis: Redis | RedisCluster,
+    user: Redis | RedisCluster,
     name: str,
     *,
     owner: str | None = None,

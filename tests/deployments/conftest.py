@@ -4,25 +4,12 @@ import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 
 from aiolock._server import Server, _free_port, _PortTakenError
-
-
-@dataclass
-class Certificates:
-    """Paths of PEM files: an authority, a server and a client that it vouches for, and an authority of others."""
-
-    authority: str
-    stranger: str
-    server: str
-    server_key: str
-    client: str
-    client_key: str
+from tests.support.certificates import Certificates
 
 
 @dataclass
@@ -39,34 +26,7 @@ class TlsServer:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What redis-py needs to be told: whom to trust, and who we are."""
-        given = self.certificates
-        return {
-            "ssl_ca_certs": given.authority,
-            "ssl_certfile": given.client,
-            "ssl_keyfile": given.client_key,
-        }
-
-
-@pytest.fixture(scope="session")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    directory = tmp_path_factory.mktemp("certificates")
-
-    def written(name: str, blob: trustme.Blob) -> str:
-        path = Path(directory, name)
-        blob.write_to_path(path)
-        return str(path)
-
-    authority, stranger = trustme.CA(), trustme.CA()
-    server, client = authority.issue_cert("127.0.0.1"), authority.issue_cert("client.test")
-    return Certificates(
-        authority=written("authority.pem", authority.cert_pem),
-        stranger=written("stranger.pem", stranger.cert_pem),
-        server=written("server.pem", server.cert_chain_pems[0]),
-        server_key=written("server.key", server.private_key_pem),
-        client=written("client.pem", client.cert_chain_pems[0]),
-        client_key=written("client.key", client.private_key_pem),
-    )
+        return self.certificates.settings
 
 
 @pytest.fixture
@@ -85,14 +45,7 @@ def started_with_tls(executable: str, certificates: Certificates) -> tuple[Serve
     """Another process may take the port before the server does, so try again."""
     for _ in range(5):
         port = _free_port()
-        options = {
-            "--tls-port": str(port),
-            "--tls-ca-cert-file": certificates.authority,
-            "--tls-cert-file": certificates.server,
-            "--tls-key-file": certificates.server_key,
-            "--tls-auth-clients": "yes",
-        }
-        server = Server(executable, options=[word for option in options.items() for word in option])
+        server = Server(executable, options=certificates.options(port))
         with suppress(_PortTakenError):
             server.start()
             return server, port

@@ -82,7 +82,7 @@ async def test_a_client_without_a_certificate_is_turned_away_with_words(tls: Tls
 async def test_speaking_plainly_to_a_port_for_tls_is_an_error(tls: TlsServer) -> None:
     async with lock_client(tls.url.replace("rediss:", "redis:"), command_timeout=TIMEOUT) as client:
         async with asyncio.timeout(TIMEOUT + 5):
-            with pytest.raises(BackendError):
+            with pytest.raises(BackendError, match=r"see whether the port wants TLS: rediss://"):
                 await client.lock(NAME).acquire()
 
 
@@ -90,7 +90,7 @@ async def test_speaking_tls_to_a_plain_port_is_an_error(tls: TlsServer) -> None:
     config = LockConfig(command_timeout=TIMEOUT)
     url = tls.plain.url.replace("redis:", "rediss:")
     async with LockClient.from_url(url, config=config, **tls.settings) as client, asyncio.timeout(TIMEOUT + 5):
-        with pytest.raises(BackendError):
+        with pytest.raises(BackendError, match="with TLS could be made in time; see that the port speaks TLS"):
             await client.lock(NAME).acquire()
 
 

@@ -13,6 +13,8 @@ from redis.crc import key_slot
 from redis.retry import Retry
 
 from aiolock._server import Server, _free_port
+from tests.support.certificates import Certificates
+from tests.support.network import Network, Relay
 
 NAME = "primary"  # What the sentinels call it.
 _SLOTS = 16384
@@ -53,16 +55,48 @@ def cut_off(primary: Server, *replicas: Server) -> None:
 
 
 class _Group:
-    """Servers that start and end together."""
+    """
+    Servers that start and end together.
 
-    def __init__(self, executable: str | None) -> None:
+    With *parting* they know each other by the relays of a network that can be parted (`part`).
+    """
+
+    def __init__(self, executable: str | None, *, parting: bool = False) -> None:
         self._executable = executable
         self._stack = ExitStack()
+        self._parting = parting
+        self._network: Network | None = None
+        self._addresses: dict[int, str] = {}  # In the network, by the ordinary port.
+        self._ports: dict[int, int] = {}  # For clients, by the ordinary port, where it is not that.
 
     def start(self, *options: str, config: str = "") -> Server:
         return self._stack.enter_context(Server(self._executable, options=(*_QUICK, *options), config=config))
 
+    def port_of(self, server: Server) -> int:
+        """Where clients reach the server."""
+        return self._ports.get(server.port, server.port)
+
+    def part(self, *servers: Server) -> None:
+        """From now on these, and whoever knows their ordinary ports, are cut off from all others."""
+        assert self._network is not None
+        self._network.part(*(self._addresses[server.port] for server in servers))
+
+    def relays(self, count: int) -> tuple[str, list[Relay]]:
+        """For so many ports of one server, and the address that it is to speak from; none without a network."""
+        if self._network is None:
+            return "", []
+        address = self._network.new_address()
+        return address, [self._network.relay(address) for _ in range(count)]
+
+    def announced(self, server: Server, address: str, relay: Relay) -> None:
+        """Others reach the server, which speaks from *address*, through *relay*."""
+        relay.target = server.port
+        self._addresses[server.port] = address
+        self._ports[server.port] = relay.port
+
     def __enter__(self) -> Self:
+        if self._parting:
+            self._network = self._stack.enter_context(Network())
         try:
             self.set_up()
         except BaseException:
@@ -82,17 +116,28 @@ class _Group:
 class Replicated(_Group):
     """A primary with replicas; with sentinels if asked for, which promote a replica when the primary is gone."""
 
-    def __init__(self, executable: str | None, *, replicas: int = 2, sentinels: int = 0) -> None:
-        super().__init__(executable)
+    def __init__(self, executable: str | None, *, replicas: int = 2, sentinels: int = 0, parting: bool = False) -> None:
+        super().__init__(executable, parting=parting)
         self._counts = (replicas, sentinels)
 
     def set_up(self) -> None:
         replicas, sentinels = self._counts
-        self.primary = self.start()
-        self.replicas = [self.start("--replicaof", self.primary.host, str(self.primary.port)) for _ in range(replicas)]
+        self.primary = self._start_one()
+        where = (self.primary.host, str(self.port_of(self.primary)))
+        self.replicas = [self._start_one("--replicaof", *where) for _ in range(replicas)]
         wait_until(lambda: len(ask(self.primary, "ROLE")[2]) == replicas, "the replicas are in step")
         self.sentinels = [self.start("--sentinel", config=self._watching()) for _ in range(sentinels)]
         wait_until(lambda: all(map(self._is_ready, self.sentinels)), "the sentinels know of everybody")
+
+    def _start_one(self, *options: str) -> Server:
+        address, relays = self.relays(1)
+        for relay in relays:
+            announced = ("--replica-announce-ip", "127.0.0.1", "--replica-announce-port", str(relay.port))
+            options = (*options, *announced, "--bind-source-addr", address)
+        server = self.start(*options)
+        for relay in relays:
+            self.announced(server, address, relay)
+        return server
 
     @property
     def servers(self) -> list[Server]:
@@ -108,16 +153,16 @@ class Replicated(_Group):
 
         def found() -> list[Server]:
             address = ask(self.sentinels[0], "SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME)
-            return [server for server in self.servers if str(server.port) == address[1] and server is not old]
+            return [each for each in self.servers if str(self.port_of(each)) == address[1] and each is not old]
 
-        wait_until(lambda: bool(found()) and role(found()[0]) == "master", "a replica is promoted")
+        wait_until(lambda: bool(found()) and role(found()[0]) == "master", "a replica is promoted", within=50)
         return found()[0]
 
     def _watching(self) -> str:
         return (
-            f"sentinel monitor {NAME} {self.primary.host} {self.primary.port} 2\n"
+            f"sentinel monitor {NAME} {self.primary.host} {self.port_of(self.primary)} 2\n"
             f"sentinel down-after-milliseconds {NAME} 1000\n"
-            f"sentinel failover-timeout {NAME} 5000\n"
+            f"sentinel failover-timeout {NAME} 3000\n"  # After an election without a winner twice that passes.
         )
 
     def _is_ready(self, sentinel: Server) -> bool:
@@ -128,19 +173,32 @@ class Replicated(_Group):
 
 
 class ClusterOf(_Group):
-    """A cluster of three primaries, each with so many replicas."""
+    """
+    A cluster of three primaries, each with so many replicas.
 
-    def __init__(self, executable: str | None, *, replicas: int = 0) -> None:
-        super().__init__(executable)
+    With *certificates* the servers speak TLS with each other, and with clients on ports of their own (`port_of`); the
+    ordinary ports are for `ask`.
+    """
+
+    def __init__(
+        self,
+        executable: str | None,
+        *,
+        replicas: int = 0,
+        certificates: Certificates | None = None,
+        parting: bool = False,
+    ) -> None:
+        super().__init__(executable, parting=parting)
         self._count = replicas
-        self._buses: dict[int, int] = {}  # The port that servers talk to each other on, by that for clients.
+        self._certificates = certificates
+        self._buses: dict[int, int] = {}  # The port that servers talk to each other on, by the ordinary one.
 
     def set_up(self) -> None:
         self.primaries = [self._start_node() for _ in range(3)]
         self.replicas = [self._start_node() for _ in range(3 * self._count)]
         for server in self.servers[1:]:
             known = self.primaries[0]
-            ask(server, "CLUSTER", "MEET", known.host, known.port, self._buses[known.port])
+            ask(server, "CLUSTER", "MEET", known.host, self.port_of(known), self._buses[known.port])
         for number, primary in enumerate(self.primaries):
             first, end = number * _SLOTS // 3, (number + 1) * _SLOTS // 3
             ask(primary, "CLUSTER", "ADDSLOTS", *range(first, end))
@@ -155,9 +213,21 @@ class ClusterOf(_Group):
 
     def _start_node(self) -> Server:
         bus = _free_port()  # By default it is 10,000 above the other, which there may be no more.
-        options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-port", str(bus))
+        options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-port", str(bus)]
+        secure = None if self._certificates is None else _free_port()
+        if self._certificates is not None and secure is not None:
+            options += [*self._certificates.options(secure), "--tls-cluster", "yes", "--tls-replication", "yes"]
+        address, relays = self.relays(2)
+        if relays:
+            ports = [f"--cluster-announce-port {relays[0].port}", f"--cluster-announce-bus-port {relays[1].port}"]
+            options += f"--bind-source-addr {address} --cluster-announce-ip 127.0.0.1 {' '.join(ports)}".split()
         server = self.start(*options, "--cluster-require-full-coverage", "no")
         self._buses[server.port] = bus
+        if secure is not None:
+            self._ports[server.port] = secure
+        if relays:
+            self.announced(server, address, relays[0])
+            relays[1].target, self._buses[server.port] = bus, relays[1].port
         return server
 
     def id_of(self, server: Server) -> str:
@@ -170,7 +240,7 @@ class ClusterOf(_Group):
         with Redis.from_url(asked.url, protocol=2) as client:
             for first, last, (_, port, *_), *_ in client.execute_command("CLUSTER SLOTS", **{"raw": True}):
                 if first <= slot <= last:
-                    return next(server for server in self.servers if server.port == port)
+                    return next(each for each in self.servers if port in (each.port, self.port_of(each)))
         raise AssertionError(f"nobody owns slot {slot}")
 
     def _knows_all(self, server: Server) -> bool:

@@ -34,11 +34,7 @@ class Waiters:
 
     def quiet(self) -> bool:
         """Whether messages arrive, and the look that follows the subscription is over."""
-        core, keys = self._client._runtime.core(), self.lock._keys
-        queue = core.queues.get(keys)
-        head = None if queue is None else queue.head
-        busy = head is None or head.woken.is_set() or head.trying or self._client.statistics().pending > 0
-        return not busy and core.queues._notifier.confirmed(keys.channel)
+        return waits_quietly(self._client, self.lock)
 
     async def granted(self, count: int, within: float = 5.0) -> None:
         """Return when that many have had the lock, counted from the start."""
@@ -70,6 +66,15 @@ class Waiters:
             self.order.append(number)
             if not self._open:
                 await self._gates[number].wait()
+
+
+def waits_quietly(client: LockClient, lock: AsyncRLock) -> bool:
+    """Whether somebody waits, messages arrive, and the look that follows the subscription is over."""
+    core, keys = client._runtime.core(), lock._keys
+    queue = core.queues.get(keys)
+    head = None if queue is None else queue.head
+    busy = head is None or head.woken.is_set() or head.trying or client.statistics().pending > 0
+    return not busy and core.queues._notifier.confirmed(keys.channel)
 
 
 @asynccontextmanager

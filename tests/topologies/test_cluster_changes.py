@@ -1,9 +1,9 @@
 """A cluster that changes: slots move, servers die, and some are slow."""
 
 import asyncio
+from time import monotonic
 
 import pytest
-from redis import Redis as BlockingRedis
 from redis.asyncio import RedisCluster
 from redis.crc import key_slot
 from redis.exceptions import ResponseError
@@ -12,6 +12,7 @@ from aiolock import BackendError, LockClient, LockConfig
 from aiolock._server import Server
 from tests.support.calls import acquire_and_release
 from tests.support.observe import renewed, until
+from tests.support.resharding import begin_to_move, end_move, move_keys
 from tests.support.topologies import ClusterOf, ask, cut_off, role, waited
 from tests.support.waiters import Waiters, parked
 
@@ -27,27 +28,6 @@ def name_on(cluster: ClusterOf, server: Server) -> str:
     return next(name for number in range(1000) if cluster.owner_of(name := f"name {number}") is server)
 
 
-def begin_to_move(cluster: ClusterOf, name: str) -> tuple[Server, Server]:
-    """Open the slot of *name* for its move; from where, and where to."""
-    slot = key_slot(name.encode())
-    source = cluster.owner_of(name)
-    target = next(server for server in cluster.primaries if server is not source)
-    ask(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", cluster.id_of(source))
-    ask(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", cluster.id_of(target))
-    return source, target
-
-
-def move_keys(name: str, source: Server, target: Server) -> None:
-    with BlockingRedis.from_url(source.url) as client:
-        for key in client.execute_command("CLUSTER", "GETKEYSINSLOT", key_slot(name.encode()), 100):
-            client.migrate(target.host, target.port, key, 0, 5000)
-
-
-def end_move(cluster: ClusterOf, name: str, target: Server) -> None:
-    for server in (target, *(server for server in cluster.primaries if server is not target)):
-        ask(server, "CLUSTER", "SETSLOT", key_slot(name.encode()), "NODE", cluster.id_of(target))
-
-
 async def test_a_slot_moves_while_its_lock_is_held_and_waited_for(calm: ClusterOf, cluster: RedisCluster) -> None:
     config = LockConfig(lease=6, renew_interval=0.2)
     async with LockClient(cluster, config=config) as theirs, LockClient(cluster) as ours:
@@ -56,7 +36,7 @@ async def test_a_slot_moves_while_its_lock_is_held_and_waited_for(calm: ClusterO
             await waiters.park(3)
             source, target = begin_to_move(calm, NAME)
             await renewed(theirs, 2)
-            move_keys(NAME, source, target)
+            move_keys(calm, NAME, source, target)
             await renewed(theirs, 2)  # By way of ASK.
             assert await theirs.lock(NAME).holder() is not None
             end_move(calm, NAME, target)
@@ -77,7 +57,7 @@ async def test_a_lock_whose_slot_is_moving_is_granted_when_it_has_moved(calm: Cl
         source, target = begin_to_move(calm, name)
         acquiring = asyncio.create_task(acquire_and_release(locks.lock(name)))
         await until(lambda: locks.statistics().pending > 0)
-        move_keys(name, source, target)
+        move_keys(calm, name, source, target)
         end_move(calm, name, target)
         await asyncio.wait_for(acquiring, 10)
         async with locks.lock(name) as lease:
@@ -96,7 +76,7 @@ async def test_a_lock_can_be_renewed_and_released_while_its_slot_is_moving(
         await lease.release()
         with pytest.raises(ResponseError, match=target.url.removeprefix("redis://")):  # Ask there: it is here no more.
             ask(source, "GET", name)
-        move_keys(name, source, target)
+        move_keys(calm, name, source, target)
         end_move(calm, name, target)
         assert not await lock.locked()
 
@@ -192,3 +172,21 @@ async def test_a_server_that_is_gone_fails_its_own_names_only(fragile: ClusterOf
         for name in names[:2]:
             await acquire_and_release(locks.lock(name))
     await cluster.aclose()
+
+
+async def test_servers_that_disagree_about_a_slot_are_asked_until_they_agree(
+    calm: ClusterOf, cluster: RedisCluster
+) -> None:
+    """Each says that the other has it: a move that is ended where the slot was before it is where it will be."""
+    name = "disputed"
+    async with LockClient(cluster, config=LockConfig(command_timeout=20)) as locks:
+        source, target = begin_to_move(calm, name)
+        ask(source, "CLUSTER", "SETSLOT", key_slot(name.encode()), "NODE", calm.id_of(target))
+        sent, began = locks.statistics().commands, monotonic()
+        acquiring = asyncio.create_task(acquire_and_release(locks.lock(name)))
+        try:
+            await until(lambda: acquiring.done() or locks.statistics().commands > sent + 40, within=15)
+        finally:
+            end_move(calm, name, target)
+        await asyncio.wait_for(acquiring, 20)
+        assert locks.statistics().commands - sent < 100 + 400 * (monotonic() - began), "it rests now and then"

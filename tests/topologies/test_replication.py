@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from aiolock import AsyncRLock, BackendError, LockClient, LockConfig, ReplicationError
 from aiolock._server import Server
 from tests.support.observe import answered, commandstats, freed, renewed, until
-from tests.support.topologies import Replicated, ask, wait_until
+from tests.support.topologies import Replicated, ask, wait_until, waited
 
 NAME = "orders"
 
@@ -71,6 +71,19 @@ async def test_a_grant_that_too_few_have_is_undone(
             await freed(primary, NAME)
         await answered(locks)
         assert locks.statistics().held == 0
+
+
+async def test_all_are_fewer_when_a_replica_has_left(server: Server) -> None:
+    with Replicated(server._executable) as running:
+        redis = Redis.from_url(running.primary.url)
+        async with client_of(redis, "all", replicas_timeout=2) as locks:
+            async with locks.lock(NAME):
+                pass
+            ask(running.replicas[0], "REPLICAOF", "NO", "ONE")
+            await waited(lambda: len(ask(running.primary, "ROLE")[2]) == 1, "the primary knows")
+            async with locks.lock(NAME) as lease:
+                lease.check()
+        await redis.aclose()
 
 
 async def test_one_replica_of_two_is_enough_if_one_is_asked_for(two: Replicated, primary: Redis) -> None:

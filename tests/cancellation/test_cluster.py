@@ -1,0 +1,90 @@
+"""In a cluster, too: cancelled wherever it suspends, what takes a lock or gives it back leaves nothing behind."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+import pytest
+from redis.asyncio import Redis, RedisCluster
+
+from aiolock._server import Server
+from tests.cancellation.rounds import ME, Arena, State, Temperature, one_server, visit
+from tests.cancellation.test_giving_back import release, renew
+from tests.cancellation.test_taking import Run, acquire, named, try_long, try_once, with_hold, with_lock
+from tests.support.cancellation import MODES, Mode
+from tests.support.resharding import move
+from tests.support.topologies import ClusterOf
+
+pytestmark = one_server
+each_mode = pytest.mark.parametrize("mode", MODES)
+
+Scenario = tuple[State, Run, str | None]
+# A client that is cold asks the server that it was told of, which says where the lock is; one that is warm knows; and
+# one whose lock has moved knew.
+SCENARIOS: list[tuple[Temperature, Scenario]] = [
+    ("cold", ("free", acquire, None)),
+    ("cold", ("held", try_once, ME)),
+    ("cold", ("message", acquire, ME)),
+    ("cold", ("message", with_hold, None)),
+    ("cold", ("handed", acquire, ME)),
+    ("cold", ("waited", release, ME)),
+    ("warm", ("handed", with_lock, None)),
+    ("warm", ("message", try_long, ME)),
+    ("warm", ("waited", release, ME)),
+    ("moved", ("free", acquire, ME)),
+    ("moved", ("nested", acquire, ME)),
+    ("moved", ("nested", release, ME)),
+    ("moved", ("nested", renew, ME)),
+]
+
+
+@dataclass
+class ClusterArena(Arena):
+    """The same with a cluster behind it."""
+
+    cluster: ClusterOf
+
+    async def connected(self) -> int:
+        """Without the servers, which keep connections to each other for a while after keys have moved."""
+        clients = [client for server in self.servers for client in await server.client_list()]
+        return len([client for client in clients if client["cmd"] != "restore-asking"])
+
+    async def channels(self) -> set[str]:
+        sharded = {str(name) for server in self.servers for name in await server.pubsub_shardchannels()}
+        return sharded | await super().channels()
+
+    def move(self, name: str) -> None:
+        move(self.cluster, name)
+
+
+@pytest.fixture(scope="module")
+def calm(server: Server) -> Iterator[ClusterOf]:
+    with ClusterOf(server._executable) as running:
+        yield running
+
+
+@pytest.fixture
+async def arena(
+    calm: ClusterOf, brief_linger: None, record_property: Callable[[str, object], None]
+) -> AsyncIterator[Arena]:
+    first = calm.primaries[0]
+    async with AsyncExitStack() as stack:
+        observer = await stack.enter_async_context(RedisCluster(host=first.host, port=first.port))
+        servers = [await stack.enter_async_context(Redis.from_url(each.url)) for each in calm.servers]
+        for server in servers:
+            await server.flushall()
+        await observer.ping(target_nodes=RedisCluster.ALL_NODES)  # It has its connections, which are counted.
+        yield ClusterArena(
+            observer, lambda: RedisCluster(host=first.host, port=first.port), record_property, servers, calm
+        )
+
+
+def described(scenario: tuple[Temperature, Scenario]) -> str:
+    return f"{named(scenario[1])}-{scenario[0]}"
+
+
+@each_mode
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=described)
+async def test_wherever_the_lock_is(arena: Arena, scenario: tuple[Temperature, Scenario], mode: Mode) -> None:
+    temperature, (state, run, owner) = scenario
+    await visit(arena, mode, temperature, state, run, owner=owner)

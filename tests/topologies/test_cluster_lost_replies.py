@@ -1,0 +1,226 @@
+"""Lost replies in a cluster, also while a slot moves: a call does what one undisturbed call does, and nothing later."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+from redis.asyncio import RedisCluster
+
+from aiolock._server import Server
+from tests.chaos.operations import (
+    OPERATIONS,
+    REFUSED,
+    Operation,
+    Seen,
+    Stage,
+    change_nothing,
+    clean_up,
+    observe,
+    stage,
+)
+from tests.support.proxy import Action, Proxy, Request, Rule, drop_reply, hold, script, withhold_reply
+from tests.support.resharding import begin_to_move, end_move, move, move_keys
+from tests.support.topologies import ClusterOf
+
+AT_ONCE = 4  # Operations; each has clients of its own, and a slow machine must still connect them in time.
+LONG = 30.0  # A command timeout that does not matter.
+
+
+@dataclass
+class Scene:
+    """One call of a client that reaches every server through a proxy."""
+
+    cluster: ClusterOf
+    proxies: dict[int, Proxy]
+    name: str
+    operation: Operation
+
+    @property
+    def owner(self) -> Server:
+        return self.cluster.owner_of(self.name)
+
+    def proxy(self, server: Server) -> Proxy:
+        return self.proxies[server.port]
+
+    def hit(self, server: Server, action: Action, times: int = 1) -> Rule:
+        """Do that to the call when it is on its way to the server."""
+        return self.proxy(server).install(Rule(self._is_the_call, action, times))
+
+    def came_with_asking(self, server: Server, request: Request) -> bool:
+        """Whether the command before it on its connection was ASKING."""
+        same = [each for each in self.proxy(server).requests if each.connection == request.connection]
+        return same[same.index(request) - 1].name == b"ASKING"
+
+    def _is_the_call(self, request: Request) -> bool:
+        return script(self.operation.script)(request) and request.args[3] == self.name.encode()
+
+
+@asynccontextmanager
+async def proxied(cluster: ClusterOf) -> AsyncIterator[tuple[RedisCluster, dict[int, Proxy]]]:
+    """A user's client whose connections proxies carry: those by the ports of the servers."""
+    async with AsyncExitStack() as stack:
+        proxies = {
+            server.port: await stack.enter_async_context(Proxy(server.host, server.port)) for server in cluster.servers
+        }
+
+        def remapped(address: tuple[str, int]) -> tuple[str, int]:
+            return (address[0], proxies[address[1]].port if address[1] in proxies else address[1])
+
+        first = cluster.primaries[0]
+        user = RedisCluster(host=first.host, port=proxies[first.port].port, address_remap=remapped)
+        stack.push_async_callback(user.aclose)
+        yield user, proxies
+
+
+# Gets ready to do harm to the call; what it returns runs beside it.
+Fault = Callable[[Scene], Coroutine[None, None, object]]
+
+
+def dropped(times: int) -> Fault:
+    def fault(scene: Scene) -> Coroutine[None, None, object]:
+        return scene.hit(scene.owner, drop_reply(), times).caught(times)
+
+    return fault
+
+
+def moved_before(scene: Scene) -> Coroutine[None, None, object]:
+    """What the server says that had the slot is lost, and what the server says that has it now."""
+    source = scene.owner
+    target = move(scene.cluster, scene.name)
+    unheard, lost = scene.hit(source, drop_reply()), scene.hit(target, drop_reply())
+
+    async def both() -> None:
+        await unheard.caught(within=15)
+        await lost.caught(within=15)
+
+    return both()
+
+
+def moved_meanwhile(scene: Scene) -> Coroutine[None, None, object]:
+    """One server did it, another one is asked again."""
+    source = scene.owner
+    done = scene.hit(source, withhold_reply())
+
+    async def go_on() -> None:
+        await done.caught(within=15)
+        move(scene.cluster, scene.name)
+        scene.proxy(source).reset_all()
+
+    return go_on()
+
+
+def asked(scene: Scene) -> Coroutine[None, None, object]:
+    """The slot is moving, its keys have: what the server says that has them is lost."""
+    source, target = begin_to_move(scene.cluster, scene.name)
+    move_keys(scene.cluster, scene.name, source, target)
+    lost = scene.hit(target, drop_reply())
+
+    async def go_on() -> None:
+        await lost.caught(within=15)
+        assert scene.came_with_asking(target, lost.requests[0])
+        end_move(scene.cluster, scene.name, target)
+
+    return go_on()
+
+
+def asked_meanwhile(scene: Scene) -> Coroutine[None, None, object]:
+    """One server did it, and sends who asks again to where the keys are now."""
+    done = scene.hit(scene.owner, withhold_reply())
+
+    async def go_on() -> None:
+        await done.caught(within=15)
+        source, target = begin_to_move(scene.cluster, scene.name)
+        move_keys(scene.cluster, scene.name, source, target)
+        again = scene.hit(target, drop_reply())
+        scene.proxy(source).reset_all()
+        await again.caught(within=15)
+        assert scene.came_with_asking(target, again.requests[0])
+        end_move(scene.cluster, scene.name, target)
+
+    return go_on()
+
+
+FAULTS: dict[str, Fault] = {
+    "dropped": dropped(1),
+    "dropped_thrice": dropped(3),
+    "moved_before": moved_before,
+    "moved_meanwhile": moved_meanwhile,
+    "asked": asked,
+    "asked_meanwhile": asked_meanwhile,
+}
+
+
+@asynccontextmanager
+async def scene_of(
+    calm: ClusterOf, cluster: RedisCluster, name: str, operation: Operation
+) -> AsyncIterator[tuple[Stage, Scene]]:
+    """Everything is connected, and the call comes next."""
+    interval = operation.renew_interval
+    async with (
+        proxied(calm) as (user, proxies),
+        stage(cluster, user, name, renew_interval=interval, command_timeout=LONG) as on,
+    ):
+        await operation.prepare(on)
+        await on.client.lock(f"{{{name}}} too").locked()
+        await on.answered()
+        yield on, Scene(calm, proxies, name, operation)
+        await clean_up(on)
+
+
+async def perform(calm: ClusterOf, cluster: RedisCluster, name: str, operation: Operation, fault: Fault | None) -> Seen:
+    async with scene_of(calm, cluster, name, operation) as (on, scene):
+        beside = None if fault is None else asyncio.create_task(fault(scene))
+        seen = await observe(on, operation)
+        if beside is not None:
+            await beside
+    return seen
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+async def test_a_disturbed_call_does_what_an_undisturbed_one_does(
+    calm: ClusterOf, cluster: RedisCluster, fault: Fault
+) -> None:
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def compare(name: str, operation: Operation) -> None:
+        try:
+            async with room:
+                undisturbed = await perform(calm, cluster, name, operation, None)
+                disturbed = await perform(calm, cluster, f"{name}, disturbed", operation, fault)
+            assert disturbed == undisturbed
+        except BaseException as error:
+            error.add_note(f"operation: {name}")
+            raise
+
+    async with asyncio.TaskGroup() as group:
+        for name, operation in (OPERATIONS | REFUSED).items():
+            group.create_task(compare(name, operation))
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+async def test_a_request_that_arrives_when_the_slot_has_moved_and_come_back_does_nothing(
+    calm: ClusterOf, cluster: RedisCluster, name: str
+) -> None:
+    """It was on its way when the call was sent again, and answered by the server that had the slot meanwhile."""
+    operation = OPERATIONS[name]
+    async with scene_of(calm, cluster, name, operation) as (on, scene):
+        source = scene.owner
+        late = scene.hit(source, hold())
+
+        async def move_away() -> None:
+            await late.caught(within=15)
+            move(calm, name)
+
+        moving = asyncio.create_task(move_away())
+        await operation.run(on)
+        await moving
+        move(calm, name, source)
+        await on.lock.locked()  # The client knows where it is.
+        await on.answered()
+        for proxy in scene.proxies.values():
+            proxy.black_hole()
+        await change_nothing(on, scene.proxy(source), late)
+        for proxy in scene.proxies.values():
+            proxy.restore()

@@ -1,0 +1,154 @@
+"""The doctor, pointed at any server of a cluster: it checks the whole, and every primary."""
+
+import json
+import re
+
+import pytest
+
+from aiolock._doctor.check import Check
+from aiolock._doctor.cluster import Cluster
+from aiolock._doctor.primaries import merged, throw_away, with_address
+from tests.deployments.test_permissions import RULES
+from tests.docs.pages import PAGES, ROOT
+from tests.support.topologies import ClusterOf, ask
+from tests.test_doctor import OF_THE_MACHINE, examine, run, with_timeout
+
+WHOLE = ["reachable", "topology", "slots", "replicas"]
+EACH = [
+    *("version", "coverage", "eviction", "persistence", "min-replicas"),
+    *("scripts", "sharded-messages", "round-trip", "clock"),
+]
+ALL = [*WHOLE, *EACH, "lease", "client"]
+
+
+async def test_every_primary_is_checked_and_keeps_no_key(calm: ClusterOf) -> None:
+    ended = await examine(calm.primaries[1].url)
+    assert (ended.code, list(ended.checks)) == (0, ALL)
+    assert set(ended.named("warning")) - OF_THE_MACHINE == {"replicas", "persistence"}
+    assert ended.checks["topology"]["found"] == "a cluster: primaries 3, replicas 0; a primary was asked"
+    assert ended.checks["slots"]["found"] == "16384 of 16384 have an owner; cluster_state ok"
+    assert ended.checks["scripts"]["found"].startswith("all 3 primaries: a lock was taken")
+    assert json.loads(ended.output)["server"] == f"{calm.primaries[1].url}/0"
+    assert [ask(server, "KEYS", "*") for server in calm.primaries] == [[], [], []]
+
+
+@pytest.mark.slow
+async def test_a_replica_leads_to_the_cluster_too(fragile: ClusterOf) -> None:
+    ended = await run(with_timeout(fragile.replicas[0].url))
+    assert (ended.code, ended.errors) == (0, ""), ended.output
+    assert "primaries 3, replicas 3; a replica was asked" in ended.output
+    assert re.search(r"^note +replicas +each primary has one or more", ended.output, re.MULTILINE)
+    assert max(map(len, ended.output.splitlines())) <= 120
+
+
+async def test_one_bad_primary_makes_the_cluster_unfit_and_is_named(calm: ClusterOf) -> None:
+    bad = calm.primaries[2]
+    settings = {"maxmemory": "100mb", "maxmemory-policy": "allkeys-lru", "cluster-require-full-coverage": "yes"}
+    before = {name: ask(bad, "CONFIG", "GET", name) for name in settings}
+    try:
+        for name, value in settings.items():
+            ask(bad, "CONFIG", "SET", name, value)
+        ended = await examine(calm.primaries[0].url)
+    finally:
+        for name, old in before.items():
+            ask(bad, "CONFIG", "SET", name, old[name] if isinstance(old, dict) else old[1])
+    assert (ended.code, ended.named("error")) == (1, ["eviction"])
+    for name, status in (("eviction", "error"), ("coverage", "note")):
+        assert ended.statuses[name] == status
+        assert ended.checks[name]["found"].startswith(f"127.0.0.1:{bad.port}: ")
+
+
+@pytest.mark.slow
+async def test_a_primary_that_does_not_answer_is_named(calm: ClusterOf) -> None:
+    silent = calm.primaries[2]
+    silent.pause()
+    try:
+        ended = await examine(calm.primaries[0].url)
+    finally:
+        silent.resume()
+    assert (ended.code, "answering" in ended.named("error")) == (1, True)
+    assert ended.checks["answering"]["found"].startswith(f"127.0.0.1:{silent.port}: no answer within")
+
+
+@pytest.mark.parametrize(
+    ("rules", "errors"),
+    [
+        (["-ssubscribe"], ["sharded-messages"]),
+        (["-cluster|slots"], ["topology"]),
+        (["-pubsub|shardnumsub", "-subscribe"], ["messages"]),
+        (["-cluster|info", "-info", "-config"], []),
+    ],
+    ids=" ".join,
+)
+async def test_a_permission_that_is_missing_is_found(calm: ClusterOf, rules: list[str], errors: list[str]) -> None:
+    for server in calm.primaries:
+        ask(server, "ACL", "SETUSER", "limited", "reset", "on", ">secret", "~*", "&*", "+@all", *rules)
+    ended = await examine(calm.primaries[0].url.replace("redis://", "redis://limited:secret@"))
+    assert ended.named("error") == errors, ended.checks
+    assert ended.code == bool(errors)
+
+
+async def test_the_permissions_that_are_documented_are_enough(calm: ClusterOf) -> None:
+    [more] = re.findall(r"and these: `([^`]+)`", (ROOT / "docs/deployments/cluster.md").read_text())
+    for server in calm.primaries:
+        ask(server, *RULES, *more.split())
+    ended = await examine(calm.primaries[0].url.replace("redis://", "redis://locker:secret@"), "--prefix", "shop:")
+    assert (ended.code, ended.named("error")) == (0, []), ended.checks
+    assert ended.checks["scripts"]["found"].startswith("all 3 primaries")
+    assert [ask(server, "KEYS", "*") for server in calm.primaries] == [[], [], []]
+
+
+async def test_an_address_that_a_cluster_client_cannot_use_is_told(calm: ClusterOf) -> None:
+    ended = await examine(calm.primaries[0].unix_url)
+    assert (ended.code, ended.named("error")) == (1, ["topology"])
+    assert "no unix socket" in ended.checks["topology"]["advice"]
+
+
+async def test_the_page_about_it_names_what_is_different(calm: ClusterOf) -> None:
+    [page] = [page for page in PAGES if page.name == "docs/how-to/check-a-server.md"]
+    single, _, cluster = page.prose.partition("## A cluster")
+    for name in ALL:
+        assert f"| `{name}` |" in single + cluster
+    assert not {"role", "messages"} & set(ALL)
+    assert "there is no `role`" in cluster
+
+
+# What the checks of several primaries come to.
+
+HERE, THERE, ELSEWHERE = ("10.0.0.1", 7000), ("10.0.0.2", 7000), ("10.0.0.3", 7000)
+
+
+def test_of_each_check_the_worst_counts() -> None:
+    good, bad = Check("a", "ok", "fine"), Check("a", "warning", "so so", "mend it")
+    assert merged({HERE: [good], THERE: [good]}) == [Check("a", "ok", "all 2 primaries: fine")]
+    assert merged({HERE: [good], THERE: [bad]}) == [Check("a", "warning", "10.0.0.2:7000: so so", "mend it")]
+    [three] = merged({HERE: [bad], THERE: [good], ELSEWHERE: [bad]})
+    assert three.found == "10.0.0.1:7000: so so; 1 more like it"
+    for better, worse in (("ok", "note"), ("note", "unknown"), ("unknown", "warning"), ("warning", "error")):
+        found = {HERE: [Check("a", better, "")], THERE: [Check("a", worse, "")]}  # type: ignore[arg-type]
+        assert [check.status for check in merged(found)] == [worse]
+
+
+def test_a_server_that_fell_silent_does_not_change_the_order() -> None:
+    whole = [Check("a", "ok", ""), Check("b", "ok", ""), Check("c", "ok", "")]
+    checks = merged({HERE: [Check("a", "ok", ""), Check("c", "ok", "")], THERE: whole})
+    assert [check.name for check in checks] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("url", "there"),
+    [
+        ("redis://me:se%40cret@host:7000/0?socket_timeout=1", "redis://me:se%40cret@10.0.0.2:7000/0?socket_timeout=1"),
+        ("rediss://host", "rediss://10.0.0.2:7000"),
+    ],
+)
+def test_the_address_of_another_server(url: str, there: str) -> None:
+    assert with_address(url, THERE) == there
+    assert with_address("redis://host", ("::1", 7000)) == "redis://[::1]:7000"
+
+
+def test_throw_away_locks_are_where_they_can_be() -> None:
+    cluster = Cluster("a primary", "ok", True)
+    cluster.slots = {HERE: {5}, THERE: set(range(6, 16384))}
+    assert set(throw_away(cluster, "")) == {HERE, THERE}
+    assert len(throw_away(cluster, "{tag}:")) == 1
