@@ -55,3 +55,12 @@ def problem_of(error: AioLockError, status: int = CONFLICT) -> Problem | None:
         if isinstance(error, kind):
             return Problem(UNAVAILABLE, "Temporarily out of service", detail)
     return None
+
+
+def error_status(status: int) -> int:
+    """*status*, checked: what is refused must not look like a success."""
+    if isinstance(status, bool) or not isinstance(status, int):
+        raise TypeError(f"status must be an int, not {status!r}")
+    if not 400 <= status <= 599:
+        raise ValueError(f"status must be that of an error, 400 to 599, not {status!r}")
+    return status
