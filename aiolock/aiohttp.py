@@ -1,7 +1,7 @@
 """
 Locks in aiohttp: `setup`, `LOCKS`, and `synchronized`, a decorator that runs handlers under a lock.
 
-Needs aiohttp 3.9 or later (the extra ``aiohttp``).
+Needs aiohttp 3.10.11 or later (the extra ``aiohttp``).
 """
 
 import asyncio
