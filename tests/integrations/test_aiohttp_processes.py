@@ -140,7 +140,11 @@ async def test_clients_that_disconnect(
         for number in range(2):
             await fleet.until_statistics(number, held=0, parked=0)
         done = Counter(what for what, _ in fleet.entries())
-    assert (done["done"], done["cancelled"]) == ((0, 20) if cancellation == "on" else (40, 0))
+    if cancellation == "on":  # A waiter may have come in before its own client was missed.
+        assert done["done"] == 0
+        assert 20 <= done["cancelled"] <= 40
+    else:
+        assert (done["done"], done["cancelled"]) == (40, 0)
     assert not any([await outside.lock(f"stay:{name}").locked() for name in names])
 
 
