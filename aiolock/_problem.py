@@ -13,6 +13,7 @@ from aiolock._errors import (
 )
 
 CONFLICT, UNAVAILABLE = 409, 503
+_ERROR_STATUSES = range(400, 600)
 MEDIA_TYPE = "application/problem+json"
 
 # What is the client's to know. The names of locks, owners and tokens are not.
@@ -61,6 +62,6 @@ def error_status(status: int) -> int:
     """*status*, checked: what is refused must not look like a success."""
     if isinstance(status, bool) or not isinstance(status, int):
         raise TypeError(f"status must be an int, not {status!r}")
-    if not 400 <= status <= 599:
+    if status not in _ERROR_STATUSES:
         raise ValueError(f"status must be that of an error, 400 to 599, not {status!r}")
     return status

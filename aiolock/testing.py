@@ -23,9 +23,11 @@ from aiolock._lanes import Lanes
 from aiolock._server import Server
 
 try:
-    from pytest_asyncio import fixture as asyncio_fixture
+    import pytest_asyncio
 except ImportError:  # Then nobody's tests need it.
-    asyncio_fixture = None
+    _with_asyncio = False
+else:
+    _with_asyncio = True
 
 __all__ = ["Server", "delayed_renewals", "failing_commands", "lose"]
 
@@ -88,10 +90,10 @@ def _client() -> Callable[[str, LockConfig], AsyncIterator[LockClient]]:
 
 
 _locks_on_anyio = pytest.fixture(name="_locks_on_anyio")(_client())
-if asyncio_fixture is not None:
+if _with_asyncio:
     for _scope in ("function", "class", "module", "package", "session"):
         _name = f"_locks_on_asyncio_{_scope}"
-        globals()[_name] = asyncio_fixture(name=_name, loop_scope=_scope)(_client())
+        globals()[_name] = pytest_asyncio.fixture(name=_name, loop_scope=_scope)(_client())
 
 
 async def lose(locks: LockClient, name: str) -> None:

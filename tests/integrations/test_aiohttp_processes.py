@@ -148,9 +148,7 @@ async def test_clients_that_disconnect(
     assert not any([await outside.lock(f"stay:{name}").locked() for name in names])
 
 
-async def test_sigterm_while_handlers_hold_and_wait(
-    redis_server: Server, outside: LockClient, tmp_path: Path
-) -> None:
+async def test_sigterm_while_handlers_hold_and_wait(redis_server: Server, outside: LockClient, tmp_path: Path) -> None:
     async with fleet_of(redis_server, tmp_path) as fleet:
         requests = [asyncio.create_task(fleet.post(0, f"/stay/term{number // 2}")) for number in range(20)]
         requests += [asyncio.create_task(fleet.post(0, "/stay/ends"))]

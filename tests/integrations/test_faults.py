@@ -101,7 +101,7 @@ async def test_the_next_command_fails_and_the_one_after_it_does_not(locks: LockC
 
 
 async def test_as_many_fail_as_are_asked_for(locks: LockClient) -> None:
-    outcomes = []
+    outcomes: list[bool | None] = []
     with failing_commands(locks, 2):
         for _ in range(4):
             try:
