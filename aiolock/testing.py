@@ -25,9 +25,7 @@ from aiolock._server import Server
 try:
     import pytest_asyncio
 except ImportError:  # Then nobody's tests need it.
-    _with_asyncio = False
-else:
-    _with_asyncio = True
+    pytest_asyncio = None  # type: ignore[assignment]
 
 __all__ = ["Server", "delayed_renewals", "failing_commands", "lose"]
 
@@ -90,7 +88,7 @@ def _client() -> Callable[[str, LockConfig], AsyncIterator[LockClient]]:
 
 
 _locks_on_anyio = pytest.fixture(name="_locks_on_anyio")(_client())
-if _with_asyncio:
+if pytest_asyncio is not None:
     for _scope in ("function", "class", "module", "package", "session"):
         _name = f"_locks_on_asyncio_{_scope}"
         globals()[_name] = pytest_asyncio.fixture(name=_name, loop_scope=_scope)(_client())

@@ -175,9 +175,9 @@ def test_what_cannot_work_is_refused_when_decorating(arguments: dict[str, Any], 
 
 def test_only_coroutine_functions_can_be_decorated() -> None:
     with pytest.raises(TypeError, match="coroutine functions"):
-        synchronized("a")(functools.partial)
+        synchronized("a")(functools.partial)  # type: ignore[type-var]
     with pytest.raises(TypeError, match="coroutine functions"):
-        synchronized("a")(OrderView)  # type: ignore[type-var]
+        synchronized("a")(OrderView)
 
 
 async def test_what_is_called_without_a_request_says_so() -> None:
