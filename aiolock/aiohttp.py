@@ -44,7 +44,7 @@ class LockProblem(web.HTTPError):
         self.status_code = problem.status
         body = json.dumps(problem.document)
         super().__init__(headers=problem.headers, text=body, content_type=MEDIA_TYPE)
-        self.problem = problem
+        self.problem: Problem = problem
 
 
 def setup(app: web.Application, redis: Redis | RedisCluster | str, *, config: LockConfig | None = None) -> None:
@@ -59,7 +59,10 @@ def setup(app: web.Application, redis: Redis | RedisCluster | str, *, config: Lo
 
     Raises:
         TypeError, ValueError: what `LockClient` raises about *redis* and *config*.
+        RuntimeError: it was called for *app* before.
     """
+    if _AT_WORK in app:
+        raise RuntimeError("aiolock.aiohttp.setup was called for this application before")
     settings = config or LockConfig()
     client = LockClient.from_url(redis, config=config) if isinstance(redis, str) else LockClient(redis, config=config)
     app[_AT_WORK] = set()

@@ -15,7 +15,7 @@ from aiolock import LockClient, LockConfig, LockTimeoutError
 from aiolock.aiohttp import LOCKS, lease_from, locks_from, problems, setup, synchronized
 from aiolock.testing import failing_commands, lose
 from tests.support.observe import until
-from tests.support.web import serving
+from tests.support.serving import serving
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -101,6 +101,23 @@ async def test_a_middleware_may_be_decorated_as_well(app: web.Application, locks
             assert await response.text() == "all"
         async with locks.lock("all"), session.post("/") as response:
             assert await is_problem(response, 409)
+
+
+async def test_a_middleware_that_takes_a_lock_by_hand_comes_after_setup(
+    app: web.Application, locks: LockClient
+) -> None:
+    @web.middleware
+    async def one_at_a_time(request: web.Request, handler: Handler) -> web.StreamResponse:
+        async with locks_from(request).lock("all").hold(wait=0):
+            return await handler(request)
+
+    async def handler(request: web.Request) -> web.Response:
+        return web.Response()
+
+    app.middlewares.append(one_at_a_time)
+    post(app, "/", handler)
+    async with serving(app) as session, locks.lock("all"), session.post("/") as response:
+        assert await is_problem(response, 409)
 
 
 async def test_the_handler_keeps_its_papers() -> None:
@@ -468,6 +485,11 @@ async def test_a_borrowed_redis_is_not_closed(redis: Redis) -> None:
 def test_what_is_no_redis_is_refused_at_once(redis: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         setup(web.Application(), redis)
+
+
+def test_an_application_is_set_up_once(app: web.Application) -> None:
+    with pytest.raises(RuntimeError, match="called for this application before"):
+        setup(app, "redis://localhost")
 
 
 async def test_the_middleware_alone_is_of_use(locks: LockClient) -> None:

@@ -3,8 +3,9 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import pytest
 from aiohttp import ClientError, ClientSession, TCPConnector
@@ -22,23 +23,33 @@ PATIENCE = 30.0  # Seconds; the machine may be slow.
 class Fleet:
     """Two processes of the service, their ledger, and a client of each."""
 
-    def __init__(self, server: Server, directory: Path, cancellation: str) -> None:
+    def __init__(self, server: Server, directory: Path, cancellation: str = "off") -> None:
         self._ledger = directory / "ledger"
         self._ledger.touch()
-        command = ("-m", "tests.integrations.aiohttp_service", server.url, str(self._ledger), cancellation)
-        self.processes = [WebProcess(command, directory / f"log{number}") for number in range(2)]
+        command = ("-m", "tests.integrations.aiohttp_service", server.url, str(self._ledger), cancellation, "{port}")
+        self.processes = [
+            WebProcess(command, directory / f"log{number}", ready="/statistics", environment={}) for number in range(2)
+        ]
         self.sessions: list[ClientSession] = []
 
-    async def start(self) -> None:
-        for process in self.processes:
-            await process.ready()
-            self.sessions.append(ClientSession(process.url, connector=TCPConnector(limit=0)))
+    async def __aenter__(self) -> Self:
+        await asyncio.gather(*(asyncio.to_thread(process.__enter__) for process in self.processes))
+        self.sessions = [ClientSession(process.url, connector=TCPConnector(limit=0)) for process in self.processes]
+        return self
 
-    async def stop(self) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for session in self.sessions:
             await session.close()
         for process in self.processes:
-            process.stop()
+            process.__exit__(kind, error, trace)
+
+    async def ended(self, number: int) -> int:
+        """Wait until a process has ended; its status."""
+        process = self.processes[number].running
+        await until(lambda: process.poll() is not None, within=PATIENCE)
+        return process.returncode
 
     async def post(self, number: int, path: str) -> int:
         """The status; 0 when the connection was closed or refused."""
@@ -71,16 +82,6 @@ def redis_server() -> Iterator[Server]:
         yield server
 
 
-@asynccontextmanager
-async def fleet_of(server: Server, directory: Path, cancellation: str = "off") -> AsyncIterator[Fleet]:
-    fleet = Fleet(server, directory, cancellation)
-    try:
-        await fleet.start()
-        yield fleet
-    finally:
-        await fleet.stop()
-
-
 @pytest.fixture
 async def outside(redis_server: Server) -> AsyncIterator[LockClient]:
     """A third party."""
@@ -101,7 +102,7 @@ def assert_no_overlap(entries: list[tuple[str, str]]) -> None:
 
 
 async def test_hundreds_of_requests_and_one_success_per_order(redis_server: Server, tmp_path: Path) -> None:
-    async with fleet_of(redis_server, tmp_path) as fleet:
+    async with Fleet(redis_server, tmp_path) as fleet:
         orders = [f"many{number}" for number in range(20)]
         many = [fleet.post(number, f"/orders/{order}/pay") for order in orders for number in range(10)]
         one = [fleet.post(number, "/orders/one/pay") for number in range(100)]
@@ -124,7 +125,7 @@ async def test_clients_that_disconnect(
     redis_server: Server, outside: LockClient, tmp_path: Path, cancellation: str
 ) -> None:
     names = [f"{cancellation}{number}" for number in range(20)]
-    async with fleet_of(redis_server, tmp_path, cancellation) as fleet:
+    async with Fleet(redis_server, tmp_path, cancellation) as fleet:
         holding = [asyncio.create_task(fleet.post(0, f"/stay/{name}")) for name in names]
         await fleet.until_statistics(0, held=20)
         waiting = [asyncio.create_task(fleet.post(1, f"/stay/{name}")) for name in names]
@@ -149,15 +150,15 @@ async def test_clients_that_disconnect(
 
 
 async def test_sigterm_while_handlers_hold_and_wait(redis_server: Server, outside: LockClient, tmp_path: Path) -> None:
-    async with fleet_of(redis_server, tmp_path) as fleet:
+    async with Fleet(redis_server, tmp_path) as fleet:
         requests = [asyncio.create_task(fleet.post(0, f"/stay/term{number // 2}")) for number in range(20)]
         requests += [asyncio.create_task(fleet.post(0, "/stay/ends"))]
         await fleet.until_statistics(0, held=11, parked=10)
         other = asyncio.create_task(fleet.post(1, "/stay/term0"))
         await fleet.until_statistics(1, parked=1)
-        fleet.processes[0].terminate()
+        fleet.processes[0].running.terminate()
         fleet.let_go("ends")
-        assert await fleet.processes[0].ended(PATIENCE) == 0, fleet.processes[0].output
+        assert await fleet.ended(0) == 0, fleet.processes[0].output
         locked = [await outside.lock(f"stay:term{number}").locked() for number in range(1, 10)]
         assert not any(locked), "at the end of the process every lock is free"
         await fleet.until_statistics(1, held=1)
@@ -171,14 +172,14 @@ async def test_sigterm_while_handlers_hold_and_wait(redis_server: Server, outsid
 async def test_a_process_that_is_killed_keeps_its_locks_for_one_lease(
     redis_server: Server, outside: LockClient, tmp_path: Path
 ) -> None:
-    async with fleet_of(redis_server, tmp_path) as fleet:
+    async with Fleet(redis_server, tmp_path) as fleet:
         names = [f"kill{number}" for number in range(10)]
         dying = [asyncio.create_task(fleet.post(0, f"/stay/{name}")) for name in names]
         await fleet.until_statistics(0, held=10)
         waiting = [asyncio.create_task(fleet.post(1, f"/stay/{name}")) for name in names]
         await fleet.until_statistics(1, parked=10)
-        fleet.processes[0].kill()
-        await fleet.processes[0].ended(PATIENCE)
+        fleet.processes[0].running.kill()
+        await fleet.ended(0)
         left = [await outside.lock(f"stay:{name}").remaining() for name in names]
         assert all(remaining is None or remaining <= LEASE for remaining in left)
         for name in names:
@@ -190,7 +191,7 @@ async def test_a_process_that_is_killed_keeps_its_locks_for_one_lease(
 
 async def test_redis_is_stopped_and_started_under_load(tmp_path: Path) -> None:
     with Server() as server:
-        async with fleet_of(server, tmp_path) as fleet:
+        async with Fleet(server, tmp_path) as fleet:
             seen: list[set[int]] = [set(), set()]
             load = [asyncio.create_task(keep_trying(fleet, number, seen[number % 2])) for number in range(20)]
             await until(lambda: all(201 in statuses for statuses in seen), within=PATIENCE)
@@ -207,7 +208,7 @@ async def test_redis_is_stopped_and_started_under_load(tmp_path: Path) -> None:
             for task in load:
                 task.cancel()
             await asyncio.wait(load)
-            assert fleet.processes[0].output.count("Traceback") == 0, fleet.processes[0].output
+            assert not any(process.tracebacks() for process in fleet.processes)
 
 
 async def keep_trying(fleet: Fleet, number: int, statuses: set[int]) -> None:

@@ -10,7 +10,7 @@ from aiolock import LockClient
 from aiolock.aiohttp import LOCKS, locks_from, setup, synchronized
 from aiolock.testing import lose
 from tests.support.observe import until
-from tests.support.web import serving
+from tests.support.serving import serving
 
 
 @pytest.fixture

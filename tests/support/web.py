@@ -1,88 +1,143 @@
-"""Applications of aiohttp that serve over TCP, in this process or in one of their own."""
+"""Web applications served for tests: in the loop of the test, which can look inside, or by processes of their own."""
 
 import asyncio
+import os
+import re
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from time import monotonic, sleep
+from types import TracebackType
+from typing import Any, Self
 
-from aiohttp import ClientSession, web
+import httpx
+import uvicorn
 
-from tests.support.observe import until
+_START, _END = 60.0, 30.0  # Seconds; what takes longer hangs.
+_POLL = 0.02
+_ROOT = Path(__file__).parents[2]
 
-_HOST = "127.0.0.1"
-_START = 30.0  # Seconds that a process may take to import everything and listen.
+
+class _Server(uvicorn.Server):
+    """Leaves the signals of the test's process alone."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
 
 
 @asynccontextmanager
-async def serving(
-    app: web.Application, *, handler_cancellation: bool = False, shutdown_timeout: float = 0.1
-) -> AsyncIterator[ClientSession]:
-    """Serve *app* as `web.run_app` does; gives a session of its address."""
-    runner = web.AppRunner(app, handler_cancellation=handler_cancellation, shutdown_timeout=shutdown_timeout)
-    await runner.setup()
+async def served(app: Any) -> AsyncIterator[httpx.AsyncClient]:
+    """
+    *app* (ASGI) on uvicorn in this event loop, over TCP, and a client of it.
+
+    Requests that are not through when the block is left are cancelled after a second.
+    """
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    server = _Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1))
+    serving = asyncio.create_task(server.serve([listening]), name="uvicorn")
     try:
-        await web.TCPSite(runner, _HOST, 0).start()
-        async with ClientSession(f"http://{_HOST}:{runner.addresses[0][1]}") as session:
-            yield session
+        while not server.started:
+            assert not serving.done(), "the application did not start"
+            await asyncio.sleep(_POLL)
+        port = listening.getsockname()[1]
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+            yield client
     finally:
-        await runner.cleanup()
+        server.should_exit = True
+        await serving
+        await asyncio.sleep(0)  # A request that was cancelled ends in the next turn of the loop.
 
 
 class WebProcess:
-    """A web server in a process of its own, from a command that ends with the port to listen on."""
+    """
+    A server of web applications, with its workers, as a process group of its own.
 
-    def __init__(self, command: Sequence[str], log: Path) -> None:
-        self.port = free_port()
+    *command* is for Python, with ``{port}`` where its port is to be, which is in the variable PORT, too; a GET of
+    *ready* is answered when it has started. What it writes is in `output`.
+    """
+
+    def __init__(self, command: Sequence[str], log: Path, *, ready: str, environment: dict[str, str]) -> None:
+        self.port = _free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._command = [sys.executable, *(word.replace("{port}", str(self.port)) for word in command)]
         self._log = log
-        with log.open("wb") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, *command, str(self.port)], stdout=output, stderr=subprocess.STDOUT
-            )
-
-    @property
-    def url(self) -> str:
-        return f"http://{_HOST}:{self.port}"
+        self._ready = ready
+        self._environment = os.environ | {"PYTHONPATH": str(_ROOT), "PORT": str(self.port)} | environment
+        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def output(self) -> str:
-        return self._log.read_text(errors="replace")
+        return self._log.read_text("utf-8", errors="replace")
 
-    async def ready(self) -> None:
-        """Wait until it accepts connections."""
-        await until(self._accepts, within=_START)
+    @property
+    def running(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None
+        return self._process
 
-    def terminate(self) -> None:
-        self._process.send_signal(signal.SIGTERM)
+    def client(self) -> httpx.AsyncClient:
+        """A client that opens as many connections as there are requests."""
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=50)
+        return httpx.AsyncClient(base_url=self.url, limits=limits, timeout=60)
 
-    def kill(self) -> None:
-        self._process.kill()
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> float:
+        """Ask the server to stop, wait until it has, and tell how long that took."""
+        began = monotonic()
+        self.running.send_signal(number)
+        self.running.wait(_END)
+        return monotonic() - began
 
-    async def ended(self, within: float = 30.0) -> int:
-        """Wait until it has ended; the status."""
-        await until(lambda: self._process.poll() is not None, within)
-        return self._process.returncode
+    def tracebacks(self) -> list[str]:
+        """The last lines of the tracebacks that it wrote."""
+        return re.findall(r"^Traceback.*?^(\S[^\n]*)$", self.output, re.MULTILINE | re.DOTALL)
 
-    def stop(self) -> None:
-        """End it, however far it is."""
-        self._process.kill()
-        self._process.wait()
-
-    async def _accepts(self) -> bool:
-        assert self._process.poll() is None, self.output
+    def __enter__(self) -> Self:
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                self._command, stdout=log, stderr=log, env=self._environment, start_new_session=True
+            )
         try:
-            _, writer = await asyncio.open_connection(_HOST, self.port)
-        except OSError:
+            self._wait_until_ready()
+        except BaseException:
+            self._kill()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._kill()
+
+    def _wait_until_ready(self) -> None:
+        deadline = monotonic() + _START
+        while not self._answers():
+            waiting = self.running.poll() is None and monotonic() < deadline
+            assert waiting, f"did not start:\n{self.output}"
+            sleep(_POLL)
+
+    def _answers(self) -> bool:
+        try:
+            return httpx.get(self.url + self._ready, timeout=_START).is_success
+        except httpx.TransportError:
             return False
-        writer.close()
-        await writer.wait_closed()
-        return True
+
+    def _kill(self) -> None:
+        with suppress(ProcessLookupError):  # When all of them have ended.
+            os.killpg(self.running.pid, signal.SIGKILL)
+        self.running.wait()
 
 
-def free_port() -> int:
+def uvicorn_command(app: str, *options: str) -> list[str]:
+    """For `WebProcess`: uvicorn, with *app* and its options."""
+    return ["-m", "uvicorn", app, "--host", "127.0.0.1", "--port", "{port}", "--no-access-log", *options]
+
+
+def _free_port() -> int:
     with socket.socket() as probe:
-        probe.bind((_HOST, 0))
+        probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
