@@ -14,7 +14,7 @@ from aiolock import LockClient
 from aiolock._server import Server
 from tests.integrations.aiohttp_service import LEASE
 from tests.support.observe import until
-from tests.support.web import WebProcess
+from tests.support.asgi import WebProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 PATIENCE = 30.0  # Seconds; the machine may be slow.

@@ -17,7 +17,7 @@ from aiolock import LockClient
 from aiolock._server import Server
 from tests.docs.pages import ROOT
 from tests.support.observe import until
-from tests.support.web import WebProcess
+from tests.support.asgi import WebProcess
 
 FOLDER = ROOT / "examples/seats"
 PATIENCE = 30.0  # Seconds; the machine may be slow.
