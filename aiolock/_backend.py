@@ -6,6 +6,7 @@ from time import monotonic
 from typing import Protocol
 
 from aiolock._call import Argument, Call
+from aiolock._lane import Traffic
 from aiolock._lanes import Lanes
 from aiolock._notifier import Watcher
 from aiolock._process import forks
@@ -17,6 +18,10 @@ class Topology(Protocol):
 
     doubted: Callable[[Callable[[str], bool]], object]
     """Called when a server may have forgotten its locks; the argument says of a key whether it was that server's."""
+
+    @property
+    def traffic(self) -> Traffic:
+        """What was written so far, to all servers."""
 
     @property
     def notifier(self) -> Watcher:
@@ -54,12 +59,12 @@ class Backend:
     @property
     def batches(self) -> int:
         """Writes so far."""
-        return sum(lanes.batches for lanes in self._topology.lanes())
+        return self._topology.traffic.batches
 
     @property
     def commands(self) -> int:
         """Commands written so far."""
-        return sum(lanes.commands for lanes in self._topology.lanes())
+        return self._topology.traffic.commands
 
     def submit(
         self,

@@ -23,9 +23,9 @@ from redis.exceptions import AskError, ClusterDownError, MovedError, ResponseErr
 from aiolock._call import Call
 from aiolock._config import Timing
 from aiolock._kind import GREETING, refusal
-from aiolock._lane import Lane, Question
+from aiolock._lane import Question, Traffic, is_passing
 from aiolock._lanes import Lanes
-from aiolock._link import discard
+from aiolock._link import connect, discard
 from aiolock._notifier import Notifier
 
 Address = tuple[str, int]
@@ -41,7 +41,7 @@ class Node:
         self.address = address
         self.connect = connect
         self._cluster = cluster
-        self.lanes = Lanes(connect, self, timing)
+        self.lanes = Lanes(connect, self, timing, cluster.traffic)
         self.notifier = Notifier(
             connect, patience=timing.patience, sharded=lambda: cluster.sharded is True, failed=self._doubt
         )
@@ -50,6 +50,15 @@ class Node:
         """Give the connections up, until they are needed again."""
         self.lanes.disconnect()
         self.notifier.link.fail()
+
+    def close(self) -> None:
+        """Begin to close the connections, which nobody needs any more."""
+        self.notifier.link.close()
+        self.lanes.close()
+
+    async def aclose(self) -> None:
+        await self.notifier.aclose()
+        await self.lanes.aclose()
 
     def _doubt(self) -> None:
         self._cluster.doubt(self)
@@ -68,13 +77,13 @@ class Node:
     def publish(self) -> str:
         return "SPUBLISH" if self._cluster.sharded else "PUBLISH"
 
-    def opened(self, lane: Lane) -> None:
+    def opened(self, peer: object) -> None:
         pass
 
     def redirected(self, call: Call, error: ResponseError) -> bool:
         if isinstance(error, (MovedError, ClusterDownError)):
             self._doubt()
-        if not isinstance(error, AskError):  # Of which MovedError is one.
+        if self._cluster.closed or not isinstance(error, AskError):  # Of which MovedError is one.
             return False
         call.hops = (call.hops + 1) % _MOST_HOPS
         if call.hops == 0:
@@ -87,7 +96,7 @@ class Node:
         to.lanes.submit(call)
         return True
 
-    def broken(self, lane: Lane) -> None:
+    def broken(self) -> None:
         self._doubt()
         self._cluster.doubted(lambda key: self._cluster.owner(key) is self)
 
@@ -101,8 +110,8 @@ class Node:
 class Cluster:
     """The topology of a cluster; it begins with the *seeds*, and *remap* makes an address one that we can reach."""
 
-    # Invariant: every server that was ever needed is in `_nodes`, connected or not; `_owners` names the owner of each
-    # slot that is known, which another may have become since.
+    # Invariant: every server that owns a slot, as far as is known, or is still expected to answer, is in `_nodes`,
+    # connected or not; `_owners` names the owner of each slot that is known, which another may have become since.
 
     def __init__(
         self,
@@ -120,7 +129,8 @@ class Cluster:
         self._owners: dict[int, Node] = {}
         self._doubts: set[Node] = set()  # Since the slots were asked for last.
         self._asking: asyncio.Task[None] | None = None
-        self._closed = False
+        self.closed = False
+        self.traffic: Traffic = Traffic()
         self.is_one = False  # The first server that was asked is part of one, or would not say.
         self.sharded: bool | None = None  # Messages stay with the servers of their slot; None while it is not known.
         self.notifier = ClusterNotifier(self)
@@ -128,8 +138,9 @@ class Cluster:
 
     def learn_sharding(self, answer: Any) -> None:
         """The server was asked of sharded channels; it has them if it knows what that means. Redisson asks the same."""
-        self.sharded = not isinstance(answer, ResponseError)
-        self.notifier.rehouse()
+        if not is_passing(answer):
+            self.sharded = not isinstance(answer, ResponseError)
+            self.notifier.rehouse()
 
     def lanes_of(self, keys: tuple[str, ...]) -> Lanes:
         return self.owner(keys[0]).lanes
@@ -138,7 +149,7 @@ class Cluster:
         return [node.lanes for node in self._nodes.values()]
 
     def nodes(self) -> list[Node]:
-        """Every server that was ever needed."""
+        """Every server that is needed."""
         return list(self._nodes.values())
 
     def owner(self, key: str) -> Node:
@@ -160,22 +171,28 @@ class Cluster:
 
     def moved(self, slot: int, to: Node) -> None:
         """A server said that *to* owns *slot*."""
-        self._owners[slot] = to  # What else is to follow from that does when the slots are asked for.
+        self._settle({slot: to})  # What else is to follow from that does when the slots are asked for.
+
+    def _settle(self, owners: dict[int, Node]) -> None:
+        """Slots have these *owners*; one that has a slot anew may not have heard of its locks."""
+        moved = {slot for slot, owner in owners.items() if self._owners.get(slot, owner) is not owner}
+        self._owners.update(owners)
+        if moved:
+            self.doubted(lambda key: key_slot(key.encode()) in moved)
 
     def doubt(self, node: Node) -> None:
         """*node* may no longer own what it did: ask."""
         self._doubts.add(node)
-        if self._asking is None and not self._closed:
+        if self._asking is None and not self.closed:
             self._asking = self._loop.create_task(self._ask_until_sure(), context=Context())
 
     async def aclose(self) -> None:
-        self._closed = True
+        self.closed = True
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.wait([self._asking])
         for node in self.nodes():
-            await node.notifier.aclose()
-            await node.lanes.aclose()
+            await node.aclose()
 
     async def _ask_until_sure(self) -> None:
         """Ask for the slots until there is an answer, and no new doubt."""
@@ -194,14 +211,17 @@ class Cluster:
             self._asking = None
 
     async def _ask(self, doubts: set[Node]) -> bool:
-        """Ask one server after the other for the slots until one answers; those in doubt last."""
+        """Ask one server after the other for the slots until one answers; those in doubt last, before them the idle."""
         known = [*self._nodes.values(), *map(self.node, self._seeds)]
-        for node in sorted(dict.fromkeys(known), key=lambda node: (node in doubts, not node.lanes.connections)):
+        serving = set(self._owners.values())
+        for node in sorted(
+            dict.fromkeys(known), key=lambda node: (node in doubts, node not in serving, not node.lanes.connections)
+        ):
             slots = await self._slots_by(node)
             if slots is not None:
                 self._adopt(slots, node)
+                self._forget_idle()
                 return True
-        self._seeds.append(self._seeds.pop(0))
         return False
 
     async def _slots_by(self, node: Node) -> Any:
@@ -210,7 +230,7 @@ class Cluster:
         with suppress(Exception):  # Beside its own errors redis-py lets others out when a connection dies.
             try:
                 async with asyncio.timeout(self._timing.patience):
-                    await connection.connect()  # type: ignore[no-untyped-call]
+                    await connect(connection)
                     await connection.send_command("CLUSTER", "SLOTS")
                     return await connection.read_response()
             finally:
@@ -218,15 +238,27 @@ class Cluster:
         return None
 
     def _adopt(self, slots: Any, by: Node) -> None:
+        owners: dict[int, Node] = {}
         for first, last, (host, port, *_), *_ in slots:
             # Without a name of its own a server is where it was asked.
             owner = self.node((host.decode() if host else by.address[0], port))
-            self._owners.update(dict.fromkeys(range(first, last + 1), owner))
+            owners.update(dict.fromkeys(range(first, last + 1), owner))
+        self._settle(owners)
         self._rehouse()
+        for node in self._idle():
+            node.disconnect()
+
+    def _idle(self) -> list[Node]:
+        """Servers that own nothing."""
         serving = set(self._owners.values())
-        for node in self.nodes():
-            if node not in serving:
-                node.disconnect()
+        return [node for node in self.nodes() if node not in serving]
+
+    def _forget_idle(self) -> None:
+        """Servers come and go: forget those that own nothing, once nothing is expected of them."""
+        for node in self._idle():
+            if not (node.lanes.pending or node.notifier.subscriptions):
+                del self._nodes[node.address]
+                node.close()
 
     def _rehouse(self) -> None:
         for node in self.nodes():

@@ -44,7 +44,9 @@ class Connector:
     def of_node(cls, cluster: RedisCluster, host: str, port: int, client_name: str | None) -> "Connector":
         """To one server of *cluster*."""
         node = ClusterNode(host, port, **cluster.connection_kwargs)  # Does no I/O; it knows which settings are whose.
-        return cls(node.connection_class, node.connection_kwargs, client_name)
+        # What a cluster's client does on connecting lets replicas answer (READONLY), and a primary that was demoted.
+        settings = {name: value for name, value in node.connection_kwargs.items() if name != "redis_connect_func"}
+        return cls(node.connection_class, settings, client_name)
 
     def __call__(self) -> AbstractConnection:
         return self._make(**self._settings)

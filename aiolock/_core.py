@@ -34,7 +34,7 @@ from aiolock._usage import Usage
 
 
 class Acquisition:
-    """An acquire on its way. *lease* is in seconds, ``None`` for the watchdog's."""
+    """An acquire by *owner*, who is or acts in *task*. *lease* is in seconds, ``None`` for the watchdog's."""
 
     __slots__ = (
         *("in_doubt", "keys", "lease", "left", "owner", "repeated", "task", "watched"),
@@ -133,22 +133,18 @@ class Core:
         """An id for an acquisition, or for a request, that no other has or will have."""
         return f"{self.client}:{next(self._ids)}"
 
-    async def acquire(
-        self,
-        keys: LockKeys,
-        scripts: LockScripts,
-        owner: str,
-        task: asyncio.Task[object],
-        *,
-        wait: float | None,
-        lease: float | None,
-    ) -> Lease | None:
-        """A lease for *owner*, who is or acts in *task*; ``None`` when *wait* seconds (``None``: for ever) ended."""
+    async def acquire(self, want: Acquisition, wait: float | None) -> Lease | None:
+        """The lease that is wanted; ``None`` when *wait* seconds (``None``: for ever) ended."""
         started = monotonic()
-        want = Acquisition(self, keys, scripts, owner, task, lease=lease)
+        granted, first = None, self._is_next(want)
         self._acquiring += 1
         try:
-            granted = await self._contend(want, wait)
+            if first:
+                granted = await self._attempt_first(want)
+            elif wait == 0:
+                granted = await self._attempt(want, None)
+            if granted is None and wait != 0:
+                granted = await self._contend(want, None if wait is None else started + wait, first=first)
         except BackendError:
             want.note_failure()
             self.usage.check_open()  # Closing fails what is under way.
@@ -161,16 +157,8 @@ class Core:
             self.report.acquired(granted._hold, monotonic() - started)
         return granted
 
-    async def _contend(self, want: Acquisition, wait: float | None) -> Lease | None:
-        """The wait loop: try; if refused, take a place, and try again whenever it is its turn."""
-        ends = None if wait is None else monotonic() + wait
-        granted, first = None, self._is_next(want)
-        if first:
-            granted = await self._attempt_first(want)
-        elif wait == 0:
-            granted = await self._attempt(want, None)
-        if granted is not None or wait == 0:
-            return granted
+    async def _contend(self, want: Acquisition, ends: float | None, *, first: bool) -> Lease | None:
+        """The wait loop: take a place, the *first* if refused already, and try whenever it is its turn."""
         place = Place(want, ends)
         self.queues.join(want.keys, place, self._time_left(want), first=first)
         try:

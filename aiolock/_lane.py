@@ -23,7 +23,6 @@ from redis.exceptions import (
     AuthenticationError,
     AuthorizationError,
     ClusterDownError,
-    MasterDownError,
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
@@ -38,8 +37,9 @@ from aiolock._scripts import GRANTED
 from aiolock._types import milliseconds
 from aiolock._wire import Command, UnsupportedConnectionError
 
-# The server cannot serve the call now and may be able to in a moment; so may those that send it from one to the other.
-_PASSING = (AskError, ClusterDownError, MasterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
+# The server cannot serve the call now and may be able to in a moment. MOVED and ASK are of the class `AskError`: here
+# the servers of a cluster sent the call round in circles. MASTERDOWN is of that of CLUSTERDOWN.
+_PASSING = (AskError, ClusterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
 # The same, of errors for which redis-py has no class.
 _PASSING_CODES = ("BUSY ", "MISCONF ", "NOREPLICAS ")
 # The server turned the connection down, or we its certificate, or it is none of ours; and so it will be again.
@@ -50,7 +50,20 @@ _FINAL = (
 _PULSE = 0.05
 
 
+def is_passing(error: BaseException) -> bool:
+    """Whether the server said that it cannot do something now, and may be able to in a moment."""
+    return isinstance(error, _PASSING) or (isinstance(error, ResponseError) and str(error).startswith(_PASSING_CODES))
+
+
 Question = tuple[Command, Callable[[Any], object]]  # And who takes the answer.
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Scripts that were sent so far, by all lanes of a client."""
+
+    batches: int = 0
+    commands: int = 0
 
 
 class Aside:
@@ -77,11 +90,11 @@ class Steering(Protocol):
     def redirected(self, call: Call, error: ResponseError) -> bool:
         """Whether *error* sends *call* to another server, which has it now."""
 
-    def opened(self, lane: "Lane") -> None:
-        """*lane* has a new connection."""
+    def opened(self, peer: object) -> None:
+        """There is a new connection, to the address *peer*."""
 
-    def broken(self, lane: "Lane") -> None:
-        """The connection of *lane* failed, or none could be made."""
+    def broken(self) -> None:
+        """A connection failed, or none could be made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +123,7 @@ class Lane:
         patience: float,
         ordered: bool = True,
         replication: Replication | None = None,
+        traffic: Traffic,
     ) -> None:
         self._steering = steering
         self._replication = replication
@@ -123,8 +137,7 @@ class Lane:
         self._holds_back = False  # Until the answer to a question that nothing must overtake.
         # Replicas that must have a grant; where all are wanted, as many as the server knew of when it was asked last.
         self._wanted: int = 1 if replication is None else replication.wanted or 1
-        self.batches: int = 0
-        self.commands: int = 0
+        self._traffic = traffic
         self._idle = asyncio.Event()
         self._closed = False
         self._last_error: BaseException = TimeoutError("no connection could be made in time")
@@ -183,7 +196,7 @@ class Lane:
     def opened(self) -> None:
         self._known.clear()  # Another server may have answered.
         self._holds_back = False
-        self._steering.opened(self)
+        self._steering.opened(self.link.peer)
 
     def waiting(self) -> int:
         return 0 if self._holds_back else len(self._unsent)
@@ -195,8 +208,8 @@ class Lane:
             return [self._ask(*question)]
         batch = list(self._unsent)
         self._unsent.clear()
-        self.batches += 1
-        self.commands += len(batch)
+        self._traffic.batches += 1
+        self._traffic.commands += len(batch)
         commands = self._written(batch, self._steering.publish)
         if self._replication is not None and any(call.script.lasts for call in batch):
             commands += self._questions(self._replication)
@@ -230,10 +243,10 @@ class Lane:
             self._unsent.move_to_end(owed[0])  # The first that got no answer may be what breaks the connection.
         self._sent.clear()
         self._granted.clear()
-        if isinstance(error, _FINAL) and not isinstance(error, _PASSING):
+        if isinstance(error, _FINAL) and not is_passing(error):
             while self._unsent:
                 self._unsent.popitem(last=False)[0].fail(error, in_words(error))
-        self._steering.broken(self)
+        self._steering.broken()
         self.tick(monotonic())
 
     def tick(self, now: float) -> None:
@@ -282,7 +295,8 @@ class Lane:
         def answered(answer: Any) -> None:
             self._holds_back = False
             tell(answer)
-            self.link.wake()
+            if self._steering.question is None:  # Else it is asked again at the next tick.
+                self.link.wake()
 
         return self._expect(question, answered)
 
@@ -332,7 +346,7 @@ class Lane:
             self.link.wake()
         elif self._steering.redirected(call, error):
             pass
-        elif isinstance(error, _PASSING) or str(error).startswith(_PASSING_CODES):
+        elif is_passing(error):
             self._last_error = error
             self._resting.append(call)
             if isinstance(error, ReadOnlyError):

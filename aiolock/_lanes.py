@@ -1,23 +1,26 @@
 """The connections to one server that calls go over: one for everything, and one for what is urgent."""
 
 from collections.abc import Callable
+from functools import partial
 
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ResponseError
 
 from aiolock._call import Call
 from aiolock._config import Timing
-from aiolock._lane import Lane, Replication, Steering
+from aiolock._lane import Lane, Replication, Steering, Traffic
 
 
 class Lanes:
     """A pair of lanes."""
 
-    def __init__(self, connect: Callable[[], AbstractConnection], steering: Steering, timing: Timing) -> None:
+    def __init__(
+        self, connect: Callable[[], AbstractConnection], steering: Steering, timing: Timing, traffic: Traffic
+    ) -> None:
         replication = None if timing.replicas == 0 else Replication(timing.replicas, timing.replicas_timeout)
-        self._ordinary = Lane(connect, steering, patience=timing.patience, replication=replication)
-        patience = timing.renewal_patience
-        self._urgent = Lane(connect, steering, patience=patience, ordered=False, replication=replication)
+        make = partial(Lane, connect, steering, replication=replication, traffic=traffic)
+        self._ordinary = make(patience=timing.patience)
+        self._urgent = make(patience=timing.renewal_patience, ordered=False)
         self._both = (self._ordinary, self._urgent)
 
     @property
@@ -27,14 +30,6 @@ class Lanes:
     @property
     def connections(self) -> int:
         return sum(lane.link.connected for lane in self._both)
-
-    @property
-    def batches(self) -> int:
-        return sum(lane.batches for lane in self._both)
-
-    @property
-    def commands(self) -> int:
-        return sum(lane.commands for lane in self._both)
 
     def submit(self, call: Call) -> None:
         """Send *call*, in its turn."""
@@ -52,6 +47,11 @@ class Lanes:
         """Fail every call that is to be sent from here."""
         for call in self.take(lambda call: True):
             call.fail(ResponseError(why), why)
+
+    def close(self) -> None:
+        """Begin to close the connections, which nobody needs any more."""
+        for lane in self._both:
+            lane.link.close()
 
     def disconnect(self) -> None:
         """Give the connections up, until they are needed again."""

@@ -13,7 +13,7 @@ from contextvars import Context
 from time import monotonic
 from typing import Any, Protocol
 
-from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.connection import AbstractConnection, SSLConnection
 from redis.exceptions import RedisError
 
 from aiolock._hints import clearer_of
@@ -56,7 +56,14 @@ class Link:
     tick to the next.
     """
 
-    def __init__(self, user: LinkUser, connect: Callable[[], AbstractConnection], *, patience: float, pulse: float):
+    def __init__(
+        self,
+        user: LinkUser,
+        connect: Callable[[], AbstractConnection],
+        *,
+        patience: float,
+        pulse: float,
+    ) -> None:
         self._user = user
         self._connect = connect
         self._patience = patience
@@ -102,13 +109,18 @@ class Link:
             self._wire.end(TimeoutError("given up"))
             self._wire = None
 
-    async def aclose(self) -> None:
-        """Close the connection. Cancelling this leaves the closing to the link's own task, which goes on."""
+    def close(self) -> None:
+        """Begin to close the connection."""
         self._closed = True
         if self._ticker is not None:
             self._ticker.cancel()
         if self._task is not None:
             self._task.cancel()
+
+    async def aclose(self) -> None:
+        """Close the connection. Cancelling this leaves the closing to the link's own task, which goes on."""
+        self.close()
+        if self._task is not None:
             await asyncio.wait([self._task])
 
     def _want(self) -> None:
@@ -145,8 +157,9 @@ class Link:
             self._wire.write(batch)
 
     def _received(self, frame: Any) -> None:
-        self._pause = 0.0
         self._user.received(frame)
+        if self._wire is not None:  # Else the user gave the connection up for what it heard.
+            self._pause = 0.0
 
     async def _run(self) -> None:
         await asyncio.sleep(0)  # An eager task must not run before `wake` knows of it.
@@ -178,7 +191,7 @@ class Link:
     async def _open(self, connection: AbstractConnection) -> None:
         try:
             async with asyncio.timeout(self._patience):
-                await connection.connect()  # type: ignore[no-untyped-call]
+                await connect(connection)
         except Exception as error:
             if (clearer := clearer_of(error, connection)) is not None:
                 raise clearer from error
@@ -192,6 +205,14 @@ class Link:
                 await asyncio.sleep(0)
                 self._write()
             raise
+
+
+async def connect(connection: AbstractConnection) -> None:
+    """Open *connection*, as redis-py does, but for certificates, which are read in a thread: it takes them a while."""
+    if isinstance(connection, SSLConnection):
+        with suppress(OSError):  # The connection will meet it again, and have words for it.
+            await asyncio.to_thread(connection.ssl_context.get)
+    await connection.connect()  # type: ignore[no-untyped-call]
 
 
 async def discard(connection: AbstractConnection) -> None:

@@ -92,7 +92,8 @@ class Notifier:
         self._patience = patience
         self._sharded = sharded
         self._failed = failed
-        # Invariant: what the connection is or will be subscribed to = `_channels`; `_orders` holds the difference.
+        # Invariant: what the connection is or will be subscribed to = `_channels`; `_orders` holds the difference,
+        # while there is a connection.
         self._channels: dict[str, _Channel] = {}
         self._orders: deque[Command] = deque()
         self._heard = 0.0  # When the server last sent anything.
@@ -122,6 +123,8 @@ class Notifier:
         if channel is None:
             channel = self._channels[name] = _Channel()
             self._subscribe(name)
+        else:
+            self.rewatch(name)
         channel.signal = signal
         if channel.confirmed:
             self._loop.call_soon(signal, False, context=Context())
@@ -238,5 +241,6 @@ class Notifier:
         self._order("SUNSUBSCRIBE" if self._sharded() else "UNSUBSCRIBE", name)
 
     def _order(self, *command: str) -> None:
-        self._orders.append(command)
+        if self.link.connected:  # Else it follows from `_channels` when there is a connection.
+            self._orders.append(command)
         self.link.wake()

@@ -9,7 +9,7 @@ from redis.exceptions import ResponseError
 from aiolock._call import Call
 from aiolock._config import Timing
 from aiolock._kind import GREETING, refusal
-from aiolock._lane import Lane, Question
+from aiolock._lane import Question, Traffic
 from aiolock._lanes import Lanes
 from aiolock._notifier import Notifier
 
@@ -20,7 +20,8 @@ class OneServer:
     publish = "PUBLISH"
 
     def __init__(self, connect: Callable[[], AbstractConnection], timing: Timing) -> None:
-        self._lanes = Lanes(connect, self, timing)
+        self.traffic: Traffic = Traffic()
+        self._lanes = Lanes(connect, self, timing, self.traffic)
         self._peer: object = None  # Who answered last.
         self._is_known = False  # It said that it is by itself, or would not say.
         self.notifier = Notifier(connect, patience=timing.patience)
@@ -42,15 +43,15 @@ class OneServer:
     def question(self) -> Question | None:
         return None if self._is_known else (GREETING, self._greeted)
 
-    def opened(self, lane: Lane) -> None:
-        if self._peer not in (None, lane.link.peer):  # Messages of another server would not arrive on the old one.
+    def opened(self, peer: object) -> None:
+        if self._peer not in (None, peer):  # Messages of another server would not arrive on the old one.
             self.notifier.link.fail()
-        self._peer = lane.link.peer
+        self._peer = peer
 
     def redirected(self, call: Call, error: ResponseError) -> bool:
         return False
 
-    def broken(self, lane: Lane) -> None:
+    def broken(self) -> None:
         self.doubted(lambda key: True)
 
     def _greeted(self, answer: Any) -> None:

@@ -8,7 +8,7 @@ from typing import final
 
 import anyio
 
-from aiolock._core import Core
+from aiolock._core import Acquisition, Core
 from aiolock._errors import AioLockError, LockTimeoutError
 from aiolock._lease import Lease
 from aiolock._owner import running_task
@@ -172,7 +172,7 @@ class AsyncRLock:
         owner = self._owner(core, task)
         if (scope := innermost(core.scopes, task, self._keys.name, owner)) is not None:
             core.keeper.refuse_if_over(scope.hold)
-        return core.acquire(self._keys, LOCK, owner, task, wait=most, lease=length)
+        return core.acquire(Acquisition(core, self._keys, LOCK, owner, task, lease=length), most)
 
     async def _enter(self, wait: Duration | None, lease: Duration | None) -> Lease:
         started = monotonic()
@@ -182,7 +182,7 @@ class AsyncRLock:
             raise LockTimeoutError(self._keys.name, monotonic() - started)
         return Scope(granted, task, core.scopes).enter()
 
-    async def _exit(self, error: BaseException | None) -> None:
+    def _exit(self, error: BaseException | None) -> Coroutine[object, object, None]:
         core = self._runtime.core()
         task = running_task()
         owner = self._owner(core, task)
@@ -192,9 +192,8 @@ class AsyncRLock:
                 core.keeper.take_back(scope.lease)
             raise scope.hold.error() from error
         if error is None:
-            await core.keeper.give_back(scope.lease)
-        else:
-            await _give_back_beside(error, core, scope.lease)
+            return core.keeper.give_back(scope.lease)
+        return _give_back_beside(error, core, scope.lease)
 
 
 @final

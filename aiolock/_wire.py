@@ -45,7 +45,7 @@ class UnsupportedConnectionError(TypeError):
     """The connection is none that a wire can take over."""
 
 
-def transport_of(connection: AbstractConnection) -> asyncio.WriteTransport | None:
+def transport_of(connection: AbstractConnection) -> asyncio.Transport | None:
     """The transport of an open *connection*; ``None`` of one that is closed, or is none of asyncio's."""
     return getattr(connection._writer, "transport", None)
 
@@ -55,9 +55,12 @@ def _error_of(reply: str) -> Exception:
     if wrapped := _REFUSED_IN_SCRIPT.fullmatch(reply):
         reply = wrapped["refusal"]
     code, _, rest = reply.partition(" ")
+    error: Exception
     if code in _OF_CLUSTERS:
-        return _OF_CLUSTERS[code](rest)
-    error: Exception = DefaultParser.parse_error(reply)  # type: ignore[no-untyped-call]
+        error = _OF_CLUSTERS[code](rest)
+        error.args = (reply,)  # Where to, without whether that is MOVED or ASK, would be a riddle.
+        return error
+    error = DefaultParser.parse_error(reply)  # type: ignore[no-untyped-call]
     return error
 
 
@@ -78,8 +81,9 @@ class Wire(asyncio.BufferedProtocol):
         self._received = received
         self._writable = writable
         self._reader = hiredis.Reader(replyError=_error_of, notEnoughData=_NOTHING)
-        self._end: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-        self._buffer: bytearray = bytearray(_MOST)
+        self._loop = asyncio.get_running_loop()
+        self._end: asyncio.Future[Exception] = self._loop.create_future()
+        self._buffer: memoryview = memoryview(bytearray(_MOST))  # TLS fills slices of it, which must be no copies.
         self._deaf = False  # Nobody listens any more.
         self._lost = False
         self._paused = False  # What was written has not left yet; more would only pile up.
@@ -120,7 +124,7 @@ class Wire(asyncio.BufferedProtocol):
 
     # What the transport calls.
 
-    def get_buffer(self, sizehint: int) -> bytearray:
+    def get_buffer(self, sizehint: int) -> memoryview:
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -134,6 +138,15 @@ class Wire(asyncio.BufferedProtocol):
                     self._received(frame)
         except hiredis.ProtocolError as error:
             self.end(error)
+        if (
+            nbytes == _MOST
+        ):  # There is more. uvloop would go on reading, so it has to be told to let the tasks have a turn.
+            self._transport.pause_reading()
+            self._loop.call_soon(self._go_on_reading)
+
+    def _go_on_reading(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = True

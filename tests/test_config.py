@@ -42,7 +42,9 @@ def test_it_is_keyword_only_and_frozen() -> None:
         LockConfig().lease = 1  # type: ignore[misc]
 
 
-DURATIONS = ["lease", "renew_interval", "drift", "token_retention", "release_timeout", "command_timeout"]
+DURATIONS = [
+    *("lease", "renew_interval", "drift", "token_retention", "release_timeout", "command_timeout", "replicas_timeout")
+]
 
 
 @pytest.mark.parametrize("setting", DURATIONS)
@@ -66,11 +68,21 @@ def test_a_duration_that_cannot_work_is_refused_by_name(setting: str, value: Any
         ({"prefix": "aiolock_token:"}, "prefix 'aiolock_token:' would make keys that are aiolock's own"),
         ({"prefix": "aiolock_client:x:"}, "prefix 'aiolock_client:x:' would make"),
         ({"lease": 10, "renew_interval": 10}, "renew_interval must be at most 5 s"),
+        ({"renew_interval": 0.0099}, "renew_interval must be at least 0.01 s, not 0.0099"),
         ({"lease": 10, "drift": 11}, "drift must be at most 2.5 s"),
+        ({"replicas": 1, "replicas_timeout": 2.6}, "replicas_timeout must be at most 2.5 s, half the command timeout"),
+        (
+            {"lease": 9, "replicas": "all", "replicas_timeout": 2.4},
+            "replicas_timeout must be at most 2.25 s, a quarter",
+        ),
         ({"token_retention": 59}, "token_retention must be at least 60 s, not 59"),
         ({"release_timeout": 31}, "release_timeout must be at most 30 s, not 31"),
         ({"command_timeout": timedelta(minutes=1)}, "command_timeout must be at most 30 s"),
         ({"client_name": ""}, "client_name must not be empty"),
+        ({"client_name": "two words"}, "client_name must be printable ASCII without spaces"),
+        ({"client_name": "one\nline"}, "client_name must be printable ASCII without spaces"),
+        ({"client_name": "gr\u00fcn"}, "client_name must be printable ASCII without spaces"),
+        ({"client_name": "\x7f"}, "client_name must be printable ASCII without spaces"),
         ({"prefix": "\ud800"}, "prefix cannot be encoded as UTF-8"),
     ],
 )
@@ -101,6 +113,9 @@ def test_the_limits_themselves_are_accepted() -> None:
     LockConfig(lease=10, replicas=1, replicas_timeout=2.5)
     LockConfig(lease=0.03, renew_interval=0.01)
     LockConfig(replicas=1000)
+    LockConfig(command_timeout=2, replicas="all", replicas_timeout=1)
+    LockConfig(command_timeout=0.1)  # Where no replicas are asked, the time that they have does not matter.
+    LockConfig(client_name="!~")
 
 
 def test_durations_become_seconds() -> None:

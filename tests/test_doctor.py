@@ -223,6 +223,18 @@ async def test_what_the_server_refuses_to_say_is_not_known_and_no_failure(own: S
     assert (ended.statuses["topology"], ended.statuses["role"]) == ("ok", "ok")
 
 
+async def test_what_the_doctor_may_not_delete_ends_by_itself(own: Server, admin: Redis) -> None:
+    ended = await examine(await limit(admin, own, "-del"))
+    assert (ended.code, ended.named("error")) == (1, ["scripts"]), ended.checks
+    for key in await admin.keys("*"):
+        assert 0 < await admin.pttl(key) <= 60_000
+
+
+async def test_a_server_that_refuses_even_a_ping_is_told(own: Server, admin: Redis) -> None:
+    check = await examine_the_unreachable(await limit(admin, own, "-ping"))
+    assert "PING was refused" in check["found"]
+
+
 async def test_the_permissions_that_are_documented_are_enough(own: Server, admin: Redis) -> None:
     await admin.execute_command(*RULES)  # type: ignore[no-untyped-call]
     url = own.url.replace("redis://", "redis://locker:secret@")

@@ -23,6 +23,7 @@ GOOD_INFO = {
 GOOD_CONFIG = {"save": "", "appendonly": "yes", "appendfsync": "always", "min-replicas-to-write": "0"}
 TIMING = Timing.of(LockConfig())
 MARGIN = TIMING.margin(TIMING.lease)
+PATIENCE = TIMING.renewal_patience
 
 
 def judged(name: str, info: dict[str, str], config: dict[str, str] | None = None) -> Check:
@@ -51,6 +52,9 @@ def test_without_facts_nothing_is_known() -> None:
         ({"redis_version": "7.2.4", "valkey_version": "9.1.9"}, "ok", "Valkey 9.1.9"),
         ({"redis_version": "7.4.0", "dragonfly_version": "df-v1.37.0"}, "warning", "Dragonfly df-v1.37.0"),
         ({"redis_version": "6.3.4", "executable": "/usr/bin/keydb-server"}, "warning", "KeyDB 6.3.4"),
+        ({"redis_version": "7.0.0", "kvrocks_version": "2.11.1"}, "warning", "Kvrocks 2.11.1"),
+        ({"redis_version": "7.4.3", "garnet_version": "1.0.80"}, "warning", "Garnet 1.0.80"),
+        ({"redis_version": "8.4-rc1"}, "note", "Redis 8.4-rc1"),
     ],
 )
 def test_versions(info: dict[str, str], status: str, said: str) -> None:
@@ -60,18 +64,36 @@ def test_versions(info: dict[str, str], status: str, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "limit", "status"),
+    ("policy", "limit", "status", "said"),
     [
-        ("noeviction", "1000", "ok"),
-        ("allkeys-lru", "1000", "error"),
-        ("allkeys-lru", "0", "warning"),
-        ("volatile-ttl", "1000", "warning"),
-        ("volatile-ttl", "0", "note"),
-        ("allkeys-lru", "", "error"),
+        ("noeviction", "1000", "ok", "noeviction"),
+        ("allkeys-lru", "1000", "error", "maxmemory 1000"),
+        ("allkeys-lru", "0", "warning", "maxmemory not set"),
+        ("volatile-ttl", "1000", "warning", "maxmemory 1000"),
+        ("volatile-ttl", "0", "note", "maxmemory not set"),
+        ("allkeys-lru", "", "error", "maxmemory not known"),
     ],
 )
-def test_eviction(policy: str, limit: str, status: str) -> None:
-    assert judged("eviction", {"maxmemory_policy": policy, "maxmemory": limit}).status == status
+def test_eviction(policy: str, limit: str, status: str, said: str) -> None:
+    check = judged("eviction", {"maxmemory_policy": policy, "maxmemory": limit})
+    assert check.status == status
+    assert said in check.found
+
+
+def test_what_info_leaves_out_is_taken_from_the_settings() -> None:
+    """Older servers, and those of managed services, say less."""
+
+    def judged_by_settings(name: str, **settings: str) -> str:
+        facts = Facts({}, {setting.replace("_", "-"): value for setting, value in settings.items()})
+        [check] = [check for check in server.judge(facts) if check.name == name]
+        return check.status
+
+    assert judged_by_settings("eviction", maxmemory_policy="noeviction") == "ok"
+    assert judged_by_settings("eviction", maxmemory_policy="allkeys-lru", maxmemory="1000") == "error"
+    assert judged_by_settings("eviction", maxmemory_policy="allkeys-lru", maxmemory="0") == "warning"
+    assert judged_by_settings("persistence", appendonly="yes", appendfsync="always", save="") == "ok"
+    assert judged_by_settings("persistence", appendonly="no", appendfsync="always", save="") == "warning"
+    assert judged_by_settings("persistence", appendfsync="always", save="3600 1") == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -99,17 +121,28 @@ def test_persistence_without_config_is_half_known(log: str, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "info", "status"),
+    ("name", "info", "status", "said"),
     [
-        ("role", {"role": "slave"}, "error"),
-        ("role", {"role": "active-replica"}, "error"),
-        ("topology", {"redis_mode": "sentinel"}, "error"),
-        ("replicas", {"connected_slaves": "2"}, "note"),
-        ("min-replicas", {"connected_slaves": "2"}, "note"),
+        ("role", {"role": "slave"}, "error", "replica"),
+        ("role", {"role": "replica"}, "error", "replica: it takes no locks"),
+        ("role", {"role": "active-replica"}, "error", "two servers may grant"),
+        ("topology", {"redis_mode": "sentinel"}, "error", "a Sentinel"),
+        ("topology", {"redis_mode": "cluster"}, "error", "a node of a cluster"),
+        ("topology", {"redis_mode": "something"}, "error", "something"),
+        ("replicas", {"connected_slaves": "2"}, "note", "2 connected"),
+        ("min-replicas", {"connected_slaves": "2"}, "note", "min-replicas-to-write 0"),
     ],
 )
-def test_role_and_replicas(name: str, info: dict[str, str], status: str) -> None:
-    assert judged(name, info).status == status
+def test_role_and_replicas(name: str, info: dict[str, str], status: str, said: str) -> None:
+    check = judged(name, info)
+    assert check.status == status
+    assert said in check.found
+
+
+@pytest.mark.parametrize(("mode", "status"), [("standalone", "ok"), ("cluster", "error")])
+def test_the_mode_of_a_valkey_that_gives_it_under_its_own_name(mode: str, status: str) -> None:
+    [check] = [check for check in server.judge(Facts({"server_mode": mode})) if check.name == "topology"]
+    assert check.status == status
 
 
 def test_min_replicas_that_are_wanted_are_fine() -> None:
@@ -126,7 +159,11 @@ def pings(*round_trips: float) -> Samples:
         ([0.001] * 100, "ok"),
         ([0.001] * 199 + [3.0], "ok"),
         ([0.001] * 97 + [1.0] * 3, "warning"),
-        ([2.0], "error"),
+        ([0.001] * 60 + [2 * PATIENCE] * 40, "warning"),
+        ([PATIENCE / 2], "ok"),
+        ([PATIENCE / 2 + 0.001], "warning"),
+        ([PATIENCE], "warning"),
+        ([PATIENCE + 0.001], "error"),
     ],
 )
 def test_round_trips(round_trips: list[float], status: str) -> None:
@@ -141,6 +178,7 @@ def test_round_trips_are_judged_by_the_lease() -> None:
 def test_median_and_p99_are_what_they_are_called() -> None:
     check = timing.judge_round_trip(pings(*(number / 1000 for number in range(1, 101))), TIMING)
     assert check.found == "median 50.5 ms, p99 99 ms, of 100 pings"
+    assert timing.judge_round_trip(pings(1.5), TIMING).found == "median 1.5 s, p99 1.5 s, of 1 pings"
 
 
 def clock(*samples: tuple[float, float, float], ours: float = 1000.0) -> Check:
@@ -164,8 +202,24 @@ def test_a_clock_that_jumps_is_seen(jump: float, status: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("jump", "status"),
+    [(0.0099, "ok"), (0.0101, "warning"), (MARGIN - 0.001, "warning"), (MARGIN + 0.001, "error")],
+)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_how_far_a_clock_may_jump(jump: float, status: str, sign: int) -> None:
+    assert clock((0.0, 1000.0, 0.0), (0.5, 1000.5 + sign * jump, 0.5)).status == status
+
+
+@pytest.mark.parametrize(
     ("ours", "said", "status"),
-    [(1000.2, "200 ms behind", "ok"), (999.8, "200 ms ahead", "ok"), (900.0, "100 s ahead", "note")],
+    [
+        (1000.2, "200 ms behind", "ok"),
+        (999.8, "200 ms ahead", "ok"),
+        (1000.9, "900 ms behind", "ok"),
+        (1001.1, "1.1 s behind", "note"),
+        (998.9, "1.1 s ahead", "note"),
+        (900.0, "100 s ahead", "note"),
+    ],
 )
 def test_the_offset_to_our_clock_is_told(ours: float, said: str, status: str) -> None:
     check = clock((0.0, 1000.0, 0.0), ours=ours)
@@ -176,6 +230,15 @@ def test_the_offset_to_our_clock_is_told(ours: float, said: str, status: str) ->
 def test_a_short_lease_survives_less_than_other_calls() -> None:
     assert timing.judge_lease(TIMING).status == "ok"
     assert timing.judge_lease(Timing.of(LockConfig(lease=5))).status == "note"
+
+
+@pytest.mark.parametrize(
+    ("renew_interval", "drift", "status"), [(4, 1, "ok"), (4, 1.01, "note"), (4.01, 1, "note"), (3.99, 1.01, "ok")]
+)
+def test_what_a_lease_survives(renew_interval: float, drift: float, status: str) -> None:
+    """What is left of it when a renewal is due, less the margin; against the five seconds of other calls."""
+    config = LockConfig(lease=10, renew_interval=renew_interval, drift=drift)
+    assert timing.judge_lease(Timing.of(config)).status == status
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from aiolock._connector import Connector
 from aiolock._notifier import Notifier
 from tests.support.calls import acquire_and_release
 from tests.support.observe import commandstats, pubsub_channels, subscribed_clients, until
+from tests.support.proxy import Proxy, command
 
 ORDERS = ("subscribe", "unsubscribe")
 
@@ -151,6 +152,22 @@ async def test_a_connection_that_dies_while_nobody_watches_is_made_anew_when_som
     await until(lambda: signals == [False])
     await redis.publish("news", "0")
     await until(lambda: signals == [False, True])
+
+
+@pytest.mark.usefixtures("brief")
+async def test_orders_do_not_pile_up_while_there_is_no_connection(proxy: Proxy, through: Redis) -> None:
+    notifier = Notifier(Connector.of(through, None), patience=2)
+    await proxy.refuse()
+    for number in range(50):
+        notifier.watch(f"name {number}", ignore)
+        notifier.unwatch(f"name {number}")
+    notifier.watch("news", ignore)
+    await until(lambda: notifier.subscriptions == 1)
+    assert notifier.waiting() == 0
+    await proxy.accept()
+    await until(lambda: notifier.confirmed("news"))
+    assert [request.args[1:] for request in filter(command(b"SUBSCRIBE"), proxy.requests)] == [(b"news",)]
+    await notifier.aclose()
 
 
 async def test_closing_leaves_no_connection(redis: Redis, notifier: Notifier) -> None:

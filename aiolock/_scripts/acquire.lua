@@ -27,6 +27,8 @@ if kind == 'held' or holds > 1 then
       redis.call('PEXPIRE', KEYS[2], ARGV[6]) -- First: a server out of memory refuses a first write that takes memory.
       redis.call('HSET', KEYS[1], owner, holds, 'aiolock:step', step)
       lengthen(KEYS[1], tonumber(ARGV[5]))
+    else
+      write_again(KEYS[1])
     end
     return {GRANTED, tonumber(redis.call('HGET', KEYS[1], 'aiolock:token')), redis.call('PTTL', KEYS[1])}
   end

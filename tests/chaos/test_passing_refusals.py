@@ -31,6 +31,7 @@ def own(server: Server) -> Iterator[Server]:
 async def admin(own: Server) -> AsyncIterator[Redis]:
     async with Redis.from_url(own.url) as client:
         yield client
+        await promoted(client)
         await has_memory(client)
         await can_save(client)
         await client.config_set("save", "")
@@ -85,6 +86,18 @@ each_refusal = pytest.mark.parametrize(
         pytest.param(cannot_save, can_save, "MISCONF", id="cannot save"),
     ],
 )
+
+
+async def demoted(admin: Redis) -> None:
+    await admin.replicaof("127.0.0.1", "1")
+
+
+async def promoted(admin: Redis) -> None:
+    await admin.replicaof("NO", "ONE")
+
+
+async def connections_made(admin: Redis) -> int:
+    return int((await admin.info("stats"))["total_connections_received"])
 
 
 async def refused_writes(admin: Redis) -> bool:
@@ -157,3 +170,19 @@ async def test_a_waiter_whose_turn_comes_meanwhile_gets_the_lock_when_the_server
         await recover(admin)
         async with asyncio.timeout(5):
             assert await waiting > theirs.token
+
+
+async def test_a_server_that_is_read_only_is_not_connected_to_without_a_pause(own: Server, admin: Redis) -> None:
+    """A new connection may reach the new primary; but behind an address of its own there is none."""
+    async with lock_client(own.url, command_timeout=30, release_timeout=30) as locks:
+        lease = await locks.lock(NAME, owner="me").acquire(lease=60)
+        await demoted(admin)
+        before = await connections_made(admin)
+        releasing = asyncio.create_task(lease.release())
+        await asyncio.sleep(1)
+        assert 2 <= await connections_made(admin) - before <= 12  # The pauses double, beginning with some ms.
+        assert not releasing.done()
+        await promoted(admin)
+        async with asyncio.timeout(10):
+            await releasing
+        assert not await admin.exists(NAME)

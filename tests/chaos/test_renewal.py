@@ -193,6 +193,75 @@ async def test_a_fixed_lease_is_never_renewed(redis: Redis, proxy: Proxy) -> Non
         assert locks.statistics().renewals == 0
 
 
+async def test_a_fixed_lease_is_asked_after_when_the_connection_breaks_and_is_no_longer_for_that(
+    redis: Redis, proxy: Proxy
+) -> None:
+    events: list[LockEvent] = []
+    async with client_behind(proxy, lease=30, command_timeout=5, on_event=events.append) as locks:
+        lock = locks.lock(KEY)
+        lease = await lock.acquire(lease=20)
+        events.clear()
+        proxy.reset_all()  # Whoever answers next may have forgotten the lock.
+        await proxy.saw(script(RENEW))
+        await answered(locks)
+        assert lease.remaining < 20
+        assert 0 < await redis.pttl(KEY) <= 20_000
+        assert lock.statistics().renewals == locks.statistics().renewals == 0
+        lease.check()
+        for _ in range(2):  # Asked once each time, and a time later again.
+            count = sum(script(RENEW)(request) for request in proxy.requests)
+            proxy.reset_all()
+            await proxy.saw(script(RENEW), count=count + 1)
+            await answered(locks)
+        await redis.delete(KEY)
+        proxy.reset_all()
+        assert await asyncio.wait_for(lease.lost, 5) == "expired"
+    assert not [event for event in events if isinstance(event, RenewalLate)]
+
+
+async def test_a_fixed_lease_is_asked_after_until_there_is_an_answer(redis: Redis, proxy: Proxy) -> None:
+    async with client_behind(proxy, lease=6, renew_interval=0.3, command_timeout=5) as locks:
+        lease = await locks.lock(KEY).acquire(lease=60)
+        await redis.delete(KEY)
+        refused = proxy.install(Rule(script(RENEW), reset(), 5))
+        proxy.reset_all()
+        await refused.caught(5)
+        assert await asyncio.wait_for(lease.lost, 10) == "expired"
+
+
+async def test_a_fixed_lease_is_asked_after_once(redis: Redis, proxy: Proxy) -> None:
+    events: list[LockEvent] = []
+    async with client_behind(proxy, lease=30, renew_interval=1, command_timeout=5, on_event=events.append) as locks:
+        lease = await locks.lock(KEY).acquire(lease=60)
+        began = monotonic()
+        await until(lambda: monotonic() > began + 1.6)  # A watched one would be late now.
+        proxy.reset_all()
+        await proxy.saw(script(RENEW))
+        await asyncio.sleep(0.5)
+        assert sum(script(RENEW)(request) for request in proxy.requests) < 5, "some more, if the machine is slow"
+        await lease.release()
+    assert not [event for event in events if isinstance(event, RenewalLate)]
+
+
+async def test_a_fixed_lease_is_asked_after_again_when_the_server_refused_to_say(own: Server) -> None:
+    events: list[LockEvent] = []
+    async with (
+        Redis.from_url(own.url) as admin,
+        lock_client(own.url, lease=6, renew_interval=0.5, command_timeout=5, on_event=events.append) as locks,
+    ):
+        lease = await locks.lock(KEY).acquire(lease=60)
+        await admin.execute_command("ACL", "SETUSER", "default", "-hmget")  # type: ignore[no-untyped-call]
+        sent = locks.statistics().commands
+        await admin.client_kill_filter(_type="normal", skipme=True)
+        await until(lambda: locks.statistics().commands > sent)
+        await answered(locks)
+        assert not lease.lost.is_set()
+        await admin.delete(KEY)
+        await admin.execute_command("ACL", "SETUSER", "default", "+hmget")  # type: ignore[no-untyped-call]
+        assert await asyncio.wait_for(lease.lost, 15) == "expired"
+    assert not [event for event in events if isinstance(event, RenewalLate)]
+
+
 async def test_a_renewal_is_sent_every_interval_and_not_more_often(redis: Redis, proxy: Proxy) -> None:
     async with client_behind(proxy, lease=3, renew_interval=0.2) as locks:
         async with locks.lock(KEY):

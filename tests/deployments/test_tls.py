@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import ssl
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from time import monotonic
@@ -45,6 +46,20 @@ async def test_a_client_with_a_certificate_is_served(tls: TlsServer) -> None:
 async def test_both_sides_of_the_server_are_one_server(tls: TlsServer) -> None:
     async with client_of(tls, **tls.settings) as client, lock_client(tls.plain.url) as other, client.lock(NAME):
         assert not await other.lock(NAME).try_lock()
+
+
+async def test_certificates_are_read_beside_the_event_loop(tls: TlsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    readers: list[threading.Thread] = []
+    read = ssl.create_default_context
+
+    def noted(*args: Any, **kwargs: Any) -> ssl.SSLContext:
+        readers.append(threading.current_thread())
+        return read(*args, **kwargs)
+
+    monkeypatch.setattr(ssl, "create_default_context", noted)
+    async with client_of(tls, **tls.settings) as client, client.lock(NAME):
+        assert readers
+        assert threading.current_thread() not in readers
 
 
 async def test_a_certificate_of_a_stranger_is_refused_at_once(tls: TlsServer) -> None:

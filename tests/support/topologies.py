@@ -47,6 +47,12 @@ def role(server: Server) -> str:
     return str(ask(server, "ROLE")[0])
 
 
+def errors(server: Server, code: str) -> int:
+    """How often the server has answered with an error of that code."""
+    found = ask(server, "INFO", "errorstats").get(f"errorstat_{code}", "count=0")
+    return int(found["count"] if isinstance(found, dict) else found.removeprefix("count="))  # As redis-py 5.0 has it.
+
+
 def cut_off(primary: Server, *replicas: Server) -> None:
     """From now on nothing that the primary does reaches these replicas, which are paused."""
     for replica in replicas:

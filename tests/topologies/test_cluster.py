@@ -2,21 +2,26 @@
 
 import asyncio
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from time import monotonic
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.cluster import ClusterNode
 from redis.crc import key_slot
+from redis.exceptions import ResponseError
 
 from aiolock import BackendError, LockClient, LockConfig
+from aiolock._cluster import Cluster
 from aiolock._server import Server
 from tests.deployments.test_permissions import RULES
 from tests.docs.pages import ROOT
 from tests.support.calls import acquire_and_release
 from tests.support.observe import answered, until
-from tests.support.topologies import ClusterOf, ask
-from tests.support.waiters import parked
+from tests.support.topologies import ClusterOf, ask, waited
+from tests.support.waiters import Waiters, parked
 
 NAMES = [f"name {number}" for number in range(60)]
 
@@ -53,6 +58,8 @@ async def test_a_waiter_is_woken_by_a_sharded_message(calm: ClusterOf, ours: Loc
         channel = waiters.lock._keys.channel
         assert ask(owner, "PUBSUB", "SHARDCHANNELS") == [channel]
         assert all(ask(server, "PUBSUB", "CHANNELS") == [] for server in calm.servers)
+        assert waiters.lock.statistics().subscriptions == ours.statistics().subscriptions == 1
+        assert ours._runtime.core().queues._notifier.connections > 0
         await lease.release()
         await waiters.granted(3)
 
@@ -71,6 +78,59 @@ async def test_a_cluster_without_sharded_messages_broadcasts_them(
     finally:
         for server in calm.servers:
             ask(server, "ACL", "SETUSER", "default", "+pubsub|shardnumsub")
+
+
+async def test_a_server_that_is_busy_when_it_is_asked_of_sharded_messages_is_asked_again(
+    calm: ClusterOf, ours: LockClient, theirs: LockClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[object] = []
+    learn = Cluster.learn_sharding
+
+    def learn_and_count(self: Cluster, answer: object) -> None:
+        answers.append(answer)
+        learn(self, answer)
+
+    monkeypatch.setattr(Cluster, "learn_sharding", learn_and_count)
+    busy = calm.primaries[0]  # The first that a client asks.
+    name = next(name for name in NAMES if calm.owner_of(name) is busy)
+    lease = await theirs.lock(name).acquire()
+    async with busy_with_a_script(busy):
+        asking = asyncio.create_task(ours.lock(name).locked())
+        await until(lambda: len(answers) >= 2)
+        before, started = len(answers), monotonic()
+        await asyncio.sleep(0.5)
+        assert len(answers) - before <= 2 + 25 * (monotonic() - started)
+    assert await asking
+    async with Waiters(ours, name, go=True) as waiters:
+        await waiters.park(1)
+        assert ask(busy, "PUBSUB", "SHARDCHANNELS") == [waiters.lock._keys.channel]
+        await lease.release()
+        await waiters.granted(1)
+
+
+@asynccontextmanager
+async def busy_with_a_script(server: Server) -> AsyncIterator[None]:
+    """The server runs a script without end, and answers BUSY meanwhile."""
+
+    def run() -> None:
+        with suppress(ResponseError):  # It is killed.
+            ask(server, "EVAL", "while true do end", 0)
+
+    def is_busy() -> bool:
+        try:
+            return not ask(server, "PING")
+        except ResponseError as error:
+            return "BUSY" in str(error)
+
+    ask(server, "CONFIG", "SET", "lua-time-limit", "50")
+    running = asyncio.create_task(asyncio.to_thread(run))
+    try:
+        await waited(is_busy, "the script runs for long")
+        yield
+    finally:
+        ask(server, "SCRIPT", "KILL")
+        await running
+        ask(server, "CONFIG", "SET", "lua-time-limit", "5000")
 
 
 async def test_calls_of_one_tick_leave_as_one_batch_for_each_server(calm: ClusterOf, ours: LockClient) -> None:
@@ -100,6 +160,25 @@ async def test_a_thousand_names_take_three_connections_for_each_server_at_most(o
     assert ours.statistics().pending == ours.statistics().held == 0
 
 
+@pytest.mark.filterwarnings("ignore:.*read_from_replicas:DeprecationWarning")  # The one name in every redis-py.
+async def test_no_connection_lets_replicas_answer(calm: ClusterOf) -> None:
+    """A primary that was demoted would go on answering, too."""
+    for server in calm.servers:
+        ask(server, "CONFIG", "RESETSTAT")
+    nodes = [ClusterNode(server.host, server.port) for server in calm.primaries]
+    cluster = RedisCluster(startup_nodes=nodes, read_from_replicas=True)
+    async with LockClient(cluster) as locks, LockClient(cluster) as other:
+        for server in calm.primaries:
+            name = next(name for name in NAMES if calm.owner_of(name) is server)
+            async with parked(locks, other, name, 1, go=True) as (lease, waiters):
+                await lease.release()
+                await waiters.granted(1)
+            stats = ask(server, "INFO", "commandstats")
+            assert "cmdstat_evalsha" in stats
+            assert "cmdstat_readonly" not in stats
+    await cluster.aclose()
+
+
 @pytest.mark.parametrize("settings", [{"decode_responses": True}, {"protocol": 3}, {"protocol": 2}])
 async def test_the_settings_of_the_users_client_do_not_matter(calm: ClusterOf, settings: dict[str, Any]) -> None:
     nodes = [ClusterNode(server.host, server.port) for server in calm.primaries]
@@ -123,11 +202,26 @@ async def test_the_users_own_connections_are_not_used(calm: ClusterOf, cluster: 
     assert theirs() == before
 
 
-async def test_a_seed_that_is_gone_does_not_matter(calm: ClusterOf) -> None:
-    nobody = ClusterNode("127.0.0.1", 1)
-    cluster = RedisCluster(startup_nodes=[nobody, *(ClusterNode(each.host, each.port) for each in calm.primaries)])
+async def test_seeds_that_are_gone_do_not_matter(calm: ClusterOf) -> None:
+    nobody = [ClusterNode("127.0.0.1", port) for port in (1, 2)]
+    cluster = RedisCluster(startup_nodes=[*nobody, *(ClusterNode(each.host, each.port) for each in calm.primaries)])
     async with LockClient(cluster) as locks, locks.lock("seed") as lease:
         lease.check()
+
+
+async def test_a_connection_that_breaks_casts_doubt_on_the_locks_of_its_own_server_only(
+    calm: ClusterOf, ours: LockClient
+) -> None:
+    one, other = calm.primaries[:2]
+    for server in (one, other):
+        name = next(name for name in NAMES if calm.owner_of(name) is server)
+        await ours.lock(name, owner="job").acquire(lease=60)
+    await answered(ours)
+    before = scripts_run(one), scripts_run(other)
+    ask(one, "CLIENT", "KILL", "TYPE", "normal")
+    await until(lambda: scripts_run(one) > before[0])
+    await answered(ours)
+    assert scripts_run(other) == before[1]
 
 
 async def test_closing_leaves_no_connection_and_no_lock(calm: ClusterOf, cluster: RedisCluster) -> None:

@@ -1,19 +1,27 @@
 """A cluster that changes: slots move, servers die, and some are slow."""
 
 import asyncio
+import select
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from time import monotonic
 
 import pytest
 from redis.asyncio import RedisCluster
+from redis.asyncio.cluster import ClusterNode
 from redis.crc import key_slot
 from redis.exceptions import ResponseError
 
-from aiolock import BackendError, LockClient, LockConfig
+import aiolock._notifier
+from aiolock import BackendError, Lease, LockClient, LockConfig
+from aiolock._cluster import Cluster
+from aiolock._scripts import READ_CARD
 from aiolock._server import Server
 from tests.support.calls import acquire_and_release
 from tests.support.observe import renewed, until
 from tests.support.resharding import begin_to_move, end_move, move_keys
-from tests.support.topologies import ClusterOf, ask, cut_off, role, waited
+from tests.support.topologies import ClusterOf, ask, cut_off, errors, role, waited
 from tests.support.waiters import Waiters, parked
 
 NAME = "orders"
@@ -21,6 +29,20 @@ NAME = "orders"
 
 def users_client(cluster: ClusterOf) -> RedisCluster:
     return RedisCluster(host=cluster.primaries[0].host, port=cluster.primaries[0].port)
+
+
+def topology_of(locks: LockClient) -> Cluster:
+    topology = locks._runtime.core()._backend._topology
+    assert isinstance(topology, Cluster)
+    return topology
+
+
+def has_connections(server: Server, client_name: str) -> bool:
+    return f"name={client_name} " in str(ask(server, "CLIENT", "LIST"))
+
+
+def successor(cluster: ClusterOf, primary: Server) -> Server:
+    return cluster.replicas[cluster.primaries.index(primary)]
 
 
 def name_on(cluster: ClusterOf, server: Server) -> str:
@@ -47,6 +69,32 @@ async def test_a_slot_moves_while_its_lock_is_held_and_waited_for(calm: ClusterO
             await lease.release()
             await waiters.granted(3)
         assert theirs.statistics().losses == 0
+        await until(lambda: ours.statistics().subscriptions == 0)  # Neither where it was nor where it is.
+
+
+async def test_a_channel_that_ended_while_nobody_waited_is_subscribed_to_again(
+    calm: ClusterOf, cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aiolock._notifier, "LINGER", 60)
+    async with LockClient(cluster) as ours, LockClient(cluster) as theirs:
+        lease = await theirs.lock(NAME).acquire(lease=60)
+        async with Waiters(ours, NAME) as waiters:
+            await waiters.park(1)
+            channel = waiters.lock._keys.channel
+        listening = topology_of(ours).owner(channel).notifier
+        assert listening.confirmed(channel)
+        home = calm.owner_of(NAME)
+        for to in (None, home):  # It is back when the client asks for it.
+            source, target = begin_to_move(calm, NAME, to)
+            move_keys(calm, NAME, source, target)
+            end_move(calm, NAME, target)
+        await until(lambda: not listening.confirmed(channel))
+        await until(lambda: topology_of(ours)._asking is None)
+        assert listening.watches(channel)
+        async with Waiters(ours, NAME, go=True) as waiters:
+            await waiters.park(1)
+            await lease.release()
+            await waiters.granted(1)
 
 
 async def test_a_lock_whose_slot_is_moving_is_granted_when_it_has_moved(calm: ClusterOf, cluster: RedisCluster) -> None:
@@ -55,8 +103,10 @@ async def test_a_lock_whose_slot_is_moving_is_granted_when_it_has_moved(calm: Cl
     async with LockClient(cluster) as locks:
         await acquire_and_release(locks.lock(name))
         source, target = begin_to_move(calm, name)
+        before = errors(source, "TRYAGAIN")
         acquiring = asyncio.create_task(acquire_and_release(locks.lock(name)))
-        await until(lambda: locks.statistics().pending > 0)
+        await until(lambda: errors(source, "TRYAGAIN") > before + 1)
+        assert not acquiring.done()
         move_keys(calm, name, source, target)
         end_move(calm, name, target)
         await asyncio.wait_for(acquiring, 10)
@@ -106,7 +156,13 @@ async def test_a_primary_that_dies_is_followed_by_its_replica(fragile: ClusterOf
 async def test_a_primary_that_is_demoted_is_left(fragile: ClusterOf) -> None:
     cluster = users_client(fragile)
     config = LockConfig(lease=20, renew_interval=0.5, client_name="ours")
-    async with LockClient(cluster, config=config) as locks, locks.lock(NAME) as lease:
+    async with (
+        LockClient(cluster, config=config) as locks,
+        LockClient(cluster, config=config) as waiting,
+        Waiters(waiting, NAME, go=True) as waiters,
+    ):
+        lease = await locks.lock(NAME).acquire()
+        await waiters.park(2)
         old = fragile.owner_of(NAME)
         new = fragile.replicas[fragile.primaries.index(old)]
         ask(new, "CLUSTER", "FAILOVER")
@@ -114,6 +170,138 @@ async def test_a_primary_that_is_demoted_is_left(fragile: ClusterOf) -> None:
         await renewed(locks, 3)
         lease.check()
         await until(lambda: "name=ours" not in str(ask(old, "CLIENT", "LIST")), within=20)
+        await lease.release()
+        await waiters.granted(2, within=15)
+    await cluster.aclose()
+
+
+@pytest.mark.filterwarnings("ignore:.*read_from_replicas:DeprecationWarning")
+async def test_a_primary_that_is_demoted_answers_no_more_also_where_replicas_may_be_read(fragile: ClusterOf) -> None:
+    first = fragile.primaries[0]
+    cluster = RedisCluster(host=first.host, port=first.port, read_from_replicas=True)
+    async with LockClient(cluster, config=LockConfig(client_name="ours", command_timeout=15)) as locks:
+        assert not await locks.lock(NAME).locked()
+        old = fragile.owner_of(NAME)
+        new = successor(fragile, old)
+        await promote(new, old)
+        assert has_connections(old, "ours")
+        assert not has_connections(new, "ours")
+        assert not await locks.lock(NAME).locked()
+        assert has_connections(new, "ours")
+    await cluster.aclose()
+
+
+async def promote(new: Server, old: Server) -> None:
+    """A planned change of the primary, without the others' vote: they give one in a while only."""
+    await waited(lambda: bool(ask(new, "ROLE")[3] == "connected"), "the replica is in step")
+    ask(new, "CLUSTER", "FAILOVER", "TAKEOVER")
+    await waited(lambda: (role(old), role(new)) == ("slave", "master"), "the replica is promoted")
+
+
+async def test_a_server_that_owns_nothing_is_forgotten_until_it_is_needed_again(fragile: ClusterOf) -> None:
+    cluster = users_client(fragile)
+    async with LockClient(cluster, config=LockConfig(client_name="ours", command_timeout=15)) as locks:
+        topology, lock = topology_of(locks), locks.lock(NAME)
+
+        def known() -> set[int]:
+            return {node.address[1] for node in topology.nodes()}
+
+        for server in fragile.primaries:
+            await acquire_and_release(locks.lock(name_on(fragile, server)))
+        await until(lambda: topology._asking is None)
+        tasks, before = asyncio.all_tasks(), locks.statistics()
+        assert len(known()) == 3
+
+        old = fragile.owner_of(NAME)
+        new = successor(fragile, old)
+        await promote(new, old)
+        await acquire_and_release(lock)
+        ports = {server.port for server in fragile.primaries} - {old.port} | {new.port}
+        await until(lambda: known() == ports, within=20)
+        await until(lambda: topology._asking is None)
+        await until(lambda: len(asyncio.all_tasks()) == len(tasks))
+        await until(lambda: not has_connections(old, "ours"))
+        after = locks.statistics()
+        assert after.commands > before.commands
+        assert after.batches > before.batches
+
+        await promote(old, new)
+        await acquire_and_release(lock)
+        assert has_connections(old, "ours")
+        await until(lambda: known() == ports - {new.port} | {old.port}, within=20)
+    await cluster.aclose()
+
+
+@contextmanager
+def mute() -> Iterator[socket.socket]:
+    """A server that takes connections and never answers."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(100)
+        listening.setblocking(False)
+        yield listening
+
+
+def connections_to(listening: socket.socket) -> int:
+    """How many there were since this was asked last."""
+    count = 0
+    while True:
+        try:
+            listening.accept()[0].close()
+        except BlockingIOError:
+            return count
+        count += 1
+
+
+async def test_a_server_that_has_vanished_is_not_asked_for_the_slots_while_others_serve(calm: ClusterOf) -> None:
+    with mute() as vanished:
+        addresses = [vanished.getsockname(), *((server.host, server.port) for server in calm.primaries)]
+        cluster = RedisCluster(startup_nodes=[ClusterNode(*address) for address in addresses])
+        config = LockConfig(command_timeout=15)
+        async with (
+            LockClient(cluster, config=config) as ours,
+            LockClient(cluster, config=config) as theirs,
+            parked(ours, theirs, NAME, 1, go=True) as (lease, waiters),
+        ):
+            await until(lambda: topology_of(ours)._asking is None)
+            assert connections_to(vanished) > 0
+            source, target = begin_to_move(calm, NAME)
+            move_keys(calm, NAME, source, target)
+            end_move(calm, NAME, target)
+            await until(lambda: ask(target, "PUBSUB", "SHARDCHANNELS") == [waiters.lock._keys.channel], within=20)
+            assert connections_to(vanished) == 0
+            await lease.release()
+            await waiters.granted(1)
+        await cluster.aclose()
+
+
+async def test_closing_leaves_no_connection_though_a_call_is_sent_to_another_server_meanwhile(
+    fragile: ClusterOf,
+) -> None:
+    cluster = users_client(fragile)
+    tasks = asyncio.all_tasks()
+    async with LockClient(cluster, config=LockConfig(client_name="ours", command_timeout=15)) as locks:
+        backend, topology = locks._runtime.core()._backend, topology_of(locks)
+        names = [name_on(fragile, server) for server in fragile.primaries]
+        for name in names:
+            await acquire_and_release(locks.lock(name))
+        await until(lambda: topology._asking is None)
+        old = fragile.primaries[-1]
+        new = successor(fragile, old)
+        await promote(new, old)
+        assert (old.host, old.port) == topology.nodes()[-1].address  # What is closed last.
+        call = backend.submit(READ_CARD, (names[-1],))
+        wire = topology.nodes()[-1].lanes._ordinary.link._wire
+        assert wire is not None
+        while not call.sent:
+            await asyncio.sleep(0)
+        # The loop reads what has arrived when the first server is being closed: MOVED, to one that is not known yet.
+        assert select.select([wire._transport.get_extra_info("socket").fileno()], [], [], 10)[0]
+        await topology.aclose()
+        with pytest.raises(BackendError):
+            await call
+        assert asyncio.all_tasks() == tasks
+        await until(lambda: not any(has_connections(server, "ours") for server in (*fragile.primaries, new)))
     await cluster.aclose()
 
 
@@ -134,6 +322,61 @@ async def test_a_holder_whose_lock_did_not_reach_the_new_primary_is_told(fragile
         assert await asyncio.wait_for(watched.lost, 15) == "expired"
         assert await asyncio.wait_for(fixed.lost, 15) == "expired"
     await cluster.aclose()
+
+
+async def test_a_lock_whose_release_did_not_reach_the_new_primary_stays_for_its_lease(fragile: ClusterOf) -> None:
+    cluster = users_client(fragile)
+    async with LockClient(cluster, config=LockConfig(command_timeout=20, replicas="all")) as locks:
+        lock = locks.lock(NAME, owner="job")
+        lease = await lock.acquire(lease=60)
+        old = fragile.owner_of(NAME)
+        cut_off(old, successor(fragile, old))
+        await lease.release()
+        old.kill()
+        successor(fragile, old).resume()
+        others = [server for server in fragile.primaries if server is not old]
+        await waited(lambda: fragile.owner_of(NAME, others) is not old, "the replica is promoted")
+        assert await lock.locked()
+        assert 0 < ask(successor(fragile, old), "PTTL", NAME) <= 60_000
+        assert await lock.force_release()
+    await cluster.aclose()
+
+
+@asynccontextmanager
+async def forgotten(fragile: ClusterOf) -> AsyncIterator[tuple[LockClient, Lease, Server]]:
+    """A client, a lease of it that a failover has forgotten, and the old primary, which hangs: no connection broke."""
+    cluster = users_client(fragile)
+    async with LockClient(cluster, config=LockConfig(command_timeout=9)) as locks:
+        for server in fragile.primaries:
+            await acquire_and_release(locks.lock(name_on(fragile, server)))
+        await until(lambda: topology_of(locks)._asking is None)
+        old = fragile.owner_of(NAME)
+        new, others = successor(fragile, old), [server for server in fragile.primaries if server is not old]
+        cut_off(old, new)
+        lease = await locks.lock(NAME, owner="job").acquire(lease=60)
+        old.pause()
+        new.resume()
+        await waited(lambda: fragile.owner_of(NAME, others) is new, "the replica is promoted")
+        yield locks, lease, old
+        old.resume()
+    await cluster.aclose()
+
+
+async def test_a_holder_is_told_too_when_the_old_primary_itself_names_the_new_one(fragile: ClusterOf) -> None:
+    async with forgotten(fragile) as (locks, lease, old):
+        old.resume()
+        await waited(lambda: role(old) == "slave", "the old primary is a replica")
+        assert not lease.lost.is_set()
+        assert not await locks.lock(NAME).locked()
+        assert await asyncio.wait_for(lease.lost, 15) == "expired"
+
+
+async def test_a_holder_is_told_too_when_the_new_primary_is_known_from_another_server(fragile: ClusterOf) -> None:
+    async with forgotten(fragile) as (_, lease, old):
+        assert not lease.lost.is_set()
+        other = next(server for server in fragile.primaries if server is not old)
+        ask(other, "CLIENT", "KILL", "TYPE", "normal")
+        assert await asyncio.wait_for(lease.lost, 30) == "expired"
 
 
 async def test_a_server_that_hangs_delays_no_other(calm: ClusterOf, cluster: RedisCluster) -> None:

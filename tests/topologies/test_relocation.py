@@ -1,6 +1,7 @@
 """A server that becomes another one behind the same address, without ending the old connections."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 from redis.asyncio import Redis
@@ -11,9 +12,9 @@ from aiolock._backend import Backend
 from aiolock._config import Timing
 from aiolock._connector import Connector
 from aiolock._one_server import OneServer
-from aiolock._scripts import READ_CARD
+from aiolock._scripts import CARD, READ_CARD
 from aiolock._server import Server
-from tests.support.observe import pubsub_channels, until
+from tests.support.observe import pubsub_channels, subscribed_clients, until
 
 
 @pytest.fixture
@@ -23,12 +24,9 @@ async def old(own: Server) -> AsyncIterator[Redis]:
     await client.aclose()
 
 
-async def test_messages_are_listened_for_where_commands_are_answered_now(redis: Redis, old: Redis) -> None:
-    primary = old
-
-    def connect() -> AbstractConnection:
-        return Connector.of(primary, None)()
-
+@asynccontextmanager
+async def watching(connect: Callable[[], AbstractConnection]) -> AsyncIterator[tuple[OneServer, Backend]]:
+    """A topology that listens to the channel "news", and a backend on it that is connected."""
     timing = Timing.of(LockConfig())
     server = OneServer(connect, timing)
     backend = Backend(server, timing.command_timeout)
@@ -36,6 +34,18 @@ async def test_messages_are_listened_for_where_commands_are_answered_now(redis: 
         server.notifier.watch("news", lambda message: None)
         await backend.submit(READ_CARD, ("nobody",))
         await until(lambda: server.notifier.confirmed("news"))
+        yield server, backend
+    finally:
+        await backend.aclose()
+
+
+async def test_messages_are_listened_for_where_commands_are_answered_now(redis: Redis, old: Redis) -> None:
+    primary = old
+
+    def connect() -> AbstractConnection:
+        return Connector.of(primary, None)()
+
+    async with watching(connect) as (_, backend):
         assert await pubsub_channels(old) == {"news"}
         primary = redis
         await old.client_kill_filter(_type="normal", skipme=True)  # The subscription goes on as if nothing were.
@@ -45,5 +55,27 @@ async def test_messages_are_listened_for_where_commands_are_answered_now(redis: 
             return await pubsub_channels(redis) == {"news"} and not await pubsub_channels(old)
 
         await until(moved)
-    finally:
-        await backend.aclose()
+
+
+async def test_a_new_connection_to_the_same_server_leaves_the_subscription_alone(old: Redis) -> None:
+    async with watching(Connector.of(old, None)) as (server, backend):
+        before = await subscribed_clients(old)
+        for urgent in (False, True, False):
+            await old.client_kill_filter(_type="normal", skipme=True)
+            await backend.submit(READ_CARD, ("nobody",), urgent=urgent)
+        assert await subscribed_clients(old) == before
+        assert server.notifier.confirmed("news")
+
+
+async def test_what_a_replica_refuses_goes_to_whoever_is_the_primary_now(redis: Redis, old: Redis) -> None:
+    """Nothing ends the connection to the server that was demoted."""
+    primary = old
+
+    def connect() -> AbstractConnection:
+        return Connector.of(primary, None)()
+
+    async with watching(connect) as (_, backend):
+        await old.replicaof("127.0.0.1", "1")
+        primary = redis
+        assert await backend.submit(CARD, ("aiolock_client:me",), 60_000, "host", 1, "name", 1) == [1]
+        assert await redis.exists("aiolock_client:me")

@@ -8,10 +8,11 @@ from typing import Any, Literal
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import AsyncRLock, BackendError, LockClient, LockConfig, ReplicationError
+from aiolock import AsyncRLock, BackendError, ClientClosedError, LockClient, LockConfig, ReplicationError
 from aiolock._server import Server
+from tests.support.calls import acquire, acquire_and_release
 from tests.support.observe import answered, commandstats, freed, renewed, until
-from tests.support.topologies import Replicated, ask, wait_until, waited
+from tests.support.topologies import Replicated, ask, errors, wait_until, waited
 
 NAME = "orders"
 
@@ -73,17 +74,46 @@ async def test_a_grant_that_too_few_have_is_undone(
         assert locks.statistics().held == 0
 
 
-async def test_all_are_fewer_when_a_replica_has_left(server: Server) -> None:
-    with Replicated(server._executable) as running:
-        redis = Redis.from_url(running.primary.url)
-        async with client_of(redis, "all", replicas_timeout=2) as locks:
-            async with locks.lock(NAME):
-                pass
-            ask(running.replicas[0], "REPLICAOF", "NO", "ONE")
-            await waited(lambda: len(ask(running.primary, "ROLE")[2]) == 1, "the primary knows")
-            async with locks.lock(NAME) as lease:
-                lease.check()
+async def test_all_means_those_that_there_are_now(server: Server) -> None:
+    with Replicated(server._executable) as group:
+        redis = Redis.from_url(group.primary.url)
+        async with client_of(redis, "all", replicas_timeout=1) as locks:
+            await acquire_and_release(locks.lock(NAME))
+            group.replicas[0].kill()
+            await waited(lambda: len(ask(group.primary, "ROLE")[2]) == 1, "one replica is gone")
+            await acquire_and_release(locks.lock(NAME))
+            group.replicas[0].start()
+            await waited(lambda: len(ask(group.primary, "ROLE")[2]) == 2, "it is back")
+            async with paused(group.replicas[0]):
+                with pytest.raises(ReplicationError) as caught:
+                    await locks.lock(NAME).acquire()
+            assert (caught.value.acks, caught.value.wanted) == (1, 2)
         await redis.aclose()
+
+
+async def test_how_many_are_all_is_asked_of_the_server(two: Replicated, primary: Redis) -> None:
+    async with client_of(primary, "all", replicas_timeout=5) as locks:
+        async with paused(two.replicas[0]):
+            acquiring = asyncio.create_task(acquire(locks.lock(NAME, owner="job")))
+            # Until the server said so, one was all; and one has it.
+            await until(lambda: locks.statistics().commands > 1)
+            assert not acquiring.done()
+        lease = await asyncio.wait_for(acquiring, 10)
+        assert ask(two.replicas[0], "HGET", NAME, "aiolock:token") == str(lease.token)
+
+
+async def test_a_replica_itself_has_no_replicas(own: Server, caplog: pytest.LogCaptureFixture) -> None:
+    redis = Redis.from_url(own.url)
+    await redis.replicaof("127.0.0.1", "1")
+    async with client_of(redis, "all") as locks:
+        acquiring = asyncio.create_task(acquire(locks.lock(NAME, owner="job")))
+        await until(lambda: errors(own, "READONLY") > 0)
+        assert not acquiring.done()
+        await redis.replicaof("NO", "ONE")
+        with pytest.raises(ReplicationError):
+            await asyncio.wait_for(acquiring, 10)
+    assert not [record for record in caplog.records if record.name == "asyncio"]
+    await redis.aclose()
 
 
 async def test_one_replica_of_two_is_enough_if_one_is_asked_for(two: Replicated, primary: Redis) -> None:
@@ -157,24 +187,125 @@ async def test_the_replicas_are_asked_once_for_a_batch(primary: Redis) -> None:
         before = await commandstats(primary)
         leases += await asyncio.gather(*(lock.acquire() for lock in names[1:]))
         after = await commandstats(primary)
-        assert after["evalsha"] - before["evalsha"] == 19
+        assert after["evalsha"] - before.get("evalsha", 0) == 19
         assert after["wait"] - before["wait"] == 1
         await asyncio.gather(*(lease.release() for lease in leases))
+        await answered(locks)
+        assert (await commandstats(primary))["wait"] == after["wait"], "what is given back need not be on the replicas"
+
+
+def waiting_for_replicas(client: LockClient) -> int:
+    """How many grants and renewals wait for the replicas."""
+    [lanes] = client._runtime.core()._backend._topology.lanes()
+    return sum(len(lane._granted) for lane in lanes._both)
+
+
+async def test_what_comes_while_replicas_are_waited_for_becomes_one_batch(two: Replicated, primary: Redis) -> None:
+    async with client_of(primary, 2, replicas_timeout=5) as locks:
+        await acquire_and_release(locks.lock("first"))
+        await answered(locks)
+        async with paused(two.replicas[0]):
+            acquiring = [asyncio.create_task(acquire_and_release(locks.lock("first")))]
+            await until(lambda: waiting_for_replicas(locks) == 1)
+            before = locks.statistics().batches
+            for number in range(3):
+                assert locks.statistics().pending == len(acquiring)
+                acquiring.append(asyncio.create_task(acquire_and_release(locks.lock(f"name {number}"))))
+                await until(lambda: locks.statistics().pending == len(acquiring))
+                await asyncio.sleep(0.01)  # Some turns of the loop, each of which would send a batch.
+            assert locks.statistics().batches == before
+            stats = await commandstats(primary)
+        await asyncio.gather(*acquiring)
+        assert (await commandstats(primary))["wait"] - stats.get("wait", 0) <= 2
+
+
+async def test_the_time_that_replicas_take_is_not_taken_for_a_dead_connection(two: Replicated, primary: Redis) -> None:
+    async with client_of(primary, 2, lease=12, command_timeout=6, replicas_timeout=3) as locks:
+        lock = locks.lock("renewed", owner="job")
+        lease = await lock.acquire(lease=20)
+        async with paused(*two.replicas):
+            outcomes = await asyncio.gather(
+                lease.renew(), locks.lock(NAME, owner="job").acquire(), return_exceptions=True
+            )
+        assert [type(outcome) for outcome in outcomes] == [ReplicationError] * 2
+        await lease.release()
+
+
+async def test_a_grant_that_replicas_have_not_when_the_connection_breaks_is_asked_for_again(
+    two: Replicated, primary: Redis
+) -> None:
+    async with client_of(primary, 2, replicas_timeout=5) as locks:
+        lock = locks.lock(NAME, owner="job")
+        async with paused(two.replicas[0]):
+            acquiring = asyncio.create_task(acquire(lock))
+            await until(lambda: waiting_for_replicas(locks) == 1)
+            sent = locks.statistics().commands
+            await primary.client_kill_filter(_type="normal", skipme=True)
+            await until(lambda: locks.statistics().commands > sent)
+            await until(lambda: waiting_for_replicas(locks) > 0)
+            assert locks.statistics().pending == waiting_for_replicas(locks) == 1
+        lease = await asyncio.wait_for(acquiring, 20)
+        assert lease.holds == await lock.hold_count() == 1
+        held = [ask(replica, "HGET", NAME, "aiolock:token") for replica in two.replicas]
+        assert held == [str(lease.token)] * 2
+
+
+async def test_a_renewal_that_replicas_have_not_when_the_connection_breaks_is_asked_for_again(
+    two: Replicated, primary: Redis
+) -> None:
+    async with client_of(primary, 2, replicas_timeout=5) as locks:
+        lease = await locks.lock(NAME, owner="job").acquire(lease=60)
+        async with paused(two.replicas[0]):
+            renewing = asyncio.create_task(lease.renew(120))
+            await until(lambda: waiting_for_replicas(locks) == 1)
+            sent = locks.statistics().commands
+            await primary.client_kill_filter(_type="normal", skipme=True)
+            await until(lambda: locks.statistics().commands > sent)
+            await until(lambda: waiting_for_replicas(locks) > 0)
+            assert not renewing.done()
+            assert lease.remaining < 60
+        await asyncio.wait_for(renewing, 20)
+        assert lease.remaining > 60
+
+
+async def test_every_grant_of_a_batch_is_judged(two: Replicated, primary: Redis) -> None:
+    async with client_of(primary, 2, replicas_timeout=1) as locks:
+        await acquire_and_release(locks.lock(NAME))
+        async with paused(two.replicas[0]):
+            waiting = [locks.lock(f"name {number}", owner="job").acquire() for number in range(3)]
+            outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [ReplicationError] * 3
+        assert locks.statistics().held == 0
+
+
+async def test_closing_waits_no_longer_than_it_may_for_replicas(two: Replicated, primary: Redis) -> None:
+    async with paused(*two.replicas):
+        async with client_of(primary, 2, replicas_timeout=6, release_timeout=0.2) as locks:
+            acquiring = asyncio.create_task(acquire(locks.lock(NAME, owner="job")))
+            await until(lambda: waiting_for_replicas(locks) == 1)
+        with pytest.raises(ClientClosedError):
+            await asyncio.wait_for(acquiring, 2)
 
 
 async def test_what_grants_nothing_does_not_wait_for_replicas(two: Replicated, primary: Redis) -> None:
-    async with client_of(primary, 2) as locks, LockClient(primary) as other, other.lock(NAME), paused(*two.replicas):
-        assert await locks.lock(NAME).try_lock() is None
-        assert await locks.lock(NAME).locked()
+    async with client_of(primary, 2, replicas_timeout=6) as locks, LockClient(primary) as other, other.lock(NAME):
+        mine = await locks.lock("mine", owner="job").acquire()
+        async with paused(*two.replicas):
+            await mine.release()
+            assert await locks.lock(NAME).locked()
+            async with asyncio.timeout(5):  # The release has not reached them, so that there is something to wait for.
+                assert await locks.lock(NAME).try_lock() is None
 
 
-async def test_a_server_without_wait_is_refused_with_words(server: Server) -> None:
+async def test_a_server_without_wait_is_refused_with_words(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     with Server(server._executable, config='rename-command WAIT ""\n') as bare:
         redis = Redis.from_url(bare.url)
         async with client_of(redis, 1) as locks:
             with pytest.raises(BackendError, match=r"does not say what its replicas have.*WAIT"):
                 await locks.lock(NAME).acquire()
             await freed(redis, NAME)
+            await answered(locks)
+        assert not [record for record in caplog.records if record.name == "asyncio"]
         await redis.aclose()
 
 
@@ -185,4 +316,5 @@ async def test_all_needs_to_know_how_many_there_are(server: Server) -> None:
             with pytest.raises(BackendError, match=r"does not say what its replicas have.*ROLE"):
                 await locks.lock(NAME).acquire()
             await freed(redis, NAME)
+            await answered(locks)
         await redis.aclose()

@@ -101,6 +101,22 @@ async def test_a_holder_whose_lock_did_not_reach_the_new_primary_is_told_at_once
         assert await asyncio.wait_for(fixed.lost, 15) == "expired"
 
 
+async def test_a_lock_whose_release_did_not_reach_the_new_primary_stays_for_its_lease(setup: Replicated) -> None:
+    async with (
+        users_client(setup) as redis,
+        LockClient(redis, config=LockConfig(command_timeout=20, replicas="all")) as locks,
+    ):
+        lock = locks.lock(NAME, owner="job")
+        lease = await lock.acquire(lease=60)
+        cut_off(setup.primary, *setup.replicas)
+        await lease.release()
+        await lose_the_latest(setup)
+        async with asyncio.timeout(20):
+            assert await lock.locked()
+            assert 0 < await redis.pttl(NAME) <= 60_000
+            assert await lock.force_release()
+
+
 async def test_with_replicas_such_a_lock_is_never_granted(setup: Replicated) -> None:
     async with users_client(setup) as redis:
         config = LockConfig(lease=60, command_timeout=20, replicas="all")

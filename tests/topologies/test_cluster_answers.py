@@ -1,0 +1,291 @@
+"""What the servers of a cluster say, and do not say, of who owns a slot; and what follows from that."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from time import monotonic
+
+import pytest
+from redis.asyncio import RedisCluster
+from redis.crc import key_slot
+
+from aiolock import BackendError, ClientClosedError, LockClient, LockConfig
+from aiolock._scripts import ACQUIRE
+from aiolock._server import Server
+from aiolock._types import LockKeys
+from tests.support.calls import acquire_and_release
+from tests.support.observe import until
+from tests.support.proxy import Proxy, command, script
+from tests.support.topologies import ClusterOf, ask, errors
+from tests.support.waiters import parked
+
+NAME = "orders"
+NAMES = [f"name {number}" for number in range(20)]
+
+
+@pytest.fixture
+def quarrel(server: Server) -> Iterator[ClusterOf]:
+    """A cluster of one test alone, whose servers are told different things."""
+    with ClusterOf(server._executable) as running:
+        yield running
+
+
+@contextmanager
+def silent_about_slots(cluster: ClusterOf) -> Iterator[None]:
+    """No server says who has which slots, until it is asked for a key that it does not have."""
+    for server in cluster.servers:
+        ask(server, "ACL", "SETUSER", "default", "-cluster|slots")
+    try:
+        yield
+    finally:
+        for server in cluster.servers:
+            ask(server, "ACL", "SETUSER", "default", "+cluster|slots")
+
+
+def redirections(cluster: ClusterOf) -> int:
+    """How often a server has said MOVED."""
+    return sum(errors(server, "MOVED") for server in cluster.servers)
+
+
+async def test_what_a_server_says_of_a_slot_counts_at_once(calm: ClusterOf, cluster: RedisCluster) -> None:
+    with silent_about_slots(calm):
+        async with LockClient(cluster) as locks:
+            for name in NAMES:
+                await acquire_and_release(locks.lock(name))
+            before = redirections(calm)
+            assert before > 0
+            for name in NAMES:
+                await acquire_and_release(locks.lock(name))
+            assert redirections(calm) == before
+
+
+async def test_once_the_slots_are_known_nothing_is_sent_astray(calm: ClusterOf, cluster: RedisCluster) -> None:
+    async with LockClient(cluster) as locks:
+        topology = locks._runtime.core()._backend._topology
+        await acquire_and_release(locks.lock(NAME))
+        await until(lambda: len(topology._owners) == 16384)  # type: ignore[attr-defined]
+        before = redirections(calm)
+        for name in NAMES:
+            await acquire_and_release(locks.lock(name))
+        assert redirections(calm) == before
+
+
+async def test_waiters_who_come_before_it_is_known_what_messages_there_are_hear_them(calm: ClusterOf) -> None:
+    seed = calm.primaries[0]
+    name = next(name for name in NAMES if calm.owner_of(name) is seed)
+    cluster = RedisCluster(host=seed.host, port=seed.port)
+    with silent_about_slots(calm):  # Or else the answer might come late enough to make up for it.
+        async with (
+            LockClient(cluster) as locks,
+            LockClient(cluster) as other,
+            parked(locks, other, name, 3, go=True) as (lease, waiters),
+        ):
+            await lease.release()
+            await waiters.granted(3)
+    await cluster.aclose()
+
+
+async def test_who_closes_while_a_server_hangs_leaves_nobody_asking_for_slots(calm: ClusterOf) -> None:
+    seed = calm.primaries[0]
+    lock = next(name for name in NAMES if calm.owner_of(name) is seed)
+    cluster = RedisCluster(host=seed.host, port=seed.port)
+    with silent_about_slots(calm):
+        try:
+            async with LockClient(cluster, config=LockConfig(release_timeout=0.1)) as locks:
+                await acquire_and_release(locks.lock(lock))
+                seed.pause()
+                sent = locks.statistics().commands
+                acquiring = asyncio.create_task(acquire_and_release(locks.lock(lock)))
+                await until(lambda: locks.statistics().commands > sent)
+            with pytest.raises(ClientClosedError):
+                await acquiring  # It gives up what it may have been granted.
+        finally:
+            seed.resume()
+    await cluster.aclose()
+
+
+@pytest.mark.parametrize("silent", [True, False])
+async def test_a_server_that_does_not_know_its_own_name_is_where_it_was_asked(
+    calm: ClusterOf, cluster: RedisCluster, silent: bool
+) -> None:
+    for server in calm.servers:
+        ask(server, "CONFIG", "SET", "cluster-preferred-endpoint-type", "unknown-endpoint")
+    try:
+        async with AsyncExitStack() as stack:
+            if silent:
+                stack.enter_context(silent_about_slots(calm))
+            locks = await stack.enter_async_context(LockClient(cluster))
+            for name in NAMES:
+                await acquire_and_release(locks.lock(name))
+            if not silent:
+                topology = locks._runtime.core()._backend._topology
+                await until(lambda: len(topology._owners) == 16384)  # type: ignore[attr-defined]
+    finally:
+        for server in calm.servers:
+            ask(server, "CONFIG", "SET", "cluster-preferred-endpoint-type", "ip")
+
+
+@pytest.fixture
+async def proxies(calm: ClusterOf) -> AsyncIterator[dict[int, Proxy]]:
+    """One before each server, by the server's port."""
+    async with AsyncExitStack() as stack:
+        yield {server.port: await stack.enter_async_context(Proxy(server.host, server.port)) for server in calm.servers}
+
+
+async def test_servers_are_reached_where_the_users_client_reaches_them(
+    calm: ClusterOf, proxies: dict[int, Proxy]
+) -> None:
+    """As behind a NAT, where the addresses that the cluster gives lead nowhere."""
+
+    def outside(address: tuple[str, int]) -> tuple[str, int]:
+        return address[0], proxies[address[1]].port if address[1] in proxies else address[1]
+
+    first = proxies[calm.primaries[0].port]
+    cluster = RedisCluster(host="127.0.0.1", port=first.port, address_remap=outside)
+    async with (
+        LockClient(cluster) as locks,
+        LockClient(cluster) as other,
+        parked(locks, other, NAME, 2, go=True) as (lease, waiters),
+    ):
+        for name in NAMES:
+            await acquire_and_release(locks.lock(name))
+        await lease.release()
+        await waiters.granted(2)
+    for server in calm.primaries:
+        asked = {request.args[3] for request in proxies[server.port].requests if script(ACQUIRE)(request)}
+        assert {name for name in NAMES if calm.owner_of(name) is server} <= {key.decode() for key in asked}
+    await proxies[calm.owner_of(NAME).port].saw(command(b"SSUBSCRIBE"))
+    await cluster.aclose()
+
+
+def let_go(cluster: ClusterOf, keys: LockKeys) -> None:
+    """Delete what there is of a lock, without a word to anybody: with keys its slot could not go."""
+    for key in (keys.lock, keys.tokens):
+        ask(cluster.owner_of(keys.lock), "DEL", key)
+
+
+def move(cluster: ClusterOf, name: str, old: Server, new: Server) -> None:
+    """Let *new* have the slot of *name*, which has no keys, and *old* know of it."""
+    for server in (new, old):
+        ask(server, "CLUSTER", "SETSLOT", key_slot(name.encode()), "NODE", cluster.id_of(new))
+
+
+def set_at_odds(cluster: ClusterOf, name: str) -> tuple[Server, Server]:
+    """Two servers, each of which says that the other has the slot of *name*."""
+    one = cluster.owner_of(name)
+    other = next(server for server in cluster.primaries if server is not one)
+    ask(one, "CLUSTER", "SETSLOT", key_slot(name.encode()), "NODE", cluster.id_of(other))
+    return one, other
+
+
+async def test_a_call_that_servers_send_round_in_circles_rests_until_they_agree(quarrel: ClusterOf) -> None:
+    one, other = set_at_odds(quarrel, NAME)
+    cluster = RedisCluster(host=one.host, port=one.port)
+    async with LockClient(cluster, config=LockConfig(command_timeout=20)) as locks:
+        acquiring = asyncio.create_task(acquire_and_release(locks.lock(NAME)))
+        await until(lambda: redirections(quarrel) > 30)
+        before, began = redirections(quarrel), monotonic()
+        await asyncio.sleep(0.5)
+        assert redirections(quarrel) - before < 400 * (monotonic() - began)
+        assert not acquiring.done()
+        ask(other, "CLUSTER", "SETSLOT", key_slot(NAME.encode()), "NODE", quarrel.id_of(other))
+        await asyncio.wait_for(acquiring, 15)
+    await cluster.aclose()
+
+
+async def test_a_call_that_servers_send_round_in_circles_fails_in_time(quarrel: ClusterOf) -> None:
+    one, _ = set_at_odds(quarrel, NAME)
+    cluster = RedisCluster(host=one.host, port=one.port)
+    async with LockClient(cluster, config=LockConfig(command_timeout=0.5)) as locks:
+        with pytest.raises(BackendError, match=r"no answer in time .*MOVED"):
+            await locks.lock(NAME).acquire()
+    await cluster.aclose()
+
+
+async def test_who_serves_a_slot_no_longer_is_not_believed_about_the_others(quarrel: ClusterOf) -> None:
+    """The owner has lost a slot and does not know to whom; the other servers do."""
+    old = quarrel.owner_of(NAME)
+    new, third = (server for server in quarrel.primaries if server is not old)
+    slot = key_slot(NAME.encode())
+    cluster = RedisCluster(host=old.host, port=old.port)  # The first to be asked for the slots, were it not in doubt.
+    async with LockClient(cluster, config=LockConfig(command_timeout=20)) as locks:
+        await acquire_and_release(locks.lock(NAME))
+        for server in (new, third):
+            await acquire_and_release(locks.lock(next(name for name in NAMES if quarrel.owner_of(name) is server)))
+        ask(old, "CLUSTER", "FORGET", quarrel.id_of(new))  # It would hear of the new owner.
+        for server in (new, third):
+            ask(server, "CLUSTER", "SETSLOT", slot, "NODE", quarrel.id_of(new))
+        ask(old, "CLUSTER", "DELSLOTS", slot)
+        async with locks.lock(NAME):
+            assert ask(new, "EXISTS", NAME) == 1
+    await cluster.aclose()
+
+
+async def test_a_waiter_follows_its_slot_also_when_servers_hear_late_that_it_moved(quarrel: ClusterOf) -> None:
+    cluster = RedisCluster(host=quarrel.primaries[0].host, port=quarrel.primaries[0].port)
+    async with (
+        LockClient(cluster) as locks,
+        LockClient(cluster) as other,
+        parked(locks, other, NAME, 2, go=True) as (_, waiters),
+    ):
+        let_go(quarrel, waiters.lock._keys)
+        _, new = set_at_odds(quarrel, NAME)
+        before = redirections(quarrel)
+        await until(lambda: redirections(quarrel) > before + 3, within=15)  # It goes on asking where to listen.
+        assert waiters.order == []
+        ask(new, "CLUSTER", "SETSLOT", key_slot(NAME.encode()), "NODE", quarrel.id_of(new))
+        await waiters.granted(2, within=15)
+    await cluster.aclose()
+
+
+async def test_a_waiter_follows_its_slot_also_when_nobody_says_at_first_where_it_went(quarrel: ClusterOf) -> None:
+    old, new, _ = quarrel.primaries
+    name = next(name for name in NAMES if quarrel.owner_of(name) is old)
+    cluster = RedisCluster(host=old.host, port=old.port)
+    config = LockConfig(command_timeout=3)
+
+    def refusals() -> int:
+        """How often they were asked for the slots in vain."""
+        return sum(errors(server, "NOPERM") for server in quarrel.servers)
+
+    async with (
+        LockClient(cluster, config=config) as locks,
+        LockClient(cluster, config=config) as other,
+        parked(locks, other, name, 2, go=True) as (_, waiters),
+    ):
+        let_go(quarrel, waiters.lock._keys)
+        with silent_about_slots(quarrel):
+            move(quarrel, name, old, new)
+            await until(lambda: refusals() > 4)
+            before, began = refusals(), monotonic()
+            await asyncio.sleep(0.5)
+            assert refusals() - before < 100 * (monotonic() - began + 0.1)
+            assert waiters.order == []
+        await waiters.granted(2, within=15)
+    await cluster.aclose()
+
+
+async def test_the_slots_are_asked_of_another_server_when_one_hangs(quarrel: ClusterOf) -> None:
+    hung, new, old = quarrel.primaries
+    name = next(name for name in NAMES if quarrel.owner_of(name) is old)
+    # The first to be asked, for all that is known of it; and redis-py would not give up by itself.
+    cluster = RedisCluster(host=hung.host, port=hung.port, socket_connect_timeout=120)
+    config = LockConfig(command_timeout=3)
+    async with (
+        LockClient(cluster, config=config) as locks,
+        LockClient(cluster, config=config) as other,
+        parked(locks, other, name, 2, go=True) as (_, waiters),
+    ):
+        await acquire_and_release(locks.lock(next(each for each in NAMES if quarrel.owner_of(each) is hung)))
+        channel = waiters.lock._keys.channel
+        let_go(quarrel, waiters.lock._keys)
+        topology = locks._runtime.core()._backend._topology
+        await until(lambda: topology._asking is None)  # type: ignore[attr-defined]
+        hung.pause()
+        try:
+            move(quarrel, name, old, new)
+            await until(lambda: ask(new, "PUBSUB", "SHARDCHANNELS") == [channel] or len(waiters.order) == 2, within=30)
+        finally:
+            hung.resume()
+        await waiters.granted(2, within=15)
+    await cluster.aclose()
