@@ -8,10 +8,11 @@ import asyncio
 import functools
 import inspect
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from string import Formatter
 from typing import Any, NoReturn, TypeVar
+from weakref import WeakSet
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -29,7 +30,7 @@ __all__ = ["LOCKS", "LockProblem", "lease_from", "locks_from", "problems", "setu
 LOCKS: web.AppKey[LockClient] = web.AppKey("LOCKS", LockClient)
 """Where the application keeps its client: ``request.app[LOCKS]``."""
 
-_AT_WORK: web.AppKey[set["asyncio.Task[object]"]] = web.AppKey("AT_WORK", set)  # Tasks under `synchronized`.
+_AT_WORK: web.AppKey["WeakSet[asyncio.Task[Any]]"] = web.AppKey("AT_WORK", WeakSet)  # Handlers that use the client.
 # aiohttp has keys with types for requests since 3.14, and warns about others since then.
 _LEASE: Any = web.RequestKey("LEASE", Lease) if hasattr(web, "RequestKey") else "aiolock.lease"
 _SUCCESS = range(100, 400)
@@ -53,9 +54,9 @@ def setup(app: web.Application, redis: Redis | RedisCluster | str, *, config: Lo
 
     *redis* is a URL, or a client of yours, which is not closed. A client that is in ``app[LOCKS]`` before the start,
     a test's, is left alone. Sub-applications use the client of the application that they are a part of. Starting does
-    no I/O. At the end of *app*, handlers under `synchronized` that still run are cancelled, those of clients which have
-    gone too, and have `LockConfig.release_timeout` to roll back under their locks. Closing takes as long again at
-    most, and releases what is still held.
+    no I/O. At the end of *app*, handlers that use the client (by `synchronized` or `locks_from`) and still run are
+    cancelled, those of clients which have gone too, and have `LockConfig.release_timeout` to roll back under their
+    locks. Closing takes as long again at most, and releases what is still held.
 
     Raises:
         TypeError, ValueError: what `LockClient` raises about *redis* and *config*.
@@ -65,7 +66,7 @@ def setup(app: web.Application, redis: Redis | RedisCluster | str, *, config: Lo
         raise RuntimeError("aiolock.aiohttp.setup was called for this application before")
     settings = config or LockConfig()
     client = LockClient.from_url(redis, config=config) if isinstance(redis, str) else LockClient(redis, config=config)
-    app[_AT_WORK] = set()
+    app[_AT_WORK] = WeakSet()
 
     async def keep(app: web.Application) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
@@ -82,13 +83,17 @@ def locks_from(request: web.Request) -> LockClient:
     """
     The client of the request's application, or of the one that it is a part of.
 
+    `setup` does not close it before the task that asks has ended, or had its time to.
+
     Raises:
         RuntimeError: there is none.
     """
     try:
-        return request.config_dict[LOCKS]
+        locks = request.config_dict[LOCKS]
     except KeyError:
         raise RuntimeError("this application has no LockClient: call aiolock.aiohttp.setup(app, url)") from None
+    _note_work(request)
+    return locks
 
 
 def lease_from(request: web.Request) -> Lease:
@@ -159,42 +164,45 @@ def synchronized(
             request = _request_of(args)
             name = name_of(request)
             lock = locks_from(request).lock(await name if isinstance(name, Awaitable) else name)
-            try:
-                with _at_work(request):
-                    async with locked_for_handler(lock, most, length, status) as request[_LEASE]:
-                        outcome = await _outcome(handler(*args, **kwargs))
-            except RefusedError as refused:
-                _refuse(request, refused)
-            if isinstance(outcome, web.HTTPException):
-                raise outcome
-            return outcome
+            locked = locked_for_handler(lock, most, length, status)
+            return await _answer(request, locked, functools.partial(handler, *args, **kwargs))
 
         return under_lock  # type: ignore[return-value]  # It takes and gives what the handler does.
 
     return decorate
 
 
-@contextmanager
-def _at_work(request: web.Request) -> Iterator[None]:
-    """The running task is not to outlive the `LockClient`."""
-    tasks, task = request.config_dict.get(_AT_WORK), asyncio.current_task()
-    if tasks is None or task is None or task in tasks:
-        yield
-        return
-    tasks.add(task)
+async def _answer(
+    request: web.Request,
+    locked: AbstractAsyncContextManager[Lease],
+    work: Callable[[], Awaitable[web.StreamResponse]],
+) -> web.StreamResponse:
+    """Do *work* under the lock, unless it is refused."""
     try:
-        yield
-    finally:
-        tasks.remove(task)
+        async with locked as request[_LEASE]:
+            outcome = await _outcome(work())
+    except RefusedError as refused:
+        _refuse(request, refused)
+    if isinstance(outcome, web.HTTPException):
+        raise outcome
+    return outcome
 
 
-async def _end(tasks: set["asyncio.Task[object]"], within: float) -> None:
+def _note_work(request: web.Request) -> None:
+    """The running task uses the client of the application, and is not to outlive it."""
+    tasks, task = request.config_dict.get(_AT_WORK), asyncio.current_task()
+    if tasks is not None and task is not None:
+        tasks.add(task)
+
+
+async def _end(tasks: "WeakSet[asyncio.Task[Any]]", within: float) -> None:
     """Cancel what aiohttp has not cancelled, and let all of it roll back before the locks are taken away."""
-    for task in tasks:
+    running = [task for task in tasks if not task.done()]
+    for task in running:
         if not task.cancelling():
             task.cancel()
-    if tasks:
-        await asyncio.wait(tasks, timeout=within)
+    if running:
+        await asyncio.wait(running, timeout=within)
 
 
 async def _outcome(response: Awaitable[web.StreamResponse]) -> web.StreamResponse:

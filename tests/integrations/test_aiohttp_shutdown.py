@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+import pytest
 from aiohttp import ClientError, ClientSession, web
 from redis.asyncio import Redis
 
@@ -19,7 +20,11 @@ Names = list[str]
 async def running(
     redis: Redis, work: Callable[[web.Request], Awaitable[None]], *, shutdown_timeout: float = 0.1
 ) -> AsyncIterator[tuple[web.AppRunner, ClientSession]]:
-    """An application that does *work* under the lock of the path; it has ended when the block has."""
+    """
+    An application that does *work* under the lock of the path, by decorator or, below ``/hand``, by hand.
+
+    It has ended when the block has.
+    """
     app = web.Application()
     setup(app, redis, config=LockConfig(release_timeout=2))
     app[GO] = asyncio.Event()
@@ -29,7 +34,13 @@ async def running(
         await work(request)
         return web.Response()
 
+    async def by_hand(request: web.Request) -> web.Response:
+        async with locks_from(request).lock(request.match_info["name"]):
+            await work(request)
+        return web.Response()
+
     app.router.add_post("/{name}", handler)
+    app.router.add_post("/hand/{name}", by_hand)
     runner = web.AppRunner(app, shutdown_timeout=shutdown_timeout)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -98,10 +109,11 @@ async def test_handlers_that_do_not_end_are_cancelled_and_roll_back_under_their_
     assert sorted(names) == ["a", "b", "c"]
 
 
-async def test_those_of_clients_that_have_gone_are_cancelled_too(redis: Redis, other: LockClient) -> None:
+@pytest.mark.parametrize("path", ["/a", "/hand/a"])
+async def test_those_of_clients_that_have_gone_are_cancelled_too(redis: Redis, other: LockClient, path: str) -> None:
     names: Names = []
     async with running(redis, rolling_back_under(names)) as (runner, session):
-        request = asyncio.create_task(told(session, "/a"))
+        request = asyncio.create_task(told(session, path))
         await until(lambda: at_work(runner) == (1, 0))
         request.cancel()
         await asyncio.wait([request])
