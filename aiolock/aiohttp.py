@@ -42,7 +42,7 @@ class LockProblem(web.HTTPError):
     """What `synchronized` and `problems` raise: a problem document of RFC 9457."""
 
     def __init__(self, problem: Problem) -> None:
-        self.status_code = problem.status
+        self.status_code: int = problem.status
         body = json.dumps(problem.document)
         super().__init__(headers=problem.headers, text=body, content_type=MEDIA_TYPE)
         self.problem: Problem = problem

@@ -56,6 +56,7 @@ class Hall:
             raise TooLateError
 
     def sold(self) -> dict[str, str]:
+        """Who has which seat."""
         return dict(self._database.execute("SELECT seat, buyer FROM seats WHERE buyer IS NOT NULL ORDER BY seat"))
 
 

@@ -13,8 +13,8 @@ from aiohttp import ClientError, ClientSession, TCPConnector
 from aiolock import LockClient
 from aiolock._server import Server
 from tests.integrations.aiohttp_service import LEASE
-from tests.support.observe import until
 from tests.support.asgi import WebProcess
+from tests.support.observe import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 PATIENCE = 30.0  # Seconds; the machine may be slow.

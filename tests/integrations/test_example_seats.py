@@ -16,8 +16,8 @@ from aiohttp import ClientSession
 from aiolock import LockClient
 from aiolock._server import Server
 from tests.docs.pages import ROOT
-from tests.support.observe import until
 from tests.support.asgi import WebProcess
+from tests.support.observe import until
 
 FOLDER = ROOT / "examples/seats"
 PATIENCE = 30.0  # Seconds; the machine may be slow.

@@ -45,14 +45,14 @@ async def handlers(request: web.Request) -> None:
     assert_type(await pay(request), web.Response)
     assert_type(await stream(request), web.StreamResponse)
     assert_type(await View(request).post(), web.Response)
-    handler: Handler = pay
-    assert handler
+    handlers: list[Handler] = [pay, stream]
+    assert handlers
 
 
 async def refused(request: web.Request) -> None:
     await pay()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     synchronized(7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    synchronized("a", 2)  # type: ignore[misc]  # pyright: ignore[reportCallIssue]
+    synchronized("a", 2)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
 async def faults(locks: LockClient, server: Server) -> None:
