@@ -52,15 +52,15 @@ class Acquisition:
         lease: float | None,
     ) -> None:
         self._core = core
-        self.keys = keys
+        self.keys: LockKeys = keys
         self._scripts = scripts
-        self.owner = owner
-        self.task = task
+        self.owner: str = owner
+        self.task: asyncio.Task[object] = task
         self._claim: Claim | None = None  # None until the server is asked.
-        self.watched = lease is None
-        self.lease = core.timing.lease if lease is None else lease
-        self.in_doubt = False  # The server may have granted it, or may yet do so, without our knowing.
-        self.repeated = False  # A try was sent again after a failure: an earlier copy of it may still arrive.
+        self.watched: bool = lease is None
+        self.lease: float = core.timing.lease if lease is None else lease
+        self.in_doubt: bool = False  # The server may have granted it, or may yet do so, without our knowing.
+        self.repeated: bool = False  # A try was sent again after a failure: an earlier copy of it may still arrive.
         self.left: float | None = None  # Seconds that the holder had left when we were refused.
         self._call: Call | None = None  # The last try.
 
