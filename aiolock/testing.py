@@ -67,7 +67,7 @@ def locks(request: pytest.FixtureRequest, lock_url: str, lock_config: LockConfig
 def _client_fixture(request: pytest.FixtureRequest) -> str:
     """The fixture that makes the client in the loop in which the test runs."""
     if "anyio_backend" not in request.fixturenames:
-        if not request.config.pluginmanager.has_plugin("asyncio"):
+        if pytest_asyncio is None or not request.config.pluginmanager.is_registered(pytest_asyncio.plugin):
             pytest.fail("the fixture `locks` needs pytest-asyncio, or a test that anyio's plugin runs")
         marker = request.node.get_closest_marker("asyncio")
         given = marker and (marker.kwargs.get("loop_scope") or marker.kwargs.get("scope"))

@@ -60,15 +60,26 @@ def anyio_backend():
 """
 
 
-def run_pytest(directory: Path, tests: str, *arguments: str, conftest: str = CONFTEST, ini: str = "") -> str:
-    """What pytest prints about *tests*."""
+def run_pytest(
+    directory: Path, tests: str, *, plugins: tuple[str, ...] = ("asyncio",), conftest: str = CONFTEST, ini: str = ""
+) -> str:
+    """What pytest prints about *tests*, with no other plugins."""
     (directory / "conftest.py").write_text(conftest)
     (directory / "test_it.py").write_text(HEAD + tests)
-    (directory / "pytest.ini").write_text(f"[pytest]\nasyncio_default_fixture_loop_scope = function\n{ini}")
+    usual = "asyncio_default_fixture_loop_scope = function\n" if "asyncio" in plugins else ""
+    (directory / "pytest.ini").write_text(f"[pytest]\n{usual}{ini}")
     ran = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
+        [
+            sys.executable,
+            "-W",
+            "error",
+            "-m",
+            "pytest",
+            "-q",
+            *(f"-p{name}" for name in ("no:cacheprovider", *plugins)),
+        ],
         cwd=directory,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": ""},
+        env=os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         timeout=120,
@@ -91,11 +102,10 @@ def test_with_pytest_asyncio_in_auto_mode(tmp_path: Path) -> None:
     assert passed(run_pytest(tmp_path, USES.format(mark=""), ini="asyncio_mode = auto"), 3)
 
 
-@pytest.mark.parametrize("scope", ["class", "module", "package", "session"])
-def test_in_a_loop_that_tests_share(tmp_path: Path, scope: str) -> None:
-    tests = f"""
-@pytest.mark.asyncio(loop_scope={scope!r})
-class Test:
+def test_in_a_loop_that_tests_share(tmp_path: Path) -> None:
+    tests = """
+@pytest.mark.asyncio(loop_scope="{scope}")
+class Test{scope}:
     async def test_it(self, locks) -> None:
         async with locks.lock("a"):
             pass
@@ -104,7 +114,8 @@ class Test:
         async with locks.lock("a"):
             pass
 """
-    assert passed(run_pytest(tmp_path, tests), 2)
+    scopes = ("class", "module", "package", "session")
+    assert passed(run_pytest(tmp_path, "".join(tests.format(scope=scope) for scope in scopes)), 8)
 
 
 def test_in_a_loop_that_all_tests_share_by_default(tmp_path: Path) -> None:
@@ -114,34 +125,24 @@ def test_in_a_loop_that_all_tests_share_by_default(tmp_path: Path) -> None:
 
 def test_with_the_plugin_of_anyio(tmp_path: Path) -> None:
     tests = ANYIO_BACKEND.format(backend="asyncio") + USES.format(mark="@pytest.mark.anyio")
-    assert passed(run_pytest(tmp_path, tests), 3)
+    assert passed(run_pytest(tmp_path, tests, plugins=("asyncio", "anyio")), 3)
 
 
 def test_with_the_plugin_of_anyio_alone(tmp_path: Path) -> None:
     """Where pytest-asyncio is not even installed."""
     tests = ANYIO_BACKEND.format(backend="asyncio") + USES.format(mark="@pytest.mark.anyio")
     conftest = "import sys\nsys.modules['pytest_asyncio'] = None\n" + CONFTEST
-    report = run_pytest(
-        tmp_path, tests, "-p", "no:asyncio", "-W", "ignore::pytest.PytestConfigWarning", conftest=conftest
-    )
-    assert passed(report, 3)
+    assert passed(run_pytest(tmp_path, tests, plugins=("anyio",), conftest=conftest), 3)
 
 
 def test_on_trio_the_plugin_says_what_to_do(tmp_path: Path) -> None:
     tests = ANYIO_BACKEND.format(backend="trio") + "@pytest.mark.anyio\nasync def test_it(locks) -> None: pass"
-    report = run_pytest(tmp_path, tests)
+    report = run_pytest(tmp_path, tests, plugins=("anyio",))
     assert "aiolock runs on asyncio: let a fixture `anyio_backend` return 'asyncio'" in report
 
 
 def test_without_any_plugin_for_coroutines_it_says_what_to_do(tmp_path: Path) -> None:
-    report = run_pytest(
-        tmp_path,
-        "def test_it(locks): pass",
-        "-p",
-        "no:asyncio",
-        "-W",
-        "ignore::pytest.PytestConfigWarning",
-    )
+    report = run_pytest(tmp_path, "def test_it(locks): pass", plugins=())
     assert "needs pytest-asyncio" in report
 
 
