@@ -66,15 +66,17 @@ def locks(request: pytest.FixtureRequest, lock_url: str, lock_config: LockConfig
 
 def _client_fixture(request: pytest.FixtureRequest) -> str:
     """The fixture that makes the client in the loop in which the test runs."""
-    if "anyio_backend" not in request.fixturenames:
-        if pytest_asyncio is None or not request.config.pluginmanager.is_registered(pytest_asyncio.plugin):
-            pytest.fail("the fixture `locks` needs pytest-asyncio, or a test that anyio's plugin runs")
-        marker = request.node.get_closest_marker("asyncio")
-        given = marker and (marker.kwargs.get("loop_scope") or marker.kwargs.get("scope"))
-        return f"_locks_on_asyncio_{given or request.config.getini('asyncio_default_test_loop_scope')}"
-    if request.getfixturevalue("anyio_backend_name") != "asyncio":
-        pytest.fail("aiolock runs on asyncio: let a fixture `anyio_backend` return 'asyncio'")
-    return "_locks_on_anyio"
+    if "anyio_backend" in request.fixturenames:
+        if request.getfixturevalue("anyio_backend_name") != "asyncio":
+            pytest.fail("aiolock runs on asyncio: let a fixture `anyio_backend` return 'asyncio'")
+        return "_locks_on_anyio"
+    try:
+        scope = request.config.getini("asyncio_default_test_loop_scope")
+    except ValueError:
+        pytest.fail("the fixture `locks` needs pytest-asyncio, or a test that anyio's plugin runs")
+    marker = request.node.get_closest_marker("asyncio")
+    given = marker and (marker.kwargs.get("loop_scope") or marker.kwargs.get("scope"))
+    return f"_locks_on_asyncio_{given or scope}"
 
 
 def _client() -> Callable[[str, LockConfig], AsyncIterator[LockClient]]:
