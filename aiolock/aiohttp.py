@@ -1,0 +1,254 @@
+"""
+Locks in aiohttp: `setup`, `LOCKS`, and `synchronized`, a decorator that runs handlers under a lock.
+
+Needs aiohttp 3.10.11 or later (the extra ``aiohttp``).
+"""
+
+import asyncio
+import functools
+import inspect
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from string import Formatter
+from typing import Any, NoReturn, TypeVar
+from weakref import WeakSet
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+from redis.asyncio import Redis, RedisCluster
+
+from aiolock._client import LockClient
+from aiolock._config import LockConfig
+from aiolock._handler import RefusedError, locked_for_handler
+from aiolock._lease import Lease
+from aiolock._problem import CONFLICT, ERRORS, MEDIA_TYPE, Problem, error_status, problem_of
+from aiolock._types import Duration, lease_seconds, seconds, text
+
+__all__ = ["LOCKS", "LockProblem", "lease_from", "locks_from", "problems", "setup", "synchronized"]
+
+LOCKS: web.AppKey[LockClient] = web.AppKey("LOCKS", LockClient)
+"""Where the application keeps its client: ``request.app[LOCKS]``."""
+
+_AT_WORK: web.AppKey["WeakSet[asyncio.Task[Any]]"] = web.AppKey("AT_WORK", WeakSet)  # Handlers that use the client.
+# aiohttp has keys with types for requests since 3.14, and warns about others since then.
+_LEASE: Any = web.RequestKey("LEASE", Lease) if hasattr(web, "RequestKey") else "aiolock.lease"
+_SUCCESS = range(100, 400)
+
+HandlerOrMethod = TypeVar("HandlerOrMethod", bound=Callable[..., Awaitable[web.StreamResponse]])
+
+
+class LockProblem(web.HTTPError):
+    """What `synchronized` and `problems` raise: a problem document of RFC 9457."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.status_code: int = problem.status
+        body = json.dumps(problem.document)
+        super().__init__(headers=problem.headers, text=body, content_type=MEDIA_TYPE)
+        self.problem: Problem = problem
+
+
+def setup(app: web.Application, redis: Redis | RedisCluster | str, *, config: LockConfig | None = None) -> None:
+    """
+    Keep a `LockClient` in ``app[LOCKS]`` while *app* runs, and answer errors of aiolock with `problems`.
+
+    *redis* is a URL, or a client of yours, which is not closed. A client that is in ``app[LOCKS]`` before the start,
+    a test's, is left alone. Sub-applications use the client of the application that they are a part of. Starting does
+    no I/O. At the end of *app*, handlers that use the client (by `synchronized` or `locks_from`) and still run are
+    cancelled, those of clients which have gone too, and have `LockConfig.release_timeout` to roll back under their
+    locks. Closing takes as long again at most, and releases what is still held.
+
+    Raises:
+        TypeError, ValueError: what `LockClient` raises about *redis* and *config*.
+        RuntimeError: it was called for *app* before.
+    """
+    if _AT_WORK in app:
+        raise RuntimeError("aiolock.aiohttp.setup was called for this application before")
+    settings = config or LockConfig()
+    client = LockClient.from_url(redis, config=config) if isinstance(redis, str) else LockClient(redis, config=config)
+    app[_AT_WORK] = WeakSet()
+
+    async def keep(app: web.Application) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            if LOCKS not in app:
+                app[LOCKS] = await stack.enter_async_context(client)
+            yield
+            await _end(app[_AT_WORK], seconds(settings.release_timeout, "release_timeout"))
+
+    app.cleanup_ctx.append(keep)
+    app.middlewares.append(problems)
+
+
+def locks_from(request: web.Request) -> LockClient:
+    """
+    The client of the request's application, or of the one that it is a part of.
+
+    `setup` does not close it before the task that asks has ended, or had its time to.
+
+    Raises:
+        RuntimeError: there is none.
+    """
+    try:
+        locks = request.config_dict[LOCKS]
+    except KeyError:
+        raise RuntimeError("this application has no LockClient: call aiolock.aiohttp.setup(app, url)") from None
+    _note_work(request)
+    return locks
+
+
+def lease_from(request: web.Request) -> Lease:
+    """
+    The lease that a handler under `synchronized` has, for its token or its `Lease.check`.
+
+    Under several, the one of the innermost.
+
+    Raises:
+        RuntimeError: the handler of this request is not under a lock.
+    """
+    lease = request.get(_LEASE)
+    if not isinstance(lease, Lease):
+        raise RuntimeError("the handler of this request has no lease: it is not decorated with `synchronized`")
+    return lease
+
+
+@web.middleware
+async def problems(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """
+    Answer errors of aiolock: 409 when a wait has ended, 503 when Redis failed or a lock was lost.
+
+    A response that has begun is cut off instead, so that its client sees that it is not whole.
+    """
+    try:
+        return await handler(request)
+    except ERRORS as error:
+        problem = problem_of(error)
+        if problem is None or _has_begun(request):
+            raise
+        raise LockProblem(problem) from error
+
+
+def synchronized(
+    key: str | Callable[[web.Request], str | Awaitable[str]],
+    *,
+    wait: Duration | None = 0,
+    lease: Duration | None = None,
+    status: int = CONFLICT,
+) -> Callable[[HandlerOrMethod], HandlerOrMethod]:
+    """
+    Decorate a handler, or a method of a `web.View` or another class, to run under a lock of the request.
+
+    *key* is a template of the path's variables, ``"order:{order_id}"``, as they are in the path, so that ``7`` and
+    ``07`` are two locks; or a function of the request that returns the name. *wait* and *lease* (seconds) as in
+    `AsyncRLock.try_lock`. The lock is released when the handler returns, and so before its response leaves, unless
+    the handler itself has sent it (a stream, a WebSocket). When the lock is lost the handler is cancelled, once, and
+    its client is told of no success, also not by an exception of aiohttp's such as ``HTTPSeeOther``. A response that
+    has begun is cut off, by the `LeaseLostError`. Cancelling, as in `AsyncRLock.hold`, leaves nothing behind.
+
+    Raises:
+        LockProblem: *status*, 409 by default, when the wait ends; 503 when Redis fails or the lock is lost.
+        TypeError, ValueError: when decorating; the handler is no coroutine function, *key* no template of names,
+            *status* no error.
+        RuntimeError: when called; the path has no such variable, or there is no `LockClient`.
+    """
+    most = None if wait is None else seconds(wait, "wait", zero=True)
+    length = None if lease is None else lease_seconds(lease)
+    error_status(status)
+    name_of = key if callable(key) else _template(text(key, "the key"))
+
+    def decorate(handler: HandlerOrMethod) -> HandlerOrMethod:
+        if not inspect.iscoroutinefunction(handler):
+            raise TypeError(f"synchronized is for coroutine functions (async def), not {handler!r}")
+
+        @functools.wraps(handler)
+        async def under_lock(*args: Any, **kwargs: Any) -> web.StreamResponse:
+            request = _request_of(args)
+            name = name_of(request)
+            lock = locks_from(request).lock(await name if isinstance(name, Awaitable) else name)
+            locked = locked_for_handler(lock, most, length, status)
+            return await _answer(request, locked, functools.partial(handler, *args, **kwargs))
+
+        return under_lock  # type: ignore[return-value]  # It takes and gives what the handler does.
+
+    return decorate
+
+
+async def _answer(
+    request: web.Request,
+    locked: AbstractAsyncContextManager[Lease],
+    work: Callable[[], Awaitable[web.StreamResponse]],
+) -> web.StreamResponse:
+    """Do *work* under the lock, unless it is refused."""
+    try:
+        async with locked as request[_LEASE]:
+            outcome = await _outcome(work())
+    except RefusedError as refused:
+        _refuse(request, refused)
+    if isinstance(outcome, web.HTTPException):
+        raise outcome
+    return outcome
+
+
+def _note_work(request: web.Request) -> None:
+    """The running task uses the client of the application, and is not to outlive it."""
+    tasks, task = request.config_dict.get(_AT_WORK), asyncio.current_task()
+    if tasks is not None and task is not None:
+        tasks.add(task)
+
+
+async def _end(tasks: "WeakSet[asyncio.Task[Any]]", within: float) -> None:
+    """Cancel what aiohttp has not cancelled, and let all of it roll back before the locks are taken away."""
+    running = [task for task in tasks if not task.done()]
+    for task in running:
+        if not task.cancelling():
+            task.cancel()
+    if running:
+        await asyncio.wait(running, timeout=within)
+
+
+async def _outcome(response: Awaitable[web.StreamResponse]) -> web.StreamResponse:
+    """What the handler answers; also a success that it raises, which must not hide that its lock is lost."""
+    try:
+        return await response
+    except web.HTTPException as raised:
+        if raised.status not in _SUCCESS:
+            raise
+        return raised
+
+
+def _refuse(request: web.Request, refused: RefusedError) -> NoReturn:
+    """End the request by a problem document, or, in the midst of a response, by what makes aiohttp cut it off."""
+    error = refused.__cause__
+    if error is not None and _has_begun(request):
+        raise error
+    raise LockProblem(refused.problem) from error
+
+
+def _has_begun(request: web.Request) -> bool:
+    """Whether a response is on its way; aiohttp would send another one in the midst of it."""
+    return request.writer.output_size > 0
+
+
+def _request_of(args: tuple[Any, ...]) -> web.Request:
+    """The request, of what a handler, a method or a middleware is called with."""
+    for each in args:
+        if isinstance(each, web.Request):
+            return each
+        if isinstance(each, web.View):
+            return each.request
+    raise TypeError("synchronized is for handlers of aiohttp: there is no request among the arguments")
+
+
+def _template(template: str) -> Callable[[web.Request], str]:
+    """What fills *template* with the variables of a request's path."""
+    for _, field, _, _ in Formatter().parse(template):
+        if field is not None and not field.isidentifier():
+            raise ValueError(f"{template!r}: {{{field}}} is not the name of a variable of the path")
+
+    def name_of(request: web.Request) -> str:
+        try:
+            return template.format_map(request.match_info)
+        except KeyError as missing:
+            known = ", ".join(request.match_info) or "none"
+            raise RuntimeError(f"{template!r}: the path has no variable {missing} (it has: {known})") from None
+
+    return name_of

@@ -1,0 +1,232 @@
+"""
+Locks in FastAPI: a lifespan, `Locks` for endpoints, and `lock_for`, the lock of a request as a dependency.
+
+Needs FastAPI 0.121 or later (the extra ``fastapi``).
+"""
+
+import enum
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from string import Formatter
+from typing import Annotated, Any, TypedDict
+from weakref import WeakKeyDictionary
+
+from fastapi import Depends, FastAPI, HTTPException, WebSocketException, routing
+from fastapi.dependencies.models import Dependant
+from fastapi.dependencies.utils import request_params_to_args
+from fastapi.exceptions import RequestValidationError
+from redis.asyncio import Redis, RedisCluster
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import JSONResponse, Response
+from starlette.websockets import WebSocket
+
+from aiolock._client import LockClient
+from aiolock._config import LockConfig
+from aiolock._handler import RefusedError, locked_for_handler
+from aiolock._lease import Lease
+from aiolock._problem import CONFLICT, ERRORS, MEDIA_TYPE, UNAVAILABLE, Problem, problem_of
+from aiolock._types import Duration, lease_seconds, seconds, text
+
+__all__ = ["LockProblem", "Locks", "LocksState", "add_exception_handlers", "get_locks", "lifespan", "lock_for"]
+
+_TRY_AGAIN_LATER = 1013  # The close code of WebSockets.
+
+
+class LocksState(TypedDict):
+    """What `lifespan` adds to the state of requests: ``request.state.locks``."""
+
+    locks: LockClient
+
+
+class LockProblem(HTTPException):
+    """What `lock_for` raises: a service without `add_exception_handlers` answers with the right status, too."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.status, problem.detail, problem.headers)
+        self.problem = problem
+
+
+def lifespan(
+    redis: Redis | RedisCluster | str, *, config: LockConfig | None = None
+) -> Callable[[FastAPI], AbstractAsyncContextManager[LocksState]]:
+    """
+    A lifespan that keeps a `LockClient`: ``FastAPI(lifespan=lifespan("redis://..."))``.
+
+    *redis* is a URL, or a client of yours, which is not closed. Inside of a lifespan of your own, enter it and pass
+    its state on: ``async with lifespan(url)(app) as state: yield {**state, "database": database}``. Starting does no
+    I/O; closing waits `LockConfig.release_timeout` at most, for what is still held.
+    """
+
+    @asynccontextmanager
+    async def keep(app: FastAPI) -> AsyncIterator[LocksState]:
+        made = isinstance(redis, str)
+        async with LockClient.from_url(redis, config=config) if made else LockClient(redis, config=config) as locks:
+            yield {"locks": locks}
+
+    return keep
+
+
+async def get_locks(connection: HTTPConnection) -> LockClient:
+    """
+    The client of this application; the dependency behind `Locks`, to be overridden in tests.
+
+    Raises:
+        RuntimeError: there is none, which has three usual causes.
+    """
+    locks = getattr(connection.state, "locks", None)
+    if not isinstance(locks, LockClient):
+        raise RuntimeError(
+            "there is no LockClient in the state of this request. Either the application has no aiolock lifespan "
+            "(FastAPI(lifespan=aiolock.fastapi.lifespan(url)); a lifespan of your own must yield its state), or a test "
+            "uses TestClient(app) without `with`, or httpx.ASGITransport, which runs no lifespan"
+        )
+    return locks
+
+
+Locks = Annotated[LockClient, Depends(get_locks)]
+"""The application's `LockClient`, as the parameter of an endpoint or a dependency."""
+
+_statuses: "WeakKeyDictionary[Callable[..., Any], int]" = WeakKeyDictionary()  # By dependency, for the schema.
+
+
+def lock_for(
+    key: str | Callable[..., Any], *, wait: Duration | None = 0, lease: Duration | None = None, status: int = CONFLICT
+) -> Any:
+    """
+    The lock of a request: ``lease: Annotated[Lease, lock_for("order:{order_id}")]``.
+
+    *key* is a template of the endpoint's path and query parameters, as validated, so that ``7`` and ``07`` are one
+    lock; or a dependency that returns the name (`async def`: a plain one costs a thread). *wait* and *lease* (seconds)
+    as in `AsyncRLock.try_lock`. Also good for ``dependencies=[...]`` of an endpoint or a router. The lock is released
+    after the endpoint and before the response leaves. When it is lost, the endpoint is cancelled.
+
+    Raises, as a response:
+        LockProblem: *status*, 409 by default, when the wait ends; 503 when Redis fails or the lock is lost.
+        RequestValidationError: 422, a parameter of the template is none that the endpoint would take.
+    """
+    most = None if wait is None else seconds(wait, "wait", zero=True)
+    length = None if lease is None else lease_seconds(lease)
+    name_of = _template(key) if isinstance(key, str) else key
+
+    async def held(
+        connection: HTTPConnection, locks: Locks, name: Annotated[str, Depends(name_of)]
+    ) -> AsyncIterator[Lease]:
+        try:
+            async with locked_for_handler(locks.lock(name), most, length, status) as granted:
+                yield granted
+        except RefusedError as refused:
+            raise _answer(connection, refused.problem) from refused.__cause__
+
+    _statuses[held] = status
+    return Depends(held, scope="function")
+
+
+def add_exception_handlers(app: FastAPI) -> None:
+    """
+    Answer with problem documents (RFC 9457), and describe them in the OpenAPI schema, wherever `lock_for` is used.
+
+    Errors of aiolock that endpoints let out are answered alike: 409 when a wait has ended, 503 when Redis failed or a
+    lock was lost. A mounted application needs handlers of its own.
+    """
+    for kind in (LockProblem, *ERRORS):
+        app.add_exception_handler(kind, _handle)
+    describe = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        schema = describe()
+        _add_responses(schema, app)
+        return schema
+
+    app.openapi = openapi  # type: ignore[method-assign]  # As FastAPI's documentation extends the schema.
+
+
+def _answer(connection: HTTPConnection, problem: Problem) -> Exception:
+    if isinstance(connection, WebSocket):
+        return WebSocketException(_TRY_AGAIN_LATER, problem.detail)
+    return LockProblem(problem)
+
+
+async def _handle(connection: Request | WebSocket, error: Exception) -> Response:
+    problem = error.problem if isinstance(error, LockProblem) else problem_of(error)  # type: ignore[arg-type]
+    assert problem is not None
+    if isinstance(connection, WebSocket):
+        await connection.close(_TRY_AGAIN_LATER, problem.detail)
+    return JSONResponse(problem.document, problem.status, problem.headers, MEDIA_TYPE)
+
+
+# The template of a name.
+
+
+def _template(template: str) -> Callable[[HTTPConnection], Any]:
+    """A dependency that fills *template* with the validated parameters of the request's endpoint."""
+    fields = [field for _, field, _, _ in Formatter().parse(text(template, "the key")) if field is not None]
+    for field in fields:
+        if not field.isidentifier():
+            raise ValueError(f"{template!r}: {{{field}}} is not the name of a parameter")
+
+    async def name(connection: HTTPConnection) -> str:
+        values = {field: _parameter(connection, field, template) for field in fields}
+        return template.format_map(values)
+
+    return name
+
+
+def _parameter(connection: HTTPConnection, name: str, template: str) -> object:
+    for dependant in _walk(connection.scope["route"].dependant):
+        sources: tuple[tuple[list[Any], Mapping[str, Any]], ...] = (
+            (dependant.path_params, connection.path_params),
+            (dependant.query_params, connection.query_params),
+        )
+        for fields, received in sources:
+            for field in fields:
+                if field.name == name:
+                    values, errors = request_params_to_args([field], received)
+                    if errors:
+                        raise RequestValidationError(errors)
+                    value = values[name]
+                    return value.value if isinstance(value, enum.Enum) else value
+    raise RuntimeError(
+        f"{template!r}: {name!r} is no path or query parameter of this endpoint, with a type; give lock_for a "
+        "dependency that returns the name"
+    )
+
+
+def _walk(dependant: Dependant) -> Iterator[Dependant]:
+    """*dependant* and what it depends on."""
+    yield dependant
+    for each in dependant.dependencies:
+        yield from _walk(each)
+
+
+# The schema.
+
+
+def _add_responses(schema: dict[str, Any], app: FastAPI) -> None:
+    for route in getattr(routing, "iter_route_contexts", iter)(app.routes):
+        for status in _statuses_of(route):
+            for method in route.methods or ():
+                operation = schema.get("paths", {}).get(route.path_format, {}).get(method.lower())
+                if operation is not None:
+                    operation["responses"].setdefault(str(status), _described(status))
+
+
+def _statuses_of(route: Any) -> set[int]:
+    """What `lock_for` may answer with for *route*."""
+    dependant = getattr(route, "dependant", None)
+    if dependant is None:
+        return set()
+    found = {_statuses[each.call] for each in _walk(dependant) if each.call in _statuses}
+    return found | {UNAVAILABLE} if found else found
+
+
+def _described(status: int) -> dict[str, Any]:
+    text = "The lock cannot be had, or was lost" if status == UNAVAILABLE else "Somebody else is working on this"
+    properties = {"type": _STRING, "title": _STRING, "status": {"type": "integer"}, "detail": _STRING}
+    return {
+        "description": text,
+        "headers": {"Retry-After": {"description": "Seconds", "schema": {"type": "integer"}}},
+        "content": {MEDIA_TYPE: {"schema": {"type": "object", "title": "Problem", "properties": properties}}},
+    }
+
+
+_STRING = {"type": "string"}

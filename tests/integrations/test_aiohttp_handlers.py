@@ -1,0 +1,505 @@
+"""`aiolock.aiohttp.synchronized`: handlers of every kind, what they are named by, and what their clients are told."""
+
+import asyncio
+import functools
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from aiohttp import ClientResponse, ClientSession, web
+from redis.asyncio import Redis
+
+from aiolock import LockClient, LockConfig, LockTimeoutError
+from aiolock.aiohttp import LOCKS, lease_from, locks_from, problems, setup, synchronized
+from aiolock.testing import failing_commands, lose
+from tests.support.observe import until
+from tests.support.serving import serving
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@pytest.fixture
+def app(locks: LockClient) -> web.Application:
+    """An application that has the tests' client."""
+    app = web.Application()
+    setup(app, "redis://127.0.0.1:1")
+    app[LOCKS] = locks
+    return app
+
+
+def post(app: web.Application, path: str, handler: Any) -> None:
+    app.router.add_route("POST", path, handler)
+
+
+async def is_problem(response: ClientResponse, status: int) -> bool:
+    document: dict[str, object] = await response.json(content_type="application/problem+json")
+    assert document.keys() == {"type", "title", "status", "detail"}
+    assert int(response.headers["Retry-After"]) >= 1
+    return (response.status, document["status"]) == (status, status)
+
+
+async def held(request: web.Request) -> web.Response:
+    """Answers with the names that are locked by now."""
+    lease = lease_from(request)
+    lease.check()
+    assert await locks_from(request).lock(lease.name).held()
+    return web.Response(text=lease.name)
+
+
+# What can be decorated.
+
+
+class OrderView(web.View):
+    @synchronized("order:{order_id}")
+    async def post(self) -> web.Response:
+        return await held(self.request)
+
+
+class Orders:
+    @synchronized("order:{order_id}")
+    async def pay(self, request: web.Request) -> web.Response:
+        return await held(request)
+
+
+@synchronized("order:{order_id}")
+async def pay_by(method: str, request: web.Request, *, currency: str) -> web.Response:
+    assert (method, currency) == ("card", "eur")
+    return await held(request)
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        pytest.param(synchronized("order:{order_id}")(held), id="function"),
+        pytest.param(OrderView, id="view"),
+        pytest.param(Orders().pay, id="method"),
+        pytest.param(functools.partial(pay_by, "card", currency="eur"), id="partial"),
+    ],
+)
+async def test_every_kind_of_handler_runs_under_its_lock(app: web.Application, locks: LockClient, handler: Any) -> None:
+    post(app, "/orders/{order_id}", handler)
+    async with serving(app) as session:
+        async with session.post("/orders/7") as response:
+            assert (response.status, await response.text()) == (200, "order:7")
+        assert not await locks.lock("order:7").locked()
+        async with locks.lock("order:7"), session.post("/orders/7") as response:
+            assert await is_problem(response, 409)
+
+
+async def test_a_middleware_may_be_decorated_as_well(app: web.Application, locks: LockClient) -> None:
+    @web.middleware
+    @synchronized("all")
+    async def one_at_a_time(request: web.Request, handler: Handler) -> web.StreamResponse:
+        return await handler(request)
+
+    app.middlewares.append(one_at_a_time)
+    post(app, "/", held)
+    async with serving(app) as session:
+        async with session.post("/") as response:
+            assert await response.text() == "all"
+        async with locks.lock("all"), session.post("/") as response:
+            assert await is_problem(response, 409)
+
+
+async def test_a_middleware_that_takes_a_lock_by_hand_comes_after_setup(
+    app: web.Application, locks: LockClient
+) -> None:
+    @web.middleware
+    async def one_at_a_time(request: web.Request, handler: Handler) -> web.StreamResponse:
+        async with locks_from(request).lock("all").hold(wait=0):
+            return await handler(request)
+
+    async def handler(request: web.Request) -> web.Response:
+        return web.Response()
+
+    app.middlewares.append(one_at_a_time)
+    post(app, "/", handler)
+    async with serving(app) as session, locks.lock("all"), session.post("/") as response:
+        assert await is_problem(response, 409)
+
+
+async def test_the_handler_keeps_its_papers() -> None:
+    decorated = synchronized("a")(held)
+    assert asyncio.iscoroutinefunction(decorated)
+    assert (decorated.__name__, decorated.__doc__) == (held.__name__, held.__doc__)
+
+
+# What it is named by.
+
+
+async def by_body(request: web.Request) -> str:
+    return f"order:{(await request.json())['order_id']}"
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("order:{order_id}", "order:07"),
+        ("{shop}/{order_id:>4}", "north/  07"),
+        ("every order", "every order"),
+        (lambda request: f"order:{int(request.match_info['order_id'])}", "order:7"),
+        (by_body, "order:42"),
+    ],
+    ids=["template", "format", "constant", "function", "coroutine function"],
+)
+async def test_the_key_is_a_template_or_a_function_of_the_request(app: web.Application, key: Any, name: str) -> None:
+    post(app, "/{shop}/orders/{order_id}", synchronized(key)(held))
+    async with serving(app) as session, session.post("/north/orders/07", json={"order_id": 42}) as response:
+        assert await response.text() == name
+
+
+async def test_what_the_key_function_raises_is_the_answer(app: web.Application, locks: LockClient) -> None:
+    def of_user(request: web.Request) -> str:
+        raise web.HTTPUnauthorized
+
+    post(app, "/", synchronized(of_user)(held))
+    async with serving(app) as session, session.post("/") as response:
+        assert response.status == 401
+    assert locks.statistics().commands == 0
+
+
+async def test_a_variable_that_the_path_does_not_have_is_named(
+    app: web.Application, caplog: pytest.LogCaptureFixture
+) -> None:
+    post(app, "/{id}", synchronized("order:{order_id}")(held))
+    async with serving(app) as session, session.post("/7") as response:
+        assert response.status == 500
+    assert "the path has no variable 'order_id' (it has: id)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"key": ""}, ValueError),
+        ({"key": 7}, TypeError),
+        ({"key": "order:{}"}, ValueError),
+        ({"key": "order:{0}"}, ValueError),
+        ({"key": "order:{order.id}"}, ValueError),
+        ({"key": "order:{"}, ValueError),
+        ({"wait": -1}, ValueError),
+        ({"lease": 0}, ValueError),
+        ({"status": 200}, ValueError),
+        ({"status": "409"}, TypeError),
+        ({"status": True}, TypeError),
+    ],
+)
+def test_what_cannot_work_is_refused_when_decorating(arguments: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        synchronized(**({"key": "a"} | arguments))
+
+
+def test_only_coroutine_functions_can_be_decorated() -> None:
+    with pytest.raises(TypeError, match="coroutine functions"):
+        synchronized("a")(functools.partial)  # type: ignore[type-var]
+    with pytest.raises(TypeError, match="coroutine functions"):
+        synchronized("a")(OrderView)
+
+
+async def test_what_is_called_without_a_request_says_so() -> None:
+    with pytest.raises(TypeError, match="no request"):
+        await synchronized("a")(held)("not a request")  # type: ignore[arg-type]
+
+
+# While it runs, and after it.
+
+
+async def test_the_lock_is_free_before_the_response_leaves(app: web.Application, locks: LockClient) -> None:
+    locked: list[bool] = []
+
+    async def look(request: web.Request, response: web.StreamResponse) -> None:
+        locked.append(await locks.lock("a").locked())
+
+    app.on_response_prepare.append(look)
+    post(app, "/", synchronized("a")(held))
+    async with serving(app) as session, session.post("/") as response:
+        assert response.status == 200
+    assert locked == [False]
+
+
+async def test_a_waiter_comes_in_when_the_lock_is_free(app: web.Application, locks: LockClient) -> None:
+    post(app, "/", synchronized("a", wait=60)(held))
+    async with serving(app) as session:
+        async with locks.lock("a"):
+            request = asyncio.create_task(status_of(session, "/"))
+            await until(lambda: locks.statistics().parked == 1)
+        assert await request == 200
+
+
+async def test_a_status_may_be_chosen(app: web.Application, locks: LockClient) -> None:
+    post(app, "/", synchronized("a", status=423)(held))
+    async with serving(app) as session, locks.lock("a"), session.post("/") as response:
+        assert await is_problem(response, 423)
+
+
+async def test_a_lease_may_be_chosen(app: web.Application) -> None:
+    @synchronized("a", lease=7)
+    async def handler(request: web.Request) -> web.Response:
+        lease = lease_from(request)
+        return web.json_response([lease.lease, lease.watched])
+
+    post(app, "/", handler)
+    async with serving(app) as session, session.post("/") as response:
+        assert await response.json() == [7, False]
+
+
+async def test_the_lease_is_that_of_the_innermost_lock(app: web.Application) -> None:
+    post(app, "/", synchronized("outer")(synchronized("inner")(held)))
+    async with serving(app) as session, session.post("/") as response:
+        assert await response.text() == "inner"
+
+
+async def test_a_handler_may_take_its_lock_again(app: web.Application) -> None:
+    @synchronized("a")
+    async def handler(request: web.Request) -> web.Response:
+        async with locks_from(request).lock("a") as lease:
+            return web.json_response(lease.holds)
+
+    post(app, "/", handler)
+    async with serving(app) as session, session.post("/") as response:
+        assert await response.json() == 2
+
+
+async def test_an_error_of_the_handler_is_its_own_and_frees_the_lock(app: web.Application, locks: LockClient) -> None:
+    @synchronized("a")
+    async def handler(request: web.Request) -> web.Response:
+        raise web.HTTPNotFound(text="no such order")
+
+    post(app, "/", handler)
+    async with serving(app) as session, session.post("/") as response:
+        assert (response.status, await response.text()) == (404, "no such order")
+    assert not await locks.lock("a").locked()
+
+
+async def test_a_success_may_be_raised(app: web.Application, locks: LockClient) -> None:
+    @synchronized("a")
+    async def handler(request: web.Request) -> web.Response:
+        raise web.HTTPSeeOther("/elsewhere")
+
+    post(app, "/", handler)
+    async with serving(app) as session, session.post("/", allow_redirects=False) as response:
+        assert (response.status, response.headers["Location"]) == (303, "/elsewhere")
+    assert not await locks.lock("a").locked()
+
+
+async def test_without_a_lock_there_is_no_lease(app: web.Application, caplog: pytest.LogCaptureFixture) -> None:
+    post(app, "/", held)
+    async with serving(app) as session, session.post("/") as response:
+        assert response.status == 500
+    assert "not decorated with `synchronized`" in caplog.text
+
+
+# Lost.
+
+
+async def status_of(session: ClientSession, path: str) -> int:
+    async with session.post(path, allow_redirects=False) as response:
+        assert response.status < 500 or await is_problem(response, 503)
+        return response.status
+
+
+async def lost_in(app: web.Application, locks: LockClient, work: Callable[[], Awaitable[web.Response]]) -> int:
+    """What the client of a handler is told that loses its lock in the midst of *work*."""
+    inside = asyncio.Event()
+
+    @synchronized("a")
+    async def handler(request: web.Request) -> web.Response:
+        inside.set()
+        return await work()
+
+    post(app, "/", handler)
+    async with serving(app) as session:
+        request = asyncio.create_task(status_of(session, "/"))
+        await inside.wait()
+        await lose(locks, "a")
+        return await request
+
+
+async def test_a_handler_that_loses_its_lock_is_cancelled_and_can_roll_back(
+    app: web.Application, locks: LockClient
+) -> None:
+    steps: list[str] = []
+
+    async def work() -> web.Response:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.001)
+            steps.append("rolled back")
+        return web.Response()
+
+    assert await lost_in(app, locks, work) == 503
+    assert steps == ["rolled back"]
+
+
+async def test_a_handler_that_overhears_its_cancellation_has_no_success_to_tell(
+    app: web.Application, locks: LockClient
+) -> None:
+    async def work() -> web.Response:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            return web.Response(text="paid")
+        return web.Response()
+
+    assert await lost_in(app, locks, work) == 503
+
+
+async def test_nor_has_one_that_raises_it(app: web.Application, locks: LockClient) -> None:
+    async def work() -> web.Response:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            raise web.HTTPSeeOther("/paid") from None
+        return web.Response()
+
+    assert await lost_in(app, locks, work) == 503
+
+
+async def test_nor_one_that_blocked_the_loop_for_longer_than_its_lease(app: web.Application) -> None:
+    @synchronized("a", lease=0.1)
+    async def handler(request: web.Request) -> web.Response:
+        time.sleep(0.3)
+        raise web.HTTPOk(text="paid")
+
+    post(app, "/", handler)
+    async with serving(app) as session:
+        assert await status_of(session, "/") == 503
+
+
+# Redis is gone.
+
+
+async def test_without_redis_the_handler_does_not_run() -> None:
+    ran: list[web.Request] = []
+
+    @synchronized("a")
+    async def handler(request: web.Request) -> web.Response:
+        ran.append(request)
+        return web.Response()
+
+    app = web.Application()
+    setup(app, "redis://127.0.0.1:1", config=LockConfig(command_timeout=0.1, release_timeout=0.1))
+    post(app, "/", handler)
+    async with serving(app) as session, session.post("/") as response:
+        assert await is_problem(response, 503)
+    assert not ran
+
+
+async def test_a_release_that_is_not_answered_takes_no_success_back(app: web.Application, locks: LockClient) -> None:
+    @synchronized("a")
+    async def handler(request: web.Request) -> web.Response:
+        faults.enter_context(failing_commands(locks))
+        return web.Response(text="paid")
+
+    post(app, "/", handler)
+    with ExitStack() as faults:
+        async with serving(app) as session, session.post("/") as response:
+            assert (response.status, await response.text()) == (200, "paid")
+    assert not await locks.lock("a").locked()
+
+
+# Errors of aiolock that a handler lets out.
+
+
+@pytest.mark.parametrize(("error", "status"), [("timeout", 409), ("backend", 503), ("loss", 503)])
+async def test_the_middleware_answers_the_errors_of_handlers(
+    app: web.Application, locks: LockClient, error: str, status: int
+) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        if error == "timeout":
+            raise LockTimeoutError("a", 0.1)
+        if error == "backend":
+            with failing_commands(locks):
+                await locks.lock("a").acquire()
+        async with locks.lock("a"):
+            await lose(locks, "a")
+        return web.Response()
+
+    post(app, "/", handler)
+    async with serving(app) as session, session.post("/") as response:
+        assert await is_problem(response, status)
+
+
+async def test_a_mistake_of_the_service_stays_one(app: web.Application, locks: LockClient) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        await locks.lock("a").release()
+        return web.Response()
+
+    post(app, "/", handler)
+    async with serving(app) as session, session.post("/") as response:
+        assert response.status == 500
+
+
+async def test_the_answer_names_neither_lock_nor_owner(app: web.Application, locks: LockClient) -> None:
+    post(app, "/", synchronized("secret")(held))
+    async with serving(app) as session, locks.lock("secret"), session.post("/") as response:
+        told = f"{await response.text()} {dict(response.headers)} {response.reason}"
+    assert "secret" not in told
+    assert locks._runtime.core().client not in told
+
+
+# Applications and their parts.
+
+
+@pytest.mark.parametrize("where", ["parent", "part"])
+async def test_a_part_of_an_application_finds_the_client(redis: Redis, locks: LockClient, where: str) -> None:
+    parent, part = web.Application(), web.Application()
+    setup(parent if where == "parent" else part, redis)
+    post(part, "/{order_id}", synchronized("order:{order_id}")(held))
+    parent.add_subapp("/orders", part)
+    async with serving(parent) as session:
+        async with session.post("/orders/7") as response:
+            assert await response.text() == "order:7"
+        async with locks.lock("order:7"), session.post("/orders/7") as response:
+            assert await is_problem(response, 409)
+
+
+async def test_an_application_without_a_client_says_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+    app = web.Application()
+    post(app, "/", synchronized("a")(held))
+    async with serving(app) as session, session.post("/") as response:
+        assert response.status == 500
+    assert "call aiolock.aiohttp.setup(app, url)" in caplog.text
+
+
+async def test_a_client_that_is_there_is_left_alone(app: web.Application, locks: LockClient) -> None:
+    async with serving(app):
+        assert app[LOCKS] is locks
+    async with locks.lock("a"):
+        pass
+
+
+async def test_a_borrowed_redis_is_not_closed(redis: Redis) -> None:
+    app = web.Application()
+    setup(app, redis)
+    post(app, "/", synchronized("a")(held))
+    async with serving(app) as session:
+        assert await status_of(session, "/") == 200
+    assert "closed" in repr(app[LOCKS])
+    assert await redis.ping()
+
+
+@pytest.mark.parametrize(("redis", "error"), [(7, TypeError), ("http://localhost", ValueError)])
+def test_what_is_no_redis_is_refused_at_once(redis: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        setup(web.Application(), redis)
+
+
+def test_an_application_is_set_up_once(app: web.Application) -> None:
+    with pytest.raises(RuntimeError, match="called for this application before"):
+        setup(app, "redis://localhost")
+
+
+async def test_the_middleware_alone_is_of_use(locks: LockClient) -> None:
+    app = web.Application(middlewares=[problems])
+    app[LOCKS] = locks
+
+    async def handler(request: web.Request) -> web.Response:
+        async with locks_from(request).lock("a").hold(wait=0):
+            return web.Response()
+
+    post(app, "/", handler)
+    async with serving(app) as session, locks.lock("a"), session.post("/") as response:
+        assert await is_problem(response, 409)

@@ -1,0 +1,103 @@
+"""`examples/seats`, run as it is."""
+
+import asyncio
+import os
+import runpy
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession
+
+from aiolock import LockClient
+from aiolock._server import Server
+from tests.docs.pages import ROOT
+from tests.support.asgi import WebProcess
+from tests.support.observe import until
+
+FOLDER = ROOT / "examples/seats"
+PATIENCE = 30.0  # Seconds; the machine may be slow.
+
+
+@asynccontextmanager
+async def running(directory: Path, count: int, **environment: str) -> AsyncIterator[list[WebProcess]]:
+    """As many of them."""
+    command = [str(FOLDER / "main.py"), "{port}"]
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(
+                WebProcess(command, directory / f"log{number}", ready="/seats", environment=environment)
+            )
+            for number in range(count)
+        ]
+
+
+async def buy(session: ClientSession, process: WebProcess, seat: str, buyer: str) -> int:
+    async with session.post(f"{process.url}/seats/{seat}?buyer={buyer}") as response:
+        return response.status
+
+
+async def sold(session: ClientSession, process: WebProcess) -> Any:
+    async with session.get(f"{process.url}/seats") as response:
+        return await response.json()
+
+
+@pytest.mark.slow
+async def test_it_starts_by_itself_and_sells_each_seat_once(tmp_path: Path) -> None:
+    async with running(tmp_path, 1) as (process,), ClientSession() as session:
+        buyers = [(f"{row}A", f"buyer{number}") for row in range(1, 6) for number in range(10)]
+        statuses = await asyncio.gather(*(buy(session, process, *buyer) for buyer in buyers))
+        assert Counter(statuses) == Counter({201: 5, 409: 45})
+        winners = {seat: buyer for (seat, buyer), status in zip(buyers, statuses, strict=True) if status == 201}
+        assert await sold(session, process) == winners
+        assert await buy(session, process, "01A", "ada") == 404, "one spelling for each seat"
+        assert await buy(session, process, "9A", "") == 400
+        process.stop()
+        assert process.running.returncode == 0, process.output
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+async def test_a_process_that_is_paused_sells_nothing_that_is_anothers(tmp_path: Path) -> None:
+    """It has the lock and charges a card; when it wakes up, the seat was sold by another process."""
+    with Server() as server:
+        shared = {"REDIS_URL": server.url, "DATABASE": str(tmp_path / "seats.db"), "CHARGE_SECONDS": "1"}
+        async with (
+            running(tmp_path, 2, **shared) as (paused, other),
+            ClientSession() as session,
+            LockClient.from_url(server.url) as outside,
+        ):
+            late = asyncio.create_task(buy(session, paused, "1A", "late"))
+            await until(outside.lock("seat:1A").locked, within=PATIENCE)
+            os.kill(paused.running.pid, signal.SIGSTOP)
+            assert await until_sold(session, other, "1A", "ada") == 201
+            os.kill(paused.running.pid, signal.SIGCONT)
+            assert await late == 503
+            assert await sold(session, paused) == await sold(session, other) == {"1A": "ada"}
+
+
+async def until_sold(session: ClientSession, process: WebProcess, seat: str, buyer: str) -> int:
+    """Try as a buyer would who is told to come again."""
+    async with asyncio.timeout(PATIENCE):
+        while (status := await buy(session, process, seat, buyer)) == 409:
+            assert (await sold(session, process)).get(seat) is None
+    return status
+
+
+def test_the_database_refuses_what_comes_too_late() -> None:
+    """The lock would have kept them apart; the database does so, too."""
+    names = runpy.run_path(str(FOLDER / "main.py"))
+    hall, too_late = names["Hall"](":memory:"), names["TooLateError"]
+    assert hall.buyer("1A", 1) is None
+    assert hall.buyer("1A", 2) is None
+    with pytest.raises(too_late):
+        hall.sell("1A", "late", 1)
+    hall.sell("1A", "ada", 2)
+    with pytest.raises(too_late):
+        hall.buyer("1A", 1)
+    assert hall.buyer("1A", 3) == "ada"
+    assert hall.sold() == {"1A": "ada"}

@@ -1,0 +1,141 @@
+"""Applications of ASGI, served by uvicorn: in the loop of the test, which can look inside, or in processes."""
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from time import monotonic, sleep
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+import uvicorn
+
+_START, _END = 60.0, 30.0  # Seconds; what takes longer hangs.
+_POLL = 0.02
+_ROOT = Path(__file__).parents[2]
+
+
+class _Server(uvicorn.Server):
+    """Leaves the signals of the test's process alone."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@asynccontextmanager
+async def served(app: Any) -> AsyncIterator[httpx.AsyncClient]:
+    """
+    *app* (ASGI) on uvicorn in this event loop, over TCP, and a client of it.
+
+    Requests that are not through when the block is left are cancelled after a second.
+    """
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    server = _Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1))
+    serving = asyncio.create_task(server.serve([listening]), name="uvicorn")
+    try:
+        while not server.started:
+            assert not serving.done(), "the application did not start"
+            await asyncio.sleep(_POLL)
+        port = listening.getsockname()[1]
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+            yield client
+    finally:
+        server.should_exit = True
+        await serving
+        await asyncio.sleep(0)  # A request that was cancelled ends in the next turn of the loop.
+
+
+class WebProcess:
+    """
+    A server of web applications, with its workers, as a process group of its own.
+
+    *command* is for Python, with ``{port}`` where its port is to be, which is in the variable PORT, too; a GET of
+    *ready* is answered when it has started. What it writes is in `output`.
+    """
+
+    def __init__(self, command: Sequence[str], log: Path, *, ready: str, environment: dict[str, str]) -> None:
+        self.port = _free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._command = [sys.executable, *(word.replace("{port}", str(self.port)) for word in command)]
+        self._log = log
+        self._ready = ready
+        self._environment = os.environ | {"PYTHONPATH": str(_ROOT), "PORT": str(self.port)} | environment
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def output(self) -> str:
+        return self._log.read_text("utf-8", errors="replace")
+
+    @property
+    def running(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None
+        return self._process
+
+    def client(self) -> httpx.AsyncClient:
+        """A client that opens as many connections as there are requests."""
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=50)
+        return httpx.AsyncClient(base_url=self.url, limits=limits, timeout=60)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """Ask the server to stop, and wait until it has."""
+        self.running.send_signal(number)
+        self.running.wait(_END)
+
+    def tracebacks(self) -> list[str]:
+        """The last lines of the tracebacks that it wrote."""
+        return re.findall(r"^Traceback.*?^(\S[^\n]*)$", self.output, re.MULTILINE | re.DOTALL)
+
+    def __enter__(self) -> Self:
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                self._command, stdout=log, stderr=log, env=self._environment, start_new_session=True
+            )
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            self._kill()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._kill()
+
+    def _wait_until_ready(self) -> None:
+        deadline = monotonic() + _START
+        while not self._answers():
+            waiting = self.running.poll() is None and monotonic() < deadline
+            assert waiting, f"did not start:\n{self.output}"
+            sleep(_POLL)
+
+    def _answers(self) -> bool:
+        try:
+            return httpx.get(self.url + self._ready, timeout=_START).is_success
+        except httpx.TransportError:
+            return False
+
+    def _kill(self) -> None:
+        with suppress(ProcessLookupError):  # When all of them have ended.
+            os.killpg(self.running.pid, signal.SIGKILL)
+        self.running.wait()
+
+
+def uvicorn_command(app: str, *options: str) -> list[str]:
+    """For `WebProcess`: uvicorn, with *app* and its options."""
+    return ["-m", "uvicorn", app, "--host", "127.0.0.1", "--port", "{port}", "--no-access-log", *options]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

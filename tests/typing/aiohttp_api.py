@@ -1,0 +1,62 @@
+"""What type checkers see of `aiolock.aiohttp` and `aiolock.testing`: checked by mypy and pyright, never run."""
+
+from datetime import timedelta
+from typing import assert_type
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+from redis.asyncio import Redis
+
+from aiolock import Lease, LockClient, LockConfig
+from aiolock.aiohttp import LOCKS, lease_from, locks_from, problems, setup, synchronized
+from aiolock.testing import Server, delayed_renewals, failing_commands, lose
+
+
+def applications(app: web.Application, redis: Redis) -> None:
+    setup(app, "redis://localhost", config=LockConfig(lease=5))
+    setup(app, redis)
+    app.middlewares.append(problems)
+    assert_type(app[LOCKS], LockClient)
+
+
+@synchronized("order:{order_id}", wait=2, lease=timedelta(seconds=3), status=423)
+async def pay(request: web.Request) -> web.Response:
+    assert_type(lease_from(request), Lease)
+    assert_type(locks_from(request), LockClient)
+    return web.Response()
+
+
+async def name_of(request: web.Request) -> str:
+    return request.path
+
+
+@synchronized(name_of, wait=None)
+async def stream(request: web.Request) -> web.StreamResponse:
+    return web.StreamResponse()
+
+
+class View(web.View):
+    @synchronized(lambda request: request.path)
+    async def post(self) -> web.Response:
+        return web.Response()
+
+
+async def handlers(request: web.Request) -> None:
+    assert_type(await pay(request), web.Response)
+    assert_type(await stream(request), web.StreamResponse)
+    assert_type(await View(request).post(), web.Response)
+    handlers: list[Handler] = [pay, stream]
+    assert handlers
+
+
+async def refused(request: web.Request) -> None:
+    await pay()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    synchronized(7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    synchronized("a", 2)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+async def faults(locks: LockClient, server: Server) -> None:
+    assert_type(await lose(locks, "a"), None)
+    with delayed_renewals(locks), failing_commands(locks, most=None):
+        server.restart()
+    assert_type(server.url, str)
