@@ -172,7 +172,7 @@ def _template(template: str) -> Callable[[HTTPConnection], Any]:
 
 
 def _parameter(connection: HTTPConnection, name: str, template: str) -> object:
-    for dependant in _walk(connection.scope["route"].dependant):
+    for dependant in _walk(_dependant_of(connection)):
         sources: tuple[tuple[list[Any], Mapping[str, Any]], ...] = (
             (dependant.path_params, connection.path_params),
             (dependant.query_params, connection.query_params),
@@ -189,6 +189,16 @@ def _parameter(connection: HTTPConnection, name: str, template: str) -> object:
         f"{template!r}: {name!r} is no path or query parameter of this endpoint, with a type; give lock_for a "
         "dependency that returns the name"
     )
+
+
+def _dependant_of(connection: HTTPConnection) -> Dependant:
+    """What the endpoint of this request takes, with the prefix and the dependencies of the routers around it."""
+    route = connection.scope["route"]
+    # Newer versions keep the route of a router as it is; this is what including it made of it.
+    included = connection.scope.get("fastapi", {}).get("effective_route_context")
+    effective = included if getattr(included, "original_route", None) is route else route
+    dependant: Dependant = effective.dependant
+    return dependant
 
 
 def _walk(dependant: Dependant) -> Iterator[Dependant]:

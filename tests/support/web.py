@@ -1,0 +1,145 @@
+"""Web applications served for tests: in the loop of the test, where it can look inside, or by processes of their own."""
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from time import monotonic, sleep
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+import uvicorn
+
+_START, _END = 60.0, 30.0  # Seconds; what takes longer hangs.
+_POLL = 0.02
+_ROOT = Path(__file__).parents[2]
+
+
+class _Server(uvicorn.Server):
+    """Leaves the signals of the test's process alone."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@asynccontextmanager
+async def served(app: Any, **settings: Any) -> AsyncIterator[httpx.AsyncClient]:
+    """
+    *app* (ASGI) on uvicorn in this event loop, over TCP, and a client of it.
+
+    *settings* are uvicorn's. Requests that are not through when the block is left are cancelled.
+    """
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    config = uvicorn.Config(app, **{"log_level": "critical", "timeout_graceful_shutdown": 1} | settings)
+    server = _Server(config)
+    serving = asyncio.create_task(server.serve([listening]), name="uvicorn")
+    try:
+        while not server.started:
+            assert not serving.done(), "the application did not start"
+            await asyncio.sleep(_POLL)
+        url = "http://127.0.0.1:%d" % listening.getsockname()[1]
+        async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+            yield client
+    finally:
+        server.should_exit = True
+        await serving
+        await asyncio.sleep(0)  # A request that was cancelled ends in the next turn of the loop.
+
+
+class WebProcess:
+    """
+    A server of web applications, with its workers, as a process group of its own.
+
+    *command* is for Python, with ``{port}`` where its port is to be; a GET of *ready* is answered when it has started.
+    What it writes is in `output`.
+    """
+
+    def __init__(self, command: Sequence[str], log: Path, *, ready: str, environment: dict[str, str]) -> None:
+        self.port = _free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._command = [sys.executable, *(word.replace("{port}", str(self.port)) for word in command)]
+        self._log = log
+        self._ready = ready
+        self._environment = os.environ | {"PYTHONPATH": str(_ROOT)} | environment
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def output(self) -> str:
+        return self._log.read_text("utf-8", errors="replace")
+
+    @property
+    def running(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None
+        return self._process
+
+    def client(self, **settings: Any) -> httpx.AsyncClient:
+        """A client that opens as many connections as there are requests."""
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=50)
+        return httpx.AsyncClient(base_url=self.url, **{"limits": limits, "timeout": 60} | settings)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> float:
+        """Ask the server to stop, wait until it has, and tell how long that took."""
+        began = monotonic()
+        self.running.send_signal(number)
+        self.running.wait(_END)
+        return monotonic() - began
+
+    def tracebacks(self) -> list[str]:
+        """The last lines of the tracebacks that it wrote."""
+        return re.findall(r"^Traceback.*?^(\S[^\n]*)$", self.output, re.MULTILINE | re.DOTALL)
+
+    def __enter__(self) -> Self:
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                self._command, stdout=log, stderr=log, env=self._environment, start_new_session=True
+            )
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            self._kill()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._kill()
+
+    def _wait_until_ready(self) -> None:
+        deadline = monotonic() + _START
+        while not self._answers():
+            assert self.running.poll() is None and monotonic() < deadline, f"did not start:\n{self.output}"
+            sleep(_POLL)
+
+    def _answers(self) -> bool:
+        try:
+            return httpx.get(self.url + self._ready, timeout=_START).is_success
+        except httpx.TransportError:
+            return False
+
+    def _kill(self) -> None:
+        try:
+            os.killpg(self.running.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # All of them have ended.
+        self.running.wait()
+
+
+def uvicorn_command(app: str, *options: str) -> list[str]:
+    """For `WebProcess`: uvicorn, with *app* and its options."""
+    return ["-m", "uvicorn", app, "--host", "127.0.0.1", "--port", "{port}", "--no-access-log", *options]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
