@@ -12,13 +12,14 @@ USABLE := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 # Each environment is made anew when pyproject.toml has changed. That of the demo is a user's; each other is one
 # dependency group.
 DEMO := .venv-demo
+EXAMPLES := .venv-examples
 TESTS := .venv-tests
 LINT := .venv-lint
 DOCS := .venv-docs
 BENCH := .venv-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-interop lint docs bench bench-quick clean
+.PHONY: help demo payments test test-interop lint docs bench bench-quick clean
 
 help: ## show this help
 	@echo "Usage: make <target> [PYTHON=python3.12] [ARGS='...']"
@@ -26,6 +27,9 @@ help: ## show this help
 
 demo: $(DEMO)/.stamp ## watch processes share one account file under a lock, and some of them die
 	@$(DEMO)/bin/python -m aiolock demo $(ARGS)
+
+payments: $(EXAMPLES)/.stamp ## serve examples/payments (FastAPI, two workers) on http://127.0.0.1:8000
+	@$(EXAMPLES)/bin/python examples/payments/main.py
 
 # Four at once: the tests wait more than they compute.
 test: $(TESTS)/.stamp ## run all tests, on the embedded Valkey and on the redis-server on the path if there is one

@@ -1,7 +1,7 @@
 """
 Locks in FastAPI: a lifespan, `Locks` for endpoints, and `lock_for`, the lock of a request as a dependency.
 
-Needs FastAPI 0.121 or later (the extra ``fastapi``).
+Needs FastAPI 0.121.1 or later (the extra ``fastapi``).
 """
 
 import enum

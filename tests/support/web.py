@@ -59,8 +59,8 @@ class WebProcess:
     """
     A server of web applications, with its workers, as a process group of its own.
 
-    *command* is for Python, with ``{port}`` where its port is to be; a GET of *ready* is answered when it has started.
-    What it writes is in `output`.
+    *command* is for Python, with ``{port}`` where its port is to be, which is in the variable PORT, too; a GET of
+    *ready* is answered when it has started. What it writes is in `output`.
     """
 
     def __init__(self, command: Sequence[str], log: Path, *, ready: str, environment: dict[str, str]) -> None:
@@ -69,7 +69,7 @@ class WebProcess:
         self._command = [sys.executable, *(word.replace("{port}", str(self.port)) for word in command)]
         self._log = log
         self._ready = ready
-        self._environment = os.environ | {"PYTHONPATH": str(_ROOT)} | environment
+        self._environment = os.environ | {"PYTHONPATH": str(_ROOT), "PORT": str(self.port)} | environment
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
