@@ -54,13 +54,14 @@ def lifespan(
 
     *redis* is a URL, or a client of yours, which is not closed. Inside of a lifespan of your own, enter it and pass
     its state on: ``async with lifespan(url)(app) as state: yield {**state, "database": database}``. Starting does no
-    I/O; closing waits `LockConfig.release_timeout` at most, for what is still held.
+    I/O, so that a service starts without Redis. Closing releases what is still held, also while its handlers are being
+    cancelled, and waits `LockConfig.release_timeout` seconds at most.
     """
 
     @asynccontextmanager
     async def keep(app: FastAPI) -> AsyncIterator[LocksState]:
-        made = isinstance(redis, str)
-        async with LockClient.from_url(redis, config=config) if made else LockClient(redis, config=config) as locks:
+        make = LockClient.from_url if isinstance(redis, str) else LockClient
+        async with make(redis, config=config) as locks:  # type: ignore[arg-type]
             yield {"locks": locks}
 
     return keep
@@ -93,16 +94,21 @@ def lock_for(
     key: str | Callable[..., Any], *, wait: Duration | None = 0, lease: Duration | None = None, status: int = CONFLICT
 ) -> Any:
     """
-    The lock of a request: ``lease: Annotated[Lease, lock_for("order:{order_id}")]``.
+    A dependency that holds a lock while the endpoint runs, and gives its `Lease`.
 
-    *key* is a template of the endpoint's path and query parameters, as validated, so that ``7`` and ``07`` are one
-    lock; or a dependency that returns the name (`async def`: a plain one costs a thread). *wait* and *lease* (seconds)
-    as in `AsyncRLock.try_lock`. Also good for ``dependencies=[...]`` of an endpoint or a router. The lock is released
-    after the endpoint and before the response leaves. When it is lost, the endpoint is cancelled.
+    Write ``lease: Annotated[Lease, lock_for("order:{order_id}")]`` among the parameters of the endpoint, or put it into
+    the ``dependencies=[...]`` of an endpoint or a router. *key* is a template of the endpoint's path and query
+    parameters, as validated, so that ``7`` and ``07`` are one lock; or a dependency that returns the name (an
+    `async def`, because a plain one costs a thread). *wait* and *lease* are in seconds, as in `AsyncRLock.try_lock`.
 
-    Raises, as a response:
-        LockProblem: *status*, 409 by default, when the wait ends; 503 when Redis fails or the lock is lost.
-        RequestValidationError: 422, a parameter of the template is none that the endpoint would take.
+    The lock is released after the endpoint and before the response leaves. A client that disconnects cancels nothing;
+    a shutdown that cancels the endpoint frees the lock. When the lock is lost, the endpoint is cancelled.
+
+    Raises:
+        LockProblem: as a response: *status* when the wait ends; 503 when Redis fails or the lock is lost.
+        RequestValidationError: as a response, 422: a parameter of the template is none that the endpoint would take.
+        RuntimeError: the endpoint has no parameter of that name, or the application no `lifespan`.
+        TypeError, ValueError: at once, for durations and templates that cannot work.
     """
     most = None if wait is None else seconds(wait, "wait", zero=True)
     length = None if lease is None else lease_seconds(lease)
@@ -128,7 +134,8 @@ def add_exception_handlers(app: FastAPI) -> None:
     Errors of aiolock that endpoints let out are answered alike: 409 when a wait has ended, 503 when Redis failed or a
     lock was lost. A mounted application needs handlers of its own.
     """
-    for kind in (LockProblem, *ERRORS):
+    kinds: tuple[type[Exception], ...] = (LockProblem, *ERRORS)
+    for kind in kinds:
         app.add_exception_handler(kind, _handle)
     describe = app.openapi
 
@@ -212,7 +219,8 @@ def _walk(dependant: Dependant) -> Iterator[Dependant]:
 
 
 def _add_responses(schema: dict[str, Any], app: FastAPI) -> None:
-    for route in getattr(routing, "iter_route_contexts", iter)(app.routes):
+    routes_of: Callable[[Any], Iterator[Any]] = getattr(routing, "iter_route_contexts", iter)
+    for route in routes_of(app.routes):
         for status in _statuses_of(route):
             for method in route.methods or ():
                 operation = schema.get("paths", {}).get(route.path_format, {}).get(method.lower())
@@ -225,7 +233,7 @@ def _statuses_of(route: Any) -> set[int]:
     dependant = getattr(route, "dependant", None)
     if dependant is None:
         return set()
-    found = {_statuses[each.call] for each in _walk(dependant) if each.call in _statuses}
+    found = {_statuses[each.call] for each in _walk(dependant) if each.call is not None and each.call in _statuses}
     return found | {UNAVAILABLE} if found else found
 
 

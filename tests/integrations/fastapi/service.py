@@ -1,4 +1,4 @@
-"""A service for tests, to be run by uvicorn: REDIS_URL, LEASE and COMMAND_TIMEOUT say how, DIRECTORY where it writes."""
+"""A service for tests, run by uvicorn: REDIS_URL, LEASE and COMMAND_TIMEOUT say how, DIRECTORY where it writes."""
 
 import asyncio
 import os

@@ -47,9 +47,9 @@ async def test_a_lifespan_of_a_url_keeps_a_client_and_closes_it(server: Server, 
 
 async def test_a_lifespan_of_a_client_borrows_it(redis: Redis) -> None:
     config = LockConfig(prefix="shop:")
-    async with served(with_endpoints(FastAPI(lifespan=aiolock.fastapi.lifespan(redis, config=config)))) as client:
-        async with LockClient(redis) as other, other.lock("shop:orders"):
-            assert (await client.get("/locked/orders")).json() is True
+    app = with_endpoints(FastAPI(lifespan=aiolock.fastapi.lifespan(redis, config=config)))
+    async with served(app) as client, LockClient(redis) as other, other.lock("shop:orders"):
+        assert (await client.get("/locked/orders")).json() is True
     assert await redis.ping()  # Still open.
 
 

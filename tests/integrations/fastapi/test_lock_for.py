@@ -176,7 +176,7 @@ async def test_the_dependency_of_a_name_can_be_overridden(locks: LockClient) -> 
 
 @pytest.mark.parametrize("template", ["order:{}", "order:{0}", "order:{order.id}", "order:{order[id]}", ""])
 def test_a_template_that_cannot_work_is_refused_at_once(template: str) -> None:
-    with pytest.raises(ValueError, match="name of a parameter|empty"):
+    with pytest.raises(ValueError, match=r"name of a parameter|empty"):
         lock_for(template)
 
 

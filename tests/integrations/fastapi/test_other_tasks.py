@@ -1,4 +1,4 @@
-"""Where the task is not the endpoint's: threads, streaming bodies, background tasks, middleware. Each has a right way."""
+"""Where the task is not the endpoint's: threads, streaming bodies, background tasks, middleware; the right ways."""
 
 import asyncio
 import threading

@@ -97,11 +97,10 @@ async def test_a_mounted_application_has_handlers_of_its_own(locks: LockClient, 
 
 
 async def test_redis_out_of_reach_is_out_of_service() -> None:
-    async with lock_client("redis://127.0.0.1:1", command_timeout=0.1) as locks:
-        async with requests(locked_application(), locks) as client:
-            assert_problem(await client.get("/"), 503, "Nothing was done")
-            assert_problem(await client.get("/other-status"), 503, "Nothing was done")
-            assert_problem(await client.get("/by-hand"), 503, "Nothing was done")
+    cut_off = lock_client("redis://127.0.0.1:1", command_timeout=0.1)
+    async with cut_off as locks, requests(locked_application(), locks) as client:
+        for path in ("/", "/other-status", "/by-hand"):
+            assert_problem(await client.get(path), 503, "Nothing was done")
 
 
 async def test_a_closed_client_is_out_of_service(redis: Redis) -> None:
