@@ -189,6 +189,16 @@ async def test_a_lost_lock_cancels_the_endpoint_and_is_never_a_success(path: str
     assert worker.events == ["began", *ends[path]]
 
 
+async def test_a_lost_lock_is_no_success_without_handlers_either(locks: LockClient) -> None:
+    worker = Worker()
+    async with requests(worker.app, locks, handlers=False) as client:
+        answer = asyncio.create_task(client.get("/rolls-back"))
+        await until(lambda: worker.events == ["began"], within=30)
+        await lose(locks, "order")
+        assert (await answer).status_code == 503
+        assert "could not be sure" in (await answer).json()["detail"]
+
+
 async def test_a_lock_that_is_found_lost_at_the_release_is_no_success(locks: LockClient, redis: Redis) -> None:
     worker = Worker()
     async with requests(worker.app, locks) as client:
