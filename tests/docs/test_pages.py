@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import aiolock
+import aiolock.fastapi
 from tests.docs.pages import BLOCKS, PAGES, ROOT, Block, Page, read
 
 _LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
@@ -114,6 +115,14 @@ def test_reference_has_every_public_name() -> None:
     pages = [page for page in PAGES if page.name.startswith("docs/reference/")]
     shown = [name for page in pages for name in re.findall(r"^::: aiolock\.(\w+)$", page.prose, re.MULTILINE)]
     assert sorted(shown) == sorted(aiolock.__all__)
+
+
+def test_reference_has_every_public_name_for_frameworks() -> None:
+    for module in (aiolock.fastapi,):
+        framework = module.__name__.removeprefix("aiolock.")
+        page = read(ROOT / f"docs/reference/{framework}.md")
+        shown = re.findall(rf"^::: aiolock\.{framework}\.(\w+)$", page.prose, re.MULTILINE)
+        assert sorted(shown) == sorted(module.__all__)
 
 
 def test_every_script_is_shown_and_shown_by_inclusion() -> None:

@@ -11,6 +11,7 @@ from uuid import UUID
 import httpx
 import pytest
 from fastapi import APIRouter, BackgroundTasks, Body, Depends, FastAPI, Header, Path, Query, Request, WebSocket
+from fastapi.exceptions import DependencyScopeError
 from fastapi.testclient import TestClient
 from pydantic import BaseModel
 from redis.asyncio import Redis
@@ -356,6 +357,18 @@ async def test_it_is_released_before_the_response_streams_and_before_background_
         assert (await client.get("/")).text == "done"
         await until(lambda: len(seen) == 3, within=30)
     assert seen == [1, 0, 0]
+
+
+async def test_what_would_outlive_the_lock_may_not_take_its_lease() -> None:
+    app = FastAPI()
+
+    async def outliving(lease: Annotated[Lease, lock_for("order")]) -> AsyncIterator[Lease]:
+        yield lease
+
+    with pytest.raises(DependencyScopeError):
+
+        @app.get("/")
+        async def endpoint(lease: Annotated[Lease, Depends(outliving)]) -> None: ...
 
 
 async def test_it_is_released_when_the_endpoint_fails(locks: LockClient, redis: Redis) -> None:

@@ -273,6 +273,18 @@ async def test_work_that_outlives_the_request_is_a_named_owner(locks: LockClient
         await asyncio.wait(jobs)
 
 
+async def test_a_lease_that_nobody_gives_back_ends_with_the_request(locks: LockClient, redis: Redis) -> None:
+    app = FastAPI()
+
+    @app.get("/")
+    async def endpoint(locks: Locks) -> None:
+        await locks.lock(NAME).acquire()
+
+    async with requests(app, locks) as client:
+        assert (await client.get("/")).is_success
+        await freed(redis, NAME)
+
+
 # Middleware.
 
 
