@@ -9,10 +9,10 @@ ARGS ?=
 # New enough, and able to make virtual environments. A pyenv shim without a version behind it fails here, too.
 USABLE := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
-# Each environment is made anew when pyproject.toml has changed. That of the demo is a user's; each other is one
-# dependency group.
+# Each environment is made anew when pyproject.toml has changed. Those of the demo and of the examples are a user's;
+# each other is one dependency group.
 DEMO := .venv-demo
-EXAMPLES := .venv-examples
+PAYMENTS := .venv-payments
 TESTS := .venv-tests
 LINT := .venv-lint
 DOCS := .venv-docs
@@ -28,8 +28,8 @@ help: ## show this help
 demo: $(DEMO)/.stamp ## watch processes share one account file under a lock, and some of them die
 	@$(DEMO)/bin/python -m aiolock demo $(ARGS)
 
-payments: $(EXAMPLES)/.stamp ## serve examples/payments (FastAPI, two workers) on http://127.0.0.1:8000
-	@$(EXAMPLES)/bin/python examples/payments/main.py
+payments: $(PAYMENTS)/.stamp ## run examples/payments, a service of FastAPI, on http://127.0.0.1:8000
+	@$(PAYMENTS)/bin/python examples/payments/main.py
 
 # Four at once: the tests wait more than they compute.
 test: $(TESTS)/.stamp ## run all tests, on the embedded Valkey and on the redis-server on the path if there is one
@@ -78,6 +78,11 @@ endef
 $(DEMO)/.stamp: pyproject.toml
 	$(call make-venv,$(DEMO))
 	@$(DEMO)/bin/python -m pip install --quiet --editable '.[server,cli]'
+	@touch $@
+
+$(PAYMENTS)/.stamp: pyproject.toml
+	$(call make-venv,$(PAYMENTS))
+	@$(PAYMENTS)/bin/python -m pip install --quiet --editable '.[fastapi,server]' uvicorn
 	@touch $@
 
 .venv-%/.stamp: pyproject.toml

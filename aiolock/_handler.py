@@ -40,7 +40,7 @@ async def locked_for_handler(
         if done and isinstance(error, BackendError):
             logger.warning("lock %r: its release was not answered (%s)", lock.name, error)
             return
-        problem = problem_of(error, status)
+        problem = problem_of(error, status, began=began)
         own = not began or (isinstance(error, LeaseLostError) and error.name == lock.name)
         if problem is None or not own:
             raise

@@ -16,6 +16,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.dependencies.utils import request_params_to_args
 from fastapi.exceptions import RequestValidationError
 from redis.asyncio import Redis, RedisCluster
+from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
 from starlette.websockets import WebSocket
@@ -24,12 +25,13 @@ from aiolock._client import LockClient
 from aiolock._config import LockConfig
 from aiolock._handler import RefusedError, locked_for_handler
 from aiolock._lease import Lease
-from aiolock._problem import CONFLICT, ERRORS, MEDIA_TYPE, UNAVAILABLE, Problem, problem_of
+from aiolock._problem import CONFLICT, ERRORS, MEDIA_TYPE, UNAVAILABLE, Problem, error_status, problem_of
 from aiolock._types import Duration, lease_seconds, seconds, text
 
 __all__ = ["LockProblem", "Locks", "LocksState", "add_exception_handlers", "get_locks", "lifespan", "lock_for"]
 
 _TRY_AGAIN_LATER = 1013  # The close code of WebSockets.
+_LEAST_ERROR = 400
 
 
 class LocksState(TypedDict):
@@ -108,20 +110,29 @@ def lock_for(
         LockProblem: as a response: *status* when the wait ends; 503 when Redis fails or the lock is lost.
         RequestValidationError: as a response, 422: a parameter of the template is none that the endpoint would take.
         RuntimeError: the endpoint has no parameter of that name, or the application no `lifespan`.
-        TypeError, ValueError: at once, for durations and templates that cannot work.
+        TypeError, ValueError: at once, for durations, templates and statuses that cannot work.
     """
     most = None if wait is None else seconds(wait, "wait", zero=True)
     length = None if lease is None else lease_seconds(lease)
+    error_status(status)
     name_of = _template(key) if isinstance(key, str) else key
 
     async def held(
         connection: HTTPConnection, locks: Locks, name: Annotated[str, Depends(name_of)]
     ) -> AsyncIterator[Lease]:
+        redirect: AnyHTTPException | None = None
         try:
             async with locked_for_handler(locks.lock(name), most, length, status) as granted:
-                yield granted
+                try:
+                    yield granted
+                except AnyHTTPException as answer:
+                    if answer.status_code >= _LEAST_ERROR:
+                        raise
+                    redirect = answer  # It tells of a success, so that no loss may hide behind it.
         except RefusedError as refused:
             raise _answer(connection, refused.problem) from refused.__cause__
+        if redirect is not None:
+            raise redirect
 
     _statuses[held] = status
     return Depends(held, scope="function")
@@ -166,10 +177,7 @@ async def _handle(connection: Request | WebSocket, error: Exception) -> Response
 
 def _template(template: str) -> Callable[[HTTPConnection], Any]:
     """A dependency that fills *template* with the validated parameters of the request's endpoint."""
-    fields = [field for _, field, _, _ in Formatter().parse(text(template, "the key")) if field is not None]
-    for field in fields:
-        if not field.isidentifier():
-            raise ValueError(f"{template!r}: {{{field}}} is not the name of a parameter")
+    fields = set(_fields(text(template, "the key")))
 
     async def name(connection: HTTPConnection) -> str:
         values = {field: _parameter(connection, field, template) for field in fields}
@@ -178,24 +186,35 @@ def _template(template: str) -> Callable[[HTTPConnection], Any]:
     return name
 
 
+def _fields(template: str) -> Iterator[str]:
+    """The parameters that *template* names."""
+    for _, field, spec, conversion in Formatter().parse(template):
+        if field is None:
+            continue
+        if not field.isidentifier() or "{" in (spec or "") or conversion not in {None, "a", "r", "s"}:
+            raise ValueError(f"{template!r}: {{{field}}} is not the name of a parameter, with a plain format if any")
+        yield field
+
+
 def _parameter(connection: HTTPConnection, name: str, template: str) -> object:
-    for dependant in _walk(_dependant_of(connection)):
-        sources: tuple[tuple[list[Any], Mapping[str, Any]], ...] = (
-            (dependant.path_params, connection.path_params),
-            (dependant.query_params, connection.query_params),
-        )
-        for fields, received in sources:
-            for field in fields:
-                if field.name == name:
-                    values, errors = request_params_to_args([field], received)
-                    if errors:
-                        raise RequestValidationError(errors)
-                    value = values[name]
-                    return value.value if isinstance(value, enum.Enum) else value
+    for field, received in _parameters(connection):
+        if field.name == name:
+            values, errors = request_params_to_args([field], received)
+            if errors:
+                raise RequestValidationError(errors)
+            value = values[name]
+            return value.value if isinstance(value, enum.Enum) else value
     raise RuntimeError(
         f"{template!r}: {name!r} is no path or query parameter of this endpoint, with a type; give lock_for a "
         "dependency that returns the name"
     )
+
+
+def _parameters(connection: HTTPConnection) -> Iterator[tuple[Any, Mapping[str, Any]]]:
+    """The path and query parameters that the endpoint of this request takes, and where their values are."""
+    for dependant in _walk(_dependant_of(connection)):
+        yield from ((field, connection.path_params) for field in dependant.path_params)
+        yield from ((field, connection.query_params) for field in dependant.query_params)
 
 
 def _dependant_of(connection: HTTPConnection) -> Dependant:

@@ -30,6 +30,7 @@ FOREIGN: dict[str, set[str] | None] = {
     "redis": {
         *("_wire", "_link", "_connector", "_lane", "_lanes", "_notifier", "_one_server", "_cluster"),
         *("_borrowed", "_hints", "_runtime", "_client", "_demo", "_doctor"),
+        *("aiohttp", "fastapi", "testing"),  # What they are given is a client of redis-py.
     },
     "hiredis": {"_wire"},
     "rich": {"__main__", "_demo"},
@@ -37,6 +38,8 @@ FOREIGN: dict[str, set[str] | None] = {
     "fastapi": {"fastapi"},
     "starlette": {"fastapi"},
     "aiohttp": {"aiohttp"},
+    "pytest": {"testing"},
+    "pytest_asyncio": {"testing"},
 }
 
 LONGEST_MODULE = 400

@@ -1,5 +1,5 @@
 """
-Reads README.md, the other pages of the root, and docs/.
+Reads README.md, the other pages of the root, docs/, and what the examples say about themselves.
 
 How an example is run follows from what it looks like:
 - a block with ``asyncio.run(`` is a program: a process of its own, with ``redis://localhost`` replaced by the server;
@@ -95,7 +95,8 @@ def read(path: Path) -> Page:
     return page
 
 
-PAGES = [read(path) for path in (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))]
+_PLACES = ("*.md", "docs/**/*.md", "examples/*/README.md")
+PAGES = [read(path) for place in _PLACES for path in sorted(ROOT.glob(place))]
 BLOCKS = [block for page in PAGES for block in page.blocks]
 
 

@@ -16,7 +16,7 @@ from aiolock import LockClient, LockConfig
 from aiolock._server import Server
 from aiolock.fastapi import Locks
 from tests.support.observe import connected, until_connected
-from tests.support.web import served
+from tests.support.asgi import served
 
 
 def with_endpoints(app: FastAPI) -> FastAPI:

@@ -24,7 +24,7 @@ from aiolock import Lease, LockClient
 from aiolock._server import Server
 from aiolock.fastapi import Locks, lock_for
 from tests.support.observe import until
-from tests.support.web import served
+from tests.support.asgi import served
 
 
 class Colour(enum.Enum):
@@ -175,16 +175,18 @@ async def test_the_dependency_of_a_name_can_be_overridden(locks: LockClient) -> 
         assert (await client.post("/7")).json() == "another"
 
 
-@pytest.mark.parametrize("template", ["order:{}", "order:{0}", "order:{order.id}", "order:{order[id]}", ""])
+@pytest.mark.parametrize("template", ["{}", "order:{0}", "order:{order.id}", "{order[id]}", "{order:{width}}", "{order!x}", ""])
 def test_a_template_that_cannot_work_is_refused_at_once(template: str) -> None:
     with pytest.raises(ValueError, match=r"name of a parameter|empty"):
         lock_for(template)
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"wait": -1}, {"lease": 0}, {"wait": "2"}, {"lease": True}], ids=lambda wrong: next(iter(wrong))
+    "wrong",
+    [{"wait": -1}, {"lease": 0}, {"wait": "2"}, {"lease": True}, {"status": 200}, {"status": "409"}],
+    ids=lambda wrong: "=".join(map(str, *wrong.items())),
 )
-def test_durations_that_cannot_work_are_refused_at_once(wrong: dict[str, Any]) -> None:
+def test_settings_that_cannot_work_are_refused_at_once(wrong: dict[str, Any]) -> None:
     with pytest.raises((ValueError, TypeError), match=next(iter(wrong))):
         lock_for("order", **wrong)
 

@@ -22,7 +22,7 @@ from aiolock import AioLockError, Lease, LockClient
 from aiolock.fastapi import Locks, add_exception_handlers, lock_for
 from aiolock.testing import lose
 from tests.support.observe import freed, until
-from tests.support.web import served
+from tests.support.asgi import served
 
 NAME = "order"
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import httpx
 import pytest
-from fastapi import APIRouter, Depends, FastAPI, Request, WebSocket
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, WebSocket
 from fastapi.testclient import TestClient
 from redis.asyncio import Redis
 from starlette.responses import JSONResponse
@@ -21,7 +21,7 @@ from aiolock.fastapi import Locks, add_exception_handlers, lock_for
 from aiolock.testing import failing_commands, lose
 from tests.support.holding import lock_client
 from tests.support.observe import until
-from tests.support.web import served
+from tests.support.asgi import served
 
 OrderLock = Annotated[Lease, lock_for("order")]
 
@@ -69,11 +69,13 @@ def locked_application() -> FastAPI:
 async def test_contention_is_a_conflict(locks: LockClient, other: LockClient) -> None:
     async with requests(locked_application(), locks) as client, other.lock("order") as lease:
         refused = await client.get("/")
-        assert_problem(refused, 409, "Somebody else is working on this")
+        assert_problem(refused, 409, "Somebody else is working on this. Nothing was done.")
         assert "order" not in refused.text  # Nor is any other internal matter.
         assert str(lease.token) not in refused.text
         assert_problem(await client.get("/other-status"), 423, "Somebody else")
-        assert_problem(await client.get("/by-hand"), 409, "Somebody else")
+        by_hand = await client.get("/by-hand")
+        assert_problem(by_hand, 409, "Somebody else")
+        assert "Nothing was done" not in by_hand.text  # Who knows?
 
 
 async def test_without_handlers_the_status_is_right_too(locks: LockClient, other: LockClient) -> None:
@@ -99,8 +101,8 @@ async def test_a_mounted_application_has_handlers_of_its_own(locks: LockClient, 
 async def test_redis_out_of_reach_is_out_of_service() -> None:
     cut_off = lock_client("redis://127.0.0.1:1", command_timeout=0.1)
     async with cut_off as locks, requests(locked_application(), locks) as client:
-        for path in ("/", "/other-status", "/by-hand"):
-            assert_problem(await client.get(path), 503, "Nothing was done")
+        for path, detail in (("/", "Nothing was done"), ("/other-status", "Nothing"), ("/by-hand", "cannot be sure")):
+            assert_problem(await client.get(path), 503, detail)
 
 
 async def test_a_closed_client_is_out_of_service(redis: Redis) -> None:
@@ -134,6 +136,21 @@ async def test_work_that_is_done_is_a_success_though_its_release_gets_no_answer(
     assert await redis.exists("order") == 0  # It was sent all the same.
 
 
+async def test_a_release_by_hand_that_gets_no_answer_does_not_say_that_nothing_was_done(locks: LockClient) -> None:
+    app = FastAPI()
+
+    @app.get("/")
+    async def endpoint() -> None:
+        async with locks.lock("order"):
+            failing.enter_context(failing_commands(locks))
+
+    with ExitStack() as failing:
+        async with requests(app, locks) as client:
+            answer = await client.get("/")
+    assert_problem(answer, 503, "cannot be sure")
+    assert "Nothing was done" not in answer.text
+
+
 # A lost lock.
 
 
@@ -146,6 +163,7 @@ class Worker:
         self.app.get("/rolls-back", dependencies=[lock_for("order")])(self.rolls_back)
         self.app.get("/swallows", dependencies=[lock_for("order")])(self.swallows)
         self.app.get("/ignores", dependencies=[lock_for("order")])(self.ignores)
+        self.app.get("/redirects", dependencies=[lock_for("order")])(self.redirects)
         self.app.get("/own")(self.own)
 
     async def rolls_back(self) -> str:
@@ -167,6 +185,10 @@ class Worker:
         await locks._redis.delete("order")  # Noticed by the release only.
         self.events.append("ignored")
         return "done"
+
+    async def redirects(self, locks: Locks) -> None:
+        await self.ignores(locks)
+        raise HTTPException(303, headers={"Location": "/done"})
 
     async def own(self, locks: Locks) -> None:
         async with locks.lock("order"):
@@ -199,11 +221,26 @@ async def test_a_lost_lock_is_no_success_without_handlers_either(locks: LockClie
         assert "could not be sure" in (await answer).json()["detail"]
 
 
-async def test_a_lock_that_is_found_lost_at_the_release_is_no_success(locks: LockClient, redis: Redis) -> None:
+@pytest.mark.parametrize("path", ["/ignores", "/redirects"])
+async def test_a_lock_that_is_found_lost_at_the_release_is_no_success(path: str, locks: LockClient) -> None:
     worker = Worker()
     async with requests(worker.app, locks) as client:
-        assert_problem(await client.get("/ignores"), 503, "could not be sure")
+        assert_problem(await client.get(path), 503, "could not be sure")
     assert worker.events == ["ignored"]
+
+
+@pytest.mark.parametrize("status", [303, 404])
+async def test_an_answer_that_is_raised_is_passed_on(status: int, locks: LockClient, redis: Redis) -> None:
+    app = FastAPI()
+
+    @app.get("/", dependencies=[lock_for("order")])
+    async def endpoint() -> None:
+        raise HTTPException(status, "mine", {"Location": "/done"})
+
+    async with requests(app, locks) as client:
+        answer = await client.get("/")
+    assert (answer.status_code, answer.json(), answer.headers["location"]) == (status, {"detail": "mine"}, "/done")
+    assert await redis.exists("order") == 0
 
 
 async def test_a_lock_lost_while_another_dependency_works_is_no_success(locks: LockClient) -> None:

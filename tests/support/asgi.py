@@ -1,4 +1,4 @@
-"""Web applications served for tests: in the loop of the test, which can look inside, or by processes of their own."""
+"""Applications of ASGI, served by uvicorn: in the loop of the test, which can look inside, or by their own processes."""
 
 import asyncio
 import os
@@ -85,12 +85,10 @@ class WebProcess:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=50)
         return httpx.AsyncClient(base_url=self.url, limits=limits, timeout=60)
 
-    def stop(self, number: signal.Signals = signal.SIGTERM) -> float:
-        """Ask the server to stop, wait until it has, and tell how long that took."""
-        began = monotonic()
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """Ask the server to stop, and wait until it has."""
         self.running.send_signal(number)
         self.running.wait(_END)
-        return monotonic() - began
 
     def tracebacks(self) -> list[str]:
         """The last lines of the tracebacks that it wrote."""
