@@ -11,7 +11,8 @@ import pytest
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, WebSocket
 from fastapi.testclient import TestClient
 from redis.asyncio import Redis
-from starlette.responses import JSONResponse
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.responses import JSONResponse, Response
 from starlette.websockets import WebSocketDisconnect
 
 import aiolock.fastapi
@@ -241,6 +242,21 @@ async def test_an_answer_that_is_raised_is_passed_on(status: int, locks: LockCli
         answer = await client.get("/")
     assert (answer.status_code, answer.json(), answer.headers["location"]) == (status, {"detail": "mine"}, "/done")
     assert await redis.exists("order") == 0
+
+
+async def test_a_lock_lost_under_a_base_http_middleware_is_no_success(locks: LockClient) -> None:
+    worker = Worker()
+
+    async def dispatch(request: Request, call_next: RequestResponseEndpoint) -> Response:
+        return await call_next(request)
+
+    worker.app.add_middleware(BaseHTTPMiddleware, dispatch=dispatch)
+    async with requests(worker.app, locks) as client:
+        answer = asyncio.create_task(client.get("/rolls-back"))
+        await until(lambda: worker.events == ["began"], within=30)
+        await lose(locks, "order")
+        assert_problem(await answer, 503, "could not be sure")
+    assert worker.events == ["began", "rolled back"]
 
 
 async def test_a_lock_lost_while_another_dependency_works_is_no_success(locks: LockClient) -> None:
