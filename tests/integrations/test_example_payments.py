@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.observe import until
 from tests.support.asgi import WebProcess
+from tests.support.observe import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 

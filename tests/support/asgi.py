@@ -1,4 +1,4 @@
-"""Applications of ASGI, served by uvicorn: in the loop of the test, which can look inside, or by their own processes."""
+"""Applications of ASGI, served by uvicorn: in the loop of the test, which can look inside, or in processes."""
 
 import asyncio
 import os

@@ -15,8 +15,8 @@ import aiolock.fastapi
 from aiolock import LockClient, LockConfig
 from aiolock._server import Server
 from aiolock.fastapi import Locks
-from tests.support.observe import connected, until_connected
 from tests.support.asgi import served
+from tests.support.observe import connected, until_connected
 
 
 def with_endpoints(app: FastAPI) -> FastAPI:

@@ -23,8 +23,8 @@ import aiolock.fastapi
 from aiolock import Lease, LockClient
 from aiolock._server import Server
 from aiolock.fastapi import Locks, lock_for
-from tests.support.observe import until
 from tests.support.asgi import served
+from tests.support.observe import until
 
 
 class Colour(enum.Enum):
@@ -175,7 +175,9 @@ async def test_the_dependency_of_a_name_can_be_overridden(locks: LockClient) -> 
         assert (await client.post("/7")).json() == "another"
 
 
-@pytest.mark.parametrize("template", ["{}", "order:{0}", "order:{order.id}", "{order[id]}", "{order:{width}}", "{order!x}", ""])
+@pytest.mark.parametrize(
+    "template", ["{}", "order:{0}", "order:{order.id}", "{order[id]}", "{order:{width}}", "{order!x}", ""]
+)
 def test_a_template_that_cannot_work_is_refused_at_once(template: str) -> None:
     with pytest.raises(ValueError, match=r"name of a parameter|empty"):
         lock_for(template)

@@ -21,8 +21,8 @@ import aiolock.fastapi
 from aiolock import AioLockError, Lease, LockClient
 from aiolock.fastapi import Locks, add_exception_handlers, lock_for
 from aiolock.testing import lose
-from tests.support.observe import freed, until
 from tests.support.asgi import served
+from tests.support.observe import freed, until
 
 NAME = "order"
 

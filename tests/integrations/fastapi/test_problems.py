@@ -20,9 +20,9 @@ from aiolock import Lease, LeaseLostError, LockClient, LockTimeoutError
 from aiolock._server import Server
 from aiolock.fastapi import Locks, add_exception_handlers, lock_for
 from aiolock.testing import failing_commands, lose
+from tests.support.asgi import served
 from tests.support.holding import lock_client
 from tests.support.observe import until
-from tests.support.asgi import served
 
 OrderLock = Annotated[Lease, lock_for("order")]
 

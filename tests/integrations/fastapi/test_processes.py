@@ -16,8 +16,8 @@ import pytest
 from aiolock import AsyncRLock, LockClient
 from aiolock._server import Server
 from tests.processes.store import Store
-from tests.support.observe import until
 from tests.support.asgi import WebProcess, uvicorn_command
+from tests.support.observe import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -145,9 +145,7 @@ async def test_a_forced_shutdown_leaves_nothing_locked(
         assert not any(isinstance(answer, httpx.Response) and answer.is_success for answer in ended)
 
 
-async def test_a_second_ctrl_c_leaves_nothing_locked(
-    redis_server: Server, watcher: LockClient, tmp_path: Path
-) -> None:
+async def test_a_second_ctrl_c_leaves_nothing_locked(redis_server: Server, watcher: LockClient, tmp_path: Path) -> None:
     """uvicorn does not even end the lifespan then."""
     with service(redis_server, tmp_path, workers=1) as running:
         async with running.client() as client:
