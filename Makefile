@@ -9,8 +9,8 @@ ARGS ?=
 # New enough, and able to make virtual environments. A pyenv shim without a version behind it fails here, too.
 USABLE := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
-# Each environment is made anew when pyproject.toml has changed. That of the demo is a user's; each other is one
-# dependency group.
+# Each environment is made anew when pyproject.toml has changed. Those of the demo and of the examples are a user's;
+# each other is one dependency group.
 DEMO := .venv-demo
 EXAMPLES := .venv-examples
 TESTS := .venv-tests
@@ -19,7 +19,7 @@ DOCS := .venv-docs
 BENCH := .venv-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo seats test test-interop lint docs bench bench-quick clean
+.PHONY: help demo payments seats test test-interop lint docs bench bench-quick clean
 
 help: ## show this help
 	@echo "Usage: make <target> [PYTHON=python3.12] [ARGS='...']"
@@ -27,6 +27,9 @@ help: ## show this help
 
 demo: $(DEMO)/.stamp ## watch processes share one account file under a lock, and some of them die
 	@$(DEMO)/bin/python -m aiolock demo $(ARGS)
+
+payments: $(EXAMPLES)/.stamp ## serve examples/payments (FastAPI, two workers) on http://127.0.0.1:8000
+	@$(EXAMPLES)/bin/python examples/payments/main.py
 
 seats: $(EXAMPLES)/.stamp ## serve examples/seats (aiohttp) on http://127.0.0.1:8080
 	@$(EXAMPLES)/bin/python examples/seats/main.py
@@ -78,6 +81,11 @@ endef
 $(DEMO)/.stamp: pyproject.toml
 	$(call make-venv,$(DEMO))
 	@$(DEMO)/bin/python -m pip install --quiet --editable '.[server,cli]'
+	@touch $@
+
+$(EXAMPLES)/.stamp: pyproject.toml
+	$(call make-venv,$(EXAMPLES))
+	@$(EXAMPLES)/bin/python -m pip install --quiet --editable '.[aiohttp,fastapi,server]' uvicorn
 	@touch $@
 
 .venv-%/.stamp: pyproject.toml

@@ -1,7 +1,7 @@
 """
 Locks in FastAPI: a lifespan, `Locks` for endpoints, and `lock_for`, the lock of a request as a dependency.
 
-Needs FastAPI 0.121 or later (the extra ``fastapi``).
+Needs FastAPI 0.121.1 or later (the extra ``fastapi``).
 """
 
 import enum
@@ -16,6 +16,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.dependencies.utils import request_params_to_args
 from fastapi.exceptions import RequestValidationError
 from redis.asyncio import Redis, RedisCluster
+from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
 from starlette.websockets import WebSocket
@@ -24,12 +25,13 @@ from aiolock._client import LockClient
 from aiolock._config import LockConfig
 from aiolock._handler import RefusedError, locked_for_handler
 from aiolock._lease import Lease
-from aiolock._problem import CONFLICT, ERRORS, MEDIA_TYPE, UNAVAILABLE, Problem, problem_of
+from aiolock._problem import CONFLICT, ERRORS, MEDIA_TYPE, UNAVAILABLE, Problem, error_status, problem_of
 from aiolock._types import Duration, lease_seconds, seconds, text
 
 __all__ = ["LockProblem", "Locks", "LocksState", "add_exception_handlers", "get_locks", "lifespan", "lock_for"]
 
 _TRY_AGAIN_LATER = 1013  # The close code of WebSockets.
+_LEAST_ERROR = 400
 
 
 class LocksState(TypedDict):
@@ -54,13 +56,14 @@ def lifespan(
 
     *redis* is a URL, or a client of yours, which is not closed. Inside of a lifespan of your own, enter it and pass
     its state on: ``async with lifespan(url)(app) as state: yield {**state, "database": database}``. Starting does no
-    I/O; closing waits `LockConfig.release_timeout` at most, for what is still held.
+    I/O, so that a service starts without Redis. Closing releases what is still held, also while its handlers are being
+    cancelled, and waits `LockConfig.release_timeout` seconds at most.
     """
 
     @asynccontextmanager
     async def keep(app: FastAPI) -> AsyncIterator[LocksState]:
-        made = isinstance(redis, str)
-        async with LockClient.from_url(redis, config=config) if made else LockClient(redis, config=config) as locks:
+        make = LockClient.from_url if isinstance(redis, str) else LockClient
+        async with make(redis, config=config) as locks:  # type: ignore[arg-type]
             yield {"locks": locks}
 
     return keep
@@ -93,29 +96,43 @@ def lock_for(
     key: str | Callable[..., Any], *, wait: Duration | None = 0, lease: Duration | None = None, status: int = CONFLICT
 ) -> Any:
     """
-    The lock of a request: ``lease: Annotated[Lease, lock_for("order:{order_id}")]``.
+    A dependency that holds a lock while the endpoint runs, and gives its `Lease`.
 
-    *key* is a template of the endpoint's path and query parameters, as validated, so that ``7`` and ``07`` are one
-    lock; or a dependency that returns the name (`async def`: a plain one costs a thread). *wait* and *lease* (seconds)
-    as in `AsyncRLock.try_lock`. Also good for ``dependencies=[...]`` of an endpoint or a router. The lock is released
-    after the endpoint and before the response leaves. When it is lost, the endpoint is cancelled.
+    Write ``lease: Annotated[Lease, lock_for("order:{order_id}")]`` among the parameters of the endpoint, or put it into
+    the ``dependencies=[...]`` of an endpoint or a router. *key* is a template of the endpoint's path and query
+    parameters, as validated, so that ``7`` and ``07`` are one lock; or a dependency that returns the name (an
+    `async def`, because a plain one costs a thread). *wait* and *lease* are in seconds, as in `AsyncRLock.try_lock`.
 
-    Raises, as a response:
-        LockProblem: *status*, 409 by default, when the wait ends; 503 when Redis fails or the lock is lost.
-        RequestValidationError: 422, a parameter of the template is none that the endpoint would take.
+    The lock is released after the endpoint and before the response leaves. A client that disconnects cancels nothing;
+    a shutdown that cancels the endpoint frees the lock. When the lock is lost, the endpoint is cancelled.
+
+    Raises:
+        LockProblem: as a response: *status* when the wait ends; 503 when Redis fails or the lock is lost.
+        RequestValidationError: as a response, 422: a parameter of the template is none that the endpoint would take.
+        RuntimeError: the endpoint has no parameter of that name, or the application no `lifespan`.
+        TypeError, ValueError: at once, for durations, templates and statuses that cannot work.
     """
     most = None if wait is None else seconds(wait, "wait", zero=True)
     length = None if lease is None else lease_seconds(lease)
+    error_status(status)
     name_of = _template(key) if isinstance(key, str) else key
 
     async def held(
         connection: HTTPConnection, locks: Locks, name: Annotated[str, Depends(name_of)]
     ) -> AsyncIterator[Lease]:
+        redirect: AnyHTTPException | None = None
         try:
             async with locked_for_handler(locks.lock(name), most, length, status) as granted:
-                yield granted
+                try:
+                    yield granted
+                except AnyHTTPException as answer:
+                    if answer.status_code >= _LEAST_ERROR:
+                        raise
+                    redirect = answer  # It tells of a success, so that no loss may hide behind it.
         except RefusedError as refused:
             raise _answer(connection, refused.problem) from refused.__cause__
+        if redirect is not None:
+            raise redirect
 
     _statuses[held] = status
     return Depends(held, scope="function")
@@ -128,7 +145,8 @@ def add_exception_handlers(app: FastAPI) -> None:
     Errors of aiolock that endpoints let out are answered alike: 409 when a wait has ended, 503 when Redis failed or a
     lock was lost. A mounted application needs handlers of its own.
     """
-    for kind in (LockProblem, *ERRORS):
+    kinds: tuple[type[Exception], ...] = (LockProblem, *ERRORS)
+    for kind in kinds:
         app.add_exception_handler(kind, _handle)
     describe = app.openapi
 
@@ -159,10 +177,7 @@ async def _handle(connection: Request | WebSocket, error: Exception) -> Response
 
 def _template(template: str) -> Callable[[HTTPConnection], Any]:
     """A dependency that fills *template* with the validated parameters of the request's endpoint."""
-    fields = [field for _, field, _, _ in Formatter().parse(text(template, "the key")) if field is not None]
-    for field in fields:
-        if not field.isidentifier():
-            raise ValueError(f"{template!r}: {{{field}}} is not the name of a parameter")
+    fields = set(_fields(text(template, "the key")))
 
     async def name(connection: HTTPConnection) -> str:
         values = {field: _parameter(connection, field, template) for field in fields}
@@ -171,24 +186,45 @@ def _template(template: str) -> Callable[[HTTPConnection], Any]:
     return name
 
 
+def _fields(template: str) -> Iterator[str]:
+    """The parameters that *template* names."""
+    for _, field, spec, conversion in Formatter().parse(template):
+        if field is None:
+            continue
+        if not field.isidentifier() or "{" in (spec or "") or conversion not in {None, "a", "r", "s"}:
+            raise ValueError(f"{template!r}: {{{field}}} is not the name of a parameter, with a plain format if any")
+        yield field
+
+
 def _parameter(connection: HTTPConnection, name: str, template: str) -> object:
-    for dependant in _walk(connection.scope["route"].dependant):
-        sources: tuple[tuple[list[Any], Mapping[str, Any]], ...] = (
-            (dependant.path_params, connection.path_params),
-            (dependant.query_params, connection.query_params),
-        )
-        for fields, received in sources:
-            for field in fields:
-                if field.name == name:
-                    values, errors = request_params_to_args([field], received)
-                    if errors:
-                        raise RequestValidationError(errors)
-                    value = values[name]
-                    return value.value if isinstance(value, enum.Enum) else value
+    for field, received in _parameters(connection):
+        if field.name == name:
+            values, errors = request_params_to_args([field], received)
+            if errors:
+                raise RequestValidationError(errors)
+            value = values[name]
+            return value.value if isinstance(value, enum.Enum) else value
     raise RuntimeError(
         f"{template!r}: {name!r} is no path or query parameter of this endpoint, with a type; give lock_for a "
         "dependency that returns the name"
     )
+
+
+def _parameters(connection: HTTPConnection) -> Iterator[tuple[Any, Mapping[str, Any]]]:
+    """The path and query parameters that the endpoint of this request takes, and where their values are."""
+    for dependant in _walk(_dependant_of(connection)):
+        yield from ((field, connection.path_params) for field in dependant.path_params)
+        yield from ((field, connection.query_params) for field in dependant.query_params)
+
+
+def _dependant_of(connection: HTTPConnection) -> Dependant:
+    """What the endpoint of this request takes, with the prefix and the dependencies of the routers around it."""
+    route = connection.scope["route"]
+    # Newer versions keep the route of a router as it is; this is what including it made of it.
+    included = connection.scope.get("fastapi", {}).get("effective_route_context")
+    effective = included if getattr(included, "original_route", None) is route else route
+    dependant: Dependant = effective.dependant
+    return dependant
 
 
 def _walk(dependant: Dependant) -> Iterator[Dependant]:
@@ -202,7 +238,8 @@ def _walk(dependant: Dependant) -> Iterator[Dependant]:
 
 
 def _add_responses(schema: dict[str, Any], app: FastAPI) -> None:
-    for route in getattr(routing, "iter_route_contexts", iter)(app.routes):
+    routes_of: Callable[[Any], Iterator[Any]] = getattr(routing, "iter_route_contexts", iter)
+    for route in routes_of(app.routes):
         for status in _statuses_of(route):
             for method in route.methods or ():
                 operation = schema.get("paths", {}).get(route.path_format, {}).get(method.lower())
@@ -215,7 +252,7 @@ def _statuses_of(route: Any) -> set[int]:
     dependant = getattr(route, "dependant", None)
     if dependant is None:
         return set()
-    found = {_statuses[each.call] for each in _walk(dependant) if each.call in _statuses}
+    found = {_statuses[each.call] for each in _walk(dependant) if each.call is not None and each.call in _statuses}
     return found | {UNAVAILABLE} if found else found
 
 

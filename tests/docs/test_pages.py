@@ -11,6 +11,7 @@ import pytest
 
 import aiolock
 import aiolock.aiohttp
+import aiolock.fastapi
 import aiolock.testing
 from tests.docs.pages import BLOCKS, PAGES, ROOT, Block, Page, read
 
@@ -119,7 +120,7 @@ def test_reference_has_every_public_name() -> None:
 
 
 def test_reference_has_every_public_name_for_frameworks() -> None:
-    for module in (aiolock.aiohttp, aiolock.testing):
+    for module in (aiolock.aiohttp, aiolock.fastapi, aiolock.testing):
         framework = module.__name__.removeprefix("aiolock.")
         page = read(ROOT / f"docs/reference/{framework}.md")
         shown = re.findall(rf"^::: aiolock\.{framework}\.(\w+)$", page.prose, re.MULTILINE)

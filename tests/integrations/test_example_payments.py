@@ -1,0 +1,74 @@
+"""examples/payments, run as it is: an order is paid once, whoever asks, and whatever happens to the workers."""
+
+import asyncio
+import os
+import signal
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.asgi import WebProcess
+from tests.support.observe import until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+MAIN = Path(__file__).parents[2] / "examples/payments/main.py"
+ORDERS, EACH = 10, 20
+
+
+@pytest.fixture
+def payments(tmp_path: Path) -> Iterator[WebProcess]:
+    settings = {"DATABASE": str(tmp_path / "payments.db")}
+    with WebProcess([str(MAIN)], tmp_path / "log", ready="/openapi.json", environment=settings) as running:
+        yield running
+
+
+def charges(tmp_path: Path) -> Counter[int]:
+    """How often each order was charged, by the database."""
+    connection = sqlite3.connect(tmp_path / "payments.db")
+    try:
+        return Counter(order for (order,) in connection.execute("SELECT customer_order FROM charges"))
+    finally:
+        connection.close()
+
+
+async def test_every_order_is_paid_once(payments: WebProcess, tmp_path: Path) -> None:
+    async with payments.client() as client:
+        assert (await client.get("/orders/0/payment")).status_code == 404
+        answers = await asyncio.gather(
+            *(client.post(f"/orders/{n % ORDERS}/payment", json={"cents": 100}) for n in range(ORDERS * EACH))
+        )
+        statuses = Counter(answer.status_code for answer in answers)
+        assert statuses[201] == ORDERS
+        assert statuses.keys() <= {200, 201, 409}
+        assert charges(tmp_path) == dict.fromkeys(range(ORDERS), 1)
+        again = await client.post("/orders/07/payment", json={"cents": 100})
+        assert (again.status_code, again.json()) == (200, (await client.get("/orders/7/payment")).json())
+    await asyncio.to_thread(payments.stop)
+    assert payments.tracebacks() == []
+    assert charges(tmp_path) == dict.fromkeys(range(ORDERS), 1)
+
+
+async def test_the_schema_tells_of_every_answer(payments: WebProcess) -> None:
+    async with payments.client() as client:
+        schema = (await client.get("/openapi.json")).json()
+    answers = schema["paths"]["/orders/{order_id}/payment"]["post"]["responses"]
+    assert answers.keys() == {"200", "201", "409", "422", "503"}
+
+
+async def test_ctrl_c_ends_it(payments: WebProcess) -> None:
+    os.killpg(payments.running.pid, signal.SIGINT)  # As a terminal does: to all of them.
+    await until(lambda: payments.running.poll() is not None, within=30)
+    await until(lambda: not alive(payments.running.pid), within=30)  # Neither a worker nor a server is left.
+    assert set(payments.tracebacks()) <= {"KeyboardInterrupt"}  # Of a worker that was still starting.
+
+
+def alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
