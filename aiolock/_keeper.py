@@ -148,9 +148,9 @@ class HoldKeeper:
         self._usage.check_place()
         self._usage.check_open()
         hold = lease._hold
+        self.refuse_if_over(hold)
         if lease.given_back:
             raise NotHeldError.of_lease(lease.name, hold.owner)
-        self.refuse_if_over(hold)
         # Redis counts whole milliseconds, and those that older servers spend within the script.
         enough = seconds - max(self._timing.margin(seconds), 0.002)
         try:

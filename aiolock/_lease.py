@@ -34,7 +34,7 @@ class Hold:
     __slots__ = (
         *("claim", "keys", "owner", "token", "leases", "in_a_row", "step", "renewal", "renewals", "unanswered"),
         *("heard", "expires", "deadline", "renew_at", "ended", "loss", "gone", "on_loss"),
-        *("renewal_slot", "deadline_slot", "timer", "asked", "_lost", "_watched"),
+        *("renewal_slot", "deadline_slot", "timer", "asked", "doubted", "_lost", "_watched"),
     )
 
     def __init__(self, claim: Claim, token: int) -> None:
@@ -63,6 +63,7 @@ class Hold:
         self.deadline_slot: int | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.asked = False  # A renewal of the watchdog's is on its way.
+        self.doubted: float = 0.0  # When the server may have forgotten it; no answer to what was sent before tells.
 
     @property
     def watched(self) -> bool:
@@ -217,13 +218,13 @@ class Lease:
         Raise if the lock is no longer held; cheap, no I/O: call it before each step that must not be done twice.
 
         Raises:
-            LeaseLostError: the lock is lost, by the clock or by word of the server.
+            LeaseLostError: the lock is lost, by the clock or by word of the server; also if this lease was given back.
             NotHeldError: this lease was given back.
         """
-        if self.given_back:
-            raise NotHeldError.of_lease(self.name, self._hold.owner)
         if self._hold.over:
             raise self._hold.error()
+        if self.given_back:
+            raise NotHeldError.of_lease(self.name, self._hold.owner)
 
     async def release(self) -> None:
         """
@@ -255,5 +256,5 @@ class Lease:
         await self._keeper.renew_lease(self, lease)
 
     def __repr__(self) -> str:
-        state = "given back" if self.given_back else "lost" if self._hold.over else f"{self.remaining:.3g} s left"
+        state = "lost" if self._hold.over else "given back" if self.given_back else f"{self.remaining:.3g} s left"
         return f"<Lease of {self.name!r}, token {self.token}, {state}>"

@@ -104,6 +104,23 @@ async def test_acquire_after_a_loss_is_a_fresh_grant_with_a_greater_token(
     assert not await lock.locked()
 
 
+async def test_a_lease_that_its_scope_took_back_was_lost(redis: Redis, locks: LockClient) -> None:
+    """Who was passed it, a background task say, is to hear of the loss, and of no mistake of its own."""
+    with pytest.raises(LeaseLostError):
+        async with locks.lock("a") as lease:
+            await redis.delete("a")
+            await lease.renew()
+    assert lease.given_back
+    with pytest.raises(LeaseLostError) as lost:
+        lease.check()
+    assert (lost.value.token, lost.value.reason) == (lease.token, "expired")
+    with pytest.raises(LeaseLostError):
+        await lease.renew()
+    assert repr(lease).endswith(", lost>")
+    with pytest.raises(NotHeldError):
+        await lease.release()
+
+
 async def test_a_nested_acquire_learns_of_the_loss_and_takes_nothing(redis: Redis, locks: LockClient) -> None:
     lock = locks.lock("a")
     lease = await lock.acquire()
