@@ -65,8 +65,9 @@ class Watchdog:
 
     def check(self, hold: Hold) -> None:
         """Renew *hold* now, or ask the server whether it still has it: it may have forgotten."""
+        hold.doubted = monotonic()
         if not hold.asked:
-            self._plan_renewal(hold, monotonic())
+            self._plan_renewal(hold, hold.doubted)
 
     def forget(self, hold: Hold) -> None:
         """The hold has ended."""
@@ -149,13 +150,17 @@ class Watchdog:
         for row, hold in enumerate(holds):
             hold.asked = False
             if not hold.ended:
-                self._plan_next(hold, renewed=call.error is None and self._ward.note_renewal(hold, call, row))
+                self._plan_next(hold, call, renewed=call.error is None and self._ward.note_renewal(hold, call, row))
 
-    def _plan_next(self, hold: Hold, *, renewed: bool) -> None:
-        if renewed:
+    def _plan_next(self, hold: Hold, call: Call, *, renewed: bool) -> None:
+        if hold.ended:
+            return
+        if renewed and call.sent <= hold.doubted:
+            self._plan_renewal(hold, monotonic())
+        elif renewed:
             if hold.watched:
                 self._plan_renewal(hold, hold.renew_at)
-        elif not hold.ended:
+        else:
             if hold.watched:
                 self._ward.late(hold, monotonic() - hold.renew_at)
             self._plan_renewal(hold, monotonic() + self._interval / 10)

@@ -62,6 +62,18 @@ async def test_holds_are_renewed_together_and_no_task_is_started_for_them(quick:
     assert asyncio.all_tasks() == tasks_before
 
 
+async def test_of_those_that_are_renewed_together_the_one_that_is_gone_is_lost(server: Server, redis: Redis) -> None:
+    async with lock_client(server.url, lease=30, renew_interval=0.1, command_timeout=10) as client:
+        async with asyncio.TaskGroup() as tasks:
+            granted = [tasks.create_task(acquire(client.lock(f"a:{number}", owner="all"))) for number in range(5)]
+        leases = [each.result() for each in granted]
+        await renewed(client, 5)
+        await redis.delete("a:3")
+        assert await asyncio.wait_for(leases[3].lost, 30) == "expired"
+        await renewed(client, 8)
+        assert [lease.lost.is_set() for lease in leases] == [False, False, False, True, False]
+
+
 async def test_one_that_cannot_be_renewed_keeps_no_other_from_it(quick: LockClient, redis: Redis) -> None:
     """The server answers for all of them with an error, and then for each."""
     names = [f"a:{number}" for number in range(5)]

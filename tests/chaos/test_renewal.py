@@ -14,7 +14,7 @@ from aiolock._scripts import RENEW
 from aiolock._server import Server
 from tests.support.holding import client_behind, lock_client
 from tests.support.observe import answered, renewed, until
-from tests.support.proxy import Proxy, Rule, command, delay, drop_reply, reset, script
+from tests.support.proxy import Proxy, Rule, command, delay, drop_reply, reset, script, withhold_reply
 
 KEY = "job"
 
@@ -241,6 +241,23 @@ async def test_a_fixed_lease_is_asked_after_once(redis: Redis, proxy: Proxy) -> 
         assert sum(script(RENEW)(request) for request in proxy.requests) < 5, "some more, if the machine is slow"
         await lease.release()
     assert not [event for event in events if isinstance(event, RenewalLate)]
+
+
+@pytest.mark.parametrize("lease", [None, 60])
+async def test_a_doubt_is_not_settled_by_an_answer_that_is_older(
+    redis: Redis, proxy: Proxy, lease: float | None
+) -> None:
+    """The server forgot the lock after it had answered, and before that answer arrived."""
+    async with client_behind(proxy, lease=300, command_timeout=20) as locks:
+        held = await locks.lock(KEY).acquire(lease=lease)
+        doubt = locks._runtime.open_core().keeper.check
+        withheld = proxy.install(Rule(script(RENEW), withhold_reply()))
+        doubt(lambda key: True)
+        await withheld.caught()
+        await redis.delete(KEY)
+        doubt(lambda key: True)
+        withheld.let_go()
+        assert await asyncio.wait_for(held.lost, 15) == "expired"
 
 
 async def test_a_fixed_lease_is_asked_after_again_when_the_server_refused_to_say(own: Server) -> None:
