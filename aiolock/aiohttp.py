@@ -20,6 +20,7 @@ from redis.asyncio import Redis, RedisCluster
 
 from aiolock._client import LockClient
 from aiolock._config import LockConfig
+from aiolock._errors import ClientClosedError
 from aiolock._handler import RefusedError, locked_for_handler
 from aiolock._lease import Lease
 from aiolock._problem import CONFLICT, ERRORS, MEDIA_TYPE, Problem, error_status, problem_of
@@ -56,11 +57,11 @@ def setup(app: web.Application, redis: Redis | RedisCluster | str, *, config: Lo
     a test's, is left alone. Sub-applications use the client of the application that they are a part of. Starting does
     no I/O. At the end of *app*, handlers that use the client (by `synchronized` or `locks_from`) and still run are
     cancelled, those of clients which have gone too, and have `LockConfig.release_timeout` to roll back under their
-    locks. Closing takes as long again at most, and releases what is still held.
+    locks. Closing takes as long again at most, and releases what is still held. *app* does not start again after that.
 
     Raises:
         TypeError, ValueError: what `LockClient` raises about *redis* and *config*.
-        RuntimeError: it was called for *app* before.
+        RuntimeError: it was called for *app* before. At the start: *app* had been started, and has ended.
     """
     if _AT_WORK in app:
         raise RuntimeError("aiolock.aiohttp.setup was called for this application before")
@@ -70,13 +71,22 @@ def setup(app: web.Application, redis: Redis | RedisCluster | str, *, config: Lo
 
     async def keep(app: web.Application) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
+            if app.get(LOCKS, client) is client:
+                await _enter(stack, client)
             if LOCKS not in app:
-                app[LOCKS] = await stack.enter_async_context(client)
+                app[LOCKS] = client
             yield
             await _end(app[_AT_WORK], seconds(settings.release_timeout, "release_timeout"))
 
     app.cleanup_ctx.append(keep)
     app.middlewares.append(problems)
+
+
+async def _enter(stack: AsyncExitStack, client: LockClient) -> None:
+    try:
+        await stack.enter_async_context(client)
+    except ClientClosedError as closed:  # aiohttp lets nobody put another one into an application that was started.
+        raise RuntimeError("this application and its LockClient have ended: make a new one to start") from closed
 
 
 def locks_from(request: web.Request) -> LockClient:

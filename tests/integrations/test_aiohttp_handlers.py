@@ -492,6 +492,36 @@ def test_an_application_is_set_up_once(app: web.Application) -> None:
         setup(app, "redis://localhost")
 
 
+async def test_an_application_that_has_ended_is_not_started_again(redis: Redis) -> None:
+    """Its client is closed, and aiohttp lets nobody put in another one."""
+    app = web.Application()
+    setup(app, redis)
+    async with serving(app):
+        pass
+    with pytest.raises(RuntimeError, match="make a new one to start"):
+        async with serving(app):
+            pass
+
+
+async def test_a_start_that_failed_may_be_tried_again(redis: Redis) -> None:
+    app = web.Application()
+    setup(app, redis)
+    post(app, "/", synchronized("a")(held))
+    tries = []
+
+    async def connect_to_something_else(app: web.Application) -> None:
+        tries.append(app)
+        if len(tries) == 1:
+            raise ConnectionError
+
+    app.on_startup.append(connect_to_something_else)
+    with pytest.raises(ConnectionError):
+        async with serving(app):
+            pass
+    async with serving(app) as session, session.post("/") as response:
+        assert response.status == 200
+
+
 async def test_the_middleware_alone_is_of_use(locks: LockClient) -> None:
     app = web.Application(middlewares=[problems])
     app[LOCKS] = locks
