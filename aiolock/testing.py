@@ -100,7 +100,8 @@ async def lose(locks: LockClient, name: str) -> None:
     """
     Take lock *name* from whoever holds it by *locks*, as an eviction or a flush of the server would.
 
-    Returns when the holder has been told: its `Lease.lost` is set, the cancellation of its block on the way.
+    Returns when the holder has been told: its `Lease.lost` is set, the cancellation of its block on the way. Or when
+    the holder gave it back meanwhile.
 
     Raises:
         NotHeldError: nobody holds it by this client.
@@ -111,6 +112,8 @@ async def lose(locks: LockClient, name: str) -> None:
     if hold is None:
         raise NotHeldError(name, core.client, None)
     await locks._redis.delete(keys.lock)
+    if hold.ended:  # Given back meanwhile: its release finds it lost, or came before.
+        return
     core.keeper.check(lambda key: key == keys.lock)
     await hold.until_lost()
 
@@ -162,7 +165,7 @@ def failing_commands(locks: LockClient, most: int | None = 1) -> Iterator[None]:
     Let the next *most* commands of *locks* (``None``: every one in the block) fail with a `BackendError` at once.
 
     It is what they fail with when Redis does not answer in time. Acquires, renewals and questions are not sent; a
-    release is, as it would be: only its answer is missing.
+    release is, as it would be: only its answer is missing. Locks that are renewed together are renewed by one command.
     """
     left = float("inf") if most is None else most
 

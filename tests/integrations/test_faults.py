@@ -1,17 +1,36 @@
 """The faults of `aiolock.testing`: each does what it says, and nothing of it is left."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import BackendError, LeaseLostError, LockClient, NotHeldError
+from aiolock import BackendError, Lease, LeaseLostError, LockClient, NotHeldError
 from aiolock._server import Server
 from aiolock.testing import delayed_renewals, failing_commands, lose
 from tests.support.holding import Holder, lock_client
-from tests.support.observe import until
+from tests.support.observe import answered, until
 
 LEASE = 1.5
+SEVERAL = [f"a:{number}" for number in range(40)]  # More than one script renews.
+
+
+async def take_several(locks: LockClient) -> list[Lease]:
+    """Locks that are due at the same moment, and so are renewed together."""
+    leases = await asyncio.gather(*(take(locks, name) for name in SEVERAL))
+    await until_all_renewed(locks, SEVERAL)
+    return leases
+
+
+async def take(locks: LockClient, name: str) -> Lease:
+    return await locks.lock(name, owner="all of them").acquire()
+
+
+async def until_all_renewed(locks: LockClient, names: list[str]) -> None:
+    """Wait until each of them has been renewed once more."""
+    wanted = {name: locks.lock(name).statistics().renewals + 1 for name in names}
+    await until(lambda: all(locks.lock(name).statistics().renewals >= wanted[name] for name in names), within=30)
 
 
 async def test_a_lock_is_lost_and_its_holder_told(locks: LockClient, redis: Redis) -> None:
@@ -42,6 +61,27 @@ async def test_other_locks_are_kept(locks: LockClient) -> None:
         await locks.lock("a").acquire()
         await lose(locks, "a")
         lease.check()
+
+
+async def test_one_of_several_that_are_renewed_together_is_lost_alone(redis: Redis, server: Server) -> None:
+    async with lock_client(server.url, lease=30, renew_interval=0.1, command_timeout=10) as locks:
+        leases = await take_several(locks)
+        await lose(locks, SEVERAL[3])
+        assert [lease.name for lease in leases if lease.lost.is_set()] == [SEVERAL[3]]
+        assert not await redis.exists(SEVERAL[3])
+        await until_all_renewed(locks, [name for name in SEVERAL if name != SEVERAL[3]])
+        assert (locks.statistics().held, locks.statistics().losses) == (len(SEVERAL) - 1, 1)
+        async with locks.lock(SEVERAL[3]):
+            pass
+
+
+async def test_what_is_given_back_meanwhile_is_waited_for_by_nobody(locks: LockClient) -> None:
+    lease = await locks.lock("a").acquire()
+    losing = asyncio.create_task(lose(locks, "a"))
+    await asyncio.sleep(0)  # It has begun.
+    with suppress(LeaseLostError):  # Whichever comes first.
+        await lease.release()
+    await asyncio.wait_for(losing, 30)
 
 
 async def test_only_what_is_held_here_can_be_lost(locks: LockClient, other: LockClient) -> None:
@@ -75,6 +115,31 @@ async def test_renewals_that_are_delayed_arrive_in_the_end(redis: Redis, server:
         await until(lambda: locks.statistics().renewals > before + 1)
         lease.check()
         assert locks.statistics().losses == 0
+
+
+async def test_the_renewals_of_several_are_delayed_and_all_arrive_in_the_end(redis: Redis, server: Server) -> None:
+    async with lock_client(server.url, lease=300, command_timeout=30) as locks:  # None is due for a while.
+        leases = await asyncio.gather(*(take(locks, name) for name in SEVERAL))
+        with delayed_renewals(locks):
+            locks._runtime.open_core().keeper.check(lambda key: True)
+            await until(lambda: all(lease._hold.asked for lease in leases))
+            await answered(locks)
+            assert locks.statistics().renewals == 0
+        await until_all_renewed(locks, SEVERAL)
+        assert locks.statistics().losses == 0
+
+
+async def test_several_whose_renewals_are_delayed_for_too_long_are_all_lost(redis: Redis, server: Server) -> None:
+    async with lock_client(server.url, lease=2 * LEASE) as locks:
+        with delayed_renewals(locks):
+            leases = await asyncio.gather(*(take(locks, name) for name in SEVERAL))
+            reasons = await asyncio.wait_for(asyncio.gather(*(reason(lease) for lease in leases)), 30)
+        assert set(reasons) == {"unreachable"}
+        assert locks.statistics().losses == len(SEVERAL)
+
+
+async def reason(lease: Lease) -> str:
+    return await lease.lost
 
 
 async def test_a_renewal_by_hand_fails_in_time(redis: Redis, server: Server) -> None:
@@ -125,6 +190,16 @@ async def test_a_release_that_fails_is_sent_all_the_same(locks: LockClient, redi
         await locks.lock("a").release()
     await until(lambda: locks.statistics().pending == 0)
     assert not await redis.exists("a")
+
+
+async def test_a_renewal_of_several_that_fails_costs_none_of_them(redis: Redis, server: Server) -> None:
+    async with lock_client(server.url, lease=30, renew_interval=0.1, command_timeout=10) as locks:
+        leases = await take_several(locks)
+        with failing_commands(locks, 3):
+            await until_all_renewed(locks, SEVERAL)
+        for lease in leases:
+            lease.check()
+        assert locks.statistics().losses == 0
 
 
 async def test_a_lease_whose_renewals_all_fail_is_lost(redis: Redis, server: Server) -> None:
