@@ -1,6 +1,6 @@
 """
-One connection to the server, full duplex: written to once per turn of the loop, at its end, or at once by commands that
-come one by one, and whenever a batch is full; read as data comes; made anew when it fails.
+One connection to the server, full duplex: written to once per turn of the loop, and whenever a batch is full; read as
+data comes; made anew when it fails.
 
 A link knows nothing of locks. Its *user* (commands or pub/sub) says what to write and takes what is read.
 """
@@ -76,8 +76,6 @@ class Link:
         self._ticker: asyncio.TimerHandle | None = None
         self._wire: Wire | None = None
         self._flushes = False  # What is to be written will be, at the end of this turn of the loop.
-        self._written = 0  # Commands, in this turn of the loop.
-        self._lone = False  # In the last turn that wrote anything it was one command, so that one may come alone again.
         self._closed = False
         self._pause = 0.0  # Before the next connection is made; nothing while the last one worked.
 
@@ -100,8 +98,6 @@ class Link:
         elif not self._flushes:
             self._flushes = True
             self._loop.call_soon(self._flush, context=self._context)
-            if self._lone:  # The server can work on it while the loop finishes its turn.
-                self._write()
         elif self._user.waiting() >= _FULL:  # The server need not wait until all of many tasks have had their turn.
             self._write()
         if self._ticker is None:
@@ -150,9 +146,6 @@ class Link:
     def _flush(self) -> None:
         self._flushes = False
         self._write()
-        if self._written:
-            self._lone = self._written == 1
-            self._written = 0
 
     def _write(self) -> None:
         """Write what there is; while the connection is choked it waits, and leaves as one batch."""
@@ -161,7 +154,6 @@ class Link:
         if forks() != self._forks:  # A forked child must not speak on its parent's connection.
             return
         if batch := self._user.outgoing():
-            self._written += len(batch)
             self._wire.write(batch)
 
     def _received(self, frame: Any) -> None:

@@ -39,28 +39,18 @@ async def test_a_waiter_probes_once_per_remaining_lease(locks: LockClient, other
 
 
 async def test_a_hand_off_needs_no_message_and_one_batch(locks: LockClient) -> None:
-    async with Waiters(locks, NAME) as waiters:
-        async with locks.lock(NAME):
-            await waiters.park(3)
-        await waiters.granted(1)  # Only from the second on: a release that follows a lone command leaves at once.
+    lease = await locks.lock(NAME).acquire()
+    async with Waiters(locks, NAME, go=True) as waiters:
+        await waiters.park(1)
         before = locks.statistics()
-        assert before.hand_offs == 1
-        waiters.go()
-        await waiters.granted(2)
+        assert before.hand_offs == 0
+        await lease.release()
+        await waiters.granted(1)
+        await asyncio.wait(waiters.tasks)
         after = locks.statistics()
-        assert after.hand_offs == 2
-        assert after.commands == before.commands + 2
-        assert after.batches == before.batches + 1
-
-
-async def test_a_lone_command_leaves_before_the_turn_of_the_loop_ends(locks: LockClient) -> None:
-    lock = locks.lock(NAME)
-    await lock.locked()
-    batches = locks.statistics().batches
-    looking = asyncio.ensure_future(lock.locked())
-    await asyncio.sleep(0)  # Its turn, in which it is sent.
-    assert locks.statistics().batches == batches + 1
-    await looking
+        assert after.hand_offs == 1
+        assert after.commands == before.commands + 3  # Release and acquire together; its release.
+        assert after.batches == before.batches + 2
 
 
 async def test_every_so_many_hand_offs_the_message_is_for_everybody(locks: LockClient) -> None:
