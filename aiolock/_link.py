@@ -1,5 +1,5 @@
 """
-One connection to the server, full duplex: written to once per tick of the loop, and whenever a batch is full; read as
+One connection to the server, full duplex: written to once per turn of the loop, and whenever a batch is full; read as
 data comes; made anew when it fails.
 
 A link knows nothing of locks. Its *user* (commands or pub/sub) says what to write and takes what is read.

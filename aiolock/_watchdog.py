@@ -52,7 +52,7 @@ class Watchdog:
         self._interval = interval
         self._loop = asyncio.get_running_loop()
         self._context = Context()  # Of the timers: what the user's tasks carry is not kept alive by them.
-        self._grain = min(0.01, interval / 10)
+        self._grain = min(0.025, interval / 10)
         self._renewals = Wheel(self._renewals_due, self._grain)
         self._deadlines = Wheel(self._deadlines_near, self._grain)
 

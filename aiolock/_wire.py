@@ -138,9 +138,7 @@ class Wire(asyncio.BufferedProtocol):
                     self._received(frame)
         except hiredis.ProtocolError as error:
             self.end(error)
-        if (
-            nbytes == _MOST
-        ):  # There is more. uvloop would go on reading, so it has to be told to let the tasks have a turn.
+        if nbytes == _MOST:  # There is more, and uvloop would go on reading: the tasks are to have a turn.
             self._transport.pause_reading()
             self._loop.call_soon(self._go_on_reading)
 

@@ -74,8 +74,8 @@ _COLUMNS: dict[str, tuple[tuple[str, str, float], ...]] = {
         ("connections", "connections", 1),
     ),
     "B9": (
-        ("first_thousand", "first thousand, µs", 1e6),
-        ("last_thousand", "last thousand, µs", 1e6),
+        ("first_tenth", "first tenth, µs", 1e6),
+        ("last_tenth", "last tenth, µs", 1e6),
         ("bytes_per_name", "memory kept for each name, B", 1),
         ("server_bytes_per_name", "the same on the server, B", 1),
     ),

@@ -22,10 +22,10 @@ def grants(reply: list[Any]) -> bool:
     return reply[0] == GRANTED or (isinstance(reply[0], list) and any(row[0] == GRANTED for row in reply))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Script:
     """
-    A script as the server knows it.
+    A script as the server knows it; there is one object of each.
 
     One that *publishes* takes the command to do so with as its last argument. What one that *lasts* grants must survive
     the server that granted it, so that replicas may have to have it, too.

@@ -36,11 +36,11 @@ end
 
 if holds > 1 then return lost(KEYS[1], KEYS[2], acquisition, tonumber(ARGV[7]), ARGV[6]) end
 if kind == 'foreign' then return {NOT_A_LOCK, 0, 0} end
-if ending(KEYS[2], acquisition) then return {STALE, 0, 0} end
+local scores = redis.call('ZMSCORE', KEYS[2], acquisition, 'token')
+if scores[1] then return {STALE, 0, 0} end
 if kind == 'held' then return {REFUSED, 0, ttl} end
 
-local last = tonumber(redis.call('ZSCORE', KEYS[2], 'token') or 0)
-local token = math.max(last + 1, microseconds())
+local token = math.max(tonumber(scores[2] or 0) + 1, microseconds())
 redis.call('ZADD', KEYS[2], token, 'token')
 redis.call('PEXPIRE', KEYS[2], ARGV[6])
 redis.call('HSET', KEYS[1], owner, holds, 'aiolock:acquisition', acquisition, 'aiolock:token', token,

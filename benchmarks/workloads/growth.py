@@ -1,5 +1,6 @@
-"""B9: one task uses a great many names, each once: whether the last cost what the first did, and what stays behind."""
+"""B9: a great many names are used, each once: whether the last cost what the first did, and what stays behind."""
 
+import asyncio
 import time
 from array import array
 from statistics import median
@@ -7,38 +8,56 @@ from statistics import median
 from benchmarks import peers
 from benchmarks.memory import resident
 from benchmarks.observer import Observer
+from benchmarks.peers.adapter import Peer
 from benchmarks.run import Outcome, Run
 from benchmarks.witness import Witness
 
-BLOCK = 1000
-_WARM = 500
+_PARTS = 10  # Of which the first and the last are compared: long enough that no mood of the machine decides.
+_TASKS = 20  # At a time, each with names of its own.
 
 
 async def run(run: Run, observer: Observer) -> Outcome:
     """Parameter *names*: how many; seconds do not matter."""
     names = run.number("names")
-    first, last = array("d", bytes(8 * BLOCK)), array("d", bytes(8 * BLOCK))
-    scrap = array("d", bytes(8 * BLOCK))  # For what is between: this measurement must not grow itself.
-    async with peers.make(run.peer, run.url, 1, 30) as peer:
-        for number in range(_WARM):
-            async with peer.lock(f"warm:{number}"):
-                pass
-        memory, server = resident(), await observer.memory()
-        with Witness() as witness:
-            for start in range(0, names, BLOCK):
-                times = first if start == 0 else last if start + BLOCK >= names else scrap
-                for place in range(BLOCK):
-                    began = time.perf_counter()
-                    async with peer.lock(f"name:{start + place}"):
-                        witness.enter(1)
-                        witness.leave(1)
-                    times[place] = time.perf_counter() - began
+    part = names // _PARTS
+    first, last = array("d", bytes(8 * part)), array("d", bytes(8 * part))
+    scrap = array("d", bytes(8 * part))  # For what is between: this measurement must not grow itself.
+    async with peers.make(run.peer, run.url, _TASKS, 30) as peer:
+        with Witness(part) as witness:
+            user = _User(peer, witness)
+            await user.use("warm", 0, scrap)
+            memory, server = resident(), await observer.memory()
+            for number in range(_PARTS):
+                times = first if number == 0 else last if number == _PARTS - 1 else scrap
+                await user.use("name", number * part, times)
         growth, server_growth = resident() - memory, await observer.memory() - server
     measures = {
-        "first_thousand": median(first),
-        "last_thousand": median(last),
+        "first_tenth": median(first),
+        "last_tenth": median(last),
         "growth": growth,
         "bytes_per_name": growth / names,
         "server_bytes_per_name": server_growth / names,
     }
-    return Outcome(measures)
+    return Outcome(measures, problem=f"{witness.overlaps} × two holders at a time" if witness.overlaps else None)
+
+
+class _User:
+    """Uses names, each once."""
+
+    def __init__(self, peer: Peer, witness: Witness) -> None:
+        self._peer = peer
+        self._witness = witness
+
+    async def use(self, kind: str, start: int, times: "array[float]") -> None:
+        """Use the names from number *start* on, and put down the seconds that each took, as many as there is room."""
+        async with asyncio.TaskGroup() as group:
+            for task in range(_TASKS):
+                group.create_task(self._use(kind, start, times, range(task, len(times), _TASKS)))
+
+    async def _use(self, kind: str, start: int, times: "array[float]", places: range) -> None:
+        for place in places:
+            began = time.perf_counter()
+            async with self._peer.lock(f"{kind}:{start + place}"):
+                self._witness.enter(1, place)
+                self._witness.leave(1, place)
+            times[place] = time.perf_counter() - began

@@ -27,9 +27,9 @@ async def run(run: Run, observer: Observer) -> Outcome:
         async with peer.lock("warm"):
             before = resident()
         with Witness() as witness:
-            queue = _Queue(peer, witness, run.warm_up)
+            queue = _Queue(peer, witness)
             async with peer.lock(NAME):
-                tasks = [asyncio.create_task(queue.wait(number + 1)) for number in range(waiters)]
+                tasks = await _arrive(queue, waiters, run.warm_up)
                 measures = await _idle(observer, run, waiters)
                 if waiters >= _MANY:
                     measures["bytes_per_waiter"] = (resident() - before) / waiters
@@ -42,6 +42,16 @@ async def run(run: Run, observer: Observer) -> Outcome:
         else:
             problem = problem or f"no hand-off within {run.seconds:g} s"
     return Outcome(measures, problem=f"{witness.overlaps} × two holders at a time" if witness.overlaps else problem)
+
+
+async def _arrive(queue: "_Queue", waiters: int, seconds: float) -> list["asyncio.Task[None]"]:
+    """Let that many come within *seconds*: those that poll would else all do it at the same time, ever after."""
+    tasks = []
+    for number in range(waiters):
+        tasks.append(asyncio.create_task(queue.wait(number + 1)))
+        if number % 100 == 0:
+            await asyncio.sleep(seconds * min(100, waiters) / waiters)
+    return tasks
 
 
 async def _idle(observer: Observer, run: Run, waiters: int) -> Measures:
@@ -72,9 +82,8 @@ class _Queue:
     Each keeps it a moment: the task that waits again must be waiting, not come by, when the lock is free.
     """
 
-    def __init__(self, peer: Peer, witness: Witness, arrival: float) -> None:
+    def __init__(self, peer: Peer, witness: Witness) -> None:
         self._peer = peer
-        self._arrival = arrival
         self._witness = witness
         self._left: asyncio.Event | None = None
         self.released = 0.0
@@ -82,7 +91,6 @@ class _Queue:
 
     async def wait(self, who: int) -> None:
         lock: Lock = self._peer.lock(NAME)
-        await asyncio.sleep(random.uniform(0, self._arrival))  # Else those that poll would all do it at the same time.
         while True:
             async with lock:
                 self.samples.append(time.monotonic() - self.released)

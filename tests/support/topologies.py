@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from redis import ConnectionError, Redis
-from redis.backoff import NoBackoff
+from redis.backoff import ConstantBackoff
 from redis.crc import key_slot
 from redis.retry import Retry
 
@@ -23,9 +23,13 @@ _QUICK = ("--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", 
 
 def ask(server: Server, *words: object) -> Any:
     """What the server answers to a command; again if it ended the connection, as one that is demoted does."""
-    again: dict[str, Any] = {"retry": Retry(NoBackoff(), 3), "retry_on_error": [ConnectionError]}
-    with Redis.from_url(server.url, decode_responses=True, protocol=2, **again) as client:
-        return client.execute_command(*words)
+
+    def once() -> Any:
+        with Redis.from_url(server.url, decode_responses=True, protocol=2) as client:
+            return client.execute_command(*words)
+
+    # Around all of it: redis-py 5.0 does not try again what fails while it connects.
+    return Retry(ConstantBackoff(0.02), 5, (ConnectionError,)).call_with_retry(once, lambda error: None)
 
 
 def wait_until(predicate: Callable[[], bool], what: str, within: float = 30) -> None:
