@@ -4,6 +4,7 @@ import asyncio
 import os
 import runpy
 import signal
+import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
@@ -65,19 +66,32 @@ async def test_it_starts_by_itself_and_sells_each_seat_once(tmp_path: Path) -> N
 async def test_a_process_that_is_paused_sells_nothing_that_is_anothers(tmp_path: Path) -> None:
     """It has the lock and charges a card; when it wakes up, the seat was sold by another process."""
     with Server() as server:
-        shared = {"REDIS_URL": server.url, "DATABASE": str(tmp_path / "seats.db"), "CHARGE_SECONDS": "1"}
+        shared = {"REDIS_URL": server.url, "DATABASE": str(tmp_path / "seats.db"), "CHARGE_SECONDS": "3"}
         async with (
             running(tmp_path, 2, **shared) as (paused, other),
             ClientSession() as session,
             LockClient.from_url(server.url) as outside,
         ):
             late = asyncio.create_task(buy(session, paused, "1A", "late"))
-            await until(outside.lock("seat:1A").locked, within=PATIENCE)
+            await until(lambda: charges(tmp_path / "seats.db", "1A"), within=PATIENCE)
+            assert await outside.lock("seat:1A").locked()
             os.kill(paused.running.pid, signal.SIGSTOP)
             assert await until_sold(session, other, "1A", "ada") == 201
             os.kill(paused.running.pid, signal.SIGCONT)
             assert await late == 503
             assert await sold(session, paused) == await sold(session, other) == {"1A": "ada"}
+
+
+def charges(database: Path, seat: str) -> bool:
+    """Whether the seat has seen a token; and nobody is writing, lest a pause keeps everybody from it."""
+    connection = sqlite3.connect(database, timeout=0, isolation_level=None)
+    try:
+        connection.execute("BEGIN EXCLUSIVE")
+        return bool(connection.execute("SELECT 1 FROM seats WHERE seat = ? AND token > 0", (seat,)).fetchall())
+    except sqlite3.OperationalError:
+        return False
+    finally:
+        connection.close()
 
 
 async def until_sold(session: ClientSession, process: WebProcess, seat: str, buyer: str) -> int:

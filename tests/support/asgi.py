@@ -91,8 +91,9 @@ class WebProcess:
         self.running.wait(_END)
 
     def tracebacks(self) -> list[str]:
-        """The last lines of the tracebacks that it wrote."""
-        return re.findall(r"^Traceback.*?^(\S[^\n]*)$", self.output, re.MULTILINE | re.DOTALL)
+        """The last lines of the tracebacks that it wrote; other processes of it may have written in between."""
+        written = re.sub(r"^INFO: .*\n", "", self.output, flags=re.MULTILINE)
+        return re.findall(r"^Traceback.*?^(\S[^\n]*)$", written, re.MULTILINE | re.DOTALL)
 
     def __enter__(self) -> Self:
         with self._log.open("wb") as log:
