@@ -261,7 +261,7 @@ class Core:
         self.keeper.keep(hold, call, left)
         self._card.show()
         if (queue := self.queues.get(want.keys)) is not None:
-            queue.probe_in(left)
+            queue.granted(left)
             if is_named(want.owner):
                 queue.wake_owner(want.owner)
         return lease

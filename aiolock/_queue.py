@@ -119,6 +119,9 @@ class Queue:
         self._probe: asyncio.TimerHandle | None = None  # Wakes the head when the lease of the holder is over.
         self._echoes: deque[tuple[float, Call]] = deque()  # Own releases, and until when to expect their messages.
         self._sits_out = 0  # Messages after which others are let go first: this process had a long run.
+        # Wakes the head once they had their chance. Not the probe: a refusal that is older than the message, and arrives
+        # after it, puts that off.
+        self._turn: asyncio.TimerHandle | None = None
         self.hand_offs: int = 0
 
     def __len__(self) -> int:
@@ -159,6 +162,11 @@ class Queue:
             self._probe.cancel()
         self._probe = self._loop.call_later(seconds + _SLACK, self.wake, context=Context())
 
+    def granted(self, left: float) -> None:
+        """This client has the lock, for *left* seconds unless that changes: nobody else need try."""
+        self._cancel_turn()
+        self.probe_in(left)
+
     def hand_off(self, release: Call, in_a_row: int) -> None:
         """The lock is being released: send the head's acquire along; called in the tick of *release*."""
         head = self.head
@@ -186,9 +194,14 @@ class Queue:
         """The lock is free: let the head try, after the others if it is their turn."""
         if self._sits_out > 0:
             self._sits_out -= 1
-            self.probe_in(_STEP_ASIDE)
+            self._cancel_turn()
+            self._turn = self._loop.call_later(_STEP_ASIDE, self.wake, context=Context())
         else:
             self.wake()
+
+    def _cancel_turn(self) -> None:
+        if self._turn is not None:
+            self._turn.cancel()
 
     def look_again(self) -> None:
         """The lock may be free, and no release of ours is known to have said so: whatever message comes is news."""
@@ -217,6 +230,7 @@ class Queue:
     def _close(self) -> None:
         if self._probe is not None:
             self._probe.cancel()
+        self._cancel_turn()
         self._notifier.unwatch(self._channel)
         self._emptied()
 
