@@ -117,7 +117,7 @@ async def test_a_lock_whose_slot_is_moving_is_granted_when_it_has_moved(calm: Cl
 async def test_a_name_without_keys_is_granted_when_its_slot_has_moved(calm: ClusterOf, cluster: RedisCluster) -> None:
     """Where it was it may not be made any more, and where it goes not yet: of two keys there are none."""
     name = "never used"
-    source, target = begin_to_move(calm, name)
+    _, target = begin_to_move(calm, name)
     async with LockClient(cluster, config=LockConfig(command_timeout=1)) as locks:
         with pytest.raises(BackendError, match="refused all the time"):
             await locks.lock(name).acquire()

@@ -65,7 +65,7 @@ async def test_the_permissions_that_are_documented_are_enough(two: Replicated, p
         async with locks.lock(NAME) as lease:
             await lease.renew(60)
         ask(two.primary, *RULES, *more.split(), "-role")
-        with pytest.raises(BackendError, match="(?i)no permissions"):
+        with pytest.raises(BackendError, match=r"(?i)no permissions"):
             await acquire(locks.lock(NAME))
     ask(two.primary, "ACL", "DELUSER", "locker")
 
