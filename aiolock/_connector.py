@@ -7,7 +7,10 @@ from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.backoff import NoBackoff
+
+from aiolock._sentinels import Sentinels
 
 
 class Connector:
@@ -35,10 +38,17 @@ class Connector:
         self._refuse_what_cannot_work()
 
     @classmethod
-    def of(cls, redis: Redis, client_name: str | None) -> "Connector":
-        """To the server of *redis*; to the primary that the Sentinels name then, if it is of theirs."""
+    def of(cls, redis: Redis, client_name: str | None, patience: float) -> "Connector":
+        """
+        To the server of *redis*; to the primary that the Sentinels name then, if it is of theirs.
+
+        *patience* is how long a connection may take, in seconds.
+        """
         pool = redis.connection_pool
-        return cls(pool.connection_class, pool.connection_kwargs, client_name)
+        settings = pool.connection_kwargs
+        if isinstance(pool, SentinelConnectionPool):
+            settings = {**settings, "connection_pool": Sentinels(pool, patience / 2)}
+        return cls(pool.connection_class, settings, client_name)
 
     @classmethod
     def of_node(cls, cluster: RedisCluster, host: str, port: int, client_name: str | None) -> "Connector":

@@ -13,6 +13,8 @@ def in_words(error: BaseException) -> str:
         return "this server is a read only replica: locks need its primary, or sentinel.master_for(name)"
     if "authenticat" in words.lower():
         return f"{words}; the server wants a password"
+    if "unknown command 'SENTINEL'" in words:
+        return "this is no Sentinel"
     return words
 
 

@@ -254,7 +254,7 @@ class Lane:
         self._resting.clear()
         for call in self._all():
             if now >= call.deadline:
-                call.fail(self._last_error, f"no answer in time ({in_words(self._last_error)})")
+                call.fail(self._last_error, f"{self._outcome()} ({in_words(self._last_error)})")
         # A call that was written keeps its place, for the reply that is owed; any other is forgotten in time.
         self._unsent = OrderedDict.fromkeys(call for call in self._unsent if now < call.until)
         self._notice_idle()
@@ -263,6 +263,9 @@ class Lane:
             self.link.fail()
         elif self._unsent:
             self.link.wake()
+
+    def _outcome(self) -> str:
+        return "refused all the time" if isinstance(self._last_error, ResponseError) else "no answer in time"
 
     def _all(self) -> list[Call]:
         sent = [call for call in self._sent if isinstance(call, Call)]

@@ -119,8 +119,8 @@ class Queue:
         self._probe: asyncio.TimerHandle | None = None  # Wakes the head when the lease of the holder is over.
         self._echoes: deque[tuple[float, Call]] = deque()  # Own releases, and until when to expect their messages.
         self._sits_out = 0  # Messages after which others are let go first: this process had a long run.
-        # Wakes the head once they had their chance. Not the probe: a refusal that is older than the message, and arrives
-        # after it, puts that off.
+        # Wakes the head once they had their chance. Not the probe: a refusal that is older than the message, and
+        # arrives after it, puts that off.
         self._turn: asyncio.TimerHandle | None = None
         self.hand_offs: int = 0
 

@@ -41,7 +41,7 @@ class Reporter:
             self._tell(logging.DEBUG, HandedOff(*_who(hold)), "handed off")
 
     def renewal_late(self, hold: Hold, late: float, remaining: float) -> None:
-        why = "Redis does not answer" if hold.unanswered else "the event loop was blocked"
+        why = "none got through" if hold.unanswered else "the event loop was blocked"
         event = RenewalLate(*_who(hold), late, remaining)
         self._tell(logging.WARNING, event, f"renewal {late:.3g} s late, {remaining:.3g} s of the lease left: {why}")
 

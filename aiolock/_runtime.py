@@ -75,8 +75,9 @@ class Runtime:
 
 
 def _one_server(redis: Redis, config: LockConfig) -> Callable[[], Topology]:
-    connect = Connector.of(redis, config.client_name)
-    return lambda: OneServer(connect, Timing.of(config))
+    timing = Timing.of(config)
+    connect = Connector.of(redis, config.client_name, timing.patience)
+    return lambda: OneServer(connect, timing)
 
 
 def _cluster(cluster: RedisCluster, config: LockConfig) -> Callable[[], Topology]:

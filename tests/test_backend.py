@@ -40,7 +40,7 @@ TYPE_ERROR = made_of("return redis.call('HGET', KEYS[1], 'field')")
 @asynccontextmanager
 async def backend_of(url: str, **settings: Any) -> AsyncIterator[Backend]:
     user = Redis.from_url(url, **settings)
-    backend = Backend(OneServer(Connector.of(user, None), TIMING), TIMEOUT)
+    backend = Backend(OneServer(Connector.of(user, None, 5), TIMING), TIMEOUT)
     try:
         yield backend
     finally:
@@ -220,7 +220,7 @@ async def test_the_pool_of_the_user_is_left_alone(server: Server, redis: Redis) 
     user = Redis.from_url(server.url, max_connections=1)
     async with user.client() as only:
         await only.ping()
-        backend = Backend(OneServer(Connector.of(user, "its-own"), TIMING), TIMEOUT)
+        backend = Backend(OneServer(Connector.of(user, "its-own", 5), TIMING), TIMEOUT)
         assert await echo(backend, "x") == [b"x"]
         assert await connected(redis) == alone + 2
         assert [entry["name"] for entry in await redis.client_list() if entry["name"]] == ["its-own"]

@@ -73,7 +73,7 @@ class Recorder:
 
 @pytest.fixture
 async def user(proxy: Proxy) -> AsyncIterator[Recorder]:
-    user = Recorder(Connector.of(Redis.from_url(proxy.url), "linked"))
+    user = Recorder(Connector.of(Redis.from_url(proxy.url), "linked", 5))
     yield user
     await user.link.aclose()
 
@@ -188,7 +188,7 @@ async def test_a_server_that_accepts_and_says_nothing_is_given_up(proxy: Proxy, 
 
 
 async def test_a_refused_password_is_told(server: Server) -> None:
-    user = Recorder(Connector.of(Redis.from_url(server.url, password="wrong"), None))
+    user = Recorder(Connector.of(Redis.from_url(server.url, password="wrong"), None, 5))
     user.send(("PING",))
     await until(lambda: bool(user.errors))
     assert isinstance(user.errors[0], AuthenticationError)
@@ -231,7 +231,7 @@ async def test_closing_while_it_connects_ends_at_once(proxy: Proxy, user: Record
 
 @pytest.mark.parametrize("settings", [{}, {"decode_responses": True, "protocol": 3, "socket_timeout": 0.1}], ids=str)
 async def test_connections_do_not_decode_and_are_never_timed_out(server: Server, settings: dict[str, Any]) -> None:
-    user = Recorder(Connector.of(Redis.from_url(server.url, health_check_interval=1, **settings), "linked"))
+    user = Recorder(Connector.of(Redis.from_url(server.url, health_check_interval=1, **settings), "linked", 5))
     assert await user.answer("ECHO", "x") == b"x"
     assert await user.answer("CLIENT", "GETNAME") == b"linked"
     assert isinstance(await user.answer("HELLO"), list)  # A map with RESP3.
@@ -257,7 +257,7 @@ async def test_a_cancellation_ends_it_though_a_failure_takes_its_place(
 
 
 async def test_a_choked_connection_that_is_given_up_sends_nothing_more(own: Server) -> None:
-    user = Recorder(Connector.of(Redis.from_url(own.url), None))
+    user = Recorder(Connector.of(Redis.from_url(own.url), None, 5))
     await user.answer("PING")
     wire = user.link._wire
     assert wire is not None

@@ -19,7 +19,7 @@ ORDERS = ("subscribe", "unsubscribe")
 
 @pytest.fixture
 async def notifier(redis: Redis) -> AsyncIterator[Notifier]:
-    running = Notifier(Connector.of(redis, None), patience=2)
+    running = Notifier(Connector.of(redis, None, 5), patience=2)
     yield running
     await running.aclose()
 
@@ -156,7 +156,7 @@ async def test_a_connection_that_dies_while_nobody_watches_is_made_anew_when_som
 
 @pytest.mark.usefixtures("brief")
 async def test_orders_do_not_pile_up_while_there_is_no_connection(proxy: Proxy, through: Redis) -> None:
-    notifier = Notifier(Connector.of(through, None), patience=2)
+    notifier = Notifier(Connector.of(through, None, 5), patience=2)
     await proxy.refuse()
     for number in range(50):
         notifier.watch(f"name {number}", ignore)

@@ -28,13 +28,13 @@ async def test_a_lock_whose_holder_crashed_is_taken_when_its_lease_ends(redis: R
 
 
 async def test_a_waiter_probes_once_per_remaining_lease(locks: LockClient, other: LockClient) -> None:
-    lease = await other.lock(NAME).acquire(lease=0.4)
+    lease = await other.lock(NAME).acquire(lease=1.2)
     async with Waiters(locks, NAME) as waiters:
         await waiters.park(5)
         before = locks.statistics().commands
         for _ in range(3):
-            await asyncio.sleep(0.3)
-            await lease.renew(0.4)
+            await asyncio.sleep(0.7)
+            await lease.renew(1.2)
         assert 0 < locks.statistics().commands - before <= 3
 
 

@@ -44,7 +44,9 @@ class Account:
 
     def read(self) -> int:
         """The balance."""
-        return int(json.loads(self._file.read_text())["balance"])
+        with self._file.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH)  # Who was paused may be writing, and is refused only after the next write.
+            return int(json.load(file)["balance"])
 
     def write(self, balance: int, token: int) -> None:
         """

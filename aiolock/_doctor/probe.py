@@ -27,7 +27,7 @@ class Probe:
 
     def __init__(self, redis: "Redis") -> None:
         self._secret: str = redis.connection_pool.connection_kwargs.get("password") or ""
-        self._connection: AbstractConnection = Connector.of(redis, None)()
+        self._connection: AbstractConnection = Connector.of(redis, None, PATIENCE)()
 
     async def ask(self, *command: str) -> Any:
         """The server's answer to *command*."""

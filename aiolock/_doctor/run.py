@@ -13,7 +13,7 @@ from aiolock._doctor import cluster, server, timing, trials
 from aiolock._doctor.check import Check
 from aiolock._doctor.facts import Facts, gather
 from aiolock._doctor.primaries import Primaries
-from aiolock._doctor.probe import Probe, SilentError, address
+from aiolock._doctor.probe import PATIENCE, Probe, SilentError, address
 from aiolock._doctor.report import Report
 from aiolock._types import LockKeys
 
@@ -50,7 +50,7 @@ async def _report(url: str, lease: float, prefix: str) -> Report:
 def _client(url: str) -> "Redis":
     try:
         redis = Redis.from_url(url)
-        Connector.of(redis, None)
+        Connector.of(redis, None, PATIENCE)
     except (TypeError, ValueError) as error:  # What it says may quote the password.
         raise _UsageError(
             "redis-py cannot use this URL. It begins with redis://, rediss:// or unix://, has only settings that "

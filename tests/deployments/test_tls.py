@@ -138,7 +138,7 @@ async def test_a_lock_is_kept_through_a_restart(tls: TlsServer) -> None:
 async def test_more_than_the_connection_takes_waits_and_leaves_whole(tls: TlsServer, plain: bool) -> None:
     """The server reads nothing for a while: what is written piles up, and is answered in its order afterwards."""
     user = Redis.from_url(tls.plain.unix_url) if plain else Redis.from_url(tls.url, **tls.settings)
-    server = OneServer(Connector.of(user, None), Timing.of(LockConfig(command_timeout=30)))
+    server = OneServer(Connector.of(user, None, 5), Timing.of(LockConfig(command_timeout=30)))
     backend = Backend(server, 30)
     try:
         await backend.submit(ECHO, (), "warm")

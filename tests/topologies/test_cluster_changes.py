@@ -114,6 +114,35 @@ async def test_a_lock_whose_slot_is_moving_is_granted_when_it_has_moved(calm: Cl
             assert ask(target, "HGET", name, "aiolock:token") == str(lease.token)
 
 
+async def test_a_name_without_keys_is_granted_when_its_slot_has_moved(calm: ClusterOf, cluster: RedisCluster) -> None:
+    """Where it was it may not be made any more, and where it goes not yet: of two keys there are none."""
+    name = "never used"
+    _, target = begin_to_move(calm, name)
+    async with LockClient(cluster, config=LockConfig(command_timeout=1)) as locks:
+        with pytest.raises(BackendError, match="refused all the time"):
+            await locks.lock(name).acquire()
+    async with LockClient(cluster) as locks:
+        before = errors(target, "TRYAGAIN")
+        acquiring = asyncio.create_task(acquire_and_release(locks.lock(name)))
+        await until(lambda: errors(target, "TRYAGAIN") > before + 1)
+        end_move(calm, name, target)
+        await asyncio.wait_for(acquiring, 10)
+
+
+async def test_a_holder_is_told_in_time_when_its_keys_stay_on_two_servers(
+    calm: ClusterOf, cluster: RedisCluster
+) -> None:
+    name = "torn"
+    async with LockClient(cluster, config=LockConfig(lease=2)) as locks:
+        lease = await locks.lock(name).acquire()
+        source, target = begin_to_move(calm, name)
+        ask(source, "MIGRATE", target.host, calm.port_of(target), name, 0, 5000)
+        assert await asyncio.wait_for(lease.lost, 15) == "unreachable"
+        assert ask(source, "EXISTS", lease._hold.keys.tokens) == 1
+        move_keys(calm, name, source, target)
+        end_move(calm, name, target)
+
+
 async def test_a_lock_can_be_renewed_and_released_while_its_slot_is_moving(
     calm: ClusterOf, cluster: RedisCluster
 ) -> None:

@@ -43,7 +43,7 @@ async def test_messages_are_listened_for_where_commands_are_answered_now(redis: 
     primary = old
 
     def connect() -> AbstractConnection:
-        return Connector.of(primary, None)()
+        return Connector.of(primary, None, 5)()
 
     async with watching(connect) as (_, backend):
         assert await pubsub_channels(old) == {"news"}
@@ -58,7 +58,7 @@ async def test_messages_are_listened_for_where_commands_are_answered_now(redis: 
 
 
 async def test_a_new_connection_to_the_same_server_leaves_the_subscription_alone(old: Redis) -> None:
-    async with watching(Connector.of(old, None)) as (server, backend):
+    async with watching(Connector.of(old, None, 5)) as (server, backend):
         before = await subscribed_clients(old)
         for urgent in (False, True, False):
             await old.client_kill_filter(_type="normal", skipme=True)
@@ -72,7 +72,7 @@ async def test_what_a_replica_refuses_goes_to_whoever_is_the_primary_now(redis: 
     primary = old
 
     def connect() -> AbstractConnection:
-        return Connector.of(primary, None)()
+        return Connector.of(primary, None, 5)()
 
     async with watching(connect) as (_, backend):
         await old.replicaof("127.0.0.1", "1")

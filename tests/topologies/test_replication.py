@@ -1,6 +1,7 @@
 """Replicas: with `LockConfig(replicas=...)` a grant or a renewal counts when they have it."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, Literal
@@ -10,6 +11,8 @@ from redis.asyncio import Redis
 
 from aiolock import AsyncRLock, BackendError, ClientClosedError, LockClient, LockConfig, ReplicationError
 from aiolock._server import Server
+from tests.deployments.test_permissions import RULES
+from tests.docs.pages import ROOT
 from tests.support.calls import acquire, acquire_and_release
 from tests.support.observe import answered, commandstats, freed, renewed, until
 from tests.support.topologies import Replicated, ask, errors, wait_until, waited
@@ -49,6 +52,22 @@ async def client_of(redis: Redis, replicas: int | Literal["all"], **settings: An
     config = LockConfig(replicas=replicas, **({"replicas_timeout": 0.5, "command_timeout": 12} | settings))
     async with LockClient(redis, config=config) as client:
         yield client
+
+
+async def test_the_permissions_that_are_documented_are_enough(two: Replicated, primary: Redis) -> None:
+    page = (ROOT / "docs/deployments/replicas.md").read_text()
+    [more] = re.findall(r"and these: `([^`]+)`", page)
+    ask(two.primary, *RULES, *more.split())
+    async with (
+        Redis.from_url(two.primary.url, username="locker", password="secret") as user,
+        client_of(user, "all", prefix="shop:", replicas_timeout=5) as locks,
+    ):
+        async with locks.lock(NAME) as lease:
+            await lease.renew(60)
+        ask(two.primary, *RULES, *more.split(), "-role")
+        with pytest.raises(BackendError, match=r"(?i)no permissions"):
+            await acquire(locks.lock(NAME))
+    ask(two.primary, "ACL", "DELUSER", "locker")
 
 
 @pytest.mark.parametrize("replicas", [1, 2, "all"])
