@@ -83,6 +83,19 @@ def _ratio(workload: str, text: str, measure: str, peer: str, limit: float, *, a
     return Figure(workload, text, _ours(measure), limit, Side(peer, measure), at_least, unit=" ×")
 
 
+def _requests(workload: str, text: str, peer: str, orders: float, limit: float) -> Figure:
+    ours, theirs = (Side(each, "requests_per_second", orders) for each in (OURS, peer))
+    return Figure(workload, text, ours, limit, theirs, at_least=True, unit=" ×")
+
+
+def _of_an_endpoint(workload: str) -> tuple[Figure, ...]:
+    return (
+        _requests(workload, "requests per second / without a lock", "no-lock", 20, 0.5),
+        _requests(workload, "requests per second / redis-py's Lock", "redis-py", 20, 1),
+        _requests(workload, "the same, all for one order", "redis-py", 1, 1),
+    )
+
+
 FIGURES = (
     _ratio("B1", "time of a section / two bare EVALSHA", "seconds_per_section", "bare", 1.15),
     _ratio("B1", "time of a section / redis-py's Lock", "seconds_per_section", "redis-py", 1.0),
@@ -110,6 +123,8 @@ FIGURES = (
     Figure("B8", "commands of 10,000 waiters while idle", _ours("idle_commands", 10_000), 0),
     Figure("B9", "last tenth of the names / first tenth", _ours("last_tenth"), 1.1, _ours("first_tenth"), unit=" ×"),
     Figure("B9", "memory kept for each name", _ours("bytes_per_name"), 64, unit=" B"),
+    *_of_an_endpoint("B10"),
+    *_of_an_endpoint("B11"),
 )
 
 

@@ -79,16 +79,24 @@ _COLUMNS: dict[str, tuple[tuple[str, str, float], ...]] = {
         ("bytes_per_name", "memory kept for each name, B", 1),
         ("server_bytes_per_name", "the same on the server, B", 1),
     ),
+    **dict.fromkeys(
+        ("B10", "B11"),
+        (("requests_per_second", "requests/s", 1), ("cpu_per_request", "CPU of the service per request, µs", 1e6)),
+    ),
 }
 _NOTES = {
     "B3": "`redis-py-default-pool` is redis-py's Lock on the pool that it has by default.",
     "B4": "`chain` is the release script with its `PUBLISH`, a subscriber and the acquire script.",
     "B5": "`bare` is one task alone. A share of 1 is fair; 0 is a task that never had the lock.",
     "B6": "A share of 1 is fair. Who lets the same task win over and over saves itself the hand-off.",
+    "B10": "`no-lock` is the same endpoint without a lock.",
     "B8": "`asyncio-lock` is `asyncio.Lock`, without Redis: what a waiting task costs anyway.",
 }
 # The measure by which peers are compared, and whether more of it is better.
-_MAIN: dict[str, tuple[str, bool]] = {"B4": ("median", False), "B7": ("cpu_share", False), "B8": ("median", False)}
+_MAIN: dict[str, tuple[str, bool]] = {
+    **{"B4": ("median", False), "B7": ("cpu_share", False), "B8": ("median", False)},
+    **dict.fromkeys(("B10", "B11"), ("requests_per_second", True)),
+}
 _USUAL = ("sections_per_second", True)
 
 

@@ -18,8 +18,8 @@ ADAPTERS: dict[str, tuple[str, str]] = {
     "redis-lock-py": ("redis_lock_py:RedisLockPy", "redis-lock-py"),
     "asyncio-lock": ("asyncio_lock:AsyncioLock", ""),
 }
-# Measured by functions of the workloads, as they have no lock to enter: the pipeline and the Java program.
-WITHOUT_ADAPTER = ("pipelined", "redisson", "redisson-async")
+# Measured by functions of the workloads, as they have no lock to enter: the pipeline, the Java program, nothing at all.
+WITHOUT_ADAPTER = ("pipelined", "redisson", "redisson-async", "no-lock")
 NAMES = (*ADAPTERS, *WITHOUT_ADAPTER)
 
 

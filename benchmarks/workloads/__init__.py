@@ -7,7 +7,7 @@ from typing import Any
 from benchmarks import redisson
 from benchmarks.observer import Observer
 from benchmarks.run import Outcome, Run
-from benchmarks.workloads import crowd, growth, hand_off, many_held, many_waiters, own_locks, pass_around
+from benchmarks.workloads import crowd, endpoint, growth, hand_off, many_held, many_waiters, own_locks, pass_around
 
 Function = Callable[[Run, Observer], Awaitable[Outcome]]
 Parameters = Mapping[str, float]
@@ -119,5 +119,21 @@ WORKLOADS: dict[str, Workload] = {
         ("aiolock", "bare", "redis-py"),
         quick=({"names": 5000},),
         patience=600,
+    ),
+    "B10": Workload(
+        "20 clients of a FastAPI endpoint: for 20 orders, and for one",
+        endpoint.run,
+        ({"keys": endpoint.CLIENTS}, {"keys": 1}),
+        ("aiolock", "no-lock", "redis-py"),
+        quick_peers=("aiolock", "no-lock", "redis-py"),
+        work=endpoint.serve_fastapi,
+    ),
+    "B11": Workload(
+        "the same with aiohttp",
+        endpoint.run,
+        ({"keys": endpoint.CLIENTS}, {"keys": 1}),
+        ("aiolock", "no-lock", "redis-py"),
+        quick_peers=("aiolock", "no-lock", "redis-py"),
+        work=endpoint.serve_aiohttp,
     ),
 }

@@ -1,0 +1,65 @@
+"""Web services with one endpoint, which works under a lock of the order or without one."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+
+from aiohttp import web
+from fastapi import FastAPI
+
+import aiolock.aiohttp
+import aiolock.fastapi
+
+Handle = Callable[[int], Awaitable[dict[str, int]]]  # What is to be done for an order.
+Lock = Callable[[int], AbstractAsyncContextManager[object]]
+
+_NAME = "order:{order_id}"
+_PATIENCE = 30.0  # Seconds that a request waits for its lock.
+
+
+def fastapi_with_aiolock(url: str, handle: Handle) -> FastAPI:
+    """As the documentation of `aiolock.fastapi` has it."""
+    service = FastAPI(lifespan=aiolock.fastapi.lifespan(url))
+
+    @service.post("/orders/{order_id}", dependencies=[aiolock.fastapi.lock_for(_NAME, wait=_PATIENCE)])
+    async def pay(order_id: int) -> dict[str, int]:
+        return await handle(order_id)
+
+    return service
+
+
+def fastapi_with(lock: Lock, handle: Handle) -> FastAPI:
+    """With a lock around the work."""
+    service = FastAPI()
+
+    @service.post("/orders/{order_id}")
+    async def pay(order_id: int) -> dict[str, int]:
+        async with lock(order_id):
+            return await handle(order_id)
+
+    return service
+
+
+def aiohttp_with_aiolock(url: str, handle: Handle) -> web.Application:
+    """As the documentation of `aiolock.aiohttp` has it."""
+
+    @aiolock.aiohttp.synchronized(_NAME, wait=_PATIENCE)
+    async def pay(request: web.Request) -> web.Response:
+        return web.json_response(await handle(int(request.match_info["order_id"])))
+
+    service = web.Application()
+    aiolock.aiohttp.setup(service, url)
+    service.router.add_post("/orders/{order_id}", pay)
+    return service
+
+
+def aiohttp_with(lock: Lock, handle: Handle) -> web.Application:
+    """With a lock around the work."""
+
+    async def pay(request: web.Request) -> web.Response:
+        order_id = int(request.match_info["order_id"])
+        async with lock(order_id):
+            return web.json_response(await handle(order_id))
+
+    service = web.Application()
+    service.router.add_post("/orders/{order_id}", pay)
+    return service
