@@ -108,6 +108,7 @@ async def _show_while(story: Story, team: Team, screen: Screen) -> None:
         await story.tell()
     finally:
         showing.cancel()
+        await asyncio.gather(showing, return_exceptions=True)  # What ended it ends the story, too.
 
 
 @asynccontextmanager
