@@ -13,9 +13,9 @@ exit codes:
   0    all is well
   1    demo: a deposit was lost, or a fault that belongs to it did not happen
        doctor: an error was found: the server is not fit to keep locks, or does not answer
-  2    wrong usage, or the command could not run, or not write: for the demo also if there is no server
+  2    wrong usage, or the command could not run (for the demo also if there is no server), or could not write
   130  interrupted (Ctrl-C); what was started is ended
-  141  nobody reads the output any more; what was started is ended. Not the doctor: whether the server is fit counts
+  141  whoever read the output has gone; what was started is ended. The doctor's stays 0 or 1
 """
 
 _DEMO = """\

@@ -15,7 +15,7 @@ _HINTS = (
     (r"db index is out of range", "see the server's setting databases, which counts them from 0; a cluster has only 0"),
     (r"select is not allowed in cluster mode", "this server is part of a cluster, which has only database 0"),
     (r"hostname mismatch|ip address mismatch", "use a host name that the server's certificate has"),
-    (r"self.signed|issuer certificate", "see that ssl_ca_certs names the authority that signed the server's certificate"),
+    (r"self.signed|issuer certificate", "see that ssl_ca_certs names the authority of the server's certificate"),
     (r"key values mismatch", "see that ssl_keyfile has the key of the certificate in ssl_certfile"),
     (r"wrong version number", "see that the port speaks TLS"),
 )
