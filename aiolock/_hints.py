@@ -21,18 +21,18 @@ _HINTS = (
 )
 
 
-def underlying(error: BaseException) -> BaseException:
+def underlying(error: Exception) -> Exception:
     """The failure of TLS that *error* was made of, if it was: redis-py 5.0 leaves its words out."""
     return error.__context__ if isinstance(error.__context__, SSLError) else error
 
 
-def hint_of(error: BaseException) -> str | None:
+def hint_of(error: Exception) -> str | None:
     """What *error* means, as far as that can be told by what it says."""
     words = str(underlying(error)).lower()
     return next((hint for pattern, hint in _HINTS if re.search(pattern, words)), None)
 
 
-def in_words(error: BaseException) -> str:
+def in_words(error: Exception) -> str:
     """What *error* says, and what it means if that is not the same."""
     words = str(error)
     if isinstance(error, ReadOnlyError):
@@ -43,7 +43,7 @@ def in_words(error: BaseException) -> str:
     return words if hint is None else f"{words}; {hint}"
 
 
-def hint_on_opening(error: BaseException, connection: AbstractConnection) -> str | None:
+def hint_on_opening(error: Exception, connection: AbstractConnection) -> str | None:
     """What it means that *connection* failed with *error* before it was of any use."""
     reset = isinstance(error.__context__, (ConnectionResetError, BrokenPipeError)) or "closed" in str(error)
     if not isinstance(connection, SSLConnection):

@@ -140,7 +140,7 @@ class Lane:
         self._traffic = traffic
         self._idle = asyncio.Event()
         self._closed = False
-        self._last_error: BaseException = TimeoutError("no connection could be made in time")
+        self._last_error: Exception = TimeoutError("no connection could be made in time")
         self.link: Link = Link(self, connect, patience=patience, pulse=min(_PULSE, patience / 4))
 
     @property

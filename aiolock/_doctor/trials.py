@@ -43,7 +43,7 @@ async def try_lock(redis: "Redis | RedisCluster", probe: Probe, keys: LockKeys, 
             await lease.renew()
             await lease.release()
     except AioLockError as error:
-        return Check("scripts", "error", str(error), on_refusal(error.__cause__ or error))
+        return Check("scripts", "error", str(error), on_refusal(error))
     finally:
         await _delete(probe, keys)
     return Check("scripts", "ok", "a lock was taken, renewed and given back")
