@@ -94,7 +94,7 @@ async def test_a_permission_that_is_missing_is_found(calm: ClusterOf, rules: lis
         ([">other"], "invalid username-password pair", "right user and password"),
         ([">secret", "-ping"], "PING was refused", "permissions"),
     ],
-    ids=" ".join,
+    ids=["password", "permission"],
 )
 async def test_one_primary_that_refuses_is_named_and_the_others_are_counted(
     calm: ClusterOf, rules: list[str], said: str, advice: str
