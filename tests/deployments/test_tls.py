@@ -180,7 +180,7 @@ async def test_closing_says_nothing_of_tls(tls: TlsServer, caplog: pytest.LogCap
     for _ in range(3):
         async with client_of(tls, **tls.settings) as client, client.lock(NAME):
             pass
-    async with client_of(tls, timeout=1, **tls.settings) as client:
+    async with client_of(tls, timeout=4, **tls.settings) as client:
         await client.lock(NAME, owner="me").acquire(lease=60)
         tls.plain.kill()
     gc.collect()
