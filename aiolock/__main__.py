@@ -6,14 +6,16 @@ import sys
 from collections.abc import Sequence
 
 from aiolock import __version__
+from aiolock._output import OutputError, ReaderGoneError, flush
 
 _EXIT_CODES = """\
 exit codes:
   0    all is well
   1    demo: a deposit was lost, or a fault that belongs to it did not happen
        doctor: an error was found: the server is not fit to keep locks, or does not answer
-  2    wrong usage, or the command could not run: for the demo also if there is no server
+  2    wrong usage, or the command could not run (for the demo also if there is no server), or could not write
   130  interrupted (Ctrl-C); what was started is ended
+  141  whoever read the output has gone; what was started is ended. The doctor's stays 0 or 1
 """
 
 _DEMO = """\
@@ -44,9 +46,29 @@ environment:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that *arguments* (by default those of the process) name; the exit code."""
-    parsed = _parser().parse_args(arguments)
-    exit_code: int = parsed.run(parsed)
+    if sys.stdout is None:  # It was closed before we began.
+        print("aiolock: standard output is closed", file=sys.stderr)
+        return 2
+    try:
+        parsed = _parsed(arguments)
+        exit_code: int = parsed.run(parsed)
+    except ReaderGoneError:
+        return 141  # As of a program that SIGPIPE ends.
+    except OutputError as error:
+        print(f"aiolock: the output cannot be written: {error}", file=sys.stderr)
+        return 2
     return exit_code
+
+
+def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    try:
+        parsed, unknown = _parser().parse_known_args(arguments)
+    finally:
+        flush()  # Where help was wanted, it is printed by now.
+    if unknown:  # Told by the parser of the command: argparse itself would show the usage of none.
+        options = [each for each in unknown if each.startswith("-")]  # A second URL may have a password.
+        parsed.parser.error(f"unrecognized arguments: {' '.join(options)}" if options else "too many arguments")
+    return parsed
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -63,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=raw,
     )
     demo.add_argument("--plain", action="store_true", help="plain lines instead of a live picture")
-    demo.set_defaults(run=_demo)
+    demo.set_defaults(run=_demo, parser=demo)
     doctor = commands.add_parser(
         "doctor",
         help="check whether a server is fit to keep locks",
@@ -72,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=raw,
     )
     _add_doctor_arguments(doctor)
-    doctor.set_defaults(run=_doctor)
+    doctor.set_defaults(run=_doctor, parser=doctor)
     return parser
 
 

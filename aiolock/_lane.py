@@ -31,7 +31,7 @@ from redis.exceptions import (
 )
 
 from aiolock._call import Call, Reply
-from aiolock._hints import in_words
+from aiolock._hints import in_words, underlying
 from aiolock._link import Link
 from aiolock._scripts import grants
 from aiolock._types import milliseconds
@@ -140,7 +140,7 @@ class Lane:
         self._traffic = traffic
         self._idle = asyncio.Event()
         self._closed = False
-        self._last_error: BaseException = TimeoutError("no connection could be made in time")
+        self._last_error: Exception = TimeoutError("no connection could be made in time")
         self.link: Link = Link(self, connect, patience=patience, pulse=min(_PULSE, patience / 4))
 
     @property
@@ -230,8 +230,7 @@ class Lane:
         self._notice_idle()
 
     def broken(self, error: Exception) -> None:
-        if isinstance(error.__context__, SSLCertVerificationError):  # redis-py 5.0 says nothing of it.
-            error = error.__context__
+        error = underlying(error)
         if not isinstance(error, TimeoutError):
             self._last_error = error
         owed = [call for call, _ in self._granted] + [call for call in self._sent if isinstance(call, Call)]

@@ -66,6 +66,18 @@ def test_the_demo_shows_every_fault_and_nothing_is_lost(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_reader_who_goes_ends_the_demo_quietly(tmp_path: Path) -> None:
+    demo = start(tmp_path)
+    assert demo.stdout is not None
+    while "hand-offs/s" not in demo.stdout.readline():  # Said by another task than the story.
+        pass
+    demo.stdout.close()
+    _, errors = demo.communicate(timeout=50)
+    assert (demo.returncode, errors) == (141, "")
+    assert not list(tmp_path.iterdir()), "left behind"
+
+
+@pytest.mark.slow
 async def test_with_a_redis_url_the_demo_uses_that_server_and_leaves_no_key(tmp_path: Path, redis: Redis) -> None:
     settings = redis.connection_pool.connection_kwargs
     await redis.set("mine", "untouched")

@@ -16,6 +16,7 @@ from time import monotonic
 import pytest
 from redis.asyncio import Redis
 
+from aiolock._doctor.advice import PERMISSIONS
 from aiolock._scripts import LOCK
 from aiolock._server import Server
 from tests.deployments.test_permissions import RULES
@@ -26,7 +27,7 @@ from tests.support.proxy import ALWAYS, Proxy, Rule, command, script, withhold_r
 COMMAND = [sys.executable, "-W", "error", "-m", "aiolock", "doctor"]
 SOON = 20.0  # Seconds: some times the doctor's patience, for a busy machine.
 ALL = {
-    *("reachable", "version", "topology", "role", "replicas", "eviction", "persistence", "min-replicas"),
+    *("reachable", "database", "version", "topology", "role", "replicas", "eviction", "persistence", "min-replicas"),
     *("scripts", "messages", "sharded-messages", "round-trip", "clock", "lease", "client"),
 }
 OF_THE_MACHINE = {"round-trip"}  # A busy one may be worth a warning.
@@ -108,7 +109,7 @@ async def test_a_good_server_passes_every_check_and_keeps_no_key(own: Server, ad
     await admin.set("mine", "untouched")
     ended = await run(REDIS_URL=with_timeout(own.url))
     assert (ended.code, ended.errors) == (0, ""), ended.output
-    assert len(ALL) == 15
+    assert len(ALL) == 16
     assert set(re.findall(r"^ok +([a-z-]+)", ended.output, re.MULTILINE)) >= ALL - OF_THE_MACHINE, ended.output
     assert re.search(r"^Fit to keep locks: errors 0, warnings \d, notes 0, not known 0\.$", ended.output, re.MULTILINE)
     assert max(map(len, ended.output.splitlines())) <= 120
@@ -143,6 +144,44 @@ async def test_a_unix_socket_will_do(own: Server) -> None:
     assert json.loads(ended.output)["server"] == f"{own.unix_url}?db=0"
 
 
+async def test_another_database_is_where_the_lock_is_tried(own: Server, admin: Redis) -> None:
+    ended = await examine(f"{own.url}/3")
+    assert (ended.code, ended.checks["database"]["found"]) == (0, "3")
+    async with Redis.from_url(f"{own.url}/3") as third:
+        assert await third.keys("*") == await admin.keys("*") == []
+
+
+async def test_a_database_that_there_is_not_is_told(own: Server) -> None:
+    ended = await examine(f"{own.url}/99")
+    assert (ended.code, list(ended.checks), ended.named("error")) == (1, ["reachable", "database"], ["database"])
+    assert "out of range" in ended.checks["database"]["found"]
+    assert "setting databases" in ended.checks["database"]["advice"]
+
+
+async def test_a_database_that_the_user_may_not_use_is_told(own: Server, admin: Redis) -> None:
+    ended = await examine(f"{await limit(admin, own, '-select')}/3")
+    assert (ended.code, ended.named("error")) == (1, ["database"])
+    assert ended.checks["database"]["advice"] == PERMISSIONS
+
+
+@pytest.mark.parametrize("watched", ["sentinel monitor primary 127.0.0.1 1 1\n", ""], ids=["one", "none"])
+async def test_a_sentinel_is_told_and_what_it_watches_and_no_more(server: Server, watched: str) -> None:
+    with Server(server._executable, options=("--sentinel",), config=watched) as sentinel:
+        ended = await examine(f"{sentinel.url}/3")
+    assert (ended.code, list(ended.checks), ended.named("error")) == (1, ["reachable", "topology"], ["topology"])
+    said = "it watches primary at 127.0.0.1:1" if watched else "it watches nothing"
+    assert ended.checks["topology"]["found"] == f"a Sentinel, which keeps no locks; {said}"
+    assert "sentinel.master_for(name)" in ended.checks["topology"]["advice"]
+
+
+async def test_a_sentinel_that_does_not_say_what_it_watches_is_told(server: Server) -> None:
+    config = "user limited on >secret ~* &* +@all -sentinel\nsentinel monitor primary 127.0.0.1 1 1\n"
+    with Server(server._executable, options=("--sentinel",), config=config) as sentinel:
+        ended = await examine(sentinel.url.replace("redis://", "redis://limited:secret@"))
+    assert (ended.code, ended.named("error")) == (1, ["topology"])
+    assert ended.checks["topology"]["found"] == "a Sentinel, which keeps no locks"
+
+
 async def test_a_server_that_evicts_locks_is_unfit(own: Server, admin: Redis) -> None:
     await admin.config_set("maxmemory", "100mb")
     await admin.config_set("maxmemory-policy", "allkeys-lru")
@@ -168,6 +207,8 @@ async def test_a_replica_is_unfit_and_its_primary_is_not(own: Server, server: Se
             ended = await examine(replica.url)
             assert (ended.code, ended.named("error")) == (1, ["role", "scripts"])
             assert "read only" in ended.checks["scripts"]["found"]
+            advice = [ended.checks[name]["advice"] for name in ("role", "scripts")]
+            assert advice == ["Use the address of its primary."] * 2
             ended = await examine(own.url)
             assert (ended.code, ended.named("note")) == (0, ["replicas", "min-replicas"])
 
@@ -178,6 +219,7 @@ async def test_a_server_that_wants_more_replicas_than_it_has_takes_no_locks(own:
     ended = await examine(own.url)
     assert (ended.code, ended.named("error")) == (1, ["scripts"])
     assert "enough good replicas" in ended.checks["scripts"]["found"].lower()
+    assert ended.checks["scripts"]["advice"] == "See what the server says."
 
 
 @pytest.mark.slow
@@ -209,6 +251,7 @@ async def test_a_permission_that_is_missing_is_found_by_trying(
     assert (ended.code, ended.named("error")) == (1, errors), ended.checks
     for name in errors:
         assert "permission" in ended.checks[name]["found"] or "user executing the script" in ended.checks[name]["found"]
+        assert PERMISSIONS in ended.checks[name]["advice"]
     assert await admin.keys("*") == []
 
 
@@ -233,6 +276,7 @@ async def test_what_the_doctor_may_not_delete_ends_by_itself(own: Server, admin:
 async def test_a_server_that_refuses_even_a_ping_is_told(own: Server, admin: Redis) -> None:
     check = await examine_the_unreachable(await limit(admin, own, "-ping"))
     assert "PING was refused" in check["found"]
+    assert check["advice"] == PERMISSIONS
 
 
 async def test_the_permissions_that_are_documented_are_enough(own: Server, admin: Redis) -> None:
@@ -318,6 +362,12 @@ async def test_what_is_no_redis_is_told_apart(answer: Answer) -> None:
         assert "secret" not in str(await examine_the_unreachable(url))
 
 
+async def test_what_answers_to_tls_in_plain_words_is_told() -> None:
+    async with stranger(lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n") as url:
+        check = await examine_the_unreachable(url.replace("redis:", "rediss:"))
+    assert check["advice"] == "See that the port speaks TLS."
+
+
 @pytest.mark.parametrize("name", [b"INFO", b"TIME"])
 async def test_a_server_that_falls_silent_in_the_middle_is_no_hang(proxy: Proxy, name: bytes) -> None:
     proxy.install(Rule(command(name), withhold_reply(), ALWAYS))
@@ -346,6 +396,7 @@ async def test_messages_that_do_not_arrive_are_missed(proxy: Proxy) -> None:
         ["redis://:secret@localhost", "--lease", "soon"],
         ["redis://:secret@localhost", "--prefix", "aiolock_token:"],
         ["redis://:secret@localhost", "--no-such-option"],
+        ["redis://localhost", "redis://:secret@localhost"],
     ],
     ids=" ".join,
 )

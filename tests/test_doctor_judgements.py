@@ -126,7 +126,6 @@ def test_persistence_without_config_is_half_known(log: str, said: str) -> None:
         ("role", {"role": "slave"}, "error", "replica"),
         ("role", {"role": "replica"}, "error", "replica: it takes no locks"),
         ("role", {"role": "active-replica"}, "error", "two servers may grant"),
-        ("topology", {"redis_mode": "sentinel"}, "error", "a Sentinel"),
         ("topology", {"redis_mode": "cluster"}, "error", "cluster"),
         ("topology", {"redis_mode": "something"}, "error", "something"),
         ("replicas", {"connected_slaves": "2"}, "note", "2 connected"),

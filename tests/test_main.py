@@ -1,17 +1,38 @@
 """The command line."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import aiolock
 from aiolock.__main__ import main
 
+COMMAND = [sys.executable, "-m", "aiolock"]
+UNFIT = ["doctor", "redis://127.0.0.1:1"]
+# What prints when the arguments are read, when all is done, and as it goes.
+each_way_to_print = pytest.mark.parametrize("arguments", [["--help"], UNFIT, ["demo", "--plain"]], ids=" ".join)
+
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "aiolock", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False, timeout=30)
+
+
+def run_into(output: int, *arguments: str) -> tuple[int, str]:
+    """The exit code, and what was said on standard error."""
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    ended = subprocess.run(
+        [*COMMAND, *arguments],
+        stdout=output,
+        stderr=subprocess.PIPE,
+        env=buffered,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    return ended.returncode, ended.stderr
 
 
 def test_version() -> None:
@@ -23,7 +44,7 @@ def test_version() -> None:
 def test_help_documents_the_exit_codes(arguments: tuple[str, ...]) -> None:
     ended = run(*arguments)
     assert ended.returncode == 0
-    for code in ("  0 ", "  1 ", "  2 ", "  130 "):
+    for code in ("  0 ", "  1 ", "  2 ", "  130 ", "  141 "):
         assert code in ended.stdout
     assert max(map(len, ended.stdout.splitlines())) <= 120
 
@@ -46,6 +67,50 @@ def test_wrong_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFi
         main(arguments)
     assert ended.value.code == 2
     assert "usage: aiolock" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["doctor", "--bogus"], "aiolock doctor: error: unrecognized arguments: --bogus"),
+        (["demo", "--bogus"], "aiolock demo: error: unrecognized arguments: --bogus"),
+        (["doctor", "redis://a", "redis://b"], "aiolock doctor: error: too many arguments"),
+        (["doctor", "--lease", "soon"], "aiolock doctor: error: argument --lease: invalid float value: 'soon'"),
+    ],
+)
+def test_wrong_usage_of_a_command_shows_how_to_use_that(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    errors = capsys.readouterr().err.splitlines()
+    assert (ended.value.code, errors[-1]) == (2, said)
+    assert errors[0].startswith(f"usage: aiolock {arguments[0]} [-h]")
+
+
+@each_way_to_print
+def test_a_reader_who_has_gone_ends_it_quietly(arguments: list[str]) -> None:
+    reader, output = os.pipe()
+    os.close(reader)
+    try:
+        assert run_into(output, *arguments) == (1 if arguments == UNFIT else 141, "")
+    finally:
+        os.close(output)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has it")
+@each_way_to_print
+def test_output_that_cannot_be_written_is_told_in_a_line(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        code, errors = run_into(full.fileno(), *arguments)
+    assert (code, errors) == (2, "aiolock: the output cannot be written: No space left on device\n")
+
+
+@each_way_to_print
+def test_output_that_is_closed_is_told_in_a_line(arguments: list[str]) -> None:
+    closing = ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, *arguments]
+    ended = subprocess.run(closing, stderr=subprocess.PIPE, text=True, check=False, timeout=30)
+    assert (ended.returncode, ended.stderr) == (2, "aiolock: standard output is closed\n")
 
 
 def test_the_command_line_needs_no_extra_before_a_command_does() -> None:

@@ -71,6 +71,12 @@ def test_a_setting_of_ours_among_those_of_redis_is_a_type_error(settings: dict[s
         LockClient.from_url("redis://127.0.0.1:1", **settings)
 
 
+async def test_a_database_that_there_is_not_is_told_at_once(server: Server) -> None:
+    async with lock_client(f"{server.url}/99", command_timeout=10) as client, asyncio.timeout(5):
+        with pytest.raises(BackendError, match=r"out of range; see the server's setting databases"):
+            await client.lock("a").acquire()
+
+
 async def test_a_sentinel_is_no_server_for_locks(server: Server) -> None:
     watching = "sentinel monitor primary 127.0.0.1 1 1\n"
     with Server(server._executable, options=("--sentinel",), config=watching) as sentinel:

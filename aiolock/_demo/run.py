@@ -103,11 +103,13 @@ async def _show_while(story: Story, team: Team, screen: Screen) -> None:
         await team.start()
     except WorkerError as error:
         raise CannotRunError(error) from error
-    showing = asyncio.create_task(show())
     try:
-        await story.tell()
-    finally:
-        showing.cancel()
+        async with asyncio.TaskGroup() as group:
+            showing = group.create_task(show())
+            await story.tell()
+            showing.cancel()
+    except BaseExceptionGroup as failed:  # Of one: whichever fails first ends the other.
+        raise failed.exceptions[0] from None
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ from typing import Self
 from aiolock._demo.protocol import TASKS
 from aiolock._demo.team import NAMES, Team
 from aiolock._demo.verdict import Check
+from aiolock._output import write
 
 WIDTH = 80
 INTRODUCTION = """\
@@ -42,7 +43,7 @@ class Screen:
 
     def line(self, text: str = "", style: str = "") -> None:
         """A line of the story."""
-        print(text, flush=True)
+        write(text)
 
     def introduce(self, version: str, server: str) -> None:
         self.line(f"aiolock {version} on {server}", "bold")

@@ -14,7 +14,7 @@ from aiolock._doctor import server, timing, trials
 from aiolock._doctor.check import Check
 from aiolock._doctor.cluster import Address, Cluster
 from aiolock._doctor.facts import gather
-from aiolock._doctor.probe import Probe, SilentError
+from aiolock._doctor.probe import Probe, SilentError, place
 from aiolock._types import LockKeys
 
 _WORST_FIRST = ("error", "warning", "unknown", "note", "ok")
@@ -43,6 +43,7 @@ class Primaries:
         async with Redis.from_url(with_address(self.url, address)) as redis:
             try:
                 async with Probe(redis) as probe:
+                    await probe.greet()
                     checks += server.judge_primary(await gather(probe))
                     if keys is not None:
                         checks.append(await trials.try_lock(self.client, probe, keys, self.config.prefix))
@@ -60,8 +61,7 @@ def with_address(url: str, address: Address) -> str:
     """The same *url* for another server."""
     parts = urlsplit(url)
     user, at, _ = parts.netloc.rpartition("@")
-    host = f"[{address[0]}]" if ":" in address[0] else address[0]
-    return parts._replace(netloc=f"{user}{at}{host}:{address[1]}").geturl()
+    return parts._replace(netloc=f"{user}{at}{place(*address)}").geturl()
 
 
 def throw_away(cluster: Cluster, prefix: str) -> Mapping[Address, LockKeys]:
@@ -84,14 +84,14 @@ def merged(found: Mapping[Address, Sequence[Check]]) -> list[Check]:
     for address, checks in sorted(found.items(), key=lambda one: len(one[1]), reverse=True):  # For the order of names.
         for check in checks:
             by_name.setdefault(check.name, []).append((address, check))
-    return [_worst(each) for each in by_name.values()]
+    return [_worst(each, len(found)) for each in by_name.values()]
 
 
-def _worst(each: Sequence[tuple[Address, Check]]) -> Check:
-    (host, port), worst = min(each, key=lambda one: _WORST_FIRST.index(one[1].status))
+def _worst(each: Sequence[tuple[Address, Check]], primaries: int) -> Check:
+    address, worst = min(each, key=lambda one: _WORST_FIRST.index(one[1].status))
     alike = sum(check.status == worst.status for _, check in each)
     if alike == len(each) > 1 and len({check.found for _, check in each}) == 1:
-        where, others = f"all {alike} primaries", ""
+        where, others = f"all {alike} primaries" if alike == primaries else f"{alike} of {primaries} primaries", ""
     else:
-        where, others = f"{host}:{port}", f"; {alike - 1} more like it" if alike > 1 else ""
+        where, others = place(*address), f"; {alike - 1} more like it" if alike > 1 else ""
     return Check(worst.name, worst.status, f"{where}: {worst.found}{others}", worst.advice)

@@ -3,18 +3,21 @@
 import asyncio
 import logging
 import sys
+from contextlib import suppress
 
 from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import RedisClusterException, ResponseError
 
 from aiolock._config import LockConfig, Timing
 from aiolock._connector import Connector
-from aiolock._doctor import cluster, server, timing, trials
+from aiolock._doctor import cluster, sentinel, server, timing, trials
+from aiolock._doctor.advice import on_refusal
 from aiolock._doctor.check import Check
 from aiolock._doctor.facts import Facts, gather
 from aiolock._doctor.primaries import Primaries
-from aiolock._doctor.probe import PATIENCE, Probe, SilentError, address
+from aiolock._doctor.probe import PATIENCE, Probe, SilentError, address, database
 from aiolock._doctor.report import Report
+from aiolock._output import ReaderGoneError, write
 from aiolock._types import LockKeys
 
 
@@ -33,7 +36,8 @@ def run(url: str, *, lease: float, prefix: str, as_json: bool) -> int:
     except KeyboardInterrupt:
         print("\naiolock: interrupted", file=sys.stderr)
         return 130
-    print(report.json() if as_json else report.text())
+    with suppress(ReaderGoneError):  # Who saw enough may still ask for the verdict.
+        write(report.json() if as_json else report.text())
     return 0 if report.fit else 1
 
 
@@ -64,10 +68,15 @@ async def _examine(url: str, redis: "Redis", keys: LockKeys, config: LockConfig)
     checks: list[Check] = []
     try:
         async with Probe(redis) as probe:
-            checks.append(await _greet(probe))
+            await probe.greet()
+            checks.append(Check("reachable", "ok", "it answers"))
             facts = await gather(probe)
+            if facts.mode == "sentinel":
+                return [*checks, await sentinel.judge(probe)]
             if facts.mode == "cluster":
-                checks += await _examine_cluster(url, redis, probe, facts, config)
+                return [*checks, *await _examine_cluster(url, redis, probe, facts, config)]
+            checks.append(await trials.try_database(probe, database(redis)))
+            if checks[-1].status != "ok":
                 return checks
             checks += server.judge(facts)
             checks.append(await trials.try_lock(redis, probe, keys, config.prefix))
@@ -80,29 +89,22 @@ async def _examine(url: str, redis: "Redis", keys: LockKeys, config: LockConfig)
 
 
 async def _examine_cluster(url: str, redis: "Redis", probe: Probe, facts: Facts, config: LockConfig) -> list[Check]:
+    if number := database(redis):
+        advice = "A cluster has only database 0 for its clients: leave the database out of the URL."
+        return [Check("topology", "error", f"a cluster, and the URL names database {number}", advice)]
     try:
         client = RedisCluster.from_url(url)
     except (TypeError, RedisClusterException):
-        advice = "Give host and port of a node, and no setting that a RedisCluster lacks: no database, no unix socket."
+        advice = "Give host and port of a node, and no setting that a RedisCluster lacks: no unix socket."
         return [Check("topology", "error", "a cluster, and redis-py makes no RedisCluster of this URL", advice)]
     [seed] = client.nodes_manager.startup_nodes.values()
     try:
         found = await cluster.learn(probe, facts, (seed.host, int(seed.port)))
     except ResponseError as error:
-        return [Check("topology", "error", f"a cluster that does not say who owns what: {error}", trials.PERMISSIONS)]
+        return [Check("topology", "error", f"a cluster that does not say who owns what: {error}", on_refusal(error))]
     checks = cluster.judge(found) + await Primaries(url, client, found, config).examine()
     settings = Timing.of(config)
     return [*checks, timing.judge_lease(settings), timing.judge_client(redis, settings)]
-
-
-async def _greet(probe: Probe) -> Check:
-    try:
-        greeting = await probe.ask("PING")
-    except ResponseError as error:
-        raise SilentError(f"PING was refused: {error}") from error
-    if greeting != b"PONG":
-        raise SilentError(f"what answers is no Redis: to PING it said {greeting!r}")
-    return Check("reachable", "ok", "it answers")
 
 
 async def _time(redis: "Redis", probe: Probe, settings: Timing) -> list[Check]:

@@ -56,8 +56,7 @@ def _topology(facts: Facts) -> Check:
         return Check("topology", "unknown", facts.not_known, "See that it is a single server: no Cluster, no Sentinel.")
     if mode == "standalone":
         return Check("topology", "ok", "a single server")
-    found = {"sentinel": "a Sentinel, which keeps no data"}.get(mode, mode)
-    return Check("topology", "error", found, "Name a server that keeps locks, alone or in a cluster.")
+    return Check("topology", "error", mode, "Name a server that keeps locks, alone or in a cluster.")
 
 
 def _role(facts: Facts) -> Check:

@@ -8,18 +8,28 @@ from redis.exceptions import ResponseError
 
 from aiolock._client import LockClient
 from aiolock._config import ENDED_MEMORY, LockConfig
+from aiolock._doctor.advice import PERMISSIONS, on_refusal
 from aiolock._doctor.check import Check, Status
 from aiolock._doctor.probe import PATIENCE, Probe, SilentError
 from aiolock._errors import AioLockError
 from aiolock._types import LockKeys
 
 _LEASE = 10.0  # Seconds: longer than all that is tried with it may take, and soon over if it cannot be given back.
-PERMISSIONS = "Of permissions, a user needs those that the documentation lists."
 
 
 def throw_away(prefix: str) -> LockKeys:
     """A lock that nobody else has."""
     return LockKeys.of(f"aiolock-doctor:{uuid4()}", prefix)
+
+
+async def try_database(probe: Probe, number: int) -> Check:
+    """Go to the database of that number, as a client does, which does not ask for the first."""
+    if number:
+        try:
+            await probe.ask("SELECT", str(number))
+        except ResponseError as error:
+            return Check("database", "error", f"{number} was refused: {error}", on_refusal(error))
+    return Check("database", "ok", str(number))
 
 
 async def try_lock(redis: "Redis | RedisCluster", probe: Probe, keys: LockKeys, prefix: str) -> Check:
@@ -33,7 +43,7 @@ async def try_lock(redis: "Redis | RedisCluster", probe: Probe, keys: LockKeys, 
             await lease.renew()
             await lease.release()
     except AioLockError as error:
-        return Check("scripts", "error", str(error), f"See what the server says. {PERMISSIONS}")
+        return Check("scripts", "error", str(error), on_refusal(error))
     finally:
         await _delete(probe, keys)
     return Check("scripts", "ok", "a lock was taken, renewed and given back")

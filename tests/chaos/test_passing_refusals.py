@@ -161,7 +161,7 @@ async def test_a_waiter_whose_turn_comes_meanwhile_gets_the_lock_when_the_server
     own: Server, admin: Redis, refuse: Change, recover: Change, code: str
 ) -> None:
     async with lock_client(own.url, command_timeout=10) as locks, LockClient(admin) as other:
-        theirs = await other.lock(NAME).acquire(lease=0.4)
+        theirs = await other.lock(NAME).acquire(lease=2)  # Longer than the server needs to refuse.
         waiting = asyncio.create_task(acquired(locks.lock(NAME)))
         await until(lambda: locks.statistics().parked == 1 and locks.statistics().pending == 0)
         await refuse(admin)

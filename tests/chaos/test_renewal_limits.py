@@ -25,14 +25,14 @@ def renewal_of(name: str) -> Predicate:
 
 
 async def test_a_lock_that_was_deleted_between_renewals_is_not_revived(redis: Redis, proxy: Proxy) -> None:
-    async with client_behind(proxy, lease=0.9) as locks:
+    async with client_behind(proxy, lease=2.4) as locks:
         lease = await locks.lock(KEY).acquire()
         await until(lambda: locks.statistics().renewals == 1)
         await redis.delete(KEY)
         assert await asyncio.wait_for(lease.lost, 5) == "expired"
         assert not await redis.exists(KEY)
         sent = len(proxy.requests)
-        await asyncio.sleep(0.7)  # Two renewals would fall into this time.
+        await asyncio.sleep(1.8)  # Two renewals would fall into this time.
         assert not [request for request in proxy.requests[sent:] if script(RENEW)(request)]
         assert not await redis.exists(KEY)
 

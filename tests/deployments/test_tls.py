@@ -74,7 +74,7 @@ async def test_a_certificate_of_a_stranger_is_refused_at_once(tls: TlsServer) ->
 
 async def test_a_file_that_is_missing_is_an_error(tls: TlsServer) -> None:
     async with client_of(tls, timeout=TIMEOUT, ssl_ca_certs="/nowhere/ca.pem") as client:
-        with pytest.raises(BackendError, match=r"Error 2 connecting"):
+        with pytest.raises(BackendError, match=r"Error 2 .*; see ssl_ca_certs: /nowhere/ca\.pem cannot be read"):
             await client.lock(NAME).acquire()
 
 
@@ -105,7 +105,10 @@ async def test_speaking_tls_to_a_plain_port_is_an_error(tls: TlsServer) -> None:
     config = LockConfig(command_timeout=TIMEOUT)
     url = tls.plain.url.replace("redis:", "rediss:")
     async with LockClient.from_url(url, config=config, **tls.settings) as client, asyncio.timeout(TIMEOUT + 5):
-        with pytest.raises(BackendError, match="with TLS could be made in time; see that the port speaks TLS"):
+        with pytest.raises(
+            BackendError,
+            match=r"with TLS could be made in time; see .* that the port speaks TLS",
+        ):
             await client.lock(NAME).acquire()
 
 
@@ -177,7 +180,7 @@ async def test_closing_says_nothing_of_tls(tls: TlsServer, caplog: pytest.LogCap
     for _ in range(3):
         async with client_of(tls, **tls.settings) as client, client.lock(NAME):
             pass
-    async with client_of(tls, timeout=1, **tls.settings) as client:
+    async with client_of(tls, timeout=4, **tls.settings) as client:
         await client.lock(NAME, owner="me").acquire(lease=60)
         tls.plain.kill()
     gc.collect()

@@ -9,7 +9,7 @@ import trustme
 
 @dataclass
 class Certificates:
-    """Paths of PEM files: an authority, a server and a client that it vouches for, and an authority of others."""
+    """Paths of PEM files: an authority, a server and a client that it vouches for; those of others."""
 
     authority: str
     stranger: str
@@ -17,6 +17,8 @@ class Certificates:
     server_key: str
     client: str
     client_key: str
+    foreign: str
+    foreign_key: str
 
     @classmethod
     def written_to(cls, directory: Path) -> Self:
@@ -29,6 +31,7 @@ class Certificates:
 
         authority, stranger = trustme.CA(), trustme.CA()
         server, client = authority.issue_cert("127.0.0.1"), authority.issue_cert("client.test")
+        foreign = stranger.issue_cert("client.test")
         return cls(
             authority=written("authority.pem", authority.cert_pem),
             stranger=written("stranger.pem", stranger.cert_pem),
@@ -36,6 +39,8 @@ class Certificates:
             server_key=written("server.key", server.private_key_pem),
             client=written("client.pem", client.cert_chain_pems[0]),
             client_key=written("client.key", client.private_key_pem),
+            foreign=written("foreign.pem", foreign.cert_chain_pems[0]),
+            foreign_key=written("foreign.key", foreign.private_key_pem),
         )
 
     @property

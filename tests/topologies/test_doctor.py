@@ -88,6 +88,29 @@ async def test_a_permission_that_is_missing_is_found(calm: ClusterOf, rules: lis
     assert ended.code == bool(errors)
 
 
+@pytest.mark.parametrize(
+    ("rules", "said", "advice"),
+    [
+        ([">other"], "invalid username-password pair", "right user and password"),
+        ([">secret", "-ping"], "PING was refused", "permissions"),
+    ],
+    ids=["password", "permission"],
+)
+async def test_one_primary_that_refuses_is_named_and_the_others_are_counted(
+    calm: ClusterOf, rules: list[str], said: str, advice: str
+) -> None:
+    for server in calm.primaries:
+        ask(server, "ACL", "SETUSER", "limited", "reset", "on", "~*", "&*", "+@all", ">secret")
+    strict = calm.primaries[2]
+    ask(strict, "ACL", "SETUSER", "limited", "reset", "on", "~*", "&*", "+@all", *rules)
+    ended = await examine(calm.primaries[0].url.replace("redis://", "redis://limited:secret@"))
+    assert (ended.code, "answering" in ended.named("error")) == (1, True), ended.checks
+    assert ended.checks["answering"]["found"].startswith(f"127.0.0.1:{strict.port}: ")
+    assert said in ended.checks["answering"]["found"]
+    assert advice in ended.checks["answering"]["advice"]
+    assert ended.checks["version"]["found"].startswith("2 of 3 primaries: ")
+
+
 async def test_the_permissions_that_are_documented_are_enough(calm: ClusterOf) -> None:
     [more] = re.findall(r"and these: `([^`]+)`", (ROOT / "docs/deployments/cluster.md").read_text())
     for server in calm.primaries:
@@ -104,13 +127,20 @@ async def test_an_address_that_a_cluster_client_cannot_use_is_told(calm: Cluster
     assert "no unix socket" in ended.checks["topology"]["advice"]
 
 
+async def test_a_database_of_a_cluster_is_told(calm: ClusterOf) -> None:
+    ended = await examine(f"{calm.primaries[0].url}/3")
+    assert (ended.code, list(ended.checks), ended.named("error")) == (1, ["reachable", "topology"], ["topology"])
+    assert ended.checks["topology"]["found"] == "a cluster, and the URL names database 3"
+    assert "only database 0" in ended.checks["topology"]["advice"]
+
+
 async def test_the_page_about_it_names_what_is_different(calm: ClusterOf) -> None:
     [page] = [page for page in PAGES if page.name == "docs/how-to/check-a-server.md"]
     single, _, cluster = page.prose.partition("## A cluster")
     for name in ALL:
         assert f"| `{name}` |" in single + cluster
-    assert not {"role", "messages"} & set(ALL)
-    assert "there is no `role`" in cluster
+    assert not {"database", "role", "messages"} & set(ALL)
+    assert "there is no `database`, and no `role`" in cluster
 
 
 # What the checks of several primaries come to.
@@ -124,6 +154,8 @@ def test_of_each_check_the_worst_counts() -> None:
     assert merged({HERE: [good], THERE: [bad]}) == [Check("a", "warning", "10.0.0.2:7000: so so", "mend it")]
     [three] = merged({HERE: [bad], THERE: [good], ELSEWHERE: [bad]})
     assert three.found == "10.0.0.1:7000: so so; 1 more like it"
+    two, silent = Check("a", "ok", "fine"), Check("answering", "error", "gone", "see")
+    assert merged({HERE: [two], THERE: [silent], ELSEWHERE: [two]})[0].found == "2 of 3 primaries: fine"
     for better, worse in (("ok", "note"), ("note", "unknown"), ("unknown", "warning"), ("warning", "error")):
         found = {HERE: [Check("a", better, "")], THERE: [Check("a", worse, "")]}  # type: ignore[arg-type]
         assert [check.status for check in merged(found)] == [worse]
