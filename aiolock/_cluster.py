@@ -130,6 +130,7 @@ class Cluster:
         self._nodes: dict[Address, Node] = {}
         self._owners: dict[int, Node] = {}
         self._doubts: set[Node] = set()  # Since the slots were asked for last.
+        self._told: Node | None = None  # Who answered last.
         self._asking: asyncio.Task[None] | None = None
         self.closed = False
         self.traffic: Traffic = Traffic()
@@ -213,14 +214,21 @@ class Cluster:
             self._asking = None
 
     async def _ask(self, doubts: set[Node]) -> bool:
-        """Ask one server after the other for the slots until one answers; those in doubt last, before them the idle."""
+        """
+        Ask one server after the other for the slots until one answers.
+
+        Those in doubt come last; before them who answered last time, and may have lost touch; before it the idle.
+        """
         known = [*self._nodes.values(), *map(self.node, self._seeds)]
         serving = set(self._owners.values())
-        for node in sorted(
-            dict.fromkeys(known), key=lambda node: (node in doubts, node not in serving, not node.lanes.connections)
-        ):
+
+        def rank(node: Node) -> tuple[bool, ...]:
+            return node in doubts, node is self._told, node not in serving, not node.lanes.connections
+
+        for node in sorted(dict.fromkeys(known), key=rank):
             slots = await self._slots_by(node)
             if slots is not None:
+                self._told = node
                 self._adopt(slots, node)
                 self._forget_idle()
                 return True

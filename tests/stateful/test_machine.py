@@ -232,6 +232,6 @@ class LockMachine(RuleBasedStateMachine):
             assert client.statistics().parked == 0
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_random_histories_agree_with_the_model(server: Server) -> None:
     run_state_machine_as_test(lambda: LockMachine(server.url), settings=SETTINGS)  # type: ignore[arg-type]
