@@ -39,7 +39,7 @@ def lock_server() -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def lock_url(lock_server: Server) -> str:
-    """Where the server is. Override it to test on another one: EVERY KEY there is deleted before each test."""
+    """Where the server is. Override it for another one: EVERY KEY of that database is deleted before each test."""
     return lock_server.url
 
 
@@ -51,10 +51,10 @@ def lock_config() -> LockConfig:
 
 @pytest.fixture(autouse=True)
 def _flushed(request: pytest.FixtureRequest) -> None:
-    """Empty the server before each test that uses it; fixtures of other scopes than a test's were there before."""
+    """Empty the database before each test that uses it; fixtures of other scopes than a test's were there before."""
     if "lock_url" in request.fixturenames:
         with redis.Redis.from_url(request.getfixturevalue("lock_url")) as flusher:
-            flusher.flushall()
+            flusher.flushdb()
 
 
 @pytest.fixture
