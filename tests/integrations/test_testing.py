@@ -142,6 +142,13 @@ def test_on_trio_the_plugin_says_what_to_do(tmp_path: Path) -> None:
     assert "aiolock runs on asyncio: let a fixture `anyio_backend` return 'asyncio'" in report
 
 
+@pytest.mark.parametrize("ini", ["asyncio_mode = auto", "addopts = --asyncio-mode=auto"])
+def test_where_pytest_asyncio_takes_the_tests_of_anyio_it_says_what_to_do(ini: str, tmp_path: Path) -> None:
+    tests = ANYIO_BACKEND.format(backend="asyncio") + "@pytest.mark.anyio\nasync def test_it(locks) -> None: pass"
+    report = run_pytest(tmp_path, tests, plugins=("asyncio", "anyio"), ini=ini)
+    assert "takes this test from anyio's plugin: set asyncio_mode = strict" in report
+
+
 def test_without_any_plugin_for_coroutines_it_says_what_to_do(tmp_path: Path) -> None:
     report = run_pytest(tmp_path, "def test_it(locks): pass", plugins=())
     assert "needs pytest-asyncio" in report
