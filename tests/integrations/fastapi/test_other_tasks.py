@@ -429,6 +429,31 @@ class UnderLock:
             return await self.app(scope, receive, send)
 
 
+async def test_what_goes_wrong_in_a_base_http_middleware_is_a_500(locks: LockClient, other: LockClient) -> None:
+    """Exception handlers are inside of it."""
+    app = FastAPI()
+    began = asyncio.Event()
+
+    async def dispatch(request: Request, call_next: RequestResponseEndpoint) -> Response:
+        async with locks.lock(NAME).hold(wait=0):
+            return await call_next(request)
+
+    app.add_middleware(BaseHTTPMiddleware, dispatch=dispatch)
+
+    @app.get("/")
+    async def endpoint() -> None:
+        began.set()
+        await asyncio.sleep(30)
+
+    async with requests(app, locks) as client:
+        async with other.lock(NAME):
+            assert (await client.get("/")).status_code == 500
+        answer = asyncio.create_task(client.get("/"))
+        await began.wait()
+        await lose(locks, NAME)
+        assert (await answer).status_code == 500
+
+
 async def test_a_plain_middleware_has_the_task_of_the_endpoint(locks: LockClient, redis: Redis) -> None:
     app = FastAPI()
 
