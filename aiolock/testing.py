@@ -39,7 +39,7 @@ def lock_server() -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def lock_url(lock_server: Server) -> str:
-    """Where the server is. Override it to test on another one: EVERY KEY there is deleted before each test."""
+    """Where the server is. Override it for another one: EVERY KEY of that database is deleted before each test."""
     return lock_server.url
 
 
@@ -51,10 +51,10 @@ def lock_config() -> LockConfig:
 
 @pytest.fixture(autouse=True)
 def _flushed(request: pytest.FixtureRequest) -> None:
-    """Empty the server before each test that uses it; fixtures of other scopes than a test's were there before."""
+    """Empty the database before each test that uses it; fixtures of other scopes than a test's were there before."""
     if "lock_url" in request.fixturenames:
         with redis.Redis.from_url(request.getfixturevalue("lock_url")) as flusher:
-            flusher.flushall()
+            flusher.flushdb()
 
 
 @pytest.fixture
@@ -69,6 +69,8 @@ def _client_fixture(request: pytest.FixtureRequest) -> str:
     if "anyio_backend" in request.fixturenames:
         if request.getfixturevalue("anyio_backend_name") != "asyncio":
             pytest.fail("aiolock runs on asyncio: let a fixture `anyio_backend` return 'asyncio'")
+        if _is_auto(request.config):
+            pytest.fail("pytest-asyncio in auto mode takes this test from anyio's plugin: set asyncio_mode = strict")
         return "_locks_on_anyio"
     try:
         scope = request.config.getini("asyncio_default_test_loop_scope")
@@ -77,6 +79,15 @@ def _client_fixture(request: pytest.FixtureRequest) -> str:
     marker = request.node.get_closest_marker("asyncio")
     given = marker and (marker.kwargs.get("loop_scope") or marker.kwargs.get("scope"))
     return f"_locks_on_asyncio_{given or scope}"
+
+
+def _is_auto(config: pytest.Config) -> bool:
+    """Whether pytest-asyncio is there and runs every coroutine, also those that are marked for anyio's plugin."""
+    try:
+        mode = config.getoption("asyncio_mode", None) or config.getini("asyncio_mode")
+    except ValueError:
+        return False
+    return str(mode) == "auto"
 
 
 def _client() -> Callable[[str, LockConfig], AsyncIterator[LockClient]]:

@@ -9,10 +9,10 @@ import asyncio
 import os
 import sqlite3
 import tempfile
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import uvicorn
 from fastapi import FastAPI, Response
@@ -72,6 +72,25 @@ async def charge(payment: Payment) -> None:
     await asyncio.sleep(0.5)
 
 
+# Threads cannot be cancelled, endpoints can: a lock must not be free before the thread that works under it has ended.
+
+Result = TypeVar("Result")
+at_work: set[asyncio.Future[Any]] = set()
+
+
+async def in_thread(function: Callable[..., Result], *args: object) -> Result:
+    """As `asyncio.to_thread`, but it ends with the thread, however often it is cancelled meanwhile."""
+    work = asyncio.get_running_loop().run_in_executor(None, function, *args)
+    at_work.add(work)
+    work.add_done_callback(at_work.discard)
+    try:
+        return await asyncio.shield(work)
+    finally:
+        while not work.done():
+            with suppress(asyncio.CancelledError):  # The first one goes on its way when the thread has ended.
+                await asyncio.wait([work])
+
+
 # The service.
 
 
@@ -80,6 +99,8 @@ async def start(app: FastAPI) -> AsyncIterator[LocksState]:
     await asyncio.to_thread(create_tables)
     async with lifespan(REDIS_URL)(app) as state:
         yield state
+        if at_work:  # uvicorn has cancelled their endpoints, and does not wait for them; the locks end after this.
+            await asyncio.wait(at_work)
 
 
 app = FastAPI(title="Payments", lifespan=start)
@@ -95,12 +116,12 @@ async def pay(
     order_id: int, amount: Amount, response: Response, lease: Annotated[Lease, lock_for("order:{order_id}")]
 ) -> Payment:
     """201: paid now. 200: paid before. 409: somebody is paying it at this moment. 503: nobody can pay now."""
-    if paid := await asyncio.to_thread(find_payment, order_id):
+    if paid := await in_thread(find_payment, order_id):
         response.status_code = 200
         return paid
     payment = Payment(order=order_id, cents=amount.cents, token=lease.token)
     await charge(payment)
-    await asyncio.to_thread(store_payment, payment)
+    await in_thread(store_payment, payment)
     return payment
 
 

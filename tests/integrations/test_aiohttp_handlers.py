@@ -533,3 +533,34 @@ async def test_the_middleware_alone_is_of_use(locks: LockClient) -> None:
     post(app, "/", handler)
     async with serving(app) as session, locks.lock("a"), session.post("/") as response:
         assert await is_problem(response, 409)
+
+
+async def test_a_slow_upload_holds_the_lock_of_a_handler_that_reads_it(app: web.Application, locks: LockClient) -> None:
+    @synchronized("order:{order_id}")
+    async def handler(request: web.Request) -> web.Response:
+        return web.Response(body=await request.read())
+
+    async def read(request: web.Request) -> str:
+        await request.read()
+        return "read before"
+
+    @synchronized(read)
+    async def careful(request: web.Request) -> web.Response:
+        return await handler(request)
+
+    post(app, "/careless/{order_id}", handler)
+    post(app, "/careful/{order_id}", careful)
+    async with serving(app) as client:
+        url = client._base_url
+        assert url is not None
+        reader, writer = await asyncio.open_connection(url.host, url.port)
+        for path, early in (("careful", False), ("careless", True)):
+            writer.write(f"POST /{path}/7 HTTP/1.1\r\nHost: test\r\nContent-Length: 4\r\n\r\nha".encode())
+            if early:
+                await until(locks.lock("order:7").locked)
+            else:
+                await asyncio.sleep(0.2)  # For what must not happen.
+                assert locks.statistics().held == 0
+            writer.write(b"lf")
+            await reader.readuntil(b"half")
+        writer.close()

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from aiolock import LockClient
+from aiolock._server import Server
 from tests.support.asgi import WebProcess
 from tests.support.observe import until
 
@@ -64,6 +66,28 @@ async def test_ctrl_c_ends_it(payments: WebProcess) -> None:
     await until(lambda: payments.running.poll() is not None, within=30)
     await until(lambda: not alive(payments.running.pid), within=30)  # Neither a worker nor a server is left.
     assert set(payments.tracebacks()) <= {"KeyboardInterrupt"}  # Of a worker that was still starting.
+
+
+async def test_a_payment_that_is_cut_short_while_it_is_written_stays_locked(server: Server, tmp_path: Path) -> None:
+    settings = {"DATABASE": str(tmp_path / "payments.db"), "REDIS_URL": server.url}
+    with WebProcess([str(MAIN)], tmp_path / "log", ready="/openapi.json", environment=settings) as payments:
+        somebody = sqlite3.connect(tmp_path / "payments.db", isolation_level=None)
+        somebody.execute("BEGIN IMMEDIATE")  # Others can read, and wait with what they have to write.
+        async with LockClient.from_url(server.url) as watcher, payments.client() as client:
+            lock = watcher.lock("order:42")
+            answer = asyncio.create_task(client.post("/orders/42/payment", json={"cents": 100}))
+            await until(lock.locked, within=30)
+            stopping = asyncio.create_task(asyncio.to_thread(payments.stop))
+            await until(lambda: "timeout graceful shutdown exceeded" in payments.output, within=60)
+            await asyncio.sleep(1)  # For what must not happen.
+            assert await lock.locked()
+            assert charges(tmp_path) == {}
+            somebody.execute("ROLLBACK")
+            await stopping
+            await asyncio.wait([answer])
+            assert charges(tmp_path) == {42: 1}
+            assert not await lock.locked()
+        somebody.close()
 
 
 def alive(group: int) -> bool:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from redis import Redis
 
 from aiolock._server import Server
 from tests.docs.pages import ROOT
@@ -141,6 +142,13 @@ def test_on_trio_the_plugin_says_what_to_do(tmp_path: Path) -> None:
     assert "aiolock runs on asyncio: let a fixture `anyio_backend` return 'asyncio'" in report
 
 
+@pytest.mark.parametrize("ini", ["asyncio_mode = auto", "addopts = --asyncio-mode=auto"])
+def test_where_pytest_asyncio_takes_the_tests_of_anyio_it_says_what_to_do(ini: str, tmp_path: Path) -> None:
+    tests = ANYIO_BACKEND.format(backend="asyncio") + "@pytest.mark.anyio\nasync def test_it(locks) -> None: pass"
+    report = run_pytest(tmp_path, tests, plugins=("asyncio", "anyio"), ini=ini)
+    assert "takes this test from anyio's plugin: set asyncio_mode = strict" in report
+
+
 def test_without_any_plugin_for_coroutines_it_says_what_to_do(tmp_path: Path) -> None:
     report = run_pytest(tmp_path, "def test_it(locks): pass", plugins=())
     assert "needs pytest-asyncio" in report
@@ -168,6 +176,24 @@ async def test_it(locks, lock_url: str) -> None:
             assert client.exists("shop:a")
 """
     assert passed(run_pytest(tmp_path, tests), 1)
+
+
+def test_only_the_database_of_the_url_is_emptied(server: Server, tmp_path: Path) -> None:
+    tests = f"""
+@pytest.fixture(scope="session")
+def lock_url() -> str:
+    return {f"{server.url}/15"!r}
+
+
+def test_it(lock_url: str) -> None:
+    with redis.Redis.from_url(lock_url) as client:
+        assert client.keys() == []
+"""
+    with Redis.from_url(server.url) as ours, Redis.from_url(f"{server.url}/15") as theirs:
+        ours.set("kept", 1)
+        theirs.set("emptied", 1)
+        assert passed(run_pytest(tmp_path, tests), 1)
+        assert ours.exists("kept")
 
 
 def test_frameworks_take_the_client_as_it_is(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ import asyncio
 import enum
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import date
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -18,11 +19,14 @@ from redis.asyncio import Redis
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.responses import Response, StreamingResponse
 from starlette.websockets import WebSocketDisconnect
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 import aiolock.fastapi
 from aiolock import Lease, LockClient
 from aiolock._server import Server
 from aiolock.fastapi import Locks, lock_for
+from aiolock.testing import lose
 from tests.support.asgi import served
 from tests.support.observe import until
 
@@ -308,6 +312,30 @@ def test_websockets_of_an_application_and_of_a_router(server: Server) -> None:
         holder.send_text("done")
 
 
+async def test_what_a_client_of_a_websocket_is_told(locks: LockClient) -> None:
+    app = FastAPI()
+    app.dependency_overrides[aiolock.fastapi.get_locks] = lambda: locks
+
+    @app.websocket("/{room}")
+    async def endpoint(websocket: WebSocket, room: int, lease: Annotated[Lease, lock_for("room:{room}")]) -> None:
+        await websocket.accept()
+        await websocket.send_text(lease.name)
+        await websocket.receive_text()
+
+    async with served(app) as client:
+        url = f"ws://127.0.0.1:{client.base_url.port}/7"
+        async with connect(url) as holder:
+            assert await holder.recv() == "room:7"
+            with pytest.raises(InvalidStatus) as refused:
+                await connect(url)
+            assert refused.value.response.status_code == 403
+            await lose(locks, "room:7")
+            with pytest.raises(ConnectionClosed) as closed:
+                await holder.recv()
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 1013
+
+
 async def test_one_dependency_twice_in_a_request_is_one_hold(locks: LockClient) -> None:
     app = FastAPI()
     held = lock_for("order:{order}")
@@ -333,6 +361,19 @@ async def test_two_dependencies_on_one_lock_are_two_holds(locks: LockClient, red
     async with requests(app, locks) as client:
         assert (await client.get("/7")).json() == 2
         assert await redis.exists("order:7") == 0
+
+
+async def test_equal_values_that_print_otherwise_are_two_locks(locks: LockClient) -> None:
+    app = FastAPI()
+
+    @app.get("/{number}")
+    async def endpoint(number: Decimal, at: datetime, lease: Annotated[Lease, lock_for("{number} {at}")]) -> str:
+        return lease.name
+
+    async with requests(app, locks) as client:
+        numbers = [(await client.get(f"/{number}?at=2030-01-01T12:00Z")).json() for number in ("7", "7.0")]
+        zones = [(await client.get("/7", params={"at": f"2030-01-01T{at}"})).json() for at in ("12:00Z", "13:00+01:00")]
+    assert len(set(numbers)) == len(set(zones)) == 2
 
 
 # Until when.

@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import uuid4
 
 import anyio.from_thread
@@ -65,6 +65,31 @@ async def test_a_plain_endpoint_checks_its_lease_in_its_thread(locks: LockClient
         assert (await answer).status_code == 503
         await asyncio.wait_for(checked.wait(), 30)
     assert len(errors) == 1
+
+
+async def test_a_plain_endpoint_that_is_cancelled_works_on_without_its_lock(locks: LockClient, redis: Redis) -> None:
+    app = FastAPI()
+    app.dependency_overrides[aiolock.fastapi.get_locks] = lambda: locks
+    began, go_on = threading.Event(), threading.Event()
+    checked: list[str] = []
+
+    @app.get("/")
+    def endpoint(lease: Annotated[Lease, lock_for(NAME)]) -> None:
+        began.set()
+        go_on.wait(30)
+        with pytest.raises(AioLockError):
+            lease.check()
+        checked.append("it")
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        request = asyncio.create_task(client.get("/"))
+        await asyncio.to_thread(began.wait, 30)
+        request.cancel()  # As uvicorn does when it is forced to stop.
+        await freed(redis, NAME)
+        assert not checked
+        go_on.set()
+        await until(lambda: checked == ["it"], within=30)
+        await asyncio.wait([request])
 
 
 async def test_a_plain_endpoint_takes_a_lock_of_a_named_owner(locks: LockClient, redis: Redis) -> None:
@@ -171,20 +196,23 @@ has_sse = hasattr(fastapi, "sse")
 
 @pytest.mark.skipif(not has_sse, reason="this FastAPI has no endpoints that are event streams")
 @pytest.mark.parametrize("leaves", [False, True])
-async def test_an_event_stream_takes_its_lock_itself(leaves: bool, locks: LockClient, redis: Redis) -> None:
+async def test_an_event_stream_is_locked_by_a_dependency(
+    leaves: bool, locks: LockClient, other: LockClient, redis: Redis
+) -> None:
     from fastapi.sse import EventSourceResponse
 
     app = FastAPI()
     go_on = asyncio.Event()
 
     @app.get("/", response_class=EventSourceResponse)
-    async def endpoint(locks: Locks) -> AsyncIterator[str]:
-        async with locks.lock(NAME):
-            yield "first"
-            await go_on.wait()
-            yield "last"
+    async def endpoint(lease: Annotated[Lease, Depends(lock_of_the_response)]) -> AsyncIterator[str]:
+        yield "first"
+        await go_on.wait()
+        yield "last"
 
     async with requests(app, locks) as client:
+        async with other.lock(NAME):
+            assert (await client.get("/")).status_code == 409
         async with client.stream("GET", "/") as answer:
             lines = answer.aiter_lines()
             assert await anext(lines) == 'data: "first"'
@@ -194,6 +222,67 @@ async def test_an_event_stream_takes_its_lock_itself(leaves: bool, locks: LockCl
                 assert 'data: "last"' in [line async for line in lines]
         await freed(redis, NAME)
         assert locks.statistics().held == 0
+
+
+@pytest.mark.skipif(not has_sse, reason="this FastAPI has no endpoints that are event streams")
+async def test_lock_for_leaves_an_event_stream_unlocked(locks: LockClient, redis: Redis) -> None:
+    from fastapi.sse import EventSourceResponse
+
+    app = FastAPI()
+
+    @app.get("/", response_class=EventSourceResponse)
+    async def endpoint(lease: Annotated[Lease, lock_for(NAME)]) -> AsyncIterator[bool]:
+        await freed(redis, NAME)
+        yield lease.given_back
+
+    async with requests(app, locks) as client:
+        assert "data: true" in (await client.get("/")).text
+
+
+async def test_behind_a_base_http_middleware_nobody_sees_that_a_stream_broke_off(locks: LockClient) -> None:
+    """Starlette's doing; when this fails, the documentation can be shorter."""
+
+    async def dispatch(request: Request, call_next: RequestResponseEndpoint) -> Response:
+        return await call_next(request)
+
+    stream = Stream()
+    stream.app.add_middleware(BaseHTTPMiddleware, dispatch=dispatch)
+    async with requests(stream.app, locks) as client, client.stream("GET", "/by-dependency") as answer:
+        chunks = answer.aiter_text()
+        assert await anext(chunks) == "first\n"
+        await lose(locks, NAME)
+        assert [chunk async for chunk in chunks] == []
+
+
+# Sessions, and whatever else a dependency does when it is left.
+
+
+@pytest.mark.parametrize("scope", ["function", "request"])
+@pytest.mark.parametrize("first", ["session", "lock"])
+async def test_a_session_commits_under_the_lock_if_it_is_left_first(
+    scope: Literal["function", "request"], first: str, locks: LockClient
+) -> None:
+    app = FastAPI()
+    committed_under_lock: list[bool] = []
+    held = lock_for(NAME)
+
+    async def session() -> AsyncIterator[None]:
+        yield
+        committed_under_lock.append(await locks.lock(NAME).locked())
+
+    async def session_that_needs_the_lease(lease: Annotated[Lease, held]) -> AsyncIterator[None]:
+        async for each in session():
+            yield each
+
+    bare = Depends(session, scope=scope)
+    safe = Depends(session_that_needs_the_lease, scope="function")
+    app.get("/bare", dependencies=[bare, held] if first == "session" else [held, bare])(lambda: None)
+    app.get("/safe", dependencies=[safe, held] if first == "session" else [held, safe])(lambda: None)
+    async with requests(app, locks) as client:
+        for path in ("/bare", "/safe"):
+            assert (await client.get(path)).is_success
+    await until(lambda: len(committed_under_lock) == 2)
+    assert committed_under_lock == [scope == "function" and first == "lock", True]
 
 
 # Background tasks.
@@ -338,6 +427,31 @@ class UnderLock:
             return await self.app(scope, receive, send)
         async with self.locks.lock(NAME).hold(wait=0):
             return await self.app(scope, receive, send)
+
+
+async def test_what_goes_wrong_in_a_base_http_middleware_is_a_500(locks: LockClient, other: LockClient) -> None:
+    """Exception handlers are inside of it."""
+    app = FastAPI()
+    began = asyncio.Event()
+
+    async def dispatch(request: Request, call_next: RequestResponseEndpoint) -> Response:
+        async with locks.lock(NAME).hold(wait=0):
+            return await call_next(request)
+
+    app.add_middleware(BaseHTTPMiddleware, dispatch=dispatch)
+
+    @app.get("/")
+    async def endpoint() -> None:
+        began.set()
+        await asyncio.sleep(30)
+
+    async with requests(app, locks) as client:
+        async with other.lock(NAME):
+            assert (await client.get("/")).status_code == 500
+        answer = asyncio.create_task(client.get("/"))
+        await began.wait()
+        await lose(locks, NAME)
+        assert (await answer).status_code == 500
 
 
 async def test_a_plain_middleware_has_the_task_of_the_endpoint(locks: LockClient, redis: Redis) -> None:
