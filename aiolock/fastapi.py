@@ -241,7 +241,7 @@ def _add_responses(schema: dict[str, Any], app: FastAPI) -> None:
     routes_of: Callable[[Any], Iterator[Any]] = getattr(routing, "iter_route_contexts", iter)
     for route in routes_of(app.routes):
         for status in _statuses_of(route):
-            for method in route.methods or ():
+            for method in getattr(route, "methods", None) or ():  # A WebSocket has none.
                 operation = schema.get("paths", {}).get(route.path_format, {}).get(method.lower())
                 if operation is not None:
                     operation["responses"].setdefault(str(status), _described(status))

@@ -371,6 +371,17 @@ def test_the_schema_of_a_mounted_application_is_its_own() -> None:
     assert responses(sub.openapi(), "/").keys() == {"200", "409", "503"}
 
 
+def test_websockets_are_no_part_of_the_schema() -> None:
+    app = locked_application()
+
+    @app.websocket("/socket")
+    async def endpoint(websocket: WebSocket, lease: OrderLock) -> None: ...
+
+    add_exception_handlers(app)
+    assert "/socket" not in app.openapi()["paths"]
+    assert "409" in responses(app.openapi(), "/")
+
+
 def test_a_schema_of_ones_own_is_extended() -> None:
     app = locked_application()
     describe = app.openapi
