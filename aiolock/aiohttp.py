@@ -34,7 +34,6 @@ LOCKS: web.AppKey[LockClient] = web.AppKey("LOCKS", LockClient)
 _AT_WORK: web.AppKey["WeakSet[asyncio.Task[Any]]"] = web.AppKey("AT_WORK", WeakSet)  # Handlers that use the client.
 # aiohttp has keys with types for requests since 3.14, and warns about others since then.
 _LEASE: Any = web.RequestKey("LEASE", Lease) if hasattr(web, "RequestKey") else "aiolock.lease"
-_SUCCESS = range(100, 400)
 
 HandlerOrMethod = TypeVar("HandlerOrMethod", bound=Callable[..., Awaitable[web.StreamResponse]])
 
@@ -151,8 +150,8 @@ def synchronized(
     ``07`` are two locks; or a function of the request that returns the name. *wait* and *lease* (seconds) as in
     `AsyncRLock.try_lock`. The lock is released when the handler returns, and so before its response leaves, unless
     the handler itself has sent it (a stream, a WebSocket). When the lock is lost the handler is cancelled, once, and
-    its client is told of no success, also not by an exception of aiohttp's such as ``HTTPSeeOther``. A response that
-    has begun is cut off, by the `LeaseLostError`. Cancelling, as in `AsyncRLock.hold`, leaves nothing behind.
+    its client is told 503, whatever the handler returns or raises. A response that has begun is cut off, by the
+    `LeaseLostError`. Cancelling, as in `AsyncRLock.hold`, leaves nothing behind.
 
     Raises:
         LockProblem: *status*, 409 by default, when the wait ends; 503 when Redis fails or the lock is lost.
@@ -188,14 +187,14 @@ async def _answer(
     work: Callable[[], Awaitable[web.StreamResponse]],
 ) -> web.StreamResponse:
     """Do *work* under the lock, unless it is refused."""
+    outer = request.get(_LEASE)
     try:
         async with locked as request[_LEASE]:
-            outcome = await _outcome(work())
+            return await work()
     except RefusedError as refused:
         _refuse(request, refused)
-    if isinstance(outcome, web.HTTPException):
-        raise outcome
-    return outcome
+    finally:
+        request[_LEASE] = outer
 
 
 def _note_work(request: web.Request) -> None:
@@ -213,16 +212,6 @@ async def _end(tasks: "WeakSet[asyncio.Task[Any]]", within: float) -> None:
             task.cancel()
     if running:
         await asyncio.wait(running, timeout=within)
-
-
-async def _outcome(response: Awaitable[web.StreamResponse]) -> web.StreamResponse:
-    """What the handler answers; also a success that it raises, which must not hide that its lock is lost."""
-    try:
-        return await response
-    except web.HTTPException as raised:
-        if raised.status not in _SUCCESS:
-            raise
-        return raised
 
 
 def _refuse(request: web.Request, refused: RefusedError) -> NoReturn:

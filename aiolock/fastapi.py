@@ -16,7 +16,6 @@ from fastapi.dependencies.models import Dependant
 from fastapi.dependencies.utils import request_params_to_args
 from fastapi.exceptions import RequestValidationError
 from redis.asyncio import Redis, RedisCluster
-from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
 from starlette.websockets import WebSocket
@@ -31,7 +30,6 @@ from aiolock._types import Duration, lease_seconds, seconds, text
 __all__ = ["LockProblem", "Locks", "LocksState", "add_exception_handlers", "get_locks", "lifespan", "lock_for"]
 
 _TRY_AGAIN_LATER = 1013  # The close code of WebSockets.
-_LEAST_ERROR = 400
 
 
 class LocksState(TypedDict):
@@ -104,7 +102,8 @@ def lock_for(
     `async def`, because a plain one costs a thread). *wait* and *lease* are in seconds, as in `AsyncRLock.try_lock`.
 
     The lock is released after the endpoint and before the response leaves. A client that disconnects cancels nothing;
-    a shutdown that cancels the endpoint frees the lock. When the lock is lost, the endpoint is cancelled.
+    a shutdown that cancels the endpoint frees the lock. When the lock is lost, the endpoint is cancelled, and whatever
+    it returns or raises, the answer is a 503.
 
     Raises:
         LockProblem: as a response: *status* when the wait ends; 503 when Redis fails or the lock is lost.
@@ -120,19 +119,11 @@ def lock_for(
     async def held(
         connection: HTTPConnection, locks: Locks, name: Annotated[str, Depends(name_of)]
     ) -> AsyncIterator[Lease]:
-        redirect: AnyHTTPException | None = None
         try:
             async with locked_for_handler(locks.lock(name), most, length, status) as granted:
-                try:
-                    yield granted
-                except AnyHTTPException as answer:
-                    if answer.status_code >= _LEAST_ERROR:
-                        raise
-                    redirect = answer  # It tells of a success, so that no loss may hide behind it.
+                yield granted
         except RefusedError as refused:
             raise _answer(connection, refused.problem) from refused.__cause__
-        if redirect is not None:
-            raise redirect
 
     _statuses[held] = status
     return Depends(held, scope="function")

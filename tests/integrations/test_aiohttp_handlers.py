@@ -250,6 +250,37 @@ async def test_the_lease_is_that_of_the_innermost_lock(app: web.Application) -> 
         assert await response.text() == "inner"
 
 
+async def test_the_lease_is_the_handlers_own_again_after_a_nested_one(app: web.Application) -> None:
+    nested = synchronized("inner")(held)
+
+    @synchronized("outer")
+    async def handler(request: web.Request) -> web.Response:
+        inner = await nested(request)
+        return web.Response(text=f"{inner.text} in {(await held(request)).text}")
+
+    post(app, "/", handler)
+    async with serving(app) as session, session.post("/") as response:
+        assert await response.text() == "inner in outer"
+
+
+async def test_a_middleware_finds_no_lease_of_a_handler_that_is_through(app: web.Application) -> None:
+    seen: list[str] = []
+
+    @web.middleware
+    async def after(request: web.Request, handler: Handler) -> web.StreamResponse:
+        response = await handler(request)
+        with pytest.raises(RuntimeError, match="has no lease") as raised:
+            lease_from(request)
+        seen.append(str(raised.value))
+        return response
+
+    app.middlewares.append(after)
+    post(app, "/", synchronized("a")(held))
+    async with serving(app) as session, session.post("/") as response:
+        assert response.status == 200
+    assert len(seen) == 1
+
+
 async def test_a_handler_may_take_its_lock_again(app: web.Application) -> None:
     @synchronized("a")
     async def handler(request: web.Request) -> web.Response:
@@ -354,6 +385,28 @@ async def test_nor_has_one_that_raises_it(app: web.Application, locks: LockClien
             raise web.HTTPSeeOther("/paid") from None
         return web.Response()
 
+    assert await lost_in(app, locks, work) == 503
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError(), web.HTTPNotFound(), LockTimeoutError("another", 1)])
+async def test_nor_one_whose_exception_something_else_answers(
+    app: web.Application, locks: LockClient, error: Exception
+) -> None:
+    @web.middleware
+    async def done(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except type(error):
+            return web.Response(text="paid")
+
+    async def work() -> web.Response:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            raise error from None
+        return web.Response()
+
+    app.middlewares.insert(0, done)
     assert await lost_in(app, locks, work) == 503
 
 

@@ -155,6 +155,10 @@ async def test_a_release_by_hand_that_gets_no_answer_does_not_say_that_nothing_w
 # A lost lock.
 
 
+class DoneError(Exception):
+    """An exception of the service's, which its handler answers with a success."""
+
+
 class Worker:
     """An application whose endpoints work until they are cancelled, and note what becomes of them."""
 
@@ -165,7 +169,9 @@ class Worker:
         self.app.get("/swallows", dependencies=[lock_for("order")])(self.swallows)
         self.app.get("/ignores", dependencies=[lock_for("order")])(self.ignores)
         self.app.get("/redirects", dependencies=[lock_for("order")])(self.redirects)
+        self.app.get("/tells-of-success", dependencies=[lock_for("order")])(self.tells_of_success)
         self.app.get("/own")(self.own)
+        self.app.exception_handler(DoneError)(self.done)
 
     async def rolls_back(self) -> str:
         try:
@@ -191,6 +197,15 @@ class Worker:
         await self.ignores(locks)
         raise HTTPException(303, headers={"Location": "/done"})
 
+    async def tells_of_success(self) -> None:
+        try:
+            await self.work()
+        except asyncio.CancelledError:
+            raise DoneError from None
+
+    async def done(self, request: Request, error: Exception) -> JSONResponse:
+        return JSONResponse("done")
+
     async def own(self, locks: Locks) -> None:
         async with locks.lock("order"):
             await self.work()
@@ -200,7 +215,7 @@ class Worker:
         await asyncio.sleep(3600)
 
 
-@pytest.mark.parametrize("path", ["/rolls-back", "/swallows", "/own"])
+@pytest.mark.parametrize("path", ["/rolls-back", "/swallows", "/tells-of-success", "/own"])
 async def test_a_lost_lock_cancels_the_endpoint_and_is_never_a_success(path: str, locks: LockClient) -> None:
     worker = Worker()
     async with requests(worker.app, locks) as client:
@@ -208,8 +223,8 @@ async def test_a_lost_lock_cancels_the_endpoint_and_is_never_a_success(path: str
         await until(lambda: worker.events == ["began"], within=30)
         await lose(locks, "order")
         assert_problem(await answer, 503, "could not be sure to work alone any more")
-    ends = {"/rolls-back": ["rolled back"], "/swallows": ["swallowed"], "/own": []}
-    assert worker.events == ["began", *ends[path]]
+    ends = {"/rolls-back": ["rolled back"], "/swallows": ["swallowed"]}
+    assert worker.events == ["began", *ends.get(path, [])]
 
 
 async def test_a_lost_lock_is_no_success_without_handlers_either(locks: LockClient) -> None:
@@ -228,6 +243,31 @@ async def test_a_lock_that_is_found_lost_at_the_release_is_no_success(path: str,
     async with requests(worker.app, locks) as client:
         assert_problem(await client.get(path), 503, "could not be sure")
     assert worker.events == ["ignored"]
+
+
+@pytest.mark.parametrize("error", [DoneError(), HTTPException(404), LockTimeoutError("another", 1)])
+async def test_whatever_an_endpoint_raises_the_loss_of_its_lock_is_told(error: Exception, locks: LockClient) -> None:
+    worker = Worker()
+
+    @worker.app.get("/", dependencies=[lock_for("order")])
+    async def endpoint(locks: Locks) -> None:
+        await worker.ignores(locks)
+        raise error
+
+    async with requests(worker.app, locks) as client:
+        assert_problem(await client.get("/"), 503, "could not be sure")
+
+
+async def test_an_exception_that_is_handled_as_a_success_is_one_while_the_lock_is_held(locks: LockClient) -> None:
+    worker = Worker()
+
+    @worker.app.get("/", dependencies=[lock_for("order")])
+    async def endpoint() -> None:
+        raise DoneError
+
+    async with requests(worker.app, locks) as client:
+        answer = await client.get("/")
+    assert (answer.status_code, answer.json()) == (200, "done")
 
 
 @pytest.mark.parametrize("status", [303, 404])
