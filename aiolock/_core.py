@@ -332,7 +332,7 @@ class Core:
         """Close within the release timeout; what could not be told the server by then ends with its lease."""
         self.usage.closed = True
         for queue in self.queues:
-            queue.fail(lambda: ClientClosedError("this LockClient was closed"))
+            queue.fail(lambda: ClientClosedError("closed"))
         await self.keeper.close()
         self._card.take_away()
         try:

@@ -130,8 +130,8 @@ async def problems(request: web.Request, handler: Handler) -> web.StreamResponse
     try:
         return await handler(request)
     except ERRORS as error:
-        problem = problem_of(error)
-        if problem is None or _has_begun(request):
+        problem = None if _has_begun(request) else problem_of(error)
+        if problem is None:
             raise
         raise LockProblem(problem) from error
 

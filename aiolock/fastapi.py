@@ -157,7 +157,8 @@ def _answer(connection: HTTPConnection, problem: Problem) -> Exception:
 
 async def _handle(connection: Request | WebSocket, error: Exception) -> Response:
     problem = error.problem if isinstance(error, LockProblem) else problem_of(error)  # type: ignore[arg-type]
-    assert problem is not None
+    if problem is None:
+        raise error
     if isinstance(connection, WebSocket):
         await connection.close(_TRY_AGAIN_LATER, problem.detail)
     return JSONResponse(problem.document, problem.status, problem.headers, MEDIA_TYPE)

@@ -11,9 +11,11 @@ import pytest
 from aiohttp import ClientResponse, ClientSession, web
 from redis.asyncio import Redis
 
-from aiolock import LockClient, LockConfig, LockTimeoutError
+from aiolock import LockClient, LockConfig, LockTimeoutError, _problem
+from aiolock._server import Server
 from aiolock.aiohttp import LOCKS, lease_from, locks_from, problems, setup, synchronized
 from aiolock.testing import failing_commands, lose
+from tests.support.holding import client_of_another_loop
 from tests.support.observe import until
 from tests.support.serving import serving
 
@@ -424,7 +426,9 @@ async def test_nor_one_that_blocked_the_loop_for_longer_than_its_lease(app: web.
 # Redis is gone.
 
 
-async def test_without_redis_the_handler_does_not_run() -> None:
+async def test_without_redis_the_handler_does_not_run_and_the_reason_is_logged(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ran: list[web.Request] = []
 
     @synchronized("a")
@@ -435,9 +439,11 @@ async def test_without_redis_the_handler_does_not_run() -> None:
     app = web.Application()
     setup(app, "redis://127.0.0.1:1", config=LockConfig(command_timeout=0.1, release_timeout=0.1))
     post(app, "/", handler)
+    monkeypatch.setattr(_problem, "_warned", {})
     async with serving(app) as session, session.post("/") as response:
         assert await is_problem(response, 503)
     assert not ran
+    assert "BackendError: acquire failed" in caplog.text
 
 
 async def test_a_release_that_is_not_answered_takes_no_success_back(app: web.Application, locks: LockClient) -> None:
@@ -473,6 +479,22 @@ async def test_the_middleware_answers_the_errors_of_handlers(
     post(app, "/", handler)
     async with serving(app) as session, session.post("/") as response:
         assert await is_problem(response, status)
+
+
+@pytest.mark.parametrize("kind", ["decorated", "by hand"])
+async def test_a_client_of_another_loop_is_a_mistake_of_the_service(
+    server: Server, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    async def by_hand(request: web.Request) -> web.Response:
+        async with locks_from(request).lock("a"):
+            return web.Response()
+
+    app = web.Application(middlewares=[problems])
+    app[LOCKS] = await client_of_another_loop(server.url)
+    post(app, "/", by_hand if kind == "by hand" else synchronized("a")(held))
+    async with serving(app) as session, session.post("/") as response:
+        assert response.status == 500
+    assert "another event loop" in caplog.text
 
 
 async def test_a_mistake_of_the_service_stays_one(app: web.Application, locks: LockClient) -> None:

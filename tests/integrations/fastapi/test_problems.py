@@ -16,12 +16,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.websockets import WebSocketDisconnect
 
 import aiolock.fastapi
-from aiolock import Lease, LeaseLostError, LockClient, LockTimeoutError
+from aiolock import ClientClosedError, Lease, LeaseLostError, LockClient, LockTimeoutError, _problem
 from aiolock._server import Server
 from aiolock.fastapi import Locks, add_exception_handlers, lock_for
 from aiolock.testing import failing_commands, lose
 from tests.support.asgi import served
-from tests.support.holding import lock_client
+from tests.support.holding import client_of_another_loop, lock_client
 from tests.support.observe import until
 
 OrderLock = Annotated[Lease, lock_for("order")]
@@ -111,6 +111,32 @@ async def test_a_closed_client_is_out_of_service(redis: Redis) -> None:
     await locks.aclose()
     async with requests(locked_application(), locks) as client:
         assert_problem(await client.get("/"), 503, "shutting down")
+
+
+async def test_why_it_is_out_of_service_is_logged_and_not_for_each_request(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_problem, "_warned", {})
+    monkeypatch.setattr(_problem, "_PAUSE", 3600)
+    cut_off = lock_client("redis://127.0.0.1:1", command_timeout=0.1)
+    async with cut_off as locks, requests(locked_application(), locks) as client:
+        for path in ("/", "/by-hand"):
+            assert (await client.get(path)).status_code == 503
+    warnings = [record.getMessage() for record in caplog.records if record.name == "aiolock"]
+    assert len(warnings) == 1
+    assert "BackendError: acquire failed" in warnings[0]
+    assert "127.0.0.1:1" in warnings[0]
+
+
+@pytest.mark.parametrize("path", ["/", "/by-hand"])
+async def test_a_client_of_another_loop_is_a_mistake_in_the_service(path: str, server: Server) -> None:
+    app = locked_application()
+    add_exception_handlers(app)
+    locks = await client_of_another_loop(server.url)
+    app.dependency_overrides[aiolock.fastapi.get_locks] = lambda: locks
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        with pytest.raises(ClientClosedError, match="another event loop"):
+            await client.get(path)
 
 
 async def test_what_is_no_lock_is_a_mistake_in_the_service(locks: LockClient, redis: Redis) -> None:
