@@ -24,6 +24,7 @@ from aiolock._errors import ClientClosedError
 from aiolock._handler import RefusedError, locked_for_handler
 from aiolock._lease import Lease
 from aiolock._problem import CONFLICT, ERRORS, MEDIA_TYPE, Problem, error_status, problem_of
+from aiolock._rlock import AsyncRLock
 from aiolock._types import Duration, lease_seconds, seconds, text
 
 __all__ = ["LOCKS", "LockProblem", "lease_from", "locks_from", "problems", "setup", "synchronized"]
@@ -155,6 +156,7 @@ def synchronized(
 
     Raises:
         LockProblem: *status*, 409 by default, when the wait ends; 503 when Redis fails or the lock is lost.
+        web.HTTPBadRequest: the request makes a name that `LockClient.lock` refuses.
         TypeError, ValueError: when decorating; the handler is no coroutine function, *key* no template of names,
             *status* no error.
         RuntimeError: when called; the path has no such variable, or there is no `LockClient`.
@@ -172,13 +174,21 @@ def synchronized(
         async def under_lock(*args: Any, **kwargs: Any) -> web.StreamResponse:
             request = _request_of(args)
             name = name_of(request)
-            lock = locks_from(request).lock(await name if isinstance(name, Awaitable) else name)
+            lock = _lock(request, await name if isinstance(name, Awaitable) else name)
             locked = locked_for_handler(lock, most, length, status)
             return await _answer(request, locked, functools.partial(handler, *args, **kwargs))
 
         return under_lock  # type: ignore[return-value]  # It takes and gives what the handler does.
 
     return decorate
+
+
+def _lock(request: web.Request, name: str) -> AsyncRLock:
+    locks = locks_from(request)
+    try:
+        return locks.lock(name)
+    except ValueError as refused:  # A name of another type is no request's fault.
+        raise web.HTTPBadRequest(text="No lock can have the name that this request makes.") from refused
 
 
 async def _answer(

@@ -5,7 +5,7 @@ Needs FastAPI 0.121.1 or later (the extra ``fastapi``).
 """
 
 import enum
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from string import Formatter
 from typing import Annotated, Any, TypedDict
@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from fastapi import Depends, FastAPI, HTTPException, WebSocketException, routing
 from fastapi.dependencies.models import Dependant
 from fastapi.dependencies.utils import request_params_to_args
-from fastapi.exceptions import RequestValidationError
+from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
 from redis.asyncio import Redis, RedisCluster
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
@@ -30,6 +30,10 @@ from aiolock._types import Duration, lease_seconds, seconds, text
 __all__ = ["LockProblem", "Locks", "LocksState", "add_exception_handlers", "get_locks", "lifespan", "lock_for"]
 
 _TRY_AGAIN_LATER = 1013  # The close code of WebSockets.
+
+# In the form of pydantic's errors. Without the input: it may be what no response can carry, such as a lone surrogate.
+_BAD_NAME = {"type": "value_error", "loc": ("request",), "msg": "No lock can have the name that this request makes"}
+_MISSING = {"type": "missing", "msg": "Field required", "input": None}
 
 
 class LocksState(TypedDict):
@@ -107,7 +111,8 @@ def lock_for(
 
     Raises:
         LockProblem: as a response: *status* when the wait ends; 503 when Redis fails or the lock is lost.
-        RequestValidationError: as a response, 422: a parameter of the template is none that the endpoint would take.
+        RequestValidationError: as a response, 422: a parameter of the template is none that the endpoint would take, or
+            is not there; or the name is one that `LockClient.lock` refuses. `WebSocketRequestValidationError` likewise.
         RuntimeError: the endpoint has no parameter of that name, or the application no `lifespan`.
         TypeError, ValueError: at once, for durations, templates and statuses that cannot work.
     """
@@ -120,7 +125,11 @@ def lock_for(
         connection: HTTPConnection, locks: Locks, name: Annotated[str, Depends(name_of)]
     ) -> AsyncIterator[Lease]:
         try:
-            async with locked_for_handler(locks.lock(name), most, length, status) as granted:
+            lock = locks.lock(name)
+        except ValueError as refused:
+            raise _invalid(connection, [_BAD_NAME]) from refused
+        try:
+            async with locked_for_handler(lock, most, length, status) as granted:
                 yield granted
         except RefusedError as refused:
             raise _answer(connection, refused.problem) from refused.__cause__
@@ -153,6 +162,11 @@ def _answer(connection: HTTPConnection, problem: Problem) -> Exception:
     if isinstance(connection, WebSocket):
         return WebSocketException(_TRY_AGAIN_LATER, problem.detail)
     return LockProblem(problem)
+
+
+def _invalid(connection: HTTPConnection, errors: Sequence[Any]) -> Exception:
+    """As FastAPI itself would raise it: 422, or the close of a WebSocket."""
+    return (WebSocketRequestValidationError if isinstance(connection, WebSocket) else RequestValidationError)(errors)
 
 
 async def _handle(connection: Request | WebSocket, error: Exception) -> Response:
@@ -193,8 +207,9 @@ def _parameter(connection: HTTPConnection, name: str, template: str) -> object:
         if field.name == name:
             values, errors = request_params_to_args([field], received)
             if errors:
-                raise RequestValidationError(errors)
-            value = values[name]
+                raise _invalid(connection, errors)
+            if (value := values[name]) is None:
+                raise _invalid(connection, [_MISSING | {"loc": ("query", field.alias)}])
             return value.value if isinstance(value, enum.Enum) else value
     raise RuntimeError(
         f"{template!r}: {name!r} is no path or query parameter of this endpoint, with a type; give lock_for a "

@@ -162,6 +162,20 @@ async def test_what_the_key_function_raises_is_the_answer(app: web.Application, 
     assert locks.statistics().commands == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [("", 400), ("aiolock_token:{order}", 400), ("\ud800", 400), (7, 500)],
+    ids=["empty", "ours", "surrogate", "no text"],
+)
+async def test_a_request_that_makes_a_name_which_is_refused_is_a_bad_one(
+    app: web.Application, name: Any, status: int
+) -> None:
+    post(app, "/", synchronized(lambda request: name)(held))
+    async with serving(app) as session, session.post("/") as response:
+        assert response.status == status
+        assert "aiolock" not in await response.text()
+
+
 async def test_a_variable_that_the_path_does_not_have_is_named(
     app: web.Application, caplog: pytest.LogCaptureFixture
 ) -> None:
