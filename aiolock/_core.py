@@ -338,7 +338,7 @@ class Core:
         try:
             async with asyncio.timeout(self.timing.release_timeout):
                 await self._settled()
-        except TimeoutError:
+        except (TimeoutError, BackendError):
             self.report.closed_in_doubt(self._backend.pending)
         finally:
             await self._backend.aclose()
