@@ -46,6 +46,8 @@ async def locked_for_handler(
         problem = None if ours is None else problem_of(ours, status, began=granted is not None)
         if problem is None:
             raise
+        if not isinstance(error, AioLockError):
+            logger.warning("lock %r was lost; what its handler raised is answered with 503", lock.name, exc_info=error)
         raise RefusedError(problem) from ours
 
 

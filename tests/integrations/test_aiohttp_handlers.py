@@ -406,7 +406,7 @@ async def test_nor_has_one_that_raises_it(app: web.Application, locks: LockClien
 
 @pytest.mark.parametrize("error", [ZeroDivisionError(), web.HTTPNotFound(), LockTimeoutError("another", 1)])
 async def test_nor_one_whose_exception_something_else_answers(
-    app: web.Application, locks: LockClient, error: Exception
+    app: web.Application, locks: LockClient, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     @web.middleware
     async def done(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -424,6 +424,8 @@ async def test_nor_one_whose_exception_something_else_answers(
 
     app.middlewares.insert(0, done)
     assert await lost_in(app, locks, work) == 503
+    logged = [record.exc_info[1] for record in caplog.records if record.exc_info]
+    assert logged == ([] if isinstance(error, LockTimeoutError) else [error])
 
 
 async def test_nor_one_that_blocked_the_loop_for_longer_than_its_lease(app: web.Application) -> None:
