@@ -103,7 +103,7 @@ class Backend:
         return self._topology.lanes_of(call.keys).withdraw(call)
 
     async def drained(self) -> None:
-        """Wait until no call is pending."""
+        """As `Lane.drained`."""
         while self.pending:
             for lanes in self._topology.lanes():
                 await lanes.drained()

@@ -332,13 +332,13 @@ class Core:
         """Close within the release timeout; what could not be told the server by then ends with its lease."""
         self.usage.closed = True
         for queue in self.queues:
-            queue.fail(lambda: ClientClosedError("this LockClient was closed"))
+            queue.fail(lambda: ClientClosedError("closed"))
         await self.keeper.close()
         self._card.take_away()
         try:
             async with asyncio.timeout(self.timing.release_timeout):
                 await self._settled()
-        except TimeoutError:
+        except (TimeoutError, BackendError):
             self.report.closed_in_doubt(self._backend.pending)
         finally:
             await self._backend.aclose()

@@ -20,6 +20,7 @@ from typing import Literal
 from aiolock._types import Holder
 
 LossReason = Literal["expired", "taken", "forced", "unreachable", "closed"]
+ClosedReason = Literal["closed", "other loop", "other process"]
 
 _LOSSES: dict[LossReason, str] = {
     "expired": "its lease ended: the key is no longer there, or could not be renewed in time",
@@ -27,6 +28,12 @@ _LOSSES: dict[LossReason, str] = {
     "forced": "it was released by force",
     "unreachable": "Redis did not answer before the lease ended",
     "closed": "its client was closed",
+}
+
+_CLOSED: dict[ClosedReason, str] = {
+    "closed": "is closed",
+    "other loop": "belongs to another event loop; each loop needs one of its own",
+    "other process": "was started in another process; start it anew after a fork",
 }
 
 
@@ -128,7 +135,15 @@ class QuorumError(AioLockError):
 
 
 class ClientClosedError(AioLockError, RuntimeError):
-    """The client cannot be used: it is closed, or it belongs to another event loop or another process."""
+    """
+    The client cannot be used.
+
+    *reason* is ``"closed"``; or ``"other loop"`` or ``"other process"``: a mistake in the program.
+    """
+
+    def __init__(self, reason: ClosedReason) -> None:
+        self.reason: ClosedReason = reason
+        super().__init__(f"this LockClient {_CLOSED[reason]}")
 
 
 class BackendError(AioLockError):

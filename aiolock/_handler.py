@@ -4,7 +4,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from aiolock._errors import AioLockError, BackendError, LeaseLostError
+from aiolock._errors import AioLockError, BackendError, LeaseLostError, NotHeldError
 from aiolock._lease import Lease
 from aiolock._problem import Problem, problem_of
 from aiolock._rlock import AsyncRLock
@@ -27,21 +27,38 @@ async def locked_for_handler(
     """
     *lock* for the body, a handler; `RefusedError` instead of what aiolock raises about it. *status* is for contention.
 
-    Errors of aiolock that are the body's own pass. So does a body that is through when the release gets no answer: it
-    was alone, and its client is to know that it is done; the lock ends with its lease at the latest.
+    A body that raises, whatever it is, is refused as well when its lock is lost: what it raises may be the answer of a
+    success. Else it passes, also an error of aiolock that is the body's own. So does a body that is through when the
+    release gets no answer: it was alone, and its client is to know that it is done; the lock ends with its lease at the
+    latest.
     """
-    began = done = False
+    granted: Lease | None = None
+    done = False
     try:
         async with lock.hold(wait, lease) as granted:
-            began = True
             yield granted
             done = True
-    except AioLockError as error:
+    except Exception as error:
         if done and isinstance(error, BackendError):
             logger.warning("lock %r: its release was not answered (%s)", lock.name, error)
             return
-        problem = problem_of(error, status, began=began)
-        own = not began or (isinstance(error, LeaseLostError) and error.name == lock.name)
-        if problem is None or not own:
+        ours = _about_the_lock(error, granted)
+        problem = None if ours is None else problem_of(ours, status, began=granted is not None)
+        if problem is None:
             raise
-        raise RefusedError(problem) from error
+        if not isinstance(error, AioLockError):
+            logger.warning("lock %r was lost; what its handler raised is answered with 503", lock.name, exc_info=error)
+        raise RefusedError(problem) from ours
+
+
+def _about_the_lock(error: Exception, granted: Lease | None) -> AioLockError | None:
+    """What *error* means for the lock: it was not granted, or is lost, or, ``None``, neither."""
+    if granted is None:
+        return error if isinstance(error, AioLockError) else None
+    try:
+        granted.check()
+    except LeaseLostError as loss:
+        return loss
+    except NotHeldError:  # It was given back, as it should be.
+        pass
+    return None

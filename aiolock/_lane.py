@@ -31,6 +31,7 @@ from redis.exceptions import (
 )
 
 from aiolock._call import Call, Reply
+from aiolock._errors import BackendError
 from aiolock._hints import in_words, underlying
 from aiolock._link import Link
 from aiolock._scripts import grants
@@ -176,8 +177,10 @@ class Lane:
         return taken
 
     async def drained(self) -> None:
-        """Wait until no call is pending."""
+        """Wait until no call is pending. Raises `BackendError` when there will be no more answers."""
         while self.pending:
+            if self.link.stopped:
+                raise BackendError(str(self._last_error))
             self._idle.clear()
             await self._idle.wait()
 
@@ -251,8 +254,10 @@ class Lane:
     def tick(self, now: float) -> None:
         self._unsent.update(dict.fromkeys(self._resting))
         self._resting.clear()
+        if self.link.stopped:
+            self._last_error = ConnectionAbortedError("the task of the connection was cancelled")
         for call in self._all():
-            if now >= call.deadline:
+            if now >= call.deadline or self.link.stopped:
                 call.fail(self._last_error, f"{self._outcome()} ({in_words(self._last_error)})")
         # A call that was written keeps its place, for the reply that is owed; any other is forgotten in time.
         self._unsent = OrderedDict.fromkeys(call for call in self._unsent if now < call.until)
@@ -264,6 +269,8 @@ class Lane:
             self.link.wake()
 
     def _outcome(self) -> str:
+        if self.link.stopped:
+            return "there will be no answer"
         return "refused all the time" if isinstance(self._last_error, ResponseError) else "no answer in time"
 
     def _all(self) -> list[Call]:
@@ -357,7 +364,7 @@ class Lane:
             call.fail(error, in_words(error))
 
     def _notice_idle(self) -> None:
-        if not self._sent and not self.pending:
+        if (not self._sent and not self.pending) or self.link.stopped:
             self._idle.set()
 
 

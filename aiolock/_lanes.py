@@ -59,7 +59,7 @@ class Lanes:
             lane.link.fail()
 
     async def drained(self) -> None:
-        """Wait until no call is pending."""
+        """As `Lane.drained`."""
         for lane in self._both:
             await lane.drained()
 

@@ -45,7 +45,7 @@ class LinkUser(Protocol):
         """The connection failed, or none could be made."""
 
     def tick(self, now: float) -> None:
-        """Called every now and then while busy."""
+        """Called every now and then while busy, and when the link has stopped."""
 
 
 class Link:
@@ -89,6 +89,11 @@ class Link:
         """The address at the other end of the connection; ``None`` while there is none."""
         return None if self._wire is None else self._wire.peer
 
+    @property
+    def stopped(self) -> bool:
+        """Whether somebody else cancelled its task, as the end of a loop does: there will be no connection any more."""
+        return self._task is not None and self._task.done() and not self._closed
+
     def wake(self) -> None:
         """The user has something to write, or became busy."""
         if self._closed:
@@ -127,6 +132,11 @@ class Link:
         self._wanted.set()
         if self._task is None:
             self._task = self._loop.create_task(self._run(), context=Context())
+            self._task.add_done_callback(self._tell_stopped, context=self._context)
+
+    def _tell_stopped(self, task: asyncio.Task[None]) -> None:
+        if self.stopped:
+            self._user.tick(monotonic())
 
     def _set_ticker(self, *, skipped: bool = False) -> None:
         due = monotonic() + self._pulse

@@ -1,6 +1,9 @@
 """What an error of aiolock is to a client of a web service: a problem document of RFC 9457, and when to try again."""
 
+import logging
 from dataclasses import dataclass
+from math import inf
+from time import monotonic
 
 from aiolock._errors import (
     AioLockError,
@@ -11,6 +14,8 @@ from aiolock._errors import (
     QuorumError,
     ReplicationError,
 )
+
+logger = logging.getLogger("aiolock")
 
 CONFLICT, UNAVAILABLE = 409, 503
 _ERROR_STATUSES = range(400, 600)
@@ -28,6 +33,9 @@ _OUT_OF_SERVICE = {
 }
 _UNTOUCHED = " Nothing was done."
 ERRORS: tuple[type[AioLockError], ...] = (LockTimeoutError, *_OUT_OF_SERVICE)
+
+_PAUSE = 1.0  # Seconds between two warnings of one kind: without Redis every request fails.
+_warned: dict[type[AioLockError], float] = {}  # When, on the monotonic clock.
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +62,27 @@ def problem_of(error: AioLockError, status: int = CONFLICT, *, began: bool = Tru
     """
     What to answer when *error* ended a request; ``None``: a mistake in the service.
 
-    *status* is for contention. *began* says that the handler may have done something, which only it knows.
+    *status* is for contention. *began* says that the handler may have done something, which only it knows. What put
+    the service out of service is logged: its clients are not told.
     """
     more = "" if began or isinstance(error, LeaseLostError) else _UNTOUCHED
     if isinstance(error, LockTimeoutError):
         return Problem(status, "Busy", _BUSY + more)
+    if isinstance(error, ClientClosedError) and error.reason != "closed":
+        return None
     for kind, detail in _OUT_OF_SERVICE.items():
         if isinstance(error, kind):
+            _warn(error, kind)
             return Problem(UNAVAILABLE, "Temporarily out of service", detail + more)
     return None
+
+
+def _warn(error: AioLockError, kind: type[AioLockError]) -> None:
+    now = monotonic()
+    if now >= _warned.get(kind, -inf) + _PAUSE:
+        _warned[kind] = now
+        text = "a request is given up (503; each kind is logged once in %g s): %s: %s"
+        logger.warning(text, _PAUSE, type(error).__name__, error)
 
 
 def error_status(status: int) -> int:

@@ -22,11 +22,11 @@ class Usage:
     def check_place(self) -> None:
         """Raise unless called in that process and that loop."""
         if forks() != self._forks:
-            raise ClientClosedError("this LockClient was started in another process; start it anew after a fork")
+            raise ClientClosedError("other process")
         if asyncio.get_running_loop() is not self.loop:
-            raise ClientClosedError("this LockClient belongs to another event loop; each loop needs one of its own")
+            raise ClientClosedError("other loop")
 
     def check_open(self) -> None:
         """Raise if the client is closed."""
         if self.closed:
-            raise ClientClosedError("this LockClient is closed")
+            raise ClientClosedError("closed")

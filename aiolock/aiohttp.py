@@ -24,6 +24,7 @@ from aiolock._errors import ClientClosedError
 from aiolock._handler import RefusedError, locked_for_handler
 from aiolock._lease import Lease
 from aiolock._problem import CONFLICT, ERRORS, MEDIA_TYPE, Problem, error_status, problem_of
+from aiolock._rlock import AsyncRLock
 from aiolock._types import Duration, lease_seconds, seconds, text
 
 __all__ = ["LOCKS", "LockProblem", "lease_from", "locks_from", "problems", "setup", "synchronized"]
@@ -34,7 +35,6 @@ LOCKS: web.AppKey[LockClient] = web.AppKey("LOCKS", LockClient)
 _AT_WORK: web.AppKey["WeakSet[asyncio.Task[Any]]"] = web.AppKey("AT_WORK", WeakSet)  # Handlers that use the client.
 # aiohttp has keys with types for requests since 3.14, and warns about others since then.
 _LEASE: Any = web.RequestKey("LEASE", Lease) if hasattr(web, "RequestKey") else "aiolock.lease"
-_SUCCESS = range(100, 400)
 
 HandlerOrMethod = TypeVar("HandlerOrMethod", bound=Callable[..., Awaitable[web.StreamResponse]])
 
@@ -131,8 +131,8 @@ async def problems(request: web.Request, handler: Handler) -> web.StreamResponse
     try:
         return await handler(request)
     except ERRORS as error:
-        problem = problem_of(error)
-        if problem is None or _has_begun(request):
+        problem = None if _has_begun(request) else problem_of(error)
+        if problem is None:
             raise
         raise LockProblem(problem) from error
 
@@ -151,11 +151,12 @@ def synchronized(
     ``07`` are two locks; or a function of the request that returns the name. *wait* and *lease* (seconds) as in
     `AsyncRLock.try_lock`. The lock is released when the handler returns, and so before its response leaves, unless
     the handler itself has sent it (a stream, a WebSocket). When the lock is lost the handler is cancelled, once, and
-    its client is told of no success, also not by an exception of aiohttp's such as ``HTTPSeeOther``. A response that
-    has begun is cut off, by the `LeaseLostError`. Cancelling, as in `AsyncRLock.hold`, leaves nothing behind.
+    its client is told 503, whatever the handler returns or raises. A response that has begun is cut off, by the
+    `LeaseLostError`. Cancelling, as in `AsyncRLock.hold`, leaves nothing behind.
 
     Raises:
         LockProblem: *status*, 409 by default, when the wait ends; 503 when Redis fails or the lock is lost.
+        web.HTTPBadRequest: the request makes a name that `LockClient.lock` refuses.
         TypeError, ValueError: when decorating; the handler is no coroutine function, *key* no template of names,
             *status* no error.
         RuntimeError: when called; the path has no such variable, or there is no `LockClient`.
@@ -173,7 +174,7 @@ def synchronized(
         async def under_lock(*args: Any, **kwargs: Any) -> web.StreamResponse:
             request = _request_of(args)
             name = name_of(request)
-            lock = locks_from(request).lock(await name if isinstance(name, Awaitable) else name)
+            lock = _lock(request, await name if isinstance(name, Awaitable) else name)
             locked = locked_for_handler(lock, most, length, status)
             return await _answer(request, locked, functools.partial(handler, *args, **kwargs))
 
@@ -182,20 +183,28 @@ def synchronized(
     return decorate
 
 
+def _lock(request: web.Request, name: str) -> AsyncRLock:
+    locks = locks_from(request)
+    try:
+        return locks.lock(name)
+    except ValueError as refused:  # A name of another type is no request's fault.
+        raise web.HTTPBadRequest(text="No lock can have the name that this request makes.") from refused
+
+
 async def _answer(
     request: web.Request,
     locked: AbstractAsyncContextManager[Lease],
     work: Callable[[], Awaitable[web.StreamResponse]],
 ) -> web.StreamResponse:
     """Do *work* under the lock, unless it is refused."""
+    outer = request.get(_LEASE)
     try:
         async with locked as request[_LEASE]:
-            outcome = await _outcome(work())
+            return await work()
     except RefusedError as refused:
         _refuse(request, refused)
-    if isinstance(outcome, web.HTTPException):
-        raise outcome
-    return outcome
+    finally:
+        request[_LEASE] = outer
 
 
 def _note_work(request: web.Request) -> None:
@@ -213,16 +222,6 @@ async def _end(tasks: "WeakSet[asyncio.Task[Any]]", within: float) -> None:
             task.cancel()
     if running:
         await asyncio.wait(running, timeout=within)
-
-
-async def _outcome(response: Awaitable[web.StreamResponse]) -> web.StreamResponse:
-    """What the handler answers; also a success that it raises, which must not hide that its lock is lost."""
-    try:
-        return await response
-    except web.HTTPException as raised:
-        if raised.status not in _SUCCESS:
-            raise
-        return raised
 
 
 def _refuse(request: web.Request, refused: RefusedError) -> NoReturn:

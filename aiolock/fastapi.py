@@ -5,7 +5,7 @@ Needs FastAPI 0.121.1 or later (the extra ``fastapi``).
 """
 
 import enum
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from string import Formatter
 from typing import Annotated, Any, TypedDict
@@ -14,9 +14,8 @@ from weakref import WeakKeyDictionary
 from fastapi import Depends, FastAPI, HTTPException, WebSocketException, routing
 from fastapi.dependencies.models import Dependant
 from fastapi.dependencies.utils import request_params_to_args
-from fastapi.exceptions import RequestValidationError
+from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
 from redis.asyncio import Redis, RedisCluster
-from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
 from starlette.websockets import WebSocket
@@ -31,7 +30,10 @@ from aiolock._types import Duration, lease_seconds, seconds, text
 __all__ = ["LockProblem", "Locks", "LocksState", "add_exception_handlers", "get_locks", "lifespan", "lock_for"]
 
 _TRY_AGAIN_LATER = 1013  # The close code of WebSockets.
-_LEAST_ERROR = 400
+
+# In the form of pydantic's errors. Without the input: it may be what no response can carry, such as a lone surrogate.
+_BAD_NAME = {"type": "value_error", "loc": ("request",), "msg": "No lock can have the name that this request makes"}
+_MISSING = {"type": "missing", "msg": "Field required", "input": None}
 
 
 class LocksState(TypedDict):
@@ -104,11 +106,13 @@ def lock_for(
     `async def`, because a plain one costs a thread). *wait* and *lease* are in seconds, as in `AsyncRLock.try_lock`.
 
     The lock is released after the endpoint and before the response leaves. A client that disconnects cancels nothing;
-    a shutdown that cancels the endpoint frees the lock. When the lock is lost, the endpoint is cancelled.
+    a shutdown that cancels the endpoint frees the lock. When the lock is lost, the endpoint is cancelled, and whatever
+    it returns or raises, the answer is a 503.
 
     Raises:
         LockProblem: as a response: *status* when the wait ends; 503 when Redis fails or the lock is lost.
-        RequestValidationError: as a response, 422: a parameter of the template is none that the endpoint would take.
+        RequestValidationError: as a response, 422: a parameter of the template is none that the endpoint would take, or
+            is not there; or the name is one that `LockClient.lock` refuses. `WebSocketRequestValidationError` likewise.
         RuntimeError: the endpoint has no parameter of that name, or the application no `lifespan`.
         TypeError, ValueError: at once, for durations, templates and statuses that cannot work.
     """
@@ -120,19 +124,15 @@ def lock_for(
     async def held(
         connection: HTTPConnection, locks: Locks, name: Annotated[str, Depends(name_of)]
     ) -> AsyncIterator[Lease]:
-        redirect: AnyHTTPException | None = None
         try:
-            async with locked_for_handler(locks.lock(name), most, length, status) as granted:
-                try:
-                    yield granted
-                except AnyHTTPException as answer:
-                    if answer.status_code >= _LEAST_ERROR:
-                        raise
-                    redirect = answer  # It tells of a success, so that no loss may hide behind it.
+            lock = locks.lock(name)
+        except ValueError as refused:
+            raise _invalid(connection, [_BAD_NAME]) from refused
+        try:
+            async with locked_for_handler(lock, most, length, status) as granted:
+                yield granted
         except RefusedError as refused:
             raise _answer(connection, refused.problem) from refused.__cause__
-        if redirect is not None:
-            raise redirect
 
     _statuses[held] = status
     return Depends(held, scope="function")
@@ -164,9 +164,15 @@ def _answer(connection: HTTPConnection, problem: Problem) -> Exception:
     return LockProblem(problem)
 
 
+def _invalid(connection: HTTPConnection, errors: Sequence[Any]) -> Exception:
+    """As FastAPI itself would raise it: 422, or the close of a WebSocket."""
+    return (WebSocketRequestValidationError if isinstance(connection, WebSocket) else RequestValidationError)(errors)
+
+
 async def _handle(connection: Request | WebSocket, error: Exception) -> Response:
     problem = error.problem if isinstance(error, LockProblem) else problem_of(error)  # type: ignore[arg-type]
-    assert problem is not None
+    if problem is None:
+        raise error
     if isinstance(connection, WebSocket):
         await connection.close(_TRY_AGAIN_LATER, problem.detail)
     return JSONResponse(problem.document, problem.status, problem.headers, MEDIA_TYPE)
@@ -201,8 +207,9 @@ def _parameter(connection: HTTPConnection, name: str, template: str) -> object:
         if field.name == name:
             values, errors = request_params_to_args([field], received)
             if errors:
-                raise RequestValidationError(errors)
-            value = values[name]
+                raise _invalid(connection, errors)
+            if (value := values[name]) is None:
+                raise _invalid(connection, [_MISSING | {"loc": ("query", field.alias)}])
             return value.value if isinstance(value, enum.Enum) else value
     raise RuntimeError(
         f"{template!r}: {name!r} is no path or query parameter of this endpoint, with a type; give lock_for a "
@@ -241,7 +248,7 @@ def _add_responses(schema: dict[str, Any], app: FastAPI) -> None:
     routes_of: Callable[[Any], Iterator[Any]] = getattr(routing, "iter_route_contexts", iter)
     for route in routes_of(app.routes):
         for status in _statuses_of(route):
-            for method in route.methods or ():
+            for method in getattr(route, "methods", None) or ():  # A WebSocket has none.
                 operation = schema.get("paths", {}).get(route.path_format, {}).get(method.lower())
                 if operation is not None:
                     operation["responses"].setdefault(str(status), _described(status))

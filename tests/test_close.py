@@ -286,6 +286,40 @@ def test_a_loop_that_ends_without_closing_leaves_no_warning(
     assert caplog.records == []
 
 
+@pytest.mark.parametrize("closing", [True, False])
+def test_a_loop_that_ends_by_cancelling_every_task_waits_for_no_answer(server: Server, closing: bool) -> None:
+    """As servers are forced to exit: whoever holds or closes is cancelled together with aiolock's own tasks."""
+    name = f"{NAME} forced {os.getpid()} {closing}"
+    config = LockConfig(release_timeout=30, command_timeout=30)
+    tasks: list[asyncio.Task[None]] = []
+
+    async def handle(locks: LockClient, holding: asyncio.Event) -> None:
+        async with locks.lock(name):
+            holding.set()
+            await asyncio.sleep(3600)
+
+    async def lifespan(locks: LockClient) -> None:
+        async with locks:
+            await asyncio.sleep(3600)
+
+    async def main() -> float:
+        locks, holding = LockClient.from_url(server.url, config=config), asyncio.Event()
+        tasks.append(asyncio.create_task(handle(locks, holding)))
+        if closing:
+            tasks.append(asyncio.create_task(lifespan(locks)))
+        await holding.wait()
+        return monotonic()
+
+    async def is_freed() -> None:
+        async with Redis.from_url(server.url) as observer:
+            await freed(observer, name)
+
+    ending = asyncio.run(main())
+    assert monotonic() - ending < 20
+    assert all(task.cancelled() for task in tasks)
+    asyncio.run(is_freed())
+
+
 HOLDING = f"""
 import asyncio, sys
 from aiolock import LockClient

@@ -50,7 +50,12 @@ ERRORS: list[tuple[AioLockError, dict[str, object], str]] = [
         {"name": "orders", "acks": 1, "wanted": 2},
         "lock 'orders' reached 1 of 2 replicas and was given back",
     ),
-    (ClientClosedError("closed"), {}, "closed"),
+    (ClientClosedError("closed"), {"reason": "closed"}, "this LockClient is closed"),
+    (
+        ClientClosedError("other loop"),
+        {"reason": "other loop"},
+        "this LockClient belongs to another event loop; each loop needs one of its own",
+    ),
     (BackendError("acquire failed: why"), {}, "acquire failed: why"),
 ]
 

@@ -11,9 +11,11 @@ import pytest
 from aiohttp import ClientResponse, ClientSession, web
 from redis.asyncio import Redis
 
-from aiolock import LockClient, LockConfig, LockTimeoutError
+from aiolock import LockClient, LockConfig, LockTimeoutError, _problem
+from aiolock._server import Server
 from aiolock.aiohttp import LOCKS, lease_from, locks_from, problems, setup, synchronized
 from aiolock.testing import failing_commands, lose
+from tests.support.holding import client_of_another_loop
 from tests.support.observe import until
 from tests.support.serving import serving
 
@@ -160,6 +162,20 @@ async def test_what_the_key_function_raises_is_the_answer(app: web.Application, 
     assert locks.statistics().commands == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [("", 400), ("aiolock_token:{order}", 400), ("\ud800", 400), (7, 500)],
+    ids=["empty", "ours", "surrogate", "no text"],
+)
+async def test_a_request_that_makes_a_name_which_is_refused_is_a_bad_one(
+    app: web.Application, name: Any, status: int
+) -> None:
+    post(app, "/", synchronized(lambda request: name)(held))
+    async with serving(app) as session, session.post("/") as response:
+        assert response.status == status
+        assert "aiolock" not in await response.text()
+
+
 async def test_a_variable_that_the_path_does_not_have_is_named(
     app: web.Application, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -248,6 +264,37 @@ async def test_the_lease_is_that_of_the_innermost_lock(app: web.Application) -> 
     post(app, "/", synchronized("outer")(synchronized("inner")(held)))
     async with serving(app) as session, session.post("/") as response:
         assert await response.text() == "inner"
+
+
+async def test_the_lease_is_the_handlers_own_again_after_a_nested_one(app: web.Application) -> None:
+    nested = synchronized("inner")(held)
+
+    @synchronized("outer")
+    async def handler(request: web.Request) -> web.Response:
+        inner = await nested(request)
+        return web.Response(text=f"{inner.text} in {(await held(request)).text}")
+
+    post(app, "/", handler)
+    async with serving(app) as session, session.post("/") as response:
+        assert await response.text() == "inner in outer"
+
+
+async def test_a_middleware_finds_no_lease_of_a_handler_that_is_through(app: web.Application) -> None:
+    seen: list[str] = []
+
+    @web.middleware
+    async def after(request: web.Request, handler: Handler) -> web.StreamResponse:
+        response = await handler(request)
+        with pytest.raises(RuntimeError, match="has no lease") as raised:
+            lease_from(request)
+        seen.append(str(raised.value))
+        return response
+
+    app.middlewares.append(after)
+    post(app, "/", synchronized("a")(held))
+    async with serving(app) as session, session.post("/") as response:
+        assert response.status == 200
+    assert len(seen) == 1
 
 
 async def test_a_handler_may_take_its_lock_again(app: web.Application) -> None:
@@ -357,6 +404,30 @@ async def test_nor_has_one_that_raises_it(app: web.Application, locks: LockClien
     assert await lost_in(app, locks, work) == 503
 
 
+@pytest.mark.parametrize("error", [ZeroDivisionError(), web.HTTPNotFound(), LockTimeoutError("another", 1)])
+async def test_nor_one_whose_exception_something_else_answers(
+    app: web.Application, locks: LockClient, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    @web.middleware
+    async def done(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except type(error):
+            return web.Response(text="paid")
+
+    async def work() -> web.Response:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            raise error from None
+        return web.Response()
+
+    app.middlewares.insert(0, done)
+    assert await lost_in(app, locks, work) == 503
+    logged = [record.exc_info[1] for record in caplog.records if record.exc_info]
+    assert logged == ([] if isinstance(error, LockTimeoutError) else [error])
+
+
 async def test_nor_one_that_blocked_the_loop_for_longer_than_its_lease(app: web.Application) -> None:
     @synchronized("a", lease=0.1)
     async def handler(request: web.Request) -> web.Response:
@@ -371,7 +442,9 @@ async def test_nor_one_that_blocked_the_loop_for_longer_than_its_lease(app: web.
 # Redis is gone.
 
 
-async def test_without_redis_the_handler_does_not_run() -> None:
+async def test_without_redis_the_handler_does_not_run_and_the_reason_is_logged(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ran: list[web.Request] = []
 
     @synchronized("a")
@@ -382,9 +455,11 @@ async def test_without_redis_the_handler_does_not_run() -> None:
     app = web.Application()
     setup(app, "redis://127.0.0.1:1", config=LockConfig(command_timeout=0.1, release_timeout=0.1))
     post(app, "/", handler)
+    monkeypatch.setattr(_problem, "_warned", {})
     async with serving(app) as session, session.post("/") as response:
         assert await is_problem(response, 503)
     assert not ran
+    assert "BackendError: acquire failed" in caplog.text
 
 
 async def test_a_release_that_is_not_answered_takes_no_success_back(app: web.Application, locks: LockClient) -> None:
@@ -420,6 +495,22 @@ async def test_the_middleware_answers_the_errors_of_handlers(
     post(app, "/", handler)
     async with serving(app) as session, session.post("/") as response:
         assert await is_problem(response, status)
+
+
+@pytest.mark.parametrize("kind", ["decorated", "by hand"])
+async def test_a_client_of_another_loop_is_a_mistake_of_the_service(
+    server: Server, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    async def by_hand(request: web.Request) -> web.Response:
+        async with locks_from(request).lock("a"):
+            return web.Response()
+
+    app = web.Application(middlewares=[problems])
+    app[LOCKS] = await client_of_another_loop(server.url)
+    post(app, "/", by_hand if kind == "by hand" else synchronized("a")(held))
+    async with serving(app) as session, session.post("/") as response:
+        assert response.status == 500
+    assert "another event loop" in caplog.text
 
 
 async def test_a_mistake_of_the_service_stays_one(app: web.Application, locks: LockClient) -> None:

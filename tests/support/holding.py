@@ -126,3 +126,15 @@ class Holder:
         await asyncio.wait([self.task])
         if error is None:
             self.task.result()
+
+
+async def client_of_another_loop(url: str) -> LockClient:
+    """A client that has been used in another event loop, and closed there."""
+    locks = LockClient.from_url(url)
+
+    async def use() -> None:
+        async with locks, locks.lock("elsewhere"):
+            pass
+
+    await asyncio.to_thread(asyncio.run, use())
+    return locks

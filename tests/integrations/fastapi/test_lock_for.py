@@ -99,6 +99,54 @@ async def test_a_template_is_filled_with_query_parameters(locks: LockClient) -> 
         assert refused.json()["detail"][0]["loc"] == ["query", "order-id"]
 
 
+NAMES_THAT_ARE_REFUSED = ["", "aiolock_token:{order}", "\ud800"]
+
+
+@pytest.mark.parametrize("name", NAMES_THAT_ARE_REFUSED, ids=["empty", "ours", "surrogate"])
+async def test_a_request_that_makes_a_name_which_is_refused_is_not_valid(name: str, locks: LockClient) -> None:
+    app = FastAPI()
+
+    async def chosen() -> str:
+        return name
+
+    @app.get("/")
+    async def endpoint(lease: Annotated[Lease, lock_for(chosen)]) -> None: ...
+
+    async with requests(app, locks) as client:
+        refused = await client.get("/")
+    assert refused.status_code == 422
+    assert refused.json()["detail"][0]["type"] == "value_error"
+    assert "aiolock" not in refused.text
+
+
+async def test_a_name_of_another_type_is_a_mistake_in_the_service(locks: LockClient) -> None:
+    app = FastAPI()
+
+    @app.get("/")
+    async def endpoint(lease: Annotated[Lease, lock_for(lambda: 7)]) -> None: ...
+
+    async with requests(app, locks) as client:
+        assert (await client.get("/")).status_code == 500
+
+
+async def test_a_parameter_of_the_template_may_not_be_left_out_unless_it_has_a_default(locks: LockClient) -> None:
+    app = FastAPI()
+
+    @app.get("/")
+    async def endpoint(
+        lease: Annotated[Lease, lock_for("{order}:{page}")],
+        order: Annotated[int | None, Query(alias="order-id")] = None,
+        page: int = 1,
+    ) -> str:
+        return lease.name
+
+    async with requests(app, locks) as client:
+        assert (await client.get("/?order-id=7")).json() == "7:1"
+        refused = await client.get("/")
+    assert refused.status_code == 422
+    assert refused.json()["detail"][0].items() >= {"type": "missing", "loc": ["query", "order-id"]}.items()
+
+
 async def test_a_template_may_name_what_another_dependency_takes(locks: LockClient) -> None:
     app = FastAPI()
 
@@ -334,6 +382,22 @@ async def test_what_a_client_of_a_websocket_is_told(locks: LockClient) -> None:
                 await holder.recv()
             assert closed.value.rcvd is not None
             assert closed.value.rcvd.code == 1013
+
+
+def test_a_websocket_whose_parameters_or_name_are_not_valid_is_closed_as_fastapi_does(server: Server) -> None:
+    app = FastAPI(lifespan=aiolock.fastapi.lifespan(server.url))
+
+    @app.websocket("/numbered/{room}")
+    async def numbered(websocket: WebSocket, room: int, lease: Annotated[Lease, lock_for("room:{room}")]) -> None: ...
+
+    @app.websocket("/named")
+    async def named(websocket: WebSocket, lease: Annotated[Lease, lock_for("{room}")], room: str = "") -> None: ...
+
+    with TestClient(app) as client:
+        for path in ("/numbered/seven", "/named"):
+            with pytest.raises(WebSocketDisconnect) as refused, client.websocket_connect(path):
+                pass
+            assert refused.value.code == 1008
 
 
 async def test_one_dependency_twice_in_a_request_is_one_hold(locks: LockClient) -> None:

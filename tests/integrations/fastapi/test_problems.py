@@ -16,12 +16,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.websockets import WebSocketDisconnect
 
 import aiolock.fastapi
-from aiolock import Lease, LeaseLostError, LockClient, LockTimeoutError
+from aiolock import ClientClosedError, Lease, LeaseLostError, LockClient, LockTimeoutError, _problem
 from aiolock._server import Server
 from aiolock.fastapi import Locks, add_exception_handlers, lock_for
 from aiolock.testing import failing_commands, lose
 from tests.support.asgi import served
-from tests.support.holding import lock_client
+from tests.support.holding import client_of_another_loop, lock_client
 from tests.support.observe import until
 
 OrderLock = Annotated[Lease, lock_for("order")]
@@ -113,6 +113,32 @@ async def test_a_closed_client_is_out_of_service(redis: Redis) -> None:
         assert_problem(await client.get("/"), 503, "shutting down")
 
 
+async def test_why_it_is_out_of_service_is_logged_and_not_for_each_request(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_problem, "_warned", {})
+    monkeypatch.setattr(_problem, "_PAUSE", 3600)
+    cut_off = lock_client("redis://127.0.0.1:1", command_timeout=0.1)
+    async with cut_off as locks, requests(locked_application(), locks) as client:
+        for path in ("/", "/by-hand"):
+            assert (await client.get(path)).status_code == 503
+    warnings = [record.getMessage() for record in caplog.records if record.name == "aiolock"]
+    assert len(warnings) == 1
+    assert "BackendError: acquire failed" in warnings[0]
+    assert "127.0.0.1:1" in warnings[0]
+
+
+@pytest.mark.parametrize("path", ["/", "/by-hand"])
+async def test_a_client_of_another_loop_is_a_mistake_in_the_service(path: str, server: Server) -> None:
+    app = locked_application()
+    add_exception_handlers(app)
+    locks = await client_of_another_loop(server.url)
+    app.dependency_overrides[aiolock.fastapi.get_locks] = lambda: locks
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        with pytest.raises(ClientClosedError, match="another event loop"):
+            await client.get(path)
+
+
 async def test_what_is_no_lock_is_a_mistake_in_the_service(locks: LockClient, redis: Redis) -> None:
     await redis.set("order", "something else")
     async with requests(locked_application(), locks) as client:
@@ -155,6 +181,10 @@ async def test_a_release_by_hand_that_gets_no_answer_does_not_say_that_nothing_w
 # A lost lock.
 
 
+class DoneError(Exception):
+    """An exception of the service's, which its handler answers with a success."""
+
+
 class Worker:
     """An application whose endpoints work until they are cancelled, and note what becomes of them."""
 
@@ -165,7 +195,9 @@ class Worker:
         self.app.get("/swallows", dependencies=[lock_for("order")])(self.swallows)
         self.app.get("/ignores", dependencies=[lock_for("order")])(self.ignores)
         self.app.get("/redirects", dependencies=[lock_for("order")])(self.redirects)
+        self.app.get("/tells-of-success", dependencies=[lock_for("order")])(self.tells_of_success)
         self.app.get("/own")(self.own)
+        self.app.exception_handler(DoneError)(self.done)
 
     async def rolls_back(self) -> str:
         try:
@@ -191,6 +223,15 @@ class Worker:
         await self.ignores(locks)
         raise HTTPException(303, headers={"Location": "/done"})
 
+    async def tells_of_success(self) -> None:
+        try:
+            await self.work()
+        except asyncio.CancelledError:
+            raise DoneError from None
+
+    async def done(self, request: Request, error: Exception) -> JSONResponse:
+        return JSONResponse("done")
+
     async def own(self, locks: Locks) -> None:
         async with locks.lock("order"):
             await self.work()
@@ -200,7 +241,7 @@ class Worker:
         await asyncio.sleep(3600)
 
 
-@pytest.mark.parametrize("path", ["/rolls-back", "/swallows", "/own"])
+@pytest.mark.parametrize("path", ["/rolls-back", "/swallows", "/tells-of-success", "/own"])
 async def test_a_lost_lock_cancels_the_endpoint_and_is_never_a_success(path: str, locks: LockClient) -> None:
     worker = Worker()
     async with requests(worker.app, locks) as client:
@@ -208,8 +249,8 @@ async def test_a_lost_lock_cancels_the_endpoint_and_is_never_a_success(path: str
         await until(lambda: worker.events == ["began"], within=30)
         await lose(locks, "order")
         assert_problem(await answer, 503, "could not be sure to work alone any more")
-    ends = {"/rolls-back": ["rolled back"], "/swallows": ["swallowed"], "/own": []}
-    assert worker.events == ["began", *ends[path]]
+    ends = {"/rolls-back": ["rolled back"], "/swallows": ["swallowed"]}
+    assert worker.events == ["began", *ends.get(path, [])]
 
 
 async def test_a_lost_lock_is_no_success_without_handlers_either(locks: LockClient) -> None:
@@ -228,6 +269,31 @@ async def test_a_lock_that_is_found_lost_at_the_release_is_no_success(path: str,
     async with requests(worker.app, locks) as client:
         assert_problem(await client.get(path), 503, "could not be sure")
     assert worker.events == ["ignored"]
+
+
+@pytest.mark.parametrize("error", [DoneError(), HTTPException(404), LockTimeoutError("another", 1)])
+async def test_whatever_an_endpoint_raises_the_loss_of_its_lock_is_told(error: Exception, locks: LockClient) -> None:
+    worker = Worker()
+
+    @worker.app.get("/", dependencies=[lock_for("order")])
+    async def endpoint(locks: Locks) -> None:
+        await worker.ignores(locks)
+        raise error
+
+    async with requests(worker.app, locks) as client:
+        assert_problem(await client.get("/"), 503, "could not be sure")
+
+
+async def test_an_exception_that_is_handled_as_a_success_is_one_while_the_lock_is_held(locks: LockClient) -> None:
+    worker = Worker()
+
+    @worker.app.get("/", dependencies=[lock_for("order")])
+    async def endpoint() -> None:
+        raise DoneError
+
+    async with requests(worker.app, locks) as client:
+        answer = await client.get("/")
+    assert (answer.status_code, answer.json()) == (200, "done")
 
 
 @pytest.mark.parametrize("status", [303, 404])
@@ -369,6 +435,17 @@ def test_the_schema_of_a_mounted_application_is_its_own() -> None:
     assert responses(sub.openapi(), "/").keys() == {"200"}
     add_exception_handlers(sub)
     assert responses(sub.openapi(), "/").keys() == {"200", "409", "503"}
+
+
+def test_websockets_are_no_part_of_the_schema() -> None:
+    app = locked_application()
+
+    @app.websocket("/socket")
+    async def endpoint(websocket: WebSocket, lease: OrderLock) -> None: ...
+
+    add_exception_handlers(app)
+    assert "/socket" not in app.openapi()["paths"]
+    assert "409" in responses(app.openapi(), "/")
 
 
 def test_a_schema_of_ones_own_is_extended() -> None:
