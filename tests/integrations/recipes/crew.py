@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,7 +16,7 @@ _END = 30.0  # Seconds; what takes longer hangs.
 class Crew:
     """*count* processes of *code*; each is told by the variables of *environment* what to do."""
 
-    def __init__(self, directory: Path, code: str, count: int, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, directory: Path, code: str, count: int, environment: dict[str, str] | None = None) -> None:
         self._directory = directory
         self._count = count
         self._environment = os.environ | {"PYTHONPATH": str(ROOT)} | (environment or {})

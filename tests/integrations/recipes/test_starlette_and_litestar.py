@@ -11,7 +11,6 @@ from typing import Any
 import httpx
 import pytest
 from litestar import Litestar, get
-from litestar.datastructures import State
 from litestar.di import NamedDependency, Provide
 from redis.asyncio import Redis
 from starlette.applications import Starlette
@@ -234,13 +233,3 @@ async def test_a_lock_taken_in_a_dependency_of_litestar_may_be_gone_in_the_handl
         async with served(Litestar([endpoint], logging_config=None)) as client:
             assert (await client.get("/")).json() is False
     assert "ended while it held the lock" in caplog.text
-
-
-async def test_a_test_gives_litestar_its_client(locks: LockClient) -> None:
-    names: dict[str, Any] = {"__name__": __name__}
-    exec(recipe(PAGE, "app = Litestar(", ""), names)
-    app: Litestar = names["app"]
-    app.state.locks = locks
-    assert isinstance(app.state, State)
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
-        assert (await client.post("/orders/7/payment")).json()["order"] == 7

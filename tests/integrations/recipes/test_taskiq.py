@@ -8,8 +8,8 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from itertools import pairwise
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -194,7 +194,7 @@ async def test_the_loss_of_a_lock_in_a_dependency_is_not_the_result_of_the_job(l
     async def work(lease: Annotated[Lease, TaskiqDepends(held)]) -> None:
         await asyncio.sleep(60)
 
-    job = await work.kiq()
+    job = await work.kiq()  # type: ignore[call-overload]  # It does not know what a dependency gives.
     await until(lambda: locks.statistics().held == 1)
     await lose(locks, "orders")
     result = await job.wait_result(timeout=SOON)
