@@ -3,6 +3,7 @@
 import asyncio
 import runpy
 import signal
+import time
 from collections.abc import Callable, Coroutine
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import BackendError, Lease, LeaseLostError, LockClient
+from aiolock import BackendError, Lease, LeaseLostError, LockClient, LockConfig
 from aiolock._server import Server
 from aiolock.testing import failing_commands, lose
 from tests.integrations.recipes.crew import Crew
@@ -211,6 +212,18 @@ async def test_a_job_that_loses_its_lock_does_not_count_as_done(run: Run, locks:
         await task
     await run(locks, redis, "report", HOUR, worked)
     assert len(worked.due) == 1
+
+
+async def test_a_job_that_blocked_until_its_lock_was_lost_does_not_count_as_done(
+    names: dict[str, Any], run: Run, redis: Redis
+) -> None:
+    async def block(due: range, lease: Lease) -> None:
+        time.sleep(lease.remaining + 0.1)
+
+    async with LockClient(redis, config=LockConfig(lease=0.5)) as hasty:
+        with pytest.raises(LeaseLostError):
+            await run(hasty, redis, "report", HOUR, block)
+    assert await redis.zscore(names["DONE"], "report") is None
 
 
 async def test_a_mark_never_goes_back(names: dict[str, Any], run: Run, locks: LockClient, redis: Redis) -> None:
