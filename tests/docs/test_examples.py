@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable
 from inspect import CO_COROUTINE
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from redis.asyncio import Redis
@@ -55,9 +56,18 @@ def source_of(block: Block, server: Server) -> str:
 
 
 @pytest.mark.parametrize("block", examples("fragment"), ids=lambda block: block.place)
-async def test_fragment_runs(block: Block, locks: LockClient, redis: Redis, capsys: pytest.CaptureFixture[str]) -> None:
-    names: dict[str, object] = {"__name__": "example", "aiolock": aiolock, "asyncio": asyncio}
-    await run_fragment(block, names | {"locks": locks, "redis": redis})
+async def test_fragment_runs(
+    block: Block,
+    locks: LockClient,
+    redis: Redis,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = ModuleType("example")  # Frameworks look the module of a function up.
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    names = vars(module)
+    names.update(aiolock=aiolock, asyncio=asyncio, locks=locks, redis=redis)
+    await run_fragment(block, names)
     if block.output is not None:
         assert capsys.readouterr().out == block.output
 

@@ -18,6 +18,7 @@ from tests.docs.pages import BLOCKS, PAGES, ROOT, Block, Page, read
 _LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} +(?P<title>.+?)(?: +\{#(?P<anchor>[\w-]+)\})?$", re.MULTILINE)
 _PROMISE = re.compile(r"^\| \[(?P<promise>P\d+)[^\]]*\]\((?P<target>[^)]+)\) \|.*\| (?P<tests>[^|]+) \|$", re.MULTILINE)
+_TEST = re.compile(r"`(?P<path>tests/[\w/]+\.py)::(?P<name>\w+)`")
 _FOREIGN = re.compile(r"\b(install|add|download)\b[^`\n]*?[\s'\"]aiolock(?![-\w/.:])")
 _GUARANTEES = ROOT / "docs/concepts/guarantees.md"
 _PROMISES = [f"P{number}" for number in range(1, 12)]
@@ -90,6 +91,13 @@ def test_make_targets_named_in_a_page_exist(page: Page) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_nobody_is_told_to_install_the_foreign_package(page: Page) -> None:
     assert not _FOREIGN.search(page.text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_tests_named_in_a_page_exist(page: Page) -> None:
+    for test in _TEST.finditer(page.prose):
+        source = (ROOT / test["path"]).read_text("utf-8")
+        assert re.search(rf"^(async )?def {test['name']}\(", source, re.MULTILINE), test[0]
 
 
 def test_promises_table_of_the_readme_is_complete() -> None:

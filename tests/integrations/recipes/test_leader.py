@@ -1,0 +1,289 @@
+"""One leader among N processes: the code of docs/how-to/recipes/leader.md."""
+
+import asyncio
+import os
+import runpy
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from itertools import pairwise
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolock import Lease, LockClient, LockConfig
+from aiolock._server import Server
+from aiolock.testing import delayed_renewals
+from tests.integrations.recipes.crew import Crew
+from tests.integrations.recipes.recipe import recipe
+from tests.processes.store import Entry, Store
+from tests.support.asgi import WebProcess, uvicorn_command
+from tests.support.observe import until
+
+PAGE = "recipes/leader.md"
+NAME = "leader:reports"
+LONG, SHORT = 60.0, 3.0  # Leases, in seconds: one that does not end in a test, and one that does.
+SOON = 30.0  # Seconds; a machine that is busy takes some.
+
+REPORT = """
+import asyncio, os
+from pathlib import Path
+from time import monotonic
+from tests.processes.store import Store
+
+
+async def report(lease):
+    store, count = Store(Path(os.environ["STORE"])), 0
+    store.read(lease.token, monotonic())
+    try:
+        while True:
+            count += 1
+            store.write(lease.token, count)
+            await asyncio.sleep(0.05)
+    finally:
+        store.left(lease.token, monotonic())
+"""
+
+MAIN = """
+import signal
+from aiolock import LockConfig
+
+
+async def main():
+    leading = asyncio.current_task()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leading.cancel)
+    async with LockClient.from_url("{url}", config=LockConfig(lease=float(os.environ["LEASE"]))) as locks:
+        await lead(locks, "leader:reports", report, pause=0.05)
+
+
+asyncio.run(main())
+"""
+
+
+def crew(server: Server, directory: Path, lease: float) -> Crew:
+    code = recipe(PAGE, "async def lead(", server.url) + REPORT + MAIN.replace("{url}", server.url)
+    return Crew(directory, code, 3, {"STORE": str(directory / "store"), "LEASE": str(lease)})
+
+
+def entries(directory: Path) -> list[Entry]:
+    return Store(directory / "store").entries() if (directory / "store").exists() else []
+
+
+def terms(directory: Path) -> list[Entry]:
+    """One entry for each time that somebody became the leader."""
+    return [entry for entry in entries(directory) if entry.kind == "read"]
+
+
+async def led_anew(directory: Path, count: int, within: float = SOON) -> Entry:
+    """Wait until so many have become leader, one after the other, and the last has written; the last."""
+
+    def written() -> bool:
+        begun = terms(directory)
+        last = [entry for entry in entries(directory) if entry.kind == "write"][-1:]
+        return len(begun) >= count and [entry.token for entry in last] == [begun[-1].token]
+
+    await until(written, within)
+    return terms(directory)[-1]
+
+
+def check_one_at_a_time(directory: Path) -> None:
+    """Every leader wrote with its token only before the next one did, and tokens grew."""
+    begun = terms(directory)
+    assert all(earlier.token < later.token for earlier, later in pairwise(begun))
+    written = [entry.token for entry in entries(directory) if entry.kind in ("read", "write")]
+    assert written == sorted(written)
+    ends = {entry.token: entry.at for entry in entries(directory) if entry.kind == "left"}
+    assert all(ends.get(earlier.token, 0) <= later.at for earlier, later in pairwise(begun))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+async def test_a_leader_that_is_stopped_hands_over_at_once(
+    redis_server: Server, watcher: LockClient, tmp_path: Path
+) -> None:
+    with crew(redis_server, tmp_path, LONG) as workers:
+        for term in (1, 2):
+            leader = await led_anew(tmp_path, term)
+            await all_stand(watcher)
+            workers.dismiss(leader.pid)
+            workers.hire()
+        await led_anew(tmp_path, 3, within=SOON)  # The lease is longer than that.
+    check_one_at_a_time(tmp_path)
+
+
+async def all_stand(watcher: LockClient) -> None:
+    """Wait until there is somebody who waits to be the next."""
+
+    async def waited_for() -> bool:
+        return bool(await watcher._redis.pubsub_channels(f"*{NAME}*"))
+
+    await until(waited_for, within=SOON)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+async def test_a_leader_that_is_killed_is_followed_after_one_lease_at_most(
+    redis_server: Server, watcher: LockClient, tmp_path: Path
+) -> None:
+    with crew(redis_server, tmp_path, SHORT) as workers:
+        leader = await led_anew(tmp_path, 1)
+        await all_stand(watcher)
+        workers.dismiss(leader.pid, signal.SIGKILL)
+        killed = monotonic()
+        following = await led_anew(tmp_path, 2)
+        assert following.pid != leader.pid
+        assert following.at - killed < SHORT + 5  # Of the five the machine may take what it wants.
+    check_one_at_a_time(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+async def test_a_leader_that_was_paused_writes_nothing_more(redis_server: Server, tmp_path: Path) -> None:
+    with crew(redis_server, tmp_path, SHORT):
+        leader = await led_anew(tmp_path, 1)
+        os.kill(leader.pid, signal.SIGSTOP)
+        following = await led_anew(tmp_path, 2)
+        assert following.pid != leader.pid
+        os.kill(leader.pid, signal.SIGCONT)
+        await until(lambda: left(tmp_path, leader.token), within=SOON)
+        assert terms(tmp_path)[-1].pid == following.pid
+    written = [entry.token for entry in entries(tmp_path) if entry.kind == "write"]
+    assert written == sorted(written)  # One write may have been refused; none was taken.
+
+
+def left(directory: Path, token: int) -> bool:
+    return any(entry.kind == "left" and entry.token == token for entry in entries(directory))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+async def test_the_workers_of_a_web_service_have_one_leader(
+    redis_server: Server, watcher: LockClient, tmp_path: Path
+) -> None:
+    web = recipe(PAGE, "app = FastAPI(lifespan=start)", redis_server.url) + READY
+    (tmp_path / "service.py").write_text(recipe(PAGE, "async def lead(", redis_server.url) + REPORT + web)
+    command = uvicorn_command("service:app", "--workers", "3", "--app-dir", str(tmp_path))
+    environment = {"STORE": str(tmp_path / "store")}
+    with WebProcess(command, tmp_path / "log", ready="/ready", environment=environment) as service:
+        leader = await led_anew(tmp_path, 1)
+        await all_stand(watcher)
+        os.kill(leader.pid, signal.SIGTERM)
+        following = await led_anew(tmp_path, 2, within=15)  # More than that would be left of the lease.
+        assert following.pid != leader.pid
+        await asyncio.to_thread(service.stop)
+        assert service.tracebacks() == []
+    assert await watcher.lock(NAME).holder() is None
+    check_one_at_a_time(tmp_path)
+
+
+READY = """
+
+@app.get("/ready")
+async def ready() -> None: ...
+"""
+
+
+# In one process, where the order of things can be told.
+
+Lead = Callable[..., Coroutine[Any, Any, None]]
+
+
+@pytest.fixture
+def lead(tmp_path: Path) -> Lead:
+    (tmp_path / "leader.py").write_text(recipe(PAGE, "async def lead(", ""), "utf-8")
+    names: dict[str, Any] = runpy.run_path(str(tmp_path / "leader.py"))
+    return names["lead"]  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+async def short(redis: Redis) -> AsyncIterator[LockClient]:
+    """A client that loses its locks soon when it does not renew them."""
+    async with LockClient(redis, config=LockConfig(lease=1)) as client:
+        yield client
+
+
+class Office:
+    """The work of one candidate, and what became of it."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def of(self, who: str) -> Callable[[Lease], Awaitable[None]]:
+        async def work(lease: Lease) -> None:
+            self.events.append(f"{who} leads")
+            try:
+                await asyncio.sleep(60)
+            finally:
+                self.events.append(f"{who} stops")
+
+        return work
+
+
+async def ended(*tasks: "asyncio.Task[None]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+async def test_a_leader_that_loses_its_lock_stops_before_another_starts(
+    lead: Lead, short: LockClient, other: LockClient
+) -> None:
+    office = Office()
+    first = asyncio.create_task(lead(short, NAME, office.of("first")))
+    await until(lambda: office.events == ["first leads"])
+    second = asyncio.create_task(lead(other, NAME, office.of("second")))
+    await until(lambda: other.statistics().parked == 1)
+    with delayed_renewals(short):
+        await until(lambda: "second leads" in office.events, within=SOON)
+    assert office.events == ["first leads", "first stops", "second leads"]
+    await ended(first, second)
+    assert not await other.lock(NAME).locked()
+
+
+async def test_work_that_fails_lets_another_lead_and_stands_again(
+    lead: Lead, locks: LockClient, other: LockClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    office = Office()
+    failing = asyncio.Event()
+
+    async def fail(lease: Lease) -> None:
+        office.events.append("first leads")
+        await failing.wait()
+        raise ZeroDivisionError
+
+    first = asyncio.create_task(lead(locks, NAME, fail, 0))
+    await until(lambda: office.events == ["first leads"])
+    second = asyncio.create_task(lead(other, NAME, office.of("second")))
+    await until(lambda: other.statistics().parked == 1)
+    failing.set()
+    await until(lambda: "second leads" in office.events and locks.statistics().parked == 1)
+    await ended(second)
+    await until(lambda: office.events[-1] == "first leads")
+    await ended(first)
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_it_outlives_a_redis_that_is_away(lead: Lead, own: Server) -> None:
+    office = Office()
+    config = LockConfig(lease=1, command_timeout=0.5, release_timeout=0.5)
+    async with LockClient.from_url(own.url, config=config) as client:
+        leading = asyncio.create_task(lead(client, NAME, office.of("it"), 0.01))
+        await until(lambda: office.events == ["it leads"])
+        own.stop()
+        await until(lambda: office.events == ["it leads", "it stops"], within=SOON)
+        own.start()
+        await until(lambda: office.events[-1] == "it leads", within=SOON)
+        await ended(leading)
+
+
+async def test_it_ends_when_its_client_is_closed(lead: Lead, redis: Redis) -> None:
+    office = Office()
+    client = LockClient(redis)
+    leading = asyncio.create_task(lead(client, NAME, office.of("it"), 0.01))
+    await until(lambda: office.events == ["it leads"])
+    await client.aclose()
+    async with asyncio.timeout(SOON):
+        await leading
+    assert office.events == ["it leads", "it stops"]
