@@ -2,10 +2,11 @@
 
 import ast
 import asyncio
+import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from inspect import CO_COROUTINE
 from pathlib import Path
 from types import ModuleType
@@ -55,7 +56,17 @@ def source_of(block: Block, server: Server) -> str:
     return source.replace("redis://localhost:6379", server.url).replace("redis://localhost", server.url)
 
 
+@pytest.fixture
+def logging_as_before() -> Iterator[None]:
+    """Some frameworks configure logging for the whole process."""
+    handlers, level = [*logging.root.handlers], logging.root.level
+    yield
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
+
+
 @pytest.mark.parametrize("block", examples("fragment"), ids=lambda block: block.place)
+@pytest.mark.usefixtures("logging_as_before")
 async def test_fragment_runs(
     block: Block,
     locks: LockClient,
