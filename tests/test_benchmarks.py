@@ -55,7 +55,7 @@ def test_a_tiny_round_yields_results_without_problems(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], workloads: str, among: list[str], expected: list[str]
 ) -> None:
     path = tmp_path / "results.json"
-    main([*workloads.split(), "--quick", "--seconds", "0.3", "--json", str(path), "--peers", *among])
+    main([*workloads.split(), "--quick", "--seconds", "0.8", "--json", str(path), "--peers", *among])
     results = json.loads(path.read_text("utf-8"))
     assert [record["peer"] for record in results["records"]] == expected
     assert list(dict.fromkeys(record["workload"] for record in results["records"])) == workloads.split()

@@ -73,7 +73,7 @@ async def serve_fastapi(run: Run) -> None:
     async with _lock(run) as lock:
         service = fastapi_with_aiolock(run.url, work.handle) if lock is None else fastapi_with(lock, work.handle)
         server = uvicorn.Server(uvicorn.Config(service, log_level="error", ws="none"))
-        with socket.create_server(("127.0.0.1", 0)) as listener:
+        with _listener() as listener:
             serving = asyncio.create_task(server.serve([listener]))
             await work.measure(listener)
             server.should_exit = True
@@ -91,10 +91,18 @@ async def serve_aiohttp(run: Run) -> None:
         service = aiohttp_with_aiolock(run.url, work.handle) if lock is None else aiohttp_with(lock, work.handle)
         runner = web.AppRunner(service, access_log=None)
         await runner.setup()
-        with socket.create_server(("127.0.0.1", 0)) as listener:
+        with _listener() as listener:
             await web.SockSite(runner, listener).start()
             await work.measure(listener)
             await runner.cleanup()
+
+
+def _listener() -> socket.socket:
+    # Named as TCP, which `create_server` does not do: else asyncio lets Nagle's algorithm hold every answer for 40 ms.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(CLIENTS)
+    return listener
 
 
 @asynccontextmanager
