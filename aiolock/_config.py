@@ -40,7 +40,7 @@ class LockConfig:
     token_retention: Duration = 3600.0
     """How long the last fencing token of an unused name is remembered, so how far the server's clock may step back."""
     release_timeout: Duration = 5.0
-    """How long a release waits for its reply, and how long closing the client may take."""
+    """How long a release waits for its reply, and how long closing the client may take; bodies have half to leave."""
     command_timeout: Duration = 5.0
     """How long any other command is tried before `BackendError`; failures shorter than that go unnoticed."""
     replicas: int | Literal["all"] | None = None

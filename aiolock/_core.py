@@ -27,10 +27,12 @@ from aiolock._lease import Hold, Lease
 from aiolock._owner import Owners, is_named
 from aiolock._queue import Place, Queues
 from aiolock._report import Reporter
-from aiolock._scope import Stacks
+from aiolock._scope import Stacks, unwinding
 from aiolock._scripts import GRANTED, LOST, NOT_A_LOCK, STALE, LockScripts
 from aiolock._types import Claim, ClientStatistics, LockKeys, LockStatistics
 from aiolock._usage import Usage
+
+_TO_LEAVE = 0.5  # The share of the release timeout that bodies have to leave when the client is closed.
 
 
 class Acquisition:
@@ -330,13 +332,14 @@ class Core:
 
     async def aclose(self) -> None:
         """Close within the release timeout; what could not be told the server by then ends with its lease."""
+        ends = asyncio.get_running_loop().time() + self.timing.release_timeout
         self.usage.closed = True
         for queue in self.queues:
             queue.fail(lambda: ClientClosedError("closed"))
-        await self.keeper.close()
+        await self.keeper.close(unwinding(self.scopes), self.timing.release_timeout * _TO_LEAVE)
         self._card.take_away()
         try:
-            async with asyncio.timeout(self.timing.release_timeout):
+            async with asyncio.timeout_at(ends):
                 await self._settled()
         except (TimeoutError, BackendError):
             self.report.closed_in_doubt(self._backend.pending)

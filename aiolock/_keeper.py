@@ -1,7 +1,8 @@
 """What becomes of a hold once it is granted: given back, renewed, or lost."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from time import monotonic
 
 from aiolock._call import Call
@@ -44,6 +45,7 @@ class HoldKeeper:
         self._timing = timing
         self._report = report
         self._watchdog = Watchdog(self, timing.renew_interval)
+        self._taken_back = asyncio.Event()  # Closing waits for bodies to leave.
 
     def check_place(self) -> None:
         """Raise unless called where the client belongs."""
@@ -93,6 +95,7 @@ class HoldKeeper:
         hold = lease._hold
         lease.given_back = True
         hold.remove(lease)
+        self._taken_back.set()
         if hold.ended:
             if not hold.leases:
                 self.holds.forget_lost(hold)
@@ -237,18 +240,38 @@ class HoldKeeper:
         if hold.loss is not None:
             raise hold.error()
 
-    async def close(self) -> None:
-        """Release every hold, after its holder was told and its body cancelled."""
+    async def close(self, unwinding: Collection[Hold], patience: float) -> None:
+        """
+        Release every hold, after its holder was told and its body has left, or *patience* seconds have passed.
+
+        Bodies that are *unwinding* already leave anyway: they are told at the end of that time only, and keep their
+        locks until then.
+        """
         holds = list(self.holds)
         for hold in holds:
-            self.lose(hold, "closed")
-        self._watchdog.close()
+            if hold not in unwinding:
+                self.lose(hold, "closed")
         try:
+            try:
+                await self._bodies_left(holds, patience)
+            finally:
+                for hold in self.holds:
+                    self.lose(hold, "closed")
+                self._watchdog.close()
             for _ in range(_TURNS_OF_A_LOSS):
                 await asyncio.sleep(0)
         finally:
             for hold in holds:
-                self._free(hold)
+                if hold.loss is not None:
+                    self._free(hold)
+
+    async def _bodies_left(self, holds: Sequence[Hold], patience: float) -> None:
+        """Wait until no body runs under any of *holds*, or *patience* seconds have passed."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                while any(hold.has_body for hold in holds):
+                    self._taken_back.clear()
+                    await self._taken_back.wait()
 
     def _free(self, hold: Hold) -> None:
         """Tell the server that the lost *hold* has ended, unless it told us so itself."""

@@ -98,6 +98,11 @@ class Hold:
         own = [lease for lease in free if lease._task() is task]
         return next(reversed(own or free or granted), None)
 
+    @property
+    def has_body(self) -> bool:
+        """Whether an `async with` runs under it."""
+        return any(lease._scoped for lease in self.leases)
+
     def extend(self, sent: float, left: float, margin: float, renew_after: float) -> None:
         """A command that left at *sent* was answered: the key had *left* seconds."""
         if sent >= self.heard:

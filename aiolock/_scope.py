@@ -10,7 +10,7 @@ import asyncio
 from contextvars import Context
 from time import monotonic
 
-from aiolock._lease import Lease
+from aiolock._lease import Hold, Lease
 
 # Seconds that a body which is unwinding by a cancellation of the user's own has for its cleanup when the lock is lost,
 # and how often to look whether it is through.
@@ -59,6 +59,11 @@ class Scope:
         self._fire_lost()
         return own
 
+    @property
+    def _unwinds(self) -> bool:
+        """Whether the body was cancelled, and is on its way out as far as anybody can tell."""
+        return self._task.cancelling() > self._cancelling
+
     def _is_own(self, error: BaseException | None) -> bool:
         """Whether *error* is the scope's cancellation, which is taken back, and not one of the user's own."""
         others = self._task.uncancel()
@@ -89,7 +94,7 @@ class Scope:
         self._due = self._due or monotonic() + _CLEANUP
         if self._next is not None:
             self._next.cancel()
-        if self._task.cancelling() > self._cancelling and monotonic() < self._due:
+        if self._unwinds and monotonic() < self._due:
             self._next = loop.call_later(_LOOK_AGAIN, self._fire_lost, context=Context())
         else:
             self.fired = True
@@ -107,6 +112,11 @@ def _unwinds_a_cancellation(error: BaseException) -> bool:
     while context is not None and not isinstance(context, asyncio.CancelledError):
         context = context.__context__
     return context is not None
+
+
+def unwinding(stacks: Stacks) -> set[Hold]:
+    """The holds whose bodies were cancelled already."""
+    return {scope.hold for stack in stacks.values() for scope in stack if scope._unwinds}
 
 
 def innermost(stacks: Stacks, task: asyncio.Task[object], name: str, owner: str) -> Scope | None:

@@ -5,6 +5,7 @@ import gc
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from time import monotonic
 
 import anyio
@@ -233,27 +234,94 @@ async def test_handlers_cancelled_before_the_client_is_closed_stay_cancelled_and
     assert locks.statistics().held == locks.statistics().parked == locks.statistics().connections == 0
 
 
-async def test_closing_does_not_break_into_the_cleanup_of_handlers_that_were_cancelled(redis: Redis) -> None:
-    locks = LockClient(redis)
-    finished: list[int] = []
+@pytest.mark.parametrize("cancelled_before", [True, False])
+async def test_closing_lets_bodies_roll_back_under_their_locks(redis: Redis, cancelled_before: bool) -> None:
+    """Whether the handlers were cancelled already, as uvicorn does it, or are cancelled by closing."""
+    locks = LockClient(redis, config=LockConfig(release_timeout=30))
+    held: list[int] = []
 
     async def handle(number: int) -> None:
         async with locks.lock(f"handled {number}"):
             try:
                 await asyncio.sleep(60)
             finally:
-                await asyncio.sleep(0.05)  # A rollback.
-                finished.append(number)
+                await asyncio.sleep(1)  # Longer than a scope leaves alone what unwinds when a lock is really lost.
+                held.append(await redis.exists(f"handled {number}"))
 
     handlers = [asyncio.create_task(handle(number)) for number in range(50)]
     await until(lambda: locks.statistics().held == 50)
-    for handler in handlers:
-        handler.cancel()
+    if cancelled_before:
+        for handler in handlers:
+            handler.cancel()
+        await asyncio.sleep(0)
+    started = monotonic()
+    await locks.aclose()
+    assert monotonic() - started < 10  # They would have 15.
+    assert held == [1] * 50
+    ends = await asyncio.gather(*handlers, return_exceptions=True)
+    assert [type(end) for end in ends] == [asyncio.CancelledError if cancelled_before else LeaseLostError] * 50
+    assert await redis.keys("handled *") == []
+
+
+async def test_locks_of_bodies_that_roll_back_are_renewed_while_their_client_is_closed(redis: Redis) -> None:
+    locks = LockClient(redis, config=LockConfig(lease=1, release_timeout=20))
+
+    async def handle() -> None:
+        async with locks.lock(NAME) as lease:
+            try:
+                await asyncio.sleep(60)
+            finally:
+                await asyncio.sleep(2)
+                lease.check()
+
+    handler = asyncio.create_task(handle())
+    await until(lambda: locks.statistics().held == 1)
+    handler.cancel()
     await asyncio.sleep(0)
     await locks.aclose()
-    ends = await asyncio.gather(*handlers, return_exceptions=True)
-    assert [type(end) for end in ends] == [asyncio.CancelledError] * 50
-    assert sorted(finished) == list(range(50))
+    with pytest.raises(asyncio.CancelledError):
+        await handler
+
+
+@pytest.mark.parametrize("cancelled_before", [True, False])
+async def test_bodies_that_do_not_end_keep_their_locks_for_half_of_the_time(
+    redis: Redis, cancelled_before: bool
+) -> None:
+    locks = LockClient(redis, config=LockConfig(release_timeout=1))
+    leases: list[Lease] = []
+    go_on = asyncio.Event()
+
+    async def handle() -> None:
+        async with locks.lock(NAME) as lease:
+            leases.append(lease)
+            while not go_on.is_set():
+                with suppress(asyncio.CancelledError):
+                    await go_on.wait()
+
+    handler = asyncio.create_task(handle())
+    await until(lambda: len(leases) == 1)
+    if cancelled_before:
+        handler.cancel()
+    started = monotonic()
+    closing = asyncio.create_task(locks.aclose())
+    await freed(redis, NAME)
+    assert monotonic() - started >= 0.5
+    assert leases[0].lost.is_set()
+    await closing
+    go_on.set()
+    with pytest.raises(LeaseLostError, match="client was closed"):
+        await handler
+
+
+async def test_a_body_that_closes_its_own_client_is_not_waited_for(redis: Redis) -> None:
+    locks = LockClient(redis, config=LockConfig(release_timeout=30))
+    started = monotonic()
+    with pytest.raises(LeaseLostError, match="client was closed"):
+        async with locks.lock(NAME):
+            await locks.aclose()
+    await locks.aclose()
+    assert monotonic() - started < 10  # Others would have 15.
+    assert await redis.exists(NAME) == 0
 
 
 async def test_handlers_whose_release_is_on_its_way_get_its_answer(redis: Redis) -> None:
