@@ -103,9 +103,9 @@ class LockClient:
         """
         Close the client: waiters get `ClientClosedError`, holders `LeaseLostError`, and their locks are released.
 
-        Blocks (``async with``) are cancelled, or were already, and have half of `LockConfig.release_timeout` to roll back
-        under their locks. Takes that timeout at most, also when the server is gone. Cancelling does not stop it: it
-        goes on by itself. Safe to call twice.
+        Blocks (``async with``) are cancelled, or were already, and have half of `LockConfig.release_timeout` to roll
+        back under their locks. Takes that timeout at most, also when the server is gone. Cancelling does not stop it:
+        it goes on by itself. Safe to call twice.
         """
         await self._runtime.aclose()
         if self._owns_redis:

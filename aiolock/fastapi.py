@@ -7,6 +7,7 @@ Needs FastAPI 0.121.1 or later (the extra ``fastapi``).
 import enum
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import chain
 from string import Formatter
 from typing import Annotated, Any, TypedDict
 from weakref import WeakKeyDictionary
@@ -60,10 +61,15 @@ def lifespan(
     its state on: ``async with lifespan(url)(app) as state: yield {**state, "database": database}``. Starting does no
     I/O, so that a service starts without Redis. Closing releases what is still held, also while its handlers are being
     cancelled, and waits `LockConfig.release_timeout` seconds at most.
+
+    Raises:
+        TypeError, ValueError: what `LockClient` raises about *redis* and *config*.
+        RuntimeError: at the start: a template of a `lock_for` names a parameter that its endpoint does not have.
     """
 
     @asynccontextmanager
     async def keep(app: FastAPI) -> AsyncIterator[LocksState]:
+        _check_templates(app)
         make = LockClient.from_url if isinstance(redis, str) else LockClient
         async with make(redis, config=config) as locks:  # type: ignore[arg-type]
             yield {"locks": locks}
@@ -91,7 +97,9 @@ async def get_locks(connection: HTTPConnection) -> LockClient:
 Locks = Annotated[LockClient, Depends(get_locks)]
 """The application's `LockClient`, as the parameter of an endpoint or a dependency."""
 
-_statuses: "WeakKeyDictionary[Callable[..., Any], int]" = WeakKeyDictionary()  # By dependency, for the schema.
+# By dependency: what the schema tells of it, and which parameters its template needs.
+_statuses: "WeakKeyDictionary[Callable[..., Any], int]" = WeakKeyDictionary()
+_templates: "WeakKeyDictionary[Callable[..., Any], str]" = WeakKeyDictionary()
 
 
 def lock_for(
@@ -113,7 +121,8 @@ def lock_for(
         LockProblem: as a response: *status* when the wait ends; 503 when Redis fails or the lock is lost.
         RequestValidationError: as a response, 422: a parameter of the template is none that the endpoint would take, or
             is not there; or the name is one that `LockClient.lock` refuses. `WebSocketRequestValidationError` likewise.
-        RuntimeError: the endpoint has no parameter of that name, or the application no `lifespan`.
+        RuntimeError: the endpoint has no parameter of that name (when the `lifespan` starts, but in a mounted
+            application at its first request), or the application no `lifespan`.
         TypeError, ValueError: at once, for durations, templates and statuses that cannot work.
     """
     most = None if wait is None else seconds(wait, "wait", zero=True)
@@ -189,6 +198,7 @@ def _template(template: str) -> Callable[[HTTPConnection], Any]:
         values = {field: _parameter(connection, field, template) for field in fields}
         return template.format_map(values)
 
+    _templates[name] = template
     return name
 
 
@@ -211,10 +221,7 @@ def _parameter(connection: HTTPConnection, name: str, template: str) -> object:
             if (value := values[name]) is None:
                 raise _invalid(connection, [_MISSING | {"loc": ("query", field.alias)}])
             return value.value if isinstance(value, enum.Enum) else value
-    raise RuntimeError(
-        f"{template!r}: {name!r} is no path or query parameter of this endpoint, with a type; give lock_for a "
-        "dependency that returns the name"
-    )
+    raise _unknown(name, template, connection.scope["route"])
 
 
 def _parameters(connection: HTTPConnection) -> Iterator[tuple[Any, Mapping[str, Any]]]:
@@ -222,6 +229,24 @@ def _parameters(connection: HTTPConnection) -> Iterator[tuple[Any, Mapping[str, 
     for dependant in _walk(_dependant_of(connection)):
         yield from ((field, connection.path_params) for field in dependant.path_params)
         yield from ((field, connection.query_params) for field in dependant.query_params)
+
+
+def _unknown(name: str, template: str, route: Any) -> RuntimeError:
+    return RuntimeError(
+        f"{template!r}: {name!r} is no path or query parameter, with a type, of {route.path}; give lock_for a "
+        "dependency that returns the name"
+    )
+
+
+def _check_templates(app: FastAPI) -> None:
+    """Raise if an endpoint lacks a parameter that a template names, which all its requests would fail by."""
+    for route in _routes_of(app):
+        fields = chain.from_iterable((*each.path_params, *each.query_params) for each in _walk(route.dependant))
+        known = {field.name for field in fields}
+        for template in (_templates[call] for call in _calls(route.dependant) if call in _templates):
+            for name in _fields(template):
+                if name not in known:
+                    raise _unknown(name, template, route)
 
 
 def _dependant_of(connection: HTTPConnection) -> Dependant:
@@ -234,6 +259,12 @@ def _dependant_of(connection: HTTPConnection) -> Dependant:
     return dependant
 
 
+def _routes_of(app: FastAPI) -> Iterator[Any]:
+    """The routes of *app* that FastAPI resolves dependencies for, with what the routers around them add."""
+    contexts: Callable[[Any], Iterator[Any]] = getattr(routing, "iter_route_contexts", iter)
+    return (route for route in contexts(app.routes) if getattr(route, "dependant", None) is not None)
+
+
 def _walk(dependant: Dependant) -> Iterator[Dependant]:
     """*dependant* and what it depends on."""
     yield dependant
@@ -241,12 +272,16 @@ def _walk(dependant: Dependant) -> Iterator[Dependant]:
         yield from _walk(each)
 
 
+def _calls(dependant: Dependant) -> Iterator[Callable[..., Any]]:
+    """What FastAPI calls for *dependant* and what it depends on."""
+    return (each.call for each in _walk(dependant) if each.call is not None)
+
+
 # The schema.
 
 
 def _add_responses(schema: dict[str, Any], app: FastAPI) -> None:
-    routes_of: Callable[[Any], Iterator[Any]] = getattr(routing, "iter_route_contexts", iter)
-    for route in routes_of(app.routes):
+    for route in _routes_of(app):
         for status in _statuses_of(route):
             for method in getattr(route, "methods", None) or ():  # A WebSocket has none.
                 operation = schema.get("paths", {}).get(route.path_format, {}).get(method.lower())
@@ -256,10 +291,7 @@ def _add_responses(schema: dict[str, Any], app: FastAPI) -> None:
 
 def _statuses_of(route: Any) -> set[int]:
     """What `lock_for` may answer with for *route*."""
-    dependant = getattr(route, "dependant", None)
-    if dependant is None:
-        return set()
-    found = {_statuses[each.call] for each in _walk(dependant) if each.call is not None and each.call in _statuses}
+    found = {_statuses[call] for call in _calls(route.dependant) if call in _statuses}
     return found | {UNAVAILABLE} if found else found
 
 

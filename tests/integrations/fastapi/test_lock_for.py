@@ -253,8 +253,33 @@ async def test_a_template_with_an_unknown_parameter_says_what_to_do(locks: LockC
 
     app.dependency_overrides[aiolock.fastapi.get_locks] = lambda: locks
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
-        with pytest.raises(RuntimeError, match="'order' is no path or query parameter of this endpoint"):
+        with pytest.raises(RuntimeError, match="'order' is no path or query parameter"):
             await client.get("/7")
+
+
+@pytest.mark.parametrize("kind", ["get", "websocket"])
+@pytest.mark.parametrize("where", ["endpoint", "router", "inclusion"])
+async def test_an_application_whose_template_does_not_fit_an_endpoint_does_not_start(kind: str, where: str) -> None:
+    in_tenant = [lock_for("t:{tenant}")]
+    router = APIRouter(dependencies=in_tenant if where == "router" else [])
+
+    async def endpoint() -> None: ...
+
+    getattr(router, kind)("/{tenant}/fits", dependencies=in_tenant if where == "endpoint" else [])(with_tenant)
+    app = FastAPI()
+    app.include_router(router, prefix="/shop", dependencies=in_tenant if where == "inclusion" else [])
+    start = aiolock.fastapi.lifespan("redis://127.0.0.1:1")
+    async with start(app):
+        pass
+    getattr(router, kind)("/fits_not", dependencies=in_tenant if where == "endpoint" else [])(endpoint)
+    other = FastAPI()
+    other.include_router(router, prefix="/shop", dependencies=in_tenant if where == "inclusion" else [])
+    with pytest.raises(RuntimeError, match=r"'t:{tenant}': 'tenant' is no path .* of /shop/fits_not;"):
+        async with start(other):
+            pass
+
+
+async def with_tenant(tenant: str) -> None: ...
 
 
 # By whatever endpoint.
