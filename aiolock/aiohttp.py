@@ -10,7 +10,6 @@ import inspect
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from string import Formatter
 from typing import Any, NoReturn, TypeVar
 from weakref import WeakSet
 
@@ -25,7 +24,8 @@ from aiolock._handler import RefusedError, locked_for_handler
 from aiolock._lease import Lease
 from aiolock._problem import CONFLICT, ERRORS, MEDIA_TYPE, Problem, error_status, problem_of
 from aiolock._rlock import AsyncRLock
-from aiolock._types import Duration, lease_seconds, seconds, text
+from aiolock._template import parameters_of
+from aiolock._types import Duration, lease_seconds, seconds
 
 __all__ = ["LOCKS", "LockProblem", "lease_from", "locks_from", "problems", "setup", "synchronized"]
 
@@ -164,11 +164,11 @@ def synchronized(
     most = None if wait is None else seconds(wait, "wait", zero=True)
     length = None if lease is None else lease_seconds(lease)
     error_status(status)
-    name_of = key if callable(key) else _template(text(key, "the key"))
+    name_of = key if callable(key) else _template(key)
 
     def decorate(handler: HandlerOrMethod) -> HandlerOrMethod:
         if not inspect.iscoroutinefunction(handler):
-            raise TypeError(f"synchronized is for coroutine functions (async def), not {handler!r}")
+            raise TypeError(f"@synchronized(key) is for coroutine functions (async def), not {handler!r}")
 
         @functools.wraps(handler)
         async def under_lock(*args: Any, **kwargs: Any) -> web.StreamResponse:
@@ -249,9 +249,8 @@ def _request_of(args: tuple[Any, ...]) -> web.Request:
 
 def _template(template: str) -> Callable[[web.Request], str]:
     """What fills *template* with the variables of a request's path."""
-    for _, field, _, _ in Formatter().parse(template):
-        if field is not None and not field.isidentifier():
-            raise ValueError(f"{template!r}: {{{field}}} is not the name of a variable of the path")
+    empty = dict.fromkeys(parameters_of(template), "")
+    template.format_map(empty)  # Raises for a format that strings do not have.
 
     def name_of(request: web.Request) -> str:
         try:

@@ -8,7 +8,6 @@ import enum
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import chain
-from string import Formatter
 from typing import Annotated, Any, TypedDict
 from weakref import WeakKeyDictionary
 
@@ -26,7 +25,8 @@ from aiolock._config import LockConfig
 from aiolock._handler import RefusedError, locked_for_handler
 from aiolock._lease import Lease
 from aiolock._problem import CONFLICT, ERRORS, MEDIA_TYPE, UNAVAILABLE, Problem, error_status, problem_of
-from aiolock._types import Duration, lease_seconds, seconds, text
+from aiolock._template import parameters_of
+from aiolock._types import Duration, lease_seconds, seconds
 
 __all__ = ["LockProblem", "Locks", "LocksState", "add_exception_handlers", "get_locks", "lifespan", "lock_for"]
 
@@ -63,9 +63,12 @@ def lifespan(
     cancelled, and waits `LockConfig.release_timeout` seconds at most.
 
     Raises:
-        TypeError, ValueError: what `LockClient` raises about *redis* and *config*.
+        TypeError: *redis* is an application: this makes a lifespan, and is none.
+        TypeError, ValueError: at the start: what `LockClient` raises about *redis* and *config*.
         RuntimeError: at the start: a template of a `lock_for` names a parameter that its endpoint does not have.
     """
+    if isinstance(redis, FastAPI):
+        raise TypeError("lifespan makes one: FastAPI(lifespan=aiolock.fastapi.lifespan(url))")
 
     @asynccontextmanager
     async def keep(app: FastAPI) -> AsyncIterator[LocksState]:
@@ -128,7 +131,7 @@ def lock_for(
     most = None if wait is None else seconds(wait, "wait", zero=True)
     length = None if lease is None else lease_seconds(lease)
     error_status(status)
-    name_of = _template(key) if isinstance(key, str) else key
+    name_of = key if callable(key) else _template(key)
 
     async def held(
         connection: HTTPConnection, locks: Locks, name: Annotated[str, Depends(name_of)]
@@ -192,24 +195,14 @@ async def _handle(connection: Request | WebSocket, error: Exception) -> Response
 
 def _template(template: str) -> Callable[[HTTPConnection], Any]:
     """A dependency that fills *template* with the validated parameters of the request's endpoint."""
-    fields = set(_fields(text(template, "the key")))
+    parameters = parameters_of(template)
 
     async def name(connection: HTTPConnection) -> str:
-        values = {field: _parameter(connection, field, template) for field in fields}
+        values = {parameter: _parameter(connection, parameter, template) for parameter in parameters}
         return template.format_map(values)
 
     _templates[name] = template
     return name
-
-
-def _fields(template: str) -> Iterator[str]:
-    """The parameters that *template* names."""
-    for _, field, spec, conversion in Formatter().parse(template):
-        if field is None:
-            continue
-        if not field.isidentifier() or "{" in (spec or "") or conversion not in {None, "a", "r", "s"}:
-            raise ValueError(f"{template!r}: {{{field}}} is not the name of a parameter, with a plain format if any")
-        yield field
 
 
 def _parameter(connection: HTTPConnection, name: str, template: str) -> object:
@@ -244,9 +237,8 @@ def _check_templates(app: FastAPI) -> None:
         fields = chain.from_iterable((*each.path_params, *each.query_params) for each in _walk(route.dependant))
         known = {field.name for field in fields}
         for template in (_templates[call] for call in _calls(route.dependant) if call in _templates):
-            for name in _fields(template):
-                if name not in known:
-                    raise _unknown(name, template, route)
+            for name in parameters_of(template) - known:
+                raise _unknown(name, template, route)
 
 
 def _dependant_of(connection: HTTPConnection) -> Dependant:

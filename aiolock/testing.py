@@ -177,7 +177,12 @@ def failing_commands(locks: LockClient, most: int | None = 1) -> Iterator[None]:
 
     It is what they fail with when Redis does not answer in time. Acquires, renewals and questions are not sent; a
     release is, as it would be: only its answer is missing. Locks that are renewed together are renewed by one command.
+
+    Raises:
+        ValueError: *most* is less than 1.
     """
+    if most is not None and most < 1:
+        raise ValueError(f"most must be 1 or more, or None for every command, not {most!r}")
     left = float("inf") if most is None else most
 
     def submit(lanes: Lanes, call: Call) -> None:

@@ -1,6 +1,10 @@
 """
 A payment endpoint that must not run twice per order, however often its client asks, and whichever worker is asked.
 
+The lock keeps two requests from paying an order at the same time. A process that is paused in the middle, and wakes up
+when its lock is another's, is kept from the database by its token, and from the money by the provider, who is told
+which order it is for.
+
     python main.py          two workers on http://127.0.0.1:8000, with a Valkey of its own
     REDIS_URL=redis://...   set: with that server instead
 """
@@ -61,14 +65,24 @@ def find_payment(order: int) -> Payment | None:
     return row and Payment(order=row[0], cents=row[1], token=row[2])
 
 
+class TooLateError(Exception):
+    """Somebody with a newer token has been here."""
+
+
 def store_payment(payment: Payment) -> None:
-    """Nothing here keeps a second row out: that is the lock's part."""
+    """Nothing here keeps out a second row that comes after the first, that is the lock's part; but one that is late."""
+    late = "SELECT 1 FROM charges WHERE customer_order = ? AND token > ?"
     with database() as connection:
-        connection.execute("INSERT INTO charges VALUES (?, ?, ?)", (payment.order, payment.cents, payment.token))
+        stored = connection.execute(
+            f"INSERT INTO charges SELECT ?, ?, ? WHERE NOT EXISTS ({late})",
+            (payment.order, payment.cents, payment.token, payment.order, payment.token),
+        )
+    if stored.rowcount == 0:
+        raise TooLateError
 
 
 async def charge(payment: Payment) -> None:
-    """Take the money. It takes a while, and is not to be had back."""
+    """Take the money, once per order. It takes a while, and is not to be had back."""
     await asyncio.sleep(0.5)
 
 
@@ -121,6 +135,7 @@ async def pay(
         return paid
     payment = Payment(order=order_id, cents=amount.cents, token=lease.token)
     await charge(payment)
+    lease.check()  # It may have taken longer than the process was awake.
     await in_thread(store_payment, payment)
     return payment
 

@@ -90,6 +90,30 @@ async def test_a_payment_that_is_cut_short_while_it_is_written_stays_locked(serv
         somebody.close()
 
 
+async def test_a_payment_of_a_process_that_was_paused_is_not_stored(server: Server, tmp_path: Path) -> None:
+    """Its lock was taken from it by force meanwhile, so that it cannot know by the clock; only its token is old."""
+    settings = {"DATABASE": str(tmp_path / "payments.db"), "REDIS_URL": server.url}
+    one = WebProcess([str(MAIN)], tmp_path / "one", ready="/openapi.json", environment=settings)
+    two = WebProcess([str(MAIN)], tmp_path / "two", ready="/openapi.json", environment=settings)
+    async with LockClient.from_url(server.url) as watcher:
+        lock = watcher.lock("order:42")
+        with one, two:
+            async with one.client() as client, two.client() as others:
+                somebody = sqlite3.connect(tmp_path / "payments.db", isolation_level=None)
+                somebody.execute("BEGIN IMMEDIATE")  # So that nothing is stored before it is paused.
+                late = asyncio.create_task(client.post("/orders/42/payment", json={"cents": 1}))
+                await until(lock.locked, within=30)
+                await asyncio.sleep(2)  # By now it waits to store what it has taken.
+                os.killpg(one.running.pid, signal.SIGSTOP)
+                somebody.close()
+                await lock.force_release()
+                assert (await others.post("/orders/42/payment", json={"cents": 2})).status_code == 201
+                os.killpg(one.running.pid, signal.SIGCONT)
+                assert (await late).status_code == 503
+                assert charges(tmp_path) == {42: 1}
+                assert (await client.get("/orders/42/payment")).json()["cents"] == 2
+
+
 def alive(group: int) -> bool:
     try:
         os.killpg(group, 0)

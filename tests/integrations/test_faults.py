@@ -176,6 +176,12 @@ async def test_as_many_fail_as_are_asked_for(locks: LockClient) -> None:
     assert outcomes == [None, None, False, False]
 
 
+@pytest.mark.parametrize("most", [0, -1])
+async def test_a_count_of_failures_that_makes_no_sense_is_refused(locks: LockClient, most: int) -> None:
+    with pytest.raises(ValueError, match="1 or more"), failing_commands(locks, most):
+        pass
+
+
 async def test_all_fail_until_the_block_ends(locks: LockClient) -> None:
     with failing_commands(locks, None):
         for _ in range(3):

@@ -53,6 +53,12 @@ async def test_a_lifespan_of_a_client_borrows_it(redis: Redis) -> None:
     assert await redis.ping()  # Still open.
 
 
+async def test_a_lifespan_that_is_not_called_says_how() -> None:
+    app = FastAPI(lifespan=aiolock.fastapi.lifespan)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"lifespan\(url\)"), TestClient(app):
+        pass
+
+
 async def test_starting_does_not_need_redis() -> None:
     async with served(with_endpoints(FastAPI(lifespan=aiolock.fastapi.lifespan("redis://127.0.0.1:1")))) as client:
         assert (await client.get("/client")).is_success

@@ -235,6 +235,12 @@ def test_a_template_that_cannot_work_is_refused_at_once(template: str) -> None:
         lock_for(template)
 
 
+@pytest.mark.parametrize("key", [None, 5, b"order"])
+def test_a_key_that_is_neither_a_template_nor_a_dependency_is_refused_at_once(key: Any) -> None:
+    with pytest.raises(TypeError, match="the key must be a str"):
+        lock_for(key)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [{"wait": -1}, {"lease": 0}, {"wait": "2"}, {"lease": True}, {"status": 200}, {"status": "409"}],
