@@ -30,21 +30,25 @@ class TooLateError(Exception):
 
 
 class Hall:
-    """The seats, each with the newest token that has been seen."""
+    """
+    The seats, each with the newest token that has been seen.
+
+    For threads: a call may wait for the disk. One that goes on when its lock is lost does no harm, by its token.
+    """
 
     def __init__(self, path: str) -> None:
-        self._database = sqlite3.connect(path, timeout=30, isolation_level=None)
+        self._database = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
         self._database.execute("CREATE TABLE IF NOT EXISTS seats (seat TEXT PRIMARY KEY, buyer TEXT, token INTEGER)")
 
     def buyer(self, seat: str, token: int) -> str | None:
         """Who has the seat; from now on older tokens are refused."""
         self._database.execute("INSERT OR IGNORE INTO seats VALUES (?, NULL, 0)", (seat,))
-        row = self._database.execute(
+        rows = self._database.execute(
             "UPDATE seats SET token = ? WHERE seat = ? AND token <= ? RETURNING buyer", (token, seat, token)
-        ).fetchone()
-        if row is None:
+        ).fetchall()
+        if not rows:
             raise TooLateError
-        buyer: str | None = row[0]
+        buyer: str | None = rows[0][0]
         return buyer
 
     def sell(self, seat: str, buyer: str, token: int) -> None:
@@ -70,10 +74,10 @@ async def book(request: web.Request) -> web.Response:
         raise web.HTTPBadRequest(text="who? /seats/12A?buyer=ada\n")
     hall = request.app[HALL]
     try:
-        if (other := hall.buyer(seat, token)) is not None:
+        if (other := await asyncio.to_thread(hall.buyer, seat, token)) is not None:
             raise web.HTTPConflict(text=f"{seat} is {other}'s\n")
         await charge(buyer)
-        hall.sell(seat, buyer, token)
+        await asyncio.to_thread(hall.sell, seat, buyer, token)
     except TooLateError:
         raise web.HTTPServiceUnavailable(text="too late: somebody else is buying it\n") from None
     return web.Response(status=201, text=f"{seat} is {buyer}'s\n")
@@ -85,7 +89,7 @@ async def charge(buyer: str) -> None:
 
 
 async def seats(request: web.Request) -> web.Response:
-    return web.json_response(request.app[HALL].sold())
+    return web.json_response(await asyncio.to_thread(request.app[HALL].sold))
 
 
 def application(redis_url: str, database: str) -> web.Application:

@@ -14,6 +14,7 @@ from tests.processes.store import Store
 
 DIRECTORY = Path(os.environ["DIRECTORY"])
 WORK = 0.005  # Seconds.
+ROLLBACK = 10  # Tenths of a second.
 
 config = LockConfig(lease=float(os.environ["LEASE"]), command_timeout=float(os.environ["COMMAND_TIMEOUT"]))
 app = FastAPI(lifespan=lifespan(os.environ["REDIS_URL"], config=config))
@@ -51,6 +52,18 @@ async def count(name: str, lease: Annotated[Lease, lock_for("counter:{name}", wa
     lease.check()  # Passed: at *left* the lock was held.
     store.left(lease.token, left)
     return os.getpid()
+
+
+@app.post("/rollback/{name}")
+async def roll_back(name: str, lease: Annotated[Lease, lock_for("held:{name}", wait=None)]) -> None:
+    """Hold until cancelled, and then for a while, to the end of which there is a file if the lock was held."""
+    try:
+        await asyncio.sleep(600)
+    finally:
+        for _ in range(ROLLBACK):
+            await asyncio.sleep(0.1)
+            lease.check()
+        (DIRECTORY / f"rolled-back-{name}").touch()
 
 
 @app.post("/hold/{name}", dependencies=[lock_for("held:{name}", wait=None)])

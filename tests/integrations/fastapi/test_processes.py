@@ -145,6 +145,24 @@ async def test_a_forced_shutdown_leaves_nothing_locked(
         assert not any(isinstance(answer, httpx.Response) and answer.is_success for answer in ended)
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_a_forced_shutdown_lets_handlers_roll_back_under_their_locks(
+    workers: int, redis_server: Server, watcher: LockClient, tmp_path: Path
+) -> None:
+    with service(redis_server, tmp_path, "--timeout-graceful-shutdown", "1", workers=workers) as running:
+        async with running.client() as client:
+            requests = [asyncio.create_task(client.post(f"/rollback/{number}")) for number in range(10)]
+            await until(lambda: ten_are_held(watcher), within=SOON)
+            await asyncio.to_thread(running.stop)
+            assert len(list(tmp_path.glob("rolled-back-*"))) == 10
+            assert await nothing_locked(watcher)
+            await asyncio.gather(*requests, return_exceptions=True)
+
+
+async def ten_are_held(watcher: LockClient) -> bool:
+    return len(await watcher._redis.keys("held:*")) == 10
+
+
 async def test_a_second_ctrl_c_leaves_nothing_locked(redis_server: Server, watcher: LockClient, tmp_path: Path) -> None:
     """uvicorn does not even end the lifespan then."""
     with service(redis_server, tmp_path, workers=1) as running:
