@@ -18,7 +18,11 @@ Names = list[str]
 
 @asynccontextmanager
 async def running(
-    redis: Redis, work: Callable[[web.Request], Awaitable[None]], *, shutdown_timeout: float = 0.1
+    redis: Redis,
+    work: Callable[[web.Request], Awaitable[None]],
+    *,
+    shutdown_timeout: float = 0.1,
+    handler_cancellation: bool = False,
 ) -> AsyncIterator[tuple[web.AppRunner, ClientSession]]:
     """
     An application that does *work* under the lock of the path, by decorator or, below ``/hand``, by hand.
@@ -41,7 +45,7 @@ async def running(
 
     app.router.add_post("/{name}", handler)
     app.router.add_post("/hand/{name}", by_hand)
-    runner = web.AppRunner(app, shutdown_timeout=shutdown_timeout)
+    runner = web.AppRunner(app, shutdown_timeout=shutdown_timeout, handler_cancellation=handler_cancellation)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     async with ClientSession(f"http://127.0.0.1:{runner.addresses[0][1]}") as session:
@@ -107,6 +111,28 @@ async def test_handlers_that_do_not_end_are_cancelled_and_roll_back_under_their_
         assert not any([await other.lock(name).locked() for name in "abc"])
         assert {await request for request in requests} <= {0, 503}
     assert sorted(names) == ["a", "b", "c"]
+
+
+async def test_with_handler_cancellation_aiohttp_breaks_into_a_rollback(redis: Redis, other: LockClient) -> None:
+    ends: list[str] = []
+
+    async def work(request: web.Request) -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                ends.append("cancelled again")
+                raise
+
+    async with running(redis, work, handler_cancellation=True) as (runner, session):
+        request = asyncio.create_task(told(session, "/a"))
+        await until(lambda: at_work(runner) == (1, 0))
+        await runner.cleanup()
+        assert ends == ["cancelled again"]
+        assert not await other.lock("a").locked()
+        assert await request in (0, 503)
 
 
 @pytest.mark.parametrize("path", ["/a", "/hand/a"])

@@ -251,6 +251,19 @@ def test_settings_that_cannot_work_are_refused_at_once(wrong: dict[str, Any]) ->
         lock_for("order", **wrong)
 
 
+async def test_the_body_is_looked_at_when_the_lock_is_there(locks: LockClient) -> None:
+    app = FastAPI()
+
+    @app.post("/", dependencies=[lock_for("order")])
+    async def endpoint(body: dict[str, int]) -> None: ...
+
+    async with requests(app, locks) as client, locks.lock("order", owner="somebody else"):
+        assert (await client.post("/", json="no object")).status_code == 409
+    async with requests(app, locks) as client:
+        assert (await client.post("/", json="no object")).status_code == 422
+    assert locks.statistics().held == 0
+
+
 async def test_a_template_with_an_unknown_parameter_says_what_to_do(locks: LockClient) -> None:
     app = FastAPI()
 
