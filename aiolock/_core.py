@@ -27,12 +27,16 @@ from aiolock._lease import Hold, Lease
 from aiolock._owner import Owners, is_named
 from aiolock._queue import Place, Queues
 from aiolock._report import Reporter
-from aiolock._scope import Stacks, unwinding
+from aiolock._scope import Stacks
 from aiolock._scripts import GRANTED, LOST, NOT_A_LOCK, STALE, LockScripts
 from aiolock._types import Claim, ClientStatistics, LockKeys, LockStatistics
 from aiolock._usage import Usage
 
-_TO_LEAVE = 0.5  # The share of the release timeout that bodies have to leave when the client is closed.
+_TURNS_OF_A_LOSS = 3  # Of the loop: for the cancellation of a body, for that to be delivered, and one to be sure.
+
+# When the client is closed: the shares of the release timeout after which bodies that still unwind by a cancellation of
+# the user's own are cancelled once more, and after which their locks are freed.
+_TO_ROLL_BACK, _TO_LEAVE = 0.5, 0.6
 
 
 class Acquisition:
@@ -334,17 +338,26 @@ class Core:
         """Close within the release timeout; what could not be told the server by then ends with its lease."""
         ends = asyncio.get_running_loop().time() + self.timing.release_timeout
         self.usage.closed = True
-        for queue in self.queues:
-            queue.fail(lambda: ClientClosedError("closed"))
-        await self.keeper.close(unwinding(self.scopes), self.timing.release_timeout * _TO_LEAVE)
-        self._card.take_away()
         try:
+            await self._end_all()
             async with asyncio.timeout_at(ends):
                 await self._settled()
         except (TimeoutError, BackendError):
             self.report.closed_in_doubt(self._backend.pending)
         finally:
             await self._backend.aclose()
+
+    async def _end_all(self) -> None:
+        """Let the holders leave, and end every wait."""
+        self.keeper.tell_closing(self.timing.release_timeout * _TO_ROLL_BACK)
+        try:
+            for _ in range(_TURNS_OF_A_LOSS):  # So that a holder who waits for a second lock learns only of this.
+                await asyncio.sleep(0)
+        finally:
+            for queue in self.queues:
+                queue.fail(lambda: ClientClosedError("closed"))
+            await self.keeper.close(self.timing.release_timeout * _TO_LEAVE)
+            self._card.take_away()
 
     async def _settled(self) -> None:
         """Wait until every acquire has ended and every command is answered."""

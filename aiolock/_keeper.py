@@ -1,7 +1,7 @@
 """What becomes of a hold once it is granted: given back, renewed, or lost."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from time import monotonic
 
@@ -18,8 +18,6 @@ from aiolock._scripts import EXPIRED, FORCED, LOST, TAKEN
 from aiolock._types import Duration, LockKeys, lease_seconds
 from aiolock._usage import Usage
 from aiolock._watchdog import Watchdog
-
-_TURNS_OF_A_LOSS = 3  # Of the loop: for the cancellation of a body, for that to be delivered, and one to be sure.
 
 REASONS: dict[int, LossReason] = {EXPIRED: "expired", TAKEN: "taken", FORCED: "forced"}
 
@@ -216,22 +214,27 @@ class HoldKeeper:
 
     def lose(self, hold: Hold, reason: LossReason, *, gone: bool = False) -> None:
         """The lock is lost; *gone* when the server said so. The holder is told first, then whoever waits."""
-        if hold.loss is not None:
+        told = hold.loss is not None
+        if told and hold.ended:
             return
         if not hold.ended:
             self._end(hold)
         hold.gone = hold.gone or gone
-        hold.lose(reason)
         if hold.leases:
             self.holds.remember_lost(hold)
-        self._report.lost(hold, reason)
+        if not told:
+            self._tell(hold, reason)
         if reason != "closed" and (hold.renewal or hold.step > 1):
             self._free(hold)  # A renewal or a nested acquire, on its way or unheard of, could let the key live on.
         self._queues.look_again(hold.keys)
 
+    def _tell(self, hold: Hold, reason: LossReason) -> None:
+        hold.tell(reason)
+        self._report.lost(hold, reason)
+
     def notice_end(self, hold: Hold) -> None:
         """Lose *hold* if its time is over, whether or not its timer has come to it."""
-        if hold.over:
+        if hold.expired:
             self.lose(hold, "expired")
 
     def refuse_if_over(self, hold: Hold) -> None:
@@ -240,38 +243,43 @@ class HoldKeeper:
         if hold.loss is not None:
             raise hold.error()
 
-    async def close(self, unwinding: Collection[Hold], patience: float) -> None:
-        """
-        Release every hold, after its holder was told and its body has left, or *patience* seconds have passed.
+    # Closed.
 
-        Bodies that are *unwinding* already leave anyway: they are told at the end of that time only, and keep their
-        locks until then.
+    def tell_closing(self, patience: float) -> None:
         """
-        holds = list(self.holds)
-        for hold in holds:
-            if hold not in unwinding:
-                self.lose(hold, "closed")
+        Tell every holder that the client is being closed; their bodies are cancelled, and roll back under their locks.
+
+        A body that is unwinding already is not broken into, for *patience* seconds.
+        """
+        for hold in self.holds:
+            hold.patient_until = monotonic() + patience
+            self._tell(hold, "closed")
+
+    async def close(self, patience: float) -> None:
+        """Free every lock: those without a body at once, the others when it has left, or after *patience* seconds."""
         try:
-            try:
-                await self._bodies_left(holds, patience)
-            finally:
-                for hold in self.holds:
-                    self.lose(hold, "closed")
-                self._watchdog.close()
-            for _ in range(_TURNS_OF_A_LOSS):
-                await asyncio.sleep(0)
+            self._free_all(hold for hold in self.holds if not hold.has_body)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(patience):
+                    await self._bodies_left()
         finally:
-            for hold in holds:
-                if hold.loss is not None:
-                    self._free(hold)
+            self._free_all(self.holds)
+            self._watchdog.close()
 
-    async def _bodies_left(self, holds: Sequence[Hold], patience: float) -> None:
-        """Wait until no body runs under any of *holds*, or *patience* seconds have passed."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(patience):
-                while any(hold.has_body for hold in holds):
-                    self._taken_back.clear()
-                    await self._taken_back.wait()
+    async def _bodies_left(self) -> None:
+        """Wait until every body has left."""
+        holds = list(self.holds)
+        while holds:
+            if holds[-1].has_body:
+                self._taken_back.clear()
+                await self._taken_back.wait()
+            else:
+                holds.pop()
+
+    def _free_all(self, holds: Iterable[Hold]) -> None:
+        for hold in holds:
+            self.lose(hold, "closed")
+            self._free(hold)
 
     def _free(self, hold: Hold) -> None:
         """Tell the server that the lost *hold* has ended, unless it told us so itself."""

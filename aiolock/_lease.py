@@ -30,10 +30,11 @@ class Hold:
 
     # Invariant: the server's hold count = len(leases), once the replies are in. Every change of the count takes the
     # next step, every renewal the next renewal; the server ignores what comes out of turn.
+    # Invariant: a lost hold has ended, but for one whose client is being closed: it is renewed until its body has left.
 
     __slots__ = (
         *("claim", "keys", "owner", "token", "leases", "in_a_row", "step", "renewal", "renewals", "unanswered"),
-        *("heard", "expires", "deadline", "renew_at", "ended", "loss", "gone", "on_loss"),
+        *("heard", "expires", "deadline", "renew_at", "ended", "loss", "gone", "on_loss", "patient_until"),
         *("renewal_slot", "deadline_slot", "timer", "asked", "doubted", "_lost", "_watched"),
     )
 
@@ -53,11 +54,12 @@ class Hold:
         self.expires: float = 0.0  # The server keeps the key at least until then (monotonic clock).
         self.deadline: float = 0.0  # From then on the hold counts as over.
         self.renew_at: float = 0.0
-        self.ended: bool = False  # Given back or lost.
+        self.ended: bool = False  # Given back, or lost for good.
         self.loss: LossReason | None = None
         self.gone = False  # The server said that the lock is not ours, or was told to free it.
         self._lost: asyncio.Event | None = None  # Made when somebody waits for it.
         self.on_loss: list[Callable[[], None]] = []
+        self.patient_until: float | None = None  # No rollback need be broken into before that (monotonic clock).
         # The watchdog's: its places for the next renewal and for the deadline, and a timer once that is near.
         self.renewal_slot: int | None = None
         self.deadline_slot: int | None = None
@@ -73,7 +75,17 @@ class Hold:
     @property
     def over(self) -> bool:
         """Whether the lock is lost, by the clock or by word of the server."""
-        return self.loss is not None or (not self.ended and monotonic() >= self.deadline)
+        return self.loss is not None or self.expired
+
+    @property
+    def expired(self) -> bool:
+        """Whether its time is over."""
+        return not self.ended and monotonic() >= self.deadline
+
+    @property
+    def has_body(self) -> bool:
+        """Whether an `async with` runs under it."""
+        return any(lease._scoped for lease in self.leases)
 
     def add(self, lease: "Lease") -> None:
         """One more lease; the server is to be told."""
@@ -98,11 +110,6 @@ class Hold:
         own = [lease for lease in free if lease._task() is task]
         return next(reversed(own or free or granted), None)
 
-    @property
-    def has_body(self) -> bool:
-        """Whether an `async with` runs under it."""
-        return any(lease._scoped for lease in self.leases)
-
     def extend(self, sent: float, left: float, margin: float, renew_after: float) -> None:
         """A command that left at *sent* was answered: the key had *left* seconds."""
         if sent >= self.heard:
@@ -119,9 +126,8 @@ class Hold:
         self.renewal += 1
         return self.renewal
 
-    def lose(self, reason: LossReason) -> None:
-        """The lock is gone."""
-        self.ended = True
+    def tell(self, reason: LossReason) -> None:
+        """Tell the holder that the lock is lost."""
         self.loss = reason
         if self._lost is not None:
             self._lost.set()
@@ -206,7 +212,7 @@ class Lease:
     @property
     def remaining(self) -> float:
         """Seconds until the lease counts as over, unless it is renewed; 0 when it is lost or given back."""
-        return 0.0 if self._hold.ended or self.given_back else max(0.0, self._hold.deadline - monotonic())
+        return 0.0 if self._hold.over or self.given_back else max(0.0, self._hold.deadline - monotonic())
 
     @property
     def holds(self) -> int:

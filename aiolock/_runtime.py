@@ -67,7 +67,9 @@ class Runtime:
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(core.aclose(), context=Context())
         with anyio.CancelScope(shield=True):
-            await asyncio.shield(self._closing)
+            await asyncio.wait([self._closing])
+        if not self._closing.cancelled():  # By the end of the loop: then it was cut short, and is over all the same.
+            self._closing.result()
 
     def _start(self) -> Core:
         anyio.CancelScope()  # Loads anyio's backend now, not when a body has failed and its lock waits for release.

@@ -10,10 +10,10 @@ import asyncio
 from contextvars import Context
 from time import monotonic
 
-from aiolock._lease import Hold, Lease
+from aiolock._lease import Lease
 
-# Seconds that a body which is unwinding by a cancellation of the user's own has for its cleanup when the lock is lost,
-# and how often to look whether it is through.
+# Seconds that a body which is unwinding by a cancellation of the user's own has for its cleanup when the lock is lost
+# (`Hold.patient_until` when its client is being closed), and how often to look whether it is through.
 _CLEANUP, _LOOK_AGAIN = 0.5, 0.05
 
 Stacks = dict["asyncio.Task[object]", list["Scope"]]
@@ -59,11 +59,6 @@ class Scope:
         self._fire_lost()
         return own
 
-    @property
-    def _unwinds(self) -> bool:
-        """Whether the body was cancelled, and is on its way out as far as anybody can tell."""
-        return self._task.cancelling() > self._cancelling
-
     def _is_own(self, error: BaseException | None) -> bool:
         """Whether *error* is the scope's cancellation, which is taken back, and not one of the user's own."""
         others = self._task.uncancel()
@@ -91,10 +86,10 @@ class Scope:
 
     def _fire(self) -> None:
         loop = asyncio.get_running_loop()
-        self._due = self._due or monotonic() + _CLEANUP
+        self._due = self._due or self.hold.patient_until or monotonic() + _CLEANUP
         if self._next is not None:
             self._next.cancel()
-        if self._unwinds and monotonic() < self._due:
+        if self._task.cancelling() > self._cancelling and monotonic() < self._due:
             self._next = loop.call_later(_LOOK_AGAIN, self._fire_lost, context=Context())
         else:
             self.fired = True
@@ -112,11 +107,6 @@ def _unwinds_a_cancellation(error: BaseException) -> bool:
     while context is not None and not isinstance(context, asyncio.CancelledError):
         context = context.__context__
     return context is not None
-
-
-def unwinding(stacks: Stacks) -> set[Hold]:
-    """The holds whose bodies were cancelled already."""
-    return {scope.hold for stack in stacks.values() for scope in stack if scope._unwinds}
 
 
 def innermost(stacks: Stacks, task: asyncio.Task[object], name: str, owner: str) -> Scope | None:

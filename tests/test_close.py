@@ -5,6 +5,7 @@ import gc
 import os
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from time import monotonic
 
@@ -263,54 +264,216 @@ async def test_closing_lets_bodies_roll_back_under_their_locks(redis: Redis, can
     assert await redis.keys("handled *") == []
 
 
-async def test_locks_of_bodies_that_roll_back_are_renewed_while_their_client_is_closed(redis: Redis) -> None:
-    locks = LockClient(redis, config=LockConfig(lease=1, release_timeout=20))
+@pytest.mark.parametrize("cancelled_before", [True, False])
+async def test_locks_of_bodies_that_roll_back_are_renewed_while_their_client_is_closed(
+    redis: Redis, cancelled_before: bool
+) -> None:
+    locks = LockClient(redis, config=LockConfig(lease=1, release_timeout=30))
+    held: list[int] = []
 
     async def handle() -> None:
-        async with locks.lock(NAME) as lease:
+        async with locks.lock(NAME):
+            await rolling_back(2.5, lambda: redis.exists(NAME), held)
+
+    handler = asyncio.create_task(handle())
+    await until(lambda: locks.statistics().held == 1)
+    if cancelled_before:
+        handler.cancel()
+        await asyncio.sleep(0)
+    await locks.aclose()
+    assert held == [1]
+    await asyncio.wait([handler])
+
+
+async def rolling_back(seconds: float, look: Callable[[], Awaitable[int]], seen: list[int]) -> None:
+    """Wait for ever; when cancelled, take so long to roll back, and note what there is then."""
+    try:
+        await asyncio.sleep(600)
+    finally:
+        await asyncio.sleep(seconds)
+        seen.append(await look())
+
+
+async def test_a_holder_that_waits_for_another_lock_rolls_back_under_its_own(redis: Redis, other: LockClient) -> None:
+    locks = LockClient(redis)
+    held: list[int] = []
+
+    async def wait_for(name: str) -> None:
+        async with locks.lock(name):
+            pass
+
+    async def handle(name: str, *, by_child: bool) -> None:
+        async with locks.lock(name):
+            try:
+                if by_child:
+                    async with asyncio.TaskGroup() as group:
+                        group.create_task(wait_for("second"))
+                else:
+                    await wait_for("second")
+            finally:
+                await asyncio.sleep(0.3)
+                held.append(await redis.exists(name))
+
+    async with other.lock("second"):
+        handlers = [asyncio.create_task(handle("a", by_child=False)), asyncio.create_task(handle("b", by_child=True))]
+        await until(lambda: locks.statistics().parked == 2)
+        await locks.aclose()
+    assert held == [1, 1]
+    ends = await asyncio.gather(*handlers, return_exceptions=True)
+    assert [type(end) for end in ends] == [LeaseLostError] * 2
+
+
+async def test_a_lock_that_a_rollback_takes_does_not_end_it(redis: Redis) -> None:
+    locks = LockClient(redis, config=LockConfig(release_timeout=20))
+    rolled_back = False
+
+    async def handle() -> None:
+        nonlocal rolled_back
+        async with locks.lock("first"):
             try:
                 await asyncio.sleep(60)
             finally:
-                await asyncio.sleep(2)
-                lease.check()
+                async with locks.lock("second"):
+                    await asyncio.sleep(1)
+                rolled_back = True
 
     handler = asyncio.create_task(handle())
     await until(lambda: locks.statistics().held == 1)
     handler.cancel()
-    await asyncio.sleep(0)
+    await until(lambda: locks.statistics().held == 2)
     await locks.aclose()
     with pytest.raises(asyncio.CancelledError):
         await handler
+    assert rolled_back
+
+
+async def test_a_body_that_goes_on_after_a_timeout_of_its_own_is_cancelled_then(redis: Redis) -> None:
+    locks = LockClient(redis, config=LockConfig(release_timeout=30))
+    timed_out = False
+    held: list[int] = []
+
+    async def handle() -> None:
+        nonlocal timed_out
+        async with locks.lock(NAME):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    try:
+                        await asyncio.sleep(60)
+                    finally:
+                        timed_out = True
+                        await asyncio.sleep(0.5)
+            await rolling_back(0.2, lambda: redis.exists(NAME), held)
+
+    handler = asyncio.create_task(handle())
+    await until(lambda: timed_out)
+    started = monotonic()
+    await locks.aclose()
+    assert monotonic() - started < 10  # The bound is 15.
+    assert held == [1]
+    with pytest.raises(LeaseLostError):
+        await handler
+
+
+async def test_tasks_that_act_as_one_owner_are_each_told_in_their_time(redis: Redis) -> None:
+    """One has been cancelled before, and rolls back; that keeps nobody from telling the other."""
+    locks = LockClient(redis, config=LockConfig(release_timeout=30))
+    held: list[int] = []
+
+    async def handle(seconds: float) -> None:
+        async with locks.lock(NAME, owner="both"):
+            await rolling_back(seconds, lambda: redis.exists(NAME), held)
+
+    handlers = [asyncio.create_task(handle(0.7)), asyncio.create_task(handle(0.2))]
+    await until(lambda: len(locks.lock(NAME)._runtime.core().scopes) == 2)
+    handlers[0].cancel()
+    await asyncio.sleep(0)
+    started = monotonic()
+    await locks.aclose()
+    assert monotonic() - started < 10  # The bound is 15.
+    assert held == [1, 1]
+    ends = await asyncio.gather(*handlers, return_exceptions=True)
+    assert [type(end) for end in ends] == [asyncio.CancelledError, LeaseLostError]
 
 
 @pytest.mark.parametrize("cancelled_before", [True, False])
 async def test_bodies_that_do_not_end_keep_their_locks_for_half_of_the_time(
     redis: Redis, cancelled_before: bool
 ) -> None:
-    locks = LockClient(redis, config=LockConfig(release_timeout=1))
+    locks = LockClient(redis, config=LockConfig(release_timeout=2))
     leases: list[Lease] = []
+    cancelled: list[float] = []
     go_on = asyncio.Event()
 
     async def handle() -> None:
         async with locks.lock(NAME) as lease:
             leases.append(lease)
             while not go_on.is_set():
-                with suppress(asyncio.CancelledError):
+                try:
                     await go_on.wait()
+                except asyncio.CancelledError:
+                    cancelled.append(monotonic())
 
     handler = asyncio.create_task(handle())
     await until(lambda: len(leases) == 1)
     if cancelled_before:
         handler.cancel()
+        await until(lambda: len(cancelled) == 1)
     started = monotonic()
     closing = asyncio.create_task(locks.aclose())
-    await freed(redis, NAME)
-    assert monotonic() - started >= 0.5
-    assert leases[0].lost.is_set()
-    await closing
-    go_on.set()
+    try:
+        await freed(redis, NAME)
+        assert monotonic() - started >= 1
+        assert leases[0].lost.is_set()
+        assert len(cancelled) == 1 + cancelled_before  # Whoever was cancelled before is so once more, before the end.
+        await closing
+    finally:
+        go_on.set()
     with pytest.raises(LeaseLostError, match="client was closed"):
         await handler
+
+
+async def test_a_lock_without_a_body_is_freed_while_others_roll_back(redis: Redis) -> None:
+    locks = LockClient(redis, config=LockConfig(release_timeout=30))
+    done = asyncio.Event()
+
+    async def handle() -> None:
+        async with locks.lock("body"):
+            try:
+                await asyncio.sleep(60)
+            finally:
+                await done.wait()
+
+    handler = asyncio.create_task(handle())
+    await locks.lock("none", owner="long").acquire()
+    await until(lambda: locks.statistics().held == 2)
+    closing = asyncio.create_task(locks.aclose())
+    await freed(redis, "none")
+    assert await redis.exists("body")
+    assert not closing.done()
+    done.set()
+    await closing
+    await asyncio.wait([handler])
+
+
+async def test_a_close_that_the_end_of_the_loop_cuts_short_leaves_nothing(redis: Redis) -> None:
+    before = asyncio.all_tasks()
+    locks = LockClient(redis)
+    held: list[int] = []
+
+    async def handle() -> None:
+        async with locks.lock(NAME):
+            await rolling_back(60, lambda: redis.exists(NAME), held)
+
+    handler = asyncio.create_task(handle())
+    await until(lambda: locks.statistics().held == 1)
+    closing = asyncio.create_task(locks.aclose())
+    await until(lambda: locks._runtime.core().usage.closed)
+    for task in asyncio.all_tasks() - before:
+        task.cancel()
+    await asyncio.wait([closing, handler])
+    await locks.aclose()
+    await until(lambda: asyncio.all_tasks() <= before)
+    assert locks.statistics().connections == 0
 
 
 async def test_a_body_that_closes_its_own_client_is_not_waited_for(redis: Redis) -> None:

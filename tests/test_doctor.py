@@ -54,7 +54,9 @@ class Ended:
 
 
 async def run(*arguments: str, **extra: str) -> Ended:
-    environment = {name: value for name, value in os.environ.items() if name != "REDIS_URL"} | extra
+    # asyncio's debug mode tells on stderr how slow a machine is.
+    left_out = {"REDIS_URL", "PYTHONASYNCIODEBUG"}
+    environment = {name: value for name, value in os.environ.items() if name not in left_out} | extra
     ended = await asyncio.to_thread(
         subprocess.run,
         [*COMMAND, *arguments],

@@ -7,6 +7,7 @@ from time import monotonic
 from typing import Annotated
 
 from fastapi import FastAPI, Response
+from redis.asyncio import Redis
 
 from aiolock import Lease, LockConfig
 from aiolock.fastapi import add_exception_handlers, lifespan, lock_for
@@ -14,7 +15,7 @@ from tests.processes.store import Store
 
 DIRECTORY = Path(os.environ["DIRECTORY"])
 WORK = 0.005  # Seconds.
-ROLLBACK = 10  # Tenths of a second.
+ROLLBACK = 1.0  # Seconds.
 
 config = LockConfig(lease=float(os.environ["LEASE"]), command_timeout=float(os.environ["COMMAND_TIMEOUT"]))
 app = FastAPI(lifespan=lifespan(os.environ["REDIS_URL"], config=config))
@@ -54,16 +55,16 @@ async def count(name: str, lease: Annotated[Lease, lock_for("counter:{name}", wa
     return os.getpid()
 
 
-@app.post("/rollback/{name}")
-async def roll_back(name: str, lease: Annotated[Lease, lock_for("held:{name}", wait=None)]) -> None:
-    """Hold until cancelled, and then for a while, to the end of which there is a file if the lock was held."""
+@app.post("/rollback/{name}", dependencies=[lock_for("held:{name}", wait=None)])
+async def roll_back(name: str) -> None:
+    """Hold until cancelled, and then for a while, at the end of which there is a file if the lock was held."""
     try:
         await asyncio.sleep(600)
     finally:
-        for _ in range(ROLLBACK):
-            await asyncio.sleep(0.1)
-            lease.check()
-        (DIRECTORY / f"rolled-back-{name}").touch()
+        await asyncio.sleep(ROLLBACK)
+        async with Redis.from_url(os.environ["REDIS_URL"]) as redis:
+            if await redis.exists(f"held:{name}"):
+                (DIRECTORY / f"rolled-back-{name}").touch()
 
 
 @app.post("/hold/{name}", dependencies=[lock_for("held:{name}", wait=None)])
