@@ -63,6 +63,10 @@ class Hall:
         """Who has which seat."""
         return dict(self._database.execute("SELECT seat, buyer FROM seats WHERE buyer IS NOT NULL ORDER BY seat"))
 
+    def close(self) -> None:
+        """Close the database."""
+        self._database.close()
+
 
 HALL = web.AppKey("HALL", Hall)
 
@@ -92,10 +96,15 @@ async def seats(request: web.Request) -> web.Response:
     return web.json_response(await asyncio.to_thread(request.app[HALL].sold))
 
 
+async def close_hall(app: web.Application) -> None:
+    app[HALL].close()
+
+
 def application(redis_url: str, database: str) -> web.Application:
     app = web.Application()
     setup(app, redis_url, config=LockConfig(lease=2))
     app[HALL] = Hall(database)
+    app.on_cleanup.append(close_hall)  # After `setup` has let the handlers end.
     app.router.add_post("/seats/{seat:[1-9][0-9]?[A-F]}", book)  # One spelling for each seat, so one lock.
     app.router.add_get("/seats", seats)
     return app

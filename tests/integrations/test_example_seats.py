@@ -115,3 +115,4 @@ def test_the_database_refuses_what_comes_too_late() -> None:
         hall.buyer("1A", 1)
     assert hall.buyer("1A", 3) == "ada"
     assert hall.sold() == {"1A": "ada"}
+    hall.close()
