@@ -14,7 +14,7 @@ pytestmark = one_server
 each_mode = pytest.mark.parametrize("mode", MODES)
 
 Run = Callable[[Round], Coroutine[Any, Any, Any]]
-SHORT = 0.3  # Seconds; longer than it takes to subscribe, also on a busy machine.
+SHORT = 0.6  # Seconds; longer than it takes to subscribe, also on a busy machine.
 
 
 async def acquire(round_: Round) -> object:
