@@ -165,11 +165,16 @@ def let_go(cluster: ClusterOf, keys: LockKeys) -> None:
         ask(cluster.owner_of(keys.lock), "DEL", key)
 
 
+def take(cluster: ClusterOf, name: str, new: Server) -> None:
+    """Let *new* have the slot of *name*, which has no keys."""
+    ask(new, "CLUSTER", "BUMPEPOCH")  # Else the old owner's word of the slot might count for more.
+    ask(new, "CLUSTER", "SETSLOT", key_slot(name.encode()), "NODE", cluster.id_of(new))
+
+
 def move(cluster: ClusterOf, name: str, old: Server, new: Server) -> None:
     """Let *new* have the slot of *name*, which has no keys, and *old* know of it."""
-    ask(new, "CLUSTER", "BUMPEPOCH")  # Else the old owner's word of the slot might count for more.
-    for server in (new, old):
-        ask(server, "CLUSTER", "SETSLOT", key_slot(name.encode()), "NODE", cluster.id_of(new))
+    take(cluster, name, new)
+    ask(old, "CLUSTER", "SETSLOT", key_slot(name.encode()), "NODE", cluster.id_of(new))
 
 
 def set_at_odds(cluster: ClusterOf, name: str) -> tuple[Server, Server]:
@@ -214,9 +219,8 @@ async def test_who_serves_a_slot_no_longer_is_not_believed_about_the_others(quar
         await acquire_and_release(locks.lock(NAME))
         for server in (new, third):
             await acquire_and_release(locks.lock(next(name for name in NAMES if quarrel.owner_of(name) is server)))
-        ask(new, "CLUSTER", "BUMPEPOCH")  # Else the old owner's word of the slot might count for more.
-        for server in (new, third):
-            ask(server, "CLUSTER", "SETSLOT", slot, "NODE", quarrel.id_of(new))
+        take(quarrel, NAME, new)
+        ask(third, "CLUSTER", "SETSLOT", slot, "NODE", quarrel.id_of(new))
         ask(old, "CLUSTER", "FORGET", quarrel.id_of(new))
         with suppress(ResponseError):  # It had heard of the new owner, and has forgotten the slot with it.
             ask(old, "CLUSTER", "DELSLOTS", slot)
@@ -233,8 +237,8 @@ async def test_who_says_the_same_again_when_that_is_in_doubt_is_not_asked_again_
     async with LockClient(cluster, config=LockConfig(command_timeout=20)) as locks:
         for server in (old, behind):
             await acquire_and_release(locks.lock(next(name for name in NAMES if quarrel.owner_of(name) is server)))
-        ask(behind, "CLUSTER", "FORGET", quarrel.id_of(new))
-        move(quarrel, NAME, old, new)
+        ask(behind, "CLUSTER", "FORGET", quarrel.id_of(new))  # It tells the old owner, who may do so, too.
+        take(quarrel, NAME, new)
         old.kill()
         async with locks.lock(NAME):
             assert ask(new, "EXISTS", NAME) == 1
@@ -253,8 +257,7 @@ async def test_a_waiter_follows_its_slot_also_when_servers_hear_late_that_it_mov
         before = redirections(quarrel)
         await until(lambda: redirections(quarrel) > before + 3, within=15)  # It goes on asking where to listen.
         assert waiters.order == []
-        ask(new, "CLUSTER", "BUMPEPOCH")
-        ask(new, "CLUSTER", "SETSLOT", key_slot(NAME.encode()), "NODE", quarrel.id_of(new))
+        take(quarrel, NAME, new)
         await waiters.granted(2, within=15)
     await cluster.aclose()
 
