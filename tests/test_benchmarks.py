@@ -42,6 +42,7 @@ def figure(workload: str, measure: str, peer: str) -> Figure:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("workloads", "among", "expected"),
     [

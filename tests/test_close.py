@@ -282,7 +282,7 @@ async def test_locks_of_bodies_that_roll_back_are_renewed_while_their_client_is_
         await asyncio.sleep(0)
     await locks.aclose()
     assert held == [1]
-    await asyncio.wait([handler])
+    await asyncio.gather(handler, return_exceptions=True)
 
 
 async def rolling_back(seconds: float, look: Callable[[], Awaitable[int]], seen: list[int]) -> None:
@@ -452,7 +452,7 @@ async def test_a_lock_without_a_body_is_freed_while_others_roll_back(redis: Redi
     assert not closing.done()
     done.set()
     await closing
-    await asyncio.wait([handler])
+    await asyncio.gather(handler, return_exceptions=True)
 
 
 async def test_a_close_that_the_end_of_the_loop_cuts_short_leaves_nothing(redis: Redis) -> None:
@@ -470,7 +470,7 @@ async def test_a_close_that_the_end_of_the_loop_cuts_short_leaves_nothing(redis:
     await until(lambda: locks._runtime.core().usage.closed)
     for task in asyncio.all_tasks() - before:
         task.cancel()
-    await asyncio.wait([closing, handler])
+    await asyncio.gather(closing, handler, return_exceptions=True)
     await locks.aclose()
     await until(lambda: asyncio.all_tasks() <= before)
     assert locks.statistics().connections == 0
