@@ -90,7 +90,7 @@ def _requests(workload: str, text: str, peer: str, orders: float, limit: float) 
 
 def _of_an_endpoint(workload: str) -> tuple[Figure, ...]:
     return (
-        _requests(workload, "requests per second / without a lock", "no-lock", 20, 0.3),
+        _requests(workload, "requests per second / without a lock", "no-lock", 20, 0.5),
         _requests(workload, "requests per second / redis-py's Lock", "redis-py", 20, 1),
         _requests(workload, "the same, all for one order", "redis-py", 1, 1),
     )

@@ -5,7 +5,6 @@ import gc
 import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from time import monotonic
 
@@ -270,12 +269,7 @@ async def test_locks_of_bodies_that_roll_back_are_renewed_while_their_client_is_
 ) -> None:
     locks = LockClient(redis, config=LockConfig(lease=1, release_timeout=30))
     held: list[int] = []
-
-    async def handle() -> None:
-        async with locks.lock(NAME):
-            await rolling_back(2.5, lambda: redis.exists(NAME), held)
-
-    handler = asyncio.create_task(handle())
+    handler = asyncio.create_task(hold(locks, redis, 2.5, held))
     await until(lambda: locks.statistics().held == 1)
     if cancelled_before:
         handler.cancel()
@@ -285,13 +279,19 @@ async def test_locks_of_bodies_that_roll_back_are_renewed_while_their_client_is_
     await asyncio.gather(handler, return_exceptions=True)
 
 
-async def rolling_back(seconds: float, look: Callable[[], Awaitable[int]], seen: list[int]) -> None:
-    """Wait for ever; when cancelled, take so long to roll back, and note what there is then."""
+async def hold(locks: LockClient, redis: Redis, seconds: float, held: list[int], owner: str | None = None) -> None:
+    """Hold the lock for ever; when cancelled, roll back for so long."""
+    async with locks.lock(NAME, owner=owner):
+        await roll_back_in(redis, seconds, held)
+
+
+async def roll_back_in(redis: Redis, seconds: float, held: list[int]) -> None:
+    """Wait for ever; when cancelled, take so long to roll back, and note whether the lock is there then."""
     try:
         await asyncio.sleep(600)
     finally:
         await asyncio.sleep(seconds)
-        seen.append(await look())
+        held.append(await redis.exists(NAME))
 
 
 async def test_a_holder_that_waits_for_another_lock_rolls_back_under_its_own(redis: Redis, other: LockClient) -> None:
@@ -362,7 +362,7 @@ async def test_a_body_that_goes_on_after_a_timeout_of_its_own_is_cancelled_then(
                     finally:
                         timed_out = True
                         await asyncio.sleep(0.5)
-            await rolling_back(0.2, lambda: redis.exists(NAME), held)
+            await roll_back_in(redis, 0.2, held)
 
     handler = asyncio.create_task(handle())
     await until(lambda: timed_out)
@@ -378,12 +378,7 @@ async def test_tasks_that_act_as_one_owner_are_each_told_in_their_time(redis: Re
     """One has been cancelled before, and rolls back; that keeps nobody from telling the other."""
     locks = LockClient(redis, config=LockConfig(release_timeout=30))
     held: list[int] = []
-
-    async def handle(seconds: float) -> None:
-        async with locks.lock(NAME, owner="both"):
-            await rolling_back(seconds, lambda: redis.exists(NAME), held)
-
-    handlers = [asyncio.create_task(handle(0.7)), asyncio.create_task(handle(0.2))]
+    handlers = [asyncio.create_task(hold(locks, redis, seconds, held, "both")) for seconds in (0.7, 0.2)]
     await until(lambda: len(locks.lock(NAME)._runtime.core().scopes) == 2)
     handlers[0].cancel()
     await asyncio.sleep(0)
@@ -458,13 +453,7 @@ async def test_a_lock_without_a_body_is_freed_while_others_roll_back(redis: Redi
 async def test_a_close_that_the_end_of_the_loop_cuts_short_leaves_nothing(redis: Redis) -> None:
     before = asyncio.all_tasks()
     locks = LockClient(redis)
-    held: list[int] = []
-
-    async def handle() -> None:
-        async with locks.lock(NAME):
-            await rolling_back(60, lambda: redis.exists(NAME), held)
-
-    handler = asyncio.create_task(handle())
+    handler = asyncio.create_task(hold(locks, redis, 60, []))
     await until(lambda: locks.statistics().held == 1)
     closing = asyncio.create_task(locks.aclose())
     await until(lambda: locks._runtime.core().usage.closed)

@@ -301,6 +301,20 @@ async def test_an_application_whose_template_does_not_fit_an_endpoint_does_not_s
 async def with_tenant(tenant: str) -> None: ...
 
 
+async def test_the_fields_of_a_model_of_parameters_are_none_that_a_template_can_name() -> None:
+    class Page(BaseModel):
+        number: int
+
+    app = FastAPI()
+
+    @app.get("/", dependencies=[lock_for("page:{number}")])
+    async def endpoint(page: Annotated[Page, Query()]) -> None: ...
+
+    with pytest.raises(RuntimeError, match="'number' is no path or query parameter"):
+        async with aiolock.fastapi.lifespan("redis://127.0.0.1:1")(app):
+            pass
+
+
 # By whatever endpoint.
 
 
