@@ -128,7 +128,7 @@ class Core:
             report=self.report,
         )
         self.owners: Owners = Owners(client, self.keeper.task_ended)
-        self.scopes: Stacks = {}
+        self.scopes: Stacks = Stacks()
         topology.doubted = self.keeper.check
         self._card = Card(client, config.client_name, backend, lambda: len(self.keeper.holds) > 0)
         self._ids = count(1)

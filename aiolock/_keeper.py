@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from contextvars import Context
 from time import monotonic
 
 from aiolock._call import Call
@@ -11,7 +12,8 @@ from aiolock._config import Timing
 from aiolock._errors import BackendError, LossReason, NotALockError, NotHeldError, ReplicationError
 from aiolock._holds import Holds
 from aiolock._inspect import Inspector
-from aiolock._lease import Hold, Lease
+from aiolock._lease import Body, Hold, Lease
+from aiolock._owner import is_named
 from aiolock._queue import Queues
 from aiolock._report import Reporter
 from aiolock._scripts import EXPIRED, FORCED, LOST, TAKEN
@@ -105,6 +107,27 @@ class HoldKeeper:
         call = self._commands.release(hold)
         self._queues.hand_off(hold.keys, call, hold.in_a_row)
         return call
+
+    def leave_forsaken(self, keys: LockKeys) -> bool:
+        """
+        Whether an ``async with`` is left only because Python destroyed its task, at any moment and in any thread.
+
+        What the task owned is given back as `task_ended` says, what a named owner has by the block, here.
+        """
+        hold = self.holds.on(keys.lock)
+        body = None if hold is None else next((body for body in reversed(hold.bodies) if body.forsaken), None)
+        if body is None:
+            return False
+        body.lease._hold.bodies.remove(body)
+        if is_named(body.lease._hold.owner):
+            with suppress(RuntimeError):  # The loop is closed.
+                self._usage.loop.call_soon_threadsafe(self._take_back_forsaken, body, context=Context())
+        return True
+
+    def _take_back_forsaken(self, body: Body) -> None:
+        if not body.lease.given_back:
+            self._report.orphaned(body.lease._hold, body.task_name)
+            self.take_back(body.lease)
 
     def task_ended(self, owner: str, task: str) -> None:
         """The task that was *owner* has ended; what it still holds is nobody's."""

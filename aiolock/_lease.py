@@ -6,13 +6,17 @@ reckoned from the moment *before* the command that was answered left. Whoever ac
 """
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from time import monotonic
 from typing import Any, Protocol, final
 from weakref import ref
 
 from aiolock._errors import LeaseLostError, LossReason, NotHeldError
 from aiolock._types import Claim, Duration, LockKeys
+
+# Seconds that a body which is unwinding by a cancellation of the user's own has for its cleanup when the lock is lost;
+# and how long before its deadline a hold has its bodies look whether they unwind.
+CLEANUP = 0.5
 
 
 class Keeper(Protocol):
@@ -25,6 +29,22 @@ class Keeper(Protocol):
     async def renew_lease(self, lease: "Lease", duration: Duration | None) -> None: ...
 
 
+class Body(Protocol):
+    """What runs under a hold until it is cancelled for its loss."""
+
+    lease: "Lease"
+    task_name: str
+
+    @property
+    def forsaken(self) -> bool:
+        """Whether its task is no more, though it never ended."""
+
+    def lost(self) -> None: ...
+
+    def look(self) -> None:
+        """The end of the hold may be near: note what the body is at."""
+
+
 class Hold:
     """An acquisition that was granted, from the first acquire of its owner to the last release."""
 
@@ -34,7 +54,7 @@ class Hold:
 
     __slots__ = (
         *("claim", "keys", "owner", "token", "leases", "in_a_row", "step", "renewal", "renewals", "unanswered"),
-        *("heard", "expires", "deadline", "renew_at", "ended", "loss", "gone", "on_loss", "patient_until"),
+        *("heard", "expires", "deadline", "renew_at", "ended", "loss", "gone", "bodies", "patient_until"),
         *("renewal_slot", "deadline_slot", "timer", "asked", "doubted", "_lost", "_watched"),
     )
 
@@ -58,7 +78,7 @@ class Hold:
         self.loss: LossReason | None = None
         self.gone = False  # The server said that the lock is not ours, or was told to free it.
         self._lost: asyncio.Event | None = None  # Made when somebody waits for it.
-        self.on_loss: list[Callable[[], None]] = []
+        self.bodies: list[Body] = []
         self.patient_until: float | None = None  # No rollback need be broken into before that (monotonic clock).
         # The watchdog's: its places for the next renewal and for the deadline, and a timer once that is near.
         self.renewal_slot: int | None = None
@@ -131,8 +151,13 @@ class Hold:
         self.loss = reason
         if self._lost is not None:
             self._lost.set()
-        for tell in tuple(self.on_loss):
-            tell()
+        for body in tuple(self.bodies):
+            body.lost()
+
+    def look(self) -> None:
+        """Have its bodies look what they are at, well before the hold may be lost."""
+        for body in self.bodies:
+            body.look()
 
     async def until_lost(self) -> LossReason:
         """Wait until the lock is lost; for ever if it never is."""

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import Context
-from weakref import WeakKeyDictionary
+from weakref import ref
 
 _NAMED = ":named:"
 
@@ -32,14 +33,17 @@ class Owners:
     def __init__(self, client: str, task_ended: Callable[[str, str], None]) -> None:
         self._client = client
         self._task_ended = task_ended
-        self._ids: WeakKeyDictionary[asyncio.Task[object], str] = WeakKeyDictionary()
+        self._loop = asyncio.get_running_loop()
+        # Invariant: a task that was numbered is here, with its owner id and its name, until it has ended; or until
+        # Python has destroyed it, because it waited for something that nobody refers to.
+        self._tasks: dict[ref[asyncio.Task[object]], tuple[str, str]] = {}
         self._last = 0
         self._context = Context()  # Of the callbacks: a task's context does not live as long as they do.
 
     def of(self, task: asyncio.Task[object]) -> str:
         """The owner id of *task*."""
-        owner = self._ids.get(task)
-        return self._number(task) if owner is None else owner
+        known = self._tasks.get(ref(task))
+        return self._number(task) if known is None else known[0]
 
     def named(self, name: str) -> str:
         """The owner id of the owner called *name*; distinct from that of every task."""
@@ -47,9 +51,19 @@ class Owners:
 
     def _number(self, task: asyncio.Task[object]) -> str:
         self._last += 1
-        owner = self._ids[task] = f"{self._client}:{self._last}"
+        owner = f"{self._client}:{self._last}"
+        self._tasks[ref(task, self._destroyed)] = owner, task.get_name()
         task.add_done_callback(self._ended, context=self._context)
         return owner
 
     def _ended(self, task: asyncio.Task[object]) -> None:
-        self._task_ended(self._ids.pop(task), task.get_name())
+        owner, _ = self._tasks.pop(ref(task))
+        self._task_ended(owner, task.get_name())
+
+    def _destroyed(self, task: "ref[asyncio.Task[object]]") -> None:
+        """Python does this at any moment, and in any thread; nothing can be told when the loop is closed."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._tell_destroyed, task, context=self._context)
+
+    def _tell_destroyed(self, task: "ref[asyncio.Task[object]]") -> None:
+        self._task_ended(*self._tasks.pop(task))

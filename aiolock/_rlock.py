@@ -155,7 +155,7 @@ class AsyncRLock:
         """The block that is left by another task than entered it: an async generator, say, that the loop finalizes."""
         scope = entered_elsewhere(core.scopes, self._keys.name)
         if scope is None:
-            raise RuntimeError(f"lock {self.name!r}: this `async with` was left before")
+            raise RuntimeError(f"lock {self.name!r}: this `async with` was not entered, or was left before")
         core.report.left_elsewhere(scope.hold)
         return scope
 
@@ -183,6 +183,8 @@ class AsyncRLock:
         return Scope(granted, task, core.scopes).enter()
 
     def _exit(self, error: BaseException | None) -> Coroutine[object, object, None]:
+        if isinstance(error, GeneratorExit) and self._runtime.leave_forsaken(self._keys):
+            return _nothing()
         core = self._runtime.core()
         task = running_task()
         owner = self._owner(core, task)
@@ -214,6 +216,10 @@ class HeldLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Coroutine[object, object, None]:
         return self._lock._exit(error)
+
+
+async def _nothing() -> None:
+    """Leave at once: whoever is destroyed can wait for nothing."""
 
 
 async def _give_back_beside(error: BaseException, core: Core, lease: Lease) -> None:

@@ -61,9 +61,16 @@ class Runtime:
             self._inherited.append(self._core)
             self._core = self._closing = None
 
+    def leave_forsaken(self, keys: LockKeys) -> bool:
+        """As `HoldKeeper.leave_forsaken`; unlike all else it may be asked anywhere."""
+        return self._core is not None and self._core.keeper.leave_forsaken(keys)
+
     async def aclose(self) -> None:
-        """Close the core; goes on by itself when cancelled."""
+        """Close the core; goes on by itself when cancelled. The caller is not told of it by a cancellation."""
         core = self.core()
+        if (task := asyncio.current_task()) is not None:
+            for scope in core.scopes.get(task, ()):
+                scope.let_go()
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(core.aclose(), context=Context())
         with anyio.CancelScope(shield=True):

@@ -9,14 +9,13 @@ user's own keeps its meaning: `Task.cancelling` and `Task.uncancel` tell them ap
 import asyncio
 from contextvars import Context
 from time import monotonic
+from weakref import WeakKeyDictionary, ref
 
-from aiolock._lease import Lease
+from aiolock._lease import CLEANUP, Lease
 
-# Seconds that a body which is unwinding by a cancellation of the user's own has for its cleanup when the lock is lost
-# (`Hold.patient_until` when its client is being closed), and how often to look whether it is through.
-_CLEANUP, _LOOK_AGAIN = 0.5, 0.05
+_LOOK_AGAIN = 0.05  # Seconds until the next look whether a body that unwinds is through.
 
-Stacks = dict["asyncio.Task[object]", list["Scope"]]
+Stacks = WeakKeyDictionary["asyncio.Task[object]", list["Scope"]]
 
 
 class Scope:
@@ -24,12 +23,14 @@ class Scope:
 
     # Invariant: the open scopes of a task form a stack, outermost first, and at most one of them has fired: while
     # one unwinds, cancelling again for another would break into cleanup. What is lost meanwhile fires at its exit.
-    # Nor does one fire at once while a cancellation of the user's own unwinds. That has an end: before Python 3.13 a
-    # task group that failed leaves the count of cancellations raised for good.
+    # Nor does one fire at once while a cancellation of the user's own unwinds. That has an end, and does not begin
+    # with the loss: before Python 3.13 a task group that failed leaves the count of cancellations raised for good.
+    # Invariant: no scope keeps its task alive, so that one that nobody refers to any more can be told from one that
+    # waits.
 
     __slots__ = (
-        *("fired", "hold", "lease"),
-        *("_cancelled", "_cancelling", "_counted", "_due", "_next", "_stacks", "_task"),
+        *("fired", "hold", "lease", "task_name"),
+        *("_cancelled", "_cancelling", "_counted", "_due", "_next", "_seen", "_since", "_stacks", "_task"),
     )
 
     def __init__(self, lease: Lease, task: asyncio.Task[object], stacks: Stacks) -> None:
@@ -37,68 +38,102 @@ class Scope:
         self.hold = lease._hold
         self.fired = False
         self._cancelled = False  # Once fired, in the next turn of the loop.
-        self._task = task
+        self._task = ref(task, _nothing)  # With a callback, so that it is dead before what the task ran is closed.
+        self.task_name: str = task.get_name()
         self._stacks = stacks
         self._cancelling = self._counted = task.cancelling()  # At the enter, and when it fired.
+        self._seen, self._since = self._cancelling, 0.0  # The count at the last look, and when it was first seen.
         self._due: float | None = None  # When to fire at last; None until the lock is lost.
         self._next: asyncio.Handle | None = None  # The cancellation, or another look whether it is time for it.
+
+    @property
+    def forsaken(self) -> bool:
+        """Whether its task is no more, though it never ended: nobody referred to it."""
+        return self._task() is None
 
     def enter(self) -> Lease:
         """Open the scope, in the user's task."""
         self.lease._scoped = True
-        self._stacks.setdefault(self._task, []).append(self)
-        self.hold.on_loss.append(self._fire_lost)
+        task = self._task()
+        assert task is not None
+        self._stacks.setdefault(task, []).append(self)
+        self.hold.bodies.append(self)
         if self.hold.loss is not None:
-            self._fire_lost()
+            self.lost()
         return self.lease
 
     def exit(self, error: BaseException | None) -> bool:
         """Close the scope, which *error* leaves; ``True`` when it was its own cancellation that ended the body."""
         self._close()
-        own = self._cancelled and self._is_own(error)
-        self._fire_lost()
+        task = self._task()
+        own = task is not None and self._cancelled and self._is_own(task, error)
+        self.lost()
         return own
 
-    def _is_own(self, error: BaseException | None) -> bool:
+    def let_go(self) -> None:
+        """Its task closes the client: the block is not told of the loss, nor is there a body to wait for."""
+        self.lease._scoped = False
+        if self in self.hold.bodies:
+            self.hold.bodies.remove(self)
+
+    def look(self) -> None:
+        """Note since when the count of cancellations is what it is."""
+        task = self._task()
+        if task is not None and task.cancelling() != self._seen:
+            self._seen, self._since = task.cancelling(), monotonic()
+
+    def lost(self) -> None:
+        """Cancel the outermost body of the task whose lock is lost, unless one is unwinding already."""
+        task = self._task()
+        if task is None or not (stack := self._stacks.get(task)):
+            return
+        lost = [scope for scope in stack if scope.hold.loss is not None and scope in scope.hold.bodies]
+        if lost and not any(scope.fired for scope in stack):
+            lost[0]._fire(task)
+
+    def _is_own(self, task: asyncio.Task[object], error: BaseException | None) -> bool:
         """Whether *error* is the scope's cancellation, which is taken back, and not one of the user's own."""
-        others = self._task.uncancel()
+        others = task.uncancel()
         if not isinstance(error, asyncio.CancelledError) or others > self._counted:
             return False
         return others <= self._cancelling or not _unwinds_a_cancellation(error)
 
     def _close(self) -> None:
-        self.hold.on_loss.remove(self._fire_lost)
+        if self in self.hold.bodies:
+            self.hold.bodies.remove(self)
         if self._next is not None:
             self._next.cancel()
-        stack = self._stacks[self._task]
+        task = self._task()
+        if task is None:
+            return
+        stack = self._stacks[task]
         stack.remove(self)
         if not stack:
-            del self._stacks[self._task]
+            del self._stacks[task]
 
-    def _fire_lost(self) -> None:
-        """Cancel the outermost body of the task whose lock is lost, unless one is unwinding already."""
-        stack = self._stacks.get(self._task)
-        if not stack:
-            return
-        lost = [scope for scope in stack if scope.hold.loss is not None]
-        if lost and not any(scope.fired for scope in stack):
-            lost[0]._fire()
-
-    def _fire(self) -> None:
+    def _fire(self, task: asyncio.Task[object]) -> None:
         loop = asyncio.get_running_loop()
-        self._due = self._due or self.hold.patient_until or monotonic() + _CLEANUP
+        self.look()
+        self._due = self._due or self.hold.patient_until or self._since + CLEANUP
         if self._next is not None:
             self._next.cancel()
-        if self._task.cancelling() > self._cancelling and monotonic() < self._due:
-            self._next = loop.call_later(_LOOK_AGAIN, self._fire_lost, context=Context())
+        if task.cancelling() > self._cancelling and monotonic() < self._due:
+            self._next = loop.call_later(_LOOK_AGAIN, self.lost, context=Context())
         else:
             self.fired = True
-            self._counted = self._task.cancelling()
+            self._counted = task.cancelling()
             self._next = loop.call_soon(self._cancel, context=Context())  # Not now: it may be the task that runs.
 
     def _cancel(self) -> None:
-        self._cancelled = True
-        self._task.cancel()
+        task = self._task()
+        if task is not None:
+            self._cancelled = True
+            # Whoever is cancelled in place of the body, around an async generator say, learns at least why.
+            task.cancel(f"lock {self.hold.keys.name!r} lost: {self.hold.loss}")
+
+
+def _nothing(_: object) -> None:
+    pass
 
 
 def _unwinds_a_cancellation(error: BaseException) -> bool:

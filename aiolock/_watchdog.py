@@ -17,7 +17,7 @@ from typing import Protocol
 
 from aiolock._call import Call
 from aiolock._errors import LossReason
-from aiolock._lease import Hold
+from aiolock._lease import CLEANUP, Hold
 from aiolock._wheel import Wheel
 
 
@@ -99,7 +99,7 @@ class Watchdog:
             if hold.deadline_slot * self._grain <= hold.deadline:
                 return
             self._deadlines.remove(hold, hold.deadline_slot)  # The server says that less is left than was thought.
-        hold.deadline_slot = self._deadlines.add(hold, hold.deadline - self._grain)
+        hold.deadline_slot = self._deadlines.add(hold, hold.deadline - CLEANUP - self._grain)
 
     def _deadlines_near(self, holds: list[Hold]) -> None:
         while holds:
@@ -109,8 +109,9 @@ class Watchdog:
 
     def _deadline_near(self, hold: Hold) -> None:
         hold.deadline_slot = None
+        hold.look()
         left = hold.deadline - monotonic()
-        if left > self._grain:  # Renewals have moved it.
+        if left > CLEANUP + self._grain:  # Renewals have moved it.
             self._guard(hold)
         else:
             hold.timer = self._loop.call_later(left, self._deadline_due, hold, context=self._context)
@@ -131,6 +132,7 @@ class Watchdog:
     def _is_due(self, hold: Hold) -> bool:
         """Whether *hold* is to be renewed now, and not over."""
         hold.renewal_slot = None
+        hold.look()
         self._lose_or_guard(hold)
         if hold.ended:
             return False

@@ -17,7 +17,7 @@ def ends() -> Ends:
 
 
 @pytest.fixture
-def owners(ends: Ends) -> Owners:
+async def owners(ends: Ends) -> Owners:
     return Owners("client", lambda owner, task: ends.append((owner, task)))
 
 
@@ -41,7 +41,7 @@ async def test_dead_tasks_are_not_kept(owners: Owners) -> None:
     for _ in range(100):
         await asyncio.create_task(ask(owners))
     gc.collect()
-    assert len(owners._ids) <= 1
+    assert len(owners._tasks) <= 1
 
 
 async def test_the_end_of_a_task_is_reported_once_with_its_name(owners: Owners, ends: Ends) -> None:

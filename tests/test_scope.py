@@ -302,7 +302,7 @@ async def test_a_scope_that_was_left_is_not_cancelled_by_a_later_loss(locks: Loc
     kept = await lock.acquire()
     async with lock:
         pass
-    assert not kept._hold.on_loss, "else the hold grows with each scope"
+    assert not kept._hold.bodies, "else the hold grows with each scope"
     await lose(lock)
     assert kept.lost.is_set()
     await asyncio.sleep(0.01)

@@ -6,7 +6,7 @@ from time import monotonic
 import pytest
 
 from aiolock import AsyncRLock, LeaseLostError, LockClient
-from aiolock._scope import _CLEANUP
+from aiolock._lease import CLEANUP
 
 NAME = "counted"
 
@@ -52,7 +52,7 @@ class Loss:
 async def test_a_loss_after_failed_task_groups_that_were_handled_cancels_the_body(
     locks: LockClient, groups: int
 ) -> None:
-    assert await Loss(locks.lock(NAME)).run(groups) < _CLEANUP + 1.5
+    assert await Loss(locks.lock(NAME)).run(groups) < CLEANUP + 1.5
 
 
 async def test_a_loss_after_failed_task_groups_that_were_handled_raises_lease_lost_error(locks: LockClient) -> None:
@@ -60,9 +60,34 @@ async def test_a_loss_after_failed_task_groups_that_were_handled_raises_lease_lo
         await Loss(locks.lock(NAME)).body(groups=1)
 
 
+async def test_after_a_task_group_that_failed_well_before_a_lease_ends_nobody_is_granted_the_lock_beside_the_body(
+    locks: LockClient, other: LockClient
+) -> None:
+    order: list[str] = []
+
+    async def next_holder() -> None:
+        async with other.lock(NAME):
+            order.append("granted")
+
+    async def body() -> None:
+        async with locks.lock(NAME).hold(lease=1):
+            await failed_task_group()
+            waiting.append(asyncio.create_task(next_holder()))
+            try:
+                await asyncio.sleep(10)
+            finally:
+                order.append("cancelled")
+
+    waiting: list[asyncio.Task[None]] = []
+    with pytest.raises(LeaseLostError, match="its lease ended"):
+        await body()
+    await asyncio.gather(*waiting)
+    assert order == ["cancelled", "granted"]
+
+
 async def test_a_task_group_that_failed_before_the_block_does_not_delay_its_loss(locks: LockClient) -> None:
     await failed_task_group()
-    assert await Loss(locks.lock(NAME)).run(groups=0) < _CLEANUP
+    assert await Loss(locks.lock(NAME)).run(groups=0) < CLEANUP
 
 
 class Body:
@@ -93,7 +118,7 @@ class Body:
         self.ended.append("whole")
 
 
-@pytest.mark.parametrize(("cleanup", "ended"), [(_CLEANUP * 0.6, "whole"), (30, "cut")], ids=["short", "long"])
+@pytest.mark.parametrize(("cleanup", "ended"), [(CLEANUP * 0.6, "whole"), (30, "cut")], ids=["short", "long"])
 async def test_a_loss_leaves_a_cancelled_body_time_to_clean_up_but_not_for_ever(
     locks: LockClient, cleanup: float, ended: str
 ) -> None:
@@ -101,6 +126,6 @@ async def test_a_loss_leaves_a_cancelled_body_time_to_clean_up_but_not_for_ever(
     task = asyncio.create_task(body.run())
     await body.entered.wait()
     task.cancel()
-    await asyncio.wait([task], timeout=_CLEANUP + 3)
+    await asyncio.wait([task], timeout=CLEANUP + 3)
     assert task.cancelled()  # Not LeaseLostError: the cancellation was the user's own.
     assert body.ended == [ended]
