@@ -51,3 +51,7 @@ __all__ = [
     "Renewed",
     "ReplicationError",
 ]
+
+for _name in __all__:  # Users import them from here, so that is where they say they are from; pickles, too.
+    if isinstance(_class := globals()[_name], type):
+        _class.__module__ = __name__

@@ -20,7 +20,7 @@ from aiolock._call import Call
 from aiolock._card import Card
 from aiolock._commands import Commands
 from aiolock._config import LockConfig, Timing
-from aiolock._errors import BackendError, ClientClosedError, NotALockError, ReplicationError
+from aiolock._errors import BackendError, ClientClosedError, LeaseLostError, NotALockError, ReplicationError
 from aiolock._inspect import Inspector
 from aiolock._keeper import REASONS, HoldKeeper
 from aiolock._lease import Hold, Lease
@@ -32,6 +32,7 @@ from aiolock._scripts import GRANTED, LOST, NOT_A_LOCK, STALE, LockScripts
 from aiolock._types import Claim, ClientStatistics, LockKeys, LockStatistics
 from aiolock._usage import Usage
 
+_MOST_TOO_LATE = 3  # Grants in a row: a pause of the process may cause one.
 _TURNS_OF_A_LOSS = 3  # Of the loop: for the cancellation of a body, for that to be delivered, and one to be sure.
 
 # When the client is closed: the shares of the release timeout after which bodies that still unwind by a cancellation of
@@ -43,7 +44,7 @@ class Acquisition:
     """An acquire by *owner*, who is or acts in *task*. *lease* is in seconds, ``None`` for the watchdog's."""
 
     __slots__ = (
-        *("in_doubt", "keys", "lease", "left", "owner", "repeated", "task", "watched"),
+        *("in_doubt", "keys", "lease", "left", "owner", "repeated", "task", "too_late", "watched"),
         *("_call", "_claim", "_core", "_scripts"),
     )
 
@@ -68,6 +69,7 @@ class Acquisition:
         self.in_doubt: bool = False  # The server may have granted it, or may yet do so, without our knowing.
         self.repeated: bool = False  # A try was sent again after a failure: an earlier copy of it may still arrive.
         self.left: float | None = None  # Seconds that the holder had left when we were refused.
+        self.too_late = 0  # Grants whose lease was over when they arrived.
         self._call: Call | None = None  # The last try.
 
     @property
@@ -79,6 +81,7 @@ class Acquisition:
     def submit(self) -> Call:
         """Try to become the first hold of the owner; every try is of one acquisition until that has ended."""
         self.in_doubt = True
+        self._core.card.show()  # Before the grant, so that whoever sees the holder finds it.
         if self._claim is None:
             self._claim = Claim(self.keys, self._scripts, self.owner, self._core.new_id())
         self._call = self._core.commands.acquire(self._claim, self.lease)
@@ -130,7 +133,7 @@ class Core:
         self.owners: Owners = Owners(client, self.keeper.task_ended)
         self.scopes: Stacks = Stacks()
         topology.doubted = self.keeper.check
-        self._card = Card(client, config.client_name, backend, lambda: len(self.keeper.holds) > 0)
+        self.card: Card = Card(client, config.client_name, backend, lambda: len(self.keeper.holds) > 0)
         self._ids = count(1)
         self._asked: set[str] = set()  # Locks that one acquire is asking for; who comes meanwhile takes a place.
         self._acquiring = 0  # Acquires under way; closing lets them end.
@@ -161,7 +164,16 @@ class Core:
                 want.abandon()
         if granted is not None:
             self.report.acquired(granted._hold, monotonic() - started)
+            self._refuse_if_over(granted)
         return granted
+
+    def _refuse_if_over(self, lease: Lease) -> None:
+        """Hand out no lease that is lost already, as one of a few milliseconds may be; raises `LeaseLostError`."""
+        try:
+            self.keeper.refuse_if_over(lease._hold)
+        except LeaseLostError:
+            self.keeper.take_back(lease)
+            raise
 
     async def _contend(self, want: Acquisition, ends: float | None, *, first: bool) -> Lease | None:
         """The wait loop: take a place, the *first* if refused already, and try whenever it is its turn."""
@@ -250,12 +262,15 @@ class Core:
         The lease that *call* was granted, the key having *left* seconds.
 
         A grant that came too late to be of use, because the process was paused or the loop blocked, is as good as
-        a refusal.
+        a refusal; one after the other is too short a lease.
         """
         if monotonic() < call.sent + left - self.timing.margin(left):
             return self._grant(want, call, token, left)
         self.commands.give_up(want.claim, want.lease)
         want.begin_anew()
+        want.too_late += 1
+        if want.too_late == _MOST_TOO_LATE:
+            raise LeaseLostError(want.keys.name, token, "expired")
         self.queues.probe_in(want.keys, 0)
         return None
 
@@ -265,7 +280,6 @@ class Core:
         lease = self._add_lease(hold, want)
         lease._granted = True
         self.keeper.keep(hold, call, left)
-        self._card.show()
         if (queue := self.queues.get(want.keys)) is not None:
             queue.granted(left)
             if is_named(want.owner):
@@ -357,7 +371,7 @@ class Core:
             for queue in self.queues:
                 queue.fail(lambda: ClientClosedError("closed"))
             await self.keeper.close(self.timing.release_timeout * _TO_LEAVE)
-            self._card.take_away()
+            self.card.take_away()
 
     async def _settled(self) -> None:
         """Wait until every acquire has ended and every command is answered."""

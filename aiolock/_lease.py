@@ -103,6 +103,11 @@ class Hold:
         return not self.ended and monotonic() >= self.deadline
 
     @property
+    def ran_out(self) -> bool:
+        """Whether it ended as its user wanted it: nobody asked to have it renewed, nor ran a block under it."""
+        return self._watched == 0 and not self.has_body and monotonic() >= self.deadline
+
+    @property
     def has_body(self) -> bool:
         """Whether an `async with` runs under it."""
         return any(lease._scoped for lease in self.leases)

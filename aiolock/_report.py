@@ -47,11 +47,13 @@ class Reporter:
 
     def lost(self, hold: Hold, reason: LossReason) -> None:
         self.losses += 1
-        self._tell(logging.WARNING, Lost(*_who(hold), reason), f"lost: {reason}")
+        level = logging.INFO if reason == "expired" and hold.ran_out else logging.WARNING
+        self._tell(level, Lost(*_who(hold), reason), f"lost: {reason}")
 
     def orphaned(self, hold: Hold, task: str) -> None:
         text = (
-            f"task {task!r} ended while it held the lock, which is being released: use `async with`, or a named owner"
+            f"task {task!r} ended while it held the lock. It is released, unless the event loop ends first. "
+            "Use `async with`, or a named owner"
         )
         self._tell(logging.WARNING, Orphaned(*_who(hold), len(hold.leases), task), text)
 

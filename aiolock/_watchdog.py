@@ -163,8 +163,9 @@ class Watchdog:
             if hold.watched:
                 self._plan_renewal(hold, hold.renew_at)
         else:
-            if hold.watched:
-                self._ward.late(hold, monotonic() - hold.renew_at)
+            late = monotonic() - hold.renew_at  # Below zero when `check` brought the renewal forward.
+            if hold.watched and late > 0:
+                self._ward.late(hold, late)
             self._plan_renewal(hold, monotonic() + self._interval / 10)
 
     def _note_lateness(self, hold: Hold) -> None:

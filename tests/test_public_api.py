@@ -44,29 +44,29 @@ CLASSES = [getattr(aiolock, name) for name in NAMES if name not in ALIASES]
 MEMBERS = {
     "LockClient": """
         aclose(self) -> None
-        from_url(url: str, *, config: aiolock._config.LockConfig | None = None, **settings: Any) -> Self
-        lock(self, name: str, *, owner: str | None = None) -> aiolock._rlock.AsyncRLock
-        statistics(self) -> aiolock._types.ClientStatistics
+        from_url(url: str, *, config: aiolock.LockConfig | None = None, **settings: Any) -> Self
+        lock(self, name: str, *, owner: str | None = None) -> aiolock.AsyncRLock
+        statistics(self) -> aiolock.ClientStatistics
         synchronized(self, name: str, *, wait: float | datetime.timedelta | None = None, \
 lease: float | datetime.timedelta | None = None) -> \
 collections.abc.Callable[[collections.abc.Callable[~P, collections.abc.Coroutine[typing.Any, typing.Any, ~R]]], \
 collections.abc.Callable[~P, collections.abc.Coroutine[typing.Any, typing.Any, ~R]]]
         """,
     "AsyncRLock": """
-        acquire(self, *, lease: float | datetime.timedelta | None = None) -> aiolock._lease.Lease
+        acquire(self, *, lease: float | datetime.timedelta | None = None) -> aiolock.Lease
         force_release(self) -> bool
         held(self) -> bool
         hold(self, wait: float | datetime.timedelta | None = None, lease: float | datetime.timedelta | None = None) \
 -> 'HeldLock'
         hold_count(self) -> int
-        holder(self) -> aiolock._types.Holder | None
+        holder(self) -> aiolock.Holder | None
         locked(self) -> bool
         name: property
         release(self) -> None
         remaining(self) -> float | None
-        statistics(self) -> aiolock._types.LockStatistics
+        statistics(self) -> aiolock.LockStatistics
         try_lock(self, wait: float | datetime.timedelta | None = 0, \
-lease: float | datetime.timedelta | None = None) -> aiolock._lease.Lease | None
+lease: float | datetime.timedelta | None = None) -> aiolock.Lease | None
         """,
     "Lease": """
         check(self) -> None
@@ -88,13 +88,13 @@ lease: float | datetime.timedelta | None = None) -> aiolock._lease.Lease | None
 }
 
 CONSTRUCTORS = {
-    "LockClient": "(redis: 'Redis | RedisCluster', *, config: aiolock._config.LockConfig | None = None) -> None",
+    "LockClient": "(redis: 'Redis | RedisCluster', *, config: aiolock.LockConfig | None = None) -> None",
     "LockConfig": "(*, prefix: str = '', lease: float | datetime.timedelta = 30.0, "
     "renew_interval: float | datetime.timedelta | None = None, drift: float | datetime.timedelta | None = None, "
     "token_retention: float | datetime.timedelta = 3600.0, release_timeout: float | datetime.timedelta = 5.0, "
     "command_timeout: float | datetime.timedelta = 5.0, replicas: Union[int, Literal['all'], NoneType] = None, "
     "replicas_timeout: float | datetime.timedelta = 1.0, client_name: str | None = None, "
-    "on_event: collections.abc.Callable[[aiolock._events.LockEvent], object] | None = None) -> None",
+    "on_event: collections.abc.Callable[[aiolock.LockEvent], object] | None = None) -> None",
     "Holder": "(client: str, owner: str, holds: int, remaining: float, host: str | None = None, "
     "pid: int | None = None, client_name: str | None = None) -> None",
     "LockStatistics": "(held: int = 0, parked: int = 0, subscriptions: int = 0, renewals: int = 0, "
