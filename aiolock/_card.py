@@ -1,4 +1,4 @@
-"""The client card: says who a client is, in Redis, for as long as it holds anything or tries to."""
+"""The client card: says who a client is, in Redis, for as long as it holds anything."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ def card_key(client: str) -> str:
 
 
 class Card:
-    """Written before the first try, and refreshed by one timer while *in_use* says so."""
+    """Written with the first grant, and refreshed by one timer while *in_use* says so."""
 
     def __init__(self, client: str, name: str | None, backend: Backend, in_use: Callable[[], bool]) -> None:
         self._key = card_key(client)
@@ -33,7 +33,7 @@ class Card:
         self._written = -_TTL  # When it was written last, on the monotonic clock.
 
     def show(self) -> None:
-        """Something is held, or about to be."""
+        """Something is held."""
         if self._timer is None:
             self._timer = self._loop.call_later(_REFRESH, self._refresh, context=Context())
             if time.monotonic() >= self._written + _REFRESH:

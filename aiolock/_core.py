@@ -81,7 +81,6 @@ class Acquisition:
     def submit(self) -> Call:
         """Try to become the first hold of the owner; every try is of one acquisition until that has ended."""
         self.in_doubt = True
-        self._core.card.show()  # Before the grant, so that whoever sees the holder finds it.
         if self._claim is None:
             self._claim = Claim(self.keys, self._scripts, self.owner, self._core.new_id())
         self._call = self._core.commands.acquire(self._claim, self.lease)
@@ -133,7 +132,7 @@ class Core:
         self.owners: Owners = Owners(client, self.keeper.task_ended)
         self.scopes: Stacks = Stacks()
         topology.doubted = self.keeper.check
-        self.card: Card = Card(client, config.client_name, backend, lambda: len(self.keeper.holds) > 0)
+        self._card = Card(client, config.client_name, backend, lambda: len(self.keeper.holds) > 0)
         self._ids = count(1)
         self._asked: set[str] = set()  # Locks that one acquire is asking for; who comes meanwhile takes a place.
         self._acquiring = 0  # Acquires under way; closing lets them end.
@@ -280,6 +279,7 @@ class Core:
         lease = self._add_lease(hold, want)
         lease._granted = True
         self.keeper.keep(hold, call, left)
+        self._card.show()
         if (queue := self.queues.get(want.keys)) is not None:
             queue.granted(left)
             if is_named(want.owner):
@@ -371,7 +371,7 @@ class Core:
             for queue in self.queues:
                 queue.fail(lambda: ClientClosedError("closed"))
             await self.keeper.close(self.timing.release_timeout * _TO_LEAVE)
-            self.card.take_away()
+            self._card.take_away()
 
     async def _settled(self) -> None:
         """Wait until every acquire has ended and every command is answered."""

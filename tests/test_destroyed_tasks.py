@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from tests.support.holding import lock_client
 from tests.support.observe import answered, freed, until
 
 NAME = "orders"
-Hold = Callable[[AsyncRLock, Callable[[], Awaitable[object]]], Awaitable[object]]
+Hold = Callable[[AsyncRLock, Callable[[], Awaitable[object]]], Coroutine[Any, Any, None]]
 
 
 async def acquired(lock: AsyncRLock, wait: Callable[[], Awaitable[object]]) -> None:
@@ -43,9 +43,9 @@ class Forgotten:
             holding.set()
             await asyncio.get_running_loop().create_future()
 
-        task = asyncio.create_task(hold(lock, wait), name="careless")  # type: ignore[arg-type]
+        _ = asyncio.create_task(hold(lock, wait), name="careless")
+        del _
         await holding.wait()
-        del task
 
     def _hear(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.said.append(context["message"])
@@ -100,7 +100,8 @@ async def test_a_task_that_waits_for_a_lock_is_not_destroyed(locks: LockClient) 
             granted.append(lease)
 
     async with lock:
-        asyncio.create_task(wait())  # noqa: RUF006 - that nobody refers to it is the point.
+        _ = asyncio.create_task(wait())
+        del _
         await until(lambda: lock.statistics().parked == 1)
         gc.collect()
     await until(lambda: len(granted) == 1)

@@ -23,6 +23,7 @@ from aiolock import (
     RenewalLate,
     Renewed,
 )
+from aiolock._server import Server
 from tests.support.observe import answered, until
 
 Events = list[LockEvent]
@@ -118,6 +119,36 @@ async def test_lost_tells_why_and_comes_once(redis: Redis, events: Events) -> No
     assert kinds(events) == ["Acquired", "Acquired", "Lost"]
     assert isinstance(events[-1], Lost)
     assert events[-1].reason == "forced"
+
+
+async def test_a_lease_that_was_left_to_end_is_an_event_and_no_warning(
+    redis: Redis, events: Events, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "aiolock")
+    async with listening(redis, events) as locks:
+        lease = await locks.lock("orders").acquire(lease=0.05)
+        assert await lease.lost == "expired"
+        with pytest.raises(LeaseLostError):
+            async with locks.lock("orders").hold(lease=0.05):
+                await asyncio.sleep(60)
+    assert kinds(events) == ["Acquired", "Lost"] * 2
+    levels = [record.levelno for record in caplog.records if record.getMessage().endswith("lost: expired")]
+    assert levels == [logging.INFO, logging.WARNING]
+
+
+async def test_a_renewal_that_was_brought_forward_and_fails_is_not_late(
+    own: Server, events: Events, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The connection breaks, so that the server is asked at once; renewals are due every ten seconds."""
+    async with Redis.from_url(own.url) as redis, listening(redis, events) as locks, locks.lock("orders"):
+        await answered(locks)
+        await redis.execute_command("ACL", "SETUSER", "default", "-pexpire")  # type: ignore[no-untyped-call]
+        sent = locks.statistics().commands
+        await redis.client_kill_filter(_type="normal", skipme=True)
+        await until(lambda: locks.statistics().commands >= sent + 2)  # The second time after the first has failed.
+        await redis.execute_command("ACL", "SETUSER", "default", "+pexpire")  # type: ignore[no-untyped-call]
+    assert not [event for event in events if isinstance(event, RenewalLate)]
+    assert not [record for record in caplog.records if "late" in record.getMessage()]
 
 
 async def test_orphaned_names_the_task(redis: Redis, events: Events, caplog: pytest.LogCaptureFixture) -> None:

@@ -192,3 +192,7 @@ def test_every_class_says_it_is_from_this_package() -> None:
 
 def test_the_version_is_a_number() -> None:
     assert [part.isdigit() for part in aiolock.__version__.split(".")[:2]] == [True, True]
+
+
+def test_each_class_is_known_by_the_name_that_users_import() -> None:
+    assert [repr(each) for each in CLASSES] == [f"<class 'aiolock.{each.__name__}'>" for each in CLASSES]

@@ -11,8 +11,10 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock import AsyncRLock, Lease, LockClient, LockConfig, LockTimeoutError, NotHeldError
+from aiolock._scripts import READ_CARD
 from aiolock._server import Server
 from tests.support.observe import until
+from tests.support.proxy import Proxy, Rule, script, withhold_reply
 
 T = TypeVar("T")
 
@@ -190,13 +192,29 @@ async def test_holder_says_who(redis: Redis) -> None:
     async with LockClient(redis, config=LockConfig(client_name="web-1", prefix="shop:")) as locks:
         lock = locks.lock("orders")
         async with lock, lock:
-            await until(lambda: _written(redis))
             holder = await elsewhere(lock.holder)
             assert holder is not None
             assert f"{holder.client}:{holder.owner}".encode() in await redis.hgetall("shop:orders")
             assert holder.holds == 2
             assert 29 < holder.remaining <= 30
             assert (holder.host, holder.pid, holder.client_name) == (socket.gethostname(), os.getpid(), "web-1")
+
+
+async def test_holder_waits_a_moment_for_what_a_client_says_of_itself_after_its_first_grant(
+    redis: Redis, proxy: Proxy
+) -> None:
+    read = proxy.install(Rule(script(READ_CARD), withhold_reply()))
+    async with LockClient(redis) as locks, LockClient.from_url(proxy.url) as other, locks.lock("orders"):
+        await until(lambda: _written(redis))
+        [card] = await redis.keys("aiolock_client:*")
+        await redis.rename(card, "not written yet")
+        asking = asyncio.create_task(other.lock("orders").holder())
+        await read.caught()
+        await redis.rename("not written yet", card)
+        read.let_go()
+        holder = await asking
+    assert holder is not None
+    assert (holder.host, holder.pid) == (socket.gethostname(), os.getpid())
 
 
 async def _written(redis: Redis) -> bool:

@@ -184,8 +184,8 @@ async def test_ends_older_than_the_memory_are_forgotten_and_the_token_is_not(tab
 
 async def test_inspect_tells_who_holds_it(table: Table) -> None:
     await states.others(table)
-    status, mine, left, holder, holds = await table.inspect()
-    assert (status, mine, holder, holds) == (GRANTED, 0, states.OTHER.encode(), 1)
+    status, mine, left, holder, holds, ours = await table.inspect()
+    assert (status, mine, holder, holds, ours) == (GRANTED, 0, states.OTHER.encode(), 1, 1)
     assert LEASE - 1_000 < left <= LEASE
     assert (await table.inspect(states.OTHER))[1] == 1
 
