@@ -236,7 +236,7 @@ class Lease:
 
     @property
     def token(self) -> int:
-        """The fencing token: greater than that of every earlier grant of this name. Send it to the resource."""
+        """The fencing token: greater than that of every earlier grant of this name. Register it when you read."""
         return self._hold.token
 
     @property

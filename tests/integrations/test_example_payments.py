@@ -6,6 +6,7 @@ import signal
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -68,15 +69,33 @@ async def test_ctrl_c_ends_it(payments: WebProcess) -> None:
     assert set(payments.tracebacks()) <= {"KeyboardInterrupt"}  # Of a worker that was still starting.
 
 
+async def nobody_else_writes(directory: Path, order: int) -> sqlite3.Connection:
+    """Wait until the order is being paid, and keep all others from writing: before the payment is stored."""
+    somebody = sqlite3.connect(directory / "payments.db", timeout=0, isolation_level=None)
+
+    def registered() -> bool:
+        try:
+            somebody.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:  # Somebody writes at this moment.
+            return False
+        if somebody.execute("SELECT 1 FROM fences WHERE customer_order = ?", (order,)).fetchall():
+            return True
+        somebody.execute("ROLLBACK")
+        return False
+
+    await until(registered, within=30)
+    assert charges(directory) == {}
+    return somebody
+
+
 async def test_a_payment_that_is_cut_short_while_it_is_written_stays_locked(server: Server, tmp_path: Path) -> None:
-    settings = {"DATABASE": str(tmp_path / "payments.db"), "REDIS_URL": server.url}
+    settings = {"DATABASE": str(tmp_path / "payments.db"), "REDIS_URL": server.url, "CHARGE_SECONDS": "3"}
     with WebProcess([str(MAIN)], tmp_path / "log", ready="/openapi.json", environment=settings) as payments:
-        somebody = sqlite3.connect(tmp_path / "payments.db", isolation_level=None)
-        somebody.execute("BEGIN IMMEDIATE")  # Others can read, and wait with what they have to write.
         async with LockClient.from_url(server.url) as watcher, payments.client() as client:
             lock = watcher.lock("order:42")
             answer = asyncio.create_task(client.post("/orders/42/payment", json={"cents": 100}))
-            await until(lock.locked, within=30)
+            somebody = await nobody_else_writes(tmp_path, 42)
+            assert await lock.locked()
             stopping = asyncio.create_task(asyncio.to_thread(payments.stop))
             await until(lambda: "timeout graceful shutdown exceeded" in payments.output, within=60)
             await asyncio.sleep(1)  # For what must not happen.
@@ -92,18 +111,15 @@ async def test_a_payment_that_is_cut_short_while_it_is_written_stays_locked(serv
 
 async def test_a_payment_of_a_process_that_was_paused_is_not_stored(server: Server, tmp_path: Path) -> None:
     """Its lock was taken from it by force meanwhile, so that it cannot know by the clock; only its token is old."""
-    settings = {"DATABASE": str(tmp_path / "payments.db"), "REDIS_URL": server.url}
+    settings = {"DATABASE": str(tmp_path / "payments.db"), "REDIS_URL": server.url, "CHARGE_SECONDS": "3"}
     one = WebProcess([str(MAIN)], tmp_path / "one", ready="/openapi.json", environment=settings)
     two = WebProcess([str(MAIN)], tmp_path / "two", ready="/openapi.json", environment=settings)
     async with LockClient.from_url(server.url) as watcher:
         lock = watcher.lock("order:42")
         with one, two:
             async with one.client() as client, two.client() as others:
-                somebody = sqlite3.connect(tmp_path / "payments.db", isolation_level=None)
-                somebody.execute("BEGIN IMMEDIATE")  # So that nothing is stored before it is paused.
                 late = asyncio.create_task(client.post("/orders/42/payment", json={"cents": 1}))
-                await until(lock.locked, within=30)
-                await asyncio.sleep(2)  # By now it waits to store what it has taken.
+                somebody = await nobody_else_writes(tmp_path, 42)  # Nothing is stored before it is paused.
                 os.killpg(one.running.pid, signal.SIGSTOP)
                 somebody.close()
                 await lock.force_release()
@@ -112,6 +128,16 @@ async def test_a_payment_of_a_process_that_was_paused_is_not_stored(server: Serv
                 assert (await late).status_code == 503
                 assert charges(tmp_path) == {42: 1}
                 assert (await client.get("/orders/42/payment")).json()["cents"] == 2
+
+
+async def test_who_is_late_is_told_to_come_again(payments: WebProcess, tmp_path: Path) -> None:
+    """Also when all that is known of it is that the database has seen a newer token."""
+    with closing(sqlite3.connect(tmp_path / "payments.db")) as database, database:
+        database.execute("INSERT INTO fences VALUES (42, ?)", (2**62,))
+    async with payments.client() as client:
+        answer = await client.post("/orders/42/payment", json={"cents": 100})
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert charges(tmp_path) == {}
 
 
 def alive(group: int) -> bool:
