@@ -13,6 +13,7 @@ from aiolock._cluster import Cluster
 from aiolock._config import LockConfig, Timing
 from aiolock._connector import Connector
 from aiolock._core import Core
+from aiolock._discovery import Address
 from aiolock._one_server import OneServer
 from aiolock._types import ClientStatistics, LockKeys, LockStatistics
 
@@ -83,9 +84,16 @@ def _one_server(redis: Redis, config: LockConfig) -> Callable[[], Topology]:
 
 
 def _cluster(cluster: RedisCluster, config: LockConfig) -> Callable[[], Topology]:
-    def connect_to(address: tuple[str, int]) -> Connector:
+    def connect_to(address: Address) -> Connector:
         return Connector.of_node(cluster, *address, config.client_name)
 
-    seeds = [(node.host, int(node.port)) for node in cluster.nodes_manager.startup_nodes.values()]
+    def known() -> list[Address]:
+        """Where *cluster* looks for the others, and whom it knows by now."""
+        nodes = [*cluster.nodes_manager.startup_nodes.values(), *cluster.get_nodes()]
+        return [(node.host, int(node.port)) for node in nodes]
+
+    seeds = known()
     connect_to(seeds[0])  # Checks the settings.
-    return lambda: Cluster(seeds, connect_to, cluster.nodes_manager.remap_host_port, Timing.of(config))
+    return lambda: Cluster(
+        lambda: [*seeds, *known()], connect_to, cluster.nodes_manager.remap_host_port, Timing.of(config)
+    )
