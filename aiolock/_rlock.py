@@ -183,7 +183,9 @@ class AsyncRLock:
         return Scope(granted, task, core.scopes).enter()
 
     def _exit(self, error: BaseException | None) -> Coroutine[object, object, None]:
-        core = self._runtime.core()
+        core = self._runtime.core_to_leave(error)
+        if core is None:
+            return _nothing_to_give_back()
         task = running_task()
         owner = self._owner(core, task)
         scope = innermost(core.scopes, task, self._keys.name, owner) or self._entered_elsewhere(core)
@@ -214,6 +216,10 @@ class HeldLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Coroutine[object, object, None]:
         return self._lock._exit(error)
+
+
+async def _nothing_to_give_back() -> None:
+    pass
 
 
 async def _give_back_beside(error: BaseException, core: Core, lease: Lease) -> None:

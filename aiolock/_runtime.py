@@ -14,6 +14,7 @@ from aiolock._config import LockConfig, Timing
 from aiolock._connector import Connector
 from aiolock._core import Core
 from aiolock._discovery import Address
+from aiolock._errors import ClientClosedError
 from aiolock._one_server import OneServer
 from aiolock._types import ClientStatistics, LockKeys, LockStatistics
 
@@ -47,6 +48,21 @@ class Runtime:
         core = self.core()
         core.usage.check_open()
         return core
+
+    def core_to_leave(self, error: BaseException | None) -> Core | None:
+        """
+        The core, as `core`, for a block that is left; ``None`` where it cannot be used and *error* leaves the block.
+
+        A forked child that leaves a block of its parent has nothing to give back, and its own exception counts.
+        """
+        try:
+            return self.core()
+        except ClientClosedError as misplaced:
+            if error is None:
+                raise
+            if misplaced.reason == "other loop":
+                error.add_note(f"aiolock: {misplaced}")
+            return None
 
     def statistics(self) -> ClientStatistics:
         """What `LockClient.statistics` says."""
