@@ -3,12 +3,13 @@ A cluster: which server owns which slot, and what follows when that changes.
 
 Rules:
 1. What a server says of a slot (MOVED) counts at once; all slots are asked for whenever a server is in doubt: it cannot
-   be reached, or said of a slot that it is another's.
+   be reached, or said of a slot that it is another's. And now and then, so that it is known whom else to ask.
 2. Calls that are to be sent to a server which no longer owns their slot go to the one that does, and channels too.
 3. Nothing here waits for one server on behalf of another.
 """
 
 import asyncio
+import math
 import random
 from collections.abc import Callable, Iterable
 from contextvars import Context
@@ -21,12 +22,13 @@ from redis.exceptions import AskError, ClusterDownError, MovedError, ResponseErr
 
 from aiolock._call import Call
 from aiolock._config import Timing
-from aiolock._discovery import Address, Discovery, Slots
+from aiolock._discovery import NO_NAME, Address, Discovery, Slots
 from aiolock._kind import GREETING, refusal
 from aiolock._lane import Question, Traffic, is_passing
 from aiolock._lanes import Lanes
 from aiolock._notifier import Notifier
 
+_REFRESH = 60.0  # Seconds from one asking for the slots to the next, while the client is used and nothing is in doubt.
 _PAUSE = 0.1  # Seconds between two askings for the slots; more and more while nobody answers.
 _MOST_HOPS = 8  # Of a call from server to server before it rests a moment: they do not agree with each other.
 
@@ -80,8 +82,8 @@ class Node:
     def redirected(self, call: Call, error: ResponseError) -> bool:
         if isinstance(error, (MovedError, ClusterDownError)):
             self._doubt()
-        if self._cluster.closed or not isinstance(error, AskError):  # Of which MovedError is one.
-            return False
+        if self._cluster.closed or not isinstance(error, AskError) or error.host == NO_NAME:
+            return False  # Of `AskError` MovedError is one.
         call.hops = (call.hops + 1) % _MOST_HOPS
         if call.hops == 0:
             return False
@@ -128,6 +130,8 @@ class Cluster:
         self._owners: dict[int, Node] = {}
         self._doubts: set[Address] = set()  # Since the slots were asked for last.
         self._told: Address | None = None  # Who answered last.
+        self._refreshed = math.inf  # When the slots were asked for last; the first asking follows from a doubt.
+        self._unsure = False  # They are to be asked for.
         self._asking: asyncio.Task[None] | None = None
         self.closed = False
         self.remap: Callable[[str, int], Address] = remap
@@ -144,6 +148,8 @@ class Cluster:
             self.notifier.rehouse()
 
     def lanes_of(self, keys: tuple[str, ...]) -> Lanes:
+        if self._loop.time() >= self._refreshed + _REFRESH:
+            self._look()
         return self.owner(keys[0]).lanes
 
     def lanes(self) -> Iterable[Lanes]:
@@ -183,6 +189,10 @@ class Cluster:
     def doubt(self, node: Node) -> None:
         """*node* may no longer own what it did: ask."""
         self._doubts.add(node.address)
+        self._look()
+
+    def _look(self) -> None:
+        self._unsure = True
         if self._asking is None and not self.closed:
             self._asking = self._loop.create_task(self._ask_until_sure(), context=Context())
 
@@ -196,14 +206,17 @@ class Cluster:
 
     async def _ask_until_sure(self) -> None:
         """Ask for the slots until there is an answer, and no new doubt."""
-        await asyncio.sleep(0)  # An eager task must not run before `doubt` knows of it.
+        await asyncio.sleep(0)  # An eager task must not run before `_look` knows of it.
         pause = _PAUSE
         try:
-            while self._doubts:
+            while self._unsure:
+                self._unsure = False
                 doubts, self._doubts = self._doubts, set()
                 if await self._ask(doubts):
+                    self._refreshed = self._loop.time()
                     pause = _PAUSE
                 else:
+                    self._unsure = True
                     self._doubts |= doubts
                     pause = min(2 * pause, self._timing.patience)
                 await asyncio.sleep(pause * random.uniform(0.75, 1))

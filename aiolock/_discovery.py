@@ -22,7 +22,7 @@ Address = tuple[str, int]
 
 _NEXT = 0.2  # Seconds without an answer after which further servers are asked.
 _REMEMBERED = 100  # Addresses that were named once, and were not the last time.
-_NO_NAME = b"?"  # Of a server that is to be named by its host name, and has none.
+NO_NAME = "?"  # The host of a server that is to be named by its host name, and has none.
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +108,6 @@ class Discovery:
         host, port, _, *facts = server
         more = dict(zip(facts[0][::2], facts[0][1::2], strict=False)) if facts else {}
         # Without a name of its own a server is where the other was asked.
-        hosts = [host or by[0].encode(), more.get(b"hostname"), more.get(b"ip")]
-        usable = [each.decode() for each in hosts if each and each != _NO_NAME] or [by[0]]
-        return [self._remap(each, port) for each in usable]
+        said = [host or by[0].encode(), more.get(b"hostname"), more.get(b"ip")]
+        hosts = [each.decode() for each in said if each and each != NO_NAME.encode()]
+        return [self._remap(each, port) for each in hosts or by[:1]]

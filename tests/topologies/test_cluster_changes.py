@@ -3,8 +3,8 @@
 import asyncio
 import select
 import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from time import monotonic
 
 import pytest
@@ -21,7 +21,7 @@ from aiolock._server import Server
 from tests.support.calls import acquire_and_release
 from tests.support.observe import renewed, until
 from tests.support.resharding import begin_to_move, end_move, move_keys
-from tests.support.topologies import ClusterOf, ask, cut_off, errors, role, waited
+from tests.support.topologies import ClusterOf, ask, cut_off, errors, mute, role, waited
 from tests.support.waiters import Waiters, parked
 
 NAME = "orders"
@@ -259,16 +259,6 @@ async def test_a_server_that_owns_nothing_is_forgotten_until_it_is_needed_again(
         assert has_connections(old, "ours")
         await until(lambda: known() == ports - {new.port} | {old.port}, within=20)
     await cluster.aclose()
-
-
-@contextmanager
-def mute() -> Iterator[socket.socket]:
-    """A server that takes connections and never answers."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        listening.listen(100)
-        listening.setblocking(False)
-        yield listening
 
 
 def connections_to(listening: socket.socket) -> int:
