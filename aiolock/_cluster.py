@@ -22,7 +22,7 @@ from redis.exceptions import AskError, ClusterDownError, MovedError, ResponseErr
 
 from aiolock._call import Call
 from aiolock._config import Timing
-from aiolock._discovery import NO_NAME, Address, Discovery, Slots
+from aiolock._discovery import Address, Discovery, Slots
 from aiolock._kind import GREETING, refusal
 from aiolock._lane import Question, Traffic, is_passing
 from aiolock._lanes import Lanes
@@ -82,8 +82,8 @@ class Node:
     def redirected(self, call: Call, error: ResponseError) -> bool:
         if isinstance(error, (MovedError, ClusterDownError)):
             self._doubt()
-        if self._cluster.closed or not isinstance(error, AskError) or error.host == NO_NAME:
-            return False  # Of `AskError` MovedError is one.
+        if self._cluster.closed or not isinstance(error, AskError):  # Of which MovedError is one.
+            return False
         call.hops = (call.hops + 1) % _MOST_HOPS
         if call.hops == 0:
             return False

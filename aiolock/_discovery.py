@@ -22,7 +22,7 @@ Address = tuple[str, int]
 
 _NEXT = 0.2  # Seconds without an answer after which further servers are asked.
 _REMEMBERED = 100  # Addresses that were named once, and were not the last time.
-NO_NAME = "?"  # The host of a server that is to be named by its host name, and has none.
+_NO_NAME = b"?"  # The host of a server that is to be named by its host name, and has none.
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +99,14 @@ class Discovery:
         if self._ids and self._ids.isdisjoint(ids) and by not in self._seeds():
             return None
         self._ids = ids
-        named = dict.fromkeys(address for server in servers for address in self._reached(server, by))
+        named = dict.fromkeys(self._reached(server, by) for server in servers)
         self._named = dict.fromkeys(islice(named | self._named, len(named) + _REMEMBERED))
-        return Slots(by, [(range(first, last + 1), self._reached(owner, by)[0]) for first, last, owner, *_ in answer])
+        return Slots(by, [(range(first, last + 1), self._reached(owner, by)) for first, last, owner, *_ in answer])
 
-    def _reached(self, server: Any, by: Address) -> list[Address]:
-        """Where *server* is reached, by the words of the one at *by*; first where it is preferred."""
+    def _reached(self, server: Any, by: Address) -> Address:
+        """Where *server* is reached, by the words of the one at *by*."""
         host, port, _, *facts = server
-        more = dict(zip(facts[0][::2], facts[0][1::2], strict=False)) if facts else {}
+        if host == _NO_NAME:
+            host = dict(zip(facts[0][::2], facts[0][1::2], strict=True)).get(b"ip") if facts else None
         # Without a name of its own a server is where the other was asked.
-        said = [host or by[0].encode(), more.get(b"hostname"), more.get(b"ip")]
-        hosts = [each.decode() for each in said if each and each != NO_NAME.encode()]
-        return [self._remap(each, port) for each in hosts or by[:1]]
+        return self._remap(host.decode() if host else by[0], port)

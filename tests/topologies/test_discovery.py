@@ -70,6 +70,18 @@ async def test_a_client_that_stood_still_while_every_primary_was_replaced_finds_
         await lease.release()
 
 
+async def test_a_client_whose_only_seed_died_asks_whom_the_users_client_has_found_since(fragile: ClusterOf) -> None:
+    seed = fragile.primaries[0]
+    redis = RedisCluster(host=seed.host, port=seed.port)
+    locks = LockClient(redis, config=LockConfig(command_timeout=15))
+    await redis.initialize()
+    seed.kill()
+    await asyncio.to_thread(promote_all, fragile)
+    async with locks:
+        await acquire_and_release(locks.lock(NAME))
+    await redis.aclose()
+
+
 async def test_servers_that_hang_do_not_keep_it_from_the_one_that_answers(calm: ClusterOf) -> None:
     """Asked one after the other they would take eighty seconds."""
     with ExitStack() as stack:
