@@ -343,6 +343,33 @@ async def test_a_holder_whose_lock_did_not_reach_the_new_primary_is_told(fragile
     await cluster.aclose()
 
 
+async def test_an_acknowledged_lock_is_forgotten_when_it_moves_to_a_primary_that_dies_before_its_replica_has_it(
+    fragile: ClusterOf,
+) -> None:
+    """Those who acknowledged it are the replicas of the primary where it was."""
+    cluster = users_client(fragile)
+    async with (
+        LockClient(cluster, config=LockConfig(lease=60, renew_interval=2, command_timeout=20, replicas=1)) as ours,
+        LockClient(cluster, config=LockConfig(command_timeout=20)) as theirs,
+    ):
+        lease = await ours.lock(NAME, owner="job").acquire()
+        source, target = begin_to_move(fragile, NAME)
+        replica = successor(fragile, target)
+        cut_off(target, replica)
+        move_keys(fragile, NAME, source, target)
+        end_move(fragile, NAME, target)
+        target.kill()
+        replica.resume()
+        ask(replica, "CLUSTER", "FAILOVER", "TAKEOVER")
+        await waited(lambda: role(replica) == "master", "the replica is promoted")
+        for server in (replica, *(server for server in fragile.primaries if server is not target)):
+            ask(server, "CLUSTER", "SETSLOT", key_slot(NAME.encode()), "NODE", fragile.id_of(replica))
+        async with theirs.lock(NAME) as other:
+            assert other.token > lease.token
+        assert await asyncio.wait_for(lease.lost, 30) == "expired"
+    await cluster.aclose()
+
+
 async def test_a_lock_whose_release_did_not_reach_the_new_primary_stays_for_its_lease(fragile: ClusterOf) -> None:
     cluster = users_client(fragile)
     async with LockClient(cluster, config=LockConfig(command_timeout=20, replicas="all")) as locks:

@@ -74,7 +74,7 @@ async def test_a_client_whose_only_seed_died_asks_whom_the_users_client_has_foun
     seed = fragile.primaries[0]
     redis = RedisCluster(host=seed.host, port=seed.port)
     locks = LockClient(redis, config=LockConfig(command_timeout=15))
-    await redis.initialize()
+    assert await redis.initialize() is redis
     seed.kill()
     await asyncio.to_thread(promote_all, fragile)
     async with locks:
