@@ -1,5 +1,6 @@
 """The scripts as plain calls: what each is sent with. Durations are in seconds here, milliseconds from here on."""
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from time import monotonic
 
@@ -12,6 +13,7 @@ from aiolock._types import Claim, LockKeys, milliseconds
 
 _MOST_TOGETHER = 32  # Renewals by one script, for whose time the server does nothing else.
 _MEMORY = milliseconds(ENDED_MEMORY)
+_MOST_FORGETTABLE = 1024  # Names whose last clean acquisition is kept in mind, so that the server need not.
 
 
 class Commands:
@@ -21,6 +23,8 @@ class Commands:
         self._backend = backend
         self._timing = timing
         self._retention = milliseconds(timing.token_retention)
+        # By lock, an ended acquisition that the server may forget: it is told by the next release of that lock.
+        self._forgettable: OrderedDict[str, str] = OrderedDict()
 
     def acquire(self, claim: Claim, lease: float) -> Call:
         """Become the owner's first hold."""
@@ -32,7 +36,21 @@ class Commands:
 
     def release(self, hold: Hold) -> Call:
         """Tell the server that the owner of *hold* has as many holds as it has leases left."""
-        return self._release(hold.claim, hold.next_step(), len(hold.leases), hold.expires + ENDED_MEMORY)
+        left = len(hold.leases)
+        forgettable = "" if left else self._forgettable.pop(hold.keys.lock, "")
+        return self._release(hold.claim, hold.next_step(), left, hold.expires + ENDED_MEMORY, forgettable)
+
+    def freed(self, hold: Hold, release: Call) -> None:
+        """
+        *release* gave the last lease of *hold* back.
+
+        The server remembers the end for an acquire that comes late. None can, if it was sent once and answered; and no
+        second copy of the release asks how the first one fared.
+        """
+        if hold.sent_once and not release.repeated:
+            self._forgettable[hold.keys.lock] = hold.claim.id
+            if len(self._forgettable) > _MOST_FORGETTABLE:
+                self._forgettable.popitem(last=False)
 
     def end(self, hold: Hold) -> None:
         """Tell the server that *hold* is over, whatever leases it has; nobody waits for the answer."""
@@ -49,7 +67,7 @@ class Commands:
     def renew(self, leases: Sequence[tuple[Hold, float]], patience: float) -> Call:
         """Let each hold live as many seconds from now, all by one script; nothing queues before it."""
         keys: list[str] = []
-        arguments: list[Argument] = [self._retention, _MEMORY]
+        arguments: list[Argument] = [_MEMORY]
         for hold, lease in leases:
             keys += hold.keys.both
             arguments += (hold.claim.id, hold.next_renewal(), milliseconds(lease))
@@ -76,16 +94,15 @@ class Commands:
 
     def force_release(self, keys: LockKeys, request: str) -> Call:
         """Free the lock whoever holds it; *request* is unique."""
-        arguments = (request, self._retention, _MEMORY, keys.channel)
-        return self._backend.submit(FORCE_RELEASE, keys.both, *arguments)
+        return self._backend.submit(FORCE_RELEASE, keys.both, request, _MEMORY, keys.channel)
 
     def _acquire(self, claim: Claim, step: int, holds: int, lease: float) -> Call:
         arguments = (claim.owner, claim.id, step, holds, milliseconds(lease), self._retention, _MEMORY)
-        return self._backend.submit(claim.scripts.acquire, claim.keys.both, *arguments)
+        return self._backend.submit(claim.scripts.acquire, claim.keys.all, *arguments)
 
     # A release is tried as long as there can be something to free: until the lease is over, and that of an acquire or
     # a renewal that arrives as late as any command may.
-    def _release(self, claim: Claim, step: int, left: int, until: float) -> Call:
-        arguments = (claim.owner, claim.id, step, left, self._retention, _MEMORY, claim.keys.channel)
+    def _release(self, claim: Claim, step: int, left: int, until: float, forgettable: str = "") -> Call:
+        arguments = (claim.owner, claim.id, step, left, _MEMORY, forgettable, claim.keys.channel)
         patience = self._timing.release_timeout
         return self._backend.submit(claim.scripts.release, claim.keys.both, *arguments, patience=patience, until=until)

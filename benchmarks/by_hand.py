@@ -35,27 +35,28 @@ class ByHand:
 
     def __init__(self, name: str) -> None:
         self._lock = name
-        self._tokens = f"aiolock_token:{{{name}}}"
+        self._token = f"aiolock_token:{{{name}}}"
+        self._ended = f"aiolock_ended:{{{name}}}"
         self._channel = channel(name)
         self._client = str(uuid.uuid4())
         self._owner = f"{self._client}:1"
         self._ids = count(1)
-        self._id = ""
+        self._id = self._forgettable = ""
 
     def acquire(self) -> Arguments:
         """The first hold of a new acquisition; call it again for a second try of the same with `again`."""
-        self._id = f"{self._client}:{next(self._ids)}"
+        self._forgettable, self._id = self._id, f"{self._client}:{next(self._ids)}"
         return self.again()
 
     def again(self) -> Arguments:
         """The acquisition that `acquire` began, once more."""
         arguments = (self._owner, self._id, 1, 1, LEASE, _RETENTION, _MEMORY)
-        return (ACQUIRE.sha, 2, self._lock, self._tokens, *arguments)
+        return (ACQUIRE.sha, 3, self._lock, self._token, self._ended, *arguments)
 
     def release(self) -> Arguments:
         """The release of that hold, with the message to waiters."""
-        arguments = (self._owner, self._id, 2, 0, _RETENTION, _MEMORY, self._channel, "PUBLISH")
-        return (RELEASE.sha, 2, self._lock, self._tokens, *arguments)
+        arguments = (self._owner, self._id, 2, 0, _MEMORY, self._forgettable, self._channel, "PUBLISH")
+        return (RELEASE.sha, 2, self._lock, self._ended, *arguments)
 
 
 def check(reply: object, what: str) -> None:
