@@ -75,8 +75,8 @@ end
 
 -- Take away some of what is older than the memory, the oldest first.
 local function purge(ended, now, memory)
-  local old = redis.call('ZCOUNT', ended, 0, (now - memory) * 10)
-  if old > 0 then redis.call('ZREMRANGEBYRANK', ended, 0, math.min(old, MOST_AT_ONCE) - 1) end
+  local old = redis.call('ZRANGEBYSCORE', ended, 0, (now - memory) * 10, 'LIMIT', 0, MOST_AT_ONCE)
+  for _, id in ipairs(old) do redis.call('ZREM', ended, id) end
 end
 
 -- Remember how the acquisition ended, in place of *other*, which may be forgotten; '' for none. Whatever replaces no
