@@ -64,7 +64,7 @@ class LockClient:
 
         Raises:
             TypeError, ValueError: *name* or *owner* is not a non-empty `str`, or the key would be one that aiolock
-                needs for itself (``aiolock_token:...``, ``aiolock_ended:...``, ``aiolock_client:...``).
+                needs for itself (``aiolock_token:...``, ``aiolock_client:...``).
         """
         keys = LockKeys.of(text(name, "name"), self._config.prefix)
         return AsyncRLock(self._runtime, keys, None if owner is None else text(owner, "owner"))

@@ -23,7 +23,7 @@ class Commands:
         self._backend = backend
         self._timing = timing
         self._retention = milliseconds(timing.token_retention)
-        # By lock, an ended acquisition that the server may forget: it is told by the next release of that lock.
+        # By lock, an ended acquisition that the server may forget: the next end of another one says so.
         self._forgettable: OrderedDict[str, str] = OrderedDict()
 
     def acquire(self, claim: Claim, lease: float) -> Call:
@@ -36,16 +36,14 @@ class Commands:
 
     def release(self, hold: Hold) -> Call:
         """Tell the server that the owner of *hold* has as many holds as it has leases left."""
-        left = len(hold.leases)
-        forgettable = "" if left else self._forgettable.pop(hold.keys.lock, "")
-        return self._release(hold.claim, hold.next_step(), left, hold.expires + ENDED_MEMORY, forgettable)
+        return self._release(hold.claim, hold.next_step(), len(hold.leases), hold.expires + ENDED_MEMORY)
 
     def freed(self, hold: Hold, release: Call) -> None:
         """
         *release* gave the last lease of *hold* back.
 
-        The server remembers the end for an acquire that comes late. None can, if it was sent once and answered; and no
-        second copy of the release asks how the first one fared.
+        The server remembers the end for commands that come late: an acquire, which must be granted nothing, and a
+        second copy of the release, which is to be answered like the first. Neither can come if each was sent only once.
         """
         if hold.sent_once and not release.repeated:
             self._forgettable[hold.keys.lock] = hold.claim.id
@@ -67,7 +65,7 @@ class Commands:
     def renew(self, leases: Sequence[tuple[Hold, float]], patience: float) -> Call:
         """Let each hold live as many seconds from now, all by one script; nothing queues before it."""
         keys: list[str] = []
-        arguments: list[Argument] = [_MEMORY]
+        arguments: list[Argument] = [self._retention, _MEMORY]
         for hold, lease in leases:
             keys += hold.keys.both
             arguments += (hold.claim.id, hold.next_renewal(), milliseconds(lease))
@@ -94,15 +92,18 @@ class Commands:
 
     def force_release(self, keys: LockKeys, request: str) -> Call:
         """Free the lock whoever holds it; *request* is unique."""
-        return self._backend.submit(FORCE_RELEASE, keys.both, request, _MEMORY, keys.channel)
+        arguments = (request, self._retention, _MEMORY, keys.channel)
+        return self._backend.submit(FORCE_RELEASE, keys.both, *arguments)
 
     def _acquire(self, claim: Claim, step: int, holds: int, lease: float) -> Call:
         arguments = (claim.owner, claim.id, step, holds, milliseconds(lease), self._retention, _MEMORY)
-        return self._backend.submit(claim.scripts.acquire, claim.keys.all, *arguments)
+        return self._backend.submit(claim.scripts.acquire, claim.keys.both, *arguments)
 
     # A release is tried as long as there can be something to free: until the lease is over, and that of an acquire or
     # a renewal that arrives as late as any command may.
-    def _release(self, claim: Claim, step: int, left: int, until: float, forgettable: str = "") -> Call:
-        arguments = (claim.owner, claim.id, step, left, _MEMORY, forgettable, claim.keys.channel)
+    def _release(self, claim: Claim, step: int, left: int, until: float) -> Call:
+        forgettable = "" if left else self._forgettable.pop(claim.keys.lock, "")
+        how = (self._retention, _MEMORY, forgettable, claim.keys.channel)
+        arguments = (claim.owner, claim.id, step, left, *how)
         patience = self._timing.release_timeout
         return self._backend.submit(claim.scripts.release, claim.keys.both, *arguments, patience=patience, until=until)

@@ -38,7 +38,7 @@ class LockConfig:
     A quarter of the lease at most, also of a shorter lease that is asked for when acquiring.
     """
     token_retention: Duration = 3600.0
-    """How long the last fencing token of a name is remembered, so how far the server's clock may step back."""
+    """How long the last fencing token of an unused name is remembered, so how far the server's clock may step back."""
     release_timeout: Duration = 5.0
     """How long a release waits for its reply, and how long closing the client may take; bodies have half to leave."""
     command_timeout: Duration = 5.0

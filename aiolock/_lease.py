@@ -34,8 +34,8 @@ class Hold:
 
     __slots__ = (
         *("claim", "keys", "owner", "token", "leases", "in_a_row", "step", "renewal", "renewals", "unanswered"),
-        *("heard", "expires", "deadline", "renew_at", "ended", "loss", "gone", "on_loss", "patient_until"),
-        *("renewal_slot", "deadline_slot", "timer", "asked", "doubted", "sent_once", "_lost", "_watched"),
+        *("heard", "expires", "deadline", "renew_at", "ended", "loss", "gone", "on_loss", "patient_until", "sent_once"),
+        *("renewal_slot", "deadline_slot", "timer", "asked", "doubted", "_lost", "_watched"),
     )
 
     def __init__(self, claim: Claim, token: int, *, sent_once: bool = False) -> None:

@@ -11,7 +11,7 @@ from aiolock._scripts import LockScripts
 Duration = float | timedelta
 
 SHORTEST = 0.001  # Seconds: Redis counts whole milliseconds.
-OWN_KEYS = ("aiolock_token:", "aiolock_ended:", "aiolock_client:")  # What aiolock keeps in Redis beside the locks.
+OWN_KEYS = ("aiolock_token:", "aiolock_client:")  # What aiolock keeps in Redis beside the locks.
 LONGEST = 1e9  # Seconds, about 31 years: above it Redis refuses the expiry of a key.
 
 
@@ -64,20 +64,10 @@ class LockKeys:
 
     name: str
     lock: str
-    token: str
-    ended: str
-    """Acquisitions that ended lately."""
+    tokens: str
     channel: str
-
-    @property
-    def both(self) -> tuple[str, str]:
-        """What a script is sent with: the lock and its ended acquisitions."""
-        return self.lock, self.ended
-
-    @property
-    def all(self) -> tuple[str, str, str]:
-        """What an acquire is sent with, which needs the last token, too."""
-        return self.lock, self.token, self.ended
+    both: tuple[str, str]
+    """What every script is sent with: the lock and its tokens."""
 
     @classmethod
     @lru_cache(1024)
@@ -91,7 +81,8 @@ class LockKeys:
         if lock.startswith(OWN_KEYS):
             raise ValueError(f"name {name!r} would make the key {lock!r}, and keys that begin so are aiolock's own")
         tag = lock if "{" in lock else f"{{{lock}}}"
-        return cls(name, lock, f"aiolock_token:{tag}", f"aiolock_ended:{tag}", f"redisson_lock__channel:{tag}")
+        tokens = f"aiolock_token:{tag}"
+        return cls(name, lock, tokens, f"redisson_lock__channel:{tag}", (lock, tokens))
 
 
 class Claim(NamedTuple):

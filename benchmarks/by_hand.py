@@ -35,8 +35,7 @@ class ByHand:
 
     def __init__(self, name: str) -> None:
         self._lock = name
-        self._token = f"aiolock_token:{{{name}}}"
-        self._ended = f"aiolock_ended:{{{name}}}"
+        self._tokens = f"aiolock_token:{{{name}}}"
         self._channel = channel(name)
         self._client = str(uuid.uuid4())
         self._owner = f"{self._client}:1"
@@ -51,12 +50,13 @@ class ByHand:
     def again(self) -> Arguments:
         """The acquisition that `acquire` began, once more."""
         arguments = (self._owner, self._id, 1, 1, LEASE, _RETENTION, _MEMORY)
-        return (ACQUIRE.sha, 3, self._lock, self._token, self._ended, *arguments)
+        return (ACQUIRE.sha, 2, self._lock, self._tokens, *arguments)
 
     def release(self) -> Arguments:
         """The release of that hold, with the message to waiters."""
-        arguments = (self._owner, self._id, 2, 0, _MEMORY, self._forgettable, self._channel, "PUBLISH")
-        return (RELEASE.sha, 2, self._lock, self._ended, *arguments)
+        how = (_RETENTION, _MEMORY, self._forgettable, self._channel, "PUBLISH")
+        arguments = (self._owner, self._id, 2, 0, *how)
+        return (RELEASE.sha, 2, self._lock, self._tokens, *arguments)
 
 
 def check(reply: object, what: str) -> None:

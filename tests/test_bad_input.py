@@ -107,7 +107,7 @@ async def test_a_name_or_an_owner_that_cannot_be_a_key_is_a_value_error(locks: L
 
 @pytest.mark.parametrize(
     ("prefix", "name"),
-    [("", "aiolock_token:{orders}"), ("", "aiolock_ended:{orders}"), ("", "aiolock_client:1"), ("aiolock_", "token:x")],
+    [("", "aiolock_token:{orders}"), ("", "aiolock_client:1"), ("aiolock_", "token:x")],
 )
 async def test_a_name_whose_key_is_one_of_aiolocks_own_is_a_value_error(redis: Redis, prefix: str, name: str) -> None:
     async with LockClient(redis, config=LockConfig(prefix=prefix)) as locks:

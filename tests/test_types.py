@@ -97,8 +97,9 @@ def test_a_name_that_redis_could_not_be_told_is_refused() -> None:
 )
 def test_keys_follow_redissons_rule_of_braces(name: str, prefix: str, lock: str, tag: str) -> None:
     keys = LockKeys.of(name, prefix)
-    assert (keys.lock, keys.channel) == (lock, f"redisson_lock__channel:{tag}")
-    assert keys.all == (lock, f"aiolock_token:{tag}", f"aiolock_ended:{tag}")
+    assert keys == LockKeys(
+        name, lock, f"aiolock_token:{tag}", f"redisson_lock__channel:{tag}", (lock, f"aiolock_token:{tag}")
+    )
 
 
 @pytest.mark.parametrize("record", [Holder("c", "1", 1, 2.0), LockStatistics(), ClientStatistics()])

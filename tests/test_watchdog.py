@@ -82,7 +82,7 @@ async def test_one_that_cannot_be_renewed_keeps_no_other_from_it(quick: LockClie
     leases = [each.result() for each in granted]
     await renewed(quick, 5)
     await redis.delete("a:3")
-    await redis.set(LockKeys.of("a:3", "").ended, "none of ours")
+    await redis.set(LockKeys.of("a:3", "").tokens, "none of ours")
     before = quick.statistics().renewals
     await until(leases[3].lost.is_set)
     await until(lambda: quick.statistics().renewals >= before + 12)

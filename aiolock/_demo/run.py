@@ -138,5 +138,5 @@ async def _describe(redis: "Redis") -> str:
 async def _forget(redis: "Redis", settings: Settings, clients: set[str]) -> None:
     """Delete what would stay on the server: tokens, and the traces of a worker that was killed."""
     keys = LockKeys.of(LOCK, settings.prefix)
-    for key in (keys.lock, keys.token, keys.ended, *map(card_key, clients)):
+    for key in (keys.lock, keys.tokens, *map(card_key, clients)):
         await redis.delete(key)

@@ -51,7 +51,7 @@ async def try_lock(redis: "Redis | RedisCluster", probe: Probe, keys: LockKeys, 
 
 async def _delete(probe: Probe, keys: LockKeys) -> None:
     try:
-        await probe.ask("DEL", keys.lock, keys.token, keys.ended)
+        await probe.ask("DEL", keys.lock, keys.tokens)
     except ResponseError:
         return  # It ends by itself: its times are short.
 

@@ -1,8 +1,7 @@
 -- acquire: grant the lock to an owner, or say how long another will have it at most.
 --
 -- KEYS[1] lock
--- KEYS[2] token
--- KEYS[3] ended acquisitions
+-- KEYS[2] tokens
 -- ARGV[1] owner
 -- ARGV[2] acquisition id
 -- ARGV[3] step
@@ -25,8 +24,9 @@ if kind == 'held' or holds > 1 then
   local last = if_held_by(acquisition, KEYS[1], 'aiolock:step')
   if last then
     if step > tonumber(last) then
-      lengthen(KEYS[1], tonumber(ARGV[5]))
+      redis.call('PEXPIRE', KEYS[2], ARGV[6]) -- First: a server out of memory refuses a first write that takes memory.
       redis.call('HSET', KEYS[1], owner, holds, 'aiolock:step', step)
+      lengthen(KEYS[1], tonumber(ARGV[5]))
     else
       write_again(KEYS[1])
     end
@@ -34,15 +34,16 @@ if kind == 'held' or holds > 1 then
   end
 end
 
-if holds > 1 then return lost(KEYS[1], KEYS[3], acquisition, tonumber(ARGV[7])) end
+if holds > 1 then return lost(KEYS[1], KEYS[2], acquisition, tonumber(ARGV[7]), ARGV[6], '') end
 if kind == 'foreign' then return {NOT_A_LOCK, 0, 0} end
-if ending(KEYS[3], acquisition) then return {STALE, 0, 0} end
+local scores = redis.call('ZMSCORE', KEYS[2], acquisition, 'token')
+if scores[1] then return {STALE, 0, 0} end
 if kind == 'held' then return {REFUSED, 0, ttl} end
 
-local token = math.max(tonumber(redis.call('GET', KEYS[2]) or 0) + 1, microseconds())
-local digits = string.format('%.0f', token)
-redis.call('SET', KEYS[2], digits, 'PX', ARGV[6])
-redis.call('HSET', KEYS[1], owner, holds, 'aiolock:acquisition', acquisition, 'aiolock:token', digits,
+local token = math.max(tonumber(scores[2] or 0) + 1, microseconds())
+redis.call('ZADD', KEYS[2], token, 'token')
+redis.call('PEXPIRE', KEYS[2], ARGV[6])
+redis.call('HSET', KEYS[1], owner, holds, 'aiolock:acquisition', acquisition, 'aiolock:token', token,
   'aiolock:step', step, 'aiolock:renewal', 0)
 redis.call('PEXPIRE', KEYS[1], ARGV[5])
 return {GRANTED, token, tonumber(ARGV[5])}

@@ -1,11 +1,12 @@
 -- force_release: free the lock whoever holds it, and wake a waiter.
 --
 -- KEYS[1] lock
--- KEYS[2] ended acquisitions
+-- KEYS[2] tokens
 -- ARGV[1] request id
--- ARGV[2] memory of ended acquisitions, milliseconds
--- ARGV[3] channel
--- ARGV[4] PUBLISH or SPUBLISH
+-- ARGV[2] token retention, milliseconds
+-- ARGV[3] memory of ended acquisitions, milliseconds
+-- ARGV[4] channel
+-- ARGV[5] PUBLISH or SPUBLISH
 --
 -- Reply {GRANTED, 1 if somebody held it else 0, 0}  {NOT_A_LOCK, 0, 0}
 --
@@ -17,12 +18,12 @@ if known then return {GRANTED, known == FREED and 1 or 0, 0} end
 local kind = state(KEYS[1])
 if kind == 'foreign' then return {NOT_A_LOCK, 0, 0} end
 
-local freed, memory = kind == 'held', tonumber(ARGV[2])
-write_first(KEYS[2], ARGV[1])
-remember(KEYS[2], freed and FREED or EXPIRED, ARGV[1], memory, '')
+local freed, memory = kind == 'held', tonumber(ARGV[3])
+redis.call('PEXPIRE', KEYS[2], ARGV[2]) -- First: a server out of memory refuses a first write that takes memory.
+remember(KEYS[2], freed and FREED or EXPIRED, ARGV[1], memory, ARGV[2], '')
 if not freed then return {GRANTED, 0, 0} end
 local acquisition = redis.call('HGET', KEYS[1], 'aiolock:acquisition')
-if acquisition then remember(KEYS[2], FORCED, acquisition, memory, '') end
+if acquisition then remember(KEYS[2], FORCED, acquisition, memory, ARGV[2], '') end
 redis.call('DEL', KEYS[1])
-redis.call(ARGV[4], ARGV[3], '0')
+redis.call(ARGV[5], ARGV[4], '0')
 return {GRANTED, 1, 0}

@@ -7,12 +7,15 @@
 --   aiolock:step         number of the last change of the hold count; an earlier step changes nothing any more
 --   aiolock:renewal      number of the last renewal; an earlier one changes nothing any more
 --
--- The token is a string: the last one that was granted for the name, in microseconds.
+-- The sorted set of tokens keeps, per name:
+--   token                scored by the last token, in microseconds
+--   ID                   acquisitions that ended lately, scored by when, in milliseconds, times ten, and how: a
+--                        hundredth of any token, so that the two never meet. A command that arrives late finds its
+--                        end here. A client names those that no command can be late for; they are forgotten, so that
+--                        a name that is used all the time keeps the last of each client, and what went wrong lately.
 --
--- The ended acquisitions are a sorted set of ids, scored by when they ended, in milliseconds, times ten, and how. A
--- command that arrives late finds its end here. All of them go once none has come for as long as they are remembered.
--- A client names those that no command can be late for, so that a name that is used all the time remembers no more than
--- the last of each client, and what went wrong lately.
+-- All of it is one key, which is there when the lock is: a script that finds only some of its keys does not run while
+-- their slot moves to another server.
 --
 -- The channel is no key: in a cluster a key that does not exist would keep a script from running while its slot moves.
 --
@@ -20,7 +23,7 @@
 
 local GRANTED, REFUSED, LOST, STALE, NOT_A_LOCK = 1, 0, -1, -2, -3
 local FREED, EXPIRED, TAKEN, FORCED = 1, 2, 3, 4
-local MOST_AT_ONCE = 16 -- Old ends that one command takes away, for which all others wait.
+local MOST_AT_ONCE = 16 -- Old ends that one command takes away, while all others wait.
 
 -- What the lock is to an acquisition that does not hold it: 'free', 'held', or 'foreign' for a key that is no lock and
 -- must not be touched; and the milliseconds left.
@@ -44,22 +47,14 @@ local function if_held_by(acquisition, key, field)
   return record[1] == acquisition and record[2] or nil
 end
 
--- It writes the TTL also where that stays as it is: then the HSET that follows is not a script's first write, which a
--- server out of memory refuses if it takes memory.
 local function lengthen(key, lease)
-  redis.call('PEXPIRE', key, math.max(1, lease, redis.call('PTTL', key)))
+  if redis.call('PTTL', key) < lease then redis.call('PEXPIRE', key, lease) end
 end
 
 -- Write the TTL that there is. A grant that is told again has to be written again: WAIT asks the replicas for what was
 -- written on its own connection, and where that is nothing, all of them have it.
 local function write_again(key)
-  lengthen(key, 0)
-end
-
--- A first write that takes no memory, and changes nothing: *id* has not ended. A server out of memory refuses a first
--- write that takes any, but none that follows.
-local function write_first(ended, id)
-  redis.call('ZREM', ended, id)
+  redis.call('PEXPIRE', key, math.max(1, redis.call('PTTL', key)))
 end
 
 local function microseconds()
@@ -68,35 +63,35 @@ local function microseconds()
 end
 
 -- How the acquisition ended; nil while it has not.
-local function ending(ended, acquisition)
-  local score = redis.call('ZSCORE', ended, acquisition)
+local function ending(tokens, acquisition)
+  local score = redis.call('ZSCORE', tokens, acquisition)
   return score and tonumber(score) % 10
 end
 
--- Take away some of what is older than the memory, the oldest first.
-local function purge(ended, now, memory)
-  local old = redis.call('ZRANGEBYSCORE', ended, 0, (now - memory) * 10, 'LIMIT', 0, MOST_AT_ONCE)
-  for _, id in ipairs(old) do redis.call('ZREM', ended, id) end
+-- Take away some of the ends that are older than the memory, the oldest first.
+local function purge(tokens, now, memory)
+  local old = redis.call('ZRANGEBYSCORE', tokens, 0, (now - memory) * 10, 'LIMIT', 0, MOST_AT_ONCE)
+  for _, acquisition in ipairs(old) do redis.call('ZREM', tokens, acquisition) end
 end
 
--- Remember how the acquisition ended, in place of *other*, which may be forgotten; '' for none. Whatever replaces no
--- other purges, so that there are never more of them than come within the memory.
-local function remember(ended, how, acquisition, memory, other)
+-- Remember how the acquisition ended, in place of *other*, which may be forgotten; '' for none. An end that replaces no
+-- other takes old ones away instead, so that they never grow more than those that come within the memory.
+local function remember(tokens, how, acquisition, memory, retention, other)
   local now = math.floor(microseconds() / 1000)
-  if other == '' or redis.call('ZREM', ended, other) == 0 then purge(ended, now, memory) end
-  redis.call('ZADD', ended, now * 10 + how, acquisition)
-  redis.call('PEXPIRE', ended, memory)
+  if other == '' or redis.call('ZREM', tokens, other) == 0 then purge(tokens, now, memory) end
+  redis.call('ZADD', tokens, now * 10 + how, acquisition)
+  redis.call('PEXPIRE', tokens, retention)
 end
 
--- The reply to an acquisition that does not hold the lock, and its end from now on: what has lost the lock once
--- gets it by no command of its own that is still on its way.
-local function lost(key, ended, acquisition, memory)
-  local how = ending(ended, acquisition)
+-- The reply to an acquisition that does not hold the lock, and its end from now on, in place of *other*: what has lost
+-- the lock once gets it by no command of its own that is still on its way.
+local function lost(key, tokens, acquisition, memory, retention, other)
+  local how = ending(tokens, acquisition)
   if how and how ~= FREED then return {LOST, how, 0} end
   local why = state(key) == 'held' and TAKEN or EXPIRED
   if not how then
-    write_first(ended, acquisition)
-    remember(ended, why, acquisition, memory, '')
+    redis.call('PEXPIRE', tokens, retention) -- First: a server out of memory refuses a first write that takes memory.
+    remember(tokens, why, acquisition, memory, retention, other)
   end
   return {LOST, why, 0}
 end

@@ -1,15 +1,16 @@
 -- release: give one hold back, or give up an acquisition whose outcome is unknown.
 --
 -- KEYS[1] lock
--- KEYS[2] ended acquisitions
+-- KEYS[2] tokens
 -- ARGV[1] owner
 -- ARGV[2] acquisition id
 -- ARGV[3] step
 -- ARGV[4] hold count that will be left
--- ARGV[5] memory of ended acquisitions, milliseconds
--- ARGV[6] id of an ended acquisition that may be forgotten, none of whose commands is on its way; '' for none
--- ARGV[7] channel
--- ARGV[8] PUBLISH or SPUBLISH
+-- ARGV[5] token retention, milliseconds
+-- ARGV[6] memory of ended acquisitions, milliseconds
+-- ARGV[7] id of an ended acquisition that may be forgotten, for no command of it can be late; '' for none
+-- ARGV[8] channel
+-- ARGV[9] PUBLISH or SPUBLISH
 --
 -- Reply {GRANTED, receivers of the unlock message, 0}  {LOST, why, 0}
 --
@@ -24,15 +25,15 @@ local last = if_held_by(acquisition, KEYS[1], 'aiolock:step')
 if last then
   if left == 0 then
     redis.call('DEL', KEYS[1])
-    remember(KEYS[2], FREED, acquisition, tonumber(ARGV[5]), ARGV[6])
-    return {GRANTED, redis.call(ARGV[8], ARGV[7], '0'), 0}
+    remember(KEYS[2], FREED, acquisition, tonumber(ARGV[6]), ARGV[5], ARGV[7])
+    return {GRANTED, redis.call(ARGV[9], ARGV[8], '0'), 0}
   end
   if step > tonumber(last) then
-    write_first(KEYS[2], acquisition)
+    redis.call('PEXPIRE', KEYS[2], ARGV[5]) -- First: a server out of memory refuses a first write that takes memory.
     redis.call('HSET', KEYS[1], owner, left, 'aiolock:step', step)
   end
   return {GRANTED, 0, 0}
 end
 
 if ending(KEYS[2], acquisition) == FREED then return {GRANTED, 0, 0} end
-return lost(KEYS[1], KEYS[2], acquisition, tonumber(ARGV[5]))
+return lost(KEYS[1], KEYS[2], acquisition, tonumber(ARGV[6]), ARGV[5], ARGV[7])

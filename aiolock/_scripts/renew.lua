@@ -1,7 +1,8 @@
 -- renew: let locks live longer, each if it is still its acquisition's.
 --
--- KEYS    lock and ended acquisitions of each lock, one after the other; in a cluster, of one lock
--- ARGV[1] memory of ended acquisitions, milliseconds
+-- KEYS    lock and tokens of each lock, one after the other; in a cluster, of one lock
+-- ARGV[1] token retention, milliseconds
+-- ARGV[2] memory of ended acquisitions, milliseconds
 -- ARGV    then, for each lock: acquisition id; number of this renewal; lease, milliseconds
 --
 -- Reply   for each lock {GRANTED, token, ms left}  {LOST, why, 0}
@@ -9,14 +10,15 @@
 -- Twice: a renewal sets a TTL, never adds to one, never shortens one and never creates a key; only a later
 -- number does so, hence a call that arrives late or again changes nothing. The reply tells the TTL as it is.
 
-local memory = tonumber(ARGV[1])
+local retention, memory = ARGV[1], tonumber(ARGV[2])
 
-local function renew(key, ended, acquisition, number, lease)
+local function renew(key, tokens, acquisition, number, lease)
   local last = if_held_by(acquisition, key, 'aiolock:renewal')
-  if not last then return lost(key, ended, acquisition, memory) end
+  if not last then return lost(key, tokens, acquisition, memory, retention, '') end
   if tonumber(number) > tonumber(last) then
-    lengthen(key, tonumber(lease))
+    redis.call('PEXPIRE', tokens, retention) -- First: a server out of memory refuses a first write that takes memory.
     redis.call('HSET', key, 'aiolock:renewal', number)
+    lengthen(key, tonumber(lease))
   else
     write_again(key)
   end
@@ -25,6 +27,6 @@ end
 
 local replies = {}
 for i = 1, #KEYS / 2 do
-  replies[i] = renew(KEYS[2 * i - 1], KEYS[2 * i], ARGV[3 * i - 1], ARGV[3 * i], ARGV[3 * i + 1])
+  replies[i] = renew(KEYS[2 * i - 1], KEYS[2 * i], ARGV[3 * i], ARGV[3 * i + 1], ARGV[3 * i + 2])
 end
 return replies

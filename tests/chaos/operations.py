@@ -239,9 +239,9 @@ async def change_nothing(stage: Stage, proxy: Proxy, late: Rule) -> None:
 
 
 async def leftovers(redis: Redis) -> set[bytes]:
-    """The keys in Redis that are not a memory of tokens or of ended acquisitions."""
+    """The keys in Redis that are not a memory of tokens."""
     keys: list[bytes] = await redis.keys()  # type: ignore[assignment]
-    return {key for key in keys if not key.startswith((b"aiolock_token:", b"aiolock_ended:"))}
+    return {key for key in keys if not key.startswith(b"aiolock_token:")}
 
 
 def _general(item: tuple[str, str]) -> tuple[str, str]:

@@ -55,8 +55,8 @@ async def test_the_user_may_do_all_that_is_needed_and_no_command_more(own: Serve
 @pytest.mark.parametrize(
     "words",
     [
-        ("INCR", "shop:anything"),
-        ("INCR", "aiolock_token:{shop:orders:42}"),
+        ("SET", "shop:anything", "x"),
+        ("GET", "aiolock_token:{shop:orders:42}"),
         ("HSET", "elsewhere", "field", "x"),
         ("PUBLISH", "elsewhere", "x"),
         ("FLUSHALL",),

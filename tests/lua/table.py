@@ -44,10 +44,8 @@ class Sight:
 
     lock: bytes | None  # as DUMP has it
     lock_ttl: int
-    token: int | None
-    token_ttl: int
-    ended: dict[bytes, float]
-    ended_ttl: int
+    tokens: dict[bytes, float]
+    tokens_ttl: int
     keys: int
 
 
@@ -65,20 +63,21 @@ class Table:
     async def acquire(
         self, id: str = MINE, *, owner: str = ME, step: int = 1, holds: int = 1, ms: int = LEASE
     ) -> Reply:
-        return await self.run(ACQUIRE, KEYS.all, owner, id, step, holds, ms, RETENTION, MEMORY)
+        return await self.run(ACQUIRE, (KEYS.lock, KEYS.tokens), owner, id, step, holds, ms, RETENTION, MEMORY)
 
     async def release(
         self, id: str = MINE, *, owner: str = ME, step: int = 9, left: int = 0, forget: str = ""
     ) -> Reply:
-        how = (MEMORY, forget, KEYS.channel, "PUBLISH")
-        return await self.run(RELEASE, KEYS.both, owner, id, step, left, *how)
+        how = (RETENTION, MEMORY, forget, KEYS.channel, "PUBLISH")
+        return await self.run(RELEASE, (KEYS.lock, KEYS.tokens), owner, id, step, left, *how)
 
     async def renew(self, id: str = MINE, *, number: int = 1, ms: int = LEASE) -> Reply:
-        [reply] = await self.run(RENEW, KEYS.both, MEMORY, id, number, ms)
+        [reply] = await self.run(RENEW, (KEYS.lock, KEYS.tokens), RETENTION, MEMORY, id, number, ms)
         return cast(Reply, reply)
 
     async def force(self, request: str = REQUEST) -> Reply:
-        return await self.run(FORCE_RELEASE, KEYS.both, request, MEMORY, KEYS.channel, "PUBLISH")
+        how = (RETENTION, MEMORY, KEYS.channel, "PUBLISH")
+        return await self.run(FORCE_RELEASE, (KEYS.lock, KEYS.tokens), request, *how)
 
     async def inspect(self, owner: str = ME) -> Reply:
         return await self.run(INSPECT, (KEYS.lock,), owner)
@@ -92,15 +91,12 @@ class Table:
     # What is there.
 
     async def look(self) -> Sight:
-        token = await self.redis.get(KEYS.token)
-        ended: Any = await self.redis.zrange(KEYS.ended, 0, -1, withscores=True)
+        tokens: Any = await self.redis.zrange(KEYS.tokens, 0, -1, withscores=True)
         return Sight(
             await self.redis.dump(KEYS.lock),
             await self.redis.pttl(KEYS.lock),
-            None if token is None else int(token),
-            await self.redis.pttl(KEYS.token),
-            dict(ended),
-            await self.redis.pttl(KEYS.ended),
+            dict(tokens),
+            await self.redis.pttl(KEYS.tokens),
             await self.redis.dbsize(),
         )
 
@@ -113,16 +109,17 @@ class Table:
     async def remembered(self) -> set[bytes]:
         """The ends of acquisitions that are remembered, as `OUTCOME:ID`."""
         outcomes = {FREED: b"freed", EXPIRED: b"expired", TAKEN: b"taken", FORCED: b"forced"}
-        ended = (await self.look()).ended
-        return {b"%b:%b" % (outcomes[int(score) % 10], id) for id, score in ended.items()}
+        scores = (await self.look()).tokens
+        return {b"%b:%b" % (outcomes[int(scores[id]) % 10], id) for id in scores.keys() - {b"token"}}
 
     async def age(self, ms: int) -> None:
         """Let so much time pass for all that is kept, at once."""
-        for key in KEYS.all:
+        for key in (KEYS.lock, KEYS.tokens):
             if (ttl := await self.redis.pttl(key)) > 0:
                 await self.redis.pexpire(key, max(1, ttl - ms))
-        for id, score in (await self.look()).ended.items():
-            await self.redis.zadd(KEYS.ended, {id: score - 10 * ms})
+        for member, score in (await self.look()).tokens.items():
+            if member != b"token":
+                await self.redis.zadd(KEYS.tokens, {member: score - 10 * ms})
 
     async def expire(self) -> None:
         """End the lease on the lock."""

@@ -16,9 +16,8 @@ async def untouched(table: Table, late: Callable[[], Awaitable[Reply]]) -> Reply
     after = await table.look()
     assert after.lock == before.lock
     assert after.lock_ttl <= before.lock_ttl
-    assert after.token_ttl <= before.token_ttl
-    assert after.ended_ttl <= before.ended_ttl
-    assert (after.token, after.ended) == (before.token, before.ended)
+    assert after.tokens_ttl <= before.tokens_ttl
+    assert after.tokens == before.tokens
     return answer
 
 
@@ -191,4 +190,4 @@ async def test_questions_change_nothing(table: Table) -> None:
     await table.acquire()
     await untouched(table, table.inspect)
     await untouched(table, table.read_card)
-    assert await table.redis.exists(KEYS.lock, KEYS.token) == 2
+    assert await table.redis.exists(KEYS.lock, KEYS.tokens) == 2

@@ -38,11 +38,11 @@ def test_a_reply_in_rows_grants_if_a_row_does() -> None:
 
 
 async def acquire(table: Table, name: str, owner: str) -> None:
-    keys = LockKeys.of(name, "").all
+    keys = LockKeys.of(name, "").both
     await table.run(ACQUIRE, keys, owner, f"{owner}:{name}", 1, 1, LEASE, RETENTION, MEMORY)
 
 
 async def renew(table: Table, *, ms: int) -> list[list[Any]]:
     keys = tuple(key for name in NAMES for key in LockKeys.of(name, "").both)
     each = [part for name in NAMES for part in (f"{ME}:{name}", 1, ms)]
-    return cast(list[list[Any]], await table.run(RENEW, keys, MEMORY, *each))
+    return cast(list[list[Any]], await table.run(RENEW, keys, RETENTION, MEMORY, *each))
