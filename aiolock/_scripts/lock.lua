@@ -24,6 +24,7 @@
 local GRANTED, REFUSED, LOST, STALE, NOT_A_LOCK = 1, 0, -1, -2, -3
 local FREED, EXPIRED, TAKEN, FORCED = 1, 2, 3, 4
 local MOST_AT_ONCE = 16 -- Old ends that one command takes away, while all others wait.
+local SELDOM = 16 -- Milliseconds; in one of so many a release that need not look for old ends does.
 
 -- What the lock is to an acquisition that does not hold it: 'free', 'held', or 'foreign' for a key that is no lock and
 -- must not be touched; and the milliseconds left.
@@ -75,10 +76,11 @@ local function purge(tokens, now, memory)
 end
 
 -- Remember how the acquisition ended, in place of *other*, which may be forgotten; '' for none. An end that replaces no
--- other takes old ones away instead, so that they never grow more than those that come within the memory.
+-- other takes old ones away, so that there are never more of those than come within the memory.
 local function remember(tokens, how, acquisition, memory, retention, other)
   local now = math.floor(microseconds() / 1000)
-  if other == '' or redis.call('ZREM', tokens, other) == 0 then purge(tokens, now, memory) end
+  local replaces = other ~= '' and redis.call('ZREM', tokens, other) == 1
+  if not replaces or now % SELDOM == 0 then purge(tokens, now, memory) end
   redis.call('ZADD', tokens, now * 10 + how, acquisition)
   redis.call('PEXPIRE', tokens, retention)
 end
