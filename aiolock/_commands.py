@@ -1,5 +1,6 @@
 """The scripts as plain calls: what each is sent with. Durations are in seconds here, milliseconds from here on."""
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from time import monotonic
 
@@ -12,6 +13,7 @@ from aiolock._types import Claim, LockKeys, milliseconds
 
 _MOST_TOGETHER = 32  # Renewals by one script, for whose time the server does nothing else.
 _MEMORY = milliseconds(ENDED_MEMORY)
+_MOST_FORGETTABLE = 1024  # Names whose last clean acquisition is kept in mind, so that the server need not.
 
 
 class Commands:
@@ -21,6 +23,8 @@ class Commands:
         self._backend = backend
         self._timing = timing
         self._retention = milliseconds(timing.token_retention)
+        # By lock, an ended acquisition that the server may forget: the next end of another one says so.
+        self._forgettable: OrderedDict[str, str] = OrderedDict()
 
     def acquire(self, claim: Claim, lease: float) -> Call:
         """Become the owner's first hold."""
@@ -33,6 +37,18 @@ class Commands:
     def release(self, hold: Hold) -> Call:
         """Tell the server that the owner of *hold* has as many holds as it has leases left."""
         return self._release(hold.claim, hold.next_step(), len(hold.leases), hold.expires + ENDED_MEMORY)
+
+    def freed(self, hold: Hold, release: Call) -> None:
+        """
+        *release* gave the last lease of *hold* back.
+
+        The server remembers the end for commands that come late: an acquire, which must be granted nothing, and a
+        second copy of the release, which is to be answered like the first. Neither can come if each was sent only once.
+        """
+        if hold.sent_once and not release.repeated:
+            self._forgettable[hold.keys.lock] = hold.claim.id
+            if len(self._forgettable) > _MOST_FORGETTABLE:
+                self._forgettable.popitem(last=False)
 
     def end(self, hold: Hold) -> None:
         """Tell the server that *hold* is over, whatever leases it has; nobody waits for the answer."""
@@ -86,6 +102,8 @@ class Commands:
     # A release is tried as long as there can be something to free: until the lease is over, and that of an acquire or
     # a renewal that arrives as late as any command may.
     def _release(self, claim: Claim, step: int, left: int, until: float) -> Call:
-        arguments = (claim.owner, claim.id, step, left, self._retention, _MEMORY, claim.keys.channel)
+        forgettable = "" if left else self._forgettable.pop(claim.keys.lock, "")
+        how = (self._retention, _MEMORY, forgettable, claim.keys.channel)
+        arguments = (claim.owner, claim.id, step, left, *how)
         patience = self._timing.release_timeout
         return self._backend.submit(claim.scripts.release, claim.keys.both, *arguments, patience=patience, until=until)

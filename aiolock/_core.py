@@ -275,7 +275,7 @@ class Core:
 
     def _grant(self, want: Acquisition, call: Call, token: int, left: float) -> Lease:
         want.in_doubt = False
-        hold = Hold(want.claim, token)
+        hold = Hold(want.claim, token, sent_once=not (want.repeated or call.repeated))
         lease = self._add_lease(hold, want)
         lease._granted = True
         self.keeper.keep(hold, call, left)

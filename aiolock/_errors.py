@@ -23,7 +23,7 @@ LossReason = Literal["expired", "taken", "forced", "unreachable", "closed"]
 ClosedReason = Literal["closed", "other loop", "other process"]
 
 _LOSSES: dict[LossReason, str] = {
-    "expired": "its lease ended: the key is no longer there, or could not be renewed in time",
+    "expired": "its lease ended: the key is gone or overwritten, or could not be renewed in time",
     "taken": "another owner holds it now",
     "forced": "it was released by force",
     "unreachable": "Redis did not answer before the lease ended",
@@ -93,9 +93,9 @@ class LeaseLostError(AioLockError):
     """
     The lock was ours and is gone.
 
-    *reason* is ``"expired"`` (the key is no longer there: its time ended, or it was deleted, evicted or flushed),
-    ``"taken"`` (another owner has it), ``"forced"`` (`force_release`), ``"unreachable"`` (no renewal was
-    acknowledged in time) or ``"closed"`` (the client was closed).
+    *reason* is ``"expired"`` (the key is no longer there: its time ended, or it was deleted, evicted, flushed
+    or overwritten), ``"taken"`` (another owner has it), ``"forced"`` (`force_release`), ``"unreachable"`` (no renewal
+    was acknowledged in time) or ``"closed"`` (the client was closed).
     """
 
     def __init__(self, name: str, token: int, reason: LossReason) -> None:

@@ -88,6 +88,8 @@ class HoldKeeper:
         if status == LOST:
             self.lose(hold, REASONS[why], gone=True)
             raise hold.error()
+        if not left:
+            self._commands.freed(hold, call)
         self._report.released(hold, left)
 
     def take_back(self, lease: Lease) -> Call | None:

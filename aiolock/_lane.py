@@ -134,6 +134,7 @@ class Lane:
         self._sent: deque[Call | Aside] = deque()
         self._granted: list[tuple[Call, Reply]] = []  # What the replicas have not confirmed yet.
         self._resting: list[Call] = []  # Refused for the moment; sent again at the next tick.
+        self._heard = 0.0  # When the server last sent anything.
         self._known: set[str] = set()  # Digests of the scripts sent whole on this connection.
         self._holds_back = False  # Until the answer to a question that nothing must overtake.
         # Replicas that must have a grant; where all are wanted, as many as the server knew of when it was asked last.
@@ -197,6 +198,8 @@ class Lane:
         return self.pending > 0
 
     def opened(self) -> None:
+        if not self._heard and isinstance(self._last_error, TimeoutError):  # Not for want of a connection any more.
+            self._last_error = TimeoutError("no reply in time")
         self._known.clear()  # Another server may have answered.
         self._holds_back = False
         self._steering.opened(self.link.peer)
@@ -219,6 +222,7 @@ class Lane:
         return commands
 
     def received(self, frame: Any) -> None:
+        self._heard = monotonic()
         expected = self._sent.popleft()
         if isinstance(expected, Aside):
             expected.tell(frame)
@@ -262,7 +266,8 @@ class Lane:
         # A call that was written keeps its place, for the reply that is owed; any other is forgotten in time.
         self._unsent = OrderedDict.fromkeys(call for call in self._unsent if now < call.until)
         self._notice_idle()
-        if self._sent and now >= self._sent[0].sent + self._patience:
+        # Of many calls the last are answered late: what counts is the silence, while anything is owed.
+        if self._sent and now >= max(self._heard, self._sent[0].sent) + self._patience:
             self._last_error = TimeoutError(f"no reply within {self._patience:.3g} s")
             self.link.fail()
         elif self._unsent:

@@ -54,12 +54,13 @@ class Hold:
 
     __slots__ = (
         *("claim", "keys", "owner", "token", "leases", "in_a_row", "step", "renewal", "renewals", "unanswered"),
-        *("heard", "expires", "deadline", "renew_at", "ended", "loss", "gone", "bodies", "patient_until"),
+        *("heard", "expires", "deadline", "renew_at", "ended", "loss", "gone", "bodies", "patient_until", "sent_once"),
         *("renewal_slot", "deadline_slot", "timer", "asked", "doubted", "_lost", "_watched"),
     )
 
-    def __init__(self, claim: Claim, token: int) -> None:
+    def __init__(self, claim: Claim, token: int, *, sent_once: bool = False) -> None:
         self.claim = claim
+        self.sent_once = sent_once  # No try to acquire it was sent a second time: no copy of one can be late.
         self.keys: LockKeys = claim.keys
         self.owner: str = claim.owner
         self.token = token

@@ -40,11 +40,11 @@ class ByHand:
         self._client = str(uuid.uuid4())
         self._owner = f"{self._client}:1"
         self._ids = count(1)
-        self._id = ""
+        self._id = self._forgettable = ""
 
     def acquire(self) -> Arguments:
         """The first hold of a new acquisition; call it again for a second try of the same with `again`."""
-        self._id = f"{self._client}:{next(self._ids)}"
+        self._forgettable, self._id = self._id, f"{self._client}:{next(self._ids)}"
         return self.again()
 
     def again(self) -> Arguments:
@@ -54,7 +54,8 @@ class ByHand:
 
     def release(self) -> Arguments:
         """The release of that hold, with the message to waiters."""
-        arguments = (self._owner, self._id, 2, 0, _RETENTION, _MEMORY, self._channel, "PUBLISH")
+        how = (_RETENTION, _MEMORY, self._forgettable, self._channel, "PUBLISH")
+        arguments = (self._owner, self._id, 2, 0, *how)
         return (RELEASE.sha, 2, self._lock, self._tokens, *arguments)
 
 

@@ -21,7 +21,7 @@ from aiolock._one_server import OneServer
 from aiolock._scripts import Script
 from aiolock._server import Server
 from tests.support.observe import connected, until, until_connected
-from tests.support.proxy import ALWAYS, Proxy, Rule, drop_reply, reset, script, withhold_reply
+from tests.support.proxy import ALWAYS, Proxy, Rule, drop_reply, reset, script, slow_reply, withhold_reply
 
 TIMEOUT = 0.9
 TIMING = Timing.of(LockConfig(command_timeout=TIMEOUT))
@@ -137,6 +137,14 @@ async def test_a_call_whose_reply_is_lost_is_sent_again(
     call = backend.submit(ADD, ("n",))
     assert await call == [2]
     assert call.repeated
+
+
+async def test_a_connection_that_answers_slowly_but_steadily_is_kept(proxy: Proxy, backend: Backend) -> None:
+    """Each call that is owed an answer is soon older than the server may be silent."""
+    proxy.install(Rule(script(ECHO), slow_reply(TIMING.patience / 5), times=ALWAYS))
+    calls = [backend.submit(ECHO, (), str(number), patience=60) for number in range(15)]
+    assert [await call for call in calls] == [[b"%d" % number] for number in range(15)]
+    assert not any(call.repeated for call in calls)
 
 
 async def test_a_call_goes_on_without_its_caller(redis: Redis, proxy: Proxy, backend: Backend) -> None:

@@ -34,7 +34,7 @@ if kind == 'held' or holds > 1 then
   end
 end
 
-if holds > 1 then return lost(KEYS[1], KEYS[2], acquisition, tonumber(ARGV[7]), ARGV[6]) end
+if holds > 1 then return lost(KEYS[1], KEYS[2], acquisition, tonumber(ARGV[7]), ARGV[6], '') end
 if kind == 'foreign' then return {NOT_A_LOCK, 0, 0} end
 local scores = redis.call('ZMSCORE', KEYS[2], acquisition, 'token')
 if scores[1] then return {STALE, 0, 0} end

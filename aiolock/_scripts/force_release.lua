@@ -18,11 +18,12 @@ if known then return {GRANTED, known == FREED and 1 or 0, 0} end
 local kind = state(KEYS[1])
 if kind == 'foreign' then return {NOT_A_LOCK, 0, 0} end
 
-local freed = kind == 'held'
-remember(KEYS[2], freed and FREED or EXPIRED, ARGV[1], tonumber(ARGV[3]), ARGV[2])
+local freed, memory = kind == 'held', tonumber(ARGV[3])
+redis.call('PEXPIRE', KEYS[2], ARGV[2]) -- First: a server out of memory refuses a first write that takes memory.
+remember(KEYS[2], freed and FREED or EXPIRED, ARGV[1], memory, ARGV[2], '')
 if not freed then return {GRANTED, 0, 0} end
 local acquisition = redis.call('HGET', KEYS[1], 'aiolock:acquisition')
-if acquisition then remember(KEYS[2], FORCED, acquisition, tonumber(ARGV[3]), ARGV[2]) end
+if acquisition then remember(KEYS[2], FORCED, acquisition, memory, ARGV[2], '') end
 redis.call('DEL', KEYS[1])
 redis.call(ARGV[5], ARGV[4], '0')
 return {GRANTED, 1, 0}

@@ -11,7 +11,11 @@
 --   token                scored by the last token, in microseconds
 --   ID                   acquisitions that ended lately, scored by when, in milliseconds, times ten, and how: a
 --                        hundredth of any token, so that the two never meet. A command that arrives late finds its
---                        end here.
+--                        end here. A client names those that no command can be late for; they are forgotten, so that
+--                        a name that is used all the time keeps the last of each client, and what went wrong lately.
+--
+-- All of it is one key, which is there when the lock is: a script that finds only some of its keys does not run while
+-- their slot moves to another server.
 --
 -- The channel is no key: in a cluster a key that does not exist would keep a script from running while its slot moves.
 --
@@ -19,6 +23,8 @@
 
 local GRANTED, REFUSED, LOST, STALE, NOT_A_LOCK = 1, 0, -1, -2, -3
 local FREED, EXPIRED, TAKEN, FORCED = 1, 2, 3, 4
+local MOST_AT_ONCE = 16 -- Old ends that one command takes away, while all others wait.
+local SELDOM = 16 -- Milliseconds; in one of so many a release that need not look for old ends does.
 
 -- What the lock is to an acquisition that does not hold it: 'free', 'held', or 'foreign' for a key that is no lock and
 -- must not be touched; and the milliseconds left.
@@ -63,20 +69,32 @@ local function ending(tokens, acquisition)
   return score and tonumber(score) % 10
 end
 
-local function remember(tokens, how, acquisition, memory, retention)
+-- Take away some of the ends that are older than the memory, the oldest first.
+local function purge(tokens, now, memory)
+  local old = redis.call('ZRANGEBYSCORE', tokens, 0, (now - memory) * 10, 'LIMIT', 0, MOST_AT_ONCE)
+  for _, acquisition in ipairs(old) do redis.call('ZREM', tokens, acquisition) end
+end
+
+-- Remember how the acquisition ended, in place of *other*, which may be forgotten; '' for none. An end that replaces no
+-- other takes old ones away, so that there are never more of those than come within the memory.
+local function remember(tokens, how, acquisition, memory, retention, other)
   local now = math.floor(microseconds() / 1000)
-  redis.call('ZREMRANGEBYSCORE', tokens, 0, (now - memory) * 10)
+  local replaces = other ~= '' and redis.call('ZREM', tokens, other) == 1
+  if not replaces or now % SELDOM == 0 then purge(tokens, now, memory) end
   redis.call('ZADD', tokens, now * 10 + how, acquisition)
   redis.call('PEXPIRE', tokens, retention)
 end
 
--- The reply to an acquisition that does not hold the lock, and its end from now on: what has lost the lock once
--- gets it by no command of its own that is still on its way.
-local function lost(key, tokens, acquisition, memory, retention)
+-- The reply to an acquisition that does not hold the lock, and its end from now on, in place of *other*: what has lost
+-- the lock once gets it by no command of its own that is still on its way.
+local function lost(key, tokens, acquisition, memory, retention, other)
   local how = ending(tokens, acquisition)
   if how and how ~= FREED then return {LOST, how, 0} end
-  local why = state(key) == 'free' and EXPIRED or TAKEN
-  if not how then remember(tokens, why, acquisition, memory, retention) end
+  local why = state(key) == 'held' and TAKEN or EXPIRED
+  if not how then
+    redis.call('PEXPIRE', tokens, retention) -- First: a server out of memory refuses a first write that takes memory.
+    remember(tokens, why, acquisition, memory, retention, other)
+  end
   return {LOST, why, 0}
 end
 

@@ -8,8 +8,9 @@
 -- ARGV[4] hold count that will be left
 -- ARGV[5] token retention, milliseconds
 -- ARGV[6] memory of ended acquisitions, milliseconds
--- ARGV[7] channel
--- ARGV[8] PUBLISH or SPUBLISH
+-- ARGV[7] id of an ended acquisition that may be forgotten, for no command of it can be late; '' for none
+-- ARGV[8] channel
+-- ARGV[9] PUBLISH or SPUBLISH
 --
 -- Reply {GRANTED, receivers of the unlock message, 0}  {LOST, why, 0}
 --
@@ -24,8 +25,8 @@ local last = if_held_by(acquisition, KEYS[1], 'aiolock:step')
 if last then
   if left == 0 then
     redis.call('DEL', KEYS[1])
-    remember(KEYS[2], FREED, acquisition, tonumber(ARGV[6]), ARGV[5])
-    return {GRANTED, redis.call(ARGV[8], ARGV[7], '0'), 0}
+    remember(KEYS[2], FREED, acquisition, tonumber(ARGV[6]), ARGV[5], ARGV[7])
+    return {GRANTED, redis.call(ARGV[9], ARGV[8], '0'), 0}
   end
   if step > tonumber(last) then
     redis.call('PEXPIRE', KEYS[2], ARGV[5]) -- First: a server out of memory refuses a first write that takes memory.
@@ -35,4 +36,4 @@ if last then
 end
 
 if ending(KEYS[2], acquisition) == FREED then return {GRANTED, 0, 0} end
-return lost(KEYS[1], KEYS[2], acquisition, tonumber(ARGV[6]), ARGV[5])
+return lost(KEYS[1], KEYS[2], acquisition, tonumber(ARGV[6]), ARGV[5], ARGV[7])

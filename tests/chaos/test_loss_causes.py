@@ -97,7 +97,7 @@ CAUSES: dict[Cause, LossReason] = {
     deleted_and_taken_by_another_client: "taken",
     seized: "taken",
     seized_by_redisson: "taken",
-    overwritten: "taken",
+    overwritten: "expired",
     black_holed: "unreachable",
     cut_off: "unreachable",
     half_open: "unreachable",

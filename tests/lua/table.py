@@ -65,8 +65,10 @@ class Table:
     ) -> Reply:
         return await self.run(ACQUIRE, (KEYS.lock, KEYS.tokens), owner, id, step, holds, ms, RETENTION, MEMORY)
 
-    async def release(self, id: str = MINE, *, owner: str = ME, step: int = 9, left: int = 0) -> Reply:
-        how = (RETENTION, MEMORY, KEYS.channel, "PUBLISH")
+    async def release(
+        self, id: str = MINE, *, owner: str = ME, step: int = 9, left: int = 0, forget: str = ""
+    ) -> Reply:
+        how = (RETENTION, MEMORY, forget, KEYS.channel, "PUBLISH")
         return await self.run(RELEASE, (KEYS.lock, KEYS.tokens), owner, id, step, left, *how)
 
     async def renew(self, id: str = MINE, *, number: int = 1, ms: int = LEASE) -> Reply:

@@ -111,7 +111,7 @@ async def test_the_message_is_published_as_asked(table: Table, how: str) -> None
     await mine(table)
     before = await commandstats(table.redis)
     keys = (KEYS.lock, KEYS.tokens)
-    await table.run(RELEASE, keys, ME, MINE, 2, 0, RETENTION, MEMORY, KEYS.channel, how)
+    await table.run(RELEASE, keys, ME, MINE, 2, 0, RETENTION, MEMORY, "", KEYS.channel, how)
     await table.acquire("me:a3")
     await table.run(FORCE_RELEASE, keys, REQUEST, RETENTION, MEMORY, KEYS.channel, how)
     after = await commandstats(table.redis)
@@ -124,7 +124,7 @@ CALLS: list[tuple[Script, tuple[str, ...], tuple[str | int, ...]]] = [
     (ACQUIRE, (KEYS.lock, KEYS.tokens), (ME, MINE, 1, 1, LEASE, RETENTION, MEMORY)),
     (RENEW, (KEYS.lock, KEYS.tokens), (RETENTION, MEMORY, MINE, 1, LEASE)),
     (INSPECT, (KEYS.lock,), (ME,)),
-    (RELEASE, (KEYS.lock, KEYS.tokens), (ME, MINE, 2, 0, RETENTION, MEMORY, KEYS.channel, "PUBLISH")),
+    (RELEASE, (KEYS.lock, KEYS.tokens), (ME, MINE, 2, 0, RETENTION, MEMORY, "", KEYS.channel, "PUBLISH")),
     (FORCE_RELEASE, (KEYS.lock, KEYS.tokens), (REQUEST, RETENTION, MEMORY, KEYS.channel, "PUBLISH")),
     (CARD, (CARD_KEY,), (1_000, "host", 4711, "web", 1_700_000_000)),
     (READ_CARD, (CARD_KEY,), ()),

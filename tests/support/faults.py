@@ -225,6 +225,17 @@ class _WithholdReply(Action):
         link.answer(reply)
 
 
+@dataclass(frozen=True)
+class _SlowReply(Action):
+    seconds: float
+
+    async def on_reply(self, link: Connection, rule: Rule, request: Request, reply: bytes) -> None:
+        await link.flush_replies()
+        rule.note(request)
+        await asyncio.sleep(self.seconds)
+        link.answer(reply)
+
+
 def drop_reply(*, reset: bool = True) -> Action:
     """Let the server execute it, swallow the answer, then reset the client's connection.
 
@@ -244,6 +255,11 @@ def hold(*, reset: bool = True) -> Action:
 def delay(seconds: float) -> Action:
     """Forward the request, and all that follow it on its connection, that much later."""
     return _Delay(seconds)
+
+
+def slow_reply(seconds: float) -> Action:
+    """Hand the answer over, and all behind it on this connection, that much later."""
+    return _SlowReply(seconds)
 
 
 def reset() -> Action:

@@ -38,6 +38,7 @@ from tests.support.faults import (
     hold,
     reset,
     script,
+    slow_reply,
     withhold_reply,
 )
 from tests.support.resp import SUBSCRIBING, Frames, arguments, frames_in_reply, is_error, is_message, is_unsolicited
@@ -57,6 +58,7 @@ __all__ = [
     "hold",
     "reset",
     "script",
+    "slow_reply",
     "withhold_reply",
 ]
 

@@ -1,0 +1,118 @@
+"""What is remembered of acquisitions that ended: no more than is needed, and in short commands."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+from redis import OutOfMemoryError
+from redis.asyncio import Redis
+
+from aiolock._scripts import EXPIRED, GRANTED, LOST, REFUSED, TAKEN
+from aiolock._server import Server
+from tests.lua.table import EARLIER, KEYS, MEMORY, MINE, OTHER, REQUEST, THEIRS, Reply, Table
+from tests.support.observe import commandstats
+
+MOST_AT_ONCE = 16
+
+
+async def many_old(table: Table, count: int) -> None:
+    """So many acquisitions ended longer ago than the memory, one after the other, and one just now."""
+    now = (await table.redis.time())[0] * 1000
+    ended = {f"old:{number:05}": (now - 2 * MEMORY + number) * 10 + 1 for number in range(count)}
+    await table.redis.zadd(KEYS.tokens, {**ended, "young": now * 10 + 1})
+
+
+async def remembered(table: Table) -> list[str]:
+    return [id.decode() for id in (await table.look()).tokens if id != b"token"]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda table: table.release(),
+        lambda table: table.release(forget="none:of those"),
+        lambda table: table.release(THEIRS, owner=OTHER),
+        lambda table: table.renew(THEIRS),
+    ],
+    ids=["release", "release that names one that is not there", "give up", "lost"],
+)
+async def test_one_command_takes_away_some_of_what_is_old_the_oldest_first(
+    table: Table, end: Callable[[Table], Awaitable[Reply]]
+) -> None:
+    await table.acquire()
+    await many_old(table, 1_000)
+    before = await remembered(table)
+    await end(table)
+    after = await remembered(table)
+    assert after[:-1] == before[MOST_AT_ONCE:]
+    assert after[-1] in (MINE, THEIRS)
+
+
+async def test_what_came_while_much_was_old_is_kept_and_the_rest_goes_by_and_by(table: Table) -> None:
+    await many_old(table, 100)
+    for number in range(8):
+        await table.release(f"me:{number}")
+    assert await remembered(table) == ["young", *(f"me:{number}" for number in range(8))]
+
+
+async def test_ends_that_replace_each_other_add_none_and_seldom_look_for_old_ones(table: Table) -> None:
+    await many_old(table, 100)
+    before = await commandstats(table.redis)
+    sections, last = 0, ""
+    while any(id.startswith("old:") for id in await remembered(table)):
+        sections, other = sections + 1, last
+        assert sections < 2_000
+        last = f"me:{sections}"
+        await table.acquire(last)
+        await table.release(last, forget=other)
+        assert [id for id in await remembered(table) if not id.startswith("old:")] == ["young", last]
+    after = await commandstats(table.redis)
+    assert after["zrangebyscore"] - before.get("zrangebyscore", 0) < sections / 2
+
+
+LATE: dict[str, Callable[[Table], Awaitable[Reply]]] = {
+    "renewal": lambda table: table.renew(EARLIER, number=99),
+    "nested acquire": lambda table: table.acquire(EARLIER, step=2, holds=2),
+    "release to 1": lambda table: table.release(EARLIER, step=99, left=1),
+    "release": lambda table: table.release(EARLIER, step=99),
+    "release that forgets one more": lambda table: table.release(EARLIER, step=99, forget="me:a0"),
+}
+
+
+@pytest.mark.parametrize("taken", [False, True], ids=["free", "taken"])
+@pytest.mark.parametrize("late", LATE)
+async def test_a_command_of_an_acquisition_that_was_forgotten_frees_nothing_and_grants_nothing(
+    table: Table, late: str, taken: bool
+) -> None:
+    """All but its acquire, of which no copy may be on its way: that is what the client sees to."""
+    await table.acquire(EARLIER)
+    await table.release(EARLIER)
+    await table.acquire()
+    await table.release(forget=EARLIER)
+    if taken:
+        await table.acquire(THEIRS, owner=OTHER)
+    before = await table.look()
+    for _ in range(2):
+        assert (await LATE[late](table))[:2] == [LOST, TAKEN if taken else EXPIRED]
+    after = await table.look()
+    assert (after.lock, after.tokens[b"token"]) == (before.lock, before.tokens[b"token"])
+    assert after.lock_ttl <= before.lock_ttl
+    assert (await table.acquire("me:a9"))[0] == (REFUSED if taken else GRANTED)
+
+
+async def test_an_end_is_remembered_also_by_a_server_that_is_out_of_memory(own: Server) -> None:
+    async with Redis.from_url(own.url) as redis:
+        table = Table(redis)
+        await table.acquire()
+        await redis.config_set("maxmemory", "1")
+        with pytest.raises(OutOfMemoryError):
+            await redis.set("anything", "more")
+        await table.renew("me:lost")
+        await table.release("me:given up")
+        await table.release()
+        await table.force()
+        assert await table.remembered() == {
+            b"taken:me:lost",
+            b"taken:me:given up",
+            b"freed:" + MINE.encode(),
+            b"expired:" + REQUEST.encode(),
+        }
