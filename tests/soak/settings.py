@@ -1,0 +1,80 @@
+"""What a worker is told when it starts."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.sentinel import Sentinel
+
+from aiolock import LockClient, LockConfig
+
+NAMES = ("a", "b", "c", "d", "e")  # In a cluster, each of its three primaries has one at least.
+PREFIX = "soak:"
+PRIMARY = "primary"  # What the sentinels call it.
+
+Topology = Literal["one", "sentinel", "cluster"]
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """Where the workers find them; of sentinels, of the nodes of a cluster, or of the one."""
+
+    topology: Topology
+    addresses: list[tuple[str, int]]
+    lease: float
+    replicas: int | Literal["all"] | None = None
+    command_timeout: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a worker is told when it starts."""
+
+    servers: Servers
+    worker: str
+    loop: str
+    journal: str
+    seed: int
+    tasks: int = 4
+    stays: bool = False  # Goes on inside though the lock is lost: for tests of the judge.
+
+    def encode(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def decode(cls, line: str) -> "Settings":
+        given = json.loads(line)
+        return cls(**given | {"servers": Servers(**given["servers"])})
+
+
+@asynccontextmanager
+async def connected(settings: Settings) -> AsyncIterator[LockClient]:
+    """A client of the servers."""
+    servers = settings.servers
+    config = LockConfig(
+        prefix=PREFIX,
+        lease=servers.lease,
+        replicas=servers.replicas,
+        command_timeout=servers.command_timeout,
+        client_name=settings.worker,
+    )
+    [(host, port), *_] = servers.addresses
+    if servers.topology == "one":
+        redis: Redis | RedisCluster = Redis(host=host, port=port)
+    elif servers.topology == "cluster":
+        redis = RedisCluster(startup_nodes=[ClusterNode(host, port) for host, port in servers.addresses])
+    else:
+        sentinel = Sentinel([(host, port) for host, port in servers.addresses], socket_timeout=1)  # type: ignore[no-untyped-call]
+        redis = sentinel.master_for(PRIMARY)
+    try:
+        async with LockClient(redis, config=config) as locks:
+            yield locks
+    finally:
+        await redis.aclose()
+        if servers.topology == "sentinel":
+            for each in sentinel.sentinels:
+                await each.aclose()
