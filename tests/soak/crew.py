@@ -110,7 +110,9 @@ class Worker:
 class Crew:
     """Four workers; leaving the `with` block ends them."""
 
-    def __init__(self, servers: Servers, pythons: Sequence[str], folder: Path, seed: int, *, stays: bool = False) -> None:
+    def __init__(
+        self, servers: Servers, pythons: Sequence[str], folder: Path, seed: int, *, stays: bool = False
+    ) -> None:
         self.workers = [
             Worker(
                 number,

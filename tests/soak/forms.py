@@ -13,6 +13,7 @@ from tests.soak.journal import Entry, Journal, Section, inside
 from tests.soak.settings import NAMES
 
 TICK = 0.05  # Seconds from one mark to the next.
+MOMENTS = (0.0, 0.0, 0.0, 0.005, 0.005, 0.005, 0.005, 0.02, 0.02, 0.02, 0.05, 0.05, 0.1, 0.1, 0.3)
 
 
 class Waits:
@@ -36,7 +37,9 @@ class Waits:
 class Visitor:
     """One task of a worker, which enters the locks in each form there is."""
 
-    def __init__(self, who: str, locks: LockClient, journal: Journal, waits: Waits, chance: Random, stays: bool) -> None:
+    def __init__(
+        self, who: str, locks: LockClient, journal: Journal, waits: Waits, *, chance: Random, stays: bool
+    ) -> None:
         self._who = who
         self._locks = locks
         self._journal = journal
@@ -64,9 +67,9 @@ class Visitor:
             await self._stay(section)
 
     async def renewed(self) -> None:
-        async with self._entered("renewed", lease=0.5) as section:
+        async with self._entered("renewed", lease=0.15) as section:
             for _ in range(3):
-                await self._stay(section, 0.2)
+                await self._stay(section, 0.06)
                 await section.lease.renew(self._chance.choice((None, 1)))
 
     async def nested(self) -> None:
@@ -181,7 +184,7 @@ class Visitor:
 
     async def _stay(self, section: Section, seconds: float | None = None) -> None:
         left = self._moment() if seconds is None else seconds
-        while left > 0:
+        while left > 1e-6:
             try:
                 await asyncio.sleep(min(left, TICK))
             except asyncio.CancelledError:
@@ -194,7 +197,7 @@ class Visitor:
 
     def _moment(self) -> float:
         """Seconds: mostly few, sometimes more than a fixed lease has."""
-        return self._chance.choice((0, 0, 0.005, 0.005, 0.02, 0.02, 0.1, 0.3, self._chance.uniform(0.3, 1.5)))
+        return self._chance.choice((*MOMENTS, self._chance.uniform(0.3, 1.5)))
 
 
 async def ended(task: "asyncio.Future[None]", within: float | None = None) -> None:

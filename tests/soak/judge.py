@@ -3,12 +3,14 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from tests.soak.faults import Fault, beyond, calm
 from tests.soak.lives import Life, Stay, all_stays
 
 LONGEST_WAIT = 10.0  # Seconds that no fault explains; most waits last for some tenths.
 CALM = 2.0  # Seconds in which every worker gets a lock.
+TOLD_WITHIN = 0.01  # Seconds between two marks: the loop has turned.
 MOST_GROWTH = 0.25  # Of the memory of a worker.
 LEAST_GROWTH = 8_000  # Kilobytes: what Python takes more or less by itself.
 WARMED_UP = 0.1  # Of a life.
@@ -57,8 +59,8 @@ def overstays(evidence: Evidence) -> Iterator[str]:
     """A body that was not cancelled when its lock was lost."""
     for life in evidence.lives:
         for stay in life.stays:
-            if stay.enter.scoped and stay.overstayed:
-                yield f"told late: the body of {_shown(stay)} ran on for {stay.overstayed:.3f} s and more after the loss"
+            if stay.enter.scoped and stay.overstayed > TOLD_WITHIN:
+                yield f"told late: {_shown(stay)} ran on for {stay.overstayed:.3f} s and more after the loss"
 
 
 def losses(evidence: Evidence) -> Iterator[str]:
@@ -149,14 +151,16 @@ def silences(evidence: Evidence) -> dict[str, list[float]]:
     found: dict[str, list[float]] = defaultdict(list)
     for fault in evidence.faults:
         times = [fault.begin, *(at for at in grants if fault.begin <= at <= fault.settled), fault.settled]
-        found[fault.kind].append(max(after - before for before, after in zip(times, times[1:], strict=False)))
+        found[fault.kind].append(max(after - before for before, after in pairwise(times)))
     return dict(found)
 
 
 def counted(evidence: Evidence, kind: str) -> Counter[str]:
     """How often each note of that kind was written, without what differs from one to the next."""
     notes = (entry.note for life in evidence.lives for entry in life.of(kind))
-    return Counter(" ".join(note.split()[:2]) if note.startswith("LeaseLostError") else note.split()[0] for note in notes)
+    return Counter(
+        " ".join(note.split()[:2]) if note.startswith("LeaseLostError") else note.split()[0] for note in notes
+    )
 
 
 def _is_calm(evidence: Evidence, begin: float, end: float) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from tests.soak.journal import Entry, entries
@@ -33,7 +34,7 @@ class Stay:
     def until(self) -> float:
         """When it was inside for the last time: told of the loss it is not, whatever it does then."""
         seen = self.observations
-        for before, now in zip(seen, seen[1:], strict=False):
+        for before, now in pairwise(seen):
             if not now.deadline:
                 return min(before.deadline, now.at)
         return seen[-1].at

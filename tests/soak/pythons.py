@@ -13,6 +13,8 @@ def with_environment(python: str) -> str:
     """*python* itself if it has what workers need, else that of an environment of its own, made if there is none."""
     if _runs(python, _NEEDED):
         return python
+    if not _runs(python, ""):
+        raise SystemExit(f"{python} does not run; give the path of a Python")
     version = subprocess.run([python, "-c", _VERSION], check=True, capture_output=True, text=True).stdout.strip()
     folder = ROOT / f".venv-soak-{version}"
     own = str(folder / "bin" / "python")

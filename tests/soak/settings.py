@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -62,19 +62,19 @@ async def connected(settings: Settings) -> AsyncIterator[LockClient]:
         command_timeout=servers.command_timeout,
         client_name=settings.worker,
     )
+    async with AsyncExitStack() as stack:
+        redis = _redis(servers, stack)
+        stack.push_async_callback(redis.aclose)
+        yield await stack.enter_async_context(LockClient(redis, config=config))
+
+
+def _redis(servers: Servers, stack: AsyncExitStack) -> Redis | RedisCluster:
     [(host, port), *_] = servers.addresses
     if servers.topology == "one":
-        redis: Redis | RedisCluster = Redis(host=host, port=port)
-    elif servers.topology == "cluster":
-        redis = RedisCluster(startup_nodes=[ClusterNode(host, port) for host, port in servers.addresses])
-    else:
-        sentinel = Sentinel([(host, port) for host, port in servers.addresses], socket_timeout=1)  # type: ignore[no-untyped-call]
-        redis = sentinel.master_for(PRIMARY)
-    try:
-        async with LockClient(redis, config=config) as locks:
-            yield locks
-    finally:
-        await redis.aclose()
-        if servers.topology == "sentinel":
-            for each in sentinel.sentinels:
-                await each.aclose()
+        return Redis(host=host, port=port)
+    if servers.topology == "cluster":
+        return RedisCluster(startup_nodes=[ClusterNode(host, port) for host, port in servers.addresses])
+    sentinel = Sentinel([(host, port) for host, port in servers.addresses], socket_timeout=1)  # type: ignore[no-untyped-call]
+    for each in sentinel.sentinels:
+        stack.push_async_callback(each.aclose)
+    return sentinel.master_for(PRIMARY)

@@ -3,6 +3,7 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from random import Random
 from types import TracebackType
 from typing import ClassVar, Self
@@ -23,6 +24,14 @@ class Stage(ABC):
 
     topology: ClassVar[Topology]
     workers_see: Servers
+
+    def __init__(self, executable: str | None) -> None:
+        self._executable = executable
+        self._stack = ExitStack()
+
+    @abstractmethod
+    def start(self) -> Servers:
+        """Start them; where the workers find them."""
 
     @abstractmethod
     def primaries(self) -> Sequence[Server]: ...
@@ -62,11 +71,13 @@ class Stage(ABC):
         server.resume()
 
     def __enter__(self) -> Self:
+        self.workers_see = self.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    ) -> None:
+        self._stack.close()
 
 
 class OneServer(Stage):
@@ -74,18 +85,9 @@ class OneServer(Stage):
 
     topology = "one"
 
-    def __init__(self, executable: str | None) -> None:
-        self._server = Server(executable, append_only=True)
-
-    def __enter__(self) -> Self:
-        self._server.__enter__()
-        self.workers_see = Servers("one", [(self._server.host, self._server.port)], lease=3)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.__exit__(kind, error, trace)
+    def start(self) -> Servers:
+        self._server = self._stack.enter_context(Server(self._executable, append_only=True))
+        return Servers("one", [(self._server.host, self._server.port)], lease=3)
 
     def primaries(self) -> Sequence[Server]:
         return [self._server]
@@ -120,18 +122,9 @@ class WithSentinels(Stage):
 
     topology = "sentinel"
 
-    def __init__(self, executable: str | None) -> None:
-        self._group = Replicated(executable, replicas=2, sentinels=3)
-
-    def __enter__(self) -> Self:
-        self._group.__enter__()
-        self.workers_see = Servers("sentinel", self._group.addresses, lease=6, replicas="all", command_timeout=15)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._group.__exit__(kind, error, trace)
+    def start(self) -> Servers:
+        self._group = self._stack.enter_context(Replicated(self._executable, replicas=2, sentinels=3))
+        return Servers("sentinel", self._group.addresses, lease=6, replicas="all", command_timeout=15)
 
     def primaries(self) -> Sequence[Server]:
         _, port = ask(self._group.sentinels[0], "SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME)
@@ -199,19 +192,10 @@ class WithCluster(Stage):
 
     topology = "cluster"
 
-    def __init__(self, executable: str | None) -> None:
-        self._group = ClusterOf(executable, replicas=1)
-
-    def __enter__(self) -> Self:
-        self._group.__enter__()
+    def start(self) -> Servers:
+        self._group = self._stack.enter_context(ClusterOf(self._executable, replicas=1))
         seeds = [(server.host, server.port) for server in self._group.primaries]
-        self.workers_see = Servers("cluster", seeds, lease=6, replicas=1, command_timeout=15)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._group.__exit__(kind, error, trace)
+        return Servers("cluster", seeds, lease=6, replicas=1, command_timeout=15)
 
     def primaries(self) -> Sequence[Server]:
         return [server for server in self.servers if role(server) == "master"]

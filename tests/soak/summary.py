@@ -29,7 +29,8 @@ def _work(options: Options, evidence: Evidence) -> Iterator[str]:
     for worker, count in sorted(sections.items()):
         grown = [memory(life) for life in evidence.lives if life.worker == worker]
         early, late = max(grown, key=lambda pair: pair[1])
-        yield f"  {worker}   {count:,} on {', '.join(runs[worker])}; {early / 1000:.1f} MB, at last {late / 1000:.1f} MB"
+        on = ", ".join(runs[worker])
+        yield f"  {worker}   {count:,} on {on}; {early / 1000:.1f} MB, at last {late / 1000:.1f} MB"
     yield f"forms        {_together(forms)}"
     whole, unexplained = longest_wait(evidence)
     yield f"waits        the longest {whole:.1f} s; beyond the faults {unexplained:.1f} s"

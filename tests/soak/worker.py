@@ -52,7 +52,7 @@ class Worker:
         settings = self._settings
         chance = Random(f"{settings.seed} {settings.journal} {number}")
         who = f"{settings.worker}-{number}"
-        visitor = Visitor(who, locks, self._journal, self._waits, chance, settings.stays)
+        visitor = Visitor(who, locks, self._journal, self._waits, chance=chance, stays=settings.stays)
         while not self._resting.is_set():
             await asyncio.sleep(chance.uniform(0, REST))
             # Each visit is a task of its own, as each request is in a web server.
