@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import IO, Self
 
 from tests.soak.settings import Servers, Settings
 from tests.support.topologies import wait_until
@@ -41,6 +41,7 @@ class Worker:
             self.process = subprocess.Popen(
                 [self._python, "-W", "error", "-m", "tests.soak.worker", settings.encode()],
                 stdin=subprocess.PIPE,
+                bufsize=0,  # So that nothing is left to be written when it is closed.
                 stderr=errors,
                 cwd=ROOT,
                 process_group=0,  # Lets the system end it if it is stopped while we die.
@@ -67,18 +68,21 @@ class Worker:
         self.start()
 
     def rest(self) -> None:
-        self._order(b"rest\n")
+        self.look()
+        self._orders.write(b"rest\n")
 
     def idle(self) -> bool:
         return self.process.poll() is not None or '{"kind": "idle"' in self._journal.read_text()
 
     def finish(self) -> None:
-        assert self.process.stdin is not None
-        try:
-            self.process.stdin.close()
-        except BrokenPipeError:
-            self.seen.append(f"{self.name} had ended by itself")
+        self._orders.close()
         self._ended(0)
+
+    def stop(self) -> None:
+        """However it is."""
+        self.process.kill()
+        self.process.wait()
+        self._orders.close()
 
     def look(self) -> None:
         """Whether the process is there, as it should be."""
@@ -86,11 +90,10 @@ class Worker:
             self._ended(None)
             self.start()
 
-    def _order(self, line: bytes) -> None:
-        self.look()
+    @property
+    def _orders(self) -> IO[bytes]:
         assert self.process.stdin is not None
-        self.process.stdin.write(line)
-        self.process.stdin.flush()
+        return self.process.stdin
 
     def _ended(self, expected: int | None) -> None:
         """The process ends, as *expected*; what it wrote to its standard error, it should not have."""
@@ -100,6 +103,7 @@ class Worker:
             self.process.kill()
             code = self.process.wait()
             self.seen.append(f"{self._journal.stem} did not end within {_END_WITHIN:.0f} s")
+        self._orders.close()
         words = self._journal.with_suffix(".err").read_text(errors="replace")
         if code != expected:
             self.seen.append(f"{self._journal.stem} ended with {code}, not {expected}")
@@ -164,5 +168,4 @@ class Crew:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for worker in self.workers:
-            worker.process.kill()
-            worker.process.wait()
+            worker.stop()

@@ -77,4 +77,5 @@ def _redis(servers: Servers, stack: AsyncExitStack) -> Redis | RedisCluster:
     sentinel = Sentinel([(host, port) for host, port in servers.addresses], socket_timeout=1)  # type: ignore[no-untyped-call]
     for each in sentinel.sentinels:
         stack.push_async_callback(each.aclose)
-    return sentinel.master_for(PRIMARY)
+    redis: Redis = sentinel.master_for(PRIMARY)
+    return redis
