@@ -12,6 +12,7 @@ class Fault:
     begin: float
     end: float
     settled: float
+    able: float | None = None  # From then on the servers could grant again.
 
 
 def calm(faults: Sequence[Fault], begin: float, end: float) -> Iterator[tuple[float, float]]:

@@ -46,6 +46,7 @@ class Visitor:
         self._waits = waits
         self._chance = chance
         self._stays = stays
+        self._releasing: set[asyncio.Task[None]] = set()
         self._plain = (self.scoped, self.held, self.tried, self.nested, self.named, self.fixed, self.renewed)
         cut = (self.forgotten, self.cancelled, self.timed_out, self.moved_on, self.group)
         self._forms: tuple[Callable[[], Awaitable[None]], ...] = (*self._plain, *cut)
@@ -67,9 +68,9 @@ class Visitor:
             await self._stay(section)
 
     async def renewed(self) -> None:
-        async with self._entered("renewed", lease=0.15) as section:
+        async with self._entered("renewed", lease=0.5) as section:
             for _ in range(3):
-                await self._stay(section, 0.06)
+                await self._stay(section, 0.1)
                 await section.lease.renew(self._chance.choice((None, 1)))
 
     async def nested(self) -> None:
@@ -124,14 +125,14 @@ class Visitor:
         finally:
             self._waits.end()
 
-        async def finish() -> None:
-            try:
-                with inside(self._journal, lease, "named", asked) as section:
-                    await self._stay(section)
-            finally:
-                await lock.release()
-
-        await asyncio.create_task(finish())
+        try:
+            with inside(self._journal, lease, "named", asked) as section:
+                await self._stay(section)
+        finally:
+            releasing = asyncio.create_task(lock.release())
+            self._releasing.add(releasing)
+            releasing.add_done_callback(self._releasing.discard)
+            await asyncio.shield(releasing)  # Cancelled before it began, it would release nothing.
 
     async def forgotten(self) -> None:
         """A task that ends while it holds the lock."""

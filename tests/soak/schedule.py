@@ -50,9 +50,10 @@ class Schedule:
 
     def _do(self, kind: str, fault: Callable[[Random], None]) -> None:
         begin = monotonic()
+        self._stage.able = None
         fault(self._chance)
         end = monotonic()
-        self.done.append(Fault(kind, begin, end, end + self._lease + SETTLING))
+        self.done.append(Fault(kind, begin, end, end + self._lease + SETTLING, self._stage.able))
         self._tell(f"{begin:.1f} {kind}, {end - begin:.1f} s")
 
     def _of_workers(self) -> Faults:

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from random import Random
+from time import monotonic
 from types import TracebackType
 from typing import ClassVar, Self
 
@@ -26,6 +27,7 @@ class Stage(ABC):
     workers_see: Servers
 
     def __init__(self, executable: str | None) -> None:
+        self.able: float | None = None  # Since when, after a fault, the servers could grant again, where that is known.
         self._executable = executable
         self._stack = ExitStack()
 
@@ -103,15 +105,18 @@ class OneServer(Stage):
         self._server.kill()
         time.sleep(chance.uniform(0, 2))
         self._server.start()
+        self.able = monotonic()
 
     def _restart(self, chance: Random) -> None:
         self._server.restart()
+        self.able = monotonic()
 
     def _freeze(self, chance: Random) -> None:
         """For longer than a lease."""
         self._server.pause()
         time.sleep(chance.uniform(3, 4))
         self._server.resume()
+        self.able = monotonic()
 
 
 class WithSentinels(Stage):
@@ -146,20 +151,20 @@ class WithSentinels(Stage):
     def _fail_over(self, chance: Random) -> None:
         old = self._one_of(chance)
         wait_until(lambda: accepted(chance.choice(self._group.sentinels), "SENTINEL", "FAILOVER", NAME), "a failover")
-        self._group.promoted(old)
+        self._promoted(old)
         self._whole()
 
     def _kill(self, chance: Random) -> None:
         old = self._one_of(chance)
         old.kill()
-        self._group.promoted(old)  # Before the old one is back, without its data: else nobody had any.
+        self._promoted(old)  # Before the old one is back, without its data: else nobody had any.
         old.start()
         self._whole()
 
     def _freeze(self, chance: Random) -> None:
         old = self._one_of(chance)
         old.pause()
-        self._group.promoted(old)
+        self._promoted(old)
         time.sleep(chance.uniform(0, 2))
         old.resume()
         self._whole()
@@ -176,6 +181,12 @@ class WithSentinels(Stage):
         sentinel.kill()
         time.sleep(chance.uniform(0, 2))
         sentinel.start()
+
+    def _promoted(self, old: Server) -> None:
+        """Another is the primary, and has a replica, without which it may grant nothing."""
+        new = self._group.promoted(old)
+        wait_until(lambda: bool(ask(new, "ROLE")[2]), "a replica follows the new primary", _WHOLE_WITHIN)
+        self.able = monotonic()
 
     def _whole(self) -> None:
         wait_until(self._is_whole, "every replica follows the primary", _WHOLE_WITHIN)

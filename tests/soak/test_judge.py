@@ -106,6 +106,12 @@ def test_a_wait_that_a_fault_explains(tmp_path: Path) -> None:
     assert not findings(tmp_path, waits, faults=[fault], end=END)
 
 
+def test_servers_that_are_back_and_not_asked(tmp_path: Path) -> None:
+    fault = Fault("planned failover", 101, 112, 115, able=102)
+    assert "for 8.0 s" in only(findings(tmp_path, section(1, 1, 110, 111), faults=[fault]))
+    assert not findings(tmp_path, section(1, 1, 105, 106), faults=[fault])
+
+
 def test_a_loss_and_an_error_that_no_fault_explains(tmp_path: Path) -> None:
     lost = section(1, 1, 100, 101)
     lost[-1] = Entry("leave", 101, 1)
