@@ -10,7 +10,6 @@ from tests.soak import leftovers, sabotage
 from tests.soak.crew import Crew
 from tests.soak.judge import Evidence
 from tests.soak.lives import Life
-from tests.soak.sabotage import Sabotage
 from tests.soak.schedule import Schedule
 from tests.soak.settings import Topology
 from tests.soak.stages import STAGES
@@ -27,16 +26,15 @@ class Options:
     seed: int
     pythons: Sequence[str]
     server: str | None = None
-    sabotage: Sabotage | None = None
+    sabotage: bool = False
 
 
 def soak(options: Options, folder: Path, tell: Callable[[str], None] = lambda line: None) -> Evidence:
     """Run it; the journals are in *folder* afterwards."""
     seen: list[str] = []
     with STAGES[options.on](options.server) as stage:
-        stays = options.sabotage == "stays"
-        with Crew(stage.workers_see, options.pythons, folder, options.seed, stays=stays) as crew:
-            more = sabotage.faults(options.sabotage, stage.servers) if options.sabotage else {}
+        more = sabotage.faults(stage.servers[0]) if options.sabotage else {}
+        with Crew(stage.workers_see, options.pythons, folder, options.seed, stays=options.sabotage) as crew:
             schedule = Schedule(stage, crew, Random(options.seed), more, tell)
             begin = monotonic()
             try:

@@ -9,16 +9,9 @@ import pytest
 
 from tests.soak.judge import judge
 from tests.soak.run import Options, soak
-from tests.soak.sabotage import KINDS, Sabotage
+from tests.soak.sabotage import SIGNS
 from tests.soak.settings import Topology
 from tests.soak.stages import STAGES
-
-SIGNS: dict[Sabotage, str] = {
-    "deletes": "overlap",
-    "tokens": "token out of order",
-    "leaves": "a key without a time to live",
-    "stays": "told late",
-}
 
 
 @pytest.fixture
@@ -37,8 +30,8 @@ def test_nothing_is_found(on: Topology, seed: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_broken_promise_is_found(kind: Sabotage, seed: int, tmp_path: Path) -> None:
-    options = Options("one", minutes=0.1, seed=seed, pythons=[sys.executable], sabotage=kind)
+def test_broken_promises_are_found(seed: int, tmp_path: Path) -> None:
+    options = Options("one", minutes=0, seed=seed, pythons=[sys.executable], sabotage=True)
     findings = judge(soak(options, tmp_path))
-    assert any(SIGNS[kind] in finding for finding in findings), (seed, findings)
+    missed = [sign for sign in SIGNS if not any(finding.startswith(sign) for finding in findings)]
+    assert not missed, f"again with AIOLOCK_SEED={seed}"
