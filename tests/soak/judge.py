@@ -88,9 +88,9 @@ def errors(evidence: Evidence) -> Iterator[str]:
 def hangs(evidence: Evidence) -> Iterator[str]:
     """A wait that lasts on, and a worker that gets nothing though nothing is broken."""
     for life in evidence.lives:
-        hung = {began: beyond(evidence.faults, began, at) for began, at in life.waits()}
-        for began, seconds in hung.items():
-            if seconds > LONGEST_WAIT:
+        long = {began: at for began, at in life.waits() if at - began > LONGEST_WAIT}
+        for began, at in long.items():
+            if (seconds := beyond(evidence.faults, began, at)) > LONGEST_WAIT:
                 yield f"hang: a wait of {life.name} that began at {began:.3f} lasted {seconds:.1f} s beyond the faults"
         entered = [stay.enter.at for stay in life.stays]
         end = min(life.end, evidence.end)
@@ -151,9 +151,13 @@ def memory(life: Life) -> tuple[int, int]:
 
 def longest_wait(evidence: Evidence) -> tuple[float, float]:
     """The longest wait, and the longest part of one that no fault explains."""
-    waits = {(life.name, began): at for life in evidence.lives for began, at in life.waits()}
-    whole = max((at - began for (_, began), at in waits.items()), default=0.0)
-    return whole, max((beyond(evidence.faults, began, at) for (_, began), at in waits.items()), default=0.0)
+    whole = unexplained = 0.0
+    for life in evidence.lives:
+        for began, at in life.waits():
+            whole = max(whole, at - began)
+            if at - began > unexplained:
+                unexplained = max(unexplained, beyond(evidence.faults, began, at))
+    return whole, unexplained
 
 
 def silences(evidence: Evidence) -> dict[str, list[float]]:
