@@ -8,10 +8,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from tests.soak.pythons import ROOT
 from tests.soak.settings import Servers, Settings
 from tests.support.topologies import wait_until
 
-ROOT = Path(__file__).parents[2]
 WORKERS = 4
 LOOPS = ("asyncio", "uvloop")
 VETERANS = (0, 3)  # Of these, on one loop each, none is killed, so that its memory tells something.
