@@ -17,17 +17,21 @@ MOMENTS = (0.0, 0.0, 0.0, 0.005, 0.005, 0.005, 0.005, 0.02, 0.02, 0.02, 0.05, 0.
 
 
 class Waits:
-    """When each wait for a lock began that is under way."""
+    """Which waits for a lock are under way, and since when."""
 
     def __init__(self) -> None:
-        self._begun: dict[object, float] = {}
+        self._begun: dict[object, tuple[float, str]] = {}
 
-    @property
     def oldest(self) -> float:
-        return min(self._begun.values(), default=0.0)
+        return min((at for at, _ in self._begun.values()), default=0.0)
 
-    def begin(self) -> float:
-        self._begun[asyncio.current_task()] = at = monotonic()
+    def names(self) -> str:
+        """Of the locks, oldest wait first."""
+        return " ".join(name for _, name in sorted(self._begun.values()))
+
+    def begin(self, lock: AsyncRLock) -> float:
+        at = monotonic()
+        self._begun[asyncio.current_task()] = at, lock.name
         return at
 
     def end(self) -> None:
@@ -102,7 +106,7 @@ class Visitor:
 
     async def tried(self) -> None:
         lock = self._lock()
-        asked = self._waits.begin()
+        asked = self._waits.begin(lock)
         try:
             lease = await lock.try_lock(self._chance.choice((0, 0.05, 1)))
         finally:
@@ -119,7 +123,7 @@ class Visitor:
     async def named(self) -> None:
         """Acquired in one task and given back in another."""
         lock = self._lock(owner=self._who)
-        asked = self._waits.begin()
+        asked = self._waits.begin(lock)
         try:
             lease = await lock.acquire()
         finally:
@@ -138,9 +142,10 @@ class Visitor:
         """A task that ends while it holds the lock."""
 
         async def forget() -> None:
-            asked = self._waits.begin()
+            lock = self._lock()
+            asked = self._waits.begin(lock)
             try:
-                lease = await self._lock().acquire()
+                lease = await lock.acquire()
             finally:
                 self._waits.end()
             with inside(self._journal, lease, "forgotten", asked) as section:
@@ -174,9 +179,10 @@ class Visitor:
     async def _entered(
         self, form: str, lock: AsyncRLock | None = None, *, wait: float | None = None, lease: float | None = None
     ) -> AsyncIterator[Section]:
-        asked = self._waits.begin()
+        lock = lock or self._lock()
+        asked = self._waits.begin(lock)
         try:
-            async with (lock or self._lock()).hold(wait, lease) as granted:
+            async with lock.hold(wait, lease) as granted:
                 self._waits.end()
                 with inside(self._journal, granted, form, asked, scoped=True) as section:
                     yield section

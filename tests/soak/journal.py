@@ -21,7 +21,7 @@ Kind = Literal[
     "failed",  # An error that the library documents.
     "error",  # One that it does not.
     "log",  # A record of a logger; *form* is its level.
-    "beat",  # *amount* is the memory in kilobytes, *asked* when the oldest wait began, 0 for none.
+    "beat",  # *amount* is the memory in kilobytes, *asked* when the oldest wait began, *note* for which locks all do.
     "idle",  # Told to rest: every task has left; *note* says what is still there.
     "end",  # The client is closed; *note* names the tasks that are left.
 ]

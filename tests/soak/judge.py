@@ -9,7 +9,7 @@ from tests.soak.faults import Fault, beyond, calm
 from tests.soak.lives import Life, Stay, all_stays
 
 LONGEST_WAIT = 10.0  # Seconds that no fault explains; most waits last for some tenths.
-CALM = 2.0  # Seconds in which every worker gets a lock.
+CALM = 4.0  # Seconds in which every worker gets a lock, though it may lose a race for one many times in a row.
 TOLD_WITHIN = 0.01  # Seconds between two marks: the loop has turned.
 MOST_SILENCE = 4.0  # Seconds without a grant when servers are back; on an idle machine it should be less than two.
 MOST_GROWTH = 0.25  # Of the memory of a worker.

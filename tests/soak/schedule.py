@@ -30,7 +30,7 @@ class Schedule:
 
     def run(self, until: float) -> None:
         """Faults until then, and the time in which the last one settles."""
-        time.sleep(CALM)
+        time.sleep(CALM / 2)
         for kind, fault in self._more.items():
             self._do(kind, fault)
         for kind in self._deck():
@@ -39,7 +39,7 @@ class Schedule:
             self._do(kind, self._kinds[kind])
             if self._chance.random() < 0.3:
                 continue  # With the next.
-            time.sleep(self._lease + SETTLING + CALM + self._chance.uniform(0.1, 2))
+            time.sleep(self._lease + SETTLING + CALM + self._chance.uniform(0.1, 1))
             self._crew.look()
 
     def _deck(self) -> Iterator[str]:

@@ -70,7 +70,8 @@ class Worker:
 
     async def _beat(self) -> None:
         while True:
-            self._journal.write(Entry("beat", monotonic(), amount=memory(), asked=self._waits.oldest))
+            waits = self._waits
+            self._journal.write(Entry("beat", monotonic(), amount=memory(), asked=waits.oldest(), note=waits.names()))
             await asyncio.sleep(BEAT)
 
     async def _obey(self, orders: asyncio.StreamReader) -> None:
