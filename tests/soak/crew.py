@@ -102,13 +102,13 @@ class Worker:
         except subprocess.TimeoutExpired:
             self.process.kill()
             code = self.process.wait()
-            self.seen.append(f"{self._journal.stem} did not end within {_END_WITHIN:.0f} s")
+            self.seen.append(f"process: {self._journal.stem} did not end within {_END_WITHIN:.0f} s")
         self._orders.close()
         words = self._journal.with_suffix(".err").read_text(errors="replace")
         if code != expected:
-            self.seen.append(f"{self._journal.stem} ended with {code}, not {expected}")
+            self.seen.append(f"process: {self._journal.stem} ended with {code}, not {expected}")
         if words:
-            self.seen.append(f"{self._journal.stem} wrote to its standard error:\n{words}")
+            self.seen.append(f"process: {self._journal.stem} wrote to its standard error:\n{words}")
 
 
 class Crew:
@@ -153,7 +153,7 @@ class Crew:
             wait_until(lambda: all(worker.idle() for worker in self.workers), "every worker rests", _END_WITHIN)
         except AssertionError:
             busy = [worker for worker in self.workers if not worker.idle()]
-            self.workers[0].seen += [f"{worker.name} had tasks that did not end" for worker in busy]
+            self.workers[0].seen += [f"left: {worker.name} had tasks that did not end" for worker in busy]
         check()
         for worker in self.workers:
             worker.finish()

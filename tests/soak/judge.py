@@ -41,7 +41,7 @@ def overlaps(evidence: Evidence) -> Iterator[str]:
         before = inside.get(name)
         if before and stay.enter.at < before.until:
             seconds = min(before.until, stay.until) - stay.enter.at
-            yield f"overlap of {seconds:.3f} s: {_shown(stay)} entered, {_shown(before)} was inside"
+            yield f"overlap: of {seconds:.3f} s, {_shown(stay)} entered, {_shown(before)} was inside"
         if before is None or stay.until > before.until:
             inside[name] = stay
 
@@ -72,17 +72,17 @@ def losses(evidence: Evidence) -> Iterator[str]:
                 yield f"lost without a fault: {_shown(stay)}"
         for entry in life.of("failed"):
             if not entry.note.startswith(EXPECTED) and _is_calm(evidence, entry.at, entry.at):
-                yield f"without a fault, in {life.name} at {entry.at:.3f}: {entry.note}"
+                yield f"failed without a fault: {life.name} at {entry.at:.3f}, {entry.note}"
 
 
 def errors(evidence: Evidence) -> Iterator[str]:
     """What no user should see."""
     for life in evidence.lives:
         for entry in life.of("error"):
-            yield f"error in {life.name} at {entry.at:.3f}:\n{entry.note}"
+            yield f"error: in {life.name} at {entry.at:.3f}:\n{entry.note}"
         for entry in life.of("log"):
             if entry.form != "WARNING" or not entry.note.startswith("aiolock: "):
-                yield f"logged in {life.name} at {entry.at:.3f}: {entry.form} {entry.note}"
+                yield f"logged: in {life.name} at {entry.at:.3f}, {entry.form} {entry.note}"
 
 
 def hangs(evidence: Evidence) -> Iterator[str]:
@@ -114,10 +114,10 @@ def left_behind(evidence: Evidence) -> Iterator[str]:
     for life in evidence.lives:
         for entry in life.of("idle"):
             if entry.note:
-                yield f"left in the client of {life.name} when all its tasks had ended: {entry.note}"
+                yield f"left: in the client of {life.name} when all its tasks had ended, {entry.note}"
         for entry in life.of("end"):
             if entry.amount:
-                yield f"tasks left in {life.name}: {entry.note}"
+                yield f"left: tasks in {life.name}, {entry.note}"
 
 
 def growth(evidence: Evidence) -> Iterator[str]:
@@ -125,7 +125,7 @@ def growth(evidence: Evidence) -> Iterator[str]:
     for life in evidence.lives:
         early, late = memory(life)
         if late - early > max(MOST_GROWTH * early, LEAST_GROWTH):
-            yield f"memory of {life.name} grew from {early / 1000:.1f} to {late / 1000:.1f} MB"
+            yield f"memory: {life.name} grew from {early / 1000:.1f} to {late / 1000:.1f} MB"
 
 
 def seen(evidence: Evidence) -> Iterator[str]:

@@ -16,7 +16,7 @@ def subscriptions(servers: Sequence[Server]) -> Iterator[str]:
     """Channels that still have a subscriber, though nobody waits."""
     for server in servers:
         if found := _channels(server):
-            yield f"subscriptions left on port {server.port}: {found}"
+            yield f"left: subscriptions on port {server.port}, {found}"
 
 
 def keys(primaries: Sequence[Server], longest: float) -> Iterator[str]:
@@ -24,12 +24,12 @@ def keys(primaries: Sequence[Server], longest: float) -> Iterator[str]:
     try:
         wait_until(lambda: not any(map(_locks, primaries)), "every lock is free", longest + _PATIENCE)
     except AssertionError:
-        yield f"keys left: {[key for primary in primaries for key in _locks(primary)]}"
+        yield f"left: locks, {[key for primary in primaries for key in _locks(primary)]}"
     for primary in primaries:
         with Redis.from_url(primary.url, decode_responses=True) as client:
             for key in client.scan_iter():
                 if client.ttl(key) == -1:
-                    yield f"a key without a time to live: {key!r}"
+                    yield f"left: a key without a time to live, {key!r}"
 
 
 def _channels(server: Server) -> list[str]:

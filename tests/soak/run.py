@@ -40,7 +40,7 @@ def soak(options: Options, folder: Path, tell: Callable[[str], None] = lambda li
             try:
                 schedule.run(begin + 60 * options.minutes)
             except AssertionError as error:
-                seen.append(f"the servers did not become whole again: {error}")
+                seen.append(f"servers: did not become whole again, {error}")
             end = monotonic()
             crew.rest(lambda: seen.extend(leftovers.subscriptions(stage.servers)))
             seen += crew.seen

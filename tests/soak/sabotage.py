@@ -9,7 +9,12 @@ from tests.soak.settings import NAMES, PREFIX
 from tests.soak.stages import Faults
 from tests.support.topologies import ask
 
-SIGNS = ("overlap", "token out of order", "told late", "a key without a time to live")  # Of what the judge must find.
+SIGNS = (
+    "overlap",
+    "token out of order",
+    "told late",
+    "left: a key without a time to live",
+)  # Of what the judge must find.
 
 _AHEAD = 10**12  # Microseconds: some days.
 

@@ -61,7 +61,7 @@ def _findings(findings: list[str]) -> Iterator[str]:
     for finding in findings[:_MOST_FINDINGS]:
         yield f"  {finding}"
     if len(findings) > _MOST_FINDINGS:
-        kinds = Counter(finding.split(":")[0].split(" of ")[0].split(" in ")[0] for finding in findings)
+        kinds = Counter(finding.split(":")[0] for finding in findings)
         yield f"  ... in all: {_together(kinds)}"
 
 

@@ -46,18 +46,18 @@ def test_one_after_the_other(tmp_path: Path) -> None:
 
 
 def test_an_overlap(tmp_path: Path) -> None:
-    assert "overlap of 0.500 s" in only(findings(tmp_path, section(1, 1, 100, 101), section(1, 2, 100.5, 102)))
+    assert "overlap: of 0.500 s" in only(findings(tmp_path, section(1, 1, 100, 101), section(1, 2, 100.5, 102)))
 
 
 def test_an_overlap_with_one_that_is_not_the_one_before(tmp_path: Path) -> None:
     found = findings(tmp_path, section(1, 1, 100, 105) + section(2, 2, 101, 102), section(1, 3, 103, 104))
     assert len(found) == 2
-    assert all("overlap of 1.000 s" in each for each in found)
+    assert all("overlap: of 1.000 s" in each for each in found)
 
 
 def test_who_was_killed_is_inside_until_its_last_mark(tmp_path: Path) -> None:
     killed = section(1, 1, 100, None)
-    assert "overlap of 0.100 s" in only(findings(tmp_path, killed, section(1, 2, 100.4, 102)))
+    assert "overlap: of 0.100 s" in only(findings(tmp_path, killed, section(1, 2, 100.4, 102)))
 
 
 def test_who_was_killed_is_not_inside_after_its_last_mark(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_who_was_paused_is_inside_until_its_lease_is_over(tmp_path: Path) -> Non
 
 def test_an_overlap_with_a_lease_that_is_lost_later(tmp_path: Path) -> None:
     paused = section(1, 1, 100, 110, until=101)
-    assert "overlap of 0.500 s" in only(findings(tmp_path, paused, section(1, 2, 100.5, 102)))
+    assert "overlap: of 0.500 s" in only(findings(tmp_path, paused, section(1, 2, 100.5, 102)))
 
 
 def test_who_was_granted_too_late_was_never_inside(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_loss_and_an_error_that_no_fault_explains(tmp_path: Path) -> None:
     lost[-1] = Entry("leave", 101, 1)
     error = Entry("failed", 101, note="BackendError Redis failed")
     found = findings(tmp_path, [*lost, error])
-    assert [each.split(":")[0].split(",")[0] for each in found] == ["lost without a fault", "without a fault"]
+    assert [each.split(":")[0] for each in found] == ["lost without a fault", "failed without a fault"]
     assert not findings(tmp_path, [*lost, error], faults=[Fault("server killed", 100.5, 101, 105)])
 
 
@@ -129,8 +129,8 @@ def test_what_is_left_and_what_is_logged(tmp_path: Path) -> None:
         Entry("idle", 103, note="held 1"),
         Entry("end", 104, amount=1, note="<Task>"),
     ]
-    found = findings(tmp_path, entries, seen=["keys left: a"])
-    assert [each.split(" ")[0] for each in found] == ["left", "tasks", "keys", "error", "logged"]
+    found = findings(tmp_path, entries, seen=["process: it ended"])
+    assert [each.split(":")[0] for each in found] == ["left", "left", "process", "error", "logged"]
 
 
 def test_memory_that_grows(tmp_path: Path) -> None:

@@ -25,7 +25,8 @@ def seed() -> int:
 def test_nothing_is_found(on: Topology, seed: int, tmp_path: Path) -> None:
     evidence = soak(Options(on, minutes=0.25, seed=seed, pythons=[sys.executable]), tmp_path)
     findings = judge(evidence)
-    assert not findings, f"again with AIOLOCK_SEED={seed}"
+    if findings:
+        pytest.fail("\n".join([f"again with AIOLOCK_SEED={seed}; the journals are in {tmp_path}", *findings]))
     assert evidence.faults
 
 
