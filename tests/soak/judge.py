@@ -34,7 +34,7 @@ def judge(evidence: Evidence) -> list[str]:
 
 
 def overlaps(evidence: Evidence) -> Iterator[str]:
-    """Two that were inside of one lock at the same time; parts of one hold have one token."""
+    """Two that were inside of one lock at the same time."""
     inside: dict[str, Stay] = {}
     for stay in all_stays(evidence.lives):
         name = stay.enter.name
