@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from tests.soak.judge import Evidence, counted, longest_wait, memory, silences
 from tests.soak.run import Options
 
-_MOST_FINDINGS = 10
+_MOST_OF_A_KIND = 3
 
 
 def shown(options: Options, evidence: Evidence, findings: list[str]) -> str:
@@ -57,12 +57,13 @@ def _findings(findings: list[str]) -> Iterator[str]:
     if not findings:
         yield "found        no overlap, no token out of order, nothing left behind"
         return
-    yield f"found        {len(findings)}"
-    for finding in findings[:_MOST_FINDINGS]:
-        yield f"  {finding}"
-    if len(findings) > _MOST_FINDINGS:
-        kinds = Counter(finding.split(":")[0] for finding in findings)
-        yield f"  ... in all: {_together(kinds)}"
+    kinds: dict[str, list[str]] = defaultdict(list)
+    for finding in findings:
+        kinds[finding.split(":")[0]].append(finding)
+    yield f"found        {_together(Counter({kind: len(all_of_it) for kind, all_of_it in kinds.items()}))}"
+    for all_of_it in kinds.values():
+        for finding in all_of_it[:_MOST_OF_A_KIND]:
+            yield f"  {finding}"
 
 
 def _together(counts: Counter[str]) -> str:
