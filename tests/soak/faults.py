@@ -1,0 +1,30 @@
+"""Faults as the judge sees them: from when to when something was broken, and how long that may be felt."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What was done to servers or workers from *begin* to *end*; until *settled* it may be felt."""
+
+    kind: str
+    begin: float
+    end: float
+    settled: float
+    able: float | None = None  # From then on the servers could grant again.
+
+
+def calm(faults: Sequence[Fault], begin: float, end: float) -> Iterator[tuple[float, float]]:
+    """The times from *begin* to *end* in which no fault may be felt."""
+    for fault in sorted(faults, key=lambda fault: fault.begin):
+        if begin < min(fault.begin, end):
+            yield begin, min(fault.begin, end)
+        begin = max(begin, fault.settled)
+    if begin < end:
+        yield begin, end
+
+
+def beyond(faults: Sequence[Fault], begin: float, end: float) -> float:
+    """The seconds from *begin* to *end* that no fault explains."""
+    return sum(last - first for first, last in calm(faults, begin, end))

@@ -1,0 +1,216 @@
+"""The ways to use a lock, one method each; a worker's task takes one after the other at random."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from random import Random
+from time import monotonic
+
+import anyio
+
+from aiolock import AsyncRLock, LockClient
+from tests.soak.journal import Entry, Journal, Section, inside
+from tests.soak.settings import NAMES
+
+TICK = 0.05  # Seconds from one mark to the next.
+MOMENTS = (0.0, 0.0, 0.0, 0.005, 0.005, 0.005, 0.005, 0.02, 0.02, 0.02, 0.05, 0.05, 0.1, 0.1, 0.3)
+
+
+class Waits:
+    """Which waits for a lock are under way, and since when."""
+
+    def __init__(self) -> None:
+        self._begun: dict[object, tuple[float, str]] = {}
+
+    def oldest(self) -> float:
+        return min((at for at, _ in self._begun.values()), default=0.0)
+
+    def names(self) -> str:
+        """Of the locks, oldest wait first."""
+        return " ".join(name for _, name in sorted(self._begun.values()))
+
+    def begin(self, lock: AsyncRLock) -> float:
+        at = monotonic()
+        self._begun[asyncio.current_task()] = at, lock.name
+        return at
+
+    def end(self) -> None:
+        self._begun.pop(asyncio.current_task(), None)
+
+
+class Visitor:
+    """One task of a worker, which enters the locks in each form there is."""
+
+    def __init__(
+        self, who: str, locks: LockClient, journal: Journal, waits: Waits, *, chance: Random, stays: bool
+    ) -> None:
+        self._who = who
+        self._locks = locks
+        self._journal = journal
+        self._waits = waits
+        self._chance = chance
+        self._stays = stays
+        self._releasing: set[asyncio.Task[None]] = set()
+        self._plain = (self.scoped, self.held, self.tried, self.nested, self.named, self.fixed, self.renewed)
+        cut = (self.forgotten, self.cancelled, self.timed_out, self.moved_on, self.group)
+        self._forms: tuple[Callable[[], Awaitable[None]], ...] = (*self._plain, *cut)
+
+    async def visit(self) -> None:
+        await self._chance.choice(self._forms)()
+
+    async def scoped(self) -> None:
+        async with self._entered("scoped") as section:
+            await self._stay(section)
+
+    async def held(self) -> None:
+        async with self._entered("held", wait=self._chance.uniform(0, 1)) as section:
+            await self._stay(section)
+
+    async def fixed(self) -> None:
+        """Not renewed; the body may last longer than the lease."""
+        async with self._entered("fixed", lease=self._chance.uniform(0.1, 1)) as section:
+            await self._stay(section)
+
+    async def renewed(self) -> None:
+        async with self._entered("renewed", lease=0.5) as section:
+            for _ in range(3):
+                await self._stay(section, 0.1)
+                await section.lease.renew(self._chance.choice((None, 1)))
+
+    async def nested(self) -> None:
+        lock = self._lock()
+        async with self._entered("nested", lock) as section:
+            inner = await lock.acquire(lease=self._chance.choice((None, 1, 5)))
+            try:
+                assert inner.token == section.lease.token
+                await self._stay(section)
+            finally:
+                await inner.release()
+            await self._stay(section)
+
+    async def group(self) -> None:
+        """A task group inside of the body fails, which the body deals with; then it goes on, perhaps for too long."""
+
+        async def fail() -> None:
+            await asyncio.sleep(self._chance.uniform(0, 0.1))
+            raise ArithmeticError
+
+        async with self._entered("group", lease=self._chance.choice((None, 0.3))) as section:
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(fail())
+                    await asyncio.sleep(self._chance.choice((0, 0.05)))
+            except* ArithmeticError:
+                section.mark()
+            await self._stay(section)
+
+    async def tried(self) -> None:
+        lock = self._lock()
+        asked = self._waits.begin(lock)
+        try:
+            lease = await lock.try_lock(self._chance.choice((0, 0.05, 1)))
+        finally:
+            self._waits.end()
+        if lease is None:
+            self._journal.write(Entry("refused", monotonic(), form="tried", asked=asked))
+            return
+        try:
+            with inside(self._journal, lease, "tried", asked) as section:
+                await self._stay(section)
+        finally:
+            await self._chance.choice((lease.release, lock.release))()
+
+    async def named(self) -> None:
+        """Acquired in one task and given back in another."""
+        lock = self._lock(owner=self._who)
+        asked = self._waits.begin(lock)
+        try:
+            lease = await lock.acquire()
+        finally:
+            self._waits.end()
+
+        try:
+            with inside(self._journal, lease, "named", asked) as section:
+                await self._stay(section)
+        finally:
+            releasing = asyncio.create_task(lock.release())
+            self._releasing.add(releasing)
+            releasing.add_done_callback(self._releasing.discard)
+            await asyncio.shield(releasing)  # Cancelled before it began, it would release nothing.
+
+    async def forgotten(self) -> None:
+        """A task that ends while it holds the lock."""
+
+        async def forget() -> None:
+            lock = self._lock()
+            asked = self._waits.begin(lock)
+            try:
+                lease = await lock.acquire()
+            finally:
+                self._waits.end()
+            with inside(self._journal, lease, "forgotten", asked) as section:
+                await self._stay(section, 0.01)
+
+        await asyncio.create_task(forget())
+
+    async def cancelled(self) -> None:
+        task = asyncio.ensure_future(self._chance.choice(self._plain)())
+        await ended(task, self._chance.uniform(0, 0.3))
+        if not task.cancelled():
+            task.result()
+
+    async def timed_out(self) -> None:
+        limit = asyncio.timeout(self._chance.uniform(0, 0.3))
+        try:
+            async with limit:
+                await self._chance.choice(self._plain)()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+
+    async def moved_on(self) -> None:
+        with anyio.move_on_after(self._chance.uniform(0, 0.3)):
+            await self._chance.choice(self._plain)()
+
+    def _lock(self, owner: str | None = None) -> AsyncRLock:
+        return self._locks.lock(self._chance.choice(NAMES), owner=owner)
+
+    @asynccontextmanager
+    async def _entered(
+        self, form: str, lock: AsyncRLock | None = None, *, wait: float | None = None, lease: float | None = None
+    ) -> AsyncIterator[Section]:
+        lock = lock or self._lock()
+        asked = self._waits.begin(lock)
+        try:
+            async with lock.hold(wait, lease) as granted:
+                self._waits.end()
+                with inside(self._journal, granted, form, asked, scoped=True) as section:
+                    yield section
+        finally:
+            self._waits.end()
+
+    async def _stay(self, section: Section, seconds: float | None = None) -> None:
+        left = self._moment() if seconds is None else seconds
+        while left > 1e-6:
+            try:
+                await asyncio.sleep(min(left, TICK))
+            except asyncio.CancelledError:
+                if not (self._stays and section.lease.lost.is_set()):
+                    raise
+            left -= TICK
+            section.mark()
+            if not section.scoped and section.lease.lost.is_set():
+                return
+
+    def _moment(self) -> float:
+        """Seconds: mostly few, sometimes more than a fixed lease has."""
+        return self._chance.choice((*MOMENTS, self._chance.uniform(0.3, 1.5)))
+
+
+async def ended(task: "asyncio.Future[None]", within: float | None = None) -> None:
+    """Return when *task* has ended; it is cancelled when the time is over, or when the caller is cancelled."""
+    try:
+        await asyncio.wait([task], timeout=within)
+    finally:
+        task.cancel()
+        await asyncio.wait([task])

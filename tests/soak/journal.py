@@ -1,0 +1,112 @@
+"""What the workers write down outside of Redis: a file for each life of a worker, a line of JSON for each entry."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from itertools import count
+from pathlib import Path
+from time import monotonic
+from typing import Literal
+
+from aiolock import Lease
+
+Kind = Literal[
+    "begin",  # The worker started; *note* says on what.
+    "enter",  # Inside of the lock *name*, which was asked for at *asked*.
+    "mark",  # Still inside.
+    "leave",  # No longer.
+    "refused",  # A wait that began at *asked* ended without the lock; *note* says why.
+    "failed",  # An error that the library documents.
+    "error",  # One that it does not.
+    "log",  # A record of a logger; *form* is its level.
+    "beat",  # *amount* is the memory in kilobytes, *asked* when the oldest wait began, *note* for which locks all do.
+    "idle",  # Told to rest: every task has left; *note* says what is still there.
+    "end",  # The client is closed; *note* names the tasks that are left.
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line. Times are on the monotonic clock, which all processes of a machine share."""
+
+    kind: Kind
+    at: float
+    section: int = 0
+    name: str = ""
+    token: int = 0
+    form: str = ""
+    asked: float = 0.0
+    deadline: float = 0.0  # From then on the lease counts as lost; 0 when it is lost already.
+    renewed: bool = False  # The watchdog renews it.
+    scoped: bool = False  # The body is cancelled when it is lost.
+    amount: int = 0
+    note: str = ""
+
+
+_DEFAULTS = {field.name: field.default for field in fields(Entry)}
+
+
+class Journal:
+    """The file of one life."""
+
+    # Invariant: an entry is on file before its writer goes on, so that what others do later is written later.
+
+    def __init__(self, path: Path) -> None:
+        # Appended to by single small writes, so that a SIGKILL leaves every line whole but the last.
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self.numbers = count(1)
+
+    def write(self, entry: Entry) -> None:
+        given = {key: value for key, value in asdict(entry).items() if value != _DEFAULTS[key]}
+        os.write(self._file, json.dumps(given).encode() + b"\n")
+
+
+class Section:
+    """A stay inside of a lock, as its worker writes it down."""
+
+    def __init__(self, journal: Journal, lease: Lease, form: str, asked: float, scoped: bool) -> None:
+        self.lease = lease
+        self.scoped = scoped
+        self._journal = journal
+        self._number = next(journal.numbers)
+        at, deadline = self._now()
+        journal.write(
+            Entry(
+                *("enter", at, self._number, lease.name, lease.token, form, asked, deadline),
+                renewed=lease.watched,
+                scoped=scoped,
+            )
+        )
+
+    def mark(self) -> None:
+        self._note("mark")
+
+    def leave(self) -> None:
+        self._note("leave")
+
+    def _note(self, kind: Kind) -> None:
+        at, deadline = self._now()
+        self._journal.write(Entry(kind, at, self._number, deadline=deadline))
+
+    def _now(self) -> tuple[float, float]:
+        at = monotonic()  # First: so the deadline is never too late.
+        remaining = self.lease.remaining
+        return at, at + remaining if remaining else 0.0
+
+
+@contextmanager
+def inside(journal: Journal, lease: Lease, form: str, asked: float, *, scoped: bool = False) -> Iterator[Section]:
+    """A section until the end of the block, which ends before the lock is given back."""
+    section = Section(journal, lease, form, asked, scoped)
+    try:
+        yield section
+    finally:
+        section.leave()
+
+
+def entries(path: Path) -> list[Entry]:
+    """All that was written; a last line in part is what a SIGKILL leaves."""
+    *whole, _ = path.read_text().split("\n")
+    return [Entry(**json.loads(line)) for line in whole]

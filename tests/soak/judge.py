@@ -1,0 +1,191 @@
+"""What the journals must not show."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from tests.soak.faults import Fault, beyond, calm
+from tests.soak.lives import Life, Stay, all_stays
+
+LONGEST_WAIT = 10.0  # Seconds that no fault explains; most waits last for some tenths.
+CALM = 4.0  # Seconds in which every worker gets a lock, though it may lose a race for one many times in a row.
+TOLD_WITHIN = 0.01  # Seconds between two marks: the loop has turned.
+MOST_SILENCE = 4.0  # Seconds without a grant when servers are back; on an idle machine it should be less than two.
+MOST_GROWTH = 0.25  # Of the memory of a worker.
+LEAST_GROWTH = 8_000  # Kilobytes: what Python takes more or less by itself.
+WARMED_UP = 0.1  # Of a life.
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What there is to judge; *begin* and *end* are those of the time in which all workers were to work."""
+
+    lives: Sequence[Life]
+    faults: Sequence[Fault]
+    begin: float
+    end: float
+    seen: Sequence[str] = field(default=())  # By the crew: processes that ended by themselves, what was left behind.
+
+
+def judge(evidence: Evidence) -> list[str]:
+    """Whatever is wrong, worst first."""
+    return [finding for check in CHECKS for finding in check(evidence)]
+
+
+def overlaps(evidence: Evidence) -> Iterator[str]:
+    """Two that were inside of one lock at the same time."""
+    inside: dict[str, Stay] = {}
+    for stay in all_stays(evidence.lives):
+        name = stay.enter.name
+        before = inside.get(name)
+        if before and stay.enter.at < before.until:
+            seconds = min(before.until, stay.until) - stay.enter.at
+            yield f"overlap: of {seconds:.3f} s, {_shown(stay)} entered, {_shown(before)} was inside"
+        if before is None or stay.until > before.until:
+            inside[name] = stay
+
+
+def tokens(evidence: Evidence) -> Iterator[str]:
+    """A grant whose token is not greater than that of the one before."""
+    last: dict[str, Stay] = {}
+    for stay in all_stays(evidence.lives):
+        before = last.get(stay.enter.name)
+        if before and stay.enter.token <= before.enter.token:
+            yield f"token out of order: {_shown(stay)} came after {_shown(before)}"
+        last[stay.enter.name] = stay
+
+
+def overstays(evidence: Evidence) -> Iterator[str]:
+    """A body that was not cancelled when its lock was lost."""
+    for life in evidence.lives:
+        for stay in life.stays:
+            if stay.enter.scoped and stay.overstayed > TOLD_WITHIN:
+                yield f"told late: {_shown(stay)} ran on for {stay.overstayed:.3f} s and more after the loss"
+
+
+def losses(evidence: Evidence) -> Iterator[str]:
+    """A renewed lease that was lost, or an error, that no fault explains."""
+    for life in evidence.lives:
+        for stay in life.stays:
+            if stay.lost and stay.enter.renewed and stay.leave and _is_calm(evidence, stay.enter.at, stay.leave.at):
+                yield f"lost without a fault: {_shown(stay)}"
+        for entry in life.of("failed"):
+            if not entry.note.startswith(EXPECTED) and _is_calm(evidence, entry.at, entry.at):
+                yield f"failed without a fault: {life.name} at {entry.at:.3f}, {entry.note}"
+
+
+def errors(evidence: Evidence) -> Iterator[str]:
+    """What no user should see."""
+    for life in evidence.lives:
+        for entry in life.of("error"):
+            yield f"error: in {life.name} at {entry.at:.3f}:\n{entry.note}"
+        for entry in life.of("log"):
+            if entry.form != "WARNING" or not entry.note.startswith("aiolock: "):
+                yield f"logged: in {life.name} at {entry.at:.3f}, {entry.form} {entry.note}"
+
+
+def hangs(evidence: Evidence) -> Iterator[str]:
+    """A wait that lasts on, and a worker that gets nothing though nothing is broken."""
+    for life in evidence.lives:
+        long = {began: at for began, at in life.waits() if at - began > LONGEST_WAIT}
+        for began, at in long.items():
+            if (seconds := beyond(evidence.faults, began, at)) > LONGEST_WAIT:
+                yield f"hang: a wait of {life.name} that began at {began:.3f} lasted {seconds:.1f} s beyond the faults"
+        entered = [stay.enter.at for stay in life.stays]
+        end = min(life.end, evidence.end)
+        for first, last in calm(evidence.faults, max(life.begin + CALM, evidence.begin), end):
+            if last - first >= CALM and not any(first <= at <= last for at in entered):
+                yield f"starved: {life.name} got nothing from {first:.3f} to {last:.3f}, without a fault"
+
+
+def silent(evidence: Evidence) -> Iterator[str]:
+    """Servers that could grant and were not asked to."""
+    grants = sorted(stay.enter.at for stay in all_stays(evidence.lives))
+    for fault in evidence.faults:
+        if fault.able is not None:
+            first = next((at for at in grants if at > fault.able), evidence.end)
+            if first - fault.able > MOST_SILENCE:
+                yield f"silent: nothing was granted for {first - fault.able:.1f} s after {fault.kind!r} was over"
+
+
+def left_behind(evidence: Evidence) -> Iterator[str]:
+    """What stays in a client that rests, and in a process that has closed it."""
+    for life in evidence.lives:
+        for entry in life.of("idle"):
+            if entry.note:
+                yield f"left: in the client of {life.name} when all its tasks had ended, {entry.note}"
+        for entry in life.of("end"):
+            if entry.amount:
+                yield f"left: tasks in {life.name}, {entry.note}"
+
+
+def growth(evidence: Evidence) -> Iterator[str]:
+    """Memory that a long life takes more and more of."""
+    for life in evidence.lives:
+        early, late = memory(life)
+        if late - early > max(MOST_GROWTH * early, LEAST_GROWTH):
+            yield f"memory: {life.name} grew from {early / 1000:.1f} to {late / 1000:.1f} MB"
+
+
+def seen(evidence: Evidence) -> Iterator[str]:
+    """What the crew found."""
+    yield from evidence.seen
+
+
+CHECKS: tuple[Callable[[Evidence], Iterator[str]], ...] = (
+    *(overlaps, tokens, overstays, left_behind, seen, errors, hangs, silent, losses, growth),
+)
+# What happens without any fault: leases that are fixed and too short, and waits that are bounded.
+EXPECTED = ("LockTimeoutError", "LeaseLostError")  # What was lost of renewed leases is looked at by itself.
+
+
+def memory(life: Life) -> tuple[int, int]:
+    """Kilobytes when a tenth of the life was over, and at its end."""
+    beats = list(life.of("beat"))
+    if not beats:
+        return 0, 0
+    warm = beats[0].at + WARMED_UP * (beats[-1].at - beats[0].at)
+    return next(beat.amount for beat in beats if beat.at >= warm), beats[-1].amount
+
+
+def longest_wait(evidence: Evidence) -> tuple[float, float]:
+    """The longest wait, and the longest part of one that no fault explains."""
+    whole = unexplained = 0.0
+    for life in evidence.lives:
+        for began, at in life.waits():
+            whole = max(whole, at - began)
+            if at - began > unexplained:
+                unexplained = max(unexplained, beyond(evidence.faults, began, at))
+    return whole, unexplained
+
+
+def silences(evidence: Evidence) -> dict[str, list[float]]:
+    """For how long nobody was granted anything while a fault could be felt, of each kind."""
+    grants = sorted(stay.enter.at for stay in all_stays(evidence.lives))
+    found: dict[str, list[float]] = defaultdict(list)
+    for fault in evidence.faults:
+        times = [fault.begin, *(at for at in grants if fault.begin <= at <= fault.settled), fault.settled]
+        found[fault.kind].append(max(after - before for before, after in pairwise(times)))
+    return dict(found)
+
+
+def counted(evidence: Evidence, kind: str) -> Counter[str]:
+    """How often each note of that kind was written, without what differs from one to the next."""
+    notes = (entry.note for life in evidence.lives for entry in life.of(kind))
+    return Counter(
+        " ".join(note.split()[:2]) if note.startswith("LeaseLostError") else note.split()[0] for note in notes
+    )
+
+
+def _is_calm(evidence: Evidence, begin: float, end: float) -> bool:
+    return not any(fault.begin <= end and begin <= fault.settled for fault in evidence.faults)
+
+
+def _shown(stay: Stay) -> str:
+    enter = stay.enter
+    leave = "never left" if stay.leave is None else f"left at {stay.leave.at:.3f}{' with a loss' if stay.lost else ''}"
+    return (
+        f"{stay.life} ({enter.form}, {enter.name!r}, token {enter.token},"
+        f" from {enter.at:.3f} to {stay.until:.3f}, {leave})"
+    )

@@ -1,0 +1,98 @@
+"""The lives of workers, as their journals tell them: when each was inside of which lock."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from tests.soak.journal import Entry, entries
+
+
+@dataclass(slots=True)
+class Stay:
+    """A section from its enter to its leave, or to the end of its process."""
+
+    life: str
+    enter: Entry
+    marks: list[Entry] = field(default_factory=list)
+    leave: Entry | None = None
+
+    @property
+    def observations(self) -> list[Entry]:
+        return [self.enter, *self.marks, *([self.leave] if self.leave else [])]
+
+    @property
+    def held(self) -> bool:
+        """Whether it held the lock as it began: after a pause, a grant may be over before it is used."""
+        return self.enter.deadline > self.enter.at
+
+    @property
+    def lost(self) -> bool:
+        return self.leave is not None and not self.leave.deadline
+
+    @property
+    def until(self) -> float:
+        """When it was inside for the last time: told of the loss it is not, whatever it does then."""
+        seen = self.observations
+        for before, now in pairwise(seen):
+            if not now.deadline:
+                return min(before.deadline, now.at)
+        return seen[-1].at
+
+    @property
+    def overstayed(self) -> float:
+        """
+        For how long the body ran on after the loss, though the loop was running.
+
+        A paused process may come to one mark; its loop has turned before it comes to the next.
+        """
+        late = [mark.at for mark in self.marks if not mark.deadline]
+        return late[-1] - late[0] if late else 0.0
+
+
+@dataclass(slots=True)
+class Life:
+    """One process of a worker, from its start to its end."""
+
+    name: str
+    entries: list[Entry]
+    stays: list[Stay]
+
+    @classmethod
+    def read(cls, path: Path) -> "Life":
+        written = entries(path)
+        stays: dict[int, Stay] = {}
+        for entry in written:
+            if entry.kind == "enter":
+                stays[entry.section] = Stay(path.stem, entry)
+            elif entry.kind == "mark":
+                stays[entry.section].marks.append(entry)
+            elif entry.kind == "leave":
+                stays[entry.section].leave = entry
+        return cls(path.stem, written, list(stays.values()))
+
+    @property
+    def worker(self) -> str:
+        return self.name.split(".")[0]
+
+    @property
+    def begin(self) -> float:
+        return self.entries[0].at if self.entries else 0.0
+
+    @property
+    def end(self) -> float:
+        return self.entries[-1].at if self.entries else 0.0
+
+    def of(self, *kinds: str) -> Iterator[Entry]:
+        return (entry for entry in self.entries if entry.kind in kinds)
+
+    def waits(self) -> Iterator[tuple[float, float]]:
+        """From when to when each wait lasted; those that did not end, too."""
+        for entry in self.of("enter", "refused", "beat"):
+            if entry.asked:
+                yield entry.asked, entry.at
+
+
+def all_stays(lives: Sequence[Life]) -> list[Stay]:
+    """In the order in which they began, without those that began when their time was over."""
+    return sorted((stay for life in lives for stay in life.stays if stay.held), key=lambda stay: stay.enter.at)

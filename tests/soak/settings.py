@@ -1,0 +1,81 @@
+"""What a worker is told when it starts."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.sentinel import Sentinel
+
+from aiolock import LockClient, LockConfig
+
+NAMES = ("a", "b", "c", "d", "e")  # In a cluster, each of its three primaries has one at least.
+PREFIX = "soak:"
+PRIMARY = "primary"  # What the sentinels call it.
+
+Topology = Literal["one", "sentinel", "cluster"]
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """Where the workers find them; of sentinels, of the nodes of a cluster, or of the one."""
+
+    topology: Topology
+    addresses: list[tuple[str, int]]
+    lease: float
+    replicas: int | Literal["all"] | None = None
+    command_timeout: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a worker is told when it starts."""
+
+    servers: Servers
+    worker: str
+    loop: str
+    journal: str
+    seed: int
+    tasks: int = 4
+    stays: bool = False  # Goes on inside though the lock is lost: for tests of the judge.
+
+    def encode(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def decode(cls, line: str) -> "Settings":
+        given = json.loads(line)
+        return cls(**given | {"servers": Servers(**given["servers"])})
+
+
+@asynccontextmanager
+async def connected(settings: Settings) -> AsyncIterator[LockClient]:
+    """A client of the servers."""
+    servers = settings.servers
+    config = LockConfig(
+        prefix=PREFIX,
+        lease=servers.lease,
+        replicas=servers.replicas,
+        command_timeout=servers.command_timeout,
+        client_name=settings.worker,
+    )
+    async with AsyncExitStack() as stack:
+        redis = _redis(servers, stack)
+        stack.push_async_callback(redis.aclose)
+        yield await stack.enter_async_context(LockClient(redis, config=config))
+
+
+def _redis(servers: Servers, stack: AsyncExitStack) -> Redis | RedisCluster:
+    [(host, port), *_] = servers.addresses
+    if servers.topology == "one":
+        return Redis(host=host, port=port)
+    if servers.topology == "cluster":
+        return RedisCluster(startup_nodes=[ClusterNode(host, port) for host, port in servers.addresses])
+    sentinel = Sentinel([(host, port) for host, port in servers.addresses], socket_timeout=1)  # type: ignore[no-untyped-call]
+    for each in sentinel.sentinels:
+        stack.push_async_callback(each.aclose)
+    redis: Redis = sentinel.master_for(PRIMARY)
+    return redis
