@@ -114,7 +114,8 @@ class Watchdog:
         if left > CLEANUP + self._grain:  # Renewals have moved it.
             self._guard(hold)
         else:
-            hold.timer = self._loop.call_later(left, self._deadline_due, hold, context=self._context)
+            next_look = min(left, CLEANUP / 10) if hold.bodies else left
+            hold.timer = self._loop.call_later(next_look, self._deadline_due, hold, context=self._context)
 
     def _deadline_due(self, hold: Hold) -> None:
         hold.timer = None
