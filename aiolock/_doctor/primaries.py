@@ -14,6 +14,7 @@ from aiolock._doctor import server, timing, trials
 from aiolock._doctor.check import Check
 from aiolock._doctor.cluster import Address, Cluster
 from aiolock._doctor.facts import gather
+from aiolock._doctor.permissions import try_permissions
 from aiolock._doctor.probe import Probe, SilentError, place
 from aiolock._types import LockKeys
 
@@ -46,8 +47,10 @@ class Primaries:
                     await probe.greet()
                     checks += server.judge_primary(await gather(probe))
                     if keys is not None:
-                        checks.append(await trials.try_lock(self.client, probe, keys, self.config.prefix))
                         sharded = self.cluster.sharded
+                        letter = "S" if sharded else ""
+                        checks.append(await try_permissions(probe, keys, letter, in_a_cluster=True))
+                        checks.append(await trials.try_lock(self.client, probe, keys, self.config.prefix))
                         checks.append(await trials.try_messages_of_a_cluster(redis, probe, keys, sharded=sharded))
                     samples = await timing.measure(probe)
                     checks.append(timing.judge_round_trip(samples, settings))

@@ -10,7 +10,7 @@ from redis.exceptions import RedisClusterException, ResponseError
 
 from aiolock._config import LockConfig, Timing
 from aiolock._connector import Connector
-from aiolock._doctor import cluster, sentinel, server, timing, trials
+from aiolock._doctor import cluster, permissions, sentinel, server, timing, trials
 from aiolock._doctor.advice import on_refusal
 from aiolock._doctor.check import Check
 from aiolock._doctor.facts import Facts, gather
@@ -29,7 +29,7 @@ def run(url: str, *, lease: float, prefix: str, as_json: bool) -> int:
     """Examine the server at *url* as a client with that *lease* and *prefix* would use it; the exit code."""
     logging.getLogger("aiolock").addHandler(logging.NullHandler())  # What the trial lock's client logs, a check tells.
     try:
-        report = asyncio.run(_report(url, lease, prefix))
+        report = asyncio.run(report_on(url, lease, prefix))
     except _UsageError as error:
         print(f"aiolock: {error}", file=sys.stderr)
         return 2
@@ -41,7 +41,7 @@ def run(url: str, *, lease: float, prefix: str, as_json: bool) -> int:
     return 0 if report.fit else 1
 
 
-async def _report(url: str, lease: float, prefix: str) -> Report:
+async def report_on(url: str, lease: float, prefix: str) -> Report:
     try:
         config = LockConfig(lease=lease, prefix=prefix)
         keys = trials.throw_away(prefix)
@@ -79,6 +79,7 @@ async def _examine(url: str, redis: "Redis", keys: LockKeys, config: LockConfig)
             if checks[-1].status != "ok":
                 return checks
             checks += server.judge(facts)
+            checks.append(await permissions.try_permissions(probe, keys))
             checks.append(await trials.try_lock(redis, probe, keys, config.prefix))
             checks.append(await trials.try_messages(redis, probe, keys))
             checks.append(await trials.try_sharded_messages(redis, probe, keys))

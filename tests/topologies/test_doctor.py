@@ -1,5 +1,6 @@
 """The doctor, pointed at any server of a cluster: it checks the whole, and every primary."""
 
+import asyncio
 import json
 import re
 
@@ -8,15 +9,17 @@ import pytest
 from aiolock._doctor.check import Check
 from aiolock._doctor.cluster import Cluster
 from aiolock._doctor.primaries import merged, throw_away, with_address
+from aiolock._doctor.report import Report
+from aiolock._doctor.run import report_on
 from tests.deployments.test_permissions import RULES
 from tests.docs.pages import PAGES, ROOT
 from tests.support.topologies import ClusterOf, ask
-from tests.test_doctor import OF_THE_MACHINE, examine, run, with_timeout
+from tests.test_doctor import OF_THE_MACHINE, examine, named, run, with_timeout
 
 WHOLE = ["reachable", "topology", "slots", "replicas"]
 EACH = [
     *("version", "coverage", "eviction", "persistence", "min-replicas"),
-    *("scripts", "sharded-messages", "round-trip", "clock"),
+    *("permissions", "scripts", "sharded-messages", "round-trip", "clock"),
 ]
 ALL = [*WHOLE, *EACH, "lease", "client"]
 
@@ -73,9 +76,9 @@ async def test_a_primary_that_does_not_answer_is_named(calm: ClusterOf) -> None:
 @pytest.mark.parametrize(
     ("rules", "errors"),
     [
-        (["-ssubscribe"], ["sharded-messages"]),
+        (["-ssubscribe"], ["permissions", "sharded-messages"]),
         (["-cluster|slots"], ["topology"]),
-        (["-pubsub|shardnumsub", "-subscribe"], ["messages"]),
+        (["-pubsub|shardnumsub", "-subscribe"], ["permissions", "messages"]),
         (["-cluster|info", "-info", "-config"], []),
     ],
     ids=" ".join,
@@ -111,14 +114,33 @@ async def test_one_primary_that_refuses_is_named_and_the_others_are_counted(
     assert ended.checks["version"]["found"].startswith("2 of 3 primaries: ")
 
 
-async def test_the_permissions_that_are_documented_are_enough(calm: ClusterOf) -> None:
-    [more] = re.findall(r"and these: `([^`]+)`", (ROOT / "docs/deployments/cluster.md").read_text())
+[OF_A_CLUSTER] = re.findall(r"and these: `([^`]+)`", (ROOT / "docs/deployments/cluster.md").read_text())
+
+
+async def judged(calm: ClusterOf, user: str, *taken: str) -> Report:
+    """What the doctor says to a user who has the documented permissions; on the last primary without those *taken*."""
     for server in calm.primaries:
-        ask(server, *RULES, *more.split())
-    ended = await examine(calm.primaries[0].url.replace("redis://", "redis://locker:secret@"), "--prefix", "shop:")
-    assert (ended.code, ended.named("error")) == (0, []), ended.checks
-    assert ended.checks["scripts"]["found"].startswith("all 3 primaries")
+        ask(server, "ACL", "SETUSER", user, *RULES[3:], *OF_A_CLUSTER.split())
+    ask(calm.primaries[2], "ACL", "SETUSER", user, *taken)
+    return await report_on(calm.primaries[0].url.replace("redis://", f"redis://{user}:secret@"), 30, "shop:")
+
+
+async def test_the_permissions_that_are_documented_are_enough(calm: ClusterOf) -> None:
+    report = await judged(calm, "locker")
+    assert report.fit, report.text()
+    [scripts] = [check.found for check in report.checks if check.name == "scripts"]
+    assert scripts.startswith("all 3 primaries")
     assert [ask(server, "KEYS", "*") for server in calm.primaries] == [[], [], []]
+
+
+async def test_each_documented_permission_is_missed_when_one_primary_refuses_it(calm: ClusterOf) -> None:
+    commands = [*(rule.removeprefix("+") for rule in OF_A_CLUSTER.split()), "zscore"]
+    assert {"cluster|slots", "pubsub|shardnumsub", "asking", "sunsubscribe"} < set(commands)
+    reports = await asyncio.gather(*(judged(calm, f"without-{each}", f"-{each}") for each in commands))
+    for command, report in zip(commands, reports, strict=True):
+        assert not report.fit, (command, report.text())
+        found = " ".join(each for each in named(report, "error").values() if f":{calm.primaries[2].port}: " in each)
+        assert re.search(rf"\b{command.replace('|', ' ')}\b", found, re.IGNORECASE), report.text()
 
 
 async def test_an_address_that_a_cluster_client_cannot_use_is_told(calm: ClusterOf) -> None:
