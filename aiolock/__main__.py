@@ -57,6 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OutputError as error:
         print(f"aiolock: the output cannot be written: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("\naiolock: interrupted", file=sys.stderr)
+        return 130
     return exit_code
 
 

@@ -466,9 +466,13 @@ async def test_wrong_usage_exits_with_2_and_prints_no_password(arguments: list[s
     assert "cret" not in ended.errors
 
 
+@pytest.mark.slow
 async def test_interrupted_the_doctor_takes_its_lock_away(proxy: Proxy, redis: Redis) -> None:
+    """Also where it was started with SIGINT ignored, as in the background; and when cleaning up fails."""
     renewal = proxy.install(Rule(script(LOCK.renew), withhold_reply(), ALWAYS))
-    doctor = await asyncio.create_subprocess_exec(*COMMAND, proxy.url, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    proxy.install(Rule(command(b"DEL"), withhold_reply(), ALWAYS))
+    words = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *COMMAND, proxy.url]
+    doctor = await asyncio.create_subprocess_exec(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     await renewal.caught(within=SOON)
     assert len(await redis.keys("aiolock-doctor:*")) == 1
     doctor.send_signal(signal.SIGINT)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import signal
 import sys
 from contextlib import suppress
 
@@ -27,15 +28,14 @@ class _UsageError(Exception):
 
 def run(url: str, *, lease: float, prefix: str, as_json: bool) -> int:
     """Examine the server at *url* as a client with that *lease* and *prefix* would use it; the exit code."""
+    # A shell that starts us in the background has SIGINT ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     logging.getLogger("aiolock").addHandler(logging.NullHandler())  # What the trial lock's client logs, a check tells.
     try:
         report = asyncio.run(report_on(url, lease, prefix))
     except _UsageError as error:
         print(f"aiolock: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("\naiolock: interrupted", file=sys.stderr)
-        return 130
     with suppress(ReaderGoneError):  # Who saw enough may still ask for the verdict.
         write(report.json() if as_json else report.text())
     return 0 if report.fit else 1
