@@ -33,7 +33,7 @@ COMMAND = [sys.executable, "-W", "error", "-m", "aiolock", "doctor"]
 SOON = 20.0  # Seconds: some times the doctor's patience, for a busy machine.
 ALL = {
     *("reachable", "database", "version", "topology", "role", "replicas", "eviction", "persistence", "min-replicas"),
-    *("permissions", "scripts", "messages", "sharded-messages", "round-trip", "clock", "lease", "client"),
+    *("permissions", "scripts", "messages", "sharded-messages", "failover", "round-trip", "clock", "lease", "client"),
 }
 OF_THE_MACHINE = {"round-trip"}  # A busy one may be worth a warning.
 
@@ -121,7 +121,7 @@ async def test_a_good_server_passes_every_check_and_keeps_no_key(own: Server, ad
     await admin.set("mine", "untouched")
     ended = await run(REDIS_URL=with_timeout(own.url))
     assert (ended.code, ended.errors) == (0, ""), ended.output
-    assert len(ALL) == 17
+    assert len(ALL) == 18
     assert set(re.findall(r"^ok +([a-z-]+)", ended.output, re.MULTILINE)) >= ALL - OF_THE_MACHINE, ended.output
     assert re.search(r"^Fit to keep locks: errors 0, warnings \d, notes 0, not known 0\.$", ended.output, re.MULTILINE)
     assert max(map(len, ended.output.splitlines())) <= 120
@@ -176,14 +176,27 @@ async def test_a_database_that_the_user_may_not_use_is_told(own: Server, admin: 
     assert ended.checks["database"]["advice"] == PERMISSIONS
 
 
-@pytest.mark.parametrize("watched", ["sentinel monitor primary 127.0.0.1 1 1\n", ""], ids=["one", "none"])
-async def test_a_sentinel_is_told_and_what_it_watches_and_no_more(server: Server, watched: str) -> None:
-    with Server(server._executable, options=("--sentinel",), config=watched) as sentinel:
-        ended = await examine(f"{sentinel.url}/3")
-    assert (ended.code, list(ended.checks), ended.named("error")) == (1, ["reachable", "topology"], ["topology"])
-    said = "it watches primary at 127.0.0.1:1" if watched else "it watches nothing"
-    assert ended.checks["topology"]["found"] == f"a Sentinel, which keeps no locks; {said}"
-    assert "sentinel.master_for(name)" in ended.checks["topology"]["advice"]
+@pytest.mark.parametrize(
+    ("watched", "arguments", "said", "advice"),
+    [
+        (["one"], [], "its one is 127.0.0.1:1, with replicas 0", ""),
+        (["one", "two"], ["--primary", "two"], "its two is 127.0.0.1:1, with replicas 0", ""),
+        (["one", "two"], [], "it watches one at 127.0.0.1:1, two at 127.0.0.1:1", "--primary NAME"),
+        (["one"], ["--primary", "two"], "it watches one at 127.0.0.1:1, and no two", "--primary NAME"),
+        ([], [], "it watches nothing", "sentinel.master_for(name)"),
+    ],
+    ids=["one", "chosen", "several", "another", "none"],
+)
+async def test_a_sentinel_is_told_and_what_it_watches(
+    server: Server, watched: list[str], arguments: list[str], said: str, advice: str
+) -> None:
+    config = "".join(f"sentinel monitor {name} 127.0.0.1 1 1\n" for name in watched)
+    with Server(server._executable, options=("--sentinel",), config=config) as sentinel:
+        ended = await examine(f"{sentinel.url}/3", *arguments)
+    known = "its" in said
+    assert (ended.code, ended.named("error")) == (1, ["answering" if known else "topology"])
+    assert said in ended.checks["topology"]["found"]
+    assert advice in ended.checks["topology"]["advice"]
 
 
 async def test_a_sentinel_that_does_not_say_what_it_watches_is_told(server: Server) -> None:
@@ -191,7 +204,21 @@ async def test_a_sentinel_that_does_not_say_what_it_watches_is_told(server: Serv
     with Server(server._executable, options=("--sentinel",), config=config) as sentinel:
         ended = await examine(sentinel.url.replace("redis://", "redis://limited:secret@"))
     assert (ended.code, ended.named("error")) == (1, ["topology"])
-    assert ended.checks["topology"]["found"] == "a Sentinel, which keeps no locks"
+    assert "does not say what it watches" in ended.checks["topology"]["found"]
+
+
+@pytest.mark.parametrize("user", ["", "locker"])
+async def test_the_user_of_the_url_is_the_primarys_where_the_sentinel_has_none(
+    own: Server, admin: Redis, user: str
+) -> None:
+    await admin.execute_command("ACL", "SETUSER", user or "default", "on", ">secret", "~*", "&*", "+@all")  # type: ignore[no-untyped-call]
+    config = f"sentinel monitor primary {own.host} {own.port} 1\n"
+    with Server(own._executable, options=("--sentinel",), config=config) as sentinel:
+        ended = await examine(sentinel.url.replace("redis://", f"redis://{user}:secret@"))
+        assert (ended.code, ended.named("error")) == (0, []), ended.checks
+        wrong = await examine(sentinel.url.replace("redis://", f"redis://{user}:guessed@"))
+    assert wrong.named("error") == ["answering"]
+    assert "password" in wrong.checks["answering"]["advice"]
 
 
 async def test_a_server_that_evicts_locks_is_unfit(own: Server, admin: Redis) -> None:
@@ -219,10 +246,11 @@ async def test_a_replica_is_unfit_and_its_primary_is_not(own: Server, server: Se
             ended = await examine(replica.url)
             assert (ended.code, ended.named("error")) == (1, ["role", "scripts"])
             assert "read only" in ended.checks["scripts"]["found"]
+            assert "its link to the primary is up" in ended.checks["role"]["found"]
             advice = [ended.checks[name]["advice"] for name in ("role", "scripts")]
             assert advice == ["Use the address of its primary."] * 2
             ended = await examine(own.url)
-            assert (ended.code, ended.named("note")) == (0, ["replicas", "min-replicas"])
+            assert (ended.code, ended.named("note")) == (0, ["min-replicas", "replicas"])
 
 
 @pytest.mark.slow
@@ -269,7 +297,8 @@ async def test_what_the_server_refuses_to_say_is_not_known_and_no_failure(own: S
     ended = await examine(await limit(admin, own, "-info", "-config", "-time", "-spublish"))
     # TIME is refused to the scripts as well, which is what makes the server unfit.
     assert ended.named("error") == ["permissions", "scripts"]
-    assert ended.named("unknown") == ["replicas", "eviction", "persistence", "min-replicas", "clock"]
+    unknown = ["eviction", "persistence", "min-replicas", "replicas", "failover", "clock"]
+    assert ended.named("unknown") == unknown
     assert "the server refuses INFO and CONFIG" in ended.checks["eviction"]["found"]
     assert ended.named("note") == ["sharded-messages"]
     assert own.version.rpartition(" ")[2] in ended.checks["version"]["found"]

@@ -51,7 +51,7 @@ async def try_lock(redis: "Redis | RedisCluster", probe: Probe, keys: LockKeys, 
 
 
 async def _delete(probe: Probe, keys: LockKeys) -> None:
-    # Where it fails they end by themselves, for their times are short; and an interrupt stays one. The next check tells.
+    # Where it fails they end by themselves, soon; the next check tells. No failure may take an interrupt's place.
     with suppress(ResponseError, SilentError):
         await probe.ask("DEL", *known_of(keys))
 
