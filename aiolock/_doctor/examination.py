@@ -30,31 +30,35 @@ class Examination:
         """The checks, up to the one at which the server falls silent, if it does."""
         try:
             async with AsyncExitStack() as stack:
-                probe, facts = await self._enter(stack)
-                await self._examine(probe, facts)
+                await self._examine(await self._enter(stack))
         except SilentError as error:
             name = "answering" if self.checks else "reachable"
             self.checks.append(Check(name, "error", str(error), error.advice))
         return self.checks
 
-    async def _enter(self, stack: AsyncExitStack) -> tuple[Probe, Facts]:
-        """A Sentinel often has no users: then those of the URL are for the primary."""
+    async def _enter(self, stack: AsyncExitStack) -> Probe:
         try:
             return await _greeted(stack, self.redis)
         except SilentError as refusal:
-            nobody = without_user(self.url)
-            if not refusal.refused or nobody == self.url:
-                raise
-            try:
-                probe, facts = await _greeted(stack, await stack.enter_async_context(Redis.from_url(nobody)))
-            except SilentError:
-                raise refusal from None
-            if facts.mode != "sentinel":
-                raise
-            return probe, facts
+            return await self._enter_as_nobody(stack, refusal)
 
-    async def _examine(self, probe: Probe, facts: Facts) -> None:
+    async def _enter_as_nobody(self, stack: AsyncExitStack, refusal: SilentError) -> Probe:
+        """A Sentinel often has no users: then that of the URL is for the primary."""
+        nobody = without_user(self.url)
+        if not refusal.refused or nobody == self.url:
+            raise refusal
+        try:
+            probe = await _greeted(stack, await stack.enter_async_context(Redis.from_url(nobody)))
+            facts = await gather(probe)
+        except SilentError:
+            raise refusal from None
+        if facts.mode != "sentinel":
+            raise refusal
+        return probe
+
+    async def _examine(self, probe: Probe) -> None:
         self.checks.append(Check("reachable", "ok", "it answers"))
+        facts = await gather(probe)
         if facts.mode == "sentinel":
             await self._examine_what_it_watches(probe)
         elif facts.mode == "cluster":
@@ -104,7 +108,7 @@ class Examination:
         self.checks.append(Check("topology", "error", found, advice))
 
 
-async def _greeted(stack: AsyncExitStack, redis: "Redis") -> tuple[Probe, Facts]:
+async def _greeted(stack: AsyncExitStack, redis: "Redis") -> Probe:
     probe = await stack.enter_async_context(Probe(redis))
     await probe.greet()
-    return probe, await gather(probe)
+    return probe

@@ -133,16 +133,12 @@ class Successors:
         if not addresses:
             return Check("failover", "ok", "no replica to fail over to")
         found = await asyncio.gather(*map(self._examine, addresses))
+        failed = [(place(*at), *each) for at, each in zip(addresses, found, strict=True) if each[0] != "ok"]
         for status, advice in _ADVICE.items():
-            words = [
-                f"{place(*at)} {said}"
-                for at, (come_to, said) in zip(addresses, found, strict=True)
-                if come_to == status
-            ]
-            if words:
-                others = sum(come_to != "ok" for come_to, _ in found) - 1
-                more = f"; {others} more that could not" if others else ""
-                return Check("failover", status, f"{words[0]}{more}", advice)
+            for where, came_to, said in failed:
+                if came_to == status:
+                    more = f"; {len(failed) - 1} more could not either" if len(failed) > 1 else ""
+                    return Check("failover", status, f"{where} {said}{more}", advice)
         return Check("failover", "ok", "each replica lets the user in, and is set up as the primary is")
 
     async def _examine(self, address: Address) -> tuple[Status, str]:
