@@ -1,5 +1,7 @@
 """What the doctor makes of facts and of samples; these are forged, because no server here has them all."""
 
+from typing import cast
+
 import pytest
 from redis.asyncio import Redis
 
@@ -7,10 +9,12 @@ from aiolock._config import LockConfig, Timing
 from aiolock._doctor import replication, server, timing
 from aiolock._doctor.check import Check
 from aiolock._doctor.facts import Facts
-from aiolock._doctor.probe import address
+from aiolock._doctor.permissions import try_permissions
+from aiolock._doctor.probe import Probe, address
 from aiolock._doctor.replication import Replica, Replicas
 from aiolock._doctor.report import Report
 from aiolock._doctor.timing import Sample, Samples
+from aiolock._types import LockKeys
 
 GOOD_INFO = {
     "redis_version": "7.0.15",
@@ -31,6 +35,18 @@ def judged(name: str, info: dict[str, str], config: dict[str, str] | None = None
     facts = Facts(GOOD_INFO | info, GOOD_CONFIG | (config or {}))
     [check] = [check for check in server.judge(facts) if check.name == name]
     return check
+
+
+class Mute:
+    """Stands for a probe to a server that does not tell scripts what a user may do, as before Redis 7."""
+
+    async def ask(self, *command: str) -> list[int]:
+        return []
+
+
+async def test_what_a_server_cannot_tell_of_permissions_is_not_known() -> None:
+    check = await try_permissions(cast("Probe", Mute()), LockKeys.of("orders", ""))
+    assert (check.status, bool(check.advice)) == ("unknown", True)
 
 
 def test_good_facts_are_good() -> None:

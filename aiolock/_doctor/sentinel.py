@@ -26,8 +26,9 @@ class Watched:
 
 
 async def learn(probe: Probe) -> list[Watched]:
-    """Everything that it watches; `ResponseError` if it does not say."""
-    return [await _watched(probe, _fields(each)) for each in await probe.ask("SENTINEL", "MASTERS")]
+    """Everything that it watches, by name; `ResponseError` if it does not say."""
+    primaries = map(_fields, await probe.ask("SENTINEL", "MASTERS"))
+    return [await _watched(probe, each) for each in sorted(primaries, key=lambda known: known["name"])]
 
 
 async def _watched(probe: Probe, known: dict[str, str]) -> Watched:
