@@ -6,11 +6,11 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock._config import LockConfig, Timing
-from aiolock._doctor import replication, server, timing
+from aiolock._doctor import replication, sentinel, server, timing
 from aiolock._doctor.check import Check
 from aiolock._doctor.facts import Facts
 from aiolock._doctor.permissions import try_permissions
-from aiolock._doctor.probe import Probe, address
+from aiolock._doctor.probe import Address, Probe, address
 from aiolock._doctor.replication import Replica, Replicas
 from aiolock._doctor.report import Report
 from aiolock._doctor.timing import Sample, Samples
@@ -198,6 +198,20 @@ def test_whether_replicas_follow(replicas: Replicas, status: str, said: str) -> 
     assert said in check.found
     in_a_cluster = replication.judge(replicas, facts, in_a_cluster=True)
     assert in_a_cluster.status == ("warning" if not replicas.named and not replicas.connected else status)
+
+
+@pytest.mark.parametrize(
+    ("flags", "astray", "status", "said"),
+    [
+        ([], [], "ok", "a Sentinel of 3; its orders is 10.0.0.1:7000, with replicas 1"),
+        (["s_down", "o_down"], [], "error", "flags s_down, o_down"),
+        ([], [TWO], "error", "10.0.0.2:7000 takes itself for a primary, too"),
+    ],
+)
+def test_what_a_sentinel_says_of_its_primary(flags: list[str], astray: list[Address], status: str, said: str) -> None:
+    check = sentinel.judge(sentinel.Watched("orders", ONE, flags, 3, frozenset([TWO]), astray))
+    assert (check.status, bool(check.advice)) == (status, status != "ok")
+    assert said in check.found
 
 
 def pings(*round_trips: float) -> Samples:

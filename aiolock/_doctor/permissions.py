@@ -82,7 +82,7 @@ def _judge(refused: set[Command], client: list[Command], scripts: dict[str, list
     if needed:
         return Check("permissions", "error", f"refused: {', '.join(dict.fromkeys(needed))}", PERMISSIONS)
     if unusable := [f"{setting} ({_name(command)})" for command, setting in _OF_SETTINGS.items() if command in refused]:
-        found = f"all that locks need, but not what these settings do: {', '.join(unusable)}"
+        found = f"all that locks need, but not what these settings need: {', '.join(unusable)}"
         return Check("permissions", "note", found, f"Nothing to do without them. {PERMISSIONS}")
     return Check("permissions", "ok", "all that locks need")
 
