@@ -1,6 +1,7 @@
 """What the user may do, of all that locks need: the server is asked, and nothing is done."""
 
 import re
+from importlib import resources
 
 from redis.exceptions import ResponseError
 
@@ -13,22 +14,8 @@ from aiolock._types import LockKeys
 
 _SCRIPTS = (LOCK.acquire, LOCK.release, LOCK.renew, FORCE_RELEASE, INSPECT, CARD, READ_CARD)
 
-# Says of every command whether the user may run it, with all that is behind it up to the next empty argument as its
-# own arguments; nothing, if the server cannot tell. The server wants a key of a command that takes one, and as many
-# words as it needs.
-_ASK = """
-if not redis.acl_check_cmd then return {} end
-local allowed, words = {}, {}
-for _, word in ipairs(ARGV) do
-  if word == '' then
-    allowed[#allowed + 1] = redis.acl_check_cmd(unpack(words)) and 1 or 0
-    words = {}
-  else
-    words[#words + 1] = word
-  end
-end
-return allowed
-"""
+_ASK = resources.files(__package__).joinpath("allowed.lua").read_text("utf-8")
+_KEYLESS = {"TIME"}
 _ENOUGH = 5  # Words behind the name: more than any command of the scripts wants.
 
 Command = tuple[str, ...]
@@ -77,8 +64,8 @@ def _judge(refused: set[Command], client: list[Command], scripts: dict[str, list
     needed = [_name(command) for command in client if command in refused]
     for key, commands in scripts.items():
         of_the_key = [command[0] for command in commands if command in refused]
-        with_keys = [command[0] for command in commands if command[0] != "TIME"]
-        needed += [f"the key {key}"] if set(of_the_key) >= set(with_keys) else of_the_key
+        with_keys = {command[0] for command in commands} - _KEYLESS
+        needed += [f"the key {key}"] if with_keys <= set(of_the_key) else of_the_key
     if needed:
         return Check("permissions", "error", f"refused: {', '.join(dict.fromkeys(needed))}", PERMISSIONS)
     if unusable := [f"{setting} ({_name(command)})" for command, setting in _OF_SETTINGS.items() if command in refused]:

@@ -160,4 +160,4 @@ class Walk:
 
     def _expect(self, as_it_should: bool) -> None:
         if not as_it_should:
-            raise WrongAnswerError("the server did something else than Redis does")
+            raise WrongAnswerError("the server did something else than Redis would")
