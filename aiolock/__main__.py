@@ -33,7 +33,8 @@ environment:
 
 _DOCTOR = """\
 Checks whether a server is fit to keep locks: what it says of itself, and what it does when a throw-away lock is taken
-and a message sent, and how soon it answers. Of a cluster, every primary is checked. Takes some two seconds, and leaves
+and a message sent, and how soon it answers. Of a cluster, every primary is checked, and of a Sentinel the one
+that it names. Takes some two seconds, and leaves
 no key behind.
 """
 
@@ -57,6 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OutputError as error:
         print(f"aiolock: the output cannot be written: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("\naiolock: interrupted", file=sys.stderr)
+        return 130
     return exit_code
 
 
@@ -103,6 +107,7 @@ def _add_doctor_arguments(doctor: argparse.ArgumentParser) -> None:
     doctor.add_argument("url", nargs="?", metavar="URL", help=url)
     doctor.add_argument("--json", action="store_true", help="one JSON object instead of text")
     doctor.add_argument("--lease", type=float, default=30.0, metavar="SECONDS", help="the lease that you will use (30)")
+    doctor.add_argument("--primary", metavar="NAME", help="which one to check, where a Sentinel watches several")
     doctor.add_argument("--prefix", default="", help="the prefix of your locks, for a user who may use no other keys")
 
 
@@ -119,7 +124,7 @@ def _doctor(parsed: argparse.Namespace) -> int:
     from aiolock._doctor.run import run
 
     url = parsed.url or os.environ.get("REDIS_URL") or "redis://localhost"
-    return run(url, lease=parsed.lease, prefix=parsed.prefix, as_json=parsed.json)
+    return run(url, lease=parsed.lease, prefix=parsed.prefix, primary=parsed.primary, as_json=parsed.json)
 
 
 if __name__ == "__main__":

@@ -17,18 +17,23 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock._doctor.advice import PERMISSIONS
+from aiolock._doctor.permissions import of_the_scripts
+from aiolock._doctor.probe import Probe
+from aiolock._doctor.report import Report
+from aiolock._doctor.run import report_on
+from aiolock._doctor.trials import throw_away, try_lock
 from aiolock._scripts import LOCK
 from aiolock._server import Server
-from tests.deployments.test_permissions import RULES
+from tests.deployments.test_permissions import LINE, RULES
 from tests.docs.pages import PAGES
-from tests.support.observe import until
+from tests.support.observe import commandstats, until
 from tests.support.proxy import ALWAYS, Proxy, Rule, command, script, withhold_reply
 
 COMMAND = [sys.executable, "-W", "error", "-m", "aiolock", "doctor"]
 SOON = 20.0  # Seconds: some times the doctor's patience, for a busy machine.
 ALL = {
     *("reachable", "database", "version", "topology", "role", "replicas", "eviction", "persistence", "min-replicas"),
-    *("scripts", "messages", "sharded-messages", "round-trip", "clock", "lease", "client"),
+    *("permissions", "scripts", "messages", "sharded-messages", "failover", "round-trip", "clock", "lease", "client"),
 }
 OF_THE_MACHINE = {"round-trip"}  # A busy one may be worth a warning.
 
@@ -51,6 +56,11 @@ class Ended:
 
     def named(self, status: str) -> list[str]:
         return [name for name, each in self.statuses.items() if each == status]
+
+
+def named(report: Report, status: str) -> dict[str, str]:
+    """What was found by the checks that came to *status*."""
+    return {check.name: check.found for check in report.checks if check.status == status}
 
 
 async def run(*arguments: str, **extra: str) -> Ended:
@@ -111,7 +121,7 @@ async def test_a_good_server_passes_every_check_and_keeps_no_key(own: Server, ad
     await admin.set("mine", "untouched")
     ended = await run(REDIS_URL=with_timeout(own.url))
     assert (ended.code, ended.errors) == (0, ""), ended.output
-    assert len(ALL) == 16
+    assert len(ALL) == 18
     assert set(re.findall(r"^ok +([a-z-]+)", ended.output, re.MULTILINE)) >= ALL - OF_THE_MACHINE, ended.output
     assert re.search(r"^Fit to keep locks: errors 0, warnings \d, notes 0, not known 0\.$", ended.output, re.MULTILINE)
     assert max(map(len, ended.output.splitlines())) <= 120
@@ -166,14 +176,27 @@ async def test_a_database_that_the_user_may_not_use_is_told(own: Server, admin: 
     assert ended.checks["database"]["advice"] == PERMISSIONS
 
 
-@pytest.mark.parametrize("watched", ["sentinel monitor primary 127.0.0.1 1 1\n", ""], ids=["one", "none"])
-async def test_a_sentinel_is_told_and_what_it_watches_and_no_more(server: Server, watched: str) -> None:
-    with Server(server._executable, options=("--sentinel",), config=watched) as sentinel:
-        ended = await examine(f"{sentinel.url}/3")
-    assert (ended.code, list(ended.checks), ended.named("error")) == (1, ["reachable", "topology"], ["topology"])
-    said = "it watches primary at 127.0.0.1:1" if watched else "it watches nothing"
-    assert ended.checks["topology"]["found"] == f"a Sentinel, which keeps no locks; {said}"
-    assert "sentinel.master_for(name)" in ended.checks["topology"]["advice"]
+@pytest.mark.parametrize(
+    ("watched", "arguments", "said", "advice"),
+    [
+        (["one"], [], "its one is 127.0.0.1:1, with replicas 0", ""),
+        (["one", "two"], ["--primary", "two"], "its two is 127.0.0.1:1, with replicas 0", ""),
+        (["one", "two"], [], "it watches one at 127.0.0.1:1, two at 127.0.0.1:1", "--primary NAME"),
+        (["one"], ["--primary", "two"], "it watches one at 127.0.0.1:1, and no two", "--primary NAME"),
+        ([], [], "it watches nothing", "sentinel.master_for(name)"),
+    ],
+    ids=["one", "chosen", "several", "another", "none"],
+)
+async def test_a_sentinel_is_told_and_what_it_watches(
+    server: Server, watched: list[str], arguments: list[str], said: str, advice: str
+) -> None:
+    config = "".join(f"sentinel monitor {name} 127.0.0.1 1 1\n" for name in watched)
+    with Server(server._executable, options=("--sentinel",), config=config) as sentinel:
+        ended = await examine(f"{sentinel.url}/3", *arguments)
+    known = "its" in said
+    assert (ended.code, ended.named("error")) == (1, ["answering" if known else "topology"])
+    assert said in ended.checks["topology"]["found"]
+    assert advice in ended.checks["topology"]["advice"]
 
 
 async def test_a_sentinel_that_does_not_say_what_it_watches_is_told(server: Server) -> None:
@@ -181,7 +204,21 @@ async def test_a_sentinel_that_does_not_say_what_it_watches_is_told(server: Serv
     with Server(server._executable, options=("--sentinel",), config=config) as sentinel:
         ended = await examine(sentinel.url.replace("redis://", "redis://limited:secret@"))
     assert (ended.code, ended.named("error")) == (1, ["topology"])
-    assert ended.checks["topology"]["found"] == "a Sentinel, which keeps no locks"
+    assert "does not say what it watches" in ended.checks["topology"]["found"]
+
+
+@pytest.mark.parametrize("user", ["", "locker"])
+async def test_the_user_of_the_url_is_the_primarys_where_the_sentinel_has_none(
+    own: Server, admin: Redis, user: str
+) -> None:
+    await admin.execute_command("ACL", "SETUSER", user or "default", "on", ">secret", "~*", "&*", "+@all")  # type: ignore[no-untyped-call]
+    config = f"sentinel monitor primary {own.host} {own.port} 1\n"
+    with Server(own._executable, options=("--sentinel",), config=config) as sentinel:
+        ended = await examine(sentinel.url.replace("redis://", f"redis://{user}:secret@"))
+        assert (ended.code, ended.named("error")) == (0, []), ended.checks
+        wrong = await examine(sentinel.url.replace("redis://", f"redis://{user}:guessed@"))
+    assert wrong.named("error") == ["answering"]
+    assert "password" in wrong.checks["answering"]["advice"]
 
 
 async def test_a_server_that_evicts_locks_is_unfit(own: Server, admin: Redis) -> None:
@@ -209,10 +246,11 @@ async def test_a_replica_is_unfit_and_its_primary_is_not(own: Server, server: Se
             ended = await examine(replica.url)
             assert (ended.code, ended.named("error")) == (1, ["role", "scripts"])
             assert "read only" in ended.checks["scripts"]["found"]
+            assert "its link to the primary is up" in ended.checks["role"]["found"]
             advice = [ended.checks[name]["advice"] for name in ("role", "scripts")]
             assert advice == ["Use the address of its primary."] * 2
             ended = await examine(own.url)
-            assert (ended.code, ended.named("note")) == (0, ["replicas", "min-replicas"])
+            assert (ended.code, ended.named("note")) == (0, ["min-replicas", "replicas"])
 
 
 @pytest.mark.slow
@@ -238,11 +276,10 @@ async def test_a_cluster_without_slots_is_unfit(server: Server) -> None:
 @pytest.mark.parametrize(
     ("rules", "errors"),
     [
-        (["-@scripting"], ["scripts"]),
-        (["-hset"], ["scripts"]),
-        (["-subscribe"], ["messages"]),
-        (["-publish"], ["scripts", "messages"]),
-        (["resetchannels"], ["scripts", "messages"]),
+        (["-@scripting"], ["permissions", "scripts"]),
+        (["-subscribe"], ["permissions", "messages"]),
+        (["-publish"], ["permissions", "scripts", "messages"]),
+        (["resetchannels"], ["permissions", "scripts", "messages"]),
     ],
     ids=" ".join,
 )
@@ -252,7 +289,6 @@ async def test_a_permission_that_is_missing_is_found_by_trying(
     ended = await examine(await limit(admin, own, *rules))
     assert (ended.code, ended.named("error")) == (1, errors), ended.checks
     for name in errors:
-        assert "permission" in ended.checks[name]["found"] or "user executing the script" in ended.checks[name]["found"]
         assert PERMISSIONS in ended.checks[name]["advice"]
     assert await admin.keys("*") == []
 
@@ -260,19 +296,25 @@ async def test_a_permission_that_is_missing_is_found_by_trying(
 async def test_what_the_server_refuses_to_say_is_not_known_and_no_failure(own: Server, admin: Redis) -> None:
     ended = await examine(await limit(admin, own, "-info", "-config", "-time", "-spublish"))
     # TIME is refused to the scripts as well, which is what makes the server unfit.
-    assert ended.named("error") == ["scripts"]
-    assert ended.named("unknown") == ["replicas", "eviction", "persistence", "min-replicas", "clock"]
+    assert ended.named("error") == ["permissions", "scripts"]
+    unknown = ["eviction", "persistence", "min-replicas", "replicas", "failover", "clock"]
+    assert ended.named("unknown") == unknown
     assert "the server refuses INFO and CONFIG" in ended.checks["eviction"]["found"]
     assert ended.named("note") == ["sharded-messages"]
     assert own.version.rpartition(" ")[2] in ended.checks["version"]["found"]
     assert (ended.statuses["topology"], ended.statuses["role"]) == ("ok", "ok")
 
 
+async def keys_end(admin: Redis) -> None:
+    """Expect that every key goes by itself, soon."""
+    for key in await admin.keys("*"):
+        assert 0 < await admin.pttl(key) <= 90_000
+
+
 async def test_what_the_doctor_may_not_delete_ends_by_itself(own: Server, admin: Redis) -> None:
     ended = await examine(await limit(admin, own, "-del"))
-    assert (ended.code, ended.named("error")) == (1, ["scripts"]), ended.checks
-    for key in await admin.keys("*"):
-        assert 0 < await admin.pttl(key) <= 60_000
+    assert (ended.code, ended.named("error")) == (1, ["permissions", "scripts"]), ended.checks
+    await keys_end(admin)
 
 
 async def test_a_server_that_refuses_even_a_ping_is_told(own: Server, admin: Redis) -> None:
@@ -281,14 +323,57 @@ async def test_a_server_that_refuses_even_a_ping_is_told(own: Server, admin: Red
     assert check["advice"] == PERMISSIONS
 
 
+async def judged(url: str, admin: Redis, user: str, *taken: str) -> Report:
+    """What the doctor says to a user who has the documented permissions without those that are *taken*."""
+    await admin.execute_command("ACL", "SETUSER", user, *RULES[3:], *taken)  # type: ignore[no-untyped-call]
+    return await report_on(url.replace("redis://", f"redis://{user}:secret@"), 30, "shop:")
+
+
 async def test_the_permissions_that_are_documented_are_enough(own: Server, admin: Redis) -> None:
-    await admin.execute_command(*RULES)  # type: ignore[no-untyped-call]
-    url = own.url.replace("redis://", "redis://locker:secret@")
-    ended = await examine(url, "--prefix", "shop:")
-    assert (ended.code, ended.named("error")) == (0, [])
+    report = await judged(own.url, admin, "locker")
+    assert named(report, "error") == {}, report.text()
+    assert list(named(report, "note")) == ["permissions", "sharded-messages"], "neither is needed"
     assert await admin.keys("*") == []
-    ended = await examine(url)
-    assert ended.named("error") == ["scripts"], "the prefix makes no difference"
+    ended = await examine(own.url.replace("redis://", "redis://locker:secret@"))
+    assert ended.named("error") == ["permissions", "scripts"], "the prefix makes no difference"
+    assert "the key aiolock-doctor:" in ended.checks["permissions"]["found"]
+
+
+async def test_each_documented_permission_is_missed_when_it_is_not_there(own: Server, admin: Redis) -> None:
+    commands = re.findall(r" \+([\w|]+)", LINE)
+    assert {"evalsha", "type", "hlen", "unsubscribe"} <= set(commands), "the line is not read as it is written"
+    for_a_setting = {"client|setname"}
+    reports = await asyncio.gather(*(judged(own.url, admin, f"without-{each}", f"-{each}") for each in commands))
+    for each, report in zip(commands, reports, strict=True):
+        assert report.fit == (each in for_a_setting), report.text()
+        found = " ".join(named(report, "note" if each in for_a_setting else "error").values())
+        assert re.search(rf"\b{each.replace('|', ' ')}\b", found, re.IGNORECASE), report.text()
+    await keys_end(admin)
+
+
+async def test_a_connection_that_may_nothing_is_told(own: Server, admin: Redis) -> None:
+    report = await judged(own.url, admin, "mute", "-@connection")
+    assert "PING was refused" in named(report, "error")["reachable"]
+
+
+@pytest.mark.parametrize("pattern", re.findall(r" ([~&]\S+)", LINE))
+async def test_each_documented_pattern_is_missed_when_it_is_not_there(own: Server, admin: Redis, pattern: str) -> None:
+    others = [rule for rule in RULES if rule[0] in "~&" and rule != pattern]
+    report = await judged(own.url, admin, "locker", "resetkeys", "resetchannels", *others)
+    prefix = pattern[1:].rstrip("*")
+    assert f"the key {prefix}" in named(report, "error")["permissions"] or pattern[0] == "&", report.text()
+    assert "scripts" in named(report, "error")
+
+
+async def test_every_path_of_the_scripts_is_walked(own: Server, admin: Redis) -> None:
+    """A command on a path that the doctor does not go would be missed on servers that tell no permissions."""
+    await admin.config_resetstat()
+    async with Probe(admin) as probe:
+        check = await try_lock(admin, probe, throw_away("shop:"), "shop:")
+    assert check.status == "ok", check
+    called = {name.upper() for name in await commandstats(admin)}
+    assert called >= set(of_the_scripts()) | {"EVAL", "EVALSHA", "PUBLISH"}
+    assert await admin.keys("*") == []
 
 
 async def test_a_config_that_is_renamed_away_is_no_failure(server: Server) -> None:
@@ -410,9 +495,13 @@ async def test_wrong_usage_exits_with_2_and_prints_no_password(arguments: list[s
     assert "cret" not in ended.errors
 
 
+@pytest.mark.slow
 async def test_interrupted_the_doctor_takes_its_lock_away(proxy: Proxy, redis: Redis) -> None:
+    """Also where it was started with SIGINT ignored, as in the background; and when cleaning up fails."""
     renewal = proxy.install(Rule(script(LOCK.renew), withhold_reply(), ALWAYS))
-    doctor = await asyncio.create_subprocess_exec(*COMMAND, proxy.url, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    proxy.install(Rule(command(b"DEL"), withhold_reply(), ALWAYS))
+    words = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *COMMAND, proxy.url]
+    doctor = await asyncio.create_subprocess_exec(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     await renewal.caught(within=SOON)
     assert len(await redis.keys("aiolock-doctor:*")) == 1
     doctor.send_signal(signal.SIGINT)

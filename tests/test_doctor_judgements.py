@@ -1,15 +1,20 @@
 """What the doctor makes of facts and of samples; these are forged, because no server here has them all."""
 
+from typing import cast
+
 import pytest
 from redis.asyncio import Redis
 
 from aiolock._config import LockConfig, Timing
-from aiolock._doctor import server, timing
+from aiolock._doctor import replication, sentinel, server, timing
 from aiolock._doctor.check import Check
 from aiolock._doctor.facts import Facts
-from aiolock._doctor.probe import address
+from aiolock._doctor.permissions import try_permissions
+from aiolock._doctor.probe import Address, Probe, address
+from aiolock._doctor.replication import Replica, Replicas
 from aiolock._doctor.report import Report
 from aiolock._doctor.timing import Sample, Samples
+from aiolock._types import LockKeys
 
 GOOD_INFO = {
     "redis_version": "7.0.15",
@@ -30,6 +35,18 @@ def judged(name: str, info: dict[str, str], config: dict[str, str] | None = None
     facts = Facts(GOOD_INFO | info, GOOD_CONFIG | (config or {}))
     [check] = [check for check in server.judge(facts) if check.name == name]
     return check
+
+
+class Mute:
+    """Stands for a probe to a server that does not tell scripts what a user may do, as before Redis 7."""
+
+    async def ask(self, *command: str) -> list[int]:
+        return []
+
+
+async def test_what_a_server_cannot_tell_of_permissions_is_not_known() -> None:
+    check = await try_permissions(cast("Probe", Mute()), LockKeys.of("orders", ""))
+    assert (check.status, bool(check.advice)) == ("unknown", True)
 
 
 def test_good_facts_are_good() -> None:
@@ -123,12 +140,18 @@ def test_persistence_without_config_is_half_known(log: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("name", "info", "status", "said"),
     [
-        ("role", {"role": "slave"}, "error", "replica"),
+        ("role", {"role": "slave"}, "error", "its link to the primary is not known"),
+        ("role", {"role": "slave", "master_link_status": "up"}, "error", "its link to the primary is up"),
+        (
+            "role",
+            {"role": "slave", "master_link_status": "down", "master_link_down_since_seconds": "12"},
+            "error",
+            "its link to the primary is down, for 12 s",
+        ),
         ("role", {"role": "replica"}, "error", "replica: it takes no locks"),
         ("role", {"role": "active-replica"}, "error", "two servers may grant"),
         ("topology", {"redis_mode": "cluster"}, "error", "cluster"),
         ("topology", {"redis_mode": "something"}, "error", "something"),
-        ("replicas", {"connected_slaves": "2"}, "note", "2 connected"),
         ("min-replicas", {"connected_slaves": "2"}, "note", "min-replicas-to-write 0"),
     ],
 )
@@ -146,6 +169,49 @@ def test_the_mode_of_a_valkey_that_gives_it_under_its_own_name(mode: str, status
 
 def test_min_replicas_that_are_wanted_are_fine() -> None:
     assert judged("min-replicas", {"connected_slaves": "2"}, {"min-replicas-to-write": "1"}).status == "ok"
+
+
+ONE, TWO = ("10.0.0.1", 7000), ("10.0.0.2", 7000)
+IN_STEP = Replica(ONE, "online", 1)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "status", "said"),
+    [
+        (Replicas([]), "ok", "none"),
+        (Replicas(None), "unknown", "the server refuses INFO"),
+        (Replicas(None, frozenset([ONE])), "unknown", "1 by name; whether they follow is not known"),
+        (Replicas([], frozenset([ONE])), "warning", "0 connected; there should be 1"),
+        (Replicas([IN_STEP], frozenset([ONE, TWO])), "warning", "1 connected; there should be 2"),
+        (Replicas([IN_STEP]), "note", "1 connected and in step; they follow with a delay"),
+        (Replicas([IN_STEP], frozenset([ONE]), 1), "note", "in step"),
+        (Replicas([IN_STEP], acknowledged=0), "warning", "0 acknowledged a write within 1 s"),
+        (Replicas([Replica(ONE, "online", 10)]), "note", "in step"),
+        (Replicas([Replica(ONE, "online", 11)]), "warning", "10.0.0.1:7000 was not heard of for 11 s"),
+        (Replicas([Replica(ONE, "wait_bgsave", 0)]), "warning", "10.0.0.1:7000 is not in step: wait_bgsave"),
+    ],
+)
+def test_whether_replicas_follow(replicas: Replicas, status: str, said: str) -> None:
+    facts = Facts(refused=["INFO"])
+    check = replication.judge(replicas, facts, in_a_cluster=False)
+    assert (check.status, bool(check.advice)) == (status, status != "ok")
+    assert said in check.found
+    in_a_cluster = replication.judge(replicas, facts, in_a_cluster=True)
+    assert in_a_cluster.status == ("warning" if not replicas.named and not replicas.connected else status)
+
+
+@pytest.mark.parametrize(
+    ("flags", "astray", "status", "said"),
+    [
+        ([], [], "ok", "a Sentinel of 3; its orders is 10.0.0.1:7000, with replicas 1"),
+        (["s_down", "o_down"], [], "error", "flags s_down, o_down"),
+        ([], [TWO], "error", "10.0.0.2:7000 takes itself for a primary, too"),
+    ],
+)
+def test_what_a_sentinel_says_of_its_primary(flags: list[str], astray: list[Address], status: str, said: str) -> None:
+    check = sentinel.judge(sentinel.Watched("orders", ONE, flags, 3, frozenset([TWO]), astray))
+    assert (check.status, bool(check.advice)) == (status, status != "ok")
+    assert said in check.found
 
 
 def pings(*round_trips: float) -> Samples:

@@ -32,6 +32,16 @@ class Facts:
         return next((self.info[name] for name in names if name in self.info), None)
 
     @property
+    def policy(self) -> str | None:
+        """What the server does when it is out of memory."""
+        return self.info.get("maxmemory_policy", self.config.get("maxmemory-policy"))
+
+    @property
+    def append_only(self) -> str | None:
+        """``yes`` or ``no``: whether writes are kept on disk."""
+        return {"1": "yes", "0": "no"}.get(self.info.get("aof_enabled", ""), self.config.get("appendonly"))
+
+    @property
     def mode(self) -> str | None:
         """``standalone``, ``cluster``, ``sentinel``, or what another product calls it."""
         return self.first("redis_mode", "server_mode")

@@ -3,18 +3,18 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 from uuid import uuid4
 
 from redis.asyncio import Redis, RedisCluster
 from redis.crc import key_slot
 
 from aiolock._config import LockConfig, Timing
-from aiolock._doctor import server, timing, trials
+from aiolock._doctor import replication, server, timing, trials
 from aiolock._doctor.check import Check
-from aiolock._doctor.cluster import Address, Cluster
-from aiolock._doctor.facts import gather
-from aiolock._doctor.probe import Probe, SilentError, place
+from aiolock._doctor.cluster import Cluster, compare, find_migrations
+from aiolock._doctor.facts import Facts, gather
+from aiolock._doctor.permissions import try_permissions
+from aiolock._doctor.probe import Address, Probe, SilentError, place, with_address
 from aiolock._types import LockKeys
 
 _WORST_FIRST = ("error", "warning", "unknown", "note", "ok")
@@ -39,29 +39,42 @@ class Primaries:
     async def _examine(self, address: Address, keys: LockKeys | None) -> list[Check]:
         """The checks of one, up to the one at which it falls silent, if it does."""
         checks: list[Check] = []
-        settings = Timing.of(self.config)
         async with Redis.from_url(with_address(self.url, address)) as redis:
             try:
                 async with Probe(redis) as probe:
                     await probe.greet()
-                    checks += server.judge_primary(await gather(probe))
+                    facts = await gather(probe)
+                    checks += server.judge_primary(facts)
+                    checks.append(await compare(probe, self.cluster))
+                    checks.append(await find_migrations(probe))
                     if keys is not None:
-                        checks.append(await trials.try_lock(self.client, probe, keys, self.config.prefix))
-                        sharded = self.cluster.sharded
-                        checks.append(await trials.try_messages_of_a_cluster(redis, probe, keys, sharded=sharded))
-                    samples = await timing.measure(probe)
+                        await self._try(checks, redis, probe, keys)
+                    await self._see_replicas(checks, probe, address, facts, keys)
+                    samples, settings = await timing.measure(probe), Timing.of(self.config)
                     checks.append(timing.judge_round_trip(samples, settings))
                     checks.append(timing.judge_clock(samples, settings))
             except SilentError as error:
                 checks.append(Check("answering", "error", str(error), error.advice))
         return checks
 
+    async def _try(self, checks: list[Check], redis: "Redis", probe: Probe, keys: LockKeys) -> None:
+        checks.append(await try_permissions(probe, keys, self._letter, in_a_cluster=True))
+        checks.append(await trials.try_lock(self.client, probe, keys, self.config.prefix))
+        sharded = self.cluster.sharded
+        checks.append(await trials.try_messages_of_a_cluster(redis, probe, keys, sharded=sharded))
 
-def with_address(url: str, address: Address) -> str:
-    """The same *url* for another server."""
-    parts = urlsplit(url)
-    user, at, _ = parts.netloc.rpartition("@")
-    return parts._replace(netloc=f"{user}{at}{place(*address)}").geturl()
+    async def _see_replicas(
+        self, checks: list[Check], probe: Probe, address: Address, facts: Facts, keys: LockKeys | None
+    ) -> None:
+        known = await replication.learn(probe, facts, keys, frozenset(self.cluster.replicas[address]))
+        checks.append(replication.judge(known, facts, in_a_cluster=True))
+        if keys is not None:
+            successors = replication.Successors(self.url, facts, keys, self._letter, in_a_cluster=True)
+            checks.append(await successors.judge(known))
+
+    @property
+    def _letter(self) -> str:
+        return "S" if self.cluster.sharded else ""
 
 
 def throw_away(cluster: Cluster, prefix: str) -> Mapping[Address, LockKeys]:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection
@@ -12,6 +13,8 @@ from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from aiolock._connector import Connector
 from aiolock._doctor.advice import REACHING, on_opening, on_refusal
 from aiolock._hints import underlying
+
+Address = tuple[str, int]
 
 PATIENCE = 3.0  # Seconds that the server has to take a connection, and to answer a question.
 
@@ -22,6 +25,11 @@ class SilentError(Exception):
     def __init__(self, found: str, advice: str = REACHING) -> None:
         super().__init__(found)
         self.advice = advice
+
+    @property
+    def refused(self) -> bool:
+        """Whether the server answered, and would have none of us."""
+        return isinstance(self.__cause__, (AuthenticationError, ResponseError))
 
 
 class Probe:
@@ -98,6 +106,22 @@ def address(redis: "Redis") -> str:
         return f"unix://{settings['path']}?db={database(redis)}"
     scheme = "rediss" if "SSL" in redis.connection_pool.connection_class.__name__ else "redis"
     return f"{scheme}://{place(settings.get('host', 'localhost'), settings.get('port', 6379))}/{database(redis)}"
+
+
+def with_address(url: str, address: Address) -> str:
+    """The same *url* for another server."""
+    parts = urlsplit(url)
+    user, at, _ = parts.netloc.rpartition("@")
+    if parts.scheme == "unix":  # Of which only the user has a meaning elsewhere.
+        return f"redis://{user}{at}{place(*address)}"
+    return parts._replace(netloc=f"{user}{at}{place(*address)}").geturl()
+
+
+def without_user(url: str) -> str:
+    """The same *url* with no user and no password in it."""
+    parts = urlsplit(url)
+    query = "&".join(each for each in parts.query.split("&") if each.split("=")[0] not in ("username", "password"))
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query=query).geturl()
 
 
 def place(host: str, port: int) -> str:

@@ -12,12 +12,12 @@ _OTHERS = {"dragonfly_version": "Dragonfly", "kvrocks_version": "Kvrocks", "garn
 
 def judge(facts: Facts) -> list[Check]:
     """Every check of a single server's facts."""
-    return [check(facts) for check in (_version, _topology, _role, _replicas, *_OF_ANY)]
+    return [check(facts) for check in (_version, _topology, _role, *_OF_ANY)]
 
 
 def judge_primary(facts: Facts) -> list[Check]:
     """Those that a primary of a cluster has of its own."""
-    return [check(facts) for check in (_version, _coverage, *_OF_ANY)]
+    return [check(facts) for check in (_version, _role, _coverage, *_OF_ANY)]
 
 
 def _version(facts: Facts) -> Check:
@@ -66,22 +66,22 @@ def _role(facts: Facts) -> Check:
     if role == "master":
         return Check("role", "ok", "primary")
     if role in ("slave", "replica"):
-        return Check("role", "error", "replica: it takes no locks", "Use the address of its primary.")
+        return Check("role", "error", f"replica: it takes no locks; {link(facts)}", "Use the address of its primary.")
     return Check("role", "error", f"{role}: two servers may grant the same lock", "Use a server that is sole primary.")
 
 
-def _replicas(facts: Facts) -> Check:
-    count = facts.number("connected_slaves")
-    if count is None:
-        return Check("replicas", "unknown", facts.not_known, "A failover to a replica may forget locks.")
-    if count == 0:
-        return Check("replicas", "ok", "none")
-    found = f"{count} connected; they follow with a delay"
-    return Check("replicas", "note", found, "A failover may forget the last grants: check tokens where you write.")
+def link(facts: Facts) -> str:
+    """How a replica stands to its primary."""
+    if facts.info.get("master_link_status") == "up":
+        return "its link to the primary is up"
+    since = facts.info.get("master_link_down_since_seconds")
+    if facts.info.get("master_link_status") is None:
+        return "its link to the primary is not known"
+    return f"its link to the primary is down{'' if since in (None, '-1') else f', for {since} s'}"
 
 
 def _eviction(facts: Facts) -> Check:
-    policy = facts.info.get("maxmemory_policy", facts.config.get("maxmemory-policy"))
+    policy = facts.policy
     if policy is None:
         return Check("eviction", "unknown", facts.not_known, "See that maxmemory-policy is noeviction.")
     limit = facts.number("maxmemory")
@@ -97,8 +97,7 @@ def _eviction(facts: Facts) -> Check:
 
 
 def _persistence(facts: Facts) -> Check:
-    log = {"1": "yes", "0": "no"}.get(facts.info.get("aof_enabled", ""), facts.config.get("appendonly"))
-    fsync, snapshots = facts.config.get("appendfsync"), facts.config.get("save")
+    log, fsync, snapshots = facts.append_only, facts.config.get("appendfsync"), facts.config.get("save")
     always = "If a restart must not forget locks: appendonly yes, appendfsync always."
     if log == "yes":
         found = f"append-only file, appendfsync {fsync or facts.not_known}"

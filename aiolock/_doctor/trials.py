@@ -1,5 +1,6 @@
 """Checks by doing: a real lock is taken, renewed and given back, a message sent and received. Nothing of it stays."""
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
@@ -10,11 +11,11 @@ from aiolock._client import LockClient
 from aiolock._config import ENDED_MEMORY, LockConfig
 from aiolock._doctor.advice import PERMISSIONS, on_refusal
 from aiolock._doctor.check import Check, Status
+from aiolock._doctor.permissions import known_of
 from aiolock._doctor.probe import PATIENCE, Probe, SilentError
+from aiolock._doctor.walk import Walk, WrongAnswerError
 from aiolock._errors import AioLockError
 from aiolock._types import LockKeys
-
-_LEASE = 10.0  # Seconds: longer than all that is tried with it may take, and soon over if it cannot be given back.
 
 
 def throw_away(prefix: str) -> LockKeys:
@@ -33,27 +34,26 @@ async def try_database(probe: Probe, number: int) -> Check:
 
 
 async def try_lock(redis: "Redis | RedisCluster", probe: Probe, keys: LockKeys, prefix: str) -> Check:
-    """Take, renew and give back a lock; then delete what would stay for a while."""
+    """Do with a lock all that the scripts can do; then delete what would stay for a while."""
     config = LockConfig(prefix=prefix, command_timeout=PATIENCE, release_timeout=PATIENCE, token_retention=ENDED_MEMORY)
     try:
-        async with LockClient(redis, config=config) as locks:
-            lease = await locks.lock(keys.name).try_lock(lease=_LEASE)
-            if lease is None:
-                return Check("scripts", "error", "a lock that nobody has was refused", "Use Redis or Valkey.")
-            await lease.renew()
-            await lease.release()
-    except AioLockError as error:
-        return Check("scripts", "error", str(error), on_refusal(error))
+        async with LockClient(redis, config=config) as ours, LockClient(redis, config=config) as theirs:
+            walk = Walk(ours, theirs, probe, keys)
+            try:
+                await walk.go()
+            except WrongAnswerError as error:
+                return Check("scripts", "error", f"{walk.place}: {error}", "Use Redis or Valkey.")
+            except (AioLockError, ResponseError) as error:
+                return Check("scripts", "error", f"{walk.place}: {error}", on_refusal(error))
     finally:
         await _delete(probe, keys)
-    return Check("scripts", "ok", "a lock was taken, renewed and given back")
+    return Check("scripts", "ok", "a lock was taken, nested, renewed, lost and given back")
 
 
 async def _delete(probe: Probe, keys: LockKeys) -> None:
-    try:
-        await probe.ask("DEL", keys.lock, keys.tokens)
-    except ResponseError:
-        return  # It ends by itself: its times are short.
+    # Where it fails they end by themselves, soon; the next check tells. No failure may take an interrupt's place.
+    with suppress(ResponseError, SilentError):
+        await probe.ask("DEL", *known_of(keys))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,10 @@ async def _try_channel(redis: "Redis", probe: Probe, channel: str, trial: _Trial
             arrived = await listener.read()
         except SilentError as error:
             return trial.failed(f"the message did not arrive: {error}")
-    if arrived[1:] != [channel.encode(), payload.encode()]:
-        return trial.failed(f"something else arrived: {arrived!r}")
+        if arrived[1:] != [channel.encode(), payload.encode()]:
+            return trial.failed(f"something else arrived: {arrived!r}")
+        try:
+            await listener.ask(f"{trial.letter}UNSUBSCRIBE", channel)
+        except ResponseError as error:
+            return trial.failed(f"refused: {error}")
     return Check(trial.name, "ok", "a message was sent and received")

@@ -1,22 +1,28 @@
 """The doctor, pointed at any server of a cluster: it checks the whole, and every primary."""
 
+import asyncio
 import json
 import re
 
 import pytest
+from redis.asyncio import Redis
 
 from aiolock._doctor.check import Check
-from aiolock._doctor.cluster import Cluster
-from aiolock._doctor.primaries import merged, throw_away, with_address
+from aiolock._doctor.cluster import Cluster, compare, learn
+from aiolock._doctor.facts import gather
+from aiolock._doctor.primaries import merged, throw_away
+from aiolock._doctor.probe import Probe, with_address
+from aiolock._doctor.report import Report
+from aiolock._doctor.run import report_on
 from tests.deployments.test_permissions import RULES
 from tests.docs.pages import PAGES, ROOT
 from tests.support.topologies import ClusterOf, ask
-from tests.test_doctor import OF_THE_MACHINE, examine, run, with_timeout
+from tests.test_doctor import OF_THE_MACHINE, examine, named, run, with_timeout
 
-WHOLE = ["reachable", "topology", "slots", "replicas"]
+WHOLE = ["reachable", "topology", "slots"]
 EACH = [
-    *("version", "coverage", "eviction", "persistence", "min-replicas"),
-    *("scripts", "sharded-messages", "round-trip", "clock"),
+    *("version", "role", "coverage", "eviction", "persistence", "min-replicas", "owners", "migration"),
+    *("permissions", "scripts", "sharded-messages", "replicas", "failover", "round-trip", "clock"),
 ]
 ALL = [*WHOLE, *EACH, "lease", "client"]
 
@@ -37,7 +43,7 @@ async def test_a_replica_leads_to_the_cluster_too(fragile: ClusterOf) -> None:
     ended = await run(with_timeout(fragile.replicas[0].url))
     assert (ended.code, ended.errors) == (0, ""), ended.output
     assert "primaries 3, replicas 3; a replica was asked" in ended.output
-    assert re.search(r"^note +replicas +each primary has one or more", ended.output, re.MULTILINE)
+    assert re.search(r"^note +replicas +all 3 primaries: 1 connected and in step", ended.output, re.MULTILINE)
     assert max(map(len, ended.output.splitlines())) <= 120
 
 
@@ -73,9 +79,9 @@ async def test_a_primary_that_does_not_answer_is_named(calm: ClusterOf) -> None:
 @pytest.mark.parametrize(
     ("rules", "errors"),
     [
-        (["-ssubscribe"], ["sharded-messages"]),
+        (["-ssubscribe"], ["permissions", "sharded-messages"]),
         (["-cluster|slots"], ["topology"]),
-        (["-pubsub|shardnumsub", "-subscribe"], ["messages"]),
+        (["-pubsub|shardnumsub", "-subscribe"], ["permissions", "messages"]),
         (["-cluster|info", "-info", "-config"], []),
     ],
     ids=" ".join,
@@ -111,14 +117,67 @@ async def test_one_primary_that_refuses_is_named_and_the_others_are_counted(
     assert ended.checks["version"]["found"].startswith("2 of 3 primaries: ")
 
 
-async def test_the_permissions_that_are_documented_are_enough(calm: ClusterOf) -> None:
-    [more] = re.findall(r"and these: `([^`]+)`", (ROOT / "docs/deployments/cluster.md").read_text())
+[OF_A_CLUSTER] = re.findall(r"and these: `([^`]+)`", (ROOT / "docs/deployments/cluster.md").read_text())
+
+
+async def judged(calm: ClusterOf, user: str, *taken: str) -> Report:
+    """What the doctor says to a user who has the documented permissions; on the last primary without those *taken*."""
     for server in calm.primaries:
-        ask(server, *RULES, *more.split())
-    ended = await examine(calm.primaries[0].url.replace("redis://", "redis://locker:secret@"), "--prefix", "shop:")
-    assert (ended.code, ended.named("error")) == (0, []), ended.checks
-    assert ended.checks["scripts"]["found"].startswith("all 3 primaries")
+        ask(server, "ACL", "SETUSER", user, *RULES[3:], *OF_A_CLUSTER.split())
+    ask(calm.primaries[2], "ACL", "SETUSER", user, *taken)
+    return await report_on(calm.primaries[0].url.replace("redis://", f"redis://{user}:secret@"), 30, "shop:")
+
+
+async def test_the_permissions_that_are_documented_are_enough(calm: ClusterOf) -> None:
+    report = await judged(calm, "locker")
+    assert report.fit, report.text()
+    [scripts] = [check.found for check in report.checks if check.name == "scripts"]
+    assert scripts.startswith("all 3 primaries")
     assert [ask(server, "KEYS", "*") for server in calm.primaries] == [[], [], []]
+
+
+async def test_each_documented_permission_is_missed_when_one_primary_refuses_it(calm: ClusterOf) -> None:
+    commands = [*(rule.removeprefix("+") for rule in OF_A_CLUSTER.split()), "zscore"]
+    assert {"cluster|slots", "pubsub|shardnumsub", "asking", "sunsubscribe"} < set(commands)
+    reports = await asyncio.gather(*(judged(calm, f"without-{each}", f"-{each}") for each in commands))
+    for command, report in zip(commands, reports, strict=True):
+        assert not report.fit, (command, report.text())
+        found = " ".join(each for each in named(report, "error").values() if f":{calm.primaries[2].port}: " in each)
+        assert re.search(rf"\b{command.replace('|', ' ')}\b", found, re.IGNORECASE), report.text()
+
+
+async def test_slots_that_are_half_moved_are_told(calm: ClusterOf) -> None:
+    source, target, _ = calm.primaries
+    ask(source, "CLUSTER", "SETSLOT", 77, "MIGRATING", calm.id_of(target))
+    ask(target, "CLUSTER", "SETSLOT", 77, "IMPORTING", calm.id_of(source))
+    try:
+        report = await report_on(calm.primaries[2].url, 30, "")
+    finally:
+        for server in (source, target):
+            ask(server, "CLUSTER", "SETSLOT", 77, "STABLE")
+    assert report.fit
+    found = named(report, "warning")["migration"]
+    assert re.fullmatch(r"127\.0\.0\.1:\d+: slots on their way (out 1, in 0|out 0, in 1): 77; 1 more like it", found)
+
+
+async def test_a_server_that_knows_other_owners_is_told(calm: ClusterOf) -> None:
+    address = (calm.primaries[1].host, calm.primaries[1].port)
+    async with Redis.from_url(calm.primaries[1].url) as redis, Probe(redis) as probe:
+        cluster = await learn(probe, await gather(probe), address)
+        assert (await compare(probe, cluster)).status == "ok"
+        cluster.owners[5] = "another"
+        check = await compare(probe, cluster)
+    assert check.status == "error"
+    assert "for 1 slots" in check.found
+
+
+@pytest.mark.slow
+async def test_a_replica_of_a_cluster_that_does_not_know_the_user_is_told(fragile: ClusterOf) -> None:
+    for server in [*fragile.primaries, *fragile.replicas[1:]]:
+        ask(server, "ACL", "SETUSER", "locker", "on", ">secret", "~*", "&*", "+@all")
+    report = await report_on(fragile.primaries[1].url.replace("redis://", "redis://locker:secret@"), 30, "")
+    assert report.fit, report.text()
+    assert f"127.0.0.1:{fragile.replicas[0].port} refuses the user" in named(report, "warning")["failover"]
 
 
 async def test_an_address_that_a_cluster_client_cannot_use_is_told(calm: ClusterOf) -> None:
@@ -139,8 +198,8 @@ async def test_the_page_about_it_names_what_is_different(calm: ClusterOf) -> Non
     single, _, cluster = page.prose.partition("## A cluster")
     for name in ALL:
         assert f"| `{name}` |" in single + cluster
-    assert not {"database", "role", "messages"} & set(ALL)
-    assert "there is no `database`, and no `role`" in cluster
+    assert not {"database", "messages"} & set(ALL)
+    assert "there is no `database`" in cluster
 
 
 # What the checks of several primaries come to.
@@ -177,6 +236,7 @@ def test_a_server_that_fell_silent_does_not_change_the_order() -> None:
 def test_the_address_of_another_server(url: str, there: str) -> None:
     assert with_address(url, THERE) == there
     assert with_address("redis://host", ("::1", 7000)) == "redis://[::1]:7000"
+    assert with_address("unix://me:secret@/run/redis.sock?db=2", THERE) == "redis://me:secret@10.0.0.2:7000"
 
 
 def test_throw_away_locks_are_where_they_can_be() -> None:
