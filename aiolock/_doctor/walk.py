@@ -58,6 +58,8 @@ class Walk:
             await lease.renew()
         self.place = "a release"
         await lease.release()
+        self.place = "a release whose forerunner may be forgotten"
+        await (await self._taken(lock)).release()
 
     async def _lose(self) -> None:
         lock = self._begin("a lock that is freed by force")

@@ -95,7 +95,7 @@ class Visitor:
             await asyncio.sleep(self._chance.uniform(0, 0.1))
             raise ArithmeticError
 
-        async with self._entered("group", lease=self._chance.choice((None, 0.3))) as section:
+        async with self._entered("group", lease=self._chance.choice((None, 1.2))) as section:
             try:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(fail())
