@@ -124,27 +124,40 @@ class _Group:
 
 
 class Replicated(_Group):
-    """A primary with replicas; with sentinels if asked for, which promote a replica when the primary is gone."""
+    """
+    A primary with replicas; with sentinels if asked for, which promote a replica when the primary is gone.
 
-    def __init__(self, executable: str | None, *, replicas: int = 2, sentinels: int = 0, parting: bool = False) -> None:
+    A *stubborn* primary cannot be demoted: it stays one beside the one that is promoted.
+    """
+
+    def __init__(
+        self,
+        executable: str | None,
+        *,
+        replicas: int = 2,
+        sentinels: int = 0,
+        parting: bool = False,
+        stubborn: bool = False,
+    ) -> None:
         super().__init__(executable, parting=parting)
         self._counts = (replicas, sentinels)
+        self._config = 'rename-command REPLICAOF ""\nrename-command SLAVEOF ""\n' if stubborn else ""
 
     def set_up(self) -> None:
         replicas, sentinels = self._counts
-        self.primary = self._start_one()
+        self.primary = self._start_one(config=self._config)
         where = (self.primary.host, str(self.port_of(self.primary)))
         self.replicas = [self._start_one("--replicaof", *where) for _ in range(replicas)]
         wait_until(lambda: len(ask(self.primary, "ROLE")[2]) == replicas, "the replicas are in step")
         self.sentinels = [self.start("--sentinel", config=self._watching()) for _ in range(sentinels)]
         wait_until(lambda: all(map(self._is_ready, self.sentinels)), "the sentinels know of everybody")
 
-    def _start_one(self, *options: str) -> Server:
+    def _start_one(self, *options: str, config: str = "") -> Server:
         address, relays = self.relays(1)
         for relay in relays:
             announced = ("--replica-announce-ip", "127.0.0.1", "--replica-announce-port", str(relay.port))
             options = (*options, *announced, "--bind-source-addr", address)
-        server = self.start(*options)
+        server = self.start(*options, config=config)
         for relay in relays:
             self.announced(server, address, relay)
         return server
