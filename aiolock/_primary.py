@@ -66,8 +66,9 @@ class PrimaryWatch:
             await notifier.aclose()
 
     async def _keep_asking(self, sentinel: OneSentinel, due: asyncio.Event) -> None:
+        task = asyncio.current_task()
         try:
-            while True:
+            while task is not None and not task.cancelling():  # A failure to connect can take its cancellation's place.
                 due.clear()
                 await sentinel.ask()
                 self._count()
