@@ -57,6 +57,12 @@ def errors(server: Server, code: str) -> int:
     return int(found["count"] if isinstance(found, dict) else found.removeprefix("count="))  # As redis-py 5.0 has it.
 
 
+def named_by(sentinel: Server) -> dict[str, Any]:
+    """What the sentinel knows of the primary that it names."""
+    state = ask(sentinel, "SENTINEL", "MASTER", NAME)
+    return state if isinstance(state, dict) else dict(zip(state[::2], state[1::2], strict=True))
+
+
 def cut_off(primary: Server, *replicas: Server) -> None:
     """From now on nothing that the primary does reaches these replicas, which are paused."""
     for replica in replicas:
@@ -189,8 +195,7 @@ class Replicated(_Group):
         )
 
     def _is_ready(self, sentinel: Server) -> bool:
-        state = ask(sentinel, "SENTINEL", "MASTER", NAME)
-        facts = state if isinstance(state, dict) else dict(zip(state[::2], state[1::2], strict=True))
+        facts = named_by(sentinel)
         others = int(facts["num-other-sentinels"])
         return others == len(self.addresses) - 1 and int(facts["num-slaves"]) == len(self.replicas)
 
