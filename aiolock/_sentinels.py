@@ -119,7 +119,8 @@ class OneSentinel:
         """Ask which server is the primary."""
         asked, named = monotonic(), None
         try:
-            named = await self._manager.discover_master(self._service_name)
+            async with asyncio.timeout(self._patience):
+                named = await self._manager.discover_master(self._service_name)
         except Exception as error:
             self.error = self.error or error
         self.asked, self.named = asked, named
@@ -141,10 +142,9 @@ class OneSentinel:
         """What `discover_master` asks of redis-py's client of a Sentinel."""
         self.error = None
         try:
-            async with asyncio.timeout(self._patience):
-                connection = await self._connected()
-                await connection.send_command("SENTINEL MASTERS")
-                return self._client.response_callbacks["SENTINEL MASTERS"](await connection.read_response())
+            connection = await self._connected()
+            await connection.send_command("SENTINEL MASTERS")
+            return self._client.response_callbacks["SENTINEL MASTERS"](await connection.read_response())
         except BaseException as error:
             if isinstance(error, Exception):
                 self.error = error

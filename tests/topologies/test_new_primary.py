@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from redis.asyncio import Redis
@@ -13,6 +13,7 @@ from redis.asyncio.sentinel import Sentinel
 
 from aiolock import LockClient, LockConfig
 from aiolock._one_server import OneServer
+from aiolock._primary import PrimaryWatch
 from aiolock._server import Server
 from tests.support.calls import acquire, acquire_and_release
 from tests.support.observe import renewed, until
@@ -24,12 +25,18 @@ NAME = "orders"
 
 
 class Counting(Sentinel):
-    """Knows how often Sentinels were asked."""
+    """Knows how often Sentinels were asked, and lets answers wait."""
 
     asked = 0
+    late: ClassVar[dict[object, asyncio.Event]] = {}  # By the one that is asked.
+    waiting: ClassVar[set[object]] = set()
 
     async def discover_master(self, service_name: str) -> tuple[str, int]:
         Counting.asked += 1
+        one = self.sentinels[0]
+        if one in Counting.late:
+            Counting.waiting.add(one)
+            await Counting.late[one].wait()
         address: tuple[str, int] = await super().discover_master(service_name)
         return address
 
@@ -89,11 +96,16 @@ def are_listened_to(sentinels: list[Server], clients: int) -> bool:
     return all(str(ask(each, "CLIENT", "LIST")).count("cmd=subscribe") == clients for each in sentinels)
 
 
-def knows(client: LockClient) -> bool:
-    """Whether the client has heard most Sentinels name the same primary."""
+def watch_of(client: LockClient) -> PrimaryWatch:
     topology = client._runtime.core()._backend._topology
     assert isinstance(topology, OneServer)
-    return topology._watch is not None and topology._watch._heard < math.inf
+    assert topology._watch is not None
+    return topology._watch
+
+
+def knows(client: LockClient) -> bool:
+    """Whether the client has heard most Sentinels name the same primary."""
+    return watch_of(client)._heard < math.inf
 
 
 async def test_no_client_stays_on_a_primary_that_is_not_demoted(
@@ -161,3 +173,29 @@ async def test_after_a_pause_nothing_is_sent_before_the_sentinels_were_asked(lon
         await asyncio.wait_for(acquire(locks.lock("other", owner="job")), 10)  # Nobody is waited for in vain.
         for sentinel in lone.sentinels:
             sentinel.resume()
+
+
+async def test_a_connection_is_not_given_up_for_answers_that_are_older(
+    lone: Replicated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = lone.primary, lone.start()
+    monkeypatch.setattr("aiolock._primary._CERTAIN", 600)  # What is late does not hold commands back here.
+    async with users_client(lone) as redis, client_of(redis, command_timeout=30) as locks:
+        await acquire_and_release(locks.lock(NAME))
+        await until(lambda: knows(locks))
+        asked = list(watch_of(locks)._due)
+        monkeypatch.setattr(Counting, "late", {each: asyncio.Event() for each in asked})
+        await until(lambda: Counting.waiting.issuperset(asked))
+        name(new, *lone.sentinels)
+        ask(old, "CLIENT", "KILL", "TYPE", "normal")
+        await until(lambda: locks.statistics().connections == 0)
+        async with locks.lock(NAME) as lease:
+            assert ask(new, "EXISTS", NAME)
+            Counting.late[asked[0]].set()  # The others have named the old one, and are the majority still.
+            await until(lambda: asked[0].named == (new.host, new.port))
+            assert locks.statistics().connections == 1
+            for gate in Counting.late.values():
+                gate.set()
+            await until(lambda: all(each.named == (new.host, new.port) for each in asked))
+            lease.check()
+        assert locks.statistics().connections == 1
