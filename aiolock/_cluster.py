@@ -64,6 +64,8 @@ class Node:
 
     # What a lane asks for.
 
+    settled = True
+
     @property
     def question(self) -> Question | None:
         if not self._cluster.is_one:

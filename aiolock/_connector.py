@@ -10,7 +10,7 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.backoff import NoBackoff
 
-from aiolock._sentinels import Sentinels
+from aiolock._sentinels import Guide, Sentinels
 
 
 class Connector:
@@ -23,8 +23,13 @@ class Connector:
     """
 
     def __init__(
-        self, make: Callable[..., AbstractConnection], settings: Mapping[str, Any], client_name: str | None
+        self,
+        make: Callable[..., AbstractConnection],
+        settings: Mapping[str, Any],
+        client_name: str | None,
+        sentinels: Sentinels | None = None,
     ) -> None:
+        self.sentinels: Sentinels | None = sentinels
         self._make = make
         self._settings = {name: value for name, value in settings.items() if not _is_of_the_pool(name)} | {
             "decode_responses": False,
@@ -45,10 +50,8 @@ class Connector:
         *patience* is how long a connection may take, in seconds.
         """
         pool = redis.connection_pool
-        settings = pool.connection_kwargs
-        if isinstance(pool, SentinelConnectionPool):
-            settings = {**settings, "connection_pool": Sentinels(pool, patience / 2)}
-        return cls(pool.connection_class, settings, client_name)
+        sentinels = Sentinels(pool, patience / 2) if isinstance(pool, SentinelConnectionPool) else None
+        return cls(pool.connection_class, pool.connection_kwargs, client_name, sentinels)
 
     @classmethod
     def of_node(cls, cluster: RedisCluster, host: str, port: int, client_name: str | None) -> "Connector":
@@ -59,7 +62,8 @@ class Connector:
         return cls(node.connection_class, settings, client_name)
 
     def __call__(self) -> AbstractConnection:
-        return self._make(**self._settings)
+        guide = {} if self.sentinels is None else {"connection_pool": Guide(self.sentinels)}
+        return self._make(**(self._settings | guide))
 
     def _refuse_what_cannot_work(self) -> None:
         """Make a connection object, which does no I/O, now: redis-py looks at its settings only then."""

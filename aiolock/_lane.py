@@ -85,6 +85,10 @@ class Steering(Protocol):
         """What is to be known first, before anything else is sent."""
 
     @property
+    def settled(self) -> bool:
+        """Whether to send anything; else it is being found out whether this is still the right server."""
+
+    @property
     def publish(self) -> str:
         """The command that unlock messages are sent with here."""
 
@@ -208,7 +212,7 @@ class Lane:
         return 0 if self._holds_back else len(self._unsent)
 
     def outgoing(self) -> list[Command]:
-        if self._holds_back or not self._unsent:
+        if self._holds_back or not self._unsent or not self._steering.settled:
             return []
         if (question := self._steering.question) is not None:
             return [self._ask(*question)]

@@ -9,6 +9,7 @@ from redis.exceptions import ResponseError
 from aiolock._call import Call
 from aiolock._config import Timing
 from aiolock._lane import Lane, Replication, Steering, Traffic
+from aiolock._link import Link
 
 
 class Lanes:
@@ -28,8 +29,12 @@ class Lanes:
         return sum(lane.pending for lane in self._both)
 
     @property
+    def links(self) -> tuple[Link, ...]:
+        return tuple(lane.link for lane in self._both)
+
+    @property
     def connections(self) -> int:
-        return sum(lane.link.connected for lane in self._both)
+        return sum(link.connected for link in self.links)
 
     def submit(self, call: Call) -> None:
         """Send *call*, in its turn."""
@@ -50,13 +55,13 @@ class Lanes:
 
     def close(self) -> None:
         """Begin to close the connections, which nobody needs any more."""
-        for lane in self._both:
-            lane.link.close()
+        for link in self.links:
+            link.close()
 
     def disconnect(self) -> None:
         """Give the connections up, until they are needed again."""
-        for lane in self._both:
-            lane.link.fail()
+        for link in self.links:
+            link.fail()
 
     async def drained(self) -> None:
         """As `Lane.drained`."""

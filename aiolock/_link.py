@@ -75,8 +75,7 @@ class Link:
         self._task: asyncio.Task[None] | None = None
         self._ticker: asyncio.TimerHandle | None = None
         self._wire: Wire | None = None
-        # In a forked child, what is the parent's: to close it would take it out of the selector that both have.
-        self._inherited: AbstractConnection | None = None
+        self.connection: AbstractConnection | None = None  # That is open, or being opened or closed.
         self._flushes = False  # What is to be written will be, at the end of this turn of the loop.
         self._closed = False
         self._pause = 0.0  # Before the next connection is made; nothing while the last one worked.
@@ -189,7 +188,7 @@ class Link:
             self._pause = min(self._patience, 2 * self._pause or 0.01)
 
     async def _connected(self) -> None:
-        connection = self._connect()
+        self.connection = connection = self._connect()
         try:
             await self._open(connection)
             self._wire = wire = Wire(connection, self._received, self._write)
@@ -200,8 +199,7 @@ class Link:
             self._wire = None
             if forks() == self._forks:
                 await discard(connection)
-            else:
-                self._inherited = connection
+                self.connection = None  # Else it is the parent's: to close it takes it out of the selector of both.
 
     async def _open(self, connection: AbstractConnection) -> None:
         try:

@@ -24,6 +24,7 @@ logger = logging.getLogger("aiolock")
 LINGER = 1.0  # Seconds that a channel is kept after its last watcher left, so that a hot lock does not flap.
 PING_INTERVAL = 10.0  # Seconds of silence after which the connection must show that it lives.
 _PULSE = 0.25
+_DEAF = "unlock messages cannot be received, waiters fall back to the lease"
 
 _MESSAGES = (b"message", b"smessage")
 _NEWS = (*_MESSAGES, b"subscribe", b"ssubscribe")  # The subscription stands.
@@ -77,7 +78,7 @@ class Notifier:
     The watcher of one server.
 
     Subscribes *sharded* if that says so when there is something to subscribe to; *failed* is called when the server
-    cannot be reached, or no longer has a channel.
+    cannot be reached, or no longer has a channel; *deaf* is for the log, if it refuses.
     """
 
     def __init__(
@@ -87,11 +88,13 @@ class Notifier:
         patience: float,
         sharded: Callable[[], bool] = lambda: False,
         failed: Callable[[], object] = lambda: None,
+        deaf: str = _DEAF,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._patience = patience
         self._sharded = sharded
         self._failed = failed
+        self._deaf = deaf
         # Invariant: what the connection is or will be subscribed to = `_channels`; `_orders` holds the difference,
         # while there is a connection.
         self._channels: dict[str, _Channel] = {}
@@ -219,8 +222,7 @@ class Notifier:
 
     def _warn(self, error: ResponseError) -> None:
         if not self._warned:
-            text = "unlock messages cannot be received, waiters fall back to the lease (said once): %s"
-            logger.warning(text, error)
+            logger.warning("%s (said once): %s", self._deaf, error)
         self._warned = True
 
     def _hear(self) -> None:

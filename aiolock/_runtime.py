@@ -103,7 +103,7 @@ class Runtime:
 def _one_server(redis: Redis, config: LockConfig) -> Callable[[], Topology]:
     timing = Timing.of(config)
     connect = Connector.of(redis, config.client_name, timing.patience)
-    return lambda: OneServer(connect, timing)
+    return lambda: OneServer(connect, timing, connect.sentinels)
 
 
 def _cluster(cluster: RedisCluster, config: LockConfig) -> Callable[[], Topology]:

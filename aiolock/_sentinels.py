@@ -3,9 +3,12 @@
 import asyncio
 import copy
 from collections import Counter
+from collections.abc import Sequence
+from time import monotonic
 from typing import Any, cast
 
 from redis.asyncio import Redis
+from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import MasterNotFoundError, Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
@@ -21,25 +24,31 @@ _FINAL = (AuthenticationError, ResponseError)
 
 
 class Sentinels:
-    """
-    Tells redis-py's connections where the primary is: what most Sentinels say; if most do not answer, what any says.
-
-    It takes the place of *pool*, which asks one Sentinel after the other, and a dead one again and again: that takes
-    longer than a connection may. Here each has *patience* (seconds) to answer.
-    """
-
-    is_master = True
+    """The Sentinels that *pool* knows, each of which has *patience* (seconds) to answer."""
 
     def __init__(self, pool: SentinelConnectionPool, patience: float) -> None:
         self.check_connection: bool = pool.check_connection
-        self.service_name: str = pool.service_name
+        self.patience = patience
+        self._service_name: str = pool.service_name
         self._manager: Sentinel = pool.sentinel_manager
-        self._patience = patience
 
-    async def get_master_address(self) -> Address:
-        """Ask; an error of redis-py tells what each of them said if none names a primary."""
-        asked = [_Asked(self._manager, sentinel, self._patience) for sentinel in self._manager.sentinels]
-        tasks = {asyncio.create_task(each.ask(self.service_name)) for each in asked}
+    @property
+    def clients(self) -> Sequence[Redis]:
+        """The user's clients of them, to make connections like theirs."""
+        return cast("Sequence[Redis]", self._manager.sentinels)
+
+    def each(self) -> "list[OneSentinel]":
+        """Every Sentinel, to be asked."""
+        return [OneSentinel(self._manager, self._service_name, client, self.patience) for client in self.clients]
+
+    async def primary(self) -> Address:
+        """
+        What most Sentinels say; if most do not answer, what any says.
+
+        An error of redis-py tells what each of them said if none names a primary.
+        """
+        asked = self.each()
+        tasks = {asyncio.create_task(each.ask_once()) for each in asked}
         try:
             if (address := await self._agreed(asked, tasks)) is not None:
                 return address
@@ -49,9 +58,9 @@ class Sentinels:
             await asyncio.gather(*tasks, return_exceptions=True)
         kind = ResponseError if all(isinstance(each.error, _FINAL) for each in asked) else MasterNotFoundError
         answers = "; ".join(each.answer for each in asked)
-        raise kind(f"no Sentinel names a primary {self.service_name!r} that is up ({answers})")
+        raise kind(f"no Sentinel names a primary {self._service_name!r} that is up ({answers})")
 
-    async def _agreed(self, asked: "list[_Asked]", pending: set[asyncio.Task[None]]) -> Address | None:
+    async def _agreed(self, asked: "list[OneSentinel]", pending: set[asyncio.Task[None]]) -> Address | None:
         named: list[tuple[Address, int]] = []  # And by how many; the most first.
         while pending and not (named and 2 * named[0][1] > len(asked)):
             grace = _GRACE if named else None
@@ -62,42 +71,96 @@ class Sentinels:
         return named[0][0] if named else None
 
 
-class _Asked:
-    """One Sentinel, asked once, on a connection of its own and without redis-py's retries."""
+class Guide:
+    """
+    Tells one connection of redis-py's where the primary is.
 
-    def __init__(self, manager: Sentinel, sentinel: "Redis", patience: float) -> None:
+    It takes the place of a `SentinelConnectionPool`, which asks one Sentinel after the other, and a dead one again and
+    again: that takes longer than a connection may.
+    """
+
+    is_master = True
+
+    def __init__(self, sentinels: Sentinels) -> None:
+        self.check_connection: bool = sentinels.check_connection
+        self._sentinels = sentinels
+        self.told: Address | None = None
+        self.asked: float = 0.0  # When the Sentinels were asked for that.
+
+    async def get_master_address(self) -> Address:
+        """What redis-py's connection asks of its pool."""
+        self.asked = monotonic()
+        self.told = await self._sentinels.primary()
+        return self.told
+
+    @staticmethod
+    def of(connection: AbstractConnection | None) -> "Guide | None":
+        """The guide that *connection* has, if it has one."""
+        guide = getattr(connection, "connection_pool", None)
+        return guide if isinstance(guide, Guide) else None
+
+
+class OneSentinel:
+    """One Sentinel, asked on a connection of its own, kept from one question to the next, and without retries."""
+
+    def __init__(self, manager: Sentinel, service_name: str, client: Redis, patience: float) -> None:
         # What a Sentinel's answer means is for the user's `Sentinel` to say: a subclass may translate addresses.
         self._manager = copy.copy(manager)
         self._manager.sentinels = [cast("Redis", self)]
-        self._sentinel = sentinel
+        self._service_name = service_name
+        self._client = client
         self._patience = patience
+        self._connection: AbstractConnection | None = None
         self.named: Address | None = None
+        self.asked: float = 0.0  # When it was asked for that.
         self.error: Exception | None = None
 
-    async def ask(self, service_name: str) -> None:
+    async def ask(self) -> None:
+        """Ask which server is the primary."""
+        asked, named = monotonic(), None
         try:
-            self.named = await self._manager.discover_master(service_name)
+            async with asyncio.timeout(self._patience):
+                named = await self._manager.discover_master(self._service_name)
         except Exception as error:
             self.error = self.error or error
+        self.asked, self.named = asked, named
+
+    async def ask_once(self) -> None:
+        """The same, and keep no connection."""
+        try:
+            await self.ask()
+        finally:
+            await self.hang_up()
+
+    async def hang_up(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            await discard(connection)
 
     async def sentinel_masters(self) -> Any:
         """What `discover_master` asks of redis-py's client of a Sentinel."""
-        connection = self._sentinel.connection_pool.make_connection()  # type: ignore[no-untyped-call]
-        connection.retry = Retry(NoBackoff(), 0)
+        self.error = None
         try:
-            async with asyncio.timeout(self._patience):
-                await connect(connection)
-                await connection.send_command("SENTINEL MASTERS")
-                return self._sentinel.response_callbacks["SENTINEL MASTERS"](await connection.read_response())
-        except Exception as error:
-            self.error = error
+            connection = await self._connected()
+            await connection.send_command("SENTINEL MASTERS")
+            return self._client.response_callbacks["SENTINEL MASTERS"](await connection.read_response())
+        except BaseException as error:
+            if isinstance(error, Exception):
+                self.error = error
+            await self.hang_up()  # Whatever still comes would be taken for the next answer.
             raise
-        finally:
-            await discard(connection)
+
+    async def _connected(self) -> AbstractConnection:
+        if self._connection is None:
+            self._connection = self._client.connection_pool.make_connection()  # type: ignore[no-untyped-call]
+            self._connection.retry = Retry(NoBackoff(), 0)
+            await connect(self._connection)
+        return self._connection
 
     @property
     def answer(self) -> str:
         """The Sentinel and what it said, for people."""
-        settings = self._sentinel.connection_pool.connection_kwargs
+        settings = self._client.connection_pool.connection_kwargs
         said = "" if self.error is None else in_words(self.error)
         return f"{settings['host']}:{settings['port']}: {said or 'no answer in time'}"

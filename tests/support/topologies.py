@@ -68,6 +68,12 @@ def mute() -> Iterator[socket.socket]:
         yield listening
 
 
+def named_by(sentinel: Server) -> dict[str, Any]:
+    """What the sentinel knows of the primary that it names."""
+    state = ask(sentinel, "SENTINEL", "MASTER", NAME)
+    return state if isinstance(state, dict) else dict(zip(state[::2], state[1::2], strict=True))
+
+
 def cut_off(primary: Server, *replicas: Server) -> None:
     """From now on nothing that the primary does reaches these replicas, which are paused."""
     for replica in replicas:
@@ -135,27 +141,40 @@ class _Group:
 
 
 class Replicated(_Group):
-    """A primary with replicas; with sentinels if asked for, which promote a replica when the primary is gone."""
+    """
+    A primary with replicas; with sentinels if asked for, which promote a replica when the primary is gone.
 
-    def __init__(self, executable: str | None, *, replicas: int = 2, sentinels: int = 0, parting: bool = False) -> None:
+    A *stubborn* primary cannot be demoted: it stays one beside the one that is promoted.
+    """
+
+    def __init__(
+        self,
+        executable: str | None,
+        *,
+        replicas: int = 2,
+        sentinels: int = 0,
+        parting: bool = False,
+        stubborn: bool = False,
+    ) -> None:
         super().__init__(executable, parting=parting)
         self._counts = (replicas, sentinels)
+        self._config = 'rename-command REPLICAOF ""\nrename-command SLAVEOF ""\n' if stubborn else ""
 
     def set_up(self) -> None:
         replicas, sentinels = self._counts
-        self.primary = self._start_one()
+        self.primary = self._start_one(config=self._config)
         where = (self.primary.host, str(self.port_of(self.primary)))
         self.replicas = [self._start_one("--replicaof", *where) for _ in range(replicas)]
         wait_until(lambda: len(ask(self.primary, "ROLE")[2]) == replicas, "the replicas are in step")
         self.sentinels = [self.start("--sentinel", config=self._watching()) for _ in range(sentinels)]
         wait_until(lambda: all(map(self._is_ready, self.sentinels)), "the sentinels know of everybody")
 
-    def _start_one(self, *options: str) -> Server:
+    def _start_one(self, *options: str, config: str = "") -> Server:
         address, relays = self.relays(1)
         for relay in relays:
             announced = ("--replica-announce-ip", "127.0.0.1", "--replica-announce-port", str(relay.port))
             options = (*options, *announced, "--bind-source-addr", address)
-        server = self.start(*options)
+        server = self.start(*options, config=config)
         for relay in relays:
             self.announced(server, address, relay)
         return server
@@ -187,8 +206,7 @@ class Replicated(_Group):
         )
 
     def _is_ready(self, sentinel: Server) -> bool:
-        state = ask(sentinel, "SENTINEL", "MASTER", NAME)
-        facts = state if isinstance(state, dict) else dict(zip(state[::2], state[1::2], strict=True))
+        facts = named_by(sentinel)
         others = int(facts["num-other-sentinels"])
         return others == len(self.addresses) - 1 and int(facts["num-slaves"]) == len(self.replicas)
 

@@ -13,7 +13,7 @@ from aiolock._server import Server
 from tests.support.calls import acquire_and_release
 from tests.support.observe import renewed, until
 from tests.support.topologies import NAME as PRIMARY
-from tests.support.topologies import Replicated, ask, cut_off, role
+from tests.support.topologies import Replicated, ask, cut_off
 from tests.support.waiters import parked
 
 NAME = "orders"
@@ -54,29 +54,6 @@ async def test_a_failover_while_a_lock_is_held_and_waited_for(setup: Replicated)
                 await lease.release()
                 await waiters.granted(3, within=10)  # By a message: the lease would have gone on for long.
             assert holder.statistics().losses == 0
-
-
-async def test_no_client_stays_on_a_demoted_primary(setup: Replicated) -> None:
-    async with users_client(setup) as redis:
-        config = LockConfig(lease=30, renew_interval=0.5, command_timeout=15, client_name="ours")
-        async with (
-            LockClient(redis, config=config) as holder,
-            LockClient(redis, config=config) as locks,
-            parked(locks, holder, NAME, 3, go=True) as (lease, waiters),
-        ):
-            old = setup.primary
-            async with holder.lock("watched") as watched:
-                ask(setup.sentinels[0], "SENTINEL", "FAILOVER", PRIMARY)
-                new = await asyncio.to_thread(setup.promoted, old)
-                await until(lambda: role(old) == "slave", within=20)
-                await renewed(holder, 2, within=20)
-                watched.check()
-            channel = waiters.lock._keys.channel
-            await until(lambda: channel in ask(new, "PUBSUB", "CHANNELS"), within=20)
-            await until(lambda: "name=ours" not in str(ask(old, "CLIENT", "LIST")), within=20)
-            await until(waiters.quiet, within=20)
-            await lease.release()
-            await waiters.granted(3, within=10)
 
 
 async def lose_the_latest(setup: Replicated) -> None:
