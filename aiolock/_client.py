@@ -97,7 +97,8 @@ class LockClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.aclose()
+        if self._runtime.core_to_leave(error) is not None:
+            await self.aclose()
 
     async def aclose(self) -> None:
         """

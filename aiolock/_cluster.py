@@ -2,16 +2,16 @@
 A cluster: which server owns which slot, and what follows when that changes.
 
 Rules:
-1. What a server says of a slot (MOVED) counts at once; all slots are asked for (CLUSTER SLOTS) whenever a server is in
-   doubt: it cannot be reached, or said of a slot that it is another's.
+1. What a server says of a slot (MOVED) counts at once; all slots are asked for whenever a server is in doubt: it cannot
+   be reached, or said of a slot that it is another's. And now and then, so that it is known whom else to ask.
 2. Calls that are to be sent to a server which no longer owns their slot go to the one that does, and channels too.
 3. Nothing here waits for one server on behalf of another.
 """
 
 import asyncio
+import math
 import random
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from contextvars import Context
 from functools import partial
 from typing import Any
@@ -22,14 +22,13 @@ from redis.exceptions import AskError, ClusterDownError, MovedError, ResponseErr
 
 from aiolock._call import Call
 from aiolock._config import Timing
+from aiolock._discovery import Address, Discovery, Slots
 from aiolock._kind import GREETING, refusal
 from aiolock._lane import Question, Traffic, is_passing
 from aiolock._lanes import Lanes
-from aiolock._link import connect, discard
 from aiolock._notifier import Notifier
 
-Address = tuple[str, int]
-
+_REFRESH = 60.0  # Seconds from one asking for the slots to the next, while the client is used and nothing is in doubt.
 _PAUSE = 0.1  # Seconds between two askings for the slots; more and more while nobody answers.
 _MOST_HOPS = 8  # Of a call from server to server before it rests a moment: they do not agree with each other.
 
@@ -88,7 +87,7 @@ class Node:
         call.hops = (call.hops + 1) % _MOST_HOPS
         if call.hops == 0:
             return False
-        to = self._cluster.node((error.host or self.address[0], error.port))
+        to = self._cluster.node(self._cluster.remap(error.host or self.address[0], error.port))
         if isinstance(error, MovedError):
             self._cluster.moved(error.slot_id, to)
         else:
@@ -108,7 +107,7 @@ class Node:
 
 
 class Cluster:
-    """The topology of a cluster; it begins with the *seeds*, and *remap* makes an address one that we can reach."""
+    """The topology of a cluster; for *seeds* and *remap* see `Discovery`."""
 
     # Invariant: every server that owns a slot, as far as is known, or is still expected to answer, is in `_nodes`,
     # connected or not; `_owners` names the owner of each slot that is known, which another may have become since.
@@ -117,22 +116,25 @@ class Cluster:
 
     def __init__(
         self,
-        seeds: Iterable[Address],
+        seeds: Callable[[], list[Address]],
         connect_to: Callable[[Address], Callable[[], AbstractConnection]],
         remap: Callable[[str, int], Address],
         timing: Timing,
     ) -> None:
-        self._seeds = list(seeds)
+        self._seeds = seeds
         self._connect_to = connect_to
-        self._remap = remap
+        self._discovery = Discovery(seeds, connect_to, remap, timing.patience)
         self._timing = timing
         self._loop = asyncio.get_running_loop()
         self._nodes: dict[Address, Node] = {}
         self._owners: dict[int, Node] = {}
-        self._doubts: set[Node] = set()  # Since the slots were asked for last.
-        self._told: Node | None = None  # Who answered last.
+        self._doubts: set[Address] = set()  # Since the slots were asked for last.
+        self._told: Address | None = None  # Who answered last.
+        self._refreshed = math.inf  # When the slots were asked for last; the first asking follows from a doubt.
+        self._unsure = False  # They are to be asked for.
         self._asking: asyncio.Task[None] | None = None
         self.closed = False
+        self.remap: Callable[[str, int], Address] = remap
         self.traffic: Traffic = Traffic()
         self.is_one = False  # The first server that was asked is part of one, or would not say.
         self.sharded: bool | None = None  # Messages stay with the servers of their slot; None while it is not known.
@@ -146,6 +148,8 @@ class Cluster:
             self.notifier.rehouse()
 
     def lanes_of(self, keys: tuple[str, ...]) -> Lanes:
+        if self._loop.time() >= self._refreshed + _REFRESH:
+            self._look()
         return self.owner(keys[0]).lanes
 
     def lanes(self) -> Iterable[Lanes]:
@@ -160,14 +164,13 @@ class Cluster:
         owner = self._owners.get(key_slot(key.encode()))
         if owner is not None:
             return owner
-        seed = self.node(self._seeds[0])
+        seed = self.node(self._seeds()[0])
         if not self._owners:
             self.doubt(seed)
         return seed
 
     def node(self, address: Address) -> Node:
-        """The server at *address*, which is one that the cluster gave."""
-        address = self._remap(*address)
+        """The server at *address*."""
         if address not in self._nodes:
             self._nodes[address] = Node(self, address, self._connect_to(address), self._timing)
         return self._nodes[address]
@@ -185,7 +188,11 @@ class Cluster:
 
     def doubt(self, node: Node) -> None:
         """*node* may no longer own what it did: ask."""
-        self._doubts.add(node)
+        self._doubts.add(node.address)
+        self._look()
+
+    def _look(self) -> None:
+        self._unsure = True
         if self._asking is None and not self.closed:
             self._asking = self._loop.create_task(self._ask_until_sure(), context=Context())
 
@@ -199,60 +206,50 @@ class Cluster:
 
     async def _ask_until_sure(self) -> None:
         """Ask for the slots until there is an answer, and no new doubt."""
-        await asyncio.sleep(0)  # An eager task must not run before `doubt` knows of it.
+        await asyncio.sleep(0)  # An eager task must not run before `_look` knows of it.
         pause = _PAUSE
         try:
-            while self._doubts:
+            while self._unsure:
+                self._unsure = False
                 doubts, self._doubts = self._doubts, set()
                 if await self._ask(doubts):
+                    self._refreshed = self._loop.time()
                     pause = _PAUSE
                 else:
+                    self._unsure = True
                     self._doubts |= doubts
                     pause = min(2 * pause, self._timing.patience)
                 await asyncio.sleep(pause * random.uniform(0.75, 1))
         finally:
             self._asking = None
 
-    async def _ask(self, doubts: set[Node]) -> bool:
+    async def _ask(self, doubts: set[Address]) -> bool:
         """
-        Ask one server after the other for the slots until one answers.
+        Ask for the slots; ``False`` if nobody answers.
 
         Those in doubt come last; before them who answered last time, and may have lost touch; before it the idle.
         """
-        known = [*self._nodes.values(), *map(self.node, self._seeds)]
-        serving = set(self._owners.values())
+        serving = {node.address for node in self._owners.values()}
 
-        def rank(node: Node) -> tuple[bool, ...]:
-            return node in doubts, node is self._told, node not in serving, not node.lanes.connections
+        def rank(address: Address) -> tuple[bool, ...]:
+            node = self._nodes.get(address)
+            idle = node is None or not node.lanes.connections
+            return address in doubts, address == self._told, address not in serving, idle
 
-        for node in sorted(dict.fromkeys(known), key=rank):
-            slots = await self._slots_by(node)
-            if slots is not None:
-                self._told = node
-                self._adopt(slots, node)
-                self._forget_idle()
-                return True
-        return False
+        # Of equals any: two that have lost touch must not be believed in turns.
+        addresses = [*random.sample(list(self._nodes), len(self._nodes)), *self._discovery.addresses()]
+        slots = await self._discovery.ask(sorted(dict.fromkeys(addresses), key=rank))
+        if slots is None:
+            return False
+        self._told = slots.by
+        self._adopt(slots)
+        self._forget_idle()
+        return True
 
-    async def _slots_by(self, node: Node) -> Any:
-        """What *node* says of the slots; on a connection of its own, which queues behind nothing."""
-        connection = node.connect()
-        with suppress(Exception):  # Beside its own errors redis-py lets others out when a connection dies.
-            try:
-                async with asyncio.timeout(self._timing.patience):
-                    await connect(connection)
-                    await connection.send_command("CLUSTER", "SLOTS")
-                    return await connection.read_response()
-            finally:
-                await discard(connection)
-        return None
-
-    def _adopt(self, slots: Any, by: Node) -> None:
+    def _adopt(self, slots: Slots) -> None:
         owners: dict[int, Node] = {}
-        for first, last, (host, port, *_), *_ in slots:
-            # Without a name of its own a server is where it was asked.
-            owner = self.node((host.decode() if host else by.address[0], port))
-            owners.update(dict.fromkeys(range(first, last + 1), owner))
+        for some, address in slots.ranges:
+            owners.update(dict.fromkeys(some, self.node(address)))
         self._settle(owners)
         self._rehouse()
         for node in self._idle():

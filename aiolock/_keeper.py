@@ -130,7 +130,9 @@ class HoldKeeper:
             self.take_back(body.lease)
 
     def task_ended(self, owner: str, task: str) -> None:
-        """The task that was *owner* has ended; what it still holds is nobody's."""
+        """The task that was *owner* has ended; what it still holds is nobody's, but in a forked child its parent's."""
+        if self._usage.forked:
+            return
         self.holds.forget_lost_by(owner)
         for hold in self.holds.owned_by(owner):
             self._report.orphaned(hold, task)

@@ -75,6 +75,8 @@ class Link:
         self._task: asyncio.Task[None] | None = None
         self._ticker: asyncio.TimerHandle | None = None
         self._wire: Wire | None = None
+        # In a forked child, what is the parent's: to close it would take it out of the selector that both have.
+        self._inherited: AbstractConnection | None = None
         self._flushes = False  # What is to be written will be, at the end of this turn of the loop.
         self._closed = False
         self._pause = 0.0  # Before the next connection is made; nothing while the last one worked.
@@ -196,7 +198,10 @@ class Link:
             raise await self._ended(wire)
         finally:
             self._wire = None
-            await discard(connection)
+            if forks() == self._forks:
+                await discard(connection)
+            else:
+                self._inherited = connection
 
     async def _open(self, connection: AbstractConnection) -> None:
         try:

@@ -184,8 +184,10 @@ class AsyncRLock:
 
     def _exit(self, error: BaseException | None) -> Coroutine[object, object, None]:
         if isinstance(error, GeneratorExit) and self._runtime.leave_forsaken(self._keys):
-            return _nothing()
-        core = self._runtime.core()
+            return _nothing_to_give_back()
+        core = self._runtime.core_to_leave(error)
+        if core is None:
+            return _nothing_to_give_back()
         task = running_task()
         owner = self._owner(core, task)
         scope = innermost(core.scopes, task, self._keys.name, owner) or self._entered_elsewhere(core)
@@ -218,8 +220,8 @@ class HeldLock:
         return self._lock._exit(error)
 
 
-async def _nothing() -> None:
-    """Leave at once: whoever is destroyed can wait for nothing."""
+async def _nothing_to_give_back() -> None:
+    """Leave at once: whoever is destroyed, or forked off, can wait for nothing."""
 
 
 async def _give_back_beside(error: BaseException, core: Core, lease: Lease) -> None:

@@ -13,6 +13,8 @@ from aiolock._cluster import Cluster
 from aiolock._config import LockConfig, Timing
 from aiolock._connector import Connector
 from aiolock._core import Core
+from aiolock._discovery import Address
+from aiolock._errors import ClientClosedError
 from aiolock._one_server import OneServer
 from aiolock._types import ClientStatistics, LockKeys, LockStatistics
 
@@ -46,6 +48,21 @@ class Runtime:
         core = self.core()
         core.usage.check_open()
         return core
+
+    def core_to_leave(self, error: BaseException | None) -> Core | None:
+        """
+        The core, as `core`, for a block that is left; ``None`` where it cannot be used and *error* leaves the block.
+
+        A forked child that leaves a block of its parent has nothing to give back, and its own exception counts.
+        """
+        try:
+            return self.core()
+        except ClientClosedError as misplaced:
+            if error is None:
+                raise
+            if misplaced.reason == "other loop":
+                error.add_note(f"aiolock: {misplaced}")
+            return None
 
     def statistics(self) -> ClientStatistics:
         """What `LockClient.statistics` says."""
@@ -90,9 +107,16 @@ def _one_server(redis: Redis, config: LockConfig) -> Callable[[], Topology]:
 
 
 def _cluster(cluster: RedisCluster, config: LockConfig) -> Callable[[], Topology]:
-    def connect_to(address: tuple[str, int]) -> Connector:
+    def connect_to(address: Address) -> Connector:
         return Connector.of_node(cluster, *address, config.client_name)
 
-    seeds = [(node.host, int(node.port)) for node in cluster.nodes_manager.startup_nodes.values()]
+    def known() -> list[Address]:
+        """Where *cluster* looks for the others, and whom it knows by now."""
+        nodes = [*cluster.nodes_manager.startup_nodes.values(), *cluster.get_nodes()]
+        return [(node.host, int(node.port)) for node in nodes]
+
+    seeds = known()
     connect_to(seeds[0])  # Checks the settings.
-    return lambda: Cluster(seeds, connect_to, cluster.nodes_manager.remap_host_port, Timing.of(config))
+    return lambda: Cluster(
+        lambda: [*seeds, *known()], connect_to, cluster.nodes_manager.remap_host_port, Timing.of(config)
+    )

@@ -23,10 +23,18 @@ class Usage:
         """Raise unless called in that process and that loop."""
         if forks() != self._forks:
             raise ClientClosedError("other process")
-        if asyncio.get_running_loop() is not self.loop:
-            raise ClientClosedError("other loop")
+        if (loop := _running_loop()) is not self.loop:
+            # A forked child that goes on in a coroutine of its parent has no loop, and may have used the client since.
+            raise ClientClosedError("other process" if loop is None and forks() else "other loop")
 
     def check_open(self) -> None:
         """Raise if the client is closed."""
         if self.closed:
             raise ClientClosedError("closed")
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -16,8 +16,8 @@ PACKAGE = Path(aiolock.__file__).parent
 FLOORS = (
     "_config _errors _events _output _owner _problem _process _scripts _server _template _types"
     " _usage",  # 0: no connection
-    "_backend _borrowed _call _card _cluster _connector _hints _holds _kind _lane _lanes _lease _link _notifier"
-    " _one_server _report _sentinels _watchdog _wheel _wire",  # 1: leases and channels, not locks
+    "_backend _borrowed _call _card _cluster _connector _discovery _hints _holds _kind _lane _lanes _lease _link"
+    " _notifier _one_server _report _sentinels _watchdog _wheel _wire",  # 1: leases and channels, not locks
     "_commands _core _inspect _keeper _queue _runtime _scope",  # 2: the wait loop
     "_handler _rlock _synchronized",  # 3: a primitive is a script set and a small class
     "_client",  # 4: the composition root
@@ -29,7 +29,18 @@ FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names.spl
 FOREIGN: dict[str, set[str] | None] = {
     "anyio": None,
     "redis": {
-        *("_wire", "_link", "_connector", "_lane", "_lanes", "_notifier", "_one_server", "_cluster", "_sentinels"),
+        *(
+            "_wire",
+            "_link",
+            "_connector",
+            "_lane",
+            "_lanes",
+            "_notifier",
+            "_one_server",
+            "_cluster",
+            "_discovery",
+            "_sentinels",
+        ),
         *("_borrowed", "_hints", "_runtime", "_client", "_demo", "_doctor"),
         *("aiohttp", "fastapi", "testing"),  # What they are given is a client of redis-py.
     },

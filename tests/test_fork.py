@@ -3,14 +3,17 @@
 import asyncio
 import json
 import os
+import sys
 import traceback
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+import redis as synchronous
 
-from aiolock import ClientClosedError, LockClient
+from aiolock import AsyncRLock, ClientClosedError, LockClient
 from aiolock._server import Server
+from tests.support.observe import until
 
 NAME = "fork"
 Child = Callable[[], Coroutine[Any, Any, Any]]
@@ -135,3 +138,76 @@ def test_a_grandchild_is_started_anew_as_well(server: Server) -> None:
             return [(await owner_of(locks, "parent"))[0], *in_child(child)]
 
     assert len(set(asyncio.run(main()))) == 3
+
+
+async def with_a_client_of_its_own(locks: LockClient) -> None:
+    async with locks, locks.lock("the child's"):
+        pass
+
+
+def exit_at_once(locks: LockClient) -> None:
+    sys.exit(3)
+
+
+def exit_after_work(locks: LockClient) -> None:
+    asyncio.run(with_a_client_of_its_own(locks))
+    sys.exit(3)
+
+
+def go_on(locks: LockClient) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("child", "ends_with"),
+    [
+        (exit_at_once, ["SystemExit", "3"]),
+        (exit_after_work, ["SystemExit", "3"]),
+        (go_on, ["ClientClosedError", "this LockClient was started in another process; start it anew after a fork"]),
+    ],
+)
+def test_a_child_that_leaves_its_parents_blocks_does_nothing_and_its_own_exception_counts(
+    server: Server, caplog: pytest.LogCaptureFixture, child: Callable[[LockClient], None], ends_with: list[str]
+) -> None:
+    parent = os.getpid()
+    readable, writable = os.pipe()
+    with synchronous.Redis.from_url(server.url) as observer, os.fdopen(readable, "rb") as pipe:
+        observer.flushall()
+
+        def connections() -> set[str]:
+            return {client["id"] for client in observer.client_list(_type="normal")}
+
+        async def hold(lock: AsyncRLock) -> None:
+            async with lock:
+                await asyncio.Event().wait()
+
+        async def main() -> None:
+            async with LockClient.from_url(server.url) as locks, locks.lock(NAME) as lease:
+                other = asyncio.create_task(hold(locks.lock("other")))  # In the child it ends with the loop.
+                await until(lambda: locks.statistics().held == 2)
+                await until(lambda: locks.statistics().pending == 0)
+                before = connections()
+                if os.fork() == 0:
+                    child(locks)
+                else:
+                    os.wait()
+                    assert observer.exists(NAME, "other") == 2
+                    assert await locks.lock(NAME).hold_count() == 1
+                    assert connections() == before  # They work on, too.
+                    lease.check()
+                    other.cancel()
+
+        ended: list[str] = []
+        try:
+            asyncio.run(main())
+        except BaseException as error:
+            ended = [type(error).__name__, str(error), *getattr(error, "__notes__", [])]
+            if os.getpid() == parent:
+                raise
+        finally:
+            if os.getpid() != parent:
+                os.write(writable, json.dumps({"ended": ended, "logged": caplog.messages}).encode())
+                os._exit(0)
+        os.close(writable)
+        told = json.loads(pipe.read())
+    assert told == {"ended": ends_with, "logged": []}

@@ -26,7 +26,7 @@ TEMPERATURES: tuple[Temperature, ...] = ("cold", "warm", "flushed")
 # wait; another owner's of our client, and handed over while we wait.
 State = Literal["free", "nested", "held", "message", "handed", "waited"]
 
-AT_ONCE = 3.0  # Seconds; the lease is ten times as long.
+AT_ONCE = 10.0  # Seconds; the lease is three times as long.
 ME = "me"
 
 # Who cancels what is decided in the client, whatever the server: one is enough.
@@ -214,7 +214,8 @@ class Round:
 
     def _no_task_but_of_links(self) -> None:
         """Each connection has two tasks, for as long as its client lives; that of a cluster may ask for the slots."""
-        lasting = {task for task in asyncio.all_tasks() if re.search(r"Link\._|Cluster\._ask", repr(task.get_coro()))}
+        names = r"Link\._|Cluster\._ask|Discovery\._ask"
+        lasting = {task for task in asyncio.all_tasks() if re.search(names, repr(task.get_coro()))}
         assert asyncio.all_tasks() - lasting <= self._tasks
 
     def _no_orphan(self, outcome: Outcome[Any]) -> None:

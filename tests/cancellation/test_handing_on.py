@@ -13,7 +13,7 @@ from tests.support.cancellation import Mode, cancel_at
 from tests.support.observe import answered, commandstats, pubsub_channels, until
 from tests.support.proxy import Proxy, Rule, drop_reply, hold, script, withhold_reply
 
-AT_ONCE = 2.0  # Seconds; the lease has thirty.
+AT_ONCE = 10.0  # Seconds; the lease has thirty.
 PARKED = 4  # The suspension of a waiter that was refused, parked, refused again when subscribed, and parked again.
 
 

@@ -1,9 +1,10 @@
 """Servers that belong together: a primary with replicas and sentinels, and a cluster."""
 
 import asyncio
+import socket
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -55,6 +56,16 @@ def errors(server: Server, code: str) -> int:
     """How often the server has answered with an error of that code."""
     found = ask(server, "INFO", "errorstats").get(f"errorstat_{code}", "count=0")
     return int(found["count"] if isinstance(found, dict) else found.removeprefix("count="))  # As redis-py 5.0 has it.
+
+
+@contextmanager
+def mute() -> Iterator[socket.socket]:
+    """A server that takes connections and never answers."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(100)
+        listening.setblocking(False)
+        yield listening
 
 
 def cut_off(primary: Server, *replicas: Server) -> None:

@@ -105,12 +105,15 @@ async def test_who_closes_while_a_server_hangs_leaves_nobody_asking_for_slots(ca
     await cluster.aclose()
 
 
-@pytest.mark.parametrize("silent", [True, False])
-async def test_a_server_that_does_not_know_its_own_name_is_where_it_was_asked(
-    calm: ClusterOf, cluster: RedisCluster, silent: bool
+@pytest.mark.parametrize(
+    ("preferred", "silent"), [("unknown-endpoint", True), ("unknown-endpoint", False), ("hostname", False)]
+)
+async def test_a_server_that_does_not_know_its_own_name_is_found(
+    calm: ClusterOf, cluster: RedisCluster, preferred: str, silent: bool
 ) -> None:
+    """It is where it was asked; or, when it is to be named by a host name that it does not have, by its IP address."""
     for server in calm.servers:
-        ask(server, "CONFIG", "SET", "cluster-preferred-endpoint-type", "unknown-endpoint")
+        ask(server, "CONFIG", "SET", "cluster-preferred-endpoint-type", preferred)
     try:
         async with AsyncExitStack() as stack:
             if silent:
@@ -136,10 +139,10 @@ async def proxies(calm: ClusterOf) -> AsyncIterator[dict[int, Proxy]]:
 async def test_servers_are_reached_where_the_users_client_reaches_them(
     calm: ClusterOf, proxies: dict[int, Proxy]
 ) -> None:
-    """As behind a NAT, where the addresses that the cluster gives lead nowhere."""
+    """As behind a NAT, where the addresses that the cluster gives lead nowhere; that of the user does already."""
 
     def outside(address: tuple[str, int]) -> tuple[str, int]:
-        return address[0], proxies[address[1]].port if address[1] in proxies else address[1]
+        return address[0], proxies[address[1]].port
 
     first = proxies[calm.primaries[0].port]
     cluster = RedisCluster(host="127.0.0.1", port=first.port, address_remap=outside)

@@ -3,8 +3,8 @@
 import asyncio
 import select
 import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from time import monotonic
 
 import pytest
@@ -21,7 +21,7 @@ from aiolock._server import Server
 from tests.support.calls import acquire_and_release
 from tests.support.observe import renewed, until
 from tests.support.resharding import begin_to_move, end_move, move_keys
-from tests.support.topologies import ClusterOf, ask, cut_off, errors, role, waited
+from tests.support.topologies import ClusterOf, ask, cut_off, errors, mute, role, waited
 from tests.support.waiters import Waiters, parked
 
 NAME = "orders"
@@ -261,16 +261,6 @@ async def test_a_server_that_owns_nothing_is_forgotten_until_it_is_needed_again(
     await cluster.aclose()
 
 
-@contextmanager
-def mute() -> Iterator[socket.socket]:
-    """A server that takes connections and never answers."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        listening.listen(100)
-        listening.setblocking(False)
-        yield listening
-
-
 def connections_to(listening: socket.socket) -> int:
     """How many there were since this was asked last."""
     count = 0
@@ -350,6 +340,33 @@ async def test_a_holder_whose_lock_did_not_reach_the_new_primary_is_told(fragile
         await waited(lambda: fragile.owner_of(NAME, others) is replica, "the replica is promoted")
         assert await asyncio.wait_for(watched.lost, 15) == "expired"
         assert await asyncio.wait_for(fixed.lost, 15) == "expired"
+    await cluster.aclose()
+
+
+async def test_an_acknowledged_lock_is_forgotten_when_it_moves_to_a_primary_that_dies_before_its_replica_has_it(
+    fragile: ClusterOf,
+) -> None:
+    """Those who acknowledged it are the replicas of the primary where it was."""
+    cluster = users_client(fragile)
+    async with (
+        LockClient(cluster, config=LockConfig(lease=60, renew_interval=2, command_timeout=20, replicas=1)) as ours,
+        LockClient(cluster, config=LockConfig(command_timeout=20)) as theirs,
+    ):
+        lease = await ours.lock(NAME, owner="job").acquire()
+        source, target = begin_to_move(fragile, NAME)
+        replica = successor(fragile, target)
+        cut_off(target, replica)
+        move_keys(fragile, NAME, source, target)
+        end_move(fragile, NAME, target)
+        target.kill()
+        replica.resume()
+        ask(replica, "CLUSTER", "FAILOVER", "TAKEOVER")
+        await waited(lambda: role(replica) == "master", "the replica is promoted")
+        for server in (replica, *(server for server in fragile.primaries if server is not target)):
+            ask(server, "CLUSTER", "SETSLOT", key_slot(NAME.encode()), "NODE", fragile.id_of(replica))
+        async with theirs.lock(NAME) as other:
+            assert other.token > lease.token
+        assert await asyncio.wait_for(lease.lost, 30) == "expired"
     await cluster.aclose()
 
 
