@@ -10,6 +10,7 @@ import inspect
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
+from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
@@ -28,6 +29,20 @@ def choice(variable: str, default: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         raise pytest.UsageError(f"{variable}={value}: choose one of {', '.join(allowed)}")
     return value
+
+
+# Only in `make test-all`: what needs other programs, many processes, or minutes.
+FOR_TEST_ALL = {
+    *("deployments", "docs", "interop", "processes", "stateful", "support_tests", "topologies"),
+    *("test_benchmarks.py", "test_demo.py", "test_doctor.py", "test_main.py"),
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow what is for `make test-all` by its place."""
+    for item in items:
+        if item.path.relative_to(Path(__file__).parent).parts[0] in FOR_TEST_ALL:
+            item.add_marker("slow")
 
 
 def chosen_servers() -> tuple[str, ...]:
