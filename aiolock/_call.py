@@ -68,6 +68,11 @@ class Call:
         self._waiter: asyncio.Future[Reply] | None = None
         self._tell: Callable[[Call], object] | None = None
 
+    @property
+    def may_fail_at_once(self) -> bool:
+        """Whether nothing is to be freed or kept by it: then it need not be tried while there is no hope."""
+        return not self.urgent and self.until <= self.deadline
+
     def __await__(self) -> Generator[Any, None, Reply]:
         self._waiter = self._loop.create_future()
         if self.ended:

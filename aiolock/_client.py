@@ -85,6 +85,19 @@ class LockClient:
         """
         return synchronize(name, self.lock, wait, lease)
 
+    async def ping(self) -> None:
+        """
+        Ask the server for an answer to a command like those of locks: for readiness checks; it changes nothing.
+
+        Waits up to `LockConfig.command_timeout`; not at all when the server has been out of reach for longer than that.
+        Cancelling is harmless. In a cluster one server is asked.
+
+        Raises:
+            BackendError: there is no answer, or it is an error.
+            ClientClosedError: the client is closed, or belongs to another loop or process.
+        """
+        await self._runtime.open_core().inspector.ping(self._config.prefix)
+
     def statistics(self) -> ClientStatistics:
         """What this client does right now, and has done since it started; no I/O, also after closing."""
         return self._runtime.statistics()

@@ -27,7 +27,6 @@ from aiolock._lease import Hold, Lease
 from aiolock._owner import Owners, is_named
 from aiolock._queue import Place, Queues
 from aiolock._report import Reporter
-from aiolock._scope import Stacks
 from aiolock._scripts import GRANTED, LOST, NOT_A_LOCK, STALE, LockScripts
 from aiolock._types import Claim, ClientStatistics, LockKeys, LockStatistics
 from aiolock._usage import Usage
@@ -130,7 +129,6 @@ class Core:
             report=self.report,
         )
         self.owners: Owners = Owners(client, self.keeper.task_ended)
-        self.scopes: Stacks = Stacks()
         topology.doubted = self.keeper.check
         self._card = Card(client, config.client_name, backend, lambda: len(self.keeper.holds) > 0)
         self._ids = count(1)

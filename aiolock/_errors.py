@@ -55,12 +55,18 @@ class AioLockError(Exception):
 
 
 class LockTimeoutError(AioLockError, TimeoutError):
-    """The wait for a lock ended before it was granted; *waited* is in seconds."""
+    """
+    The wait for a lock ended before it was granted; *waited* is in seconds.
 
-    def __init__(self, name: str, waited: float) -> None:
+    *held_here* says who of the same client holds it, if anybody does: a task that waits for its own child, say.
+    """
+
+    def __init__(self, name: str, waited: float, held_here: str | None = None) -> None:
         self.name = name
         self.waited = waited
-        super().__init__(f"lock {name!r} was not granted within {waited:.3g} s")
+        self.held_here = held_here
+        why = "" if held_here is None else f": {held_here} of this client holds it; a child task is another owner"
+        super().__init__(f"lock {name!r} was not granted within {waited:.3g} s{why}")
 
 
 class NotHeldError(AioLockError, RuntimeError):

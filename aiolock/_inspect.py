@@ -1,6 +1,7 @@
 """Questions about a lock that are answered by the server."""
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 
 from aiolock._backend import Backend
@@ -11,6 +12,7 @@ from aiolock._scripts import GRANTED, INSPECT, NOT_A_LOCK, READ_CARD
 from aiolock._types import Holder, LockKeys
 
 _CARD_FOLLOWS = 0.05  # Seconds.
+_PING = "aiolock-ping"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,11 @@ class Inspector:
         if status == NOT_A_LOCK:
             raise NotALockError(keys.name)
         return Sight(status == GRANTED, holds, left / 1000, holder.decode(errors="replace"), holder_holds, ours == 1)
+
+    async def ping(self, prefix: str) -> None:
+        """Ask the server about a lock that nobody uses."""
+        with suppress(NotALockError):
+            await self.look(LockKeys.of(_PING, prefix))
 
     async def holder(self, keys: LockKeys) -> Holder | None:
         """Who holds the lock, with what its client card says."""

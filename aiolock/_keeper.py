@@ -1,21 +1,24 @@
 """What becomes of a hold once it is granted: given back, renewed, or lost."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import Context
 from time import monotonic
 
+import anyio
+
 from aiolock._call import Call
 from aiolock._commands import Commands
 from aiolock._config import Timing
-from aiolock._errors import BackendError, LossReason, NotALockError, NotHeldError, ReplicationError
+from aiolock._errors import AioLockError, BackendError, LossReason, NotALockError, NotHeldError, ReplicationError
 from aiolock._holds import Holds
 from aiolock._inspect import Inspector
 from aiolock._lease import Body, Hold, Lease
-from aiolock._owner import is_named
+from aiolock._owner import is_named, running_task
 from aiolock._queue import Queues
 from aiolock._report import Reporter
+from aiolock._scope import Scope, Stacks
 from aiolock._scripts import EXPIRED, FORCED, LOST, TAKEN
 from aiolock._types import Duration, LockKeys, lease_seconds
 from aiolock._usage import Usage
@@ -38,6 +41,7 @@ class HoldKeeper:
         report: Reporter,
     ) -> None:
         self.holds: Holds = Holds()
+        self.scopes: Stacks = Stacks()
         self._usage = usage
         self._commands = commands
         self._inspector = inspector
@@ -61,6 +65,59 @@ class HoldKeeper:
             self.holds.add(hold)
         self._extend(hold, call, left)
         self._watchdog.watch(hold)
+
+    # Blocks.
+
+    def enter(self, lease: Lease) -> None:
+        """An ``async with`` begins in the running task, which will give *lease* back at its end."""
+        self._usage.check_place()
+        self.refuse_if_over(lease._hold)
+        if lease.given_back:
+            raise NotHeldError.of_lease(lease.name, lease._hold.owner)
+        if lease._scoped:
+            raise RuntimeError(f"lock {lease.name!r}: this lease is in an `async with` already, which gives it back")
+        Scope(lease, running_task(), self.scopes).enter()
+
+    def leave(self, lease: Lease, error: BaseException | None) -> Coroutine[object, object, None]:
+        """The ``async with`` of *lease* is left by *error*."""
+        if isinstance(error, GeneratorExit) and self.leave_forsaken(lease._hold.keys):
+            return nothing_to_give_back()
+        if not self._usage.can_leave(error):
+            return nothing_to_give_back()
+        scope = next((scope for stack in self.scopes.values() for scope in stack if scope.lease is lease), None)
+        if scope is None:
+            raise RuntimeError(f"lock {lease.name!r}: this lease is in no `async with`, or no more")
+        if scope.task is not running_task():
+            self._report.left_elsewhere(scope.hold)
+        return self.leave_scope(scope, error)
+
+    def leave_scope(self, scope: Scope, error: BaseException | None) -> Coroutine[object, object, None]:
+        """Give the lease of *scope* back, which is left by *error*; raises if the lock was lost."""
+        if scope.exit(error):
+            if not scope.lease.given_back:
+                self.take_back(scope.lease)
+            raise scope.hold.error() from error
+        return self.give_back(scope.lease) if error is None else self._give_back_beside(error, scope.lease)
+
+    async def _give_back_beside(self, error: BaseException, lease: Lease) -> None:
+        """
+        Give *lease* back while *error* is on its way, which nothing that fails here may replace.
+
+        An anyio scope that is cancelled would cut off the wait for the answer, so it is kept out; the wait is bounded.
+        """
+        with anyio.CancelScope(shield=True):
+            try:
+                await self.give_back(lease)
+            except AioLockError as failure:
+                error.add_note(f"aiolock: {failure}")
+
+    def held_by(self, keys: LockKeys) -> str | None:
+        """Who of this client holds the lock, for people."""
+        hold = self.holds.on(keys.lock)
+        if hold is None or not hold.leases:
+            return None
+        task = hold.leases[0]._task()
+        return "a named owner" if is_named(hold.owner) else None if task is None else f"task {task.get_name()!r}"
 
     # Given back.
 
@@ -313,3 +370,7 @@ class HoldKeeper:
         if not hold.gone:
             hold.gone = True
             self._commands.end(hold)
+
+
+async def nothing_to_give_back() -> None:
+    """Leave a block at once: whoever is destroyed, or forked off, can wait for nothing."""

@@ -34,6 +34,7 @@ from aiolock._call import Call, Reply
 from aiolock._errors import BackendError
 from aiolock._hints import in_words, underlying
 from aiolock._link import Link
+from aiolock._outage import Outage
 from aiolock._scripts import grants
 from aiolock._types import milliseconds
 from aiolock._wire import Command, UnsupportedConnectionError
@@ -126,6 +127,7 @@ class Lane:
         steering: Steering,
         *,
         patience: float,
+        outage: Outage,
         ordered: bool = True,
         replication: Replication | None = None,
         traffic: Traffic,
@@ -133,6 +135,7 @@ class Lane:
         self._steering = steering
         self._replication = replication
         self._patience = patience + (0 if replication is None else replication.timeout)
+        self._outage = outage
         self._ordered = ordered  # What is sent again goes in the order in which it was submitted.
         self._unsent: OrderedDict[Call, None] = OrderedDict()  # Ordered, and quick to take a call from.
         self._sent: deque[Call | Aside] = deque()
@@ -160,7 +163,11 @@ class Lane:
         if self._closed:
             call.fail(self._last_error, "the client was closed")
             return
-        self._unsent[call] = None
+        if self._outage.lasts and call.may_fail_at_once:
+            call.fail(self._last_error, f"out of reach for a while ({in_words(self._last_error)})")
+            self._outage.seek()
+        else:
+            self._unsent[call] = None
         self.link.wake()
 
     def withdraw(self, call: Call) -> bool:
@@ -199,9 +206,10 @@ class Lane:
     # What the link asks for.
 
     def busy(self) -> bool:
-        return self.pending > 0
+        return self.pending > 0 or self._outage.is_sought
 
     def opened(self) -> None:
+        self._outage.over()
         if not self._heard and isinstance(self._last_error, TimeoutError):  # Not for want of a connection any more.
             self._last_error = TimeoutError("no reply in time")
         self._known.clear()  # Another server may have answered.
@@ -242,6 +250,7 @@ class Lane:
 
     def broken(self, error: Exception) -> None:
         error = underlying(error)
+        self._outage.failed()
         if not isinstance(error, TimeoutError):
             self._last_error = error
         owed = [call for call, _ in self._granted] + [call for call in self._sent if isinstance(call, Call)]

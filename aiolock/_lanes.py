@@ -10,6 +10,7 @@ from aiolock._call import Call
 from aiolock._config import Timing
 from aiolock._lane import Lane, Replication, Steering, Traffic
 from aiolock._link import Link
+from aiolock._outage import Outage
 
 
 class Lanes:
@@ -20,8 +21,8 @@ class Lanes:
     ) -> None:
         replication = None if timing.replicas == 0 else Replication(timing.replicas, timing.replicas_timeout)
         make = partial(Lane, connect, steering, replication=replication, traffic=traffic)
-        self._ordinary = make(patience=timing.patience)
-        self._urgent = make(patience=timing.renewal_patience, ordered=False)
+        self._ordinary = make(patience=timing.patience, outage=Outage(timing.command_timeout))
+        self._urgent = make(patience=timing.renewal_patience, outage=Outage(timing.command_timeout), ordered=False)
         self._both = (self._ordinary, self._urgent)
 
     @property

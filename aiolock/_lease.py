@@ -6,9 +6,10 @@ reckoned from the moment *before* the command that was answered left. Whoever ac
 """
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from time import monotonic
-from typing import Any, Protocol, final
+from types import TracebackType
+from typing import Any, Protocol, Self, final
 from weakref import ref
 
 from aiolock._errors import LeaseLostError, LossReason, NotHeldError
@@ -23,6 +24,10 @@ class Keeper(Protocol):
     """Gives leases back and renews them; a lease asks it on its user's behalf."""
 
     def check_place(self) -> None: ...
+
+    def enter(self, lease: "Lease") -> None: ...
+
+    def leave(self, lease: "Lease", error: BaseException | None) -> Coroutine[object, object, None]: ...
 
     async def give_back(self, lease: "Lease") -> None: ...
 
@@ -212,7 +217,8 @@ class Lease:
     One hold of a lock, as `AsyncRLock.acquire` and its kin return it.
 
     It stands for one acquire: releasing it gives back one hold. It may be passed to other tasks; the hold still
-    belongs to the owner that acquired it, and ends with it.
+    belongs to the owner that acquired it, and ends with it. ``async with lease:`` gives it back at the end, and cancels
+    its body when the lock is lost, as ``async with lock:`` does.
     """
 
     __slots__ = ("_granted", "_hold", "_keeper", "_scoped", "_task", "given_back", "lease", "watched")
@@ -267,6 +273,15 @@ class Lease:
             raise self._hold.error()
         if self.given_back:
             raise NotHeldError.of_lease(self.name, self._hold.owner)
+
+    async def __aenter__(self) -> Self:
+        self._keeper.enter(self)
+        return self
+
+    def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Coroutine[object, object, None]:
+        return self._keeper.leave(self, error)
 
     async def release(self) -> None:
         """

@@ -1,15 +1,15 @@
 """AsyncRLock: a reentrant lock, owned by one asyncio task or by a named owner."""
 
 import asyncio
+import warnings
 from collections.abc import Coroutine
 from time import monotonic
 from types import CodeType, TracebackType
 from typing import final
 
-import anyio
-
 from aiolock._core import Acquisition, Core
-from aiolock._errors import AioLockError, LockTimeoutError
+from aiolock._errors import LockTimeoutError
+from aiolock._keeper import nothing_to_give_back
 from aiolock._lease import Lease
 from aiolock._owner import running_task
 from aiolock._runtime import Runtime
@@ -28,7 +28,7 @@ class AsyncRLock:
     the lock is free after as many releases. Follows Redisson's ``RLock``, with which it shares its layout in Redis.
     """
 
-    __slots__ = ("_keys", "_named", "_runtime")
+    __slots__ = ("__weakref__", "_keys", "_named", "_runtime")
 
     def __init__(self, runtime: Runtime, keys: LockKeys, named: str | None) -> None:
         self._runtime = runtime
@@ -153,7 +153,7 @@ class AsyncRLock:
 
     def _entered_elsewhere(self, core: Core) -> Scope:
         """The block that is left by another task than entered it: an async generator, say, that the loop finalizes."""
-        scope = entered_elsewhere(core.scopes, self._keys.name)
+        scope = entered_elsewhere(core.keeper.scopes, self._keys.name)
         if scope is None:
             raise RuntimeError(f"lock {self.name!r}: this `async with` was not entered, or was left before")
         core.report.left_elsewhere(scope.hold)
@@ -170,7 +170,7 @@ class AsyncRLock:
         if self._named is None:
             _refuse_whole(task)
         owner = self._owner(core, task)
-        if (scope := innermost(core.scopes, task, self._keys.name, owner)) is not None:
+        if (scope := innermost(core.keeper.scopes, task, self._keys.name, owner)) is not None:
             core.keeper.refuse_if_over(scope.hold)
         return core.acquire(Acquisition(core, self._keys, LOCK, owner, task, lease=length), most)
 
@@ -179,62 +179,48 @@ class AsyncRLock:
         core, task = self._runtime.open_core(), running_task()
         granted = await self._acquire(core, task, wait, lease)
         if granted is None:
-            raise LockTimeoutError(self._keys.name, monotonic() - started)
-        return Scope(granted, task, core.scopes).enter()
+            raise LockTimeoutError(self._keys.name, monotonic() - started, core.keeper.held_by(self._keys))
+        core.keeper.enter(granted)
+        return granted
 
     def _exit(self, error: BaseException | None) -> Coroutine[object, object, None]:
         if isinstance(error, GeneratorExit) and self._runtime.leave_forsaken(self._keys):
-            return _nothing_to_give_back()
+            return nothing_to_give_back()
         core = self._runtime.core_to_leave(error)
         if core is None:
-            return _nothing_to_give_back()
+            return nothing_to_give_back()
         task = running_task()
         owner = self._owner(core, task)
-        scope = innermost(core.scopes, task, self._keys.name, owner) or self._entered_elsewhere(core)
-        if scope.exit(error):
-            if not scope.lease.given_back:
-                core.keeper.take_back(scope.lease)
-            raise scope.hold.error() from error
-        if error is None:
-            return core.keeper.give_back(scope.lease)
-        return _give_back_beside(error, core, scope.lease)
+        scope = innermost(core.keeper.scopes, task, self._keys.name, owner) or self._entered_elsewhere(core)
+        return core.keeper.leave_scope(scope, error)
 
 
 @final
 class HeldLock:
     """What `AsyncRLock.hold` returns, for one ``async with`` at a time."""
 
-    __slots__ = ("_lease", "_lock", "_wait")
+    __slots__ = ("_lease", "_lock", "_unused", "_wait")
 
     def __init__(self, lock: AsyncRLock, wait: Duration | None, lease: Duration | None) -> None:
+        self._unused = False
         self._lock = lock
         self._wait = None if wait is None else seconds(wait, "wait", zero=True)
         self._lease = None if lease is None else lease_seconds(lease)
+        self._unused = True
+
+    def __del__(self) -> None:
+        if self._unused:
+            text = f"lock {self._lock.name!r}: hold() was never entered; write `async with lock.hold(...)`"
+            warnings.warn(text, RuntimeWarning, stacklevel=2, source=self)
 
     def __aenter__(self) -> Coroutine[object, object, Lease]:
+        self._unused = False
         return self._lock._enter(self._wait, self._lease)
 
     def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Coroutine[object, object, None]:
         return self._lock._exit(error)
-
-
-async def _nothing_to_give_back() -> None:
-    """Leave at once: whoever is destroyed, or forked off, can wait for nothing."""
-
-
-async def _give_back_beside(error: BaseException, core: Core, lease: Lease) -> None:
-    """
-    Give *lease* back while *error* is on its way, which nothing that fails here may replace.
-
-    An anyio scope that is cancelled would cut off the wait for the answer, so it is kept out; the wait is bounded.
-    """
-    with anyio.CancelScope(shield=True):
-        try:
-            await core.keeper.give_back(lease)
-        except AioLockError as failure:
-            error.add_note(f"aiolock: {failure}")
 
 
 def _refuse_whole(task: asyncio.Task[object]) -> None:

@@ -14,7 +14,6 @@ from aiolock._config import LockConfig, Timing
 from aiolock._connector import Connector
 from aiolock._core import Core
 from aiolock._discovery import Address
-from aiolock._errors import ClientClosedError
 from aiolock._one_server import OneServer
 from aiolock._types import ClientStatistics, LockKeys, LockStatistics
 
@@ -50,19 +49,10 @@ class Runtime:
         return core
 
     def core_to_leave(self, error: BaseException | None) -> Core | None:
-        """
-        The core, as `core`, for a block that is left; ``None`` where it cannot be used and *error* leaves the block.
-
-        A forked child that leaves a block of its parent has nothing to give back, and its own exception counts.
-        """
-        try:
-            return self.core()
-        except ClientClosedError as misplaced:
-            if error is None:
-                raise
-            if misplaced.reason == "other loop":
-                error.add_note(f"aiolock: {misplaced}")
-            return None
+        """The core, for a block that is left by *error*; ``None`` where `Usage.can_leave` says so."""
+        if self._core is None:
+            self._core = self._start()
+        return self._core if self._core.usage.can_leave(error) else None
 
     def statistics(self) -> ClientStatistics:
         """What `LockClient.statistics` says."""
@@ -86,7 +76,7 @@ class Runtime:
         """Close the core; goes on by itself when cancelled. The caller is not told of it by a cancellation."""
         core = self.core()
         if (task := asyncio.current_task()) is not None:
-            for scope in core.scopes.get(task, ()):
+            for scope in core.keeper.scopes.get(task, ()):
                 scope.let_go()
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(core.aclose(), context=Context())

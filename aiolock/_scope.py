@@ -51,7 +51,12 @@ class Scope:
         """Whether its task is no more, though it never ended: nobody referred to it."""
         return self._task() is None
 
-    def enter(self) -> Lease:
+    @property
+    def task(self) -> "asyncio.Task[object] | None":
+        """Who entered it, if it still is."""
+        return self._task()
+
+    def enter(self) -> None:
         """Open the scope, in the user's task."""
         self.lease._scoped = True
         task = self._task()
@@ -60,7 +65,6 @@ class Scope:
         self.hold.bodies.append(self)
         if self.hold.loss is not None:
             self.lost()
-        return self.lease
 
     def exit(self, error: BaseException | None) -> bool:
         """Close the scope, which *error* leaves; ``True`` when it was its own cancellation that ended the body."""

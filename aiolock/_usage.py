@@ -27,6 +27,22 @@ class Usage:
             # A forked child that goes on in a coroutine of its parent has no loop, and may have used the client since.
             raise ClientClosedError("other process" if loop is None and forks() else "other loop")
 
+    def can_leave(self, error: BaseException | None) -> bool:
+        """
+        Whether a block can be left here; raises, as `check_place`, if it cannot and no *error* leaves it.
+
+        A forked child that leaves a block of its parent has nothing to give back, and its own exception counts.
+        """
+        try:
+            self.check_place()
+        except ClientClosedError as misplaced:
+            if error is None:
+                raise
+            if misplaced.reason == "other loop":
+                error.add_note(f"aiolock: {misplaced}")
+            return False
+        return True
+
     def check_open(self) -> None:
         """Raise if the client is closed."""
         if self.closed:

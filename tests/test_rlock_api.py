@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+import weakref
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -339,3 +340,34 @@ async def test_reprs_tell_name_and_state(locks: LockClient, lock: AsyncRLock) ->
         assert repr(lease).startswith(f"<Lease of 'orders', token {lease.token}, ")
         assert repr(lease.lost) == "<Loss not set>"
     assert "given back" in repr(lease)
+
+
+async def test_hold_without_async_with_is_noticed(lock: AsyncRLock) -> None:
+    with pytest.warns(RuntimeWarning, match="lock 'orders': hold\\(\\) was never entered"):
+        lock.hold(wait=1)
+    async with lock.hold():
+        pass
+    with pytest.raises(ValueError, match="wait"):
+        lock.hold(wait=-1)
+
+
+async def test_a_lock_can_be_referred_to_weakly(locks: LockClient) -> None:
+    lock = locks.lock("orders")
+    reference = weakref.ref(lock)
+    assert reference() is lock
+    del lock
+    assert reference() is None
+
+
+async def test_a_wait_that_ends_names_the_task_of_this_client_that_holds_the_lock(lock: AsyncRLock) -> None:
+    async def child() -> None:
+        async with lock.hold(wait=0.01):
+            pytest.fail("entered")
+
+    async def parent() -> None:
+        async with lock:
+            await asyncio.create_task(child())
+
+    with pytest.raises(LockTimeoutError, match="task 'parent' of this client holds it") as ended:
+        await asyncio.create_task(parent(), name="parent")
+    assert ended.value.held_here == "task 'parent'"

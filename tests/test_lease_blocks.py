@@ -1,0 +1,91 @@
+"""`async with lease:` gives back what was granted, and is told of a loss as `async with lock:` is."""
+
+import asyncio
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolock import AsyncRLock, LeaseLostError, LockClient, NotHeldError
+from tests.support.observe import until
+
+
+async def test_it_gives_back_what_was_acquired(lock: AsyncRLock, redis: Redis) -> None:
+    async with await lock.acquire() as lease:
+        assert lease.holds == 1
+        assert await lock.held()
+        if inner := await lock.try_lock():
+            async with inner:
+                assert lease.holds == 2
+        assert lease.holds == 1
+    assert lease.given_back
+    assert not await redis.exists("orders")
+
+
+async def test_a_loss_cancels_the_body_once_and_is_raised(lock: AsyncRLock) -> None:
+    with pytest.raises(LeaseLostError, match="by force") as lost:
+        async with await lock.acquire() as lease:
+            assert await lock.force_release()
+            await asyncio.sleep(60)
+    assert isinstance(lost.value.__cause__, asyncio.CancelledError)
+    assert lease.given_back
+    await asyncio.sleep(0)  # Would raise if a cancellation were left over.
+
+
+async def test_an_error_of_the_body_is_kept_and_the_lock_is_given_back(lock: AsyncRLock, redis: Redis) -> None:
+    with pytest.raises(KeyError, match="mine"):
+        async with await lock.acquire():
+            raise KeyError("mine")
+    assert not await redis.exists("orders")
+
+
+async def test_another_task_may_give_it_back_and_is_told_of_the_loss(lock: AsyncRLock) -> None:
+    lease = await lock.acquire()
+    inside = asyncio.Event()
+
+    async def work() -> None:
+        async with lease:
+            inside.set()
+            await asyncio.sleep(60)
+
+    task = asyncio.create_task(work())
+    await inside.wait()
+    await lock.force_release()
+    with pytest.raises(LeaseLostError):
+        await task
+
+
+async def test_a_lease_that_is_over_or_has_its_block_is_not_entered(locks: LockClient) -> None:
+    lock = locks.lock("orders")
+    async with await lock.acquire() as lease:
+        with pytest.raises(RuntimeError, match="in an `async with` already"):
+            async with lease:
+                pass
+    with pytest.raises(NotHeldError):
+        async with lease:
+            pass
+    lost = await lock.acquire()
+    await lock.force_release()
+    with pytest.raises(LeaseLostError):
+        async with lost:
+            pass
+    with pytest.raises(RuntimeError, match="in no `async with`"):
+        await lost.__aexit__(None, None, None)
+
+
+async def test_closing_the_client_tells_it_too(redis: Redis) -> None:
+    locks = LockClient(redis)
+    told: list[str] = []
+
+    async def work() -> None:
+        try:
+            async with await locks.lock("orders").acquire():
+                await asyncio.sleep(60)
+        except LeaseLostError as error:
+            told.append(error.reason)
+
+    task = asyncio.create_task(work())
+    await until(lambda: locks.statistics().held == 1)
+    await locks.aclose()
+    await task
+    assert told == ["closed"]
+    assert not await redis.exists("orders")
