@@ -69,7 +69,7 @@ class Call:
         self._tell: Callable[[Call], object] | None = None
 
     @property
-    def may_fail_at_once(self) -> bool:
+    def may_fail_soon(self) -> bool:
         """Whether nothing is to be freed or kept by it: then it need not be tried while there is no hope."""
         return not self.urgent and self.until <= self.deadline
 

@@ -163,11 +163,10 @@ class Lane:
         if self._closed:
             call.fail(self._last_error, "the client was closed")
             return
-        if self._outage.lasts and call.may_fail_at_once:
-            call.fail(self._last_error, f"out of reach for a while ({in_words(self._last_error)})")
-            self._outage.seek()
-        else:
-            self._unsent[call] = None
+        if self._outage.lasts and call.may_fail_soon:
+            call.deadline = call.until = monotonic() + self._outage.seek()
+            self.link.hurry()
+        self._unsent[call] = None
         self.link.wake()
 
     def withdraw(self, call: Call) -> bool:

@@ -46,8 +46,8 @@ class Body(Protocol):
 
     def lost(self) -> None: ...
 
-    def look(self) -> None:
-        """The end of the hold may be near: note what the body is at."""
+    def look(self, due: float) -> None:
+        """The end of the hold may be near: note what the body is at; late, if the loop was blocked since *due*."""
 
 
 class Hold:
@@ -165,10 +165,10 @@ class Hold:
         for body in tuple(self.bodies):
             body.lost()
 
-    def look(self) -> None:
+    def look(self, due: float) -> None:
         """Have its bodies look what they are at, well before the hold may be lost."""
         for body in self.bodies:
-            body.look()
+            body.look(due)
 
     async def until_lost(self) -> LossReason:
         """Wait until the lock is lost; for ever if it never is."""

@@ -21,6 +21,7 @@ from aiolock._process import forks
 from aiolock._wire import Command, Wire, transport_of
 
 _FULL = 32  # Commands; a batch that large leaves at once.
+_LEAST_REST = 0.02  # Seconds between two attempts to connect, also for who is in a hurry.
 
 
 class LinkUser(Protocol):
@@ -72,6 +73,7 @@ class Link:
         self._forks = forks()
         self._context = Context()  # Of our callbacks: what the user's tasks carry is not kept alive by them.
         self._wanted = asyncio.Event()
+        self._hurried = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._ticker: asyncio.TimerHandle | None = None
         self._wire: Wire | None = None
@@ -108,6 +110,10 @@ class Link:
             self._write()
         if self._ticker is None:
             self._set_ticker()
+
+    def hurry(self) -> None:
+        """Make the next attempt to connect soon."""
+        self._hurried.set()
 
     def fail(self) -> None:
         """Give the connection up and make a new one: the user holds it for dead."""
@@ -184,8 +190,17 @@ class Link:
                 if self._task is not None and self._task.cancelling():  # The failure took the cancellation's place.
                     return
                 self._user.broken(error)
-            await asyncio.sleep(self._pause * random.uniform(0.5, 1))
-            self._pause = min(self._patience, 2 * self._pause or 0.01)
+            await self._rest()
+
+    async def _rest(self) -> None:
+        """Wait before the next attempt, longer and longer, or until `hurry`."""
+        pause = self._pause * random.uniform(0.5, 1)
+        self._pause = min(self._patience, 2 * self._pause or 0.01)
+        self._hurried.clear()
+        await asyncio.sleep(min(pause, _LEAST_REST))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause - _LEAST_REST):
+                await self._hurried.wait()
 
     async def _connected(self) -> None:
         self.connection = connection = self._connect()

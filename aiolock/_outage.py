@@ -2,6 +2,8 @@
 
 from time import monotonic
 
+_ONE_ATTEMPT = 0.2  # Seconds, for a connection to a server that is back.
+
 
 class Outage:
     """
@@ -19,7 +21,7 @@ class Outage:
 
     @property
     def lasts(self) -> bool:
-        """Whether to fail at once."""
+        """Whether to wait for one attempt only."""
         since, last = self._since, self._last
         return since is not None and last - since >= self._patience and monotonic() < last + self._patience
 
@@ -28,9 +30,10 @@ class Outage:
         """Whether to go on with the attempts, though nobody waits for them."""
         return self._since is not None and monotonic() < self._sought_until
 
-    def seek(self) -> None:
-        """Somebody was failed at once: go on for a while, so that the end of the outage is found."""
+    def seek(self) -> float:
+        """Go on with the attempts for a while, so that its end is found; how many seconds to wait for one."""
         self._sought_until = monotonic() + self._patience
+        return _ONE_ATTEMPT
 
     def failed(self) -> None:
         """An attempt failed."""

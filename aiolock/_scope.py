@@ -80,11 +80,15 @@ class Scope:
         if self in self.hold.bodies:
             self.hold.bodies.remove(self)
 
-    def look(self) -> None:
-        """Note since when the count of cancellations is what it is."""
+    def look(self, due: float) -> None:
+        """
+        Note since when the count of cancellations is what it is.
+
+        If the loop was blocked, or the process paused, since the look was *due*, nothing changed in the meantime.
+        """
         task = self._task()
         if task is not None and task.cancelling() != self._seen:
-            self._seen, self._since = task.cancelling(), monotonic()
+            self._seen, self._since = task.cancelling(), due
 
     def lost(self) -> None:
         """Cancel the outermost body of the task whose lock is lost, unless one is unwinding already."""
@@ -117,7 +121,7 @@ class Scope:
 
     def _fire(self, task: asyncio.Task[object]) -> None:
         loop = asyncio.get_running_loop()
-        self.look()
+        self.look(monotonic())
         self._due = self._due or self.hold.patient_until or self._since + CLEANUP
         if self._next is not None:
             self._next.cancel()

@@ -104,22 +104,28 @@ class Watchdog:
     def _deadlines_near(self, holds: list[Hold]) -> None:
         while holds:
             hold = holds.pop()
-            if not hold.ended:
-                self._deadline_near(hold)
+            if not hold.ended and hold.deadline_slot is not None:
+                due, hold.deadline_slot = hold.deadline_slot * self._grain, None
+                self._deadline_near(hold, due)
 
-    def _deadline_near(self, hold: Hold) -> None:
-        hold.deadline_slot = None
-        hold.look()
-        left = hold.deadline - monotonic()
+    def _deadline_near(self, hold: Hold, due: float) -> None:
+        """Have the bodies look, which was *due* by now, and again, and be there when the deadline comes."""
+        hold.look(due)
+        now = monotonic()
+        left = hold.deadline - now
         if left > CLEANUP + self._grain:  # Renewals have moved it.
             self._guard(hold)
         else:
-            next_look = min(left, CLEANUP / 10) if hold.bodies else left
-            hold.timer = self._loop.call_later(next_look, self._deadline_due, hold, context=self._context)
+            step = min(left, CLEANUP / 10) if hold.bodies else left
+            hold.timer = self._loop.call_later(step, self._deadline_due, hold, now + step, context=self._context)
 
-    def _deadline_due(self, hold: Hold) -> None:
+    def _deadline_due(self, hold: Hold, due: float) -> None:
         hold.timer = None
-        self._lose_or_guard(hold)
+        if monotonic() < hold.deadline:
+            self._deadline_near(hold, due)
+        else:
+            hold.look(due)
+            self._lose_or_guard(hold)
 
     def _renewals_due(self, holds: list[Hold]) -> None:
         due = []
@@ -132,8 +138,9 @@ class Watchdog:
 
     def _is_due(self, hold: Hold) -> bool:
         """Whether *hold* is to be renewed now, and not over."""
+        assert hold.renewal_slot is not None
+        hold.look(hold.renewal_slot * self._grain)
         hold.renewal_slot = None
-        hold.look()
         self._lose_or_guard(hold)
         if hold.ended:
             return False

@@ -38,7 +38,7 @@ async def test_calls_fail_at_once_until_the_server_is_back(redis: Redis, proxy: 
         for _ in range(2):  # The first may still find the connection that there was, and no attempt that failed.
             await failing(locks)
         started = monotonic()
-        for _ in range(20):
+        for _ in range(5):
             await failing(locks)
         assert monotonic() - started < PATIENCE
         await proxy.heal()

@@ -46,6 +46,7 @@ MEMBERS = {
         aclose(self) -> None
         from_url(url: str, *, config: aiolock.LockConfig | None = None, **settings: Any) -> Self
         lock(self, name: str, *, owner: str | None = None) -> aiolock.AsyncRLock
+        ping(self) -> None
         statistics(self) -> aiolock.ClientStatistics
         synchronized(self, name: str, *, wait: float | datetime.timedelta | None = None, \
 lease: float | datetime.timedelta | None = None) -> \
@@ -158,7 +159,7 @@ def test_coroutine_functions_are_those_that_do_io() -> None:
     }
     assert waiting == {
         *("aclose", "acquire", "try_lock", "release", "locked", "held", "hold_count", "remaining", "holder"),
-        *("force_release", "renew"),
+        *("force_release", "renew", "ping"),
     }
 
 

@@ -1,6 +1,7 @@
 """A loss in a task whose count of cancellations is raised: by a task group that failed, or by a cancellation."""
 
 import asyncio
+import time
 from time import monotonic
 
 import pytest
@@ -83,6 +84,20 @@ async def test_after_a_task_group_that_failed_well_before_a_lease_ends_nobody_is
         await body()
     await asyncio.gather(*waiting)
     assert order == ["cancelled", "granted"]
+
+
+async def test_after_a_task_group_that_failed_a_loss_is_told_at_once_when_the_loop_was_blocked_until_then(
+    lock: AsyncRLock,
+) -> None:
+    turns = 0
+    with pytest.raises(LeaseLostError, match="its lease ended"):
+        async with lock.hold(lease=1):
+            await failed_task_group()
+            time.sleep(1.1)
+            for turns in range(1000):
+                await asyncio.sleep(0)
+            await asyncio.sleep(60)
+    assert turns < 999
 
 
 async def test_a_task_group_that_failed_before_the_block_does_not_delay_its_loss(locks: LockClient) -> None:

@@ -135,8 +135,13 @@ class Visitor:
         finally:
             releasing = asyncio.create_task(lock.release())
             self._releasing.add(releasing)
-            releasing.add_done_callback(self._releasing.discard)
+            releasing.add_done_callback(self._released)
             await asyncio.shield(releasing)  # Cancelled before it began, it would release nothing.
+
+    def _released(self, task: asyncio.Task[None]) -> None:
+        self._releasing.discard(task)
+        if not task.cancelled():
+            task.exception()  # Whoever was cancelled does not ask for it.
 
     async def forgotten(self) -> None:
         """A task that ends while it holds the lock."""
