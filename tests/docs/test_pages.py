@@ -17,6 +17,7 @@ from tests.docs.pages import BLOCKS, PAGES, ROOT, Block, Page, read
 
 _LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} +(?P<title>.+?)(?: +\{#(?P<anchor>[\w-]+)\})?$", re.MULTILINE)
+_HEADER = re.compile(r"^\|(?P<cells>.*)\|\n\|[-:| ]+\|$", re.MULTILINE)
 _PROMISE = re.compile(r"^\| \[(?P<promise>P\d+)[^\]]*\]\((?P<target>[^)]+)\) \|.*\| (?P<tests>[^|]+) \|$", re.MULTILINE)
 _TEST = re.compile(r"`(?P<path>tests/[\w/]+\.py)::(?P<name>\w+)`")
 _FOREIGN = re.compile(r"\b(install|add|download)\b[^`\n]*?[\s'\"]aiolock(?![-\w/.:])")
@@ -62,6 +63,12 @@ def test_headings_of_a_page_are_distinct(page: Page) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_hidden_comment_is_understood(page: Page) -> None:
     assert "<!--" not in page.prose
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_column_of_a_table_says_what_it_has(page: Page) -> None:
+    for header in _HEADER.finditer(page.prose):
+        assert all(cell.strip() for cell in header["cells"].split("|")), header[0]
 
 
 def test_every_page_is_in_the_navigation() -> None:
