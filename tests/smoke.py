@@ -22,7 +22,7 @@ def check_files() -> None:
 
 
 def check_description() -> None:
-    description = str(importlib.metadata.metadata("aiolock-redis").get_payload())
+    description = importlib.metadata.metadata("aiolock-redis")["Description"]
     assert "A distributed lock for asyncio" in description, "the wheel does not say what it is"
     relative = re.findall(r"\]\((?!https?:)[^)]+\)", description)
     assert not relative, f"links that lead nowhere on a package index: {relative}"
