@@ -21,23 +21,35 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 _HEAD = """# Benchmarks
 
-Made from {files} by `python -m benchmarks.page`; every figure here was measured by `python -m benchmarks`, which you
-can run yourself: `make bench` (`make bench-quick` takes less than a minute). How each workload is measured, and what
-exactly a baseline does, is in `benchmarks/README.md`.
-
-Every run is a process of its own on an empty server. Within a round the peers take turns; a ratio is of two runs of
-the same round, and three numbers are always the least, **the median** and the greatest of the rounds. A run in which
-something went wrong (an error, a lock lost, two holders seen at a time) is told, and counts in no ratio.
-
-{machine}
+How fast aiolock is, beside redis-py's Lock, other libraries, and the bare commands that it sends. Fencing tokens and
+watchdog are on. Where another library is ahead, the page says so.
 """
 _FIGURES_HEAD = """
 ## Figures to reach
 
-*aiolock* with its defaults: fencing tokens, watchdog and all.
+Each figure compares two runs of the same round. Three numbers are the least, **the median** and the greatest of all
+rounds. ✗ marks a goal that the median misses.
 
-| | figure | to reach | {columns} |
+| workload | figure | to reach | {columns} |
 |---|---|---|{rule}|
+"""
+_MEASURED = """
+## How it was measured
+
+Every figure here was measured by `python -m benchmarks`, which you can run yourself: `make bench`, or, for a look of
+less than a minute, `make bench-quick`. What each workload does, and what exactly a baseline is, is in
+`benchmarks/README.md`.
+
+Every run is a process of its own on an empty server, and within a round the peers take turns. A run in which something
+went wrong (an error, a lock lost, two holders seen at a time) is told, and counts in no ratio.
+
+| what | which |
+|---|---|
+{machine}
+
+This page was made by `python -m benchmarks.page` from:
+
+{files}
 """
 _COLUMNS: dict[str, tuple[tuple[str, str, float], ...]] = {
     # Workload: the measures that are shown, with their titles and scales.
@@ -104,18 +116,21 @@ def page(results: Sequence[dict[str, Any]], files: Sequence[str], pictures: Sequ
     """The whole page."""
     records = [record for result in results for record in result["records"]]
     loops = [loop for loop in LOOPS if any(record["loop"] == loop for record in records)]
-    named = ", ".join(f"`{name}`" for name in files)
-    parts = [_HEAD.format(files=named, machine=_machine(results)), _figures(records, loops)]
+    parts = [_HEAD, *map(_picture, pictures), _figures(records, loops)]
     for workload, about in WORKLOADS.items():
         if any(record["workload"] == workload for record in records):
             parts.append(f"\n## {workload}: {about.title}\n\n{_NOTES.get(workload, '')}\n".replace("\n\n\n", "\n"))
             parts += [_workload(workload, records, loop) for loop in loops]
-            parts += [f"\n![{each.title}]({each.file})\n" for each in pictures if each.workload == workload]
-    return "".join(parts)
+    named = "\n".join(f"- `{name}`" for name in files)
+    return "".join([*parts, _MEASURED.format(machine=_machine(results), files=named)])
+
+
+def _picture(picture: plots.Picture) -> str:
+    return f"\n![{picture.title}]({picture.file})\n\n{picture.reading}\n"
 
 
 def _machine(results: Sequence[dict[str, Any]]) -> str:
-    lines = ["| | |", "|---|---|"]
+    lines = []
     for title, key in (("machine", "machine"), ("peers", "peers")):
         facts: dict[str, list[str]] = {}
         for result in results:

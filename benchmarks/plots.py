@@ -1,5 +1,6 @@
 """The plots of the page, as SVG, by matplotlib."""
 
+import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,15 +17,18 @@ mpl.use("svg")
 
 Points = dict[str, dict[float, float]]
 _OWN_LOCKS = ("B1", "B2", "B3")
+# White becomes nearly black, black nearly white, and each colour stays what it is, only lighter or darker. A plot keeps
+# a background of its own, so that it can be read also where the page is dark and the viewer does not say so.
+_DARK = "<style>@media (prefers-color-scheme: dark) { svg { filter: invert(0.88) hue-rotate(180deg) } }</style>"
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A plot that was made, and the workload after which it is shown."""
+    """A plot that was made, and how to read it."""
 
     file: str
     title: str
-    workload: str
+    reading: str
 
 
 def draw(records: Sequence[Record], directory: Path) -> list[Picture]:
@@ -32,10 +36,10 @@ def draw(records: Sequence[Record], directory: Path) -> list[Picture]:
     loop = min((record["loop"] for record in records), default="asyncio")
     sound = [record for record in records if record["loop"] == loop and not record["problem"]]
     made = []
-    for name, title, workloads, paint in (
-        ("throughput", f"Sections per second over the number of tasks, {loop}", _OWN_LOCKS, _throughput),
-        ("hand-off", f"Time of a hand-off to another process, {loop}", ("B4",), _hand_off),
-        ("waiters", f"Time of a hand-off over the number of waiters, {loop}", ("B8",), _waiters),
+    for name, title, reading, paint in (
+        ("throughput", f"Sections per second over the number of tasks, {loop}", "Higher is better.", _throughput),
+        ("hand-off", f"Time of a hand-off to another process, {loop}", "Further to the left is better.", _hand_off),
+        ("waiters", f"Time of a hand-off over the number of waiters, {loop}", "Lower is better.", _waiters),
     ):
         figure = Figure(figsize=(8, 4.5), layout="constrained")
         axes = figure.add_subplot()
@@ -47,16 +51,17 @@ def draw(records: Sequence[Record], directory: Path) -> list[Picture]:
             file = Path("benchmarks", f"{name}.svg")
             (directory / file).parent.mkdir(exist_ok=True)
             _save(figure, directory / file)
-            last = max(record["workload"] for record in sound if record["workload"] in workloads)
-            made.append(Picture(file.as_posix(), title, last))
+            made.append(Picture(file.as_posix(), title, reading))
     return made
 
 
 def _save(figure: Figure, path: Path) -> None:
-    """The same plot is the same file: no date, no random ids."""
+    """The same plot is the same file: no date, no random ids. It is dark where its reader likes it dark."""
     settings: dict[Any, Any] = {"svg.hashsalt": "aiolock", "svg.fonttype": "none"}
+    drawn = io.StringIO()
     with mpl.rc_context(settings):
-        figure.savefig(path, metadata={"Date": None})
+        figure.savefig(drawn, format="svg", metadata={"Date": None})
+    path.write_text(drawn.getvalue().replace("</svg>", f"{_DARK}\n</svg>"), "utf-8")
 
 
 def _throughput(axes: Axes, records: Sequence[Record]) -> bool:

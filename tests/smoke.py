@@ -3,6 +3,7 @@
 import asyncio
 import importlib.metadata
 import importlib.resources
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,13 @@ def check_files() -> None:
     scripts = sorted(entry.name for entry in root.joinpath("_scripts").iterdir() if entry.name.endswith(".lua"))
     assert {"acquire.lua", "release.lua", "renew.lua"} <= set(scripts), f"scripts missing: {scripts}"
     assert importlib.metadata.version("aiolock-redis") == aiolock.__version__
+
+
+def check_description() -> None:
+    description = importlib.metadata.metadata("aiolock-redis")["Description"]
+    assert "A distributed lock for asyncio" in description, "the wheel does not say what it is"
+    relative = re.findall(r"\]\((?!https?:)[^)]+\)", description)
+    assert not relative, f"links that lead nowhere on a package index: {relative}"
 
 
 def check_commands(url: str) -> None:
@@ -38,6 +46,7 @@ async def check_lock(url: str) -> None:
 
 def main() -> None:
     check_files()
+    check_description()
     with Server() as server:
         check_commands(server.url)
         asyncio.run(check_lock(server.url))

@@ -6,6 +6,7 @@ import re
 import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from redis.asyncio import Redis
@@ -21,6 +22,7 @@ from benchmarks.statistic import percentile, quantiles
 from benchmarks.witness import Witness
 from benchmarks.workloads import WORKLOADS
 
+SVG = "http://www.w3.org/2000/svg"
 MAIN = {"B4": "median", "B10": "requests_per_second", "B11": "requests_per_second"}
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks need Linux")
@@ -194,10 +196,11 @@ def test_the_page_tells_figures_failures_and_who_is_ahead(tmp_path: Path) -> Non
     assert "Ahead of aiolock here: `redis-py` (1) by 4 ×." in text
     assert "`redis-py-default-pool` (1,000) failed in 1 of 1 runs: 900 × MaxConnectionsError" in text
     assert "abacus" in text
-    pictures = re.findall(r"!\[.*\]\((.*)\)", text)
+    pictures = re.findall(r"!\[.*\]\((.*)\)", text.split("\n## ")[0])
     assert pictures == [f"benchmarks/{name}.svg" for name in ("throughput", "hand-off", "waiters")]
     for picture in pictures:
-        assert "<svg" in (tmp_path / picture).read_text("utf-8")
+        drawn = ElementTree.parse(tmp_path / picture).getroot()
+        assert any("prefers-color-scheme: dark" in (style.text or "") for style in drawn.iter(f"{{{SVG}}}style"))
 
 
 def test_the_same_results_make_the_same_files(tmp_path: Path) -> None:

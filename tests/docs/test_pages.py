@@ -17,9 +17,12 @@ from tests.docs.pages import BLOCKS, PAGES, ROOT, Block, Page, read
 
 _LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} +(?P<title>.+?)(?: +\{#(?P<anchor>[\w-]+)\})?$", re.MULTILINE)
+_HEADER = re.compile(r"^\|(?P<cells>.*)\|\n\|[-:| ]+\|$", re.MULTILINE)
 _PROMISE = re.compile(r"^\| \[(?P<promise>P\d+)[^\]]*\]\((?P<target>[^)]+)\) \|.*\| (?P<tests>[^|]+) \|$", re.MULTILINE)
 _TEST = re.compile(r"`(?P<path>tests/[\w/]+\.py)::(?P<name>\w+)`")
+_MODULE = re.compile(r"`(?P<file>_\w+\.py)`")
 _FOREIGN = re.compile(r"\b(install|add|download)\b[^`\n]*?[\s'\"]aiolock(?![-\w/.:])")
+_PACKAGE = ROOT / "aiolock"
 _GUARANTEES = ROOT / "docs/concepts/guarantees.md"
 _PROMISES = [f"P{number}" for number in range(1, 12)]
 
@@ -64,6 +67,12 @@ def test_every_hidden_comment_is_understood(page: Page) -> None:
     assert "<!--" not in page.prose
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_column_of_a_table_says_what_it_has(page: Page) -> None:
+    for header in _HEADER.finditer(page.prose):
+        assert all(cell.strip() for cell in header["cells"].split("|")), header[0]
+
+
 def test_every_page_is_in_the_navigation() -> None:
     settings = tomllib.loads((ROOT / "zensical.toml").read_text("utf-8"))
     listed = re.findall(r"'([\w/-]+\.md)'", repr(settings["project"]["nav"]))
@@ -98,6 +107,11 @@ def test_tests_named_in_a_page_exist(page: Page) -> None:
     for test in _TEST.finditer(page.prose):
         source = (ROOT / test["path"]).read_text("utf-8")
         assert re.search(rf"^(async )?def {test['name']}\(", source, re.MULTILINE), test[0]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_modules_named_in_a_page_exist(page: Page) -> None:
+    assert [each["file"] for each in _MODULE.finditer(page.prose) if not (_PACKAGE / each["file"]).exists()] == []
 
 
 def test_promises_table_of_the_readme_is_complete() -> None:
