@@ -16,6 +16,7 @@ from itertools import count
 from time import monotonic
 
 from aiolock._backend import Backend, Topology
+from aiolock._blocks import Blocks
 from aiolock._call import Call
 from aiolock._card import Card
 from aiolock._commands import Commands
@@ -129,6 +130,7 @@ class Core:
             report=self.report,
         )
         self.owners: Owners = Owners(client, self.keeper.task_ended)
+        self.keeper.blocks = self.blocks = Blocks(self.usage, self.owners, self.keeper, self.report)
         topology.doubted = self.keeper.check
         self._card = Card(client, config.client_name, backend, lambda: len(self.keeper.holds) > 0)
         self._ids = count(1)

@@ -82,8 +82,8 @@ class Discovery:
     async def _ask_one(self, address: Address) -> Slots | None:
         """Ask on a connection of its own, which queues behind nothing."""
         connection = self._connect_to(address)()
-        answer: Any = None
-        with suppress(Exception):  # Beside its own errors redis-py lets others out when a connection dies.
+        # Beside its own errors redis-py lets others out when a connection dies; and what answers may be anything.
+        with suppress(Exception):
             try:
                 async with asyncio.timeout(self._patience):
                     await connect(connection)
@@ -91,7 +91,9 @@ class Discovery:
                     answer = await connection.read_response()
             finally:
                 await discard(connection)
-        return self._learn(answer, address) if answer else None  # Who knows of no slots is in no cluster yet.
+            if answer:  # Who knows of no slots is in no cluster yet.
+                return self._learn(answer, address)
+        return None
 
     def _learn(self, answer: Any, by: Address) -> Slots | None:
         servers = [server for _, _, *servers in answer for server in servers]

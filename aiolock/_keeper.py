@@ -3,28 +3,35 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
-from contextvars import Context
 from time import monotonic
-
-import anyio
+from typing import Protocol
 
 from aiolock._call import Call
 from aiolock._commands import Commands
 from aiolock._config import Timing
-from aiolock._errors import AioLockError, BackendError, LossReason, NotALockError, NotHeldError, ReplicationError
+from aiolock._errors import BackendError, LossReason, NotALockError, NotHeldError, ReplicationError
 from aiolock._holds import Holds
 from aiolock._inspect import Inspector
-from aiolock._lease import Body, Hold, Lease
-from aiolock._owner import is_named, running_task
+from aiolock._lease import Hold, Lease
+from aiolock._owner import OwningTask, is_named
 from aiolock._queue import Queues
 from aiolock._report import Reporter
-from aiolock._scope import Scope, Stacks
 from aiolock._scripts import EXPIRED, FORCED, LOST, TAKEN
 from aiolock._types import Duration, LockKeys, lease_seconds
 from aiolock._usage import Usage
 from aiolock._watchdog import Watchdog
 
 REASONS: dict[int, LossReason] = {EXPIRED: "expired", TAKEN: "taken", FORCED: "forced"}
+
+
+class Blocks(Protocol):
+    """The `async with` blocks of the client."""
+
+    def enter(self, lease: Lease) -> object: ...
+
+    def leave_lease(self, lease: Lease, error: BaseException | None) -> Coroutine[object, object, None]: ...
+
+    def task_destroyed(self, task: OwningTask) -> None: ...
 
 
 class HoldKeeper:
@@ -41,7 +48,7 @@ class HoldKeeper:
         report: Reporter,
     ) -> None:
         self.holds: Holds = Holds()
-        self.scopes: Stacks = Stacks()
+        self.blocks: Blocks  # Of this client; set as it starts.
         self._usage = usage
         self._commands = commands
         self._inspector = inspector
@@ -66,50 +73,19 @@ class HoldKeeper:
         self._extend(hold, call, left)
         self._watchdog.watch(hold)
 
-    # Blocks.
-
     def enter(self, lease: Lease) -> None:
-        """An ``async with`` begins in the running task, which will give *lease* back at its end."""
+        """An ``async with`` of *lease* begins."""
         self._usage.check_place()
         self.refuse_if_over(lease._hold)
         if lease.given_back:
             raise NotHeldError.of_lease(lease.name, lease._hold.owner)
         if lease._scoped:
             raise RuntimeError(f"lock {lease.name!r}: this lease is in an `async with` already, which gives it back")
-        Scope(lease, running_task(), self.scopes).enter()
+        self.blocks.enter(lease)
 
     def leave(self, lease: Lease, error: BaseException | None) -> Coroutine[object, object, None]:
         """The ``async with`` of *lease* is left by *error*."""
-        if isinstance(error, GeneratorExit) and self.leave_forsaken(lease._hold.keys):
-            return nothing_to_give_back()
-        if not self._usage.can_leave(error):
-            return nothing_to_give_back()
-        scope = next((scope for stack in self.scopes.values() for scope in stack if scope.lease is lease), None)
-        if scope is None:
-            raise RuntimeError(f"lock {lease.name!r}: this lease is in no `async with`, or no more")
-        if scope.task is not running_task():
-            self._report.left_elsewhere(scope.hold)
-        return self.leave_scope(scope, error)
-
-    def leave_scope(self, scope: Scope, error: BaseException | None) -> Coroutine[object, object, None]:
-        """Give the lease of *scope* back, which is left by *error*; raises if the lock was lost."""
-        if scope.exit(error):
-            if not scope.lease.given_back:
-                self.take_back(scope.lease)
-            raise scope.hold.error() from error
-        return self.give_back(scope.lease) if error is None else self._give_back_beside(error, scope.lease)
-
-    async def _give_back_beside(self, error: BaseException, lease: Lease) -> None:
-        """
-        Give *lease* back while *error* is on its way, which nothing that fails here may replace.
-
-        An anyio scope that is cancelled would cut off the wait for the answer, so it is kept out; the wait is bounded.
-        """
-        with anyio.CancelScope(shield=True):
-            try:
-                await self.give_back(lease)
-            except AioLockError as failure:
-                error.add_note(f"aiolock: {failure}")
+        return self.blocks.leave_lease(lease, error)
 
     def held_by(self, keys: LockKeys) -> str | None:
         """Who of this client holds the lock, for people."""
@@ -167,36 +143,17 @@ class HoldKeeper:
         self._queues.hand_off(hold.keys, call, hold.in_a_row)
         return call
 
-    def leave_forsaken(self, keys: LockKeys) -> bool:
-        """
-        Whether an ``async with`` is left only because Python destroyed its task, at any moment and in any thread.
-
-        What the task owned is given back as `task_ended` says, what a named owner has by the block, here.
-        """
-        hold = self.holds.on(keys.lock)
-        body = None if hold is None else next((body for body in reversed(hold.bodies) if body.forsaken), None)
-        if body is None:
-            return False
-        body.lease._hold.bodies.remove(body)
-        if is_named(body.lease._hold.owner):
-            with suppress(RuntimeError):  # The loop is closed.
-                self._usage.loop.call_soon_threadsafe(self._take_back_forsaken, body, context=Context())
-        return True
-
-    def _take_back_forsaken(self, body: Body) -> None:
-        if not body.lease.given_back:
-            self._report.orphaned(body.lease._hold, body.task_name)
-            self.take_back(body.lease)
-
-    def task_ended(self, owner: str, task: str) -> None:
-        """The task that was *owner* has ended; what it still holds is nobody's, but in a forked child its parent's."""
+    def task_ended(self, task: OwningTask) -> None:
+        """*task* is no more; what it still holds is nobody's, but in a forked child its parent's."""
         if self._usage.forked:
             return
-        self.holds.forget_lost_by(owner)
-        for hold in self.holds.owned_by(owner):
-            self._report.orphaned(hold, task)
+        self.holds.forget_lost_by(task.owner)
+        for hold in self.holds.owned_by(task.owner):
+            self._report.orphaned(hold, task.name)
             while hold.leases:
                 self.take_back(hold.leases[-1])
+        if not task.ended:
+            self.blocks.task_destroyed(task)
 
     async def _not_held(self, keys: LockKeys, owner: str) -> NotHeldError:
         """The error for *owner*, who holds nothing; says who does, if the server says so."""
@@ -370,7 +327,3 @@ class HoldKeeper:
         if not hold.gone:
             hold.gone = True
             self._commands.end(hold)
-
-
-async def nothing_to_give_back() -> None:
-    """Leave a block at once: whoever is destroyed, or forked off, can wait for nothing."""

@@ -37,13 +37,6 @@ class Keeper(Protocol):
 class Body(Protocol):
     """What runs under a hold until it is cancelled for its loss."""
 
-    lease: "Lease"
-    task_name: str
-
-    @property
-    def forsaken(self) -> bool:
-        """Whether its task is no more, though it never ended."""
-
     def lost(self) -> None: ...
 
     def look(self, due: float) -> None:
@@ -167,7 +160,7 @@ class Hold:
 
     def look(self, due: float) -> None:
         """Have its bodies look what they are at, well before the hold may be lost."""
-        for body in self.bodies:
+        for body in tuple(self.bodies):
             body.look(due)
 
     async def until_lost(self) -> LossReason:

@@ -22,6 +22,17 @@ def is_named(owner: str) -> bool:
     return _NAMED in owner
 
 
+class OwningTask:
+    """What is known of a task that was numbered, also when it is no more."""
+
+    __slots__ = ("ended", "name", "owner")
+
+    def __init__(self, owner: str, name: str) -> None:
+        self.owner = owner
+        self.name = name
+        self.ended = False  # Else, if it is no more, Python destroyed it: it waited for what nobody refers to.
+
+
 class Owners:
     """
     Numbers the tasks of one client; a number is never used twice.
@@ -30,35 +41,37 @@ class Owners:
     is inherited by child tasks.
     """
 
-    def __init__(self, client: str, task_ended: Callable[[str, str], None]) -> None:
+    def __init__(self, client: str, task_ended: Callable[[OwningTask], None]) -> None:
         self._client = client
         self._task_ended = task_ended
         self._loop = asyncio.get_running_loop()
-        # Invariant: a task that was numbered is here, with its owner id and its name, until it has ended; or until
-        # Python has destroyed it, because it waited for something that nobody refers to.
-        self._tasks: dict[ref[asyncio.Task[object]], tuple[str, str]] = {}
+        # Invariant: a task that was numbered is here until it has ended, or Python has destroyed it.
+        self._tasks: dict[ref[asyncio.Task[object]], OwningTask] = {}
         self._last = 0
         self._context = Context()  # Of the callbacks: a task's context does not live as long as they do.
 
     def of(self, task: asyncio.Task[object]) -> str:
         """The owner id of *task*."""
-        known = self._tasks.get(ref(task))
-        return self._number(task) if known is None else known[0]
+        return self.record(task).owner
+
+    def record(self, task: asyncio.Task[object]) -> OwningTask:
+        """What is known of *task*."""
+        return self._tasks.get(ref(task)) or self._number(task)
 
     def named(self, name: str) -> str:
         """The owner id of the owner called *name*; distinct from that of every task."""
         return f"{self._client}{_NAMED}{name}"
 
-    def _number(self, task: asyncio.Task[object]) -> str:
+    def _number(self, task: asyncio.Task[object]) -> OwningTask:
         self._last += 1
-        owner = f"{self._client}:{self._last}"
-        self._tasks[ref(task, self._destroyed)] = owner, task.get_name()
+        record = self._tasks[ref(task, self._destroyed)] = OwningTask(f"{self._client}:{self._last}", task.get_name())
         task.add_done_callback(self._ended, context=self._context)
-        return owner
+        return record
 
     def _ended(self, task: asyncio.Task[object]) -> None:
-        owner, _ = self._tasks.pop(ref(task))
-        self._task_ended(owner, task.get_name())
+        record = self._tasks.pop(ref(task))
+        record.name, record.ended = task.get_name(), True
+        self._task_ended(record)
 
     def _destroyed(self, task: "ref[asyncio.Task[object]]") -> None:
         """Python does this at any moment, and in any thread; nothing can be told when the loop is closed."""
@@ -66,4 +79,4 @@ class Owners:
             self._loop.call_soon_threadsafe(self._tell_destroyed, task, context=self._context)
 
     def _tell_destroyed(self, task: "ref[asyncio.Task[object]]") -> None:
-        self._task_ended(*self._tasks.pop(task))
+        self._task_ended(self._tasks.pop(task))

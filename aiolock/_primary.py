@@ -19,6 +19,7 @@ from aiolock._sentinels import Address, OneSentinel, Sentinels
 
 _INTERVAL = 0.5  # Seconds from an answer to the next question.
 _CERTAIN = 1.0  # Seconds for which an answer counts.
+_PATIENCE = 0.4  # Seconds for an answer: who is silent is known to be before the last one counts no more.
 _CHANNEL = "+switch-master"
 _DEAF = "a Sentinel announces no new primary to us, which is found out a moment later"
 
@@ -32,7 +33,7 @@ class PrimaryWatch:
 
     def __init__(self, sentinels: Sentinels, tell: Callable[[Address, float], object]) -> None:
         self._tell = tell
-        self._due = {each: asyncio.Event() for each in sentinels.each()}
+        self._due = {each: asyncio.Event() for each in sentinels.each(min(_PATIENCE, sentinels.patience))}
         self._notifiers = [
             Notifier(Connector.of(client, None, sentinels.patience), patience=sentinels.patience, deaf=_DEAF)
             for client in sentinels.clients

@@ -1,19 +1,20 @@
 """AsyncRLock: a reentrant lock, owned by one asyncio task or by a named owner."""
 
 import asyncio
+import sys
 import warnings
 from collections.abc import Coroutine
 from time import monotonic
 from types import CodeType, TracebackType
 from typing import final
 
+from aiolock._blocks import Blocks
 from aiolock._core import Acquisition, Core
 from aiolock._errors import LockTimeoutError
-from aiolock._keeper import nothing_to_give_back
 from aiolock._lease import Lease
 from aiolock._owner import running_task
 from aiolock._runtime import Runtime
-from aiolock._scope import Scope, entered_elsewhere, innermost
+from aiolock._scope import Place, Scope
 from aiolock._scripts import LOCK
 from aiolock._types import Duration, Holder, LockKeys, LockStatistics, lease_seconds, seconds
 
@@ -95,12 +96,13 @@ class AsyncRLock:
         return HeldLock(self, wait, lease)
 
     def __aenter__(self) -> Coroutine[object, object, Lease]:
-        return self._enter(None, None)
+        return self._enter(None, None, Place.of(sys._getframe(1)))
 
     def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Coroutine[object, object, None]:
-        return self._exit(error)
+        # The lock is shared, so that only the caller's frame tells which of its blocks this is.
+        return self._runtime.leave(Place.of(sys._getframe(1)), self._keys, self._named, error)
 
     async def locked(self) -> bool:
         """
@@ -151,14 +153,6 @@ class AsyncRLock:
         owner = "" if self._named is None else f" owner={self._named!r}"
         return f"<AsyncRLock {self._keys.name!r}{owner}>"
 
-    def _entered_elsewhere(self, core: Core) -> Scope:
-        """The block that is left by another task than entered it: an async generator, say, that the loop finalizes."""
-        scope = entered_elsewhere(core.keeper.scopes, self._keys.name)
-        if scope is None:
-            raise RuntimeError(f"lock {self.name!r}: this `async with` was not entered, or was left before")
-        core.report.left_elsewhere(scope.hold)
-        return scope
-
     def _owner(self, core: Core, task: asyncio.Task[object]) -> str:
         return core.owners.of(task) if self._named is None else core.owners.named(self._named)
 
@@ -170,36 +164,28 @@ class AsyncRLock:
         if self._named is None:
             _refuse_whole(task)
         owner = self._owner(core, task)
-        if (scope := innermost(core.keeper.scopes, task, self._keys.name, owner)) is not None:
+        if (scope := core.blocks.innermost(task, self._keys, owner)) is not None:
             core.keeper.refuse_if_over(scope.hold)
         return core.acquire(Acquisition(core, self._keys, LOCK, owner, task, lease=length), most)
 
-    async def _enter(self, wait: Duration | None, lease: Duration | None) -> Lease:
+    async def _enter(self, wait: Duration | None, lease: Duration | None, place: Place) -> Lease:
+        return (await self._block(wait, lease, place))[1].lease
+
+    async def _block(self, wait: Duration | None, lease: Duration | None, place: Place | None) -> tuple[Blocks, Scope]:
+        """Enter a block, and where it is to be left."""
         started = monotonic()
         core, task = self._runtime.open_core(), running_task()
         granted = await self._acquire(core, task, wait, lease)
         if granted is None:
             raise LockTimeoutError(self._keys.name, monotonic() - started, core.keeper.held_by(self._keys))
-        core.keeper.enter(granted)
-        return granted
-
-    def _exit(self, error: BaseException | None) -> Coroutine[object, object, None]:
-        if isinstance(error, GeneratorExit) and self._runtime.leave_forsaken(self._keys):
-            return nothing_to_give_back()
-        core = self._runtime.core_to_leave(error)
-        if core is None:
-            return nothing_to_give_back()
-        task = running_task()
-        owner = self._owner(core, task)
-        scope = innermost(core.keeper.scopes, task, self._keys.name, owner) or self._entered_elsewhere(core)
-        return core.keeper.leave_scope(scope, error)
+        return core.blocks, core.blocks.enter(granted, place)
 
 
 @final
 class HeldLock:
     """What `AsyncRLock.hold` returns, for one ``async with`` at a time."""
 
-    __slots__ = ("_lease", "_lock", "_unused", "_wait")
+    __slots__ = ("_blocks", "_lease", "_lock", "_unused", "_wait")
 
     def __init__(self, lock: AsyncRLock, wait: Duration | None, lease: Duration | None) -> None:
         self._unused = False
@@ -207,6 +193,7 @@ class HeldLock:
         self._wait = None if wait is None else seconds(wait, "wait", zero=True)
         self._lease = None if lease is None else lease_seconds(lease)
         self._unused = True
+        self._blocks: list[tuple[Blocks, Scope]] = []  # Those that were entered, the innermost last.
 
     def __del__(self) -> None:
         if self._unused:
@@ -215,12 +202,20 @@ class HeldLock:
 
     def __aenter__(self) -> Coroutine[object, object, Lease]:
         self._unused = False
-        return self._lock._enter(self._wait, self._lease)
+        return self._enter()
 
     def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Coroutine[object, object, None]:
-        return self._lock._exit(error)
+        if not self._blocks:
+            raise RuntimeError(f"lock {self._lock.name!r}: this `async with` was not entered, or was left before")
+        blocks, scope = self._blocks.pop()
+        return blocks.leave(scope, error)
+
+    async def _enter(self) -> Lease:
+        blocks, scope = await self._lock._block(self._wait, self._lease, None)
+        self._blocks.append((blocks, scope))
+        return scope.lease
 
 
 def _refuse_whole(task: asyncio.Task[object]) -> None:
@@ -235,5 +230,5 @@ def _refuse_whole(task: asyncio.Task[object]) -> None:
 
 
 _ACQUIRES: frozenset[CodeType] = frozenset(
-    coroutine.__code__ for coroutine in (AsyncRLock.acquire, AsyncRLock.try_lock, AsyncRLock._enter)
+    coroutine.__code__ for coroutine in (AsyncRLock.acquire, AsyncRLock.try_lock, AsyncRLock._enter, HeldLock._enter)
 )

@@ -1,7 +1,7 @@
 """The life of a client's core: started when it is first used, anew after a fork, closed once."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextvars import Context
 from uuid import uuid4
 
@@ -9,12 +9,14 @@ import anyio
 from redis.asyncio import Redis, RedisCluster
 
 from aiolock._backend import Topology
+from aiolock._blocks import nothing_to_give_back
 from aiolock._cluster import Cluster
 from aiolock._config import LockConfig, Timing
 from aiolock._connector import Connector
 from aiolock._core import Core
 from aiolock._discovery import Address
 from aiolock._one_server import OneServer
+from aiolock._scope import Place
 from aiolock._types import ClientStatistics, LockKeys, LockStatistics
 
 
@@ -49,10 +51,22 @@ class Runtime:
         return core
 
     def core_to_leave(self, error: BaseException | None) -> Core | None:
-        """The core, for a block that is left by *error*; ``None`` where `Usage.can_leave` says so."""
+        """The core, for a client that is left by *error*; ``None`` where `Usage.can_leave` says so."""
         if self._core is None:
             self._core = self._start()
         return self._core if self._core.usage.can_leave(error) else None
+
+    def leave(
+        self, place: Place, keys: LockKeys, named: str | None, error: BaseException | None
+    ) -> Coroutine[object, object, None]:
+        """The block at *place* is left by *error*; anywhere, as Python may destroy it at any moment."""
+        core = self._core
+        scope = None if core is None else core.blocks.at(place, keys, named)
+        if core is not None and scope is not None:
+            return core.blocks.leave(scope, error)
+        if error is not None or (core is not None and not core.usage.can_leave(error)):
+            return nothing_to_give_back()
+        raise RuntimeError(f"lock {keys.name!r}: this `async with` was not entered, or was left before")
 
     def statistics(self) -> ClientStatistics:
         """What `LockClient.statistics` says."""
@@ -68,18 +82,13 @@ class Runtime:
             self._inherited.append(self._core)
             self._core = self._closing = None
 
-    def leave_forsaken(self, keys: LockKeys) -> bool:
-        """As `HoldKeeper.leave_forsaken`; unlike all else it may be asked anywhere."""
-        return self._core is not None and self._core.keeper.leave_forsaken(keys)
-
     async def aclose(self) -> None:
         """Close the core; goes on by itself when cancelled. The caller is not told of it by a cancellation."""
         core = self.core()
-        if (task := asyncio.current_task()) is not None:
-            for scope in core.keeper.scopes.get(task, ()):
-                scope.let_go()
+        core.blocks.let_go()
         if self._closing is None:
-            self._closing = asyncio.get_running_loop().create_task(core.aclose(), context=Context())
+            core.usage.closed = True
+            self._closing = asyncio.get_running_loop().create_task(_close(core), context=Context())
         with anyio.CancelScope(shield=True):
             await asyncio.wait([self._closing])
         if not self._closing.cancelled():  # By the end of the loop: then it was cut short, and is over all the same.
@@ -88,6 +97,11 @@ class Runtime:
     def _start(self) -> Core:
         anyio.CancelScope()  # Loads anyio's backend now, not when a body has failed and its lock waits for release.
         return Core(str(uuid4()), self._topology(), self._config)
+
+
+async def _close(core: Core) -> None:
+    await asyncio.sleep(0)  # An eager task must not run before `aclose` knows of it.
+    await core.aclose()
 
 
 def _one_server(redis: Redis, config: LockConfig) -> Callable[[], Topology]:

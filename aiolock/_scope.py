@@ -8,14 +8,31 @@ user's own keeps its meaning: `Task.cancelling` and `Task.uncancel` tell them ap
 
 import asyncio
 from contextvars import Context
+from dataclasses import dataclass
 from time import monotonic
+from types import FrameType
 from weakref import WeakKeyDictionary, ref
 
 from aiolock._lease import CLEANUP, Lease
+from aiolock._owner import OwningTask
+from aiolock._types import LockKeys
 
 _LOOK_AGAIN = 0.05  # Seconds until the next look whether a body that unwinds is through.
 
 Stacks = WeakKeyDictionary["asyncio.Task[object]", list["Scope"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a block stands in a program: *frame* is the same when it is entered and when it is left."""
+
+    frame: int
+    stacked: bool  # By an exit stack of the standard library, which leaves it in another frame.
+
+    @classmethod
+    def of(cls, frame: FrameType) -> "Place":
+        """The place in *frame*, which enters or leaves a block."""
+        return cls(id(frame), frame.f_globals.get("__name__") == "contextlib")
 
 
 class Scope:
@@ -29,17 +46,21 @@ class Scope:
     # waits.
 
     __slots__ = (
-        *("fired", "hold", "lease", "task_name"),
+        *("fired", "hold", "lease", "left", "place", "record"),
         *("_cancelled", "_cancelling", "_counted", "_due", "_next", "_seen", "_since", "_stacks", "_task"),
     )
 
-    def __init__(self, lease: Lease, task: asyncio.Task[object], stacks: Stacks) -> None:
+    def __init__(
+        self, lease: Lease, task: asyncio.Task[object], stacks: Stacks, record: OwningTask, place: Place | None
+    ) -> None:
         self.lease = lease
         self.hold = lease._hold
+        self.record = record  # Of the task.
+        self.place = place  # None when it need not be found by that.
         self.fired = False
+        self.left = False
         self._cancelled = False  # Once fired, in the next turn of the loop.
         self._task = ref(task, _nothing)  # With a callback, so that it is dead before what the task ran is closed.
-        self.task_name: str = task.get_name()
         self._stacks = stacks
         self._cancelling = self._counted = task.cancelling()  # At the enter, and when it fired.
         self._seen, self._since = self._cancelling, 0.0  # The count at the last look, and when it was first seen.
@@ -49,7 +70,17 @@ class Scope:
     @property
     def forsaken(self) -> bool:
         """Whether its task is no more, though it never ended: nobody referred to it."""
-        return self._task() is None
+        return self._task() is None and not self.record.ended
+
+    @property
+    def has_lost_its_task(self) -> bool:
+        """Whether whoever entered it is no more."""
+        return self.record.ended or self._task() is None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing of it is to be given back any more."""
+        return self.lease.given_back or (self.hold.ended and self.has_lost_its_task)
 
     @property
     def task(self) -> "asyncio.Task[object] | None":
@@ -66,6 +97,10 @@ class Scope:
         if self.hold.loss is not None:
             self.lost()
 
+    def is_of(self, keys: LockKeys, owner: str) -> bool:
+        """Whether it is a block of that lock and that owner."""
+        return self.hold.keys.lock == keys.lock and self.hold.owner == owner
+
     def exit(self, error: BaseException | None) -> bool:
         """Close the scope, which *error* leaves; ``True`` when it was its own cancellation that ended the body."""
         self._close()
@@ -75,8 +110,10 @@ class Scope:
         return own
 
     def let_go(self) -> None:
-        """Its task closes the client: the block is not told of the loss, nor is there a body to wait for."""
+        """Its task closes the client, or is no more: nobody is told of a loss, nor is there a body to wait for."""
         self.lease._scoped = False
+        if self._next is not None:
+            self._next.cancel()
         if self in self.hold.bodies:
             self.hold.bodies.remove(self)
 
@@ -122,7 +159,7 @@ class Scope:
     def _fire(self, task: asyncio.Task[object]) -> None:
         loop = asyncio.get_running_loop()
         self.look(monotonic())
-        self._due = self._due or self.hold.patient_until or self._since + CLEANUP
+        self._due = self._due or self.hold.patient_until or self._since + min(CLEANUP, self.lease.lease)
         if self._next is not None:
             self._next.cancel()
         if task.cancelling() > self._cancelling and monotonic() < self._due:
@@ -147,20 +184,7 @@ def _nothing(_: object) -> None:
 def _unwinds_a_cancellation(error: BaseException) -> bool:
     """Whether *error* came while another cancellation was on its way."""
     context = error.__context__
-    while context is not None and not isinstance(context, asyncio.CancelledError):
+    # A task group that failed raises a group in place of the cancellation that it came by: that one is over.
+    while context is not None and not isinstance(context, (asyncio.CancelledError, BaseExceptionGroup)):
         context = context.__context__
-    return context is not None
-
-
-def innermost(stacks: Stacks, task: asyncio.Task[object], name: str, owner: str) -> Scope | None:
-    """The scope of lock *name* and *owner* that *task* opened last, of those that are open."""
-    for scope in reversed(stacks.get(task, ())):
-        if scope.hold.keys.name == name and scope.hold.owner == owner:
-            return scope
-    return None
-
-
-def entered_elsewhere(stacks: Stacks, name: str) -> Scope | None:
-    """The scope of lock *name* that another task opened last, preferably one whose lock is not lost."""
-    scopes = [scope for stack in stacks.values() for scope in stack if scope.hold.keys.name == name]
-    return max(reversed(scopes), key=lambda scope: scope.hold.loss is None, default=None)
+    return isinstance(context, asyncio.CancelledError)

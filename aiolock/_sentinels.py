@@ -37,9 +37,9 @@ class Sentinels:
         """The user's clients of them, to make connections like theirs."""
         return cast("Sequence[Redis]", self._manager.sentinels)
 
-    def each(self) -> "list[OneSentinel]":
-        """Every Sentinel, to be asked."""
-        return [OneSentinel(self._manager, self._service_name, client, self.patience) for client in self.clients]
+    def each(self, patience: float) -> "list[OneSentinel]":
+        """Every Sentinel, to be asked; it has *patience* (seconds) to answer."""
+        return [OneSentinel(self._manager, self._service_name, client, patience) for client in self.clients]
 
     async def primary(self) -> Address:
         """
@@ -47,7 +47,7 @@ class Sentinels:
 
         An error of redis-py tells what each of them said if none names a primary.
         """
-        asked = self.each()
+        asked = self.each(self.patience)
         tasks = {asyncio.create_task(each.ask_once()) for each in asked}
         try:
             if (address := await self._agreed(asked, tasks)) is not None:

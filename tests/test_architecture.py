@@ -19,7 +19,7 @@ FLOORS = (
     "_backend _borrowed _call _card _cluster _connector _discovery _hints _holds _kind _lane _lanes _lease _link"
     " _notifier _one_server _outage _primary _report _sentinels _watchdog _wheel"
     " _wire",  # 1: leases and channels, not locks
-    "_commands _core _inspect _keeper _queue _runtime _scope",  # 2: the wait loop
+    "_blocks _commands _core _inspect _keeper _queue _runtime _scope",  # 2: the wait loop
     "_handler _rlock _synchronized",  # 3: a primitive is a script set and a small class
     "_client",  # 4: the composition root
     "__init__ __main__ _demo _doctor testing fastapi aiohttp",  # 5: the public names, and what is built on them

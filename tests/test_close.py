@@ -379,7 +379,7 @@ async def test_tasks_that_act_as_one_owner_are_each_told_in_their_time(redis: Re
     locks = LockClient(redis, config=LockConfig(release_timeout=30))
     held: list[int] = []
     handlers = [asyncio.create_task(hold(locks, redis, seconds, held, "both")) for seconds in (0.7, 0.2)]
-    await until(lambda: len(locks.lock(NAME)._runtime.core().keeper.scopes) == 2)
+    await until(lambda: len(locks.lock(NAME)._runtime.core().blocks.stacks) == 2)
     handlers[0].cancel()
     await asyncio.sleep(0)
     started = monotonic()

@@ -24,7 +24,7 @@ OURS = {b"aiolock:acquisition", b"aiolock:token", b"aiolock:step", b"aiolock:ren
 async def test_ten_thousand_tasks_never_share_an_owner_id(collect: bool) -> None:
     ids: list[str] = []
     addresses: set[int] = set()
-    owners = Owners("client", lambda owner, task: None)
+    owners = Owners("client", lambda task: None)
 
     async def note() -> None:
         ids.append(owners.of(running_task()))

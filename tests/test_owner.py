@@ -18,7 +18,7 @@ def ends() -> Ends:
 
 @pytest.fixture
 async def owners(ends: Ends) -> Owners:
-    return Owners("client", lambda owner, task: ends.append((owner, task)))
+    return Owners("client", lambda task: ends.append((task.owner, task.name)))
 
 
 async def ask(owners: Owners) -> str:
@@ -82,7 +82,7 @@ async def test_named_owners_are_told_from_tasks(owners: Owners) -> None:
 
 
 async def test_two_clients_never_share_an_owner(owners: Owners) -> None:
-    other = Owners("other", lambda *_: None)
+    other = Owners("other", lambda _: None)
     assert other.of(running_task()) != owners.of(running_task())
     assert other.named("job") != owners.named("job")
 

@@ -79,7 +79,7 @@ async def test_later_scopes_of_the_task_that_entered_work(
 ) -> None:
     await abandon(numbers(lock), leave)
     await is_released(lock, redis)
-    assert locks._runtime.core().keeper.scopes == {}
+    assert locks._runtime.core().blocks.stacks == {}
     async with lock as outer, lock.hold():
         assert outer.holds == 2
     with pytest.raises(LeaseLostError, match="by force"):

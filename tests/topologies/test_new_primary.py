@@ -199,3 +199,15 @@ async def test_a_connection_is_not_given_up_for_answers_that_are_older(
             await until(lambda: all(each.named == (new.host, new.port) for each in asked))
             lease.check()
         assert locks.statistics().connections == 1
+
+
+async def test_a_lock_is_renewed_while_most_sentinels_are_silent(lone: Replicated) -> None:
+    """However long a command may take: a Sentinel is known to be silent before its last answer counts no more."""
+    async with users_client(lone) as redis, client_of(redis, command_timeout=30, lease=3) as locks:
+        async with locks.lock(NAME):
+            await until(lambda: knows(locks))
+            for sentinel in lone.sentinels[1:]:
+                sentinel.pause()
+            await renewed(locks, 5, within=30)
+        for sentinel in lone.sentinels[1:]:
+            sentinel.resume()

@@ -1,0 +1,146 @@
+"""
+The `async with` blocks of one client: which of them is left, and what is given back then.
+
+A block may be left by another task than entered it, or by none: when its generator is closed, when its exit stack is,
+when Python destroys a task that nobody refers to. Whatever happens, leaving one block never ends another.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+
+import anyio
+
+from aiolock._errors import AioLockError
+from aiolock._keeper import HoldKeeper
+from aiolock._lease import Lease
+from aiolock._owner import Owners, OwningTask, is_named, running_task
+from aiolock._report import Reporter
+from aiolock._scope import Place, Scope, Stacks
+from aiolock._types import LockKeys
+from aiolock._usage import Usage
+
+_MOST_SETTLED = 16  # Blocks of a name that nobody has left, though nothing of them is to be given back any more.
+
+
+class Blocks:
+    """The blocks of one client."""
+
+    # Invariant: a block is in `_open` from its enter to its exit, whatever becomes of its task and its lock.
+
+    def __init__(self, usage: Usage, owners: Owners, keeper: HoldKeeper, report: Reporter) -> None:
+        self.stacks: Stacks = Stacks()
+        self._usage = usage
+        self._owners = owners
+        self._keeper = keeper
+        self._report = report
+        self._open: dict[str, list[Scope]] = {}
+
+    def enter(self, lease: Lease, place: Place | None = None) -> Scope:
+        """A block begins in the running task; it will give *lease* back."""
+        task = running_task()
+        scope = Scope(lease, task, self.stacks, self._owners.record(task), place)
+        opened = self._open.setdefault(lease._hold.keys.lock, [])
+        if len(opened) > _MOST_SETTLED:
+            settled = [each for each in opened if each.is_settled]
+            for each in settled[:-_MOST_SETTLED]:
+                opened.remove(each)
+        opened.append(scope)
+        scope.enter()
+        return scope
+
+    def innermost(self, task: asyncio.Task[object], keys: LockKeys, owner: str) -> Scope | None:
+        """The block of *owner* that *task* entered last, of those that it has not left."""
+        return next((each for each in reversed(self.stacks.get(task, ())) if each.is_of(keys, owner)), None)
+
+    def at(self, place: Place, keys: LockKeys, named: str | None) -> Scope | None:
+        """
+        The block that is left at *place*, of the owner *named* or of a task; asked anywhere, also by the collector.
+
+        Where the place does not tell, it is sooner one of which nothing is left than one that runs on.
+        """
+        owner = None if named is None else self._owners.named(named)
+        opened = [each for each in tuple(self._open.get(keys.lock, ())) if _is_owned_by(each, owner)]
+        if here := [each for each in opened if each.place is not None and each.place.frame == place.frame]:
+            return here[-1]
+        task = _current_task()
+        mine = [each for each in opened if task is not None and each.task is task]
+        stacked = [each for each in mine if each.place is not None and each.place.stacked]
+        settled = [each for each in opened if each.is_settled]
+        alone = [each for each in opened if each.has_lost_its_task]
+        others = opened if len({each.record for each in opened}) == 1 else []
+        return next((some[-1] for some in (stacked, settled, mine, alone, others) if some), None)
+
+    def leave_lease(self, lease: Lease, error: BaseException | None) -> Coroutine[object, object, None]:
+        """The block of *lease* is left by *error*."""
+        opened = tuple(self._open.get(lease._hold.keys.lock, ()))
+        scope = next((each for each in opened if each.lease is lease), None)
+        if scope is None:
+            raise RuntimeError(f"lock {lease.name!r}: this lease is in no `async with`, or no more")
+        return self.leave(scope, error)
+
+    def leave(self, scope: Scope, error: BaseException | None) -> Coroutine[object, object, None]:
+        """*scope* is left by *error*: give its lease back; raises if the lock was lost."""
+        scope.left = True
+        if scope.forsaken or not self._usage.can_leave(error):
+            return nothing_to_give_back()
+        elsewhere = scope.task is not _current_task()
+        self._forget(scope)
+        own = scope.exit(error)
+        if elsewhere:
+            if scope.lease.given_back:
+                return nothing_to_give_back()  # As its task ended, with a word of that.
+            self._report.left_elsewhere(scope.hold)
+        if own:
+            if not scope.lease.given_back:
+                self._keeper.take_back(scope.lease)
+            raise scope.hold.error() from error
+        return self._keeper.give_back(scope.lease) if error is None else self._give_back_beside(error, scope.lease)
+
+    def task_destroyed(self, task: OwningTask) -> None:
+        """Python destroyed *task*; what a named owner has by its blocks is given back, too."""
+        for scope in [each for opened in self._open.values() for each in opened if each.record is task]:
+            scope.let_go()
+            if is_named(scope.hold.owner) and not scope.lease.given_back:
+                self._report.orphaned(scope.hold, task.name)
+                self._keeper.take_back(scope.lease)
+            if scope.left:
+                self._forget(scope)
+
+    def let_go(self) -> None:
+        """The running task closes the client: the blocks that it has not left are not told of that."""
+        for scope in self.stacks.get(running_task(), ()):
+            scope.let_go()
+
+    def _forget(self, scope: Scope) -> None:
+        opened = self._open[scope.hold.keys.lock]
+        opened.remove(scope)
+        if not opened:
+            del self._open[scope.hold.keys.lock]
+
+    async def _give_back_beside(self, error: BaseException, lease: Lease) -> None:
+        """
+        Give *lease* back while *error* is on its way, which nothing that fails here may replace.
+
+        An anyio scope that is cancelled would cut off the wait for the answer, so it is kept out; the wait is bounded.
+        """
+        with anyio.CancelScope(shield=True):
+            try:
+                await self._keeper.give_back(lease)
+            except AioLockError as failure:
+                error.add_note(f"aiolock: {failure}")
+
+
+async def nothing_to_give_back() -> None:
+    """Leave a block at once: whoever is destroyed, or forked off, can wait for nothing."""
+
+
+def _is_owned_by(scope: Scope, owner: str | None) -> bool:
+    """Whether *scope* is of the named *owner*; of any task if that is ``None``."""
+    return scope.hold.owner == owner if owner is not None else not is_named(scope.hold.owner)
+
+
+def _current_task() -> "asyncio.Task[object] | None":
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # No loop runs: the collector may be at work in any thread.
+        return None

@@ -1,0 +1,165 @@
+"""A block that is left late, by another task or by the collector, ends no other block of its name."""
+
+import asyncio
+import contextlib
+import gc
+from collections.abc import AsyncGenerator, Awaitable, Callable
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolock import AsyncRLock, Lease, LeaseLostError, LockClient
+from tests.support.observe import answered, until
+
+NAME = "orders"
+Stream = AsyncGenerator[int, None]
+
+
+async def numbers(lock: AsyncRLock) -> Stream:
+    async with lock:
+        yield 1
+        yield 2
+
+
+class Other:
+    """A task that runs in a block of its own."""
+
+    def __init__(self, lock: AsyncRLock) -> None:
+        self.leases: list[Lease] = []
+        self.go_on = asyncio.Event()
+        self._lock = lock
+        self.task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        async with self._lock as lease:
+            self.leases.append(lease)
+            await self.go_on.wait()
+            lease.check()
+            assert await self._lock.held()
+
+    async def ends_well(self) -> None:
+        self.go_on.set()
+        await self.task
+
+
+async def begin(stream: Stream) -> None:
+    assert await anext(stream) == 1
+
+
+async def by_generator(lock: AsyncRLock) -> Callable[[], Awaitable[object]]:
+    stream = numbers(lock)
+    await asyncio.create_task(begin(stream))  # It ends, and its lock is given back.
+    return stream.aclose
+
+
+async def by_stack(lock: AsyncRLock) -> Callable[[], Awaitable[object]]:
+    stack = contextlib.AsyncExitStack()
+
+    async def start() -> None:
+        await stack.enter_async_context(lock)
+
+    await asyncio.create_task(start())
+    return stack.aclose
+
+
+@pytest.mark.parametrize("enter", [by_generator, by_stack])
+async def test_of_a_task_that_has_ended(
+    locks: LockClient, redis: Redis, enter: Callable[[AsyncRLock], Awaitable[Callable[[], Awaitable[object]]]]
+) -> None:
+    lock = locks.lock(NAME)
+    leave = await enter(lock)
+    other = Other(lock)
+    await until(lambda: len(other.leases) == 1)
+    await leave()
+    await answered(locks)
+    assert await redis.exists(NAME)
+    await other.ends_well()
+    assert not await redis.exists(NAME)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+async def test_of_a_task_that_is_destroyed_when_its_lock_is_given_back_or_lost(
+    locks: LockClient, redis: Redis, lost: bool
+) -> None:
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # What asyncio says of such tasks.
+    lock = locks.lock(NAME)
+    waits = asyncio.Event()
+
+    async def forgotten() -> None:
+        async with lock as lease:
+            try:
+                if lost:
+                    await lock.force_release()
+                    await asyncio.sleep(60)
+                await lease.release()
+            finally:
+                waits.set()
+                await asyncio.get_running_loop().create_future()
+
+    _ = asyncio.create_task(forgotten())
+    del _
+    await waits.wait()
+    other = Other(lock)
+    await until(lambda: len(other.leases) == 1)
+    gc.collect()
+    await answered(locks)
+    assert await redis.exists(NAME)
+    await other.ends_well()
+    assert not await redis.exists(NAME)
+
+
+async def test_of_another_task_that_acts_as_the_same_named_owner(locks: LockClient, redis: Redis) -> None:
+    lock = locks.lock(NAME, owner="job-17")
+    stream = numbers(lock)
+    holder = asyncio.create_task(begin_and_wait(stream))
+    other = Other(lock)
+    await until(lambda: len(other.leases) == 1 and other.leases[0].holds == 2)
+    await asyncio.create_task(stream.aclose())
+    assert other.leases[0].holds == 1
+    await other.ends_well()
+    holder.cancel()
+    await asyncio.wait([holder])
+    assert not await redis.exists(NAME)
+
+
+async def begin_and_wait(stream: Stream) -> None:
+    await begin(stream)
+    await asyncio.sleep(60)
+
+
+async def test_a_named_owner_may_close_its_stack_in_a_later_task(locks: LockClient, redis: Redis) -> None:
+    lock = locks.lock(NAME, owner="job-17")
+    leave = await by_stack(lock)
+    gc.collect()
+    assert await redis.exists(NAME)
+    await leave()
+    await answered(locks)
+    assert not await redis.exists(NAME)
+
+
+async def test_of_one_that_closes_the_client_while_its_loss_is_on_its_way(redis: Redis) -> None:
+    locks = LockClient(redis)
+    with pytest.raises(LeaseLostError, match="by force"):
+        async with locks.lock(NAME) as lease:
+            await locks.lock(NAME).force_release()
+            assert lease.lost.is_set()
+            await locks.aclose()
+            await asyncio.sleep(0)
+
+
+async def test_after_a_failed_task_group_a_loss_in_its_except_block_is_told_as_one(lock: AsyncRLock) -> None:
+    async def fail() -> None:
+        raise ValueError
+
+    async def body() -> None:
+        async with lock:
+            for _ in range(2):
+                try:
+                    async with asyncio.TaskGroup() as group:
+                        group.create_task(fail())
+                except* ValueError:
+                    await lock.force_release()
+                    await asyncio.sleep(60)
+
+    with pytest.raises(LeaseLostError, match="by force"):
+        await body()
