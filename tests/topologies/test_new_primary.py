@@ -203,7 +203,8 @@ async def test_a_connection_is_not_given_up_for_answers_that_are_older(
 
 async def test_a_lock_is_renewed_while_most_sentinels_are_silent(lone: Replicated) -> None:
     """However long a command may take: a Sentinel is known to be silent before its last answer counts no more."""
-    async with users_client(lone) as redis, client_of(redis, command_timeout=30, lease=3) as locks:
+    config = LockConfig(lease=3, command_timeout=30)
+    async with users_client(lone) as redis, LockClient(redis, config=config) as locks:
         async with locks.lock(NAME):
             await until(lambda: knows(locks))
             for sentinel in lone.sentinels[1:]:
