@@ -70,8 +70,8 @@ def name(server: Server, *sentinels: Server) -> None:
 
 
 @asynccontextmanager
-async def users_client(setup: Replicated) -> AsyncIterator[Redis]:
-    sentinel = Counting(setup.addresses, socket_timeout=1)  # type: ignore[no-untyped-call]
+async def users_client(setup: Replicated, **settings: Any) -> AsyncIterator[Redis]:
+    sentinel = Counting(setup.addresses, **({"socket_timeout": 1} | settings))  # type: ignore[no-untyped-call]
     redis = sentinel.master_for(PRIMARY)
     yield redis
     await redis.aclose()
@@ -204,7 +204,7 @@ async def test_a_connection_is_not_given_up_for_answers_that_are_older(
 async def test_a_lock_is_renewed_while_most_sentinels_are_silent(lone: Replicated) -> None:
     """However long a command may take: a Sentinel is known to be silent before its last answer counts no more."""
     config = LockConfig(lease=3, command_timeout=30)
-    async with users_client(lone) as redis, LockClient(redis, config=config) as locks:
+    async with users_client(lone, socket_timeout=None) as redis, LockClient(redis, config=config) as locks:
         async with locks.lock(NAME):
             await until(lambda: knows(locks))
             for sentinel in lone.sentinels[1:]:
