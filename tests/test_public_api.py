@@ -37,9 +37,15 @@ NAMES = [
     "RenewalLate",
     "Renewed",
     "ReplicationError",
+    "background",
+    "to_thread",
 ]
-ALIASES = {"Duration", "LossReason"}  # Not classes.
-CLASSES = [getattr(aiolock, name) for name in NAMES if name not in ALIASES]
+ALIASES = {"Duration", "LossReason"}
+FUNCTIONS = {
+    "background": "(*work: Coroutine[Any, Any, object]) -> contextlib.AbstractAsyncContextManager[None]",
+    "to_thread": "(function: collections.abc.Callable[~P, ~R], /, *args: ~P.args, **kwargs: ~P.kwargs) -> ~R",
+}
+CLASSES = [getattr(aiolock, name) for name in NAMES if name not in {*ALIASES, *FUNCTIONS}]
 
 MEMBERS = {
     "LockClient": """
@@ -149,6 +155,13 @@ def test_the_members_of_the_classes(name: str) -> None:
 def test_the_constructors(name: str) -> None:
     signature = str(inspect.signature(getattr(aiolock, name))).replace("typing.", "")
     assert signature == CONSTRUCTORS[name]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_functions(name: str) -> None:
+    function = getattr(aiolock, name)
+    assert str(inspect.signature(function)).replace("typing.", "") == FUNCTIONS[name]
+    assert "Raises:" in (inspect.getdoc(function) or "")
 
 
 def test_coroutine_functions_are_those_that_do_io() -> None:
