@@ -36,8 +36,11 @@ async def to_thread(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwar
     results: list[R] = []
 
     def run() -> None:
-        if not cancelled:
-            results.append(call())
+        try:
+            if not cancelled:
+                results.append(call())
+        except StopIteration as stop:  # No future of asyncio takes one: its caller would wait for ever.
+            raise RuntimeError("the function raised StopIteration") from stop
 
     work = asyncio.get_running_loop().run_in_executor(None, run)
     with anyio.CancelScope(shield=True):  # A scope that is cancelled would break off each wait at once.
