@@ -17,7 +17,9 @@ Work = Coroutine[Any, Any, object]
 
 def background(*work: Work) -> AbstractAsyncContextManager[None]:
     """
-    Run coroutines beside a block: ``async with background(lead(locks), count(locks)): ...``.
+    Run coroutines beside a block, and end them with it.
+
+    Write ``async with aiolock.background(lead(locks), count(locks)): ...``.
 
     Each is a task of its own, and so an owner of its own. At the end of the block they are cancelled, again every half
     second until they have ended: code that swallows a cancellation, as `asyncio.wait_for` may on Python 3.11, cannot
@@ -27,8 +29,8 @@ def background(*work: Work) -> AbstractAsyncContextManager[None]:
 
     Raises:
         TypeError: at once; something is not a coroutine, a function that was not called, for example.
-        Exception: at the end of the block, what the work raised, of the first that failed in their order. It is logged when
-            it happens, and the block goes on until then. What the block itself raises comes first.
+        Exception: at the end of the block, what the work raised; of several, the first in their order. It is logged
+            when it happens, and the block goes on until then. What the block itself raises comes first.
     """
     for each in work:
         if not asyncio.iscoroutine(each):
@@ -38,7 +40,7 @@ def background(*work: Work) -> AbstractAsyncContextManager[None]:
 
 @asynccontextmanager
 async def _running(work: Sequence[Work]) -> AsyncIterator[None]:
-    tasks = [asyncio.create_task(each, name=each.__qualname__) for each in work]
+    tasks = [asyncio.create_task(each, name=getattr(each, "__qualname__", None)) for each in work]
     for task in tasks:
         task.add_done_callback(_log_failure)
     try:

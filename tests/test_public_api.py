@@ -42,7 +42,8 @@ NAMES = [
 ]
 ALIASES = {"Duration", "LossReason"}
 FUNCTIONS = {
-    "background": "(*work: collections.abc.Coroutine[Any, Any, object]) -> contextlib.AbstractAsyncContextManager[None]",
+    "background": "(*work: collections.abc.Coroutine[Any, Any, object]) "
+    "-> contextlib.AbstractAsyncContextManager[None]",
     "to_thread": "(function: collections.abc.Callable[~P, ~R], /, *args: P.args, **kwargs: P.kwargs) -> ~R",
 }
 CLASSES = [getattr(aiolock, name) for name in NAMES if name not in {*ALIASES, *FUNCTIONS}]

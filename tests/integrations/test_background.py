@@ -84,7 +84,7 @@ async def test_whoever_is_cancelled_while_it_stops_the_work_leaves_none_behind()
 
     task = asyncio.create_task(use())
     for left in (2, 1):
-        await until(lambda left=left: work.left == left)  # type: ignore[misc]
+        await until(lambda left=left: work.left == left)
         assert not task.done()
         task.cancel()  # Which wakes it, so that it cancels the work once more.
     await asyncio.wait([task])

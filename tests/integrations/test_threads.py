@@ -75,17 +75,18 @@ async def test_a_lock_is_kept_until_the_thread_has_ended_however_often_its_calle
 
 async def test_a_scope_that_is_cancelled_waits_for_the_thread_without_spinning() -> None:
     thread = Thread()
+    task = asyncio.current_task()
+    assert task is not None
+    cancelled_so_often = task.cancelling
     with anyio.CancelScope() as scope:
 
         async def cancel() -> None:
             await until(thread.began.is_set)
             scope.cancel()
             await turns()
-            assert task.cancelling() == 0, "the scope reaches into the wait"
+            assert cancelled_so_often() == 0, "the scope reaches into the wait"
             thread.go_on.set()
 
-        task = asyncio.current_task()
-        assert task is not None
         cancelling = asyncio.create_task(cancel())
         await aiolock.to_thread(thread)
         pytest.fail("a cancellation that was not let out")
