@@ -214,7 +214,8 @@ def _parameter(connection: HTTPConnection, name: str, template: str) -> object:
             if (value := values[name]) is None:
                 raise _invalid(connection, [_MISSING | {"loc": ("query", field.alias)}])
             return value.value if isinstance(value, enum.Enum) else value
-    raise _unknown(name, template, connection.scope["route"])
+    known = {field.name for field, _ in _parameters(connection)}
+    raise _unknown(name, template, connection.scope["route"], known)
 
 
 def _parameters(connection: HTTPConnection) -> Iterator[tuple[Any, Mapping[str, Any]]]:
@@ -224,10 +225,10 @@ def _parameters(connection: HTTPConnection) -> Iterator[tuple[Any, Mapping[str, 
         yield from ((field, connection.query_params) for field in dependant.query_params)
 
 
-def _unknown(name: str, template: str, route: Any) -> RuntimeError:
+def _unknown(name: str, template: str, route: Any, known: set[str]) -> RuntimeError:
     return RuntimeError(
-        f"{template!r}: {name!r} is no path or query parameter, with a type, of {route.path}; give lock_for a "
-        "dependency that returns the name"
+        f"{template!r}: {name!r} is no path or query parameter, with a type, of {route.path} (it has: "
+        f"{', '.join(sorted(known)) or 'none'}); give lock_for a dependency that returns the name"
     )
 
 
@@ -238,7 +239,7 @@ def _check_templates(app: FastAPI) -> None:
         known = {field.name for field in fields}
         for template in (_templates[call] for call in _calls(route.dependant) if call in _templates):
             for name in parameters_of(template) - known:
-                raise _unknown(name, template, route)
+                raise _unknown(name, template, route, known)
 
 
 def _dependant_of(connection: HTTPConnection) -> Dependant:
