@@ -12,8 +12,6 @@ from typing import Annotated, Any, TypedDict
 from weakref import WeakKeyDictionary
 
 from fastapi import Depends, FastAPI, HTTPException, WebSocketException, routing
-from fastapi.dependencies.models import Dependant
-from fastapi.dependencies.utils import request_params_to_args
 from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
 from redis.asyncio import Redis, RedisCluster
 from starlette.requests import HTTPConnection, Request
@@ -27,6 +25,14 @@ from aiolock._lease import Lease
 from aiolock._problem import CONFLICT, ERRORS, MEDIA_TYPE, UNAVAILABLE, Problem, error_status, problem_of
 from aiolock._template import parameters_of
 from aiolock._types import Duration, lease_seconds, seconds
+
+try:
+    from fastapi.dependencies.utils import request_params_to_args  # No public name of FastAPI's validates a parameter.
+except ImportError as missing:
+    raise ImportError(
+        "aiolock.fastapi does not fit this version of FastAPI, which has no request_params_to_args: install an "
+        "older FastAPI, or a newer aiolock-redis"
+    ) from missing
 
 __all__ = ["LockProblem", "Locks", "LocksState", "add_exception_handlers", "get_locks", "lifespan", "lock_for"]
 
@@ -242,14 +248,16 @@ def _check_templates(app: FastAPI) -> None:
                 raise _unknown(name, template, route, known)
 
 
-def _dependant_of(connection: HTTPConnection) -> Dependant:
+# What FastAPI calls a dependant, the parameters and dependencies of a function, has no public type.
+
+
+def _dependant_of(connection: HTTPConnection) -> Any:
     """What the endpoint of this request takes, with the prefix and the dependencies of the routers around it."""
     route = connection.scope["route"]
     # Newer versions keep the route of a router as it is; this is what including it made of it.
     included = connection.scope.get("fastapi", {}).get("effective_route_context")
     effective = included if getattr(included, "original_route", None) is route else route
-    dependant: Dependant = effective.dependant
-    return dependant
+    return effective.dependant
 
 
 def _routes_of(app: FastAPI) -> Iterator[Any]:
@@ -258,14 +266,14 @@ def _routes_of(app: FastAPI) -> Iterator[Any]:
     return (route for route in contexts(app.routes) if getattr(route, "dependant", None) is not None)
 
 
-def _walk(dependant: Dependant) -> Iterator[Dependant]:
+def _walk(dependant: Any) -> Iterator[Any]:
     """*dependant* and what it depends on."""
     yield dependant
     for each in dependant.dependencies:
         yield from _walk(each)
 
 
-def _calls(dependant: Dependant) -> Iterator[Callable[..., Any]]:
+def _calls(dependant: Any) -> Iterator[Callable[..., Any]]:
     """What FastAPI calls for *dependant* and what it depends on."""
     return (each.call for each in _walk(dependant) if each.call is not None)
 
