@@ -32,7 +32,7 @@ _LOSSES: dict[LossReason, str] = {
 
 _CLOSED: dict[ClosedReason, str] = {
     "closed": "is closed",
-    "other loop": "belongs to another event loop; each loop needs one of its own",
+    "other loop": "belongs to another event loop; each loop needs one of its own, also that of a TestClient",
     "other process": "was started in another process; start it anew after a fork",
 }
 

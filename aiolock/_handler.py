@@ -46,7 +46,8 @@ async def locked_for_handler(
         problem = None if ours is None else problem_of(ours, status, began=granted is not None)
         if problem is None:
             raise
-        if not isinstance(error, AioLockError):
+        # An answer about another lock was told of already, and so were both losses.
+        if not isinstance(error, AioLockError) and not isinstance(error.__cause__, AioLockError):
             logger.warning("lock %r was lost; what its handler raised is answered with 503", lock.name, exc_info=error)
         raise RefusedError(problem) from ours
 

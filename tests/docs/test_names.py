@@ -9,7 +9,10 @@ import pytest
 
 from tests.docs.pages import PAGES, Block, Page
 
-_SHOWN_IN_FULL = ("docs/how-to/aiohttp.md", "docs/how-to/fastapi.md")
+_SHOWN_IN_FULL = (
+    *("docs/how-to/aiohttp.md", "docs/how-to/fastapi.md"),
+    *(f"docs/how-to/fastapi/{name}.md" for name in ("application", "names", "streams", "testing", "threads")),
+)
 
 
 def tables_below(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:

@@ -140,3 +140,17 @@ def refused(lock: AsyncRLock, locks: LockClient, event: aiolock.Acquired) -> Non
     locks.lock("orders", "job-17")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     LockConfig("prefix")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     event.token = 1  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
+
+
+async def beside(lease: Lease) -> None:
+    def write(lease: Lease, *, times: int) -> list[str]:
+        return [lease.name] * times
+
+    async def work() -> int:
+        return 1
+
+    async with aiolock.background(work(), work()) as nothing:
+        assert_type(nothing, None)
+        assert_type(await aiolock.to_thread(write, lease, times=2), list[str])
+    await aiolock.to_thread(write, lease)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    aiolock.background(work)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

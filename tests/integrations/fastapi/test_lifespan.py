@@ -1,9 +1,12 @@
 """Where the client comes from: the lifespan, `Locks`, overrides, mounted applications, and what is said without it."""
 
+import asyncio
+import runpy
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TypedDict
 
+import fastapi.dependencies.utils
 import httpx
 import pytest
 from fastapi import APIRouter, FastAPI, Request, WebSocket
@@ -12,7 +15,7 @@ from redis.asyncio import Redis
 from starlette.requests import HTTPConnection
 
 import aiolock.fastapi
-from aiolock import LockClient, LockConfig
+from aiolock import ClientClosedError, LockClient, LockConfig
 from aiolock._server import Server
 from aiolock.fastapi import Locks
 from tests.support.asgi import served
@@ -139,3 +142,29 @@ async def test_a_state_of_another_kind_under_the_same_name_is_not_taken() -> Non
     with pytest.raises(RuntimeError) as raised:
         await aiolock.fastapi.get_locks(HTTPConnection({"type": "http", "state": {"locks": "canals"}}))
     assert_names_the_causes(raised.value)
+
+
+def test_a_fastapi_without_what_templates_need_is_named_as_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(fastapi.dependencies.utils, "request_params_to_args")
+    with pytest.raises(ImportError, match=r"does not fit this version of FastAPI.*older FastAPI"):
+        runpy.run_path(str(aiolock.fastapi.__file__))
+
+
+def test_the_client_of_a_test_does_not_fit_the_loop_of_a_test_client_and_the_error_says_so(server: Server) -> None:
+    app = FastAPI()
+    app.dependency_overrides[aiolock.fastapi.get_locks] = lambda: locks
+
+    @app.get("/")
+    async def endpoint(locks: Locks) -> None:
+        await locks.lock("order").try_lock()
+
+    async def use() -> None:
+        async with locks:
+            await asyncio.to_thread(ask)
+
+    def ask() -> None:
+        with TestClient(app) as client, pytest.raises(ClientClosedError, match="that of a TestClient"):
+            client.get("/")
+
+    locks = LockClient.from_url(server.url)
+    asyncio.run(use())

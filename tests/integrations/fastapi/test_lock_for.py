@@ -264,6 +264,28 @@ async def test_the_body_is_looked_at_when_the_lock_is_there(locks: LockClient) -
     assert locks.statistics().held == 0
 
 
+async def test_the_body_has_one_name_in_the_dependency_and_in_the_endpoint(locks: LockClient) -> None:
+    """FastAPI's doing: with two names it expects an object that has both."""
+    app = FastAPI()
+
+    async def name(order: Order) -> str:
+        return f"order:{order.number}"
+
+    @app.post("/one-name", dependencies=[lock_for(name)])
+    async def one(order: Order) -> int:
+        return order.number
+
+    @app.post("/two-names", dependencies=[lock_for(name)])
+    async def two(body: Order) -> int:
+        return body.number
+
+    async with requests(app, locks) as client:
+        body = {"shop": 1, "number": 7}
+        assert (await client.post("/one-name", json=body)).json() == 7
+        assert (await client.post("/two-names", json=body)).status_code == 422
+        assert (await client.post("/two-names", json={"order": body, "body": body})).json() == 7
+
+
 async def test_a_template_with_an_unknown_parameter_says_what_to_do(locks: LockClient) -> None:
     app = FastAPI()
 
@@ -272,7 +294,7 @@ async def test_a_template_with_an_unknown_parameter_says_what_to_do(locks: LockC
 
     app.dependency_overrides[aiolock.fastapi.get_locks] = lambda: locks
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
-        with pytest.raises(RuntimeError, match="'order' is no path or query parameter"):
+        with pytest.raises(RuntimeError, match=r"'order' is no path or query parameter.*\(it has: order_id\)"):
             await client.get("/7")
 
 
@@ -293,7 +315,7 @@ async def test_an_application_whose_template_does_not_fit_an_endpoint_does_not_s
     getattr(router, kind)("/fits_not", dependencies=in_tenant if where == "endpoint" else [])(endpoint)
     other = FastAPI()
     other.include_router(router, prefix="/shop", dependencies=in_tenant if where == "inclusion" else [])
-    with pytest.raises(RuntimeError, match=r"'t:{tenant}': 'tenant' is no path .* of /shop/fits_not;"):
+    with pytest.raises(RuntimeError, match=r"'t:{tenant}': 'tenant' is no path .* of /shop/fits_not \(it has: none\);"):
         async with start(other):
             pass
 

@@ -310,6 +310,29 @@ async def test_an_answer_that_is_raised_is_passed_on(status: int, locks: LockCli
     assert await redis.exists("order") == 0
 
 
+async def test_two_locks_that_are_lost_are_one_line_each(locks: LockClient, caplog: pytest.LogCaptureFixture) -> None:
+    app = FastAPI()
+    began, both = asyncio.Event(), asyncio.Event()
+
+    @app.get("/", dependencies=[lock_for("outer"), lock_for("inner")])
+    async def endpoint() -> None:
+        began.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await both.wait()
+
+    async with requests(app, locks) as client:
+        request = asyncio.create_task(client.get("/"))
+        await began.wait()
+        await lose(locks, "inner")
+        await lose(locks, "outer")
+        both.set()
+        assert (await request).status_code == 503
+    assert sum(record.getMessage().startswith("lock ") for record in caplog.records) == 2
+    assert [record.exc_info for record in caplog.records if record.exc_info] == []
+
+
 async def test_a_lock_lost_under_a_base_http_middleware_is_no_success(locks: LockClient) -> None:
     worker = Worker()
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import BackendError, Lease, LeaseLostError, LockClient, LockConfig
+from aiolock import BackendError, Lease, LeaseLostError, LockClient, LockConfig, _background, background
 from aiolock._server import Server
 from aiolock.testing import failing_commands, lose
 from tests.integrations.recipes.crew import Crew
@@ -252,10 +252,18 @@ async def test_it_goes_on_when_redis_has_failed(
 ) -> None:
     worked = Worked()
     with failing_commands(locks):
-        task = asyncio.create_task(names["run_periodically"](locks, redis, "report", 1, worked))
-        await until(lambda: len(worked.due) > 1, within=SOON)
-    while not task.done():  # On Python 3.11 redis-py may swallow a cancellation.
-        task.cancel()
-        await asyncio.wait([task], timeout=0.1)
+        async with background(names["run_periodically"](locks, redis, "report", 1, worked)):
+            await until(lambda: len(worked.due) > 1, within=SOON)
     assert BackendError.__name__ in caplog.text
     assert all(earlier[-1] < later[0] for earlier, later in pairwise(worked.due))
+
+
+async def test_it_ends_in_the_midst_of_its_first_command(
+    names: dict[str, Any], locks: LockClient, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On Python 3.11 redis-py swallows a cancellation that comes at the wrong turn of the loop."""
+    monkeypatch.setattr(_background, "_TO_CLEAN_UP", 0.02)
+    for turns in range(40):
+        async with asyncio.timeout(SOON), background(names["run_periodically"](locks, redis, "report", 60, Worked())):
+            for _ in range(turns):
+                await asyncio.sleep(0)
