@@ -130,7 +130,8 @@ class Core:
             report=self.report,
         )
         self.owners: Owners = Owners(client, self.keeper.task_ended)
-        self.keeper.blocks = self.blocks = Blocks(self.usage, self.owners, self.keeper, self.report)
+        self.blocks: Blocks = Blocks(self.usage, self.owners, self.keeper, self.report)
+        self.keeper.blocks = self.blocks
         topology.doubted = self.keeper.check
         self._card = Card(client, config.client_name, backend, lambda: len(self.keeper.holds) > 0)
         self._ids = count(1)

@@ -28,9 +28,9 @@ class OwningTask:
     __slots__ = ("ended", "name", "owner")
 
     def __init__(self, owner: str, name: str) -> None:
-        self.owner = owner
-        self.name = name
-        self.ended = False  # Else, if it is no more, Python destroyed it: it waited for what nobody refers to.
+        self.owner: str = owner
+        self.name: str = name
+        self.ended: bool = False  # Else, if it is no more, Python destroyed it: it waited for what nobody refers to.
 
 
 class Owners:

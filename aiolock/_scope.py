@@ -13,7 +13,7 @@ from time import monotonic
 from types import FrameType
 from weakref import WeakKeyDictionary, ref
 
-from aiolock._lease import CLEANUP, Lease
+from aiolock._lease import CLEANUP, Hold, Lease
 from aiolock._owner import OwningTask
 from aiolock._types import LockKeys
 
@@ -53,12 +53,12 @@ class Scope:
     def __init__(
         self, lease: Lease, task: asyncio.Task[object], stacks: Stacks, record: OwningTask, place: Place | None
     ) -> None:
-        self.lease = lease
-        self.hold = lease._hold
-        self.record = record  # Of the task.
-        self.place = place  # None when it need not be found by that.
-        self.fired = False
-        self.left = False
+        self.lease: Lease = lease
+        self.hold: Hold = lease._hold
+        self.record: OwningTask = record  # Of the task.
+        self.place: Place | None = place  # None when it need not be found by that.
+        self.fired: bool = False
+        self.left: bool = False
         self._cancelled = False  # Once fired, in the next turn of the loop.
         self._task = ref(task, _nothing)  # With a callback, so that it is dead before what the task ran is closed.
         self._stacks = stacks

@@ -28,11 +28,11 @@ from aiolock._types import Duration, lease_seconds, seconds
 
 try:
     from fastapi.dependencies.utils import request_params_to_args  # No public name of FastAPI's validates a parameter.
-except ImportError as missing:
+except ImportError as _missing:
     raise ImportError(
         "aiolock.fastapi does not fit this version of FastAPI, which has no request_params_to_args: install an "
         "older FastAPI, or a newer aiolock-redis"
-    ) from missing
+    ) from _missing
 
 __all__ = ["LockProblem", "Locks", "LocksState", "add_exception_handlers", "get_locks", "lifespan", "lock_for"]
 
