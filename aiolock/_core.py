@@ -354,6 +354,7 @@ class Core:
         ends = asyncio.get_running_loop().time() + self.timing.release_timeout
         self.usage.closed = True
         try:
+            await asyncio.sleep(0)  # An eager task must not tell of the closing before its caller knows of it.
             await self._end_all()
             async with asyncio.timeout_at(ends):
                 await self._settled()

@@ -87,8 +87,7 @@ class Runtime:
         core = self.core()
         core.blocks.let_go()
         if self._closing is None:
-            core.usage.closed = True
-            self._closing = asyncio.get_running_loop().create_task(_close(core), context=Context())
+            self._closing = asyncio.get_running_loop().create_task(core.aclose(), context=Context())
         with anyio.CancelScope(shield=True):
             await asyncio.wait([self._closing])
         if not self._closing.cancelled():  # By the end of the loop: then it was cut short, and is over all the same.
@@ -97,11 +96,6 @@ class Runtime:
     def _start(self) -> Core:
         anyio.CancelScope()  # Loads anyio's backend now, not when a body has failed and its lock waits for release.
         return Core(str(uuid4()), self._topology(), self._config)
-
-
-async def _close(core: Core) -> None:
-    await asyncio.sleep(0)  # An eager task must not run before `aclose` knows of it.
-    await core.aclose()
 
 
 def _one_server(redis: Redis, config: LockConfig) -> Callable[[], Topology]:

@@ -16,7 +16,9 @@ from aiolock import (
     LeaseLostError,
     LockClient,
     LockConfig,
+    LockEvent,
     LockTimeoutError,
+    Lost,
 )
 from aiolock._server import Server
 from tests.support.holding import Holder, lock_client
@@ -237,3 +239,19 @@ async def test_closing_tells_holders_and_waiters_and_leaves_no_connection(server
     await until(is_alone)
     async with holder:
         pass
+
+
+async def test_a_hook_that_closes_the_client_closes_it_once(redis: Redis) -> None:
+    closings: list[asyncio.Task[None]] = []
+
+    def close(event: LockEvent) -> None:
+        if isinstance(event, Lost):
+            closings.append(asyncio.create_task(client.aclose()))
+
+    client = LockClient(redis, config=LockConfig(on_event=close))
+    for name in ("a", "b"):
+        await client.lock(name, owner="job").acquire()
+    await client.lock("a").force_release()
+    await until(lambda: bool(closings) and all(each.done() for each in closings))
+    assert len(closings) == 2  # For the loss by force, and for the one by closing.
+    assert not await redis.exists("a", "b")
