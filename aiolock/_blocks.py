@@ -7,6 +7,7 @@ when Python destroys a task that nobody refers to. Whatever happens, leaving one
 
 import asyncio
 from collections.abc import Coroutine
+from types import FrameType
 
 import anyio
 
@@ -52,23 +53,36 @@ class Blocks:
         """The block of *owner* that *task* entered last, of those that it has not left."""
         return next((each for each in reversed(self.stacks.get(task, ())) if each.is_of(keys, owner)), None)
 
-    def at(self, place: Place, keys: LockKeys, named: str | None) -> Scope | None:
+    def at(self, frame: FrameType, keys: LockKeys, named: str | None) -> Scope | None:
         """
-        The block that is left at *place*, of the owner *named* or of a task; asked anywhere, also by the collector.
+        The block that *frame* leaves, of the owner *named* or of a task; asked anywhere, also by the collector.
 
-        Where the place does not tell, it is sooner one of which nothing is left than one that runs on.
+        It is the one that the same frame entered. Where there is none, an exit stack or a method leaves what another
+        frame entered: sooner a block of this task than of another, and sooner one of which nothing is left than one
+        that runs on.
         """
         owner = None if named is None else self._owners.named(named)
-        opened = [each for each in tuple(self._open.get(keys.lock, ())) if _is_owned_by(each, owner)]
-        if here := [each for each in opened if each.place is not None and each.place.frame == place.frame]:
+        opened = [
+            (each.place, each)
+            for each in tuple(self._open.get(keys.lock, ()))
+            if each.place is not None and not each.left and _is_owned_by(each, owner)
+        ]
+        place = Place.of(frame)
+        if here := [each for there, each in opened if there == place]:
             return here[-1]
-        task = _current_task()
-        mine = [each for each in opened if task is not None and each.task is task]
-        stacked = [each for each in mine if each.place is not None and each.place.stacked]
-        settled = [each for each in opened if each.is_settled]
-        alone = [each for each in opened if each.has_lost_its_task]
-        others = opened if len({each.record for each in opened}) == 1 else []
-        return next((some[-1] for some in (stacked, settled, mine, alone, others) if some), None)
+        task, running = current_task(), set(Place.and_callers(frame))
+        mine = [(there, each) for there, each in opened if task is not None and each.task is task]
+        others = opened if len({each.record for _, each in opened}) == 1 else []
+        choices = (
+            [each for there, each in mine if there.stacked],
+            [each for there, each in mine if there not in running],
+            [each for _, each in opened if each.is_settled],
+            [each for _, each in mine],
+            [each for _, each in opened if each.has_lost_its_task],
+            [each for there, each in others if there.stacked],
+            [each for _, each in others],
+        )
+        return next((some[-1] for some in choices if some), None)
 
     def leave_lease(self, lease: Lease, error: BaseException | None) -> Coroutine[object, object, None]:
         """The block of *lease* is left by *error*."""
@@ -83,7 +97,7 @@ class Blocks:
         scope.left = True
         if scope.forsaken or not self._usage.can_leave(error):
             return nothing_to_give_back()
-        elsewhere = scope.task is not _current_task()
+        elsewhere = scope.task is not current_task()
         self._forget(scope)
         own = scope.exit(error)
         if elsewhere:
@@ -139,8 +153,9 @@ def _is_owned_by(scope: Scope, owner: str | None) -> bool:
     return scope.hold.owner == owner if owner is not None else not is_named(scope.hold.owner)
 
 
-def _current_task() -> "asyncio.Task[object] | None":
+def current_task() -> "asyncio.Task[object] | None":
+    """The task that runs, if any: the collector may be at work in any thread."""
     try:
         return asyncio.current_task()
-    except RuntimeError:  # No loop runs: the collector may be at work in any thread.
+    except RuntimeError:
         return None

@@ -150,6 +150,8 @@ class HoldKeeper:
         self.holds.forget_lost_by(task.owner)
         for hold in self.holds.owned_by(task.owner):
             self._report.orphaned(hold, task.name)
+            if not all(body.has_lost_its_task for body in hold.bodies):
+                self.lose(hold, "forced")  # Another task was given a lease, and runs under it.
             while hold.leases:
                 self.take_back(hold.leases[-1])
         if not task.ended:

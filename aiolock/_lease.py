@@ -37,6 +37,10 @@ class Keeper(Protocol):
 class Body(Protocol):
     """What runs under a hold until it is cancelled for its loss."""
 
+    @property
+    def has_lost_its_task(self) -> bool:
+        """Whether whoever entered it is no more."""
+
     def lost(self) -> None: ...
 
     def look(self, due: float) -> None:

@@ -8,7 +8,7 @@ from time import monotonic
 from types import CodeType, TracebackType
 from typing import final
 
-from aiolock._blocks import Blocks
+from aiolock._blocks import Blocks, current_task
 from aiolock._core import Acquisition, Core
 from aiolock._errors import LockTimeoutError
 from aiolock._lease import Lease
@@ -102,7 +102,7 @@ class AsyncRLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Coroutine[object, object, None]:
         # The lock is shared, so that only the caller's frame tells which of its blocks this is.
-        return self._runtime.leave(Place.of(sys._getframe(1)), self._keys, self._named, error)
+        return self._runtime.leave(sys._getframe(1), self._keys, self._named, error)
 
     async def locked(self) -> bool:
         """
@@ -193,7 +193,7 @@ class HeldLock:
         self._wait = None if wait is None else seconds(wait, "wait", zero=True)
         self._lease = None if lease is None else lease_seconds(lease)
         self._unused = True
-        self._blocks: list[tuple[Blocks, Scope]] = []  # Those that were entered, the innermost last.
+        self._blocks: list[tuple[Place, Blocks, Scope]] = []  # Those that were entered, the last one last.
 
     def __del__(self) -> None:
         if self._unused:
@@ -202,19 +202,24 @@ class HeldLock:
 
     def __aenter__(self) -> Coroutine[object, object, Lease]:
         self._unused = False
-        return self._enter()
+        return self._enter(Place.of(sys._getframe(1)))
 
     def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Coroutine[object, object, None]:
         if not self._blocks:
             raise RuntimeError(f"lock {self._lock.name!r}: this `async with` was not entered, or was left before")
-        blocks, scope = self._blocks.pop()
+        place, task = Place.of(sys._getframe(1)), current_task()
+        here = [each for each in self._blocks if each[0] == place]
+        mine = [each for each in self._blocks if each[2].task is task]
+        block = (here or mine or self._blocks)[-1]
+        self._blocks.remove(block)
+        _, blocks, scope = block
         return blocks.leave(scope, error)
 
-    async def _enter(self) -> Lease:
+    async def _enter(self, place: Place) -> Lease:
         blocks, scope = await self._lock._block(self._wait, self._lease, None)
-        self._blocks.append((blocks, scope))
+        self._blocks.append((place, blocks, scope))
         return scope.lease
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextvars import Context
+from types import FrameType
 from uuid import uuid4
 
 import anyio
@@ -16,7 +17,6 @@ from aiolock._connector import Connector
 from aiolock._core import Core
 from aiolock._discovery import Address
 from aiolock._one_server import OneServer
-from aiolock._scope import Place
 from aiolock._types import ClientStatistics, LockKeys, LockStatistics
 
 
@@ -57,11 +57,11 @@ class Runtime:
         return self._core if self._core.usage.can_leave(error) else None
 
     def leave(
-        self, place: Place, keys: LockKeys, named: str | None, error: BaseException | None
+        self, frame: FrameType, keys: LockKeys, named: str | None, error: BaseException | None
     ) -> Coroutine[object, object, None]:
-        """The block at *place* is left by *error*; anywhere, as Python may destroy it at any moment."""
+        """A block is left by *frame*, for *error*; anywhere, as Python may destroy it at any moment."""
         core = self._core
-        scope = None if core is None else core.blocks.at(place, keys, named)
+        scope = None if core is None else core.blocks.at(frame, keys, named)
         if core is not None and scope is not None:
             return core.blocks.leave(scope, error)
         if error is not None or (core is not None and not core.usage.can_leave(error)):

@@ -7,10 +7,11 @@ user's own keeps its meaning: `Task.cancelling` and `Task.uncancel` tell them ap
 """
 
 import asyncio
+from collections.abc import Iterator
 from contextvars import Context
 from dataclasses import dataclass
 from time import monotonic
-from types import FrameType
+from types import CodeType, FrameType
 from weakref import WeakKeyDictionary, ref
 
 from aiolock._lease import CLEANUP, Hold, Lease
@@ -24,15 +25,27 @@ Stacks = WeakKeyDictionary["asyncio.Task[object]", list["Scope"]]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a block stands in a program: *frame* is the same when it is entered and when it is left."""
+    """
+    Where a block stands in a program: *frame* and *code* are the same when it is entered and when it is left.
+
+    The frame of a method that only enters is gone by then; whatever has its address runs other code.
+    """
 
     frame: int
+    code: CodeType
     stacked: bool  # By an exit stack of the standard library, which leaves it in another frame.
 
     @classmethod
     def of(cls, frame: FrameType) -> "Place":
         """The place in *frame*, which enters or leaves a block."""
-        return cls(id(frame), frame.f_globals.get("__name__") == "contextlib")
+        return cls(id(frame), frame.f_code, frame.f_globals.get("__name__") == "contextlib")
+
+    @classmethod
+    def and_callers(cls, frame: FrameType | None) -> "Iterator[Place]":
+        """The places of *frame* and of whoever called it: every block that runs is in one of them."""
+        while frame is not None:
+            yield cls.of(frame)
+            frame = frame.f_back
 
 
 class Scope:

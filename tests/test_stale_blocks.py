@@ -147,6 +147,103 @@ async def test_of_one_that_closes_the_client_while_its_loss_is_on_its_way(redis:
             await asyncio.sleep(0)
 
 
+class Guard:
+    """A block around a lock, of a class of the user's own."""
+
+    def __init__(self, lock: AsyncRLock) -> None:
+        self._lock = lock
+
+    async def __aenter__(self) -> Lease:
+        return await self._lock.__aenter__()
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._lock.__aexit__(None, None, None)
+
+
+async def test_a_class_that_enters_and_leaves_in_methods_leaves_its_own(locks: LockClient, redis: Redis) -> None:
+    """Also beside a block that was never left, and in many tasks that act as one owner."""
+    lock = locks.lock(NAME, owner="job-17")
+    never_left = Guard(lock)
+    await (await asyncio.create_task(never_left.__aenter__())).release()
+
+    async def visit(number: int) -> None:
+        for turn in range(10):
+            async with Guard(lock) as lease:
+                await asyncio.sleep(0.001 * ((number + turn) % 3))
+                lease.check()
+            assert lease.given_back
+
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(5):
+            tasks.create_task(visit(number))
+    assert not await redis.exists(NAME)
+
+
+async def test_of_one_hold_in_two_tasks_each_leaves_its_own(locks: LockClient, redis: Redis) -> None:
+    lock = locks.lock(NAME)
+    held = lock.hold(wait=5)
+    rolls_back, go_on = asyncio.Event(), asyncio.Event()
+
+    async def first() -> None:
+        async with held:
+            try:
+                await lock.force_release()
+                await asyncio.sleep(60)
+            finally:
+                rolls_back.set()
+                await go_on.wait()
+
+    task = asyncio.create_task(first())
+    await rolls_back.wait()
+    async with held as lease:
+        go_on.set()
+        with pytest.raises(LeaseLostError, match="by force"):
+            await task
+        lease.check()
+        assert await lock.held()
+    assert not await redis.exists(NAME)
+
+
+async def test_of_a_stack_that_another_task_closes_while_a_block_in_it_runs_on(locks: LockClient) -> None:
+    lock = locks.lock(NAME, owner="job-17")
+    stack = contextlib.AsyncExitStack()
+    inside, go_on = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        await stack.enter_async_context(lock)
+        async with lock.hold() as inner, await lock.acquire() as lease:
+            inside.set()
+            await go_on.wait()
+            inner.check()
+            lease.check()
+
+    task = asyncio.create_task(work())
+    await inside.wait()
+    await asyncio.create_task(stack.aclose())
+    go_on.set()
+    await task
+    assert not await lock.locked()
+
+
+async def test_who_was_given_a_lease_is_told_when_the_task_that_acquired_it_ends(lock: AsyncRLock) -> None:
+    inside = asyncio.Event()
+
+    async def child(lease: Lease) -> None:
+        async with lease:
+            inside.set()
+            await asyncio.sleep(60)
+
+    async def parent() -> "asyncio.Task[None]":
+        task = asyncio.create_task(child(await lock.acquire()))
+        await inside.wait()
+        return task
+
+    task = await asyncio.create_task(parent())
+    with pytest.raises(LeaseLostError):
+        await task
+    assert not await lock.locked()
+
+
 async def test_after_a_failed_task_group_a_loss_in_its_except_block_is_told_as_one(lock: AsyncRLock) -> None:
     async def fail() -> None:
         raise ValueError
