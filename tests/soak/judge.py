@@ -10,7 +10,7 @@ from tests.soak.lives import Life, Stay, all_stays
 
 LONGEST_WAIT = 10.0  # Seconds that no fault explains; most waits last for some tenths.
 CALM = 4.0  # Seconds in which every worker gets a lock, though it may lose a race for one many times in a row.
-TOLD_WITHIN = 0.06  # Seconds from the first mark after a loss: the loop of a busy process has turned some times.
+TOLD_WITHIN = 0.04  # Seconds, less than from mark to mark: the loop of a busy process has turned some times.
 MOST_SILENCE = 4.0  # Seconds without a grant when servers are back; on an idle machine it should be less than two.
 MOST_GROWTH = 0.25  # Of the memory of a worker.
 LEAST_GROWTH = 8_000  # Kilobytes: what Python takes more or less by itself.

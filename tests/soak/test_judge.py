@@ -85,7 +85,7 @@ def test_a_token_that_does_not_grow(tmp_path: Path) -> None:
 
 
 def test_a_body_that_goes_on_after_the_loss(tmp_path: Path) -> None:
-    stays = [*section(1, 1, 100, 103, until=101), Entry("mark", 101.1, 1), Entry("mark", 101.2, 1)]
+    stays = [*section(1, 1, 100, 103, until=101), Entry("mark", 101.1, 1), Entry("mark", 101.15, 1)]
     assert "told late" in only(findings(tmp_path, stays))
 
 
