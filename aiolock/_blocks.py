@@ -16,7 +16,7 @@ from aiolock._keeper import HoldKeeper
 from aiolock._lease import Lease
 from aiolock._owner import Owners, OwningTask, is_named, running_task
 from aiolock._report import Reporter
-from aiolock._scope import Place, Scope, Stacks
+from aiolock._scope import Place, Scope, Stacks, place_of
 from aiolock._types import LockKeys
 from aiolock._usage import Usage
 
@@ -62,25 +62,27 @@ class Blocks:
         that runs on.
         """
         owner = None if named is None else self._owners.named(named)
+        place = place_of(frame)
         opened = [
-            (each.place, each)
+            each
             for each in tuple(self._open.get(keys.lock, ()))
             if each.place is not None and not each.left and _is_owned_by(each, owner)
         ]
-        place = Place.of(frame)
-        if here := [each for there, each in opened if there == place]:
-            return here[-1]
-        task, running = current_task(), set(Place.and_callers(frame))
-        mine = [(there, each) for there, each in opened if task is not None and each.task is task]
-        others = opened if len({each.record for _, each in opened}) == 1 else []
+        here = next((each for each in reversed(opened) if each.place == place), None)
+        return self._entered_in_another_frame(frame, opened) if here is None else here
+
+    def _entered_in_another_frame(self, frame: FrameType, opened: list[Scope]) -> Scope | None:
+        task, running = current_task(), _places(frame)
+        mine = [each for each in opened if task is not None and each.task is task]
+        others = opened if len({each.record for each in opened}) == 1 else []
         choices = (
-            [each for there, each in mine if there.stacked],
-            [each for there, each in mine if there not in running],
-            [each for _, each in opened if each.is_settled],
-            [each for _, each in mine],
-            [each for _, each in opened if each.has_lost_its_task],
-            [each for there, each in others if there.stacked],
-            [each for _, each in others],
+            [each for each in mine if each.is_stacked],
+            [each for each in mine if each.place not in running],
+            [each for each in opened if each.is_settled],
+            mine,
+            [each for each in opened if each.has_lost_its_task],
+            [each for each in others if each.is_stacked],
+            others,
         )
         return next((some[-1] for some in choices if some), None)
 
@@ -146,6 +148,15 @@ class Blocks:
 
 async def nothing_to_give_back() -> None:
     """Leave a block at once: whoever is destroyed, or forked off, can wait for nothing."""
+
+
+def _places(frame: FrameType | None) -> set[Place]:
+    """The places of *frame* and of whoever called it: every block that runs is in one of them."""
+    places = set()
+    while frame is not None:
+        places.add(place_of(frame))
+        frame = frame.f_back
+    return places
 
 
 def _is_owned_by(scope: Scope, owner: str | None) -> bool:

@@ -14,7 +14,7 @@ from aiolock._errors import LockTimeoutError
 from aiolock._lease import Lease
 from aiolock._owner import running_task
 from aiolock._runtime import Runtime
-from aiolock._scope import Place, Scope
+from aiolock._scope import Place, Scope, place_of
 from aiolock._scripts import LOCK
 from aiolock._types import Duration, Holder, LockKeys, LockStatistics, lease_seconds, seconds
 
@@ -96,7 +96,7 @@ class AsyncRLock:
         return HeldLock(self, wait, lease)
 
     def __aenter__(self) -> Coroutine[object, object, Lease]:
-        return self._enter(None, None, Place.of(sys._getframe(1)))
+        return self._enter(None, None, place_of(sys._getframe(1)))
 
     def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -202,14 +202,14 @@ class HeldLock:
 
     def __aenter__(self) -> Coroutine[object, object, Lease]:
         self._unused = False
-        return self._enter(Place.of(sys._getframe(1)))
+        return self._enter(place_of(sys._getframe(1)))
 
     def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Coroutine[object, object, None]:
         if not self._blocks:
             raise RuntimeError(f"lock {self._lock.name!r}: this `async with` was not entered, or was left before")
-        place, task = Place.of(sys._getframe(1)), current_task()
+        place, task = place_of(sys._getframe(1)), current_task()
         here = [each for each in self._blocks if each[0] == place]
         mine = [each for each in self._blocks if each[2].task is task]
         block = (here or mine or self._blocks)[-1]

@@ -7,9 +7,8 @@ user's own keeps its meaning: `Task.cancelling` and `Task.uncancel` tell them ap
 """
 
 import asyncio
-from collections.abc import Iterator
+import contextlib
 from contextvars import Context
-from dataclasses import dataclass
 from time import monotonic
 from types import CodeType, FrameType
 from weakref import WeakKeyDictionary, ref
@@ -23,29 +22,14 @@ _LOOK_AGAIN = 0.05  # Seconds until the next look whether a body that unwinds is
 Stacks = WeakKeyDictionary["asyncio.Task[object]", list["Scope"]]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """
-    Where a block stands in a program: *frame* and *code* are the same when it is entered and when it is left.
+# Where a block stands in a program: the frame and its code are the same when it is entered and when it is left. The
+# frame of a method that only enters is gone by then; whatever has its address runs other code.
+Place = tuple[int, CodeType]
 
-    The frame of a method that only enters is gone by then; whatever has its address runs other code.
-    """
 
-    frame: int
-    code: CodeType
-    stacked: bool  # By an exit stack of the standard library, which leaves it in another frame.
-
-    @classmethod
-    def of(cls, frame: FrameType) -> "Place":
-        """The place in *frame*, which enters or leaves a block."""
-        return cls(id(frame), frame.f_code, frame.f_globals.get("__name__") == "contextlib")
-
-    @classmethod
-    def and_callers(cls, frame: FrameType | None) -> "Iterator[Place]":
-        """The places of *frame* and of whoever called it: every block that runs is in one of them."""
-        while frame is not None:
-            yield cls.of(frame)
-            frame = frame.f_back
+def place_of(frame: FrameType) -> Place:
+    """The place in *frame*, which enters or leaves a block."""
+    return id(frame), frame.f_code
 
 
 class Scope:
@@ -84,6 +68,11 @@ class Scope:
     def forsaken(self) -> bool:
         """Whether its task is no more, though it never ended: nobody referred to it."""
         return self._task() is None and not self.record.ended
+
+    @property
+    def is_stacked(self) -> bool:
+        """Whether an exit stack of the standard library entered it, which leaves it in another frame."""
+        return self.place is not None and self.place[1].co_filename == contextlib.__file__
 
     @property
     def has_lost_its_task(self) -> bool:
