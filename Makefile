@@ -35,7 +35,7 @@ seats: $(EXAMPLES)/.stamp ## serve examples/seats (aiohttp) on http://127.0.0.1:
 	@$(EXAMPLES)/bin/python examples/seats/main.py
 
 # Four at once: the tests wait more than they compute.
-test: $(TESTS)/.stamp ## run the tests on the embedded Valkey, in less than three minutes
+test: $(TESTS)/.stamp ## run the tests on the embedded Valkey
 	AIOLOCK_TEST_SERVERS=valkey $(TESTS)/bin/python -m pytest -n 4 -m "not slow" $(ARGS)
 
 test-all: $(TESTS)/.stamp ## run every test, also on the redis-server, with java and mvn, where they are on the path
