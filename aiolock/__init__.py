@@ -3,6 +3,7 @@
 from aiolock._background import background
 from aiolock._client import LockClient
 from aiolock._config import LockConfig
+from aiolock._core.lease import Lease, Loss
 from aiolock._errors import (
     AioLockError,
     BackendError,
@@ -16,8 +17,12 @@ from aiolock._errors import (
     ReplicationError,
 )
 from aiolock._events import Acquired, HandedOff, LockEvent, Lost, Orphaned, Released, RenewalLate, Renewed
-from aiolock._lease import Lease, Loss
-from aiolock._rlock import AsyncRLock, HeldLock
+from aiolock._primitives.base import HeldLock
+from aiolock._primitives.multi import AsyncMultiLock, HeldMultiLock
+from aiolock._primitives.multi_lease import MultiLease, MultiLoss
+from aiolock._primitives.permits import AsyncPermitExpirableSemaphore, HeldPermits
+from aiolock._primitives.read_write import AsyncReadLock, AsyncReadWriteLock, AsyncWriteLock
+from aiolock._primitives.rlock import AsyncRLock
 from aiolock._threads import to_thread
 from aiolock._types import ClientStatistics, Duration, Holder, LockStatistics
 
@@ -26,13 +31,20 @@ __version__ = "0.1.0"
 __all__ = [
     "Acquired",
     "AioLockError",
+    "AsyncMultiLock",
+    "AsyncPermitExpirableSemaphore",
     "AsyncRLock",
+    "AsyncReadLock",
+    "AsyncReadWriteLock",
+    "AsyncWriteLock",
     "BackendError",
     "ClientClosedError",
     "ClientStatistics",
     "Duration",
     "HandedOff",
     "HeldLock",
+    "HeldMultiLock",
+    "HeldPermits",
     "Holder",
     "Lease",
     "LeaseLostError",
@@ -44,6 +56,8 @@ __all__ = [
     "Loss",
     "LossReason",
     "Lost",
+    "MultiLease",
+    "MultiLoss",
     "NotALockError",
     "NotHeldError",
     "Orphaned",
@@ -57,5 +71,5 @@ __all__ = [
 ]
 
 for _name in __all__:  # Users import them from here, so that is where they say they are from; pickles, too.
-    if isinstance(_class := globals()[_name], type):
-        _class.__module__ = __name__
+    if hasattr(_public := globals()[_name], "__qualname__"):  # `Duration` and `LossReason` are none of ours.
+        _public.__module__ = __name__

@@ -1,113 +1,185 @@
-"""`Backend.submit` sends a script and gives a `Call` to wait for; to which server, is the topology's matter."""
+"""
+The seam between the wings: what waiting for a lock needs of Redis, and a script on its way there and back.
+
+`_redis` has the backends that speak to servers; `aiolock.testing` puts its faults around one. Whoever submits a script
+need not know which it is.
+"""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from time import monotonic
-from typing import Protocol
+from typing import Any, Protocol
 
-from aiolock._call import Argument, Call
-from aiolock._lane import Traffic
-from aiolock._lanes import Lanes
-from aiolock._notifier import Watcher
-from aiolock._process import forks
+from aiolock._errors import BackendError
 from aiolock._scripts import Script
 
+Argument = str | int
+Reply = list[Any]
 
-class Topology(Protocol):
-    """Where the servers are, and which of them has what."""
 
-    doubted: Callable[[Callable[[str], bool]], object]
-    """Called when a server may have forgotten its locks; the argument says of a key whether it was that server's."""
+class Call:
+    """
+    A script on its way, to be awaited by one task.
+
+    It fails for its caller after *patience* seconds; after failures it is sent until then, or until *until* (monotonic
+    clock) if that is later. Nothing queues before an *urgent* one.
+    """
+
+    __slots__ = (
+        *("args", "asking", "deadline", "ended", "error", "hops", "keys", "repeated", "reply", "script", "sent"),
+        *("short", "until", "urgent", "whole", "_tell", "_waiter"),
+    )
+
+    reply: Reply  # Once it has ended; empty if it failed.
+
+    def __init__(
+        self,
+        script: Script,
+        keys: tuple[str, ...],
+        args: tuple[Argument, ...] = (),
+        *,
+        patience: float,
+        until: float = 0.0,
+        urgent: bool = False,
+    ) -> None:
+        self.script = script
+        self.keys = keys
+        self.args: tuple[Argument, ...] = args
+        self.deadline: float = monotonic() + patience
+        self.until: float = max(self.deadline, until)
+        self.urgent = urgent
+        self.hops = 0  # From server to server, of those that said that another owns the slot.
+        self.asking = False  # The slot is on its way to the server that this goes to, which must be told so.
+        self.whole = False  # Send the source: the server does not know the digest.
+        self.sent: float = 0.0  # When it was sent last; that sending is the one answered.
+        self.repeated = False  # Sent again after a failure: an earlier copy may still arrive.
+        self.short: tuple[int, int] | None = None  # Replicas that acknowledged, and how many were wanted: too few.
+        self.ended: bool = False
+        self.error: BackendError | None = None
+        self._waiter: asyncio.Future[Reply] | None = None
+        self._tell: Callable[[Call], object] | None = None
+
+    def fail_within(self, seconds: float) -> None:
+        """There is little hope: its caller is told sooner. What is to be freed by it is tried for as long as ever."""
+        sooner = min(self.deadline, monotonic() + seconds)
+        if self.until <= self.deadline:
+            self.until = sooner
+        self.deadline = sooner
+
+    def __await__(self) -> Generator[Any, None, Reply]:
+        self._waiter = asyncio.get_running_loop().create_future()
+        if self.ended:
+            self._wake(self._waiter)
+        return self._waiter.__await__()
+
+    def when_ended(self, tell: Callable[["Call"], object]) -> None:
+        """Call *tell* when the call ends, whether or not anybody awaits it; at once if it has ended."""
+        self._tell = tell
+        if self.ended:
+            tell(self)
+
+    def end(self, reply: Reply, error: BackendError | None = None) -> None:
+        """The call has its reply or has failed; what comes after the first time is ignored."""
+        if self.ended:
+            return
+        self.ended = True
+        self.reply, self.error = reply, error
+        if self._waiter is not None and not self._waiter.done():
+            self._wake(self._waiter)
+        if self._tell is not None:
+            self._tell(self)
+
+    def _wake(self, waiter: asyncio.Future[Reply]) -> None:
+        if self.error is None:
+            waiter.set_result(self.reply)
+        else:
+            waiter.set_exception(self.error)
+
+    def fail(self, cause: BaseException, why: str) -> None:
+        """The call ends with a `BackendError` that has *cause*."""
+        error = BackendError(f"{self.script.name} failed: {why}")
+        error.__cause__ = cause
+        self.end([], error)
+
+    def command(self, publish: str) -> tuple[Any, ...]:
+        """The call as a Redis command; *publish* is what the server's unlock messages are sent with."""
+        how = ("EVAL", self.script.source) if self.whole else ("EVALSHA", self.script.sha)
+        tail = (publish,) if self.script.publishes else ()
+        return (*how, len(self.keys), *self.keys, *self.args, *tail)
+
+
+class Client(Protocol):
+    """Who uses a backend."""
+
+    def doubt(self, had: Callable[[str], bool]) -> None:
+        """A server may have forgotten its locks; *had* says of a key whether it was that server's."""
+
+    def is_in_use(self) -> bool:
+        """Whether something is held by a task that is yet to release it: then there will be commands."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendStatistics:
+    """What a backend does now, and has sent so far; as in `ClientStatistics`."""
+
+    pending: int
+    connections: int
+    commands: int
+    batches: int
+
+
+class Notifier(Protocol):
+    """Pushes what is published on channels; each has watchers, which are queues of waiters."""
 
     @property
-    def apart(self) -> bool:
-        """As `Backend.apart`."""
+    def subscriptions(self) -> int:
+        """Channels subscribed to, or about to be."""
+
+    def watches(self, name: str) -> bool:
+        """Whether channel *name* is subscribed to, or about to be."""
+
+    def confirmed(self, name: str) -> bool:
+        """Whether messages of channel *name* arrive here."""
+
+    def watch(self, name: str, signal: Callable[[bool], None]) -> None:
+        """
+        Call *signal* with ``True`` for every message of channel *name*.
+
+        It is called with ``False`` whenever messages may have been missed: for the first time as soon as the
+        subscription stands, so that who then looks again misses nothing.
+        """
+
+    def unwatch(self, name: str, signal: Callable[[bool], None]) -> None:
+        """Do not call *signal* for channel *name* any more."""
+
+
+class Backend(Protocol):
+    """Sends scripts, and pushes what they publish."""
 
     @property
-    def traffic(self) -> Traffic:
-        """What was written so far, to all servers."""
-
-    @property
-    def notifier(self) -> Watcher:
+    def notifier(self) -> Notifier:
         """Where unlock messages arrive."""
-
-    def lanes_of(self, keys: tuple[str, ...]) -> Lanes:
-        """The connections to the server that has *keys*."""
-
-    def lanes(self) -> Iterable[Lanes]:
-        """The connections to every server."""
-
-    async def aclose(self) -> None:
-        """Close every connection; what is pending fails."""
-
-
-class Backend:
-    """What the floors above need of Redis, to send commands."""
-
-    def __init__(self, topology: Topology, command_timeout: float) -> None:
-        self._topology = topology
-        self._command_timeout = command_timeout
-        self._loop = asyncio.get_running_loop()
-        self._forks = forks()
 
     @property
     def apart(self) -> bool:
         """Whether two locks may be on two servers, so that no script may have the keys of both."""
-        return self._topology.apart
 
-    @property
-    def pending(self) -> int:
-        """Calls that wait for their reply."""
-        return sum(lanes.pending for lanes in self._topology.lanes())
-
-    @property
-    def connections(self) -> int:
-        """Connections open now."""
-        return sum(lanes.connections for lanes in self._topology.lanes())
-
-    @property
-    def batches(self) -> int:
-        """Writes so far."""
-        return self._topology.traffic.batches
-
-    @property
-    def commands(self) -> int:
-        """Commands written so far."""
-        return self._topology.traffic.commands
-
-    def submit(
-        self,
-        script: Script,
-        keys: tuple[str, ...],
-        *args: Argument,
-        patience: float | None = None,
-        until: float = 0.0,
-        urgent: bool = False,
-    ) -> Call:
+    def submit(self, call: Call) -> None:
         """
-        Send *script*; the call fails for its caller after *patience* seconds (the command timeout if ``None``).
+        Send *call*, after what was submitted before if it is not urgent.
 
-        It is sent again after failures until then, or until *until* (monotonic clock) if that is later.
-        Nothing queues before an *urgent* call.
+        After a failure it is sent again, until the time that it says.
         """
-        deadline = monotonic() + (self._command_timeout if patience is None else patience)
-        call = Call(script, keys, args, deadline=deadline, until=max(deadline, until), loop=self._loop, urgent=urgent)
-        if forks() != self._forks:  # A forked child must not speak on its parent's connections.
-            call.fail(RuntimeError("forked"), "this is not the process that connected")
-            return call
-        self._topology.lanes_of(keys).submit(call)
-        return call
 
     def withdraw(self, call: Call) -> bool:
         """Do not send *call*, which nobody awaits any more; ``False`` if it has been sent."""
-        return self._topology.lanes_of(call.keys).withdraw(call)
+
+    def statistics(self) -> BackendStatistics:
+        """What it does now, and has sent so far."""
 
     async def drained(self) -> None:
-        """As `Lane.drained`."""
-        while self.pending:
-            for lanes in self._topology.lanes():
-                await lanes.drained()
+        """Wait until no call is pending. Raises `BackendError` when there will be no more answers."""
 
     async def aclose(self) -> None:
         """Close the connections; what is pending fails."""
-        await self._topology.aclose()

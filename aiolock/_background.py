@@ -73,4 +73,4 @@ def _failure(task: asyncio.Task[object]) -> BaseException | None:
 
 def _log_failure(task: asyncio.Task[object]) -> None:
     if (error := _failure(task)) is not None:
-        logger.error("the background work %r failed", task.get_name(), exc_info=error)
+        logger.error("the background work %r failed, and is not started again", task.get_name(), exc_info=error)

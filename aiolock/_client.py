@@ -6,12 +6,18 @@ from typing import Any, ParamSpec, Self, TypeVar, final
 
 from redis.asyncio import Redis, RedisCluster
 
-from aiolock._borrowed import check_borrowed
 from aiolock._config import LockConfig
-from aiolock._rlock import AsyncRLock
-from aiolock._runtime import Runtime
-from aiolock._synchronized import synchronize
-from aiolock._types import ClientStatistics, Duration, LockKeys, text
+from aiolock._core.session import Sessions
+from aiolock._keys import WRITER, LockKeys
+from aiolock._primitives.multi import AsyncMultiLock, Member
+from aiolock._primitives.permits import AsyncPermitExpirableSemaphore
+from aiolock._primitives.read_write import AsyncReadWriteLock
+from aiolock._primitives.rlock import AsyncRLock
+from aiolock._primitives.synchronized import synchronize
+from aiolock._redis.backend import backend_of
+from aiolock._types import ClientStatistics, Duration, number_of_permits, text
+
+_SEVERAL = (list, tuple, set, frozenset)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,12 +38,11 @@ class LockClient:
     """
 
     def __init__(self, redis: "Redis | RedisCluster", *, config: LockConfig | None = None) -> None:
-        check_borrowed(redis)
         if config is not None and not isinstance(config, LockConfig):
             raise TypeError(f"config must be a LockConfig, not {config!r}")
         self._redis = redis
         self._config = config or LockConfig()
-        self._runtime = Runtime(redis, self._config)
+        self._sessions = Sessions(backend_of(redis, self._config), self._config)
         self._owns_redis = False
 
     @classmethod
@@ -67,63 +72,124 @@ class LockClient:
                 needs for itself (``aiolock_token:...``, ``aiolock_client:...``).
         """
         keys = LockKeys.of(text(name, "name"), self._config.prefix)
-        return AsyncRLock(self._runtime, keys, None if owner is None else text(owner, "owner"))
+        return AsyncRLock(self._sessions, keys, None if owner is None else text(owner, "owner"))
+
+    def read_write_lock(self, name: str, *, owner: str | None = None) -> AsyncReadWriteLock:
+        """
+        The lock *name* that many may have to read, or one to write, for the task that does, or for the named *owner*.
+
+        No I/O. The Redis key is `LockConfig.prefix` and *name*; another lock must not have the same.
+
+        Raises:
+            TypeError, ValueError: *name* or *owner* is refused as `lock` does; or *owner* ends with ``:write``, which
+                is how a writer is told from a reader in Redis.
+        """
+        keys = LockKeys.of_read_write(text(name, "name"), self._config.prefix)
+        if owner is not None and text(owner, "owner").endswith(WRITER):
+            raise ValueError(f"owner must not end with {WRITER!r}: {owner!r}")
+        return AsyncReadWriteLock(self._sessions, keys, owner)
+
+    def permit_expirable_semaphore(
+        self, name: str, permits: int | None = None, *, owner: str | None = None
+    ) -> AsyncPermitExpirableSemaphore:
+        """
+        The semaphore *name* whose permits expire, for the task that acquires them, or for the named *owner*.
+
+        The first acquire lets there be so many *permits*, if nobody has said so before; ``None`` leaves that to others
+        (`AsyncPermitExpirableSemaphore.set_permits`, a Java service), and until then there are none. No I/O. The Redis
+        key is `LockConfig.prefix` and *name*; a lock must not have the same.
+
+        Raises:
+            TypeError, ValueError: *name* or *owner* is refused as `lock` does; or *permits* is no whole number, or is
+                below zero.
+        """
+        keys = LockKeys.of_permits(text(name, "name"), self._config.prefix)
+        number = None if permits is None else number_of_permits(permits, least=0)
+        return AsyncPermitExpirableSemaphore(
+            self._sessions, keys, number, None if owner is None else text(owner, "owner")
+        )
+
+    def multi(self, *locks: str | Member, owner: str | None = None) -> AsyncMultiLock:
+        """
+        Several locks as one, all of them or none: names, or locks, which may be of other clients and kinds.
+
+        *owner* is whose the locks are that are given by name, as in `lock`; a lock keeps its own. No I/O.
+
+        Raises:
+            TypeError, ValueError: there is none; a name is refused as `lock` does; two have one name, or one key in
+                Redis, and are not the same lock.
+        """
+        return AsyncMultiLock(self.lock(each, owner=owner) if isinstance(each, str) else each for each in locks)
 
     def synchronized(
-        self, name: str, *, wait: Duration | None = None, lease: Duration | None = None
+        self, name: str, *more: str, wait: Duration | None = None, lease: Duration | None = None
     ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R]]]:
         """
         Decorate a coroutine function to run under the lock *name*, a template: ``"order:{order_id}"``.
 
-        The placeholders are parameters of the function, filled from its bound arguments, defaults included. *wait*
-        and *lease* (seconds), errors and cancelling as in `AsyncRLock.hold`: a wait that ends raises
-        `LockTimeoutError`.
+        With *more* names it runs under all of them, as `multi` does. The placeholders are parameters of the function,
+        filled from its bound arguments, defaults included. *wait* and *lease* (seconds), errors and cancelling as in
+        `AsyncRLock.hold`: a wait that ends raises `LockTimeoutError`.
 
         Raises:
             TypeError, ValueError: when decorating; the function is no coroutine function, or a placeholder is none
                 of its parameters. When calling; the name that its arguments make is one that `lock` refuses.
         """
-        return synchronize(name, self.lock, wait, lease)
+        return synchronize((name, *more), self._lock_of, wait, lease)
+
+    def _lock_of(self, names: object) -> AsyncRLock | AsyncMultiLock:
+        """The lock of one name, or of several as one; each of these may be several, too."""
+        if isinstance(names, str):
+            return self.lock(names)
+        several = names if isinstance(names, _SEVERAL) else ()
+        flat = [name for each in several for name in (each if isinstance(each, _SEVERAL) else (each,))]
+        if not flat:
+            raise TypeError(f"the name must be a str, or a list, tuple or set of them, not {names!r}")
+        return self.multi(*flat)
 
     async def ping(self) -> None:
         """
         Ask the server for an answer to a command like those of locks: for readiness checks; it changes nothing.
 
-        Waits up to `LockConfig.command_timeout`; not at all when the server has been out of reach for longer than that.
-        Cancelling is harmless. In a cluster one server is asked.
+        Waits up to `LockConfig.command_timeout`. When the server has been out of reach for longer than that, it waits
+        for one attempt only: a fifth of a second, or twice what a connection takes at best. Cancelling is harmless.
+        In a cluster one server is asked.
 
         Raises:
             BackendError: there is no answer, or it is an error.
             ClientClosedError: the client is closed, or belongs to another loop or process.
         """
-        await self._runtime.open_core().inspector.ping(self._config.prefix)
+        await self._sessions.open().inspector.ping(self._config.prefix)
 
     def statistics(self) -> ClientStatistics:
         """What this client does right now, and has done since it started; no I/O, also after closing."""
-        return self._runtime.statistics()
+        session = self._sessions.session
+        return ClientStatistics() if session is None else session.statistics()
 
     async def __aenter__(self) -> Self:
-        self._runtime.start_after_fork()
-        self._runtime.open_core()
+        self._sessions.start_after_fork()
+        self._sessions.open()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._runtime.core_to_leave(error) is not None:
+        if self._sessions.can_leave(error):
             await self.aclose()
 
     async def aclose(self) -> None:
         """
         Close the client: waiters get `ClientClosedError`, holders `LeaseLostError`, and their locks are released.
 
-        Blocks (``async with``) are cancelled, or were already, and have half of `LockConfig.release_timeout` to roll
+        Blocks (``async with``) are cancelled, or were already, and have 0.6 of `LockConfig.release_timeout` to roll
         back under their locks. Takes that timeout at most, also when the server is gone. Cancelling does not stop it:
         it goes on by itself. Safe to call twice.
         """
-        await self._runtime.aclose()
+        await self._sessions.here().aclose()
         if self._owns_redis:
             await self._redis.aclose()
 
     def __repr__(self) -> str:
-        return f"<LockClient {self._runtime.state}>"
+        session = self._sessions.session
+        state = "not started" if session is None else "closed" if session.closed else session.client
+        return f"<LockClient {state}>"

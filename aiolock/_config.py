@@ -6,7 +6,8 @@ from inspect import iscoroutinefunction
 from typing import Literal
 
 from aiolock._events import LockEvent
-from aiolock._types import OWN_KEYS, Duration, lease_seconds, seconds, text
+from aiolock._keys import OWN_KEYS
+from aiolock._types import Duration, lease_seconds, seconds, text
 
 # A command may still be on its way this long after its caller gave up on it: ended acquisitions are remembered for as
 # long, and the release of what such a command could be granted is tried for as long.
@@ -40,7 +41,7 @@ class LockConfig:
     token_retention: Duration = 3600.0
     """How long the last fencing token of an unused name is remembered, so how far the server's clock may step back."""
     release_timeout: Duration = 5.0
-    """How long a release waits for its reply, and how long closing the client may take; bodies have half to leave."""
+    """How long a release waits for its reply, and how long closing the client may take; bodies have 0.6 of it."""
     command_timeout: Duration = 5.0
     """How long any other command is tried before `BackendError`; failures shorter than that go unnoticed."""
     replicas: int | Literal["all"] | None = None
@@ -147,7 +148,3 @@ class Timing:
     def renewal_patience(self) -> float:
         """The same for a renewal: two attempts from one to the next."""
         return min(self.patience, self.renew_interval / 2)
-
-    def margin(self, lease: float) -> float:
-        """How long before its end on the server a lease of *lease* seconds counts as over; at most a quarter of it."""
-        return min(0.01 * lease + 0.01 if self.drift is None else self.drift, lease / 4)

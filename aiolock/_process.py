@@ -3,17 +3,14 @@
 import os
 
 
-class _Lineage:
-    forks = 0
+class Lineage:
+    """The forks that lie between the process that imported this and the one that asks."""
 
-
-def forks() -> int:
-    """How many forks lie between the process that imported this and the one that asks."""
-    return _Lineage.forks
+    forks: int = 0
 
 
 def _count() -> None:
-    _Lineage.forks += 1
+    Lineage.forks += 1
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no forks.

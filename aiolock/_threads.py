@@ -20,7 +20,7 @@ async def to_thread(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwar
     A thread cannot be cancelled. `asyncio.to_thread` returns at once when its caller is, and an ``async with lock``
     around it frees its lock while the thread works on. This waits for the thread, however often the caller is
     cancelled, and lets the cancellation out then. So the lock is kept until the thread has ended, and closing the
-    client waits for it as for every block, half of `LockConfig.release_timeout`.
+    client waits for it as for every block, 0.6 of `LockConfig.release_timeout`.
 
     When the lock is lost, nobody can stop the thread: let it call `Lease.check` before each step that must not be done
     without the lock.

@@ -8,9 +8,9 @@ import asyncio
 import functools
 import inspect
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, get_args
 from weakref import WeakSet
 
 from aiohttp import web
@@ -19,22 +19,30 @@ from redis.asyncio import Redis, RedisCluster
 
 from aiolock._client import LockClient
 from aiolock._config import LockConfig
+from aiolock._core.lease import Lease
 from aiolock._errors import ClientClosedError
-from aiolock._handler import RefusedError, locked_for_handler
-from aiolock._lease import Lease
-from aiolock._problem import CONFLICT, ERRORS, MEDIA_TYPE, Problem, error_status, problem_of
-from aiolock._rlock import AsyncRLock
-from aiolock._template import parameters_of
+from aiolock._primitives.base import Lockable
+from aiolock._primitives.multi_lease import MultiLease
 from aiolock._types import Duration, lease_seconds, seconds
+from aiolock._web.handler import RefusedError, locked_for_handler
+from aiolock._web.key_template import parameters_of
+from aiolock._web.problem import CONFLICT, ERRORS, MEDIA_TYPE, Problem, error_status, problem_of
 
-__all__ = ["LOCKS", "LockProblem", "lease_from", "locks_from", "problems", "setup", "synchronized"]
+__all__ = ["LOCKS", "LockProblem", "lease_from", "leases_from", "locks_from", "problems", "setup", "synchronized"]
 
 LOCKS: web.AppKey[LockClient] = web.AppKey("LOCKS", LockClient)
 """Where the application keeps its client: ``request.app[LOCKS]``."""
 
 _AT_WORK: web.AppKey["WeakSet[asyncio.Task[Any]]"] = web.AppKey("AT_WORK", WeakSet)  # Handlers that use the client.
 # aiohttp has keys with types for requests since 3.14, and warns about others since then.
-_LEASE: Any = web.RequestKey("LEASE", Lease) if hasattr(web, "RequestKey") else "aiolock.lease"
+_LEASE: Any = web.RequestKey("LEASE", object) if hasattr(web, "RequestKey") else "aiolock.lease"
+
+_NO_LEASE = "the handler of this request has no lease: it is not decorated with `synchronized`"
+
+Names = str | Sequence[str]
+Key = str | Callable[[web.Request], Names | Awaitable[Names]]
+
+_ANSWERS = (web.StreamResponse, web.View)
 
 HandlerOrMethod = TypeVar("HandlerOrMethod", bound=Callable[..., Awaitable[web.StreamResponse]])
 
@@ -63,6 +71,8 @@ def setup(app: web.Application, redis: Redis | RedisCluster | str, *, config: Lo
         TypeError, ValueError: what `LockClient` raises about *redis* and *config*.
         RuntimeError: it was called for *app* before. At the start: *app* had been started, and has ended.
     """
+    if not isinstance(app, web.Application):
+        raise TypeError(f"setup needs the application first, as in setup(app, redis), not {app!r}")
     if _AT_WORK in app:
         raise RuntimeError("aiolock.aiohttp.setup was called for this application before")
     settings = config or LockConfig()
@@ -110,14 +120,31 @@ def lease_from(request: web.Request) -> Lease:
     """
     The lease that a handler under `synchronized` has, for its token or its `Lease.check`.
 
-    Under several, the one of the innermost.
+    Under several decorators, the one of the innermost.
 
     Raises:
-        RuntimeError: the handler of this request is not under a lock.
+        RuntimeError: the handler of this request is not under a lock, or under one of several names.
     """
     lease = request.get(_LEASE)
+    if isinstance(lease, MultiLease):
+        raise RuntimeError("the handler of this request has a lease of several names: ask leases_from(request) for it")
     if not isinstance(lease, Lease):
-        raise RuntimeError("the handler of this request has no lease: it is not decorated with `synchronized`")
+        raise RuntimeError(_NO_LEASE)
+    return lease
+
+
+def leases_from(request: web.Request) -> MultiLease:
+    """
+    The leases that a handler under `synchronized` with several names has; as `lease_from`.
+
+    Raises:
+        RuntimeError: the handler of this request is not under a lock of several names.
+    """
+    lease = request.get(_LEASE)
+    if isinstance(lease, Lease):
+        raise RuntimeError("the handler of this request has a lease of one name: ask lease_from(request) for it")
+    if not isinstance(lease, MultiLease):
+        raise RuntimeError(_NO_LEASE)
     return lease
 
 
@@ -138,8 +165,8 @@ async def problems(request: web.Request, handler: Handler) -> web.StreamResponse
 
 
 def synchronized(
-    key: str | Callable[[web.Request], str | Awaitable[str]],
-    *,
+    key: Key,
+    *more: Key,
     wait: Duration | None = 0,
     lease: Duration | None = None,
     status: int = CONFLICT,
@@ -148,7 +175,8 @@ def synchronized(
     Decorate a handler, or a method of a `web.View` or another class, to run under a lock of the request.
 
     *key* is a template of the path's variables, ``"order:{order_id}"``, as they are in the path, so that ``7`` and
-    ``07`` are two locks; or a function of the request that returns the name. *wait* and *lease* (seconds) as in
+    ``07`` are two locks; or a function of the request that returns the name. With *more* keys, or a function that
+    returns several names, it runs under all of them, as `LockClient.multi` does. *wait* and *lease* (seconds) as in
     `AsyncRLock.try_lock`. The lock is released when the handler returns, and so before its response leaves, unless
     the handler itself has sent it (a stream, a WebSocket). When the lock is lost the handler is cancelled, once, and
     its client is told 503, whatever the handler returns or raises. A response that has begun is cut off, by the
@@ -157,14 +185,15 @@ def synchronized(
     Raises:
         LockProblem: *status*, 409 by default, when the wait ends; 503 when Redis fails or the lock is lost.
         web.HTTPBadRequest: the request makes a name that `LockClient.lock` refuses.
-        TypeError, ValueError: when decorating; the handler is no coroutine function, *key* no template of names,
-            *status* no error.
+        TypeError, ValueError: when decorating; the handler is no coroutine function, *key* no template of names and no
+            function of the request (a bare ``@synchronized`` is given the handler), *status* no error. When called:
+            the name is no string, or a bare ``@synchronized`` was given a handler without annotations.
         RuntimeError: when called; the path has no such variable, or there is no `LockClient`.
     """
     most = None if wait is None else seconds(wait, "wait", zero=True)
     length = None if lease is None else lease_seconds(lease)
     error_status(status)
-    name_of = key if callable(key) else _template(key)
+    names_of = [_function(each) if callable(each) else _template(each) for each in (key, *more)]
 
     def decorate(handler: HandlerOrMethod) -> HandlerOrMethod:
         if not inspect.iscoroutinefunction(handler):
@@ -173,9 +202,8 @@ def synchronized(
         @functools.wraps(handler)
         async def under_lock(*args: Any, **kwargs: Any) -> web.StreamResponse:
             request = _request_of(args)
-            name = name_of(request)
-            lock = _lock(request, await name if isinstance(name, Awaitable) else name)
-            locked = locked_for_handler(lock, most, length, status)
+            names = [await _awaited(name_of(request)) for name_of in names_of]
+            locked = locked_for_handler(_lock(request, names if more else names[0]), most, length, status)
             return await _answer(request, locked, functools.partial(handler, *args, **kwargs))
 
         return under_lock  # type: ignore[return-value]  # It takes and gives what the handler does.
@@ -183,17 +211,17 @@ def synchronized(
     return decorate
 
 
-def _lock(request: web.Request, name: str) -> AsyncRLock:
+def _lock(request: web.Request, names: Names) -> Lockable[Any]:
     locks = locks_from(request)
     try:
-        return locks.lock(name)
+        return locks._lock_of(names)
     except ValueError as refused:  # A name of another type is no request's fault.
         raise web.HTTPBadRequest(text="No lock can have the name that this request makes.") from refused
 
 
 async def _answer(
     request: web.Request,
-    locked: AbstractAsyncContextManager[Lease],
+    locked: AbstractAsyncContextManager[Lease | MultiLease],
     work: Callable[[], Awaitable[web.StreamResponse]],
 ) -> web.StreamResponse:
     """Do *work* under the lock, unless it is refused."""
@@ -205,6 +233,10 @@ async def _answer(
         _refuse(request, refused)
     finally:
         request[_LEASE] = outer
+
+
+async def _awaited(names: Any) -> Any:
+    return await names if isinstance(names, Awaitable) else names
 
 
 def _note_work(request: web.Request) -> None:
@@ -245,6 +277,32 @@ def _request_of(args: tuple[Any, ...]) -> web.Request:
         if isinstance(each, web.View):
             return each.request
     raise TypeError("synchronized is for handlers of aiohttp: there is no request among the arguments")
+
+
+def _function(
+    key: Callable[[web.Request], Names | Awaitable[Names]],
+) -> Callable[[web.Request], Names | Awaitable[Names]]:
+    """*key*, unless a bare ``@synchronized`` was given its handler."""
+    if _is_handler(key):
+        raise TypeError(
+            f"a bare @synchronized has no key: write @synchronized('order:{{order_id}}'), or give a function of the"
+            f" request that returns the name, and not {key!r}"
+        )
+    return key
+
+
+def _is_handler(key: Callable[..., object]) -> bool:
+    """Whether *key* says that it answers requests, or takes more than one; without annotations many do not say it."""
+    try:
+        signature = inspect.signature(key, eval_str=True)
+    except Exception:  # It has none, or one with names that are only there for type checkers.
+        return False
+    try:
+        signature.bind(None)
+    except TypeError:
+        return True
+    made = signature.return_annotation
+    return any(inspect.isclass(each) and issubclass(each, _ANSWERS) for each in (key, made, *get_args(made)))
 
 
 def _template(template: str) -> Callable[[web.Request], str]:

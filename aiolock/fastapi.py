@@ -5,13 +5,15 @@ Needs FastAPI 0.121.1 or later (the extra ``fastapi``).
 """
 
 import enum
+import inspect
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import chain
 from typing import Annotated, Any, TypedDict
 from weakref import WeakKeyDictionary
 
-from fastapi import Depends, FastAPI, HTTPException, WebSocketException, routing
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, WebSocketException, routing
+from fastapi.dependencies import utils
 from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
 from redis.asyncio import Redis, RedisCluster
 from starlette.requests import HTTPConnection, Request
@@ -20,19 +22,13 @@ from starlette.websockets import WebSocket
 
 from aiolock._client import LockClient
 from aiolock._config import LockConfig
-from aiolock._handler import RefusedError, locked_for_handler
-from aiolock._lease import Lease
-from aiolock._problem import CONFLICT, ERRORS, MEDIA_TYPE, UNAVAILABLE, Problem, error_status, problem_of
-from aiolock._template import parameters_of
+from aiolock._core.lease import Lease
+from aiolock._primitives.base import Lockable
+from aiolock._primitives.multi_lease import MultiLease
 from aiolock._types import Duration, lease_seconds, seconds
-
-try:
-    from fastapi.dependencies.utils import request_params_to_args  # No public name of FastAPI's validates a parameter.
-except ImportError as _missing:
-    raise ImportError(
-        "aiolock.fastapi does not fit this version of FastAPI, which has no request_params_to_args: install an "
-        "older FastAPI, or a newer aiolock-redis"
-    ) from _missing
+from aiolock._web.handler import RefusedError, locked_for_handler
+from aiolock._web.key_template import parameters_of
+from aiolock._web.problem import CONFLICT, ERRORS, MEDIA_TYPE, UNAVAILABLE, Problem, error_status, problem_of
 
 __all__ = ["LockProblem", "Locks", "LocksState", "add_exception_handlers", "get_locks", "lifespan", "lock_for"]
 
@@ -112,10 +108,17 @@ _templates: "WeakKeyDictionary[Callable[..., Any], str]" = WeakKeyDictionary()
 
 
 def lock_for(
-    key: str | Callable[..., Any], *, wait: Duration | None = 0, lease: Duration | None = None, status: int = CONFLICT
+    key: str | Callable[..., Any],
+    *more: str | Callable[..., Any],
+    wait: Duration | None = 0,
+    lease: Duration | None = None,
+    status: int = CONFLICT,
 ) -> Any:
     """
     A dependency that holds a lock while the endpoint runs, and gives its `Lease`.
+
+    With *more* keys, or a dependency that returns several names, it holds all of them, as `LockClient.multi` does, and
+    gives their `MultiLease`.
 
     Write ``lease: Annotated[Lease, lock_for("order:{order_id}")]`` among the parameters of the endpoint, or put it into
     the ``dependencies=[...]`` of an endpoint or a router. *key* is a template of the endpoint's path and query
@@ -137,13 +140,13 @@ def lock_for(
     most = None if wait is None else seconds(wait, "wait", zero=True)
     length = None if lease is None else lease_seconds(lease)
     error_status(status)
-    name_of = key if callable(key) else _template(key)
+    names_of = _names([each if callable(each) else _template(each) for each in (key, *more)])
 
     async def held(
-        connection: HTTPConnection, locks: Locks, name: Annotated[str, Depends(name_of)]
-    ) -> AsyncIterator[Lease]:
+        connection: HTTPConnection, locks: Locks, names: Annotated[Any, Depends(names_of)]
+    ) -> AsyncIterator[Lease | MultiLease]:
         try:
-            lock = locks.lock(name)
+            lock: Lockable[Any] = locks._lock_of(names)
         except ValueError as refused:
             raise _invalid(connection, [_BAD_NAME]) from refused
         try:
@@ -196,7 +199,23 @@ async def _handle(connection: Request | WebSocket, error: Exception) -> Response
     return JSONResponse(problem.document, problem.status, problem.headers, MEDIA_TYPE)
 
 
-# The template of a name.
+# The names.
+
+
+def _names(each: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    """A dependency that gives what *each* does: one name, or several."""
+    if len(each) == 1:
+        return each[0]
+
+    async def names(**names: str) -> list[str]:
+        return list(names.values())
+
+    parameters = [
+        inspect.Parameter(f"name_{number}", inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[str, Depends(name)])
+        for number, name in enumerate(each)
+    ]
+    vars(names)["__signature__"] = inspect.Signature(parameters)  # By which FastAPI knows what it depends on.
+    return names
 
 
 def _template(template: str) -> Callable[[HTTPConnection], Any]:
@@ -214,7 +233,7 @@ def _template(template: str) -> Callable[[HTTPConnection], Any]:
 def _parameter(connection: HTTPConnection, name: str, template: str) -> object:
     for field, received in _parameters(connection):
         if field.name == name:
-            values, errors = request_params_to_args([field], received)
+            values, errors = utils.request_params_to_args([field], received)
             if errors:
                 raise _invalid(connection, errors)
             if (value := values[name]) is None:
@@ -248,22 +267,25 @@ def _check_templates(app: FastAPI) -> None:
                 raise _unknown(name, template, route, known)
 
 
-# What FastAPI calls a dependant, the parameters and dependencies of a function, has no public type.
+# What FastAPI calls a dependant, the parameters and dependencies of a function, has no public type. Nor has what newer
+# versions, which keep the route of a router as it is, call its effective context: what including it made of it.
+
+_contexts_of: Callable[[Any], Iterator[Any]] = getattr(routing, "iter_route_contexts", iter)
+_context_of: Callable[[Any], Any] = getattr(routing, "_get_scope_effective_route_context", lambda scope: None)
 
 
 def _dependant_of(connection: HTTPConnection) -> Any:
     """What the endpoint of this request takes, with the prefix and the dependencies of the routers around it."""
-    route = connection.scope["route"]
-    # Newer versions keep the route of a router as it is; this is what including it made of it.
-    included = connection.scope.get("fastapi", {}).get("effective_route_context")
-    effective = included if getattr(included, "original_route", None) is route else route
+    route, context = connection.scope["route"], _context_of(connection.scope)
+    effective = context if context is not None and context.original_route is route else route
     return effective.dependant
 
 
 def _routes_of(app: FastAPI) -> Iterator[Any]:
     """The routes of *app* that FastAPI resolves dependencies for, with what the routers around them add."""
-    contexts: Callable[[Any], Iterator[Any]] = getattr(routing, "iter_route_contexts", iter)
-    return (route for route in contexts(app.routes) if getattr(route, "dependant", None) is not None)
+    # In 0.137.2 the context of a WebSocket has no dependant, and only refers to the route that including it made.
+    routes = (getattr(each, "starlette_route", None) or each for each in _contexts_of(app.routes))
+    return (route for route in routes if getattr(route, "dependant", None) is not None)
 
 
 def _walk(dependant: Any) -> Iterator[Any]:
@@ -307,3 +329,27 @@ def _described(status: int) -> dict[str, Any]:
 
 
 _STRING = {"type": "string"}
+
+
+# The names above that FastAPI does not promise.
+
+
+def _missing_names() -> list[str]:
+    """Those that this version does not have."""
+    inner, outer = APIRouter(), APIRouter()
+    inner.add_api_route("/", lambda: None)
+    outer.include_router(inner)
+    dependant = getattr(inner.routes[0], "dependant", None)
+    needed: list[tuple[object, str]] = [(utils, "request_params_to_args"), (inner.routes[0], "dependant")]
+    needed += [(dependant, name) for name in ("call", "dependencies", "path_params", "query_params")]
+    if not isinstance(outer.routes[0], routing.APIRoute):
+        needed += [(routing, "iter_route_contexts"), (routing, "_get_scope_effective_route_context")]
+        needed += [(each, name) for each in _contexts_of(outer.routes) for name in ("original_route", "dependant")]
+    return [name for owner, name in needed if not hasattr(owner, name)]
+
+
+if _missing := ", ".join(dict.fromkeys(_missing_names())):
+    raise ImportError(
+        f"aiolock.fastapi does not fit this version of FastAPI, which lacks {_missing}: install another version, or a "
+        "newer aiolock-redis"
+    )

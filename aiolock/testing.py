@@ -9,18 +9,19 @@ override `lock_url`. The faults need no plugin.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from time import monotonic
+from typing import TypeVar
 
 import pytest
 import redis
 
-from aiolock._backend import Topology
-from aiolock._call import Call
+from aiolock import AsyncPermitExpirableSemaphore, AsyncReadLock, AsyncRLock, AsyncWriteLock
+from aiolock._backend import Backend, BackendStatistics, Call, Notifier
 from aiolock._client import LockClient
 from aiolock._config import LockConfig
+from aiolock._embedded_server import Server
 from aiolock._errors import NotHeldError
-from aiolock._lanes import Lanes
-from aiolock._server import Server
 
 try:
     import pytest_asyncio
@@ -107,26 +108,73 @@ if pytest_asyncio is not None:
         globals()[_name] = pytest_asyncio.fixture(name=_name, loop_scope=_scope)(_client())
 
 
-async def lose(locks: LockClient, name: str) -> None:
+async def lose(
+    locks: LockClient, lock: str | AsyncRLock | AsyncReadLock | AsyncWriteLock | AsyncPermitExpirableSemaphore
+) -> None:
     """
-    Take lock *name* from whoever holds it by *locks*, as an eviction or a flush of the server would.
+    Take *lock* from whoever holds it by *locks*, as an eviction or a flush of the server would.
 
-    Returns when the holder has been told: its `Lease.lost` is set, the cancellation of its block on the way. Or when
-    the holder gave it back meanwhile.
+    The name of a lock, or any other handle: of a read lock all readers of this client lose it, of a semaphore all who
+    have permits. Returns when they have been told: their `Lease.lost` is set, the cancellations of their blocks on the
+    way. Or when they gave it back meanwhile.
 
     Raises:
         NotHeldError: nobody holds it by this client.
     """
-    core = locks._runtime.open_core()
-    keys = locks.lock(name)._keys
-    hold = core.keeper.holds.on(keys.lock)
-    if hold is None:
-        raise NotHeldError(name, core.client, None)
-    await locks._redis.delete(keys.lock)
-    if hold.ended:  # Given back meanwhile: its release finds it lost, or came before.
-        return
-    core.keeper.check(lambda key: key == keys.lock)
-    await hold.until_lost()
+    session = locks._sessions.open()
+    keys = (locks.lock(lock) if isinstance(lock, str) else lock)._keys
+    entry = session.entries.get(keys.entry)
+    if entry is None or not entry.holds:
+        raise NotHeldError(keys.name, session.client, None)
+    holds = list(entry.holds.values())
+    await locks._redis.delete(*{key for hold in holds for key in hold.claim.keys if key != keys.tokens})
+    session.doubt(lambda key: key == keys.lock)
+    for hold in holds:
+        if not hold.ended:  # Given back meanwhile: its release finds it lost, or came before.
+            await hold.until_lost()
+
+
+class Fault:
+    """
+    A backend that does everything through another one; what it does otherwise, a fault overrides.
+
+    `around` puts it in the way of the scripts of a client; messages are no matter of it.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend: Backend = backend
+        self.notifier: Notifier = backend.notifier
+        self.apart: bool = backend.apart
+
+    def submit(self, call: Call) -> None:
+        self.backend.submit(call)
+
+    def withdraw(self, call: Call) -> bool:
+        return self.backend.withdraw(call)
+
+    def statistics(self) -> BackendStatistics:
+        return self.backend.statistics()
+
+    async def drained(self) -> None:
+        await self.backend.drained()
+
+    async def aclose(self) -> None:
+        await self.backend.aclose()
+
+
+F = TypeVar("F", bound=Fault)
+
+
+@contextmanager
+def around(locks: LockClient, fault: Callable[[Backend], F]) -> Iterator[F]:
+    """Put *fault* around the backend of *locks* for the time of the block."""
+    commands = locks._sessions.open().commands
+    backend = commands.backend
+    commands.backend = faulty = fault(backend)
+    try:
+        yield faulty
+    finally:
+        commands.backend = backend
 
 
 @contextmanager
@@ -137,37 +185,33 @@ def delayed_renewals(locks: LockClient) -> Iterator[None]:
     A hold whose lease ends meanwhile is lost, its reason ``"unreachable"``. A `Lease.renew` fails with a
     `BackendError` when its time is over.
     """
-    kept: list[_Kept] = []
-
-    def submit(lanes: Lanes, call: Call) -> None:
-        if call.urgent:
-            kept.append(_Kept(lanes, call))
-        else:
-            lanes.submit(call)
-
-    try:
-        with _tampering(locks, submit):
+    with around(locks, _Delay) as delay:
+        try:
             yield
-    finally:
-        for each in kept:
-            each.send()
+        finally:
+            delay.send()
 
 
-class _Kept:
-    """A call that is kept back; it fails in time all the same."""
+class _Delay(Fault):
+    """Keeps renewals back; they fail in time all the same."""
 
-    def __init__(self, lanes: Lanes, call: Call) -> None:
-        self._lanes = lanes
-        self._call = call
-        self._timer = asyncio.get_running_loop().call_later(call.deadline - monotonic(), self._fail)
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self._kept: list[tuple[Call, asyncio.TimerHandle]] = []
+
+    def submit(self, call: Call) -> None:
+        if not call.urgent:
+            self.backend.submit(call)
+            return
+        patience = call.deadline - monotonic()
+        self._kept.append((call, asyncio.get_running_loop().call_later(patience, _fail, call, "a test keeps it back")))
 
     def send(self) -> None:
-        self._timer.cancel()
-        if not self._call.ended:
-            self._lanes.submit(self._call)
-
-    def _fail(self) -> None:
-        self._call.fail(TimeoutError("aiolock.testing"), "a test keeps it back")
+        """Send what was kept back and has not failed."""
+        for call, timer in self._kept:
+            timer.cancel()
+            if not call.ended:
+                self.backend.submit(call)
 
 
 @contextmanager
@@ -183,41 +227,25 @@ def failing_commands(locks: LockClient, most: int | None = 1) -> Iterator[None]:
     """
     if most is not None and most < 1:
         raise ValueError(f"most must be 1 or more, or None for every command, not {most!r}")
-    left = float("inf") if most is None else most
-
-    def submit(lanes: Lanes, call: Call) -> None:
-        nonlocal left
-        fails = left > 0
-        left -= 1
-        if not fails or call.script.publishes:
-            lanes.submit(call)
-        if fails:
-            call.fail(ConnectionError("aiolock.testing"), "a test wants it so")
-
-    with _tampering(locks, submit):
+    with around(locks, partial(_Failure, float("inf") if most is None else most)):
         yield
 
 
-class _Tampered:
-    """Lanes of which the way in is another."""
+class _Failure(Fault):
+    """Fails the next commands, so many of them."""
 
-    def __init__(self, lanes: Lanes, submit: Callable[[Lanes, Call], None]) -> None:
-        self._lanes = lanes
-        self._submit = submit
+    def __init__(self, left: float, backend: Backend) -> None:
+        super().__init__(backend)
+        self._left = left
 
     def submit(self, call: Call) -> None:
-        self._submit(self._lanes, call)
+        fails = self._left > 0
+        self._left -= 1
+        if not fails or (call.script.publishes and not call.script.lasts):
+            self.backend.submit(call)
+        if fails:
+            _fail(call, "a test wants it so")
 
-    def withdraw(self, call: Call) -> bool:
-        return self._lanes.withdraw(call)
 
-
-@contextmanager
-def _tampering(locks: LockClient, submit: Callable[[Lanes, Call], None]) -> Iterator[None]:
-    topology: Topology = locks._runtime.open_core()._backend._topology
-    lanes_of = topology.lanes_of
-    topology.lanes_of = lambda keys: _Tampered(lanes_of(keys), submit)  # type: ignore[method-assign, assignment, return-value]
-    try:
-        yield
-    finally:
-        topology.lanes_of = lanes_of  # type: ignore[method-assign]
+def _fail(call: Call, why: str) -> None:
+    call.fail(ConnectionError("aiolock.testing"), why)

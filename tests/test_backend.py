@@ -1,4 +1,4 @@
-"""Backend: calls are batched, answered in their order, sent again when that can help, and failed in time."""
+"""RedisBackend: calls are batched, answered in their order, sent again when that can help, and failed in time."""
 
 import asyncio
 import hashlib
@@ -14,16 +14,18 @@ from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError
 
 from aiolock import BackendError, LockConfig
-from aiolock._backend import Backend
+from aiolock._backend import Call
 from aiolock._config import Timing
-from aiolock._connector import Connector
-from aiolock._one_server import OneServer
+from aiolock._embedded_server import Server
+from aiolock._redis.backend import OneServer, RedisBackend
+from aiolock._redis.connector import Connector
 from aiolock._scripts import Script
-from aiolock._server import Server
+from tests.support.inside import Nobody
+from tests.support.inside import submit as submit_within
 from tests.support.observe import connected, until, until_connected
 from tests.support.proxy import ALWAYS, Proxy, Rule, drop_reply, reset, script, slow_reply, withhold_reply
 
-TIMEOUT = 0.9
+TIMEOUT = 1.8
 TIMING = Timing.of(LockConfig(command_timeout=TIMEOUT))
 
 
@@ -37,10 +39,14 @@ FAIL = made_of("return redis.error_reply('ERR no')")
 TYPE_ERROR = made_of("return redis.call('HGET', KEYS[1], 'field')")
 
 
+def submit(backend: RedisBackend, script: Script, keys: tuple[str, ...], *args: Any, **how: Any) -> Call:
+    return submit_within(backend, script, keys, *args, **({"patience": TIMEOUT} | how))
+
+
 @asynccontextmanager
-async def backend_of(url: str, **settings: Any) -> AsyncIterator[Backend]:
+async def backend_of(url: str, **settings: Any) -> AsyncIterator[RedisBackend]:
     user = Redis.from_url(url, **settings)
-    backend = Backend(OneServer(Connector.of(user, None, 5), TIMING), TIMEOUT)
+    backend = RedisBackend(OneServer(Connector.of(user, None, 5), TIMING, Nobody()))
     try:
         yield backend
     finally:
@@ -49,57 +55,57 @@ async def backend_of(url: str, **settings: Any) -> AsyncIterator[Backend]:
 
 
 @pytest.fixture
-async def backend(proxy: Proxy) -> AsyncIterator[Backend]:
+async def backend(proxy: Proxy) -> AsyncIterator[RedisBackend]:
     """A backend that is connected, and knows `ECHO`."""
     async with backend_of(proxy.url) as backend:
         assert await echo(backend, "warm") == [b"warm"]
         yield backend
 
 
-async def echo(backend: Backend, word: str, **how: Any) -> list[Any]:
-    return await backend.submit(ECHO, (), word, **how)
+async def echo(backend: RedisBackend, word: str, **how: Any) -> list[Any]:
+    return await submit(backend, ECHO, (), (word,), **how)
 
 
 async def test_nothing_is_connected_before_the_first_call(proxy: Proxy) -> None:
     async with backend_of(proxy.url) as backend:
-        assert backend.connections == 0
+        assert backend.statistics().connections == 0
         await echo(backend, "x")
-        assert backend.connections == len(proxy.connections) == 1
+        assert backend.statistics().connections == len(proxy.connections) == 1
 
 
-async def test_calls_of_one_tick_leave_as_one_batch(proxy: Proxy, backend: Backend) -> None:
-    batches, commands = backend.batches, backend.commands
-    calls = [backend.submit(ECHO, (), word) for word in "abcde"]
-    assert backend.pending == 5
+async def test_calls_of_one_tick_leave_as_one_batch(proxy: Proxy, backend: RedisBackend) -> None:
+    batches, commands = backend.statistics().batches, backend.statistics().commands
+    calls = [submit(backend, ECHO, (), (word,)) for word in "abcde"]
+    assert backend.statistics().pending == 5
     assert [await call for call in calls] == [[word.encode()] for word in "abcde"]
-    assert (backend.batches, backend.commands) == (batches + 1, commands + 5)
-    assert backend.pending == 0
+    assert (backend.statistics().batches, backend.statistics().commands) == (batches + 1, commands + 5)
+    assert backend.statistics().pending == 0
 
 
-async def test_a_call_does_not_wait_for_the_reply_of_an_earlier_one(proxy: Proxy, backend: Backend) -> None:
+async def test_a_call_does_not_wait_for_the_reply_of_an_earlier_one(proxy: Proxy, backend: RedisBackend) -> None:
     rule = proxy.install(Rule(script(ECHO), withhold_reply()))
-    first = backend.submit(ECHO, (), "first")
+    first = submit(backend, ECHO, (), ("first",))
     await rule.caught()
-    second = backend.submit(ECHO, (), "second")
+    second = submit(backend, ECHO, (), ("second",))
     await proxy.saw(lambda request: request.args[-1] == b"second")
     rule.let_go()
     assert (await first, await second) == ([b"first"], [b"second"])
 
 
-async def test_an_urgent_call_does_not_wait_for_ordinary_ones(proxy: Proxy, backend: Backend) -> None:
+async def test_an_urgent_call_does_not_wait_for_ordinary_ones(proxy: Proxy, backend: RedisBackend) -> None:
     rule = proxy.install(Rule(script(ECHO), withhold_reply()))
-    first = backend.submit(ECHO, (), "ordinary")
+    first = submit(backend, ECHO, (), ("ordinary",))
     await rule.caught()
     assert await echo(backend, "urgent", urgent=True) == [b"urgent"]
     assert not first.ended
-    assert backend.connections == 2
+    assert backend.statistics().connections == 2
     used = {request.args[-1]: request.connection for request in proxy.requests}
     assert used[b"ordinary"] != used[b"urgent"]
     rule.let_go()
     assert await first == [b"ordinary"]
 
 
-async def test_a_script_is_sent_whole_once_for_each_connection(proxy: Proxy, backend: Backend) -> None:
+async def test_a_script_is_sent_whole_once_for_each_connection(proxy: Proxy, backend: RedisBackend) -> None:
     await echo(backend, "again")
     proxy.reset_all()
     await echo(backend, "and again")
@@ -108,20 +114,20 @@ async def test_a_script_is_sent_whole_once_for_each_connection(proxy: Proxy, bac
     assert sent == [b"EVAL", b"EVALSHA", b"EVAL", b"EVALSHA"]
 
 
-async def test_forgotten_scripts_are_sent_whole_again_in_their_order(redis: Redis, backend: Backend) -> None:
+async def test_forgotten_scripts_are_sent_whole_again_in_their_order(redis: Redis, backend: RedisBackend) -> None:
     log = made_of("return {redis.call('RPUSH', KEYS[1], ARGV[1])}")
-    await backend.submit(log, ("log",), "0")
+    await submit(backend, log, ("log",), ("0",))
     await redis.script_flush()
-    for call in [backend.submit(log, ("log",), str(number)) for number in range(1, 6)]:
+    for call in [submit(backend, log, ("log",), (str(number),)) for number in range(1, 6)]:
         await call
     assert await redis.lrange("log", 0, -1) == [b"%d" % number for number in range(6)]
 
 
-async def test_a_call_that_the_server_refuses_fails_at_once_and_alone(redis: Redis, backend: Backend) -> None:
+async def test_a_call_that_the_server_refuses_fails_at_once_and_alone(redis: Redis, backend: RedisBackend) -> None:
     await redis.set("text", "x")
-    before = backend.submit(ECHO, (), "before")
-    failing = [backend.submit(FAIL, ()), backend.submit(TYPE_ERROR, ("text",))]
-    after = backend.submit(ECHO, (), "after")
+    before = submit(backend, ECHO, (), ("before",))
+    failing = [submit(backend, FAIL, ()), submit(backend, TYPE_ERROR, ("text",))]
+    after = submit(backend, ECHO, (), ("after",))
     for call in failing:
         with pytest.raises(BackendError) as raised:
             await call
@@ -131,25 +137,25 @@ async def test_a_call_that_the_server_refuses_fails_at_once_and_alone(redis: Red
 
 @pytest.mark.parametrize("in_silence", [False, True])
 async def test_a_call_whose_reply_is_lost_is_sent_again(
-    redis: Redis, proxy: Proxy, backend: Backend, in_silence: bool
+    redis: Redis, proxy: Proxy, backend: RedisBackend, in_silence: bool
 ) -> None:
     proxy.install(Rule(script(ADD), drop_reply(reset=not in_silence)))
-    call = backend.submit(ADD, ("n",))
+    call = submit(backend, ADD, ("n",))
     assert await call == [2]
     assert call.repeated
 
 
-async def test_a_connection_that_answers_slowly_but_steadily_is_kept(proxy: Proxy, backend: Backend) -> None:
+async def test_a_connection_that_answers_slowly_but_steadily_is_kept(proxy: Proxy, backend: RedisBackend) -> None:
     """Each call that is owed an answer is soon older than the server may be silent."""
     proxy.install(Rule(script(ECHO), slow_reply(TIMING.patience / 5), times=ALWAYS))
-    calls = [backend.submit(ECHO, (), str(number), patience=60) for number in range(15)]
+    calls = [submit(backend, ECHO, (), (str(number),), patience=60) for number in range(15)]
     assert [await call for call in calls] == [[b"%d" % number] for number in range(15)]
     assert not any(call.repeated for call in calls)
 
 
-async def test_a_call_goes_on_without_its_caller(redis: Redis, proxy: Proxy, backend: Backend) -> None:
+async def test_a_call_goes_on_without_its_caller(redis: Redis, proxy: Proxy, backend: RedisBackend) -> None:
     lost = proxy.install(Rule(script(ADD), reset()))
-    waiting = asyncio.ensure_future(wait_for(backend.submit(ADD, ("n",))))
+    waiting = asyncio.ensure_future(wait_for(submit(backend, ADD, ("n",))))
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.wait([waiting])
@@ -162,6 +168,12 @@ async def wait_for(call: Awaitable[Any]) -> None:
     await call
 
 
+async def answers(backend: RedisBackend) -> bool:
+    with suppress(BackendError):
+        return await echo(backend, "it is back") == [b"it is back"]
+    return False
+
+
 async def test_when_nobody_listens_a_call_fails_after_the_command_timeout(proxy: Proxy) -> None:
     await proxy.refuse()
     async with backend_of(proxy.url) as backend:
@@ -170,15 +182,15 @@ async def test_when_nobody_listens_a_call_fails_after_the_command_timeout(proxy:
             await echo(backend, "x")
         assert TIMEOUT * 0.9 < monotonic() - started < TIMEOUT + 1
         assert isinstance(raised.value.__cause__, RedisConnectionError)
-        assert backend.pending == backend.connections == 0
+        assert backend.statistics().pending == backend.statistics().connections == 0
         await proxy.accept()
-        assert await echo(backend, "it is back") == [b"it is back"]
+        await until(lambda: answers(backend))
 
 
-async def test_a_call_is_tried_no_longer_than_its_patience(proxy: Proxy, backend: Backend) -> None:
+async def test_a_call_is_tried_no_longer_than_its_patience(proxy: Proxy, backend: RedisBackend) -> None:
     proxy.black_hole()
     started = monotonic()
-    call = backend.submit(ECHO, (), "x", patience=0.2)
+    call = submit(backend, ECHO, (), ("x",), patience=0.2)
     with pytest.raises(BackendError, match="no answer in time"):
         await call
     assert monotonic() - started < TIMEOUT
@@ -187,39 +199,58 @@ async def test_a_call_is_tried_no_longer_than_its_patience(proxy: Proxy, backend
 
 
 async def test_a_call_with_a_later_end_is_sent_though_its_caller_was_told_of_a_failure(
-    redis: Redis, proxy: Proxy, backend: Backend
+    redis: Redis, proxy: Proxy, backend: RedisBackend
 ) -> None:
     proxy.install(Rule(script(ADD), reset(), ALWAYS))
-    lasting = backend.submit(ADD, ("lasting",), patience=0.1, until=monotonic() + 20)
-    brief = backend.submit(ADD, ("brief",), patience=0.1)
+    lasting = submit(backend, ADD, ("lasting",), patience=0.1, until=monotonic() + 20)
+    brief = submit(backend, ADD, ("brief",), patience=0.1)
     for call in (lasting, brief):
         with pytest.raises(BackendError):
             await call
-    await until(lambda: backend.pending == 1)
+    await until(lambda: backend.statistics().pending == 1)
     proxy.clear_rules()
     await backend.drained()
     assert (await redis.get("lasting"), await redis.get("brief")) == (b"1", None)
 
 
-async def test_a_reply_that_comes_after_the_failure_is_taken_for_no_other_call(proxy: Proxy, backend: Backend) -> None:
+async def test_a_reply_that_comes_after_the_failure_is_taken_for_no_other_call(
+    proxy: Proxy, backend: RedisBackend
+) -> None:
     rule = proxy.install(Rule(script(ECHO), withhold_reply()))
-    first = backend.submit(ECHO, (), "late", patience=0.05)
+    first = submit(backend, ECHO, (), ("late",), patience=0.05)
     with pytest.raises(BackendError):
         await first
-    second = backend.submit(ECHO, (), "next")
+    second = submit(backend, ECHO, (), ("next",))
     rule.let_go()
     assert await second == [b"next"]
 
 
-async def test_closing_fails_what_is_pending_and_what_comes_later(redis: Redis, proxy: Proxy, backend: Backend) -> None:
+async def test_a_reply_is_taken_for_no_other_call_when_all_tasks_are_cancelled_as_the_connection_is_given_up(
+    proxy: Proxy, backend: RedisBackend
+) -> None:
+    rule = proxy.install(Rule(script(ECHO), withhold_reply()))
+    first = submit(backend, ECHO, (), ("first",))
+    await rule.caught()
+    [server] = backend.topology.servers()
+    server.ordinary.connection.fail()
+    [reader] = [task for task in asyncio.all_tasks() if "<Connection._run()" in repr(task)]
+    reader.cancel()
+    second = submit(backend, ECHO, (), ("second",))
+    assert (await first, await second) == ([b"first"], [b"second"])
+    rule.let_go()
+
+
+async def test_closing_fails_what_is_pending_and_what_comes_later(
+    redis: Redis, proxy: Proxy, backend: RedisBackend
+) -> None:
     proxy.black_hole()
-    pending = backend.submit(ECHO, (), "pending")
+    pending = submit(backend, ECHO, (), ("pending",))
     await backend.aclose()
     with pytest.raises(BackendError, match="closed"):
         await pending
     with pytest.raises(BackendError, match="closed"):
         await echo(backend, "late")
-    assert backend.connections == 0
+    assert backend.statistics().connections == 0
     proxy.restore()
 
 
@@ -228,7 +259,7 @@ async def test_the_pool_of_the_user_is_left_alone(server: Server, redis: Redis) 
     user = Redis.from_url(server.url, max_connections=1)
     async with user.client() as only:
         await only.ping()
-        backend = Backend(OneServer(Connector.of(user, "its-own", 5), TIMING), TIMEOUT)
+        backend = RedisBackend(OneServer(Connector.of(user, "its-own", 5), TIMING, Nobody()))
         assert await echo(backend, "x") == [b"x"]
         assert await connected(redis) == alone + 2
         assert [entry["name"] for entry in await redis.client_list() if entry["name"]] == ["its-own"]
@@ -240,7 +271,7 @@ async def test_the_pool_of_the_user_is_left_alone(server: Server, redis: Redis) 
 @pytest.mark.parametrize("url", ["url", "unix_url"])
 async def test_each_kind_of_address_works(server: Server, redis: Redis, url: str) -> None:
     async with backend_of(getattr(server, url), decode_responses=True, protocol=3, db=3) as backend:
-        await backend.submit(ADD, ("n",))
+        await submit(backend, ADD, ("n",))
     assert await redis.get("n") is None
     async with Redis.from_url(server.url, db=3) as third:
         assert await third.get("n") == b"1"
@@ -288,7 +319,7 @@ async def test_a_call_to_a_replica_waits_until_it_is_a_primary(own: Server) -> N
     async with Redis.from_url(own.url) as operator, backend_of(own.url) as backend:
         with Server(own._executable) as primary:
             await operator.replicaof(primary.host, str(primary.port))
-            call = backend.submit(ADD, ("n",))
+            call = submit(backend, ADD, ("n",))
             await until(lambda: refusals(operator, "READONLY"))
             assert not call.ended
             await operator.replicaof("NO", "ONE")
@@ -299,16 +330,16 @@ async def test_a_replica_that_stays_one_is_named_in_the_failure(own: Server) -> 
     async with Redis.from_url(own.url) as operator, backend_of(own.url) as backend:
         await operator.replicaof("127.0.0.1", "1")
         with pytest.raises(BackendError) as raised:
-            await backend.submit(ADD, ("n",))
+            await submit(backend, ADD, ("n",))
         assert isinstance(raised.value.__cause__, ReadOnlyError)
-        assert backend.pending == 0
+        assert backend.statistics().pending == 0
 
 
 async def test_a_call_to_a_replica_that_lost_its_primary_is_tried_again(own: Server) -> None:
     async with Redis.from_url(own.url) as operator, backend_of(own.url) as backend:
         await operator.config_set("replica-serve-stale-data", "no")
         await operator.replicaof("127.0.0.1", "1")
-        call = backend.submit(ADD, ("n",))
+        call = submit(backend, ADD, ("n",))
         await until(lambda: refusals(operator, "MASTERDOWN"))
         await operator.replicaof("NO", "ONE")
         assert await call == [1]
@@ -318,7 +349,7 @@ async def test_calls_outlive_a_restart_of_the_server(own: Server) -> None:
     async with backend_of(own.url) as backend:
         await echo(backend, "x")
         own.kill()
-        call = backend.submit(ECHO, (), "y")
+        call = submit(backend, ECHO, (), ("y",))
         own.start()
         assert await call == [b"y"]
 
@@ -330,7 +361,7 @@ async def test_a_call_to_a_server_that_is_busy_with_a_script_is_tried_again(own:
         looping = asyncio.ensure_future(wait_for(operator.eval("while true do end", 0)))
         async with Redis.from_url(own.url) as second:
             await until(lambda: busy(second))
-            call = backend.submit(ECHO, (), "y")
+            call = submit(backend, ECHO, (), ("y",))
             await asyncio.sleep(0.1)
             await second.script_kill()
         with suppress(ResponseError):
@@ -342,7 +373,7 @@ async def test_a_call_that_the_server_cannot_serve_now_is_tried_again(own: Serve
     """Here it wants replicas before it accepts a write; when it cannot write to its disk it answers alike."""
     async with Redis.from_url(own.url) as operator, backend_of(own.url) as backend:
         await operator.config_set("min-replicas-to-write", 1)
-        call = backend.submit(ADD, ("n",))
+        call = submit(backend, ADD, ("n",))
         await until(lambda: refusals(operator, "NOREPLICAS"))
         await operator.config_set("min-replicas-to-write", 0)
         assert await call == [1]
@@ -360,12 +391,12 @@ async def refusals(redis: Redis, kind: str) -> bool:
     return f"errorstat_{kind}" in await redis.info("errorstats")
 
 
-async def test_a_loop_that_is_always_late_fails_calls_all_the_same(proxy: Proxy, backend: Backend) -> None:
+async def test_a_loop_that_is_always_late_fails_calls_all_the_same(proxy: Proxy, backend: RedisBackend) -> None:
     proxy.black_hole()
     call = asyncio.ensure_future(echo(backend, "lost"))
     started = monotonic()
     while not call.done() and monotonic() < started + 10 * TIMEOUT:
-        busy = monotonic() + 0.12  # Longer than the pulse: each tick of the lane comes late.
+        busy = monotonic() + 0.12  # Longer than the pulse: each tick of the pipeline comes late.
         while monotonic() < busy:
             pass
         await asyncio.sleep(0)

@@ -13,7 +13,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.sentinel import Sentinel
 
 from aiolock import AsyncRLock, ClientClosedError, LeaseLostError, LockClient, LockConfig, NotALockError
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.support.calls import CALLS
 from tests.support.observe import commandstats
 

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from redis.asyncio import Redis
 
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from benchmarks import page, peers
 from benchmarks.__main__ import main
 from benchmarks.by_hand import ByHand, check, load
@@ -51,7 +51,9 @@ def figure(workload: str, measure: str, peer: str) -> Figure:
         ("B1 B2 B5", ["aiolock", "bare"], ["aiolock", "bare"] * 3),
         ("B3 B4", ["aiolock", "pipelined", "chain"], ["aiolock", "pipelined", "aiolock", "chain"]),
         ("B6", ["aiolock"], ["aiolock"]),
-        ("B10 B11", ["aiolock", "no-lock", "redis-py"], ["aiolock", "no-lock", "redis-py"] * 4),
+        ("B10", ["aiolock", "no-lock"], ["aiolock", "no-lock"] * 2),
+        ("B11 B12 B13", ["aiolock"], ["aiolock"] * 6),
+        ("B14", ["aiolock"], ["aiolock"] * 2),
     ],
 )
 def test_a_tiny_round_yields_results_without_problems(
@@ -192,7 +194,7 @@ def test_the_page_tells_figures_failures_and_who_is_ahead(tmp_path: Path) -> Non
     path.write_text(json.dumps(result(*records)), "utf-8")
     page.main([str(path), "--docs", str(tmp_path)])
     text = (tmp_path / "benchmarks.md").read_text("utf-8")
-    assert "| B1 | time of a section / two bare EVALSHA | ≤ 1.15 × | **2** × ✗ |" in text
+    assert "| B1 | time of a section / two bare EVALSHA | ≤ 0.95 × | **2** × ✗ |" in text
     assert "Ahead of aiolock here: `redis-py` (1) by 4 ×." in text
     assert "`redis-py-default-pool` (1,000) failed in 1 of 1 runs: 900 × MaxConnectionsError" in text
     assert "abacus" in text
@@ -201,6 +203,22 @@ def test_the_page_tells_figures_failures_and_who_is_ahead(tmp_path: Path) -> Non
     for picture in pictures:
         drawn = ElementTree.parse(tmp_path / picture).getroot()
         assert any("prefers-color-scheme: dark" in (style.text or "") for style in drawn.iter(f"{{{SVG}}}style"))
+
+
+def test_the_page_tells_what_it_was_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "HISTORY", tmp_path / "history.json")
+    path = tmp_path / "results.json"
+
+    def write(seconds: float, *words: str) -> str:
+        records = (made("B1", "aiolock", seconds_per_section=seconds), made("B1", "bare", seconds_per_section=1.0))
+        path.write_text(json.dumps(result(*records)), "utf-8")
+        page.main([str(path), "--docs", str(tmp_path), *words])
+        return (tmp_path / "benchmarks.md").read_text("utf-8")
+
+    assert "Before and after" not in write(3.0, "--remember", "slow")
+    text = write(2.0)
+    assert "| workload | figure | slow, asyncio | now, asyncio |" in text
+    assert "| B1 | time of a section / two bare EVALSHA | 3 × | 2 × |" in text
 
 
 def test_the_same_results_make_the_same_files(tmp_path: Path) -> None:

@@ -5,18 +5,21 @@ import gc
 import os
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import AsyncExitStack, nullcontext, suppress
 from time import monotonic
+from typing import Any
 
 import anyio
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import ClientClosedError, Lease, LeaseLostError, LockClient, LockConfig
+from aiolock import BackendError, ClientClosedError, Lease, LeaseLostError, LockClient, LockConfig
+from aiolock._embedded_server import Server
 from aiolock._scripts import RELEASE
-from aiolock._server import Server
 from tests.support.calls import CALLS, acquire_and_release
-from tests.support.observe import connected, freed, until, until_connected
+from tests.support.cancellation import suspended_in
+from tests.support.inside import reader_of, session_of
+from tests.support.observe import connected, freed, renewed, until, until_connected
 from tests.support.proxy import Proxy, script
 from tests.support.waiters import Waiters
 
@@ -72,7 +75,7 @@ async def test_closing_tells_hundreds_of_holders_and_waiters_and_releases_everyt
         ends = await asyncio.gather(*waiters.tasks, return_exceptions=True)
         assert [type(end) for end in ends] == [ClientClosedError] * MANY
         assert await redis.keys("held *") == []
-        assert await redis.keys("aiolock_client:" + locks._runtime.core().client) == []
+        assert await redis.keys("aiolock_client:" + session_of(locks).client) == []
         assert locks.statistics().held == locks.statistics().parked == locks.statistics().pending == 0
         assert locks.statistics().connections == 0
         assert await other.lock(NAME).held()
@@ -164,7 +167,7 @@ async def test_a_close_that_is_cancelled_goes_on_by_itself(own: Server) -> None:
         await locks.lock(NAME, owner="long").acquire()
         own.pause()
         closing = asyncio.create_task(locks.aclose())
-        await until(lambda: locks._runtime.core().usage.closed)
+        await until(lambda: session_of(locks).closed)
         closing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await closing
@@ -379,7 +382,7 @@ async def test_tasks_that_act_as_one_owner_are_each_told_in_their_time(redis: Re
     locks = LockClient(redis, config=LockConfig(release_timeout=30))
     held: list[int] = []
     handlers = [asyncio.create_task(hold(locks, redis, seconds, held, "both")) for seconds in (0.7, 0.2)]
-    await until(lambda: len(locks.lock(NAME)._runtime.core().blocks.stacks) == 2)
+    await until(lambda: len(session_of(locks).blocks.stacks) == 2)
     handlers[0].cancel()
     await asyncio.sleep(0)
     started = monotonic()
@@ -453,10 +456,20 @@ async def test_a_lock_without_a_body_is_freed_while_others_roll_back(redis: Redi
 async def test_a_close_that_the_end_of_the_loop_cuts_short_leaves_nothing(redis: Redis) -> None:
     before = asyncio.all_tasks()
     locks = LockClient(redis)
-    handler = asyncio.create_task(hold(locks, redis, 60, []))
+    rolling_back = asyncio.Event()
+
+    async def work() -> None:
+        async with locks.lock(NAME):
+            try:
+                await asyncio.sleep(600)
+            finally:
+                rolling_back.set()
+                await asyncio.sleep(600)
+
+    handler = asyncio.create_task(work())
     await until(lambda: locks.statistics().held == 1)
     closing = asyncio.create_task(locks.aclose())
-    await until(lambda: locks._runtime.core().usage.closed)
+    await rolling_back.wait()
     for task in asyncio.all_tasks() - before:
         task.cancel()
     await asyncio.gather(closing, handler, return_exceptions=True)
@@ -540,6 +553,115 @@ def test_a_loop_that_ends_by_cancelling_every_task_waits_for_no_answer(server: S
     asyncio.run(is_freed())
 
 
+@pytest.mark.parametrize("closed_by", ["nobody", "another task", "the holder"])
+def test_a_loop_that_ends_by_cancelling_every_task_waits_for_those_that_roll_back(
+    server: Server, closed_by: str
+) -> None:
+    """Under their locks, which are renewed meanwhile, and then released."""
+    name = f"{NAME} rolled back {os.getpid()} {closed_by}"
+    held: list[int] = []
+
+    async def exists() -> int:
+        async with Redis.from_url(server.url) as observer:
+            return int(await observer.exists(name))
+
+    async def handle(locks: LockClient, holding: asyncio.Event) -> None:
+        async with locks if closed_by == "the holder" else nullcontext(), locks.lock(name):
+            await renewed(locks, 1)
+            holding.set()
+            try:
+                await asyncio.sleep(3600)
+            finally:
+                await asyncio.sleep(0.2)
+                await renewed(locks, 2)
+                held.append(await exists())
+
+    async def lifespan(locks: LockClient) -> None:
+        async with locks:
+            await asyncio.sleep(3600)
+
+    async def main() -> None:
+        locks = LockClient.from_url(server.url, config=LockConfig(renew_interval=0.05, release_timeout=30))
+        holding = asyncio.Event()
+        tasks.append(asyncio.create_task(handle(locks, holding)))
+        if closed_by == "another task":
+            tasks.append(asyncio.create_task(lifespan(locks)))
+        await holding.wait()
+
+    tasks: list[asyncio.Task[None]] = []
+    asyncio.run(main())
+    assert held == [1]
+    assert asyncio.run(exists()) == 0
+    assert all(task.cancelled() for task in tasks)
+
+
+async def end_the_loop(spared: set[asyncio.Task[Any]]) -> None:
+    """As asyncio.run does: cancel every task, but those of the test, and wait until they have ended."""
+    ours = {task for task in asyncio.all_tasks() if "support/proxy.py" in repr(task)}
+    ending = asyncio.all_tasks() - spared - ours
+    for task in ending:
+        task.cancel()
+    _, left = await asyncio.wait(ending, timeout=20)
+    assert not left
+
+
+@pytest.mark.parametrize(
+    "at", ["_run wait", "_run _serve _rest", "_run _serve _connected _open"], ids=["idle", "rests", "connects"]
+)
+async def test_a_loop_that_ends_while_there_is_no_connection_waits_for_those_that_roll_back(
+    redis: Redis, proxy: Proxy, through: Redis, at: str
+) -> None:
+    """The server closed it; their locks are renewed on another one."""
+    spared, held = asyncio.all_tasks(), list[int]()
+    config = LockConfig(renew_interval=0.05, command_timeout=30, release_timeout=30, client_name="ending")
+    locks = LockClient(through, config=config)
+
+    async def handle() -> None:
+        async with locks.lock(NAME):
+            try:
+                await asyncio.sleep(600)
+            finally:
+                await proxy.heal()
+                await asyncio.sleep(0.2)
+                held.append(await redis.exists(NAME))
+
+    handler = asyncio.create_task(handle())
+    await until(lambda: locks.statistics().renewals > 0)
+    if "_rest" in at:
+        await proxy.refuse()
+    if "_open" in at:
+        proxy.black_hole()
+    ordinary = min(int(each["id"]) for each in await redis.client_list() if each["name"] == "ending")
+    await redis.client_kill_filter(_id=str(ordinary))
+    await until(lambda: "_read" not in suspended_in(reader_of(locks)))
+    asking = None if "wait" in at else asyncio.create_task(locks.ping())
+    await until(lambda: " ".join(suspended_in(reader_of(locks))).startswith(at))
+    await end_the_loop(spared)
+    assert handler.cancelled()
+    assert asking is None or asking.cancelled()
+    assert held == [1]
+    assert not await redis.exists(NAME)
+    assert locks.statistics().connections == 0
+
+
+async def test_a_loop_that_ends_waits_for_no_release_longer_than_whoever_released(own: Server) -> None:
+    """The server refuses them for now: they would be tried until no command of theirs can be late any more."""
+    spared, held = asyncio.all_tasks(), list[int]()
+    async with Redis.from_url(own.url) as operator:
+        locks = LockClient(operator, config=LockConfig(release_timeout=0.5))
+        told = await locks.lock("told").acquire()
+        holder = asyncio.create_task(hold(locks, operator, 0, held))
+        await until(lambda: locks.statistics().held == 2)
+        await operator.config_set("min-replicas-to-write", 1)
+        with pytest.raises(BackendError):
+            await told.release()
+        await end_the_loop(spared)
+        assert holder.cancelled()
+        assert held == [1]
+        assert locks.statistics().pending == 2
+        await locks.aclose()
+
+
 HOLDING = f"""
 import asyncio, sys
 from aiolock import LockClient
@@ -602,3 +724,27 @@ def test_a_typical_program_is_silent_in_dev_mode(server: Server, end: str) -> No
     ended = subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=30)
     assert ended.stderr == ""
     assert ended.returncode == 0
+
+
+def test_a_loop_that_ends_waits_for_no_block_whose_task_is_gone(server: Server) -> None:
+    """A block of a named owner, entered by a task that has ended and left by nobody."""
+    name = f"{NAME} abandoned {os.getpid()}"
+
+    async def main() -> float:
+        locks = LockClient.from_url(server.url, config=LockConfig(lease=300))
+        await asyncio.create_task(enter(locks))
+        return monotonic()
+
+    async def enter(locks: LockClient) -> None:
+        await AsyncExitStack().enter_async_context(locks.lock(name, owner="job"))
+
+    ending = asyncio.run(main())
+    assert monotonic() - ending < 20
+
+
+async def test_a_client_that_was_never_used_is_closed_by_leaving_it(server: Server) -> None:
+    locks = LockClient.from_url(server.url)
+    async with AsyncExitStack() as stack:
+        stack.push_async_exit(locks)
+    with pytest.raises(ClientClosedError):
+        await locks.lock(NAME).acquire()

@@ -10,6 +10,7 @@ import pytest
 
 from aiolock import LockConfig, LockEvent
 from aiolock._config import Timing
+from aiolock._core.hold import margin
 
 
 class Recorder:
@@ -152,7 +153,7 @@ def test_renewals_are_due_at_a_third_of_the_lease() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "lease", "margin"),
+    ("settings", "lease", "expected"),
     [
         ({}, 30.0, 0.31),  # a hundredth, and 10 ms
         ({}, 1.0, 0.02),
@@ -161,5 +162,7 @@ def test_renewals_are_due_at_a_third_of_the_lease() -> None:
         ({"drift": 2}, 4.0, 1.0),
     ],
 )
-def test_a_lease_counts_as_over_a_margin_before_its_end(settings: dict[str, Any], lease: float, margin: float) -> None:
-    assert Timing.of(LockConfig(**settings)).margin(lease) == pytest.approx(margin)
+def test_a_lease_counts_as_over_a_margin_before_its_end(
+    settings: dict[str, Any], lease: float, expected: float
+) -> None:
+    assert margin(lease, Timing.of(LockConfig(**settings))) == pytest.approx(expected)

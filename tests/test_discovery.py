@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from aiolock._discovery import Address, Discovery, Slots
+from aiolock._redis.discovery import Address, Discovery, Slots
 
 ASKED = ("asked", 7000)
 

@@ -5,16 +5,17 @@ from typing import cast
 import pytest
 from redis.asyncio import Redis
 
+from aiolock._cli.doctor import replication, sentinel, server, timing
+from aiolock._cli.doctor.check import Check
+from aiolock._cli.doctor.facts import Facts
+from aiolock._cli.doctor.permissions import try_permissions
+from aiolock._cli.doctor.probe import Address, Probe, address
+from aiolock._cli.doctor.replication import Replica, Replicas
+from aiolock._cli.doctor.report import Report
+from aiolock._cli.doctor.timing import Sample, Samples
 from aiolock._config import LockConfig, Timing
-from aiolock._doctor import replication, sentinel, server, timing
-from aiolock._doctor.check import Check
-from aiolock._doctor.facts import Facts
-from aiolock._doctor.permissions import try_permissions
-from aiolock._doctor.probe import Address, Probe, address
-from aiolock._doctor.replication import Replica, Replicas
-from aiolock._doctor.report import Report
-from aiolock._doctor.timing import Sample, Samples
-from aiolock._types import LockKeys
+from aiolock._core.hold import margin
+from aiolock._keys import LockKeys
 
 GOOD_INFO = {
     "redis_version": "7.0.15",
@@ -27,7 +28,7 @@ GOOD_INFO = {
 }
 GOOD_CONFIG = {"save": "", "appendonly": "yes", "appendfsync": "always", "min-replicas-to-write": "0"}
 TIMING = Timing.of(LockConfig())
-MARGIN = TIMING.margin(TIMING.lease)
+MARGIN = margin(TIMING.lease, TIMING)
 PATIENCE = TIMING.renewal_patience
 
 
@@ -313,7 +314,7 @@ async def test_the_settings_of_the_client_are_those_of_the_url(query: str, statu
     async with Redis.from_url(f"redis://localhost?{query}") as redis:
         check = timing.judge_client(redis, TIMING)
     assert check.status == status
-    assert check.found.startswith("socket_timeout 2 s, retries ")
+    assert check.found.startswith("socket_timeout 2 s; ")
 
 
 async def test_a_client_without_a_timeout_is_worth_a_note() -> None:

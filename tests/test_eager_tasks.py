@@ -20,11 +20,11 @@ from aiolock import (
     LockTimeoutError,
     Lost,
 )
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.support.holding import Holder, lock_client
 from tests.support.observe import connected, until
 from tests.support.proxy import Proxy
-from tests.test_link import PATIENCE, Recorder
+from tests.test_connection import PATIENCE, Recorder
 
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks are new in Python 3.12")
 
@@ -52,32 +52,32 @@ async def locks(server: Server, redis: Redis) -> AsyncIterator[LockClient]:
 
 
 def running(method: str) -> int:
-    """How many tasks run this method of a link."""
+    """How many tasks run this method of a connection."""
     return sum(f" coro=<{method}() " in repr(task) for task in asyncio.all_tasks())
 
 
-async def test_a_link_that_is_woken_again_by_its_own_failure_runs_once() -> None:
+async def test_a_connection_that_is_woken_again_by_its_own_failure_runs_once() -> None:
     attempts: list[int] = []
 
     def connect() -> Connection:
-        attempts.append(running("Link._run"))
+        attempts.append(running("Connection._run"))
         raise OSError("cannot be made")
 
     user = Recorder(connect)
 
-    def broken(error: Exception) -> None:
+    def broken(error: Exception, waited: float) -> None:
         user.errors.append(error)
-        user.link.wake()  # As a lane does that has something to send.
+        user.connection.wake()  # As a pipeline does that has something to send.
 
     user.broken = broken  # type: ignore[method-assign]
     user.send(("PING",))
-    assert running("Link._run") == 1
-    assert attempts == [], "the link runs before `wake` knows of it"
+    assert running("Connection._run") == 1
+    assert attempts == [], "the connection runs before `wake` knows of it"
     await until(lambda: len(attempts) >= 3, within=10 * PATIENCE)
     assert set(attempts) == {1}
     assert len(user.errors) in (len(attempts), len(attempts) - 1)
-    await user.link.aclose()
-    assert running("Link._run") == 0
+    await user.connection.aclose()
+    assert running("Connection._run") == 0
 
 
 async def test_a_client_whose_connections_cannot_be_made_tries_in_one_task_and_fails_in_time() -> None:
@@ -88,7 +88,7 @@ async def test_a_client_whose_connections_cannot_be_made_tries_in_one_task_and_f
 
         def __init__(self, **settings: Any) -> None:
             if seen.is_set():
-                attempts.append(running("Link._run"))
+                attempts.append(running("Connection._run"))
                 raise OSError("cannot be made")
             super().__init__(**settings)
 

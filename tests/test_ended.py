@@ -7,9 +7,9 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock import AsyncRLock, LockClient
-from aiolock._commands import _MOST_FORGETTABLE
+from aiolock._core.commands import _MOST_FORGETTABLE
+from aiolock._keys import LockKeys
 from aiolock._scripts import ACQUIRE, RELEASE, Script
-from aiolock._types import LockKeys
 from tests.support.proxy import Proxy, Rule, drop_reply, hold, script
 
 NAME = "orders"

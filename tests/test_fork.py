@@ -12,7 +12,7 @@ import pytest
 import redis as synchronous
 
 from aiolock import AsyncRLock, ClientClosedError, LockClient
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.support.observe import until
 
 NAME = "fork"

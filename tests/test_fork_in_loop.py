@@ -11,9 +11,10 @@ import pytest
 import redis as synchronous
 
 from aiolock import AsyncRLock, LockClient
-from aiolock._notifier import LINGER
-from aiolock._server import Server
+from aiolock._embedded_server import Server
+from aiolock._redis.notifier import LINGER
 from tests.support.holding import Holder, lock_client
+from tests.support.inside import hears
 from tests.support.observe import until
 
 
@@ -94,7 +95,7 @@ async def test_a_childs_copy_of_a_waiter_leaves_the_subscription_alone(
         lease = await other.lock("a").acquire()
         lock = locks.lock("a")
         waiting = asyncio.create_task(take(lock))
-        await until(lambda: locks._runtime.core().queues._notifier.confirmed(lock._keys.channel))
+        await until(lambda: hears(locks, lock))
         await until(lambda: locks.statistics().pending == 0)
 
         async def child() -> None:

@@ -1,78 +1,75 @@
 """Holds: what a client remembers of the locks it lost, and for how long."""
 
-from itertools import count
+from collections.abc import AsyncIterator
 
 import pytest
+from redis.asyncio import Redis
 
-import aiolock._holds
-from aiolock._holds import Holds
-from aiolock._lease import Hold
-from aiolock._scripts import LOCK
-from aiolock._types import Claim, LockKeys
-
-ids = count(1)
+import aiolock._core.lease_manager
+from aiolock import LeaseLostError, LockClient, NotHeldError
+from tests.support.inside import session_of
+from tests.support.observe import until
 
 
-def hold_of(owner: str, name: str) -> Hold:
-    return Hold(Claim(LockKeys.of(name, ""), LOCK, owner, str(next(ids))), 1)
+@pytest.fixture
+async def locks(redis: Redis) -> AsyncIterator[LockClient]:
+    async with LockClient(redis) as locks:
+        yield locks
 
 
-def lost_by(holds: Holds, owner: str, *names: str) -> list[Hold]:
-    lost = [hold_of(owner, name) for name in names]
-    for hold in lost:
-        holds.remember_lost(hold)
-    return lost
+async def lose(locks: LockClient, owner: str, name: str = "a") -> None:
+    """Let a named owner lose what it takes."""
+    lease = await locks.lock(name, owner=owner).acquire()
+    assert await locks.lock(name).force_release()
+    assert lease.lost.is_set()
 
 
-def is_empty(holds: Holds) -> bool:
-    return not any((holds._by_owner, holds._by_key, holds._lost, holds._lost_by_owner))
+async def release_error(locks: LockClient, owner: str, name: str = "a") -> type[Exception]:
+    with pytest.raises((LeaseLostError, NotHeldError)) as raised:
+        await locks.lock(name, owner=owner).release()
+    return raised.type
 
 
-def test_a_loss_is_remembered_until_it_is_given_back() -> None:
-    holds = Holds()
-    [first, second] = lost_by(holds, "task", "a", "b")
-    assert (holds.lost("task", "a"), holds.lost("task", "b")) == (first, second)
-    assert holds.lost("another", "a") is None
-    holds.forget_lost(first)
-    assert (holds.lost("task", "a"), holds.lost("task", "b")) == (None, second)
-    holds.forget_lost(second)
-    assert is_empty(holds)
+async def test_a_loss_is_remembered_until_it_is_given_back(locks: LockClient) -> None:
+    await lose(locks, "worker", "a")
+    await lose(locks, "worker", "b")
+    assert await release_error(locks, "another", "a") is NotHeldError
+    assert await release_error(locks, "worker", "a") is LeaseLostError
+    assert await release_error(locks, "worker", "a") is NotHeldError
+    assert await release_error(locks, "worker", "b") is LeaseLostError
+    assert not session_of(locks).leases._lost
 
 
-def test_a_grant_makes_an_earlier_loss_of_its_owner_forgotten() -> None:
-    holds = Holds()
-    lost_by(holds, "task", "a")
-    again = hold_of("task", "a")
-    holds.add(again)
-    assert holds.lost("task", "a") is None
-    holds.remove(again)
-    assert is_empty(holds)
+async def test_a_grant_makes_an_earlier_loss_of_its_owner_forgotten(locks: LockClient) -> None:
+    await lose(locks, "worker")
+    await locks.lock("a", owner="worker").acquire()
+    await locks.lock("a", owner="worker").release()
+    assert await release_error(locks, "worker") is NotHeldError
 
 
-def test_giving_an_earlier_loss_back_leaves_a_later_one_remembered() -> None:
-    holds = Holds()
-    [earlier] = lost_by(holds, "task", "a")
-    [later] = lost_by(holds, "task", "a")
-    holds.forget_lost(earlier)
-    assert holds.lost("task", "a") is later
+async def test_giving_an_earlier_loss_back_leaves_a_later_one_remembered(locks: LockClient) -> None:
+    earlier = await locks.lock("a", owner="worker").acquire()
+    await locks.lock("a").force_release()
+    await lose(locks, "worker")
+    with pytest.raises(LeaseLostError):
+        await earlier.release()
+    assert await release_error(locks, "worker") is LeaseLostError
 
 
-def test_what_an_owner_lost_that_is_no_more_is_forgotten() -> None:
-    holds = Holds()
-    lost_by(holds, "ended", "a", "b")
-    [theirs] = lost_by(holds, "another", "a")
-    holds.forget_lost_by("ended")
-    holds.forget_lost_by("unknown")
-    assert holds.lost("ended", "a") is holds.lost("ended", "b") is None
-    assert holds.lost("another", "a") is theirs
-    holds.forget_lost_by("another")
-    assert is_empty(holds)
+async def test_the_oldest_losses_are_forgotten_when_there_are_too_many(
+    locks: LockClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aiolock._core.lease_manager, "REMEMBERED_LOSSES", 3)
+    for number in range(6):
+        await lose(locks, f"worker {number}")
+    errors = [await release_error(locks, f"worker {number}") for number in range(6)]
+    assert errors == [NotHeldError] * 3 + [LeaseLostError] * 3
 
 
-def test_the_oldest_losses_are_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aiolock._holds, "REMEMBERED_LOSSES", 3)
-    holds = Holds()
-    for number in range(10):
-        lost_by(holds, f"task {number}", "a")
-    assert [number for number in range(10) if holds.lost(f"task {number}", "a")] == [7, 8, 9]
-    assert len(holds._lost_by_owner) == 3
+async def test_nothing_is_known_of_a_name_that_nobody_uses(locks: LockClient) -> None:
+    for number in range(5):
+        async with locks.lock(f"name {number}"):
+            pass
+    await lose(locks, "worker")
+    await until(lambda: locks.statistics().pending == 0)
+    assert list(session_of(locks).entries) == []

@@ -1,7 +1,6 @@
 """Identity: an owner is one task of one client, never twice the same, and what it holds ends with it."""
 
 import asyncio
-import gc
 import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -10,8 +9,8 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock import AsyncRLock, Lease, LockClient, LockEvent, Lost, NotHeldError, Orphaned
-from aiolock._owner import Owners, running_task
-from aiolock._server import Server
+from aiolock._core.owners import Owners, running_task
+from aiolock._embedded_server import Server
 from tests.support.calls import acquire
 from tests.support.holding import lock_client, seize
 from tests.support.observe import answered, until
@@ -20,31 +19,24 @@ NAME = "identity"
 OURS = {b"aiolock:acquisition", b"aiolock:token", b"aiolock:step", b"aiolock:renewal"}
 
 
-@pytest.mark.parametrize("collect", [True, False])
-async def test_ten_thousand_tasks_never_share_an_owner_id(collect: bool) -> None:
+async def test_ten_thousand_tasks_never_share_an_owner_id() -> None:
     ids: list[str] = []
     addresses: set[int] = set()
     owners = Owners("client", lambda task: None)
 
     async def note() -> None:
-        ids.append(owners.of(running_task()))
+        ids.append(owners.record(running_task()).owner)
         addresses.add(id(asyncio.current_task()))
 
-    (gc.enable if collect else gc.disable)()
-    try:
-        for number in range(10_000):
-            await asyncio.create_task(note())
-            if collect and number % 1000 == 0:
-                gc.collect()
-    finally:
-        gc.enable()
+    for _ in range(10_000):
+        await asyncio.create_task(note())
     assert len(set(ids)) == 10_000
     assert len(addresses) < 10_000  # Or it would not have been a test: task ids are used again.
 
 
 async def test_tasks_in_a_row_are_as_many_owners_to_the_server(redis: Redis, locks: LockClient) -> None:
     owners: set[bytes | str] = set()
-    count = 500  # The numbers are drawn in one place, tried ten thousand times above.
+    count = 100  # The numbers are drawn in one place, tried ten thousand times above.
 
     async def hold() -> None:
         async with locks.lock(NAME):
@@ -178,3 +170,16 @@ async def test_a_task_that_ends_after_a_loss_is_no_orphan_and_frees_nobody_else(
     assert lease.lost.is_set()
     assert await redis.exists("a")
     assert not any("ended while" in record.getMessage() for record in caplog.records)
+
+
+async def test_names_that_share_a_channel_are_locks_of_their_own(locks: LockClient, other: LockClient) -> None:
+    """`a` and `{a}`, by Redisson's rule of braces."""
+    async with locks.lock("a") as plain:
+        braced = await locks.lock("{a}").try_lock()
+        assert braced is not None
+        assert (plain.holds, braced.holds, braced.name) == (1, 1, "{a}")
+        assert await other.lock("{a}").try_lock() is None
+        await braced.release()
+        assert await other.lock("a").locked()
+        assert not await other.lock("{a}").locked()
+        plain.check()

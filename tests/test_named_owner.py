@@ -6,11 +6,13 @@ from collections.abc import Awaitable, Callable
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import AsyncRLock, Lease, LockClient
+from aiolock import AsyncRLock, Lease, LeaseLostError, LockClient
 from aiolock._scripts import ACQUIRE
 from tests.support.calls import acquire, acquire_and_release
+from tests.support.holding import client_behind
+from tests.support.inside import session_of
 from tests.support.observe import answered, until
-from tests.support.proxy import Proxy, Rule, script, withhold_reply
+from tests.support.proxy import Proxy, Request, Rule, script, withhold_reply
 from tests.support.waiters import Waiters
 
 NAME = "orders"
@@ -194,3 +196,36 @@ async def test_a_task_that_acquired_nothing_gives_back_what_another_acquired(loc
     await asyncio.create_task(acquire(job))
     await job.release()
     assert not await job.locked()
+
+
+async def test_a_nested_acquire_that_outlives_its_lock_harms_no_later_hold(redis: Redis, proxy: Proxy) -> None:
+    """Two nest; one is answered, then the lock is lost, and somebody else takes it while the other is on its way."""
+    nested: list[Request] = []
+
+    def second(request: Request) -> bool:
+        if not script(ACQUIRE)(request):
+            return False
+        nested.append(request)
+        return len(nested) == 2
+
+    async with client_behind(proxy, lease=300, command_timeout=20) as locks:
+        job = locks.lock(NAME, owner="job")
+        lease = await job.acquire()
+        await answered(locks)
+        withheld = proxy.install(Rule(second, withhold_reply()))
+        first, other = asyncio.create_task(acquire(job)), asyncio.create_task(acquire(job))
+        await withheld.caught()
+        await first
+        await redis.delete(NAME)
+        session_of(locks).doubt(lambda key: True)
+        await lease.lost
+        stranger = asyncio.create_task(acquire_and_release(locks.lock(NAME)))
+        await until(lambda: locks.statistics().parked == 1)
+        withheld.let_go()
+        with pytest.raises(LeaseLostError):
+            await other
+        await stranger
+        async with locks.lock(NAME):
+            assert locks.lock(NAME).statistics().held == 1
+        await answered(locks)
+        assert not session_of(locks).entries

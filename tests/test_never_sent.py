@@ -8,8 +8,8 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock import AsyncRLock, LockClient
+from aiolock._embedded_server import Server
 from aiolock._scripts import ACQUIRE, RELEASE
-from aiolock._server import Server
 from tests.support.holding import lock_client
 from tests.support.observe import until
 from tests.support.proxy import Proxy, Request, Rule, drop_reply, hold, script

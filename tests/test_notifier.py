@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator
 import pytest
 from redis.asyncio import Redis
 
-import aiolock._notifier
+import aiolock._redis.notifier
 from aiolock import LockClient
-from aiolock._connector import Connector
-from aiolock._notifier import Notifier
+from aiolock._redis.connector import Connector
+from aiolock._redis.notifier import Notifier
 from tests.support.calls import acquire_and_release
-from tests.support.observe import commandstats, pubsub_channels, subscribed_clients, until
-from tests.support.proxy import Proxy, command
+from tests.support.inside import notifier_of, session_of
+from tests.support.observe import answered, commandstats, pubsub_channels, subscribed_clients, until
+from tests.support.proxy import Proxy, Rule, command, withhold_reply
 
 ORDERS = ("subscribe", "unsubscribe")
 
@@ -27,7 +28,7 @@ async def notifier(redis: Redis) -> AsyncIterator[Notifier]:
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Channels linger for a tenth of a second."""
-    monkeypatch.setattr(aiolock._notifier, "LINGER", 0.1)
+    monkeypatch.setattr(aiolock._redis.notifier, "LINGER", 0.1)
 
 
 def ignore(message: bool) -> None:
@@ -47,6 +48,36 @@ async def test_every_message_and_every_gap_is_signalled(redis: Redis, notifier: 
     await until(lambda: signals == [False, True, True, False])
 
 
+async def test_each_watcher_of_a_channel_hears_every_message(redis: Redis, notifier: Notifier) -> None:
+    one: list[bool] = []
+    another: list[bool] = []
+    notifier.watch("news", one.append)
+    await until(lambda: one == [False])
+    notifier.watch("news", another.append)
+    await until(lambda: another == [False])  # What came before it was there was missed.
+    await redis.publish("news", "0")
+    await until(lambda: one[1:] == another[1:] == [True])
+    notifier.unwatch("news", one.append)
+    await redis.publish("news", "0")
+    await until(lambda: another[1:] == [True, True])
+    assert one[1:] == [True]
+
+
+async def test_two_locks_that_share_a_channel_are_both_waited_for(redis: Redis, locks: LockClient) -> None:
+    names = ("a", "{a}")
+    async with LockClient(redis) as other:
+        holders = [other.lock(name, owner="holder") for name in names]
+        for lock in holders:
+            await lock.acquire(lease=60)
+        waiting = [asyncio.create_task(acquire_and_release(locks.lock(name))) for name in names]
+        await until(lambda: locks.statistics().parked == 2)
+        await until(lambda: notifier_of(locks).confirmed(holders[0]._keys.channel))
+        await answered(locks)
+        for lock, waiter in zip(holders, waiting, strict=True):
+            await lock.release()
+            await asyncio.wait_for(waiter, 10)  # Its lease would have been longer.
+
+
 async def test_two_hundred_names_share_a_connection(redis: Redis, notifier: Notifier) -> None:
     names = {f"name {number}" for number in range(200)}
     for name in names:
@@ -63,7 +94,7 @@ async def test_two_hundred_names_waited_for_at_once_share_a_connection(redis: Re
             await lock.acquire(lease=60)
         waiting = [asyncio.create_task(acquire_and_release(locks.lock(lock.name))) for lock in holders]
         await until(lambda: locks.statistics().parked == 200)
-        notifier = locks._runtime.core().queues._notifier
+        notifier = notifier_of(locks)
         await until(lambda: all(notifier.confirmed(lock._keys.channel) for lock in holders))
         assert locks.statistics().subscriptions == 200
         assert locks.statistics().connections <= 3
@@ -78,7 +109,7 @@ async def test_a_channel_is_left_a_moment_after_its_last_watcher(redis: Redis, n
     notifier.watch("news", ignore)
     notifier.watch("weather", ignore)
     await until(lambda: notifier.confirmed("news") and notifier.confirmed("weather"))
-    notifier.unwatch("news")
+    notifier.unwatch("news", ignore)
     assert notifier.subscriptions == 2
     await until(lambda: notifier.subscriptions == 1)
 
@@ -95,7 +126,7 @@ async def test_a_channel_that_is_watched_again_in_that_moment_is_not_ordered_ane
     notifier.watch("news", ignore)
     await until(lambda: notifier.confirmed("news"))
     before = await commandstats(redis)
-    notifier.unwatch("news")
+    notifier.unwatch("news", ignore)
     notifier.watch("news", signals.append)
     await until(lambda: signals == [False])  # Messages of the gap went to nobody.
     after = await commandstats(redis)
@@ -107,7 +138,7 @@ async def test_an_idle_connection_is_kept_and_used_again(redis: Redis, notifier:
     notifier.watch("news", ignore)
     await until(lambda: notifier.confirmed("news"))
     [first] = await subscribed_clients(redis)
-    notifier.unwatch("news")
+    notifier.unwatch("news", ignore)
     await until(lambda: notifier.subscriptions == 0)
     signals: list[bool] = []
     notifier.watch("weather", signals.append)
@@ -133,7 +164,7 @@ async def test_a_name_that_nobody_uses_any_more_leaves_no_subscription(redis: Re
 
     await until(left)
     assert lock.statistics().parked == lock.statistics().held == 0
-    assert list(locks._runtime.core().queues) == []
+    assert list(session_of(locks).entries) == []
 
 
 @pytest.mark.usefixtures("brief")
@@ -143,10 +174,10 @@ async def test_a_connection_that_dies_while_nobody_watches_is_made_anew_when_som
     notifier.watch("news", ignore)
     await until(lambda: notifier.confirmed("news"))
     [first] = await subscribed_clients(redis)
-    notifier.unwatch("news")
+    notifier.unwatch("news", ignore)
     await until(lambda: notifier.subscriptions == 0)
     await redis.client_kill_filter(_id=first)
-    await until(lambda: not notifier.link.connected)
+    await until(lambda: not notifier.connection.connected)
     signals: list[bool] = []
     notifier.watch("news", signals.append)
     await until(lambda: signals == [False])
@@ -160,10 +191,10 @@ async def test_orders_do_not_pile_up_while_there_is_no_connection(proxy: Proxy, 
     await proxy.refuse()
     for number in range(50):
         notifier.watch(f"name {number}", ignore)
-        notifier.unwatch(f"name {number}")
+        notifier.unwatch(f"name {number}", ignore)
     notifier.watch("news", ignore)
     await until(lambda: notifier.subscriptions == 1)
-    assert notifier.waiting() == 0
+    assert notifier.outgoing() == []
     await proxy.accept()
     await until(lambda: notifier.confirmed("news"))
     assert [request.args[1:] for request in filter(command(b"SUBSCRIBE"), proxy.requests)] == [(b"news",)]
@@ -179,3 +210,18 @@ async def test_closing_leaves_no_connection(redis: Redis, notifier: Notifier) ->
         return await subscribed_clients(redis) == []
 
     await until(gone)
+
+
+async def test_a_subscription_that_is_overdue_as_its_connection_dies_is_made_anew(proxy: Proxy) -> None:
+    """Both say that the connection is to be given up; the second time it is none any more."""
+    user = Redis.from_url(proxy.url)
+    notifier = Notifier(Connector.of(user, None, 5), patience=0.15)
+    unanswered = proxy.install(Rule(command(b"SUBSCRIBE"), withhold_reply()))
+    notifier.watch("news", ignore)
+    await unanswered.caught()
+    await asyncio.sleep(0.2)  # Longer than its patience, and shorter than the time from one look to the next.
+    proxy.clear_rules()
+    proxy.reset_all()
+    await until(lambda: notifier.confirmed("news"))
+    await notifier.aclose()
+    await user.aclose()

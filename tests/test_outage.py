@@ -4,14 +4,22 @@ import asyncio
 from time import monotonic
 
 import pytest
+from redis import ConnectionError as RedisConnectionError
 from redis.asyncio import Redis
 
-from aiolock import BackendError, LockClient
+from aiolock import BackendError, LockClient, LockConfig
+from aiolock._backend import Call
+from aiolock._config import Timing
+from aiolock._redis.backend import OneServer
+from aiolock._redis.connector import Connector
+from aiolock._redis.outage import Outage
+from aiolock._scripts import PING
 from tests.support.holding import client_behind
+from tests.support.inside import Nobody
 from tests.support.observe import until
 from tests.support.proxy import Proxy
 
-PATIENCE = 3.0
+PATIENCE = 2.0
 
 
 async def failing(locks: LockClient) -> None:
@@ -47,14 +55,16 @@ async def test_calls_fail_at_once_until_the_server_is_back(redis: Redis, proxy: 
             pass
 
 
-async def test_what_has_to_be_freed_is_tried_on(redis: Redis, proxy: Proxy) -> None:
-    async with client_behind(proxy) as locks:
+async def test_what_has_to_be_freed_is_tried_on_and_nobody_waits_for_it(redis: Redis, proxy: Proxy) -> None:
+    async with client_behind(proxy, release_timeout=30) as locks:
         lease = await locks.lock("orders").acquire()
         await proxy.cut_off()
         for _ in range(2):
             await failing(locks)
+        started = monotonic()
         with pytest.raises(BackendError):
             await lease.release()
+        assert monotonic() - started < 15
         await proxy.heal()
         await until(lambda: _is_free(redis), within=20)
 
@@ -63,17 +73,101 @@ async def _is_free(redis: Redis) -> bool:
     return not await redis.exists("orders")
 
 
-async def test_after_a_rest_a_call_is_given_its_time_again(redis: Redis, proxy: Proxy) -> None:
-    async with client_behind(proxy) as locks:
+async def test_a_call_now_and_then_is_not_kept_waiting_each_time(redis: Redis, proxy: Proxy) -> None:
+    """As a probe for readiness is made: between two of them nobody tries to connect."""
+    async with client_behind(proxy, command_timeout=PATIENCE) as locks:
         await locks.ping()
         await proxy.cut_off()
-        for _ in range(3):
+        assert not await works(locks)
+        for _ in range(2):
+            await asyncio.sleep(1.5 * PATIENCE)
+            started = monotonic()
             assert not await works(locks)
-        await asyncio.sleep(2.5)  # Nothing is left to be sent, so nobody knows.
-        asking = asyncio.create_task(works(locks))
-        await until(lambda: locks.statistics().pending == 1)
-        await proxy.heal()
-        assert await asking
+            assert monotonic() - started < PATIENCE
+
+
+class Clock:
+    """Time that a test tells."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("aiolock._redis.outage.monotonic", clock)
+    return clock
+
+
+def failing_outage(clock: Clock) -> Outage:
+    """Attempts have failed for five seconds, the last of them a while before the end."""
+    outage = Outage(5)
+    for _ in range(4):
+        outage.failed(0)
+        clock.now += 1.25
+    return outage
+
+
+def test_one_connection_that_broke_is_no_outage(clock: Clock) -> None:
+    outage = Outage(5)
+    outage.failed(0)
+    clock.now += 20
+    assert not outage.lasts
+
+
+def test_silence_counts_from_its_beginning(clock: Clock) -> None:
+    outage = Outage(5)
+    for _ in range(3):
+        clock.now += 2
+        outage.failed(2)
+    assert outage.lasts
+
+
+def test_an_outage_lasts_until_the_server_answers(clock: Clock) -> None:
+    outage = failing_outage(clock)
+    assert outage.lasts
+    outage.over(0)
+    assert not outage.lasts
+
+
+def test_an_attempt_may_take_twice_as_long_as_the_quickest_one(clock: Clock) -> None:
+    """As over a slow network; not as over one that met a pause, and a fraction of a second at least."""
+    outage = Outage(5)
+    times = [outage.seek()]
+    for took in (4, 1.5, 2, 0.01, 1.5):
+        outage.over(took)
+        times.append(outage.seek())
+    assert times == [0.2, 0.2, 3, 3, 0.2, 0.2]
+
+
+async def test_a_connection_that_was_closed_while_nobody_needed_it_is_no_part_of_an_outage(
+    redis: Redis, clock: Clock
+) -> None:
+    """Servers and networks close what is idle. Later one attempt fails: that is the first that is known."""
+    timing = Timing.of(LockConfig(command_timeout=5))
+    topology = OneServer(Connector.of(redis, None, 5), timing, Nobody())
+    [server] = topology.servers()
+    server.ordinary.broken(RedisConnectionError("closed"), 0)
+    clock.now += 20
+    server.ordinary.broken(RedisConnectionError("refused"), 0.001)
+    call = Call(PING, ("orders",), patience=timing.command_timeout)
+    deadline = call.deadline
+    server.submit(call)
+    await topology.aclose()
+    assert call.deadline == deadline
+
+
+def test_nothing_is_known_after_a_long_rest(clock: Clock) -> None:
+    outage = failing_outage(clock)
+    clock.now += 30
+    assert outage.lasts
+    clock.now += 30
+    assert not outage.lasts
+    outage.failed(0)
+    assert not outage.lasts
 
 
 async def test_ping_changes_nothing(redis: Redis, locks: LockClient) -> None:

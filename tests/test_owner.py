@@ -5,7 +5,7 @@ import gc
 
 import pytest
 
-from aiolock._owner import Owners, is_named, running_task
+from aiolock._core.owners import Owners, is_named, running_task
 
 Ends = list[tuple[str, str]]
 
@@ -22,18 +22,18 @@ async def owners(ends: Ends) -> Owners:
 
 
 async def ask(owners: Owners) -> str:
-    return owners.of(running_task())
+    return owners.record(running_task()).owner
 
 
 async def test_a_task_keeps_its_id(owners: Owners) -> None:
-    first = owners.of(running_task())
+    first = owners.record(running_task()).owner
     await asyncio.sleep(0)
-    assert owners.of(running_task()) == first
+    assert owners.record(running_task()).owner == first
     assert first.startswith("client:")
 
 
 async def test_a_child_task_is_another_owner(owners: Owners) -> None:
-    mine = owners.of(running_task())
+    mine = owners.record(running_task()).owner
     assert await asyncio.create_task(ask(owners)) != mine
 
 
@@ -46,8 +46,8 @@ async def test_dead_tasks_are_not_kept(owners: Owners) -> None:
 
 async def test_the_end_of_a_task_is_reported_once_with_its_name(owners: Owners, ends: Ends) -> None:
     async def asking_twice() -> str:
-        owners.of(running_task())
-        return owners.of(running_task())
+        owners.record(running_task())
+        return owners.record(running_task()).owner
 
     owner = await asyncio.create_task(asking_twice(), name="worker 7")
     await asyncio.sleep(0)
@@ -56,11 +56,11 @@ async def test_the_end_of_a_task_is_reported_once_with_its_name(owners: Owners, 
 
 async def test_the_end_of_a_cancelled_or_failed_task_is_reported_too(owners: Owners, ends: Ends) -> None:
     async def fail() -> None:
-        owners.of(running_task())
+        owners.record(running_task())
         raise ValueError
 
     async def wait() -> None:
-        owners.of(running_task())
+        owners.record(running_task())
         await asyncio.Event().wait()
 
     tasks = [asyncio.create_task(fail(), name="failed"), asyncio.create_task(wait(), name="cancelled")]
@@ -78,12 +78,12 @@ async def test_a_named_owner_is_no_task(owners: Owners) -> None:
 
 async def test_named_owners_are_told_from_tasks(owners: Owners) -> None:
     assert is_named(owners.named("job"))
-    assert not is_named(owners.of(running_task()))
+    assert not is_named(owners.record(running_task()).owner)
 
 
 async def test_two_clients_never_share_an_owner(owners: Owners) -> None:
     other = Owners("other", lambda _: None)
-    assert other.of(running_task()) != owners.of(running_task())
+    assert other.record(running_task()).owner != owners.record(running_task()).owner
     assert other.named("job") != owners.named("job")
 
 
@@ -92,7 +92,7 @@ async def test_outside_of_a_task_there_is_no_owner(owners: Owners) -> None:
 
     def ask_in_callback() -> None:
         try:
-            asked.set_result(owners.of(running_task()))
+            asked.set_result(owners.record(running_task()).owner)
         except RuntimeError as error:
             asked.set_exception(error)
 

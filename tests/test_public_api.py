@@ -11,13 +11,20 @@ import aiolock
 NAMES = [
     "Acquired",
     "AioLockError",
+    "AsyncMultiLock",
+    "AsyncPermitExpirableSemaphore",
     "AsyncRLock",
+    "AsyncReadLock",
+    "AsyncReadWriteLock",
+    "AsyncWriteLock",
     "BackendError",
     "ClientClosedError",
     "ClientStatistics",
     "Duration",
     "HandedOff",
     "HeldLock",
+    "HeldMultiLock",
+    "HeldPermits",
     "Holder",
     "Lease",
     "LeaseLostError",
@@ -29,6 +36,8 @@ NAMES = [
     "Loss",
     "LossReason",
     "Lost",
+    "MultiLease",
+    "MultiLoss",
     "NotALockError",
     "NotHeldError",
     "Orphaned",
@@ -53,9 +62,14 @@ MEMBERS = {
         aclose(self) -> None
         from_url(url: str, *, config: aiolock.LockConfig | None = None, **settings: Any) -> Self
         lock(self, name: str, *, owner: str | None = None) -> aiolock.AsyncRLock
+        multi(self, *locks: str | aiolock.AsyncRLock | aiolock.AsyncReadLock | aiolock.AsyncWriteLock, \
+owner: str | None = None) -> aiolock.AsyncMultiLock
+        permit_expirable_semaphore(self, name: str, permits: int | None = None, *, owner: str | None = None) -> \
+aiolock.AsyncPermitExpirableSemaphore
         ping(self) -> None
+        read_write_lock(self, name: str, *, owner: str | None = None) -> aiolock.AsyncReadWriteLock
         statistics(self) -> aiolock.ClientStatistics
-        synchronized(self, name: str, *, wait: float | datetime.timedelta | None = None, \
+        synchronized(self, name: str, *more: str, wait: float | datetime.timedelta | None = None, \
 lease: float | datetime.timedelta | None = None) -> \
 collections.abc.Callable[[collections.abc.Callable[~P, collections.abc.Coroutine[typing.Any, typing.Any, ~R]]], \
 collections.abc.Callable[~P, collections.abc.Coroutine[typing.Any, typing.Any, ~R]]]
@@ -93,6 +107,90 @@ lease: float | datetime.timedelta | None = None) -> aiolock.Lease | None
         is_set(self) -> bool
         """,
     "HeldLock": "",
+    "AsyncMultiLock": """
+        acquire(self, *, lease: float | datetime.timedelta | None = None) -> aiolock.MultiLease
+        force_release(self) -> bool
+        held(self) -> bool
+        hold(self, wait: float | datetime.timedelta | None = None, lease: float | datetime.timedelta | None = None) \
+-> 'HeldMultiLock'
+        locked(self) -> bool
+        name: property
+        names: property
+        release(self) -> None
+        statistics(self) -> aiolock.LockStatistics
+        try_lock(self, wait: float | datetime.timedelta | None = 0, \
+lease: float | datetime.timedelta | None = None) -> aiolock.MultiLease | None
+        """,
+    "MultiLease": """
+        check(self) -> None
+        given_back: property
+        lease: property
+        leases: property
+        lost: property
+        release(self) -> None
+        remaining: property
+        renew(self, lease: float | datetime.timedelta | None = None) -> None
+        tokens: property
+        """,
+    "MultiLoss": """
+        is_set(self) -> bool
+        """,
+    "HeldMultiLock": "",
+    "AsyncReadWriteLock": """
+        name: property
+        read: property
+        write: property
+        """,
+    "AsyncReadLock": """
+        acquire(self, *, lease: float | datetime.timedelta | None = None) -> aiolock.Lease
+        force_release(self) -> bool
+        held(self) -> bool
+        hold(self, wait: float | datetime.timedelta | None = None, lease: float | datetime.timedelta | None = None) \
+-> 'HeldLock'
+        hold_count(self) -> int
+        holders(self) -> collections.abc.Sequence[aiolock.Holder]
+        locked(self) -> bool
+        name: property
+        release(self) -> None
+        remaining(self) -> float | None
+        statistics(self) -> aiolock.LockStatistics
+        try_lock(self, wait: float | datetime.timedelta | None = 0, \
+lease: float | datetime.timedelta | None = None) -> aiolock.Lease | None
+        """,
+    "AsyncWriteLock": """
+        acquire(self, *, lease: float | datetime.timedelta | None = None) -> aiolock.Lease
+        force_release(self) -> bool
+        held(self) -> bool
+        hold(self, wait: float | datetime.timedelta | None = None, lease: float | datetime.timedelta | None = None) \
+-> 'HeldLock'
+        hold_count(self) -> int
+        holder(self) -> aiolock.Holder | None
+        locked(self) -> bool
+        name: property
+        release(self) -> None
+        remaining(self) -> float | None
+        statistics(self) -> aiolock.LockStatistics
+        try_lock(self, wait: float | datetime.timedelta | None = 0, \
+lease: float | datetime.timedelta | None = None) -> aiolock.Lease | None
+        """,
+    "AsyncPermitExpirableSemaphore": """
+        acquire(self, permits: int = 1, *, lease: float | datetime.timedelta | None = None) -> aiolock.Lease
+        acquired(self) -> int
+        add_permits(self, permits: int) -> None
+        available(self) -> int
+        force_release(self) -> bool
+        hold(self, wait: float | datetime.timedelta | None = None, lease: float | datetime.timedelta | None = None, *, \
+permits: int = 1) -> 'HeldPermits'
+        holders(self) -> collections.abc.Sequence[aiolock.Holder]
+        name: property
+        permits(self) -> int
+        release(self, permit: aiolock.Lease | None = None) -> None
+        set_permits(self, permits: int) -> None
+        statistics(self) -> aiolock.LockStatistics
+        try_acquire(self, permits: int = 1, wait: float | datetime.timedelta | None = 0, \
+lease: float | datetime.timedelta | None = None) -> aiolock.Lease | None
+        """,
+    "HeldPermits": "",
 }
 
 CONSTRUCTORS = {

@@ -9,7 +9,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock import AsyncRLock, LeaseLostError, LockClient
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.support.holding import lock_client
 from tests.support.observe import answered, freed, pubsub_channels, until
 

@@ -12,8 +12,8 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock import AsyncRLock, Lease, LockClient, LockConfig, LockTimeoutError, NotHeldError
+from aiolock._embedded_server import Server
 from aiolock._scripts import READ_CARD
-from aiolock._server import Server
 from tests.support.observe import until
 from tests.support.proxy import Proxy, Rule, script, withhold_reply
 

@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import AsyncRLock, LeaseLostError, LockClient
-from aiolock._rlock import HeldLock
+from aiolock import AsyncRLock, HeldLock, LeaseLostError, LockClient
+from tests.support.inside import session_of
 from tests.support.observe import freed, until
 
 Enter = Callable[[AsyncRLock], AsyncRLock | HeldLock]
@@ -79,7 +79,7 @@ async def test_later_scopes_of_the_task_that_entered_work(
 ) -> None:
     await abandon(numbers(lock), leave)
     await is_released(lock, redis)
-    assert locks._runtime.core().blocks.stacks == {}
+    assert session_of(locks).blocks.stacks == {}
     async with lock as outer, lock.hold():
         assert outer.holds == 2
     with pytest.raises(LeaseLostError, match="by force"):

@@ -7,7 +7,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock import LockClient, LockConfig
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.support.observe import commandstats, connected, until
 from tests.support.waiters import Waiters
 
@@ -73,7 +73,7 @@ async def test_tasks_with_locks_of_their_own_share_writes(work: Work, tasks: int
     await asyncio.gather(*(enter(work.locks, f"own:{number}", times) for number in range(tasks)))
     commands, batches = await work.done()
     assert commands == 2 * tasks * times, "nothing is sent twice, and nothing beside the two calls"
-    assert batches <= commands / 20
+    assert batches <= commands / 16  # The reader lets others send after 32 replies, or when there are no more yet.
     assert await connected(work.redis) - work.others <= CONNECTIONS
     assert work.locks.statistics().connections <= CONNECTIONS
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +32,18 @@ async def test_the_body_runs_under_the_lock_and_its_result_is_returned(locks: Lo
 
     assert await ship(7) == "shipped 7"
     assert not await locks.lock("order:7").locked()
+
+
+async def test_several_names_are_one_multi_lock(locks: LockClient) -> None:
+    @locks.synchronized("account:{source}", "account:{target}", wait=10)
+    async def transfer(source: int, target: int) -> list[bool]:
+        return [await held_by_us(locks, f"account:{number}") for number in (source, target)]
+
+    for held in await asyncio.gather(transfer(1, 2), transfer(2, 1), transfer(1, 1)):
+        assert held == [True, True]
+    assert locks.statistics().held == 0
+    with pytest.raises(ValueError, match="names no parameter"):
+        locks.synchronized("account:{source}", "account:{goal}")(transfer)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +162,7 @@ async def test_a_wrong_placeholder_fails_when_decorating(locks: LockClient, temp
 async def test_a_broken_template_fails_when_decorating(locks: LockClient, template: str) -> None:
     async def ship(order_id: int) -> None: ...
 
-    with pytest.raises(ValueError, match=r"."):
+    with pytest.raises(ValueError, match=re.escape(template)):
         locks.synchronized(template)(ship)
 
 

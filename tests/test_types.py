@@ -8,7 +8,8 @@ from decimal import Decimal
 import pytest
 
 from aiolock import ClientStatistics, Holder, LockStatistics
-from aiolock._types import LONGEST, LockKeys, lease_seconds, milliseconds, seconds, text
+from aiolock._keys import LockKeys
+from aiolock._types import LONGEST, lease_seconds, milliseconds, seconds, text
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,12 @@ def test_a_name_that_redis_could_not_be_told_is_refused() -> None:
 def test_keys_follow_redissons_rule_of_braces(name: str, prefix: str, lock: str, tag: str) -> None:
     keys = LockKeys.of(name, prefix)
     assert keys == LockKeys(
-        name, lock, f"aiolock_token:{tag}", f"redisson_lock__channel:{tag}", (lock, f"aiolock_token:{tag}")
+        name,
+        lock,
+        f"aiolock_token:{tag}",
+        f"redisson_lock__channel:{tag}",
+        (lock, f"aiolock_token:{tag}"),
+        f"lock {lock}",
     )
 
 

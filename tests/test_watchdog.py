@@ -4,17 +4,20 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 
 import pytest
 from redis.asyncio import Redis
 
 from aiolock import LeaseLostError, LockClient, RenewalLate
 from aiolock._config import LEAST_LEASE
+from aiolock._embedded_server import Server
 from aiolock._events import LockEvent, Lost, Renewed
-from aiolock._server import Server
-from aiolock._types import LockKeys
+from aiolock._keys import LockKeys
 from tests.support.calls import acquire
+from tests.support.cancellation import cancelling
 from tests.support.holding import lock_client
+from tests.support.inside import hold_of, session_of
 from tests.support.observe import renewed, until
 
 
@@ -27,8 +30,8 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 async def quick(server: Server, redis: Redis) -> AsyncIterator[LockClient]:
-    """A client whose watchdog has a lease of 0.9 seconds."""
-    async with lock_client(server.url, lease=0.9) as client:
+    """A client whose watchdog renews soon, with a lease that a busy machine does not use up."""
+    async with lock_client(server.url, lease=3, renew_interval=0.3) as client:
         yield client
 
 
@@ -49,13 +52,15 @@ async def test_a_short_section_starts_no_task(locks: LockClient) -> None:
         await lease.release()
 
 
-async def test_holds_are_renewed_together_and_no_task_is_started_for_them(quick: LockClient) -> None:
+async def test_holds_are_renewed_together_and_each_by_a_task_of_its_own(quick: LockClient) -> None:
     many = 3 * 32
     async with asyncio.TaskGroup() as tasks:
         for number in range(many):
             tasks.create_task(acquire(quick.lock(f"a:{number}", owner="all")))
     await renewed(quick, many)  # Some of them may have been due at another moment than the rest.
     before, tasks_before = quick.statistics(), asyncio.all_tasks()
+    names = sorted(task.get_name() for task in tasks_before if "watchdog" in task.get_name())
+    assert names == sorted(f"aiolock: watchdog of lock 'a:{number}'" for number in range(many))
     await until(lambda: quick.statistics().renewals >= before.renewals + 3 * many)
     after = quick.statistics()
     assert (after.commands - before.commands) * 4 < after.renewals - before.renewals
@@ -90,22 +95,52 @@ async def test_one_that_cannot_be_renewed_keeps_no_other_from_it(quick: LockClie
 
 
 async def test_the_shortest_lease_that_is_watched_can_be_used_and_renewed(server: Server, redis: Redis) -> None:
-    """A stall of this machine may be longer than the lease, but not every time."""
+    """A stall of this machine may be longer than the lease: then it is lost, and taken once more."""
     async with lock_client(server.url, lease=LEAST_LEASE) as client:
-        for _ in range(50):
-            try:
-                async with client.lock("a"):
-                    await renewed(client, 10)
-            except LeaseLostError:
-                continue
-            return
-    pytest.fail("it was lost each time")
+        lock, tries, kept = client.lock("a"), 0, False
+        while not kept and tries < 200:
+            tries += 1
+            with suppress(LeaseLostError):
+                async with lock:
+                    await until(lambda: lock.statistics().renewals >= 4)
+                    kept = True
+        assert kept
+
+
+@pytest.mark.parametrize("at", [0, 1, 2], ids=["before its first step", "as it waits for an answer", "as it sleeps"])
+async def test_a_watchdog_that_somebody_else_cancels_has_a_successor(quick: LockClient, at: int) -> None:
+    with cancelling("Watchdog._keep", at) as cancelled:
+        async with quick.lock("a") as lease:
+            await until(lambda: bool(cancelled) and cancelled[0].done())
+            await renewed(quick, 2)
+            assert hold_of(lease).watchdog not in (None, *cancelled)
+
+
+async def test_a_fixed_lease_that_the_server_forgot_is_lost_though_somebody_cancels_the_watchdog(
+    quick: LockClient, redis: Redis
+) -> None:
+    lease = await quick.lock("a").acquire(lease=60)
+    await redis.delete("a")
+    with cancelling("Watchdog._keep", 0) as cancelled:
+        session_of(quick).watchdog.check(hold_of(lease))
+        assert await asyncio.wait_for(lease.lost, 10) == "expired"
+    assert len(cancelled) == 1
+
+
+async def test_a_doubt_is_not_put_off_by_an_answer_to_what_was_sent_before(locks: LockClient) -> None:
+    """Of a nested acquire, which has the hold watched again; the next renewal is due in ten seconds."""
+    lease = await locks.lock("a").acquire()
+    watchdog = session_of(locks).watchdog
+    watchdog.check(hold_of(lease))
+    watchdog.watch(hold_of(lease))
+    await renewed(locks, 1, within=5)
 
 
 async def test_nothing_is_sent_after_the_release(quick: LockClient) -> None:
     lock = quick.lock("a")
     async with lock:
         await renewed(quick, 1)
+    await until(lambda: not any("watchdog" in task.get_name() for task in asyncio.all_tasks()))
     commands = quick.statistics().commands
     await asyncio.sleep(0.7)
     assert quick.statistics().commands == commands

@@ -10,7 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock import BackendError, LockClient, LockConfig
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.support.holding import lock_client
 from tests.support.proxy import Proxy
 from tests.support.resp import Frames

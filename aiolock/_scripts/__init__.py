@@ -1,19 +1,20 @@
 """The Lua scripts, loaded once at import; each file's header states keys, arguments, reply and why twice is safe."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
-# The first element of a reply. The same numbers stand at the top of lock.lua.
+from aiolock._keys import LockKeys
+
+# The first element of a reply. The same numbers stand at the top of ends.lua.
 GRANTED = 1
 REFUSED = 0
 LOST = -1
 STALE = -2
 NOT_A_LOCK = -3
 
-
-# Why an acquisition does not hold the lock: the value of a LOST reply. The same order stands in lock.lua.
+# Why an acquisition does not hold the lock: the value of a LOST reply. The same order stands in ends.lua.
 FREED, EXPIRED, TAKEN, FORCED = 1, 2, 3, 4
 
 
@@ -39,29 +40,107 @@ class Script:
 
 
 @dataclass(frozen=True, slots=True)
-class LockScripts:
-    """What makes a primitive: how it is taken, given back and kept."""
+class ScriptSet:
+    """
+    What makes a primitive: how it is taken, given back, kept and freed by force.
+
+    Of an *exclusive* one, who has it keeps everybody else of the client from asking for it. Of a *reentrant* one an
+    owner has one hold, however often it acquires; of another each acquire makes a hold of its own. An unlock message
+    wakes *one* waiter of the client, or *all*. Where there are *turns*, an acquire is sent with the time for which
+    others may not overtake it.
+    """
 
     acquire: Script
     release: Script
     renew: Script
+    force_release: Script
+    exclusive: bool
+    reentrant: bool
+    wake: Literal["one", "all"]
+    turns: bool
+
+
+class Want(NamedTuple):
+    """
+    What is asked for: a primitive by its keys, and how much of it.
+
+    The *amount* is what each of its scripts is sent with, the *terms* what an acquire is sent with beside.
+    """
+
+    keys: LockKeys
+    scripts: ScriptSet
+    amount: tuple[int, ...] = ()
+    terms: tuple[int | str, ...] = ()
+
+
+class Claim(NamedTuple):
+    """
+    What an acquisition is known by to the server: *id* is unique, *owner* is who will hold the lock.
+
+    The client finds its hold by the *key*, beside the name: the owner of a reentrant one, else the id. Its commands are
+    sent with these *keys*.
+    """
+
+    want: Want
+    owner: str
+    id: str
+    key: str
+    keys: tuple[str, ...]
 
 
 def _read(name: str) -> str:
     return resources.files(__package__).joinpath(f"{name}.lua").read_text("utf-8")
 
 
-def _load(name: str, *shared: str, publishes: bool = False, lasts: bool = False) -> Script:
-    """The script *name*, with the *shared* files in front of it."""
-    source = "".join(map(_read, (*shared, name)))
-    return Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest(), publishes, lasts)
+def _load(path: str, *shared: str, publishes: bool = False, lasts: bool = False) -> Script:
+    """The script at *path*, with the *shared* files in front of it."""
+    source = "".join(map(_read, (*shared, path)))
+    sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+    return Script(path.partition("/")[2], source, sha, publishes, lasts)
 
 
-ACQUIRE = _load("acquire", "lock", lasts=True)
-RELEASE = _load("release", "lock", publishes=True)
-RENEW = _load("renew", "lock", lasts=True)
-LOCK = LockScripts(ACQUIRE, RELEASE, RENEW)
-FORCE_RELEASE = _load("force_release", "lock", publishes=True)
-INSPECT = _load("inspect", "lock")
-CARD = _load("card")
-READ_CARD = _load("read_card")
+_LOCK = ("ends", "lives", "lock/lock")
+ACQUIRE = _load("lock/acquire", *_LOCK, lasts=True)
+RELEASE = _load("lock/release", *_LOCK, publishes=True)
+RENEW = _load("lock/renew", *_LOCK, lasts=True)
+FORCE_RELEASE = _load("lock/force_release", *_LOCK, publishes=True)
+LOCK = ScriptSet(ACQUIRE, RELEASE, RENEW, FORCE_RELEASE, exclusive=True, reentrant=True, wake="one", turns=False)
+INSPECT = _load("lock/inspect", *_LOCK)
+
+_PERMIT = ("ends", "turns", "permit/permit")
+PERMIT = ScriptSet(
+    acquire=_load("permit/acquire", *_PERMIT, publishes=True, lasts=True),
+    release=_load("permit/release", *_PERMIT, publishes=True),
+    renew=_load("permit/renew", *_PERMIT, lasts=True),
+    force_release=_load("permit/force_release", *_PERMIT, publishes=True),
+    exclusive=False,
+    reentrant=False,
+    wake="one",
+    turns=True,
+)
+INSPECT_PERMITS = _load("permit/inspect", *_PERMIT)
+RESIZE = _load("permit/resize", *_PERMIT, publishes=True)
+
+_READ_WRITE = ("ends", "lives", "turns", "read_write/read_write")
+_FORCE = (*_READ_WRITE, "read_write/force")
+READ = ScriptSet(
+    acquire=_load("read_write/acquire", *_READ_WRITE, publishes=True, lasts=True),
+    release=_load("read_write/release", *_READ_WRITE, publishes=True),
+    renew=_load("read_write/renew", *_READ_WRITE, lasts=True),
+    force_release=_load("read_write/force_release_readers", *_FORCE, publishes=True),
+    exclusive=False,
+    reentrant=True,
+    wake="all",
+    turns=True,
+)
+WRITE = replace(
+    READ,
+    force_release=_load("read_write/force_release_writer", *_FORCE, publishes=True),
+    exclusive=True,
+    wake="one",
+)
+INSPECT_READ_WRITE = _load("read_write/inspect", *_READ_WRITE)
+
+PING = replace(INSPECT, name="ping")  # The same question, under the name that its failure is told by.
+CARD = _load("client/card")
+READ_CARD = _load("client/read_card")

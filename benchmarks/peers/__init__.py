@@ -7,6 +7,8 @@ from benchmarks.peers.adapter import Peer
 # Peer: where its adapter is, and the distribution whose version is reported.
 ADAPTERS: dict[str, tuple[str, str]] = {
     "aiolock": ("ours:Ours", "aiolock-redis"),
+    "one-by-one": ("ours:OursOneByOne", "aiolock-redis"),
+    "as-lock": ("ours:OursAsLock", "aiolock-redis"),
     "bare": ("bare:Bare", "redis"),
     "batcher": ("batcher:Batcher", "redis"),
     "chain": ("chain:Chain", "redis"),

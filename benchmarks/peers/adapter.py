@@ -1,6 +1,7 @@
 """What every peer looks like to the workloads, and the pool that those on redis-py share."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Self
 
@@ -33,6 +34,18 @@ class Peer(ABC):
         """The same, for a task that holds thousands at a time, not nested, and lets the library renew them."""
         return self.lock(name)
 
+    def several(self, names: Sequence[str]) -> Lock:
+        """Several locks as one, for one task: one after the other, where the library has nothing better."""
+        return _OneByOne([self.lock(name) for name in names])
+
+    def permit(self, name: str, permits: int) -> Lock:
+        """One of so many permits, for one task, where the library has semaphores: a lock, where it has none."""
+        return self.lock(name)
+
+    def reader(self, name: str) -> Lock:
+        """A lock that many tasks may read under, for one task, where the library has one: a lock, where it has none."""
+        return self.lock(name)
+
     def counters(self) -> dict[str, float]:
         """What the library counts of its own work, if it does."""
         return {}
@@ -55,6 +68,22 @@ class Peer(ABC):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+class _OneByOne(Lock):
+    """Blocks in one another."""
+
+    def __init__(self, locks: Sequence[Lock]) -> None:
+        self._locks = locks
+
+    async def __aenter__(self) -> object:
+        for lock in self._locks:
+            await lock.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for lock in reversed(self._locks):
+            await lock.__aexit__(None, None, None)
 
 
 class RedisPeer(Peer):

@@ -1,5 +1,6 @@
 """aiolock itself, with its defaults: tokens, watchdog and all."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from aiolock import AsyncRLock, LockClient, LockConfig
@@ -19,6 +20,15 @@ class Ours(Peer):
     def renewed(self, name: str) -> Lock:
         return _Held(self._client.lock(name, owner="keeper"))
 
+    def several(self, names: Sequence[str]) -> Lock:
+        return self._client.multi(*names)
+
+    def permit(self, name: str, permits: int) -> Lock:
+        return self._client.permit_expirable_semaphore(name, permits)
+
+    def reader(self, name: str) -> Lock:
+        return self._client.read_write_lock(name).read
+
     def counters(self) -> dict[str, float]:
         return {name: float(value) for name, value in asdict(self._client.statistics()).items()}
 
@@ -30,6 +40,23 @@ class Ours(Peer):
 
     async def close(self) -> None:
         await self._client.aclose()
+
+
+class OursOneByOne(Ours):
+    """Without the multi lock."""
+
+    def several(self, names: Sequence[str]) -> Lock:
+        return Peer.several(self, names)
+
+
+class OursAsLock(Ours):
+    """With a lock in place of a semaphore, or of a read lock."""
+
+    def permit(self, name: str, permits: int) -> Lock:
+        return self.lock(name)
+
+    def reader(self, name: str) -> Lock:
+        return self.lock(name)
 
 
 class _Held(Lock):

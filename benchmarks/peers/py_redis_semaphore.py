@@ -1,6 +1,6 @@
-"""`redis_semaphore.Mutex`: woken by BLPOP, renewed by a task for each lock, fenced."""
+"""`redis_semaphore.Mutex` and `Semaphore`: woken by BLPOP, renewed by a task for each lock, fenced."""
 
-from redis_semaphore import Mutex
+from redis_semaphore import Mutex, Semaphore, SemaphoreConfig
 
 from benchmarks.peers.adapter import Lock, RedisPeer
 
@@ -17,6 +17,11 @@ class PyRedisSemaphore(RedisPeer):
     def lock(self, name: str) -> Lock:
         mutex: Lock = Mutex(self.redis, name, lock_timeout=self.lease, on_lock_lost=self._count_loss)
         return mutex
+
+    def permit(self, name: str, permits: int) -> Lock:
+        config = SemaphoreConfig(name, permits, lock_timeout=self.lease)
+        semaphore: Lock = Semaphore(self.redis, config, on_lock_lost=self._count_loss)
+        return semaphore
 
     def lost(self) -> int:
         return self._lost

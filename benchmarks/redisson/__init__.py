@@ -43,6 +43,15 @@ def version() -> dict[str, str]:
 
 async def run(run: Run, observer: Observer) -> Outcome:
     """Like `own_locks.run`, with threads, or chains of asynchronous calls, for tasks. The loop does not matter."""
+    return await _run(run, observer, reading=False)
+
+
+async def read(run: Run, observer: Observer) -> Outcome:
+    """Like `readers.run`, as `run`."""
+    return await _run(run, observer, reading=True)
+
+
+async def _run(run: Run, observer: Observer, *, reading: bool) -> Outcome:
     classes = f"{_TARGET / 'classes'}:{_TARGET / 'dependency'}/*"
     process = await asyncio.create_subprocess_exec("java", "-cp", classes, _PROGRAM, stdin=PIPE, stdout=PIPE)
     assert process.stdin is not None
@@ -54,6 +63,7 @@ async def run(run: Run, observer: Observer) -> Outcome:
         "warm_up": warm_up,
         "seconds": run.seconds,
         "asynchronous": run.peer == "redisson-async",
+        "reading": reading,
     }
     process.stdin.write(json.dumps(request).encode() + b"\n")
     await process.stdin.drain()

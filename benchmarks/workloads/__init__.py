@@ -7,7 +7,19 @@ from typing import Any
 from benchmarks import redisson
 from benchmarks.observer import Observer
 from benchmarks.run import Outcome, Run
-from benchmarks.workloads import crowd, endpoint, growth, hand_off, many_held, many_waiters, own_locks, pass_around
+from benchmarks.workloads import (
+    crowd,
+    endpoint,
+    growth,
+    hand_off,
+    many_held,
+    many_waiters,
+    own_locks,
+    pass_around,
+    permits,
+    readers,
+    several_names,
+)
 
 Function = Callable[[Run, Observer], Awaitable[Outcome]]
 Parameters = Mapping[str, float]
@@ -95,11 +107,11 @@ WORKLOADS: dict[str, Workload] = {
         factor=2,
     ),
     "B7": Workload(
-        "10,000 locks held for three leases",
+        "10,000 locks held, at leases of 30 and of 3 seconds",
         many_held.run,
-        ({"locks": 10_000, "lease": 3, "leases": 3},),
+        ({"lease": 30, "locks": 10_000, "leases": 1.5}, {"lease": 3, "locks": 10_000, "leases": 3}),
         ("aiolock", "py-redis-semaphore"),
-        quick=({"locks": 1000, "lease": 1, "leases": 3},),
+        quick=({"lease": 3, "locks": 1000, "leases": 1},),
         patience=180,
     ),
     "B8": Workload(
@@ -135,5 +147,29 @@ WORKLOADS: dict[str, Workload] = {
         ("aiolock", "no-lock", "redis-py"),
         quick_peers=("aiolock", "no-lock", "redis-py"),
         work=endpoint.serve_aiohttp,
+    ),
+    "B12": Workload(
+        "several locks as one, that nobody else wants",
+        several_names.run,
+        ({"names": 2}, {"names": 10}),
+        ("aiolock", "one-by-one", "redis-py", *LIBRARIES),
+        quick_peers=("aiolock", "one-by-one", "redis-py"),
+    ),
+    "B13": Workload(
+        "four permits of a semaphore, for one task and for 32",
+        permits.run,
+        ({"tasks": 1}, {"tasks": 32}),
+        ("aiolock", "as-lock", "py-redis-semaphore"),
+        quick_peers=("aiolock", "as-lock"),
+        most={"as-lock": 1},
+    ),
+    "B14": Workload(
+        "reading under one name, one task and 100",
+        readers.run,
+        ({"tasks": 1}, {"tasks": 100}),
+        ("aiolock", "as-lock", *redisson.PEERS),
+        quick_peers=("aiolock", "as-lock"),
+        special=dict.fromkeys(redisson.PEERS, redisson.read),
+        most={"as-lock": 1},
     ),
 }

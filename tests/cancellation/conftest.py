@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import _notifier
-from aiolock._server import Server
+from aiolock._embedded_server import Server
+from aiolock._redis import notifier as _notifier
 from tests.cancellation.rounds import Arena
 
 

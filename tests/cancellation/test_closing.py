@@ -52,7 +52,7 @@ class Closing:
         await until(lambda: asyncio.all_tasks() <= self.before)
         await until(self._is_gone)
         assert not await self.redis.keys("aiolock_client:*")
-        await asyncio.wait_for(self.mine.aclose(), 1)  # A second time; there is nothing left to do.
+        await asyncio.wait_for(self.mine.aclose(), AT_ONCE)  # A second time; there is nothing left to do.
         await self.user.aclose()
 
     def _both_wait(self) -> bool:

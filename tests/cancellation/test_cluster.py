@@ -7,32 +7,26 @@ from dataclasses import dataclass
 import pytest
 from redis.asyncio import Redis, RedisCluster
 
-from aiolock._server import Server
-from tests.cancellation.rounds import ME, Arena, State, Temperature, one_server, visit
+from aiolock._embedded_server import Server
+from tests.cancellation.rounds import ME, Arena, Run, State, Temperature, named, one_server, visit
 from tests.cancellation.test_giving_back import release, renew
-from tests.cancellation.test_taking import Run, acquire, named, try_long, try_once, with_hold, with_lock
+from tests.cancellation.test_taking import acquire, try_once, with_hold, with_lock
 from tests.support.cancellation import MODES, Mode
 from tests.support.resharding import move
 from tests.support.topologies import ClusterOf
 
-pytestmark = one_server
+pytestmark = [one_server, pytest.mark.slow]  # A cluster is started.
 each_mode = pytest.mark.parametrize("mode", MODES)
 
 Scenario = tuple[State, Run, str | None]
 # A client that is cold asks the server that it was told of, which says where the lock is; one that is warm knows; and
 # one whose lock has moved knew.
 SCENARIOS: list[tuple[Temperature, Scenario]] = [
-    ("cold", ("free", acquire, None)),
     ("cold", ("held", try_once, ME)),
-    ("cold", ("message", acquire, ME)),
     ("cold", ("message", with_hold, None)),
-    ("cold", ("handed", acquire, ME)),
     ("cold", ("waited", release, ME)),
     ("warm", ("handed", with_lock, None)),
-    ("warm", ("message", try_long, ME)),
-    ("warm", ("waited", release, ME)),
     ("moved", ("free", acquire, ME)),
-    ("moved", ("nested", acquire, ME)),
     ("moved", ("nested", release, ME)),
     ("moved", ("nested", renew, ME)),
 ]

@@ -66,37 +66,38 @@ async def force_what_is_free(round_: Round) -> None:
 
 @each_mode
 @each_temperature
-@pytest.mark.parametrize("state", ["nested", "waited"])
-@pytest.mark.parametrize("run", [release, release_lease])
-async def test_release(arena: Arena, run: Run, state: State, temperature: Temperature, mode: Mode) -> None:
-    await visit(arena, mode, temperature, state, run)
+async def test_release(arena: Arena, temperature: Temperature, mode: Mode) -> None:
+    await visit(arena, mode, temperature, "waited", release)
 
 
 @each_mode
-@pytest.mark.parametrize("state", ["nested", "waited"])
-@pytest.mark.parametrize("run", [leave, release_in_cleanup])
-async def test_release_on_the_way_out(arena: Arena, run: Run, state: State, mode: Mode) -> None:
+@pytest.mark.parametrize(
+    ("run", "state"), [(release_lease, "nested"), (leave, "waited"), (leave, "nested"), (release_in_cleanup, "waited")]
+)
+async def test_release_by_other_ways(arena: Arena, run: Run, state: State, mode: Mode) -> None:
     await visit(arena, mode, "cold", state, run)
 
 
 @each_mode
 @each_temperature
-@pytest.mark.parametrize("state", ["nested", "waited"])
-async def test_renew(arena: Arena, state: State, temperature: Temperature, mode: Mode) -> None:
-    # Others wait, and get it only when we have released it.
-    await visit(arena, mode, temperature, state, renew if state == "nested" else renew_and_release)
+async def test_renew(arena: Arena, temperature: Temperature, mode: Mode) -> None:
+    await visit(arena, mode, temperature, "nested", renew)
 
 
 @each_mode
-@pytest.mark.parametrize("state", ["free", "nested", "held"])
-async def test_asking(arena: Arena, state: State, mode: Mode) -> None:
-    await visit(arena, mode, "cold", state, ask)
+async def test_renew_while_others_wait(arena: Arena, mode: Mode) -> None:
+    # They get it only when we have released it.
+    await visit(arena, mode, "cold", "waited", renew_and_release)
 
 
 @each_mode
-@each_temperature
-async def test_forcing_what_is_free(arena: Arena, temperature: Temperature, mode: Mode) -> None:
-    await visit(arena, mode, temperature, "free", force_what_is_free)
+async def test_asking(arena: Arena, mode: Mode) -> None:
+    await visit(arena, mode, "cold", "nested", ask)
+
+
+@each_mode
+async def test_forcing_what_is_free(arena: Arena, mode: Mode) -> None:
+    await visit(arena, mode, "cold", "free", force_what_is_free)
 
 
 @each_mode
@@ -123,7 +124,7 @@ async def test_forcing_what_another_holds(arena: Arena, mode: Mode) -> None:
             client, lease, waiting = context
             assert outcome.swallowed == 0
             assert isinstance(outcome.error, asyncio.CancelledError) or outcome.result is True
-            gained = await asyncio.wait_for(waiting, 3)
+            gained = await asyncio.wait_for(waiting, 10)
             assert gained is not None
             await gained.release()
             with pytest.raises(Exception, match="released by force"):

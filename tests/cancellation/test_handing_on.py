@@ -151,7 +151,7 @@ async def test_cancelling_does_not_wait_for_a_server_that_is_silent(proxy: Proxy
     task.cancel()
     await asyncio.wait([task])
     assert task.cancelled()
-    assert time.monotonic() - began < 2.5, "less than a release or a command may take"
+    assert time.monotonic() - began < 4, "less than a release or a command may take"
     proxy.restore()
     await answered(proxied)
 
@@ -171,7 +171,7 @@ async def test_five_hundred_waiters_cancelled_at_once_leave_no_trace(redis: Redi
         assert locks.statistics().parked == 0
         await answered(locks)  # The first may just have been trying.
         await until(lambda: locks.statistics().subscriptions == 0)
-        assert {task for task in asyncio.all_tasks() - before if "Link._" not in repr(task)} == set()
+        assert {task for task in asyncio.all_tasks() - before if "Connection._" not in repr(task)} == set()
         await holder.release()
         await gets_it_at_once(locks)
         now = await commandstats(redis)

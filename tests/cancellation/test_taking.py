@@ -1,19 +1,27 @@
 """Cancelled wherever it suspends, whatever takes a lock leaves nothing behind."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import pytest
 
 from aiolock import LockTimeoutError
-from tests.cancellation.rounds import ME, Arena, Round, State, Temperature, each_temperature, one_server, visit
+from tests.cancellation.rounds import (
+    ME,
+    Arena,
+    Round,
+    Run,
+    State,
+    Temperature,
+    each_temperature,
+    named,
+    one_server,
+    visit,
+)
 from tests.support.cancellation import MODES, Mode
 
 pytestmark = one_server
 each_mode = pytest.mark.parametrize("mode", MODES)
 
-Run = Callable[[Round], Coroutine[Any, Any, Any]]
 SHORT = 0.6  # Seconds; longer than it takes to subscribe, also on a busy machine.
 
 
@@ -74,31 +82,41 @@ async def synchronized(round_: Round) -> None:
     await work(round_.name)
 
 
+async def with_several(round_: Round) -> None:
+    """The lock is neither the first nor the last of them."""
+    names = (f"z {round_.name}", round_.name, f"a {round_.name}")
+    async with round_.mine.multi(*names, owner=round_.owner).hold(wait=10) as lease:
+        await asyncio.sleep(0)
+        lease.check()
+
+
+async def try_several(round_: Round) -> object:
+    return await round_.mine.multi(f"z {round_.name}", round_.name, f"a {round_.name}").try_lock(lease=30)
+
+
+# Each way through the wait loop once with each state of the connections, and each verb once with what it adds to it.
 TEMPERED: list[tuple[State, Run, str | None]] = [
-    *(("free", run, owner) for run in (acquire, try_once) for owner in (ME, None)),
-    *(("nested", run, ME) for run in (acquire, try_once)),
-    *(("held", run, ME) for run in (try_once, try_shortly)),
-    *((state, run, ME) for state in ("message", "handed") for run in (acquire, try_long)),
+    ("free", acquire, ME),
+    ("message", acquire, ME),
+    ("handed", try_long, ME),
 ]
 COLD: list[tuple[State, Run, str | None]] = [
-    *(("free", run, ME) for run in (try_long, try_for_ever)),
-    *(("nested", run, ME) for run in (try_long, try_for_ever)),
-    *((state, try_for_ever, ME) for state in ("message", "handed")),
-    *((state, acquire, None) for state in ("message", "handed")),
-    *(("free", run, None) for run in (with_lock, with_hold, with_two_holds, acquire_and_release, synchronized)),
-    *(("nested", run, ME) for run in (with_lock, acquire_and_release)),
-    *(
-        (state, run, None)
-        for state in ("message", "handed")
-        for run in (with_lock, with_hold, with_two_holds, acquire_and_release, synchronized)
-    ),
-    *((state, with_lock, ME) for state in ("message", "handed")),
+    ("free", try_once, None),
+    ("held", try_once, ME),
+    ("held", try_shortly, ME),
+    ("nested", try_for_ever, ME),
+    ("free", with_two_holds, None),
+    ("nested", with_lock, ME),
+    ("message", with_lock, None),
+    ("handed", with_hold, None),
+    ("handed", acquire_and_release, None),
+    ("message", synchronized, None),
+    ("free", with_several, None),
+    ("nested", with_several, ME),
+    ("message", with_several, ME),
+    ("handed", with_several, None),
+    ("held", try_several, None),
 ]
-
-
-def named(scenario: tuple[State, Run, str | None]) -> str:
-    state, run, owner = scenario
-    return f"{run.__name__}-{state}-{'named' if owner else 'task'}"
 
 
 @each_mode

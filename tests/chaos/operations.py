@@ -14,8 +14,8 @@ from aiolock._scripts import ACQUIRE, FORCE_RELEASE, RELEASE, RENEW, Script
 from tests.support.observe import answered, until
 from tests.support.proxy import Proxy, Rule
 
-# Three attempts, one every second.
-COMMAND_TIMEOUT = 3.0
+# Three attempts, one every two seconds: a busy machine has an answer by then.
+COMMAND_TIMEOUT = 6.0
 SHORTENED = 5000  # Milliseconds: a TTL that nothing sets, so that any command that touches the TTL shows.
 
 

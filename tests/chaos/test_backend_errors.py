@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
 from time import monotonic
 
 import pytest
@@ -9,17 +10,18 @@ from redis import RedisError
 from redis.asyncio import Redis
 
 from aiolock import AsyncRLock, BackendError, Lease, LeaseLostError, LockClient, LockConfig
+from aiolock._embedded_server import Server
 from aiolock._scripts import ACQUIRE, RELEASE
-from aiolock._server import Server
 from tests.chaos.operations import leftovers
 from tests.support.calls import acquire, acquire_and_release
 from tests.support.faults import Action, Request
+from tests.support.inside import session_of
 from tests.support.observe import answered, freed, until
 from tests.support.proxy import ALWAYS, Connection, Proxy, Rule, drop_reply, reset, script, withhold_reply
 from tests.support.waiters import parked
 
 NAME = "unanswered"
-TIMEOUT = 0.6
+TIMEOUT = 1.5
 LEASE = 3  # Of a holder whom others wait for: when it is over, the head of the queue asks the server.
 MANY = 20
 CONFIG = LockConfig(command_timeout=TIMEOUT, release_timeout=TIMEOUT)
@@ -52,7 +54,7 @@ async def test_an_acquire_that_never_reaches_the_server_fails_in_time_and_leaves
     started = monotonic()
     with pytest.raises(BackendError) as raised:
         await lock.acquire()
-    assert TIMEOUT * 0.9 < monotonic() - started < TIMEOUT + 1
+    assert TIMEOUT * 0.9 < monotonic() - started < TIMEOUT * 3
     assert isinstance(raised.value.__cause__, (RedisError, OSError, TimeoutError))
     proxy.restore()  # Its copies arrive now.
     await settled(redis, client)
@@ -105,8 +107,8 @@ async def test_a_nested_acquire_that_was_never_answered_does_not_outlive_the_hol
     proxy.clear_rules()
     await freed(redis, NAME)
     await settled(redis, client)
-    holds = client._runtime.core().keeper.holds
-    await until(lambda: not holds._lost)  # Nobody is left to ask for it.
+    leases = session_of(client).leases
+    await until(lambda: not leases._lost)  # Nobody is left to ask for it.
 
 
 @pytest.mark.parametrize("holds", [1, 2])
@@ -118,7 +120,7 @@ async def test_a_release_that_is_not_answered_in_time_is_sent_when_the_server_is
     started = monotonic()
     with pytest.raises(BackendError):
         await leases.pop().release()
-    assert TIMEOUT * 0.9 < monotonic() - started < TIMEOUT + 1
+    assert TIMEOUT * 0.9 < monotonic() - started < TIMEOUT * 3
     assert await redis.exists(NAME)
     proxy.clear_rules()
     await answered(client)
@@ -157,6 +159,7 @@ async def test_a_renewal_that_fails_leaves_the_lease_as_long_as_it_was(
     assert lease.remaining < 20
     assert not lease.lost.is_set()
     proxy.restore()
+    await until(lambda: answers(client))
     await lease.release()
     await settled(redis, client)
 
@@ -238,6 +241,14 @@ async def failure(lock: AsyncRLock) -> tuple[BackendError, float]:
     return raised.value, monotonic()
 
 
+async def answers(client: LockClient) -> bool:
+    """Whether the server is known to be back: until then a call waits for one attempt only."""
+    with suppress(BackendError):
+        await client.ping()
+        return True
+    return False
+
+
 @each_outage
 async def test_all_who_wait_learn_together_that_the_server_is_gone_and_get_the_lock_when_it_is_back(
     redis: Redis, proxy: Proxy, locks: LockClient, client: LockClient, outage: Outage
@@ -252,7 +263,7 @@ async def test_all_who_wait_learn_together_that_the_server_is_gone_and_get_the_l
     await asyncio.wait(failing, timeout=LEASE + TIMEOUT + 5)
     errors, ends = zip(*(task.result() for task in failing), strict=True)
     assert max(ends) - min(ends) < TIMEOUT / 2
-    assert max(ends) - gone < LEASE + TIMEOUT + 1
+    assert max(ends) - gone < LEASE + TIMEOUT * 3
     assert len(set(map(id, errors))) == MANY, "each has an error of its own"
     assert len({id(error.__cause__) for error in errors}) == 1
     assert errors[0].__cause__ is not None
@@ -260,6 +271,7 @@ async def test_all_who_wait_learn_together_that_the_server_is_gone_and_get_the_l
     assert client.statistics().parked == 0
     await failure(lock)
     await proxy.heal()
+    await until(lambda: answers(client))
     tasks = [asyncio.create_task(acquire_and_release(lock)) for _ in range(MANY)]
     await asyncio.wait_for(asyncio.gather(*tasks), 5)
     assert not await lock.locked()
@@ -277,7 +289,7 @@ async def test_whoever_comes_during_an_outage_does_not_wait_behind_those_who_cam
         for comers in (1, 5):  # The first meets those who wait; the others have nobody before them.
             started = monotonic()
             ends = await asyncio.gather(*(asyncio.create_task(failure(lock)) for _ in range(comers)))
-            assert max(end for _, end in ends) - started < TIMEOUT + 0.5
+            assert max(end for _, end in ends) - started < TIMEOUT * 3
         assert {type(task.exception()) for task in waiters.tasks} == {BackendError}
     await proxy.heal()
 

@@ -8,9 +8,10 @@ from redis import OutOfMemoryError
 from redis.asyncio import Redis
 
 from aiolock import BackendError, LockClient
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.support.calls import acquire_and_release
 from tests.support.holding import lock_client
+from tests.support.inside import notifier_of
 from tests.support.observe import subscribed_clients, until
 
 PATIENCE = 0.2  # Of the pub/sub connection.
@@ -44,7 +45,7 @@ async def test_a_forbidden_channel_harms_no_other_name(
     limited: LockClient, admin: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     locks = [limited.lock(name) for name in ("ok 1", "forbidden 1", "forbidden 2", "ok 2")]
-    notifier = limited._runtime.core().queues._notifier
+    notifier = notifier_of(limited)
 
     def confirmed(name: str) -> bool:
         return notifier.confirmed(limited.lock(name)._keys.channel)

@@ -13,7 +13,6 @@ from tests.support.observe import answered
 from tests.support.proxy import Proxy
 
 KEY = "job"
-LEASE = 0.9
 
 
 @dataclass
@@ -32,8 +31,15 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(redis: Redis, proxy: Proxy, other: LockClient) -> AsyncIterator[Scene]:
-    async with client_behind(proxy, lease=LEASE) as locks:
+def reason() -> LossReason:
+    """Of tests that are not about all reasons."""
+    return "expired"
+
+
+@pytest.fixture
+async def scene(redis: Redis, proxy: Proxy, other: LockClient, reason: LossReason) -> AsyncIterator[Scene]:
+    """A renewal tells of the loss; where none gets through, the end of the lease does."""
+    async with client_behind(proxy, lease=0.9 if reason == "unreachable" else 30, renew_interval=0.3) as locks:
         yield Scene(redis, proxy, locks, other)
 
 

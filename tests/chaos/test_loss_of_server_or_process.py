@@ -14,7 +14,7 @@ from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
 from aiolock import AsyncRLock, LeaseLostError, LockClient, NotHeldError
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.support.holding import ROLLBACK, Holder, lock_client
 from tests.support.observe import answered
 

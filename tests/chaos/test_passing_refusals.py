@@ -10,13 +10,13 @@ from redis import ResponseError
 from redis.asyncio import Redis
 
 from aiolock import AsyncRLock, BackendError, LockClient
+from aiolock._embedded_server import Server
 from aiolock._scripts import ACQUIRE
-from aiolock._server import Server
 from tests.support.holding import lock_client
 from tests.support.observe import until
 from tests.support.proxy import Proxy, script
 
-TIMEOUT = 0.6
+TIMEOUT = 1.5
 NAME = "refused"
 
 

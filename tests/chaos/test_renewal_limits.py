@@ -8,12 +8,13 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock import LeaseLostError, LockClient
-from aiolock._call import Call
-from aiolock._lease import Hold
+from aiolock._backend import Call
+from aiolock._core.hold import Hold
+from aiolock._embedded_server import Server
 from aiolock._scripts import RELEASE, RENEW
-from aiolock._server import Server
 from tests.support.faults import Predicate
 from tests.support.holding import client_behind, lock_client, seize
+from tests.support.inside import session_of
 from tests.support.observe import answered, until
 from tests.support.proxy import ALWAYS, Proxy, Rule, delay, hold, reset, script, withhold_reply
 
@@ -21,18 +22,18 @@ KEY = "job"
 
 
 def renewal_of(name: str) -> Predicate:
-    return lambda request: script(RENEW)(request) and name.encode() in request.args[3:5]
+    return lambda request: script(RENEW)(request) and name.encode() in request.args[3:]
 
 
 async def test_a_lock_that_was_deleted_between_renewals_is_not_revived(redis: Redis, proxy: Proxy) -> None:
-    async with client_behind(proxy, lease=2.4) as locks:
+    async with client_behind(proxy, lease=5, renew_interval=0.4) as locks:
         lease = await locks.lock(KEY).acquire()
         await until(lambda: locks.statistics().renewals == 1)
         await redis.delete(KEY)
         assert await asyncio.wait_for(lease.lost, 5) == "expired"
         assert not await redis.exists(KEY)
         sent = len(proxy.requests)
-        await asyncio.sleep(1.8)  # Two renewals would fall into this time.
+        await asyncio.sleep(1.0)  # Two renewals would fall into this time.
         assert not [request for request in proxy.requests[sent:] if script(RENEW)(request)]
         assert not await redis.exists(KEY)
 
@@ -113,14 +114,16 @@ async def may_use(admin: Redis, *keys: str) -> None:
     )
 
 
-@pytest.mark.parametrize("bad_first", [True, False])
-@pytest.mark.parametrize("how", [reset, withhold_reply, hold])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "bad_first"), [(reset, True), (hold, False), (withhold_reply, True), (withhold_reply, False)]
+)
 async def test_a_name_whose_renewals_break_the_connection_delays_no_other(
     redis: Redis, proxy: Proxy, how: type[object], bad_first: bool
 ) -> None:
     """Each time that one is renewed the connection ends or falls silent, on which the other's renewals travel too."""
     names = ["bad", "good"] if bad_first else ["good", "bad"]
-    async with client_behind(proxy, lease=1.8) as locks:
+    async with client_behind(proxy, lease=4.0) as locks:
         leases = {name: await locks.lock(name).acquire() for name in names}
         proxy.install(Rule(renewal_of("bad"), how(), times=ALWAYS))  # type: ignore[arg-type]
         assert await asyncio.wait_for(leases["bad"].lost, 10) == "unreachable"
@@ -148,7 +151,7 @@ async def test_a_renewal_whose_reply_is_read_after_the_lease_is_over_does_not_re
     locks: LockClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reply has arrived, and before whoever awaits it goes on, the loop is blocked past the deadline."""
-    commands = locks._runtime.core().commands
+    commands = session_of(locks).commands
     renew = commands.renew
     lease = await locks.lock(KEY).acquire(lease=0.5)
 

@@ -2,14 +2,18 @@
 
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from aiolock._server import Server, _free_port, _PortTakenError
+from aiolock._embedded_server import Server
 from tests.support.certificates import Certificates
+from tests.support.half_open import half_open_connections
+from tests.support.ports import reserved_port
+
+__all__ = ["half_open_connections"]
 
 
 @dataclass
@@ -31,22 +35,15 @@ class TlsServer:
 
 @pytest.fixture
 def tls(certificates: Certificates) -> Iterator[TlsServer]:
+    with tls_server(certificates) as running:
+        yield running
+
+
+@contextmanager
+def tls_server(certificates: Certificates) -> Iterator[TlsServer]:
     """Always the `redis-server` on the path: the embedded Valkey is built without TLS."""
     executable = shutil.which("redis-server")
     if executable is None:
         pytest.skip("no redis-server on the path")
-    server, port = started_with_tls(executable, certificates)
-    with ExitStack() as stack:
-        stack.push(server)
+    with reserved_port() as port, Server(executable, options=certificates.options(port)) as server:
         yield TlsServer(server, port, certificates)
-
-
-def started_with_tls(executable: str, certificates: Certificates) -> tuple[Server, int]:
-    """Another process may take the port before the server does, so try again."""
-    for _ in range(5):
-        port = _free_port()
-        server = Server(executable, options=certificates.options(port))
-        with suppress(_PortTakenError):
-            server.start()
-            return server, port
-    pytest.fail("no free port")

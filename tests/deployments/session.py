@@ -7,6 +7,7 @@ from redis.asyncio import Redis
 
 from aiolock import LeaseLostError, LockClient
 from tests.support.calls import acquire_and_release
+from tests.support.inside import hears
 from tests.support.observe import until
 
 
@@ -49,5 +50,4 @@ async def held_by_redisson(redis: Redis, client: LockClient, key: str, name: str
 
 
 def _listens(client: LockClient, name: str) -> bool:
-    notifier = client._runtime.core().queues._notifier
-    return client.statistics().pending == 0 and notifier.confirmed(client.lock(name)._keys.channel)
+    return client.statistics().pending == 0 and hears(client, client.lock(name))

@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 from redis.exceptions import BusyLoadingError, RedisError
 
 from aiolock import AioLockError, AsyncRLock, BackendError, LeaseLostError, LockClient
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.support.holding import lock_client
 from tests.support.observe import renewed, until
 from tests.support.waiters import parked

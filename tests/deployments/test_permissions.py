@@ -2,14 +2,14 @@
 
 import re
 import shlex
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError
 
 from aiolock import BackendError, LockClient, LockConfig
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.deployments.session import held_by_redisson, session
 from tests.docs.pages import ROOT, read
 from tests.support.observe import commandstats, until
@@ -17,6 +17,10 @@ from tests.support.observe import commandstats, until
 PAGE = read(ROOT / "docs/deployments/one-server.md")
 [LINE] = [block.code.text for block in PAGE.blocks if block.code.text.startswith("ACL SETUSER")]
 RULES = shlex.split(LINE)
+# What others than locks need beside, by their channel.
+BESIDE = {
+    re.findall(r"&redisson_(\w+)", text)[0]: text for block in PAGE.blocks if (text := block.code.text).startswith("~{")
+}
 # Commands that every client may send to say who it is; which of them redis-py sends depends on its version.
 OF_THE_CONNECTION = {"auth", "client|setinfo", "client|setname", "client", "hello", "ping", "select", "command"}
 
@@ -74,6 +78,47 @@ async def test_the_user_may_do_nothing_else(own: Server, admin: Redis, words: tu
     async with Redis.from_url(own.url, username="locker", password="secret") as user:
         with pytest.raises(NoPermissionError):
             await user.execute_command(*words)  # type: ignore[no-untyped-call]
+
+
+async def use_permits(client: LockClient, other: LockClient) -> None:
+    semaphore = client.permit_expirable_semaphore("places", 3)
+    theirs = other.permit_expirable_semaphore("places", 3)
+    async with semaphore.hold(permits=2) as permit:
+        await permit.renew()
+        assert await theirs.try_acquire(2, wait=0.1) is None  # It has a turn, and gives it up.
+    await semaphore.set_permits(2)
+    assert (await semaphore.available(), len(await semaphore.holders())) == (2, 0)
+    await theirs.acquire(lease=0.05)
+    assert await semaphore.try_acquire(2, wait=10) is not None
+    assert await semaphore.force_release()
+
+
+async def use_read_and_write_locks(client: LockClient, other: LockClient) -> None:
+    lock, theirs = client.read_write_lock("report"), other.read_write_lock("report")
+    async with lock.write as writing:
+        assert await theirs.read.try_lock(wait=0.1) is None  # It has a turn, and gives it up.
+        async with lock.read, lock.read as reading:
+            await reading.renew()
+            await writing.renew()
+        assert await theirs.write.holder() is not None
+    async with theirs.read, lock.read:
+        assert len(await lock.read.holders()) == 2
+    await theirs.write.acquire()
+    assert await lock.write.force_release()
+
+
+@pytest.mark.parametrize(("part", "use"), [("sc", use_permits), ("rwlock", use_read_and_write_locks)])
+async def test_what_others_than_locks_need_beside_is_enough_and_no_command_too_many(
+    own: Server, admin: Redis, part: str, use: Callable[[LockClient, LockClient], Awaitable[None]]
+) -> None:
+    await allow(admin)
+    await admin.execute_command("ACL", "SETUSER", "locker", *shlex.split(BESIDE[part]))  # type: ignore[no-untyped-call]
+    await admin.config_resetstat()
+    async with locker(own) as client, locker(own) as other:
+        await use(client, other)
+    refused = {entry["object"] for entry in await admin.acl_log()}
+    assert refused <= {"client|setinfo", "client"}, "redis-py lives without it"
+    assert set(re.findall(r" \+(\w+)", BESIDE[part])) <= set(await commandstats(admin))
 
 
 async def test_a_lock_outside_of_the_prefix_is_refused_with_words(own: Server, admin: Redis) -> None:

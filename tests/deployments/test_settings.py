@@ -11,13 +11,13 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import ExponentialBackoff
 from redis.credentials import CredentialProvider, UsernamePasswordCredentialProvider
-from redis.exceptions import NoPermissionError, OutOfMemoryError, ReadOnlyError
+from redis.exceptions import NoPermissionError, OutOfMemoryError, ReadOnlyError, ResponseError
 
 from aiolock import BackendError, LockClient, LockConfig
-from aiolock._server import Server
-from aiolock._wire import Wire, _error_of
+from aiolock._embedded_server import Server
+from aiolock._redis.replies import understood
 from tests.deployments.session import session
-from tests.support.observe import connected, until_connected
+from tests.support.observe import until_connected
 
 NAME = "orders:42"
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -150,25 +150,6 @@ async def test_a_connection_class_of_the_user_is_used(server: Server, redis: Red
 # What cannot work.
 
 
-class Elsewhere(connections.Connection):
-    """Speaks to something in this process, as a fake server does: there is no transport."""
-
-    async def connect(self, *arguments: Any, **settings: Any) -> None:
-        self._reader = self._writer = object()  # type: ignore[assignment]
-
-    async def disconnect(self, *arguments: Any, **settings: Any) -> None:
-        self._reader = self._writer = None
-
-
-async def test_a_connection_without_a_transport_is_refused_at_once() -> None:
-    user: Redis = Redis(connection_pool=ConnectionPool(connection_class=Elsewhere))
-    async with LockClient(user, config=LockConfig(command_timeout=30)) as client:
-        started = monotonic()
-        with pytest.raises(BackendError, match=r"Elsewhere has no transport of asyncio's"):
-            await client.lock(NAME).acquire()
-        assert monotonic() - started < 15
-
-
 class NoConnection:
     def __init__(self, **settings: Any) -> None:
         pass
@@ -189,20 +170,7 @@ async def test_a_client_of_sentinels_is_taken_and_says_what_is_wrong() -> None:
     await user.aclose()
 
 
-# What is taken over.
-
-
-async def test_a_connection_that_was_lost_before_it_is_taken_over_has_ended(server: Server, redis: Redis) -> None:
-    connection = connections.Connection(host=server.host, port=server.port)
-    before = await connected(redis)
-    await connection.connect()  # type: ignore[no-untyped-call]
-    assert connection._writer is not None
-    connection._writer.transport.abort()
-    await until_connected(redis, before)
-    wire = Wire(connection, lambda frame: None, lambda: None)
-    async with asyncio.timeout(5):
-        assert isinstance(await wire.ended(), Exception)
-    await connection.disconnect(nowait=True)
+# What error replies mean.
 
 
 @pytest.mark.parametrize(
@@ -215,12 +183,12 @@ async def test_a_connection_that_was_lost_before_it_is_taken_over_has_ended(serv
     ids=["READONLY", "OOM", "NOPERM"],
 )
 def test_a_refusal_inside_of_a_script_is_understood_as_redis_6_puts_it(reply: str, kind: type[Exception]) -> None:
-    wrapped = f"ERR Error running script (call to f_5776e4f8): @user_script:1: @user_script: 1: {reply}"
-    error = _error_of(wrapped)
+    wrapped = f"Error running script (call to f_5776e4f8): @user_script:1: @user_script: 1: {reply}"
+    error = understood(ResponseError(wrapped))
     assert type(error) is kind
     assert "user_script" not in str(error)
 
 
 def test_other_errors_of_a_script_are_left_as_they_are() -> None:
-    wrapped = "ERR Error running script (call to f_5776e4f8): @user_script:1: user_script:1: Script attempted to ..."
-    assert str(_error_of(wrapped)) == wrapped.removeprefix("ERR ")
+    wrapped = "Error running script (call to f_5776e4f8): @user_script:1: user_script:1: Script attempted to ..."
+    assert str(understood(ResponseError(wrapped))) == wrapped

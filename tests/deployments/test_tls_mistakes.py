@@ -1,13 +1,14 @@
 """The first mistakes with TLS: a client and the doctor say the same of what they probably are."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
 import pytest
 
 from aiolock import BackendError
-from tests.deployments.conftest import TlsServer
+from tests.deployments.conftest import TlsServer, tls_server
+from tests.support.certificates import Certificates
 from tests.support.holding import lock_client
 from tests.test_doctor import examine
 
@@ -74,19 +75,20 @@ MISTAKES = {
     ),
 }
 
-each_mistake = pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
+
+@pytest.fixture(scope="module")
+def tls(certificates: Certificates) -> Iterator[TlsServer]:
+    """One for all: nothing here changes it."""
+    with tls_server(certificates) as running:
+        yield running
 
 
-@each_mistake
-async def test_a_client_says_what_is_wrong(tls: TlsServer, mistake: Mistake) -> None:
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
+async def test_a_client_and_the_doctor_say_what_is_wrong(tls: TlsServer, mistake: Mistake) -> None:
     async with lock_client(mistake.of(tls), command_timeout=TIMEOUT) as client:
         with pytest.raises(BackendError) as raised:
             await client.lock("a").acquire()
     assert mistake.hint in str(raised.value)
-
-
-@each_mistake
-async def test_the_doctor_says_what_is_wrong(tls: TlsServer, mistake: Mistake) -> None:
     ended = await examine(mistake.of(tls))
     assert (ended.code, list(ended.checks)) == (1, ["reachable"])
     assert ended.checks["reachable"]["advice"] == f"{mistake.hint[0].upper()}{mistake.hint[1:]}."

@@ -4,6 +4,7 @@ import ast
 import asyncio
 import logging
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -16,7 +17,7 @@ from redis.asyncio import Redis
 
 import aiolock
 from aiolock import LockClient
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.docs.pages import BLOCKS, ROOT, Block, Code, examples
 
 LANGUAGES = {"python", "sh", "java", "lua", "mermaid", "text"}
@@ -92,13 +93,16 @@ def test_program_runs(block: Block, server: Server, tmp_path: Path) -> None:
         assert printed == block.output
 
 
-@pytest.mark.parametrize("block", examples("tests"), ids=lambda block: block.place)
-def test_tests_pass(block: Block, server: Server, tmp_path: Path) -> None:
+def test_tests_pass(server: Server, tmp_path: Path) -> None:
+    """Each block is a file of one run, named by its page and line."""
+    blocks = examples("tests")
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["aiolock.testing"]\n', "utf-8")
-    (tmp_path / "test_example.py").write_text(source_of(block, server), "utf-8")
     (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_default_fixture_loop_scope = function\n", "utf-8")
-    report = run_process(["-m", "pytest", "-q", "-p", "no:cacheprovider", "."], tmp_path)
-    assert " passed" in report
+    for block in blocks:
+        path = tmp_path / f"test_{re.sub(r'[^0-9A-Za-z]+', '_', block.place)}.py"
+        path.write_text(source_of(block, server), "utf-8")
+    report = run_process(["-m", "pytest", "-rA", "-p", "no:cacheprovider", "."], tmp_path)
+    assert len(set(re.findall(r"^PASSED (\w+\.py)::", report, re.MULTILINE))) == len(blocks), report
 
 
 def test_there_are_examples_of_each_kind() -> None:

@@ -11,6 +11,7 @@ from tests.docs.pages import PAGES, Block, Page
 
 _SHOWN_IN_FULL = (
     *("docs/how-to/aiohttp.md", "docs/how-to/fastapi.md"),
+    *(f"docs/how-to/aiohttp/{name}.md" for name in ("application", "names", "streams", "testing", "threads")),
     *(f"docs/how-to/fastapi/{name}.md" for name in ("application", "names", "streams", "testing", "threads")),
 )
 

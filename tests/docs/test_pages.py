@@ -20,8 +20,9 @@ _HEADING = re.compile(r"^#{1,6} +(?P<title>.+?)(?: +\{#(?P<anchor>[\w-]+)\})?$",
 _HEADER = re.compile(r"^\|(?P<cells>.*)\|\n\|[-:| ]+\|$", re.MULTILINE)
 _PROMISE = re.compile(r"^\| \[(?P<promise>P\d+)[^\]]*\]\((?P<target>[^)]+)\) \|.*\| (?P<tests>[^|]+) \|$", re.MULTILINE)
 _TEST = re.compile(r"`(?P<path>tests/[\w/]+\.py)::(?P<name>\w+)`")
-_MODULE = re.compile(r"`(?P<file>_\w+\.py)`")
+_MODULE = re.compile(r"`(?:aiolock/)?(?P<file>_\w+(?:/\w+)*(?:\.py|\.lua|/))`")
 _FOREIGN = re.compile(r"\b(install|add|download)\b[^`\n]*?[\s'\"]aiolock(?![-\w/.:])")
+_WIDTH = 88  # Columns of a block that a page shows without scrolling.
 _PACKAGE = ROOT / "aiolock"
 _GUARANTEES = ROOT / "docs/concepts/guarantees.md"
 _PROMISES = [f"P{number}" for number in range(1, 12)]
@@ -91,6 +92,13 @@ def test_shell_commands_exist(block: Block) -> None:
     assert checked.returncode == 0, checked.stderr
 
 
+@pytest.mark.parametrize(
+    "block", [block for block in BLOCKS if block.language in {"python", "sh"}], ids=lambda block: block.place
+)
+def test_no_line_is_wider_than_the_page(block: Block) -> None:
+    assert [line for line in block.code.text.splitlines() if len(line) > _WIDTH] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_make_targets_named_in_a_page_exist(page: Page) -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
@@ -110,7 +118,7 @@ def test_tests_named_in_a_page_exist(page: Page) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_modules_named_in_a_page_exist(page: Page) -> None:
+def test_modules_and_folders_named_in_a_page_exist(page: Page) -> None:
     assert [each["file"] for each in _MODULE.finditer(page.prose) if not (_PACKAGE / each["file"]).exists()] == []
 
 

@@ -11,11 +11,13 @@ import pytest
 from aiohttp import ClientResponse, ClientSession, web
 from redis.asyncio import Redis
 
-from aiolock import LockClient, LockConfig, LockTimeoutError, _problem
-from aiolock._server import Server
-from aiolock.aiohttp import LOCKS, lease_from, locks_from, problems, setup, synchronized
+from aiolock import LockClient, LockConfig, LockTimeoutError
+from aiolock._embedded_server import Server
+from aiolock._web import problem as _problem
+from aiolock.aiohttp import LOCKS, lease_from, leases_from, locks_from, problems, setup, synchronized
 from aiolock.testing import failing_commands, lose
 from tests.support.holding import client_of_another_loop
+from tests.support.inside import session_of
 from tests.support.observe import until
 from tests.support.serving import serving
 
@@ -105,6 +107,11 @@ async def test_a_middleware_may_be_decorated_as_well(app: web.Application, locks
             assert await is_problem(response, 409)
 
 
+def test_the_application_comes_first() -> None:
+    with pytest.raises(TypeError, match="setup needs the application first"):
+        setup("redis://localhost", web.Application())  # type: ignore[arg-type]
+
+
 async def test_a_middleware_that_takes_a_lock_by_hand_comes_after_setup(
     app: web.Application, locks: LockClient
 ) -> None:
@@ -150,6 +157,60 @@ async def test_the_key_is_a_template_or_a_function_of_the_request(app: web.Appli
     post(app, "/{shop}/orders/{order_id}", synchronized(key)(held))
     async with serving(app) as session, session.post("/north/orders/07", json={"order_id": 42}) as response:
         assert await response.text() == name
+
+
+def both_names(request: web.Request) -> list[str]:
+    return [f"account:{request.match_info[end]}" for end in ("source", "target")]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [("account:{source}", "account:{target}"), ("account:{source}", lambda r: both_names(r)[1]), (both_names,)],
+    ids=["templates", "a template and a function", "a function"],
+)
+async def test_several_names_are_one_multi_lock(app: web.Application, locks: LockClient, keys: tuple[Any, ...]) -> None:
+    together = 0
+
+    @synchronized(*keys, wait=10)
+    async def transfer(request: web.Request) -> web.Response:
+        nonlocal together
+        together += 1
+        assert together == 1
+        await asyncio.sleep(0)
+        leases_from(request).check()
+        with pytest.raises(RuntimeError, match="several names"):
+            lease_from(request)
+        together -= 1
+        if request.match_info["target"] == "3":
+            await lose(locks, "account:3")
+            await asyncio.sleep(10)
+        return web.Response(text=" ".join(leases_from(request).tokens))
+
+    post(app, "/{source}/{target}", transfer)
+    async with serving(app) as client:
+        answers = await asyncio.gather(*(client.post(path) for path in ("/1/2", "/2/1", "/1/1")))
+        assert [await answer.text() for answer in answers] == ["account:1 account:2"] * 2 + ["account:1"]
+        assert await is_problem(await client.post("/1/3"), 503)
+    assert not await locks.multi("account:1", "account:2", "account:3").locked()
+
+
+async def test_the_lease_of_one_name_is_none_of_several(app: web.Application) -> None:
+    @synchronized("order:{order_id}")
+    async def handler(request: web.Request) -> web.Response:
+        with pytest.raises(RuntimeError, match="one name"):
+            leases_from(request)
+        return web.Response()
+
+    async def bare(request: web.Request) -> web.Response:
+        with pytest.raises(RuntimeError, match="not decorated"):
+            leases_from(request)
+        return web.Response()
+
+    post(app, "/{order_id}", handler)
+    post(app, "/", bare)
+    async with serving(app) as client:
+        assert (await client.post("/7")).status == 200
+        assert (await client.post("/")).status == 200
 
 
 async def test_what_the_key_function_raises_is_the_answer(app: web.Application, locks: LockClient) -> None:
@@ -214,6 +275,40 @@ def test_only_coroutine_functions_can_be_decorated() -> None:
         synchronized("a")(functools.partial)  # type: ignore[type-var]
     with pytest.raises(TypeError, match="coroutine functions"):
         synchronized("a")(OrderView)
+
+
+def alternatives(request: web.Request) -> "web.Response | web.FileResponse":
+    raise NotImplementedError
+
+
+def by_callback(request: web.Request) -> Awaitable[web.Response]:
+    raise NotImplementedError
+
+
+async def as_middleware(request: Any, handler: Any) -> Any: ...
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [held, alternatives, by_callback, as_middleware, Orders.pay, OrderView, OrderView.post],
+    ids=["function", "union", "awaitable", "middleware", "method", "view", "method of a view"],
+)
+def test_a_decorator_without_a_key_is_refused_when_decorating(handler: Any) -> None:
+    with pytest.raises(TypeError, match="a bare @synchronized has no key"):
+        synchronized(handler)
+
+
+async def by_a_stranger(request: "Stranger") -> str:  # type: ignore[name-defined]  # noqa: F821
+    return "a"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [by_body, by_a_stranger, lambda request: "a", functools.partial(min, "a"), "{0}".format],
+    ids=["coroutine function", "annotations for checkers", "lambda", "partial", "no signature"],
+)
+def test_a_key_that_may_be_a_function_of_the_request_is_taken(key: Any) -> None:
+    assert callable(synchronized(key)(held))
 
 
 async def test_what_is_called_without_a_request_says_so() -> None:
@@ -516,6 +611,27 @@ async def test_a_client_of_another_loop_is_a_mistake_of_the_service(
     assert "another event loop" in caplog.text
 
 
+@pytest.mark.parametrize("kind", ["decorated", "by hand"])
+async def test_what_is_no_lock_is_a_mistake_in_the_service(app: web.Application, redis: Redis, kind: str) -> None:
+    ran: list[web.Request] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        ran.append(request)
+        return web.Response()
+
+    async def by_hand(request: web.Request) -> web.Response:
+        async with locks_from(request).lock("a"):
+            return await handler(request)
+
+    post(app, "/", by_hand if kind == "by hand" else synchronized("a")(handler))
+    await redis.set("a", "something else")
+    async with serving(app) as session, session.post("/") as response:
+        assert response.status == 500
+        assert "Retry-After" not in response.headers
+    assert not ran
+    assert await redis.get("a") == b"something else"
+
+
 async def test_a_mistake_of_the_service_stays_one(app: web.Application, locks: LockClient) -> None:
     async def handler(request: web.Request) -> web.Response:
         await locks.lock("a").release()
@@ -531,7 +647,7 @@ async def test_the_answer_names_neither_lock_nor_owner(app: web.Application, loc
     async with serving(app) as session, locks.lock("secret"), session.post("/") as response:
         told = f"{await response.text()} {dict(response.headers)} {response.reason}"
     assert "secret" not in told
-    assert locks._runtime.core().client not in told
+    assert session_of(locks).client not in told
 
 
 # Applications and their parts.

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import ClientError, ClientSession, TCPConnector
 
 from aiolock import LockClient
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.integrations.aiohttp_service import LEASE
 from tests.support.asgi import WebProcess
 from tests.support.observe import until

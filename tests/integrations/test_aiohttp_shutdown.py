@@ -1,6 +1,8 @@
 """The end of an application: what becomes of handlers that hold locks and wait for them."""
 
 import asyncio
+import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -8,11 +10,12 @@ import pytest
 from aiohttp import ClientError, ClientSession, web
 from redis.asyncio import Redis
 
-from aiolock import LockClient, LockConfig
-from aiolock.aiohttp import LOCKS, locks_from, setup, synchronized
+from aiolock import Lease, LeaseLostError, LockClient, LockConfig, to_thread
+from aiolock.aiohttp import LOCKS, lease_from, locks_from, setup, synchronized
 from tests.support.observe import until
 
 GO = web.AppKey("GO", asyncio.Event)
+RELEASE_TIMEOUT = 2.0  # Seconds.
 Names = list[str]
 
 
@@ -30,7 +33,7 @@ async def running(
     It has ended when the block has.
     """
     app = web.Application()
-    setup(app, redis, config=LockConfig(release_timeout=2))
+    setup(app, redis, config=LockConfig(release_timeout=RELEASE_TIMEOUT))
     app[GO] = asyncio.Event()
 
     @synchronized("{name}", wait=60)
@@ -162,3 +165,45 @@ async def test_a_handler_that_does_not_let_itself_be_cancelled_loses_its_lock(re
         assert not await other.lock("a").locked()
         runner.app[GO].set()
         assert await request in (0, 503)
+
+
+@pytest.mark.slow
+async def test_a_thread_has_the_release_timeout_under_its_lock_and_then_check_tells_it(
+    redis: Redis, other: LockClient
+) -> None:
+    began, lost, go = threading.Event(), threading.Event(), threading.Event()
+    kept: list[float] = []
+    handlers: list[asyncio.Task[object]] = []
+
+    def write(handler: "asyncio.Task[object]", lease: Lease) -> None:
+        began.set()
+        while not handler.cancelling():
+            time.sleep(0.001)
+        cancelled = time.monotonic()
+        try:
+            while True:
+                lease.check()
+                time.sleep(0.001)
+        except LeaseLostError:
+            kept.append(time.monotonic() - cancelled)
+            lost.set()
+            go.wait(30)
+
+    async def work(request: web.Request) -> None:
+        handler = asyncio.current_task()
+        assert handler is not None
+        handlers.append(handler)
+        await to_thread(write, handler, lease_from(request))
+
+    async with running(redis, work) as (runner, session):
+        request = asyncio.create_task(told(session, "/a"))
+        await until(began.is_set)
+        try:
+            await runner.cleanup()
+            assert lost.is_set()
+            assert kept[0] > 0.75 * RELEASE_TIMEOUT
+            assert not await other.lock("a").locked(), "it does not wait for the thread"
+        finally:
+            go.set()
+        await asyncio.wait([*handlers, request])
+        assert request.result() in (0, 503)

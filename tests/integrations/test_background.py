@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 
 import anyio
 import pytest
@@ -14,18 +14,19 @@ from tests.support.observe import until
 
 
 class Work:
-    """Runs until it has been cancelled so many times, and then cleans up for some turns of the loop."""
+    """Runs until it has been cancelled so many times, or let go, and then cleans up for some turns of the loop."""
 
     def __init__(self, cancellations: int = 1) -> None:
         self.left = cancellations
         self.began, self.cancelled, self.ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.go = asyncio.Event()
 
     async def __call__(self) -> None:
         try:
-            while self.left:
+            while self.left and not self.go.is_set():
                 self.began.set()
                 try:
-                    await asyncio.sleep(3600)
+                    await self.go.wait()
                 except asyncio.CancelledError:
                     self.cancelled.set()
                     self.left -= 1
@@ -49,11 +50,25 @@ async def patient(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
         yield
 
 
+async def is_left(use: Coroutine[None, None, None], go: asyncio.Event) -> bool:
+    """Whether *use* leaves its block by itself; if not, *go* lets it, for it could be cancelled for ever."""
+    using = asyncio.create_task(use)
+    await asyncio.wait([using], timeout=10)
+    left = using.done()
+    go.set()
+    await using
+    return left
+
+
 @pytest.mark.usefixtures("hasty")
 async def test_work_that_swallows_cancellations_has_ended_when_the_block_has() -> None:
     stubborn, willing = Work(4), Work()
-    async with aiolock.background(stubborn(), willing()):
-        await stubborn.began.wait()
+
+    async def use() -> None:
+        async with aiolock.background(stubborn(), willing()):
+            await stubborn.began.wait()
+
+    assert await is_left(use(), stubborn.go)
     assert stubborn.left == 0
     assert stubborn.ended.is_set()
     assert willing.ended.is_set()
@@ -150,21 +165,21 @@ def test_what_is_no_coroutine_is_refused_at_once() -> None:
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="asyncio.wait_for does not swallow cancellations any more")
 @pytest.mark.usefixtures("hasty")
 async def test_work_whose_cancellation_wait_for_swallows() -> None:
-    """As redis-py does on Python 3.11, while it sends a command."""
-    swallowed = asyncio.Event()
+    """As redis-py does on Python 3.11 when its answer arrives in the turn of the cancellation."""
+    answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    asked, answered, go = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def work() -> None:
-        loop = asyncio.get_running_loop()
-        task = asyncio.current_task()
-        assert task is not None
-        while True:
-            answer = loop.create_future()
-            loop.call_soon(answer.set_result, None)
-            if not swallowed.is_set():
-                loop.call_soon(task.cancel)
-            await asyncio.wait_for(answer, 60)
-            swallowed.set()
-            await asyncio.sleep(3600)
+        asked.set()
+        await asyncio.wait_for(answer, 60)
+        answered.set()
+        await go.wait()
 
-    async with aiolock.background(work()):
-        await swallowed.wait()
+    async def use() -> None:
+        async with aiolock.background(work()):
+            await asked.wait()
+            await asyncio.sleep(0)  # Until it waits.
+            answer.set_result(None)
+
+    assert await is_left(use(), go)
+    assert answered.is_set(), "the first cancellation was not swallowed"

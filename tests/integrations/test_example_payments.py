@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from aiolock import LockClient
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.support.asgi import WebProcess
 from tests.support.observe import until
 

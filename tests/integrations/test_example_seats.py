@@ -5,6 +5,7 @@ import os
 import runpy
 import signal
 import sqlite3
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
@@ -12,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession
+from aiohttp import ClientError, ClientSession, web
 
 from aiolock import LockClient
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.docs.pages import ROOT
 from tests.support.asgi import WebProcess
 from tests.support.observe import until
@@ -80,6 +81,39 @@ async def test_a_process_that_is_paused_sells_nothing_that_is_anothers(tmp_path:
             os.kill(paused.running.pid, signal.SIGCONT)
             assert await late == 503
             assert await sold(session, paused) == await sold(session, other) == {"1A": "ada"}
+
+
+@pytest.mark.slow
+async def test_a_sale_that_is_cut_short_while_it_is_written_keeps_its_lock(server: Server, other: LockClient) -> None:
+    """The application ends, its handler is cancelled, and the thread that writes goes on: under the lock."""
+    names = runpy.run_path(str(FOLDER / "main.py"))
+    app = names["application"](server.url, ":memory:")
+    hall, began, go_on = app[names["HALL"]], threading.Event(), threading.Event()
+    sell, written = hall.sell, []
+
+    def slow(*sale: object) -> None:
+        began.set()
+        go_on.wait(PATIENCE)
+        sell(*sale)
+        written.append(hall.sold())
+
+    hall.sell = slow
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    async with ClientSession(f"http://127.0.0.1:{runner.addresses[0][1]}") as session:
+        sale = asyncio.create_task(session.post("/seats/1A?buyer=ada").__aenter__())
+        await until(began.is_set, within=PATIENCE)
+        ending = asyncio.create_task(runner.cleanup())
+        await asyncio.wait([ending], timeout=1)  # For what must not happen.
+        locked = await other.lock("seat:1A").locked()
+        go_on.set()
+        await ending
+        assert locked
+        with pytest.raises(ClientError):
+            await sale
+    assert written == [{"1A": "ada"}]
+    assert not await other.lock("seat:1A").locked()
 
 
 def charges(database: Path, seat: str) -> bool:

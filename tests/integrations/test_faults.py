@@ -7,9 +7,10 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock import BackendError, Lease, LeaseLostError, LockClient, NotHeldError
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from aiolock.testing import delayed_renewals, failing_commands, lose
 from tests.support.holding import Holder, lock_client
+from tests.support.inside import backend_of, session_of
 from tests.support.observe import answered, until
 
 LEASE = 1.5
@@ -54,6 +55,24 @@ async def test_the_next_in_line_has_it_then(locks: LockClient) -> None:
     await until(lambda: locks.statistics().parked == 1)
     await lose(locks, "a")
     assert await waiter > lease.token
+
+
+async def test_readers_and_permits_are_lost_all_of_them(locks: LockClient) -> None:
+    """With a handle in place of a name; the writer whose lock goes with it is told, too."""
+    one, another = (locks.read_write_lock("a", owner=owner) for owner in ("one", "another"))
+    leases = [await one.write.acquire(), await one.read.acquire(), await one.read.acquire()]
+    await lose(locks, one.read)
+    assert [lease.lost.is_set() for lease in leases] == [True] * 3
+    leases = [await one.read.acquire(), await another.read.acquire()]
+    await lose(locks, another.read)
+    assert [lease.lost.is_set() for lease in leases] == [True] * 2
+    semaphore = locks.permit_expirable_semaphore("b", 2)
+    leases = [await semaphore.acquire(), await semaphore.acquire()]
+    await lose(locks, semaphore)
+    assert [lease.lost.is_set() for lease in leases] == [True] * 2
+    assert await semaphore.available() == 2
+    with pytest.raises(NotHeldError, match="'a'"):
+        await lose(locks, one.write)
 
 
 async def test_other_locks_are_kept(locks: LockClient) -> None:
@@ -121,7 +140,7 @@ async def test_the_renewals_of_several_are_delayed_and_all_arrive_in_the_end(red
     async with lock_client(server.url, lease=300, command_timeout=30) as locks:  # None is due for a while.
         leases = await asyncio.gather(*(take(locks, name) for name in SEVERAL))
         with delayed_renewals(locks):
-            locks._runtime.open_core().keeper.check(lambda key: True)
+            session_of(locks).doubt(lambda key: True)
             await until(lambda: all(lease._hold.asked for lease in leases))
             await answered(locks)
             assert locks.statistics().renewals == 0
@@ -218,12 +237,11 @@ async def test_a_lease_whose_renewals_all_fail_is_lost(redis: Redis, server: Ser
 
 
 async def test_faults_can_be_had_together_and_leave_nothing(locks: LockClient, redis: Redis) -> None:
-    topology = locks._runtime.open_core()._backend._topology
-    usual = topology.lanes_of
+    usual = backend_of(locks)
     with delayed_renewals(locks), failing_commands(locks):
         with pytest.raises(BackendError):
             await locks.lock("a").acquire()
         await locks.lock("a").acquire()
         await locks.lock("a").release()
-    assert topology.lanes_of == usual
+    assert backend_of(locks) is usual
     assert (locks.statistics().held, locks.statistics().pending) == (0, 0)

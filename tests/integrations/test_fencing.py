@@ -21,7 +21,7 @@ from fastapi import Response
 from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 
 import aiolock
-from aiolock._demo.account import Account, StaleTokenError
+from aiolock._cli.demo.account import Account, StaleTokenError
 from tests.docs.pages import ROOT
 from tests.integrations.recipes.recipe import recipe
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from aiolock import LockClient
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.integrations.recipes.crew import Crew
 from tests.integrations.recipes.recipe import recipe
 from tests.support.asgi import WebProcess

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.docs.pages import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]

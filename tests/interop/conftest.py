@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.interop.build import build, missing
 from tests.interop.service import Redisson, Service
 

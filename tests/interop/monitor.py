@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from redis.asyncio import Redis
 
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 
 _LINE = re.compile(rb'\+[\d.]+ \[[^\]]*\] "(?P<command>\w+)" ?(?P<words>.*)\r\n')
 

@@ -2,21 +2,22 @@
 
 import asyncio
 import re
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
+from time import time
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
 
-from aiolock import LockClient
-from aiolock._server import Server
+from aiolock import AsyncReadWriteLock, LeaseLostError, LockClient
+from aiolock._embedded_server import Server
 from tests.interop.monitor import Record, recorded
 from tests.interop.service import Redisson
 from tests.support.observe import until
-from tests.support.waiters import Waiters
+from tests.support.waiters import Waiters, waits_quietly
 
 NAMES = ["orders", "shop:orders:42", "{shop}:orders", "orders:{42}", "a{b", "a}b", "{}", "{{x}}", "two words", "ï ☃"]
 CHANNELS = {  # By Redisson's rule: no braces are added where there is one already.
@@ -27,6 +28,7 @@ CHANNELS = {  # By Redisson's rule: no braces are added where there is one alrea
 }
 OWN_KEYS = (b"aiolock_", b"redisson_unlock_latch:")  # What each side notes for itself.
 OWNER = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}:[0-9]+")
+PERMIT = re.compile(OWNER.pattern + rb"#[0-9]+#1")  # Of aiolock; those of Redisson are random bytes.
 
 
 Recording = Callable[[], AbstractAsyncContextManager[Record]]
@@ -54,8 +56,23 @@ async def check_lock(redis: Redis, name: str, holds: int) -> bytes:
     return bytes(field)
 
 
-@pytest.mark.parametrize("name", NAMES)
-async def test_key_field_count_and_time_to_live(locks: LockClient, redis: Redis, redisson: Redisson, name: str) -> None:
+@contextmanager
+def about(name: str) -> Iterator[None]:
+    """An error says which name it is about."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"name: {name!r}")
+        raise
+
+
+async def test_key_field_count_and_time_to_live(locks: LockClient, redis: Redis, redisson: Redisson) -> None:
+    for name in NAMES:
+        with about(name):
+            await both_write_the_same(locks, redis, redisson, name)
+
+
+async def both_write_the_same(locks: LockClient, redis: Redis, redisson: Redisson, name: str) -> None:
     for holds in (1, 2):
         await redisson.ask("lock", name)
         assert await check_lock(redis, name, holds) == (await redisson.ask("owner")).encode()
@@ -73,9 +90,9 @@ async def test_key_field_count_and_time_to_live(locks: LockClient, redis: Redis,
     assert not await redis.exists(name)
 
 
-def visible(record: Record) -> set[tuple[bytes, bytes]]:
-    """What others see: channel and message, the lock's time to live and its end; not what a side keeps for itself."""
-    commands = record.of(b"subscribe", b"publish", b"pexpire", b"del")
+def visible(record: Record, *others: bytes) -> set[tuple[bytes, bytes]]:
+    """What others see: channel and message, times to live and ends, *others*; not what a side keeps for itself."""
+    commands = record.of(b"subscribe", b"publish", b"pexpire", b"del", *others)
     return {(name, words) for name, words in commands if not words[1:].startswith(OWN_KEYS)}
 
 
@@ -97,17 +114,18 @@ async def tasks_hand_over(locks: LockClient, other: LockClient, name: str) -> No
         await asyncio.wait(waiters.tasks)
 
 
-@pytest.mark.parametrize("name", NAMES)
 async def test_what_a_server_sees_of_a_lock_that_is_handed_over(
-    record: Recording, locks: LockClient, other: LockClient, redisson: Redisson, name: str
+    record: Recording, locks: LockClient, other: LockClient, redisson: Redisson
 ) -> None:
-    async with record() as javas:
-        await redisson_hands_over(redisson, name)
-    async with record() as pythons:
-        await tasks_hand_over(locks, other, name)
-    assert visible(pythons) == visible(javas)
-    assert {command for command, _ in visible(javas)} == {b"subscribe", b"publish", b"pexpire", b"del"}
-    assert len(visible(javas)) == 5  # Two leases, and one each of the others.
+    for name in NAMES:
+        with about(name):
+            async with record() as javas:
+                await redisson_hands_over(redisson, name)
+            async with record() as pythons:
+                await tasks_hand_over(locks, other, name)
+            assert visible(pythons) == visible(javas)
+            assert {command for command, _ in visible(javas)} == {b"subscribe", b"publish", b"pexpire", b"del"}
+            assert len(visible(javas)) == 5  # Two leases, and one each of the others.
 
 
 async def next_message(pubsub: PubSub) -> tuple[bytes, bytes]:
@@ -117,19 +135,233 @@ async def next_message(pubsub: PubSub) -> tuple[bytes, bytes]:
     return message["channel"], message["data"]
 
 
-@pytest.mark.parametrize(("name", "channel"), CHANNELS.items(), ids=CHANNELS)
 async def test_the_message_of_an_unlock_as_subscribers_get_it(
-    locks: LockClient, redis: Redis, redisson: Redisson, name: str, channel: str
+    locks: LockClient, redis: Redis, redisson: Redisson
 ) -> None:
-    async with redis.pubsub(ignore_subscribe_messages=True) as pubsub:
-        await pubsub.psubscribe("*")
-        await redisson.ask("lock", name)
-        await redisson.ask("unlock", name)
-        async with locks.lock(name):
-            pass
-        await redisson.ask("lock", name)
-        assert await locks.lock(name).force_release()
-        await locks.lock(name).acquire(lease=60)
-        assert await redisson.ask("forceUnlock", name)
-        got = [await next_message(pubsub) for _ in range(4)]
-    assert got == [(channel.encode(), b"0")] * 4
+    for name, channel in CHANNELS.items():
+        async with redis.pubsub(ignore_subscribe_messages=True) as pubsub:
+            await pubsub.psubscribe("*")
+            await redisson.ask("lock", name)
+            await redisson.ask("unlock", name)
+            async with locks.lock(name):
+                pass
+            await redisson.ask("lock", name)
+            assert await locks.lock(name).force_release()
+            await locks.lock(name).acquire(lease=60)
+            assert await redisson.ask("forceUnlock", name)
+            got = [await next_message(pubsub) for _ in range(4)]
+        assert got == [(channel.encode(), b"0")] * 4
+
+
+async def check_permit(redis: Redis, name: str) -> bytes:
+    """Check the keys of a semaphore that has one of two permits left; return the other, as it stands there."""
+    permits = (name if "{" in name else f"{{{name}}}") + ":timeout"
+    keys: list[Any] = await redis.keys()
+    assert {key for key in keys if not key.startswith(OWN_KEYS)} == {name.encode(), permits.encode()}
+    assert await redis.get(name) == b"1"
+    assert (await redis.pttl(name), await redis.pttl(permits)) == (-1, -1)
+    acquired: list[Any] = await redis.zrange(permits, 0, -1, withscores=True)
+    [(permit, expires)] = acquired
+    assert expires.is_integer()
+    assert 50_000 < expires - 1000 * time() <= 60_000
+    return bytes(permit)
+
+
+async def test_keys_of_permits_and_when_they_expire(locks: LockClient, redis: Redis, redisson: Redisson) -> None:
+    for name in NAMES:
+        with about(name):
+            await both_write_the_same_of_permits(locks, redis, redisson, name)
+
+
+async def both_write_the_same_of_permits(locks: LockClient, redis: Redis, redisson: Redisson, name: str) -> None:
+    assert await redisson.ask("trySetPermits", name, permits=2)
+    permit = await redisson.ask("tryAcquire", name, lease=60)
+    assert (await check_permit(redis, name)).hex() == permit
+    await redisson.ask("release", name, permit=permit)
+    semaphore = locks.permit_expirable_semaphore(name)
+    async with semaphore.hold(lease=60):
+        assert PERMIT.fullmatch(await check_permit(redis, name))
+    assert await redis.get(name) == b"2"
+    await redis.delete(name)
+
+
+async def redisson_hands_a_permit_over(redisson: Redisson, name: str) -> None:
+    await redisson.ask("trySetPermits", name, permits=1)
+    permit = await redisson.ask("tryAcquire", name, thread=1, lease=40)
+    waiting = redisson.post("tryAcquire", name, thread=2, wait=60, lease=50)
+    await until(lambda: redisson.parked(2), within=20)
+    await redisson.ask("release", name, permit=permit)
+    await redisson.ask("release", name, permit=(await waiting).value)
+
+
+async def tasks_hand_a_permit_over(locks: LockClient, other: LockClient, name: str) -> None:
+    await locks.permit_expirable_semaphore(name).set_permits(1)
+    lease = await locks.permit_expirable_semaphore(name).acquire(lease=40)
+    semaphore = other.permit_expirable_semaphore(name, owner="patient")
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(semaphore.acquire(lease=50))
+        await until(lambda: waits_quietly(other, semaphore), within=20)
+        await lease.release()
+        await semaphore.release(await waiting)
+
+
+async def test_what_a_server_sees_of_a_permit_that_is_handed_over(
+    record: Recording, locks: LockClient, other: LockClient, redis: Redis, redisson: Redisson
+) -> None:
+    for name in NAMES:
+        with about(name):
+            async with record() as javas:
+                await redisson_hands_a_permit_over(redisson, name)
+            await redis.delete(name)
+            async with record() as pythons:
+                await tasks_hand_a_permit_over(locks, other, name)
+            seen = visible(javas, b"incrby", b"decrby")
+            assert visible(pythons, b"incrby", b"decrby") == seen
+            assert {command for command, _ in seen} == {b"subscribe", b"publish", b"incrby", b"decrby"}
+            assert len(seen) == 4  # Each message says that there is one.
+
+
+def of_owner(words: bytes) -> bytes:
+    """With `O` for whoever holds the lock."""
+    return OWNER.sub(b"O", words)
+
+
+async def check_read_write(redis: Redis, name: str, fields: dict[bytes, bytes], *holds: bytes) -> None:
+    """Check the fields of a lock of one owner, the keys of its *holds*, and the times to live."""
+    tag = name if "{" in name else f"{{{name}}}"
+    there: list[Any] = await redis.keys()
+    keys = [key for key in there if not key.startswith(OWN_KEYS)]
+    lock: dict[Any, Any] = await redis.hgetall(name)
+    assert {of_owner(key) for key in keys} == {name.encode(), *(tag.encode() + b":" + hold for hold in holds)}
+    assert {of_owner(field): value for field, value in lock.items()} == fields
+    for key in keys:
+        assert 20_000 < await redis.pttl(key) <= 30_000
+
+
+async def test_keys_fields_and_times_to_live_of_a_read_write_lock(
+    locks: LockClient, redis: Redis, redisson: Redisson
+) -> None:
+    for name in NAMES:
+        with about(name):
+            await both_write_the_same_of_reads_and_writes(locks, redis, redisson, name)
+
+
+async def both_write_the_same_of_reads_and_writes(
+    locks: LockClient, redis: Redis, redisson: Redisson, name: str
+) -> None:
+    """But for the keys of the holds: Redisson has one for each time that an owner reads, aiolock one for each field."""
+    writes, reads = {b"mode": b"write", b"O:write": b"1"}, {b"mode": b"read", b"O": b"1"}
+    check = partial(check_read_write, redis, name)
+    read, write = partial(redisson.ask, name=name, half="read"), partial(redisson.ask, name=name, half="write")
+    await write("lock")
+    await check(writes)
+    await read("lock")
+    await check(writes | {b"O": b"1"}, b"O:rwlock_timeout:1")
+    await write("unlock")
+    await check(reads, b"O:rwlock_timeout:1")
+    await read("lock")
+    await check(reads | {b"O": b"2"}, b"O:rwlock_timeout:1", b"O:rwlock_timeout:2")
+    await read("unlock")
+    await check(reads, b"O:rwlock_timeout:1")
+    await read("unlock")
+    lock = locks.read_write_lock(name)
+    await lock.write.acquire()
+    await check(writes, b"O:write:rwlock_timeout:1")
+    await lock.read.acquire()
+    await check(writes | {b"O": b"1"}, b"O:write:rwlock_timeout:1", b"O:rwlock_timeout:1")
+    await lock.write.release()
+    await check(reads, b"O:rwlock_timeout:1")
+    await lock.read.acquire()
+    await check(reads | {b"O": b"2"}, b"O:rwlock_timeout:1")
+    await lock.read.release()
+    await check(reads, b"O:rwlock_timeout:1")
+    await lock.read.release()
+    assert not await redis.exists(name)
+
+
+async def redisson_writes_and_then_reads(redisson: Redisson, name: str) -> None:
+    await redisson.ask("lock", name, half="write", thread=1, lease=40)
+    waiting = redisson.post("lock", name, half="read", thread=2, lease=50)
+    await until(lambda: redisson.parked(2), within=20)
+    await redisson.ask("unlock", name, half="write", thread=1)
+    await waiting
+    await redisson.ask("unlock", name, half="read", thread=2)
+
+
+async def tasks_write_and_then_read(locks: LockClient, other: LockClient, name: str) -> None:
+    lease = await locks.read_write_lock(name).write.acquire(lease=40)
+    lock = other.read_write_lock(name).read
+
+    async def read() -> None:
+        await (await lock.acquire(lease=50)).release()
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(read())
+        await until(lambda: waits_quietly(other, lock), within=20)
+        await lease.release()
+
+
+def seen_of_read_write(record: Record) -> set[tuple[bytes, bytes]]:
+    """Channel, messages and times to live; not of the key of a writer's hold, which Redisson has not."""
+    commands = record.of(b"subscribe", b"publish", b"pexpire")
+    shared = {(name, of_owner(words)) for name, words in commands if not words[1:].startswith(OWN_KEYS)}
+    return {(name, words) for name, words in shared if b"O:write:rwlock_timeout:1" not in words}
+
+
+async def test_what_a_server_sees_of_a_writer_that_makes_way_for_a_reader(
+    record: Recording, locks: LockClient, other: LockClient, redisson: Redisson
+) -> None:
+    for name in NAMES:
+        with about(name):
+            async with record() as javas:
+                await redisson_writes_and_then_reads(redisson, name)
+            async with record() as pythons:
+                await tasks_write_and_then_read(locks, other, name)
+            seen = seen_of_read_write(javas)
+            assert seen_of_read_write(pythons) == seen
+            assert {command for command, _ in seen} == {b"subscribe", b"publish", b"pexpire"}
+            assert len(seen) == 6  # Two messages, two leases, the key of who reads.
+
+
+async def redisson_tells(redisson: Redisson, name: str) -> list[bytes]:
+    """What it sends when it stops to read, stops to write, and goes on to read; that last is told to nobody."""
+    for halves in (["read"], ["write"], ["write", "read"]):
+        for call in ("lock", "unlock"):
+            for half in halves:
+                await redisson.ask(call, name, half=half)
+    return [b"0", b"1", b"0"]
+
+
+async def tasks_tell(lock: AsyncReadWriteLock) -> list[bytes]:
+    """What we send when we do so."""
+    for halves in ([lock.read], [lock.write], [lock.write, lock.read]):
+        for half in halves:
+            await half.acquire(lease=60)
+        for half in halves:
+            await half.release()
+    return [b"0", b"1", b"1", b"0"]
+
+
+async def each_side_tells_of_force(lock: AsyncReadWriteLock, redisson: Redisson, name: str) -> list[bytes]:
+    for which, half in (("read", lock.read), ("write", lock.write)):
+        await redisson.ask("lock", name, half=which)
+        assert await half.force_release()
+        await half.acquire(lease=60)
+        assert await redisson.ask("forceUnlock", name, half=which)
+        with pytest.raises(LeaseLostError):
+            await half.release()
+    return [b"1", b"0", b"1", b"1"]
+
+
+async def test_the_messages_of_a_read_write_lock_as_subscribers_get_them(
+    locks: LockClient, redis: Redis, redisson: Redisson
+) -> None:
+    """`0` wakes one thread that waits, `1` all of them."""
+    for name, channel in CHANNELS.items():
+        lock = locks.read_write_lock(name)
+        where = channel.replace("redisson_lock__channel", "redisson_rwlock").encode()
+        async with redis.pubsub(ignore_subscribe_messages=True) as pubsub:
+            await pubsub.psubscribe("*")
+            told = await redisson_tells(redisson, name) + await tasks_tell(lock)
+            told += await each_side_tells_of_force(lock, redisson, name)
+            assert [await next_message(pubsub) for _ in told] == [(where, message) for message in told]

@@ -1,4 +1,4 @@
-"""A cluster: both sides take the lock where its slot is, and hear each other's messages if both can."""
+"""A cluster: both sides take a lock, or a permit, where its slot is, and hear each other's messages if both can."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -7,12 +7,12 @@ import pytest
 from redis.asyncio import RedisCluster
 
 from aiolock import LockClient
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.interop.service import Redisson, Service
 from tests.interop.test_waking import soon
 from tests.support.observe import until
 from tests.support.topologies import ClusterOf
-from tests.support.waiters import Waiters
+from tests.support.waiters import Waiters, waits_quietly
 
 NAMES = [f"name {number}" for number in range(12)]
 NAME = "orders"
@@ -78,6 +78,67 @@ async def test_each_side_is_woken_by_the_other(jvm: Service, ours: LockClient, t
     await soon(task_by_thread)
     await soon(thread_by_task)
     return None
+
+
+async def test_permits_are_shared_in_every_slot(ours: LockClient, theirs: Redisson) -> None:
+    for name in NAMES:
+        two = ours.permit_expirable_semaphore(name, 2)
+        async with two:
+            permit = await theirs.ask("tryAcquire", name, lease=LEASE)
+            assert await theirs.ask("tryAcquire", name) is None
+            assert (await two.available(), await two.acquired()) == (0, 2)
+            await theirs.ask("release", name, permit=permit)
+        assert await theirs.ask("availablePermits", name) == 2
+
+
+async def test_each_side_is_woken_by_a_permit_of_the_other(jvm: Service, ours: LockClient, theirs: Redisson) -> None:
+    lease = 3 if jvm.version in WITHOUT_SHARDED_MESSAGES else LEASE  # They go on when it ends, the others by a message.
+    semaphore = ours.permit_expirable_semaphore(NAME, owner="somebody")
+    await semaphore.set_permits(1)
+    permit = await theirs.ask("tryAcquire", NAME, lease=lease)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        task = group.create_task(semaphore.acquire(lease=lease))
+        await until(lambda: waits_quietly(ours, semaphore))
+        await theirs.ask("release", NAME, permit=permit)
+        held = await task
+        thread = theirs.post("tryAcquire", NAME, wait=60, lease=lease)
+        await until(theirs.parked)
+        await held.release()
+        assert (await thread).value is not None
+
+
+async def test_who_reads_and_who_writes_keep_each_other_out_of_every_slot(ours: LockClient, theirs: Redisson) -> None:
+    for name in NAMES:
+        lock = ours.read_write_lock(name)
+        async with lock.read:
+            assert await theirs.ask("tryLock", name, half="read", lease=LEASE)
+            assert not await theirs.ask("tryLock", name, half="write", thread=2)
+        assert await lock.write.try_lock() is None
+        await theirs.ask("unlock", name, half="read")
+        async with lock.write, lock.read:
+            assert not await theirs.ask("tryLock", name, half="read")
+        for half in ("write", "read"):
+            assert await theirs.ask("tryLock", name, half=half, lease=LEASE)
+        assert await lock.read.try_lock() is None
+        for half in ("read", "write"):
+            await theirs.ask("unlock", name, half=half)
+        assert not await lock.write.locked()
+
+
+async def test_each_side_is_woken_by_who_writes_on_the_other(jvm: Service, ours: LockClient, theirs: Redisson) -> None:
+    lease = 3 if jvm.version in WITHOUT_SHARDED_MESSAGES else LEASE  # They go on when it ends, the others by a message.
+    lock = ours.read_write_lock(NAME, owner="somebody")
+    await theirs.ask("lock", NAME, half="write", lease=lease)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        reading = group.create_task(lock.read.acquire(lease=lease))
+        await until(lambda: waits_quietly(ours, lock.read))
+        await theirs.ask("unlock", NAME, half="write")
+        await (await reading).release()
+        writing = await lock.write.acquire(lease=lease)
+        thread = theirs.post("lock", NAME, half="read", lease=LEASE)
+        await until(theirs.parked)
+        await writing.release()
+        await thread
 
 
 async def each_side_goes_on_when_the_lease_of_the_other_ends(ours: LockClient, theirs: Redisson) -> None:

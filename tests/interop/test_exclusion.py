@@ -7,7 +7,7 @@ from pathlib import Path
 from redis.asyncio import Redis
 
 from aiolock import LockClient
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.interop.service import Redisson
 from tests.interop.visits import Visits
 from tests.support.observe import freed, until

@@ -8,7 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock import LeaseLostError, LockClient
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.interop.service import Redisson
 from tests.support.observe import until
 from tests.support.waiters import Waiters

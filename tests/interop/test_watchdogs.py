@@ -6,7 +6,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock import LockClient, LockConfig
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.interop.service import Service
 
 LEASE = 1.5

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from redis.asyncio import Redis
 
+from aiolock._keys import LockKeys
 from aiolock._scripts import (
     ACQUIRE,
     CARD,
@@ -22,7 +23,6 @@ from aiolock._scripts import (
     TAKEN,
     Script,
 )
-from aiolock._types import LockKeys
 
 KEYS = LockKeys.of("orders:42", "")
 CARD_KEY = "aiolock_client:me"

@@ -6,8 +6,8 @@ import pytest
 from redis import OutOfMemoryError
 from redis.asyncio import Redis
 
+from aiolock._embedded_server import Server
 from aiolock._scripts import EXPIRED, GRANTED, LOST, REFUSED, TAKEN
-from aiolock._server import Server
 from tests.lua.table import EARLIER, KEYS, MEMORY, MINE, OTHER, REQUEST, THEIRS, Reply, Table
 from tests.support.observe import commandstats
 

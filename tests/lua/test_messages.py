@@ -8,6 +8,7 @@ from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
 from redis.exceptions import NoPermissionError
 
+from aiolock._embedded_server import Server
 from aiolock._scripts import (
     ACQUIRE,
     CARD,
@@ -19,7 +20,6 @@ from aiolock._scripts import (
     RENEW,
     Script,
 )
-from aiolock._server import Server
 from tests.lua.table import (
     CARD_KEY,
     KEYS,

@@ -2,8 +2,8 @@
 
 from typing import Any, cast
 
+from aiolock._keys import LockKeys
 from aiolock._scripts import ACQUIRE, GRANTED, LOST, RENEW, TAKEN, grants
-from aiolock._types import LockKeys
 from tests.lua.table import LEASE, ME, MEMORY, RETENTION, Table
 
 NAMES = ("a", "b", "c", "d")
@@ -38,11 +38,11 @@ def test_a_reply_in_rows_grants_if_a_row_does() -> None:
 
 
 async def acquire(table: Table, name: str, owner: str) -> None:
-    keys = LockKeys.of(name, "").both
+    keys = LockKeys.of(name, "").all
     await table.run(ACQUIRE, keys, owner, f"{owner}:{name}", 1, 1, LEASE, RETENTION, MEMORY)
 
 
 async def renew(table: Table, *, ms: int) -> list[list[Any]]:
-    keys = tuple(key for name in NAMES for key in LockKeys.of(name, "").both)
+    keys = tuple(key for name in NAMES for key in LockKeys.of(name, "").all)
     each = [part for name in NAMES for part in (f"{ME}:{name}", 1, ms)]
     return cast(list[list[Any]], await table.run(RENEW, keys, RETENTION, MEMORY, *each))

@@ -17,7 +17,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock import LockClient
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.processes.store import Entry, Store
 from tests.processes.worker import NAME
 from tests.support.observe import until

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from redis import Redis
 
-from aiolock._server import Server
-from aiolock._types import OWN_KEYS
+from aiolock._embedded_server import Server
+from aiolock._keys import OWN_KEYS
 from tests.support.topologies import ask, wait_until
 
 _PATIENCE = 5.0  # Seconds beyond the longest lease.

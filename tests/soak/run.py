@@ -33,7 +33,7 @@ def soak(options: Options, folder: Path, tell: Callable[[str], None] = lambda li
     """Run it; the journals are in *folder* afterwards."""
     seen: list[str] = []
     with STAGES[options.on](options.server) as stage:
-        more = sabotage.faults(stage.servers[0]) if options.sabotage else {}
+        more = sabotage.faults(stage.servers[0], folder) if options.sabotage else {}
         with Crew(stage.workers_see, options.pythons, folder, options.seed, stays=options.sabotage) as crew:
             schedule = Schedule(stage, crew, Random(options.seed), more, tell)
             begin = monotonic()

@@ -1,13 +1,16 @@
 """Promises broken on purpose behind the library's back, so that it is seen that the judge notices."""
 
 import time
+from pathlib import Path
 from random import Random
 
-from aiolock._server import Server
-from aiolock._types import LockKeys
+from aiolock._embedded_server import Server
+from aiolock._keys import LockKeys
+from tests.soak.judge import Check, Evidence, overlaps, overstays, tokens
+from tests.soak.lives import Life
 from tests.soak.settings import NAMES, PREFIX
 from tests.soak.stages import Faults
-from tests.support.topologies import ask
+from tests.support.topologies import ask, wait_until
 
 SIGNS = (
     "overlap",
@@ -19,22 +22,40 @@ SIGNS = (
 _AHEAD = 10**12  # Microseconds: some days.
 
 
-def faults(server: Server) -> Faults:
-    """What to do to a server; that workers stay inside after a loss is their own part."""
+def faults(server: Server, folder: Path) -> Faults:
+    """
+    What to do to a server until the journals in *folder* show it; the workers stay inside after a loss by themselves.
+
+    A judge that notices nothing is waited for in vain.
+    """
     keys = [LockKeys.of(name, PREFIX) for name in NAMES]
+
+    def show(check: Check) -> bool:
+        lives = [Life.read(path) for path in folder.glob("*.jsonl")]
+        return any(check(Evidence(lives, [], 0, 0)))
 
     def delete_locks(chance: Random) -> None:
         """Others get them, too."""
-        for _ in range(20):
-            time.sleep(0.1)
+
+        def is_noticed() -> bool:
             ask(server, "DEL", *(key.lock for key in keys))
+            time.sleep(0.1)
+            return show(overlaps) and show(overstays)
+
+        wait_until(is_noticed, "two are inside, and one was told late")
 
     def forget_tokens(chance: Random) -> None:
         """After they have run ahead."""
-        for key in keys:
-            ask(server, "ZINCRBY", key.tokens, _AHEAD, "token")
-        time.sleep(1)
-        ask(server, "DEL", *(key.tokens for key in keys))
+
+        def is_noticed() -> bool:
+            for key in keys:
+                ask(server, "ZINCRBY", key.tokens, _AHEAD, "token")
+            time.sleep(0.3)
+            ask(server, "DEL", *(key.tokens for key in keys))
+            time.sleep(0.3)
+            return show(tokens)
+
+        wait_until(is_noticed, "a token is not greater than that of the one before")
 
     def leave_key(chance: Random) -> None:
         ask(server, "SET", "residue", "no lock")

@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 
 from redis import RedisError
 
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.soak.settings import Servers, Topology
 from tests.support.topologies import NAME, ClusterOf, Replicated, ask, role, wait_until
 

@@ -31,6 +31,7 @@ def test_nothing_is_found(on: Topology, seed: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(240)
 def test_broken_promises_are_found(seed: int, tmp_path: Path) -> None:
     options = Options("one", minutes=0, seed=seed, pythons=[sys.executable], sabotage=True)
     findings = judge(soak(options, tmp_path))

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from redis.asyncio import Redis
 
 from aiolock import AsyncRLock, Lease, LeaseLostError, LockClient, NotHeldError
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.stateful.model import Actor, Model
 from tests.support.observe import until
 

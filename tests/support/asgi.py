@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
 from types import TracebackType
@@ -16,6 +16,8 @@ from typing import Any, Self
 
 import httpx
 import uvicorn
+
+from tests.support.ports import reserved_port
 
 _START, _END = 60.0, 30.0  # Seconds; what takes longer hangs.
 _POLL = 0.02
@@ -63,7 +65,8 @@ class WebProcess:
     """
 
     def __init__(self, command: Sequence[str], log: Path, *, ready: str, environment: dict[str, str]) -> None:
-        self.port = _free_port()
+        self._reservation = ExitStack()
+        self.port = self._reservation.enter_context(reserved_port())
         self.url = f"http://127.0.0.1:{self.port}"
         self._command = [sys.executable, *(word.replace("{port}", str(self.port)) for word in command)]
         self._log = log
@@ -103,7 +106,7 @@ class WebProcess:
         try:
             self._wait_until_ready()
         except BaseException:
-            self._kill()
+            self.__exit__(*sys.exc_info())
             raise
         return self
 
@@ -111,6 +114,7 @@ class WebProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._kill()
+        self._reservation.close()
 
     def _wait_until_ready(self) -> None:
         deadline = monotonic() + _START
@@ -134,9 +138,3 @@ class WebProcess:
 def uvicorn_command(app: str, *options: str) -> list[str]:
     """For `WebProcess`: uvicorn, with *app* and its options."""
     return ["-m", "uvicorn", app, "--host", "127.0.0.1", "--port", "{port}", "--no-access-log", *options]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -2,8 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
-from aiolock import AsyncRLock, Lease
-from aiolock._rlock import HeldLock
+from aiolock import AsyncRLock, HeldLock, Lease
 
 
 async def acquire(lock: AsyncRLock) -> Lease:

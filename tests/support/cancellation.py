@@ -8,6 +8,8 @@ way of the k-th suspension to the event loop, so that exactly that await is canc
     native_late    task.cancel() after that await's result has arrived and before the task has seen it
     scope          the anyio.CancelScope around it is cancelled in the next turn of the loop, and so is each further
                    await. anyio spares an await whose result has arrived within that turn, and takes the next one
+
+Tasks that are not the test's own are cancelled at such a point by `cancelling`.
 """
 
 import asyncio
@@ -88,6 +90,51 @@ async def every_suspension(
         if not outcome.cancelled:
             return k - 1
     raise AssertionError(f"{mode}: more than {limit} suspensions")
+
+
+@contextlib.contextmanager
+def cancelling(method: str, k: int, *, times: int = 1) -> Iterator[list[asyncio.Task[Any]]]:
+    """Cancel so many tasks that run *method* and are begun from now on, each at its k-th suspension or, if that is 0,
+    before its first step, as somebody does who cancels every task of the loop. Those that were are listed.
+    """
+    loop = asyncio.get_running_loop()
+    cancelled: list[asyncio.Task[Any]] = []
+
+    def make(loop: asyncio.AbstractEventLoop, coroutine: Any, **settings: Any) -> Any:
+        settings.pop("eager_start", None)  # uvloop passes it on, and Python 3.11 does not know it.
+        if coroutine.__qualname__ != method or len(cancelled) == times:
+            return asyncio.Task(coroutine, loop=loop, **settings)
+        task = asyncio.Task(_cancelled_at(k, coroutine) if k else coroutine, loop=loop, **settings)
+        cancelled.append(task)
+        if not k:
+            task.cancel()
+        return task
+
+    loop.set_task_factory(make)
+    try:
+        yield cancelled
+    finally:
+        loop.set_task_factory(None)
+
+
+async def _cancelled_at(k: int, coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run it, and have the current task cancelled at its k-th suspension."""
+    task = cast("asyncio.Task[Any]", asyncio.current_task())
+    suspended = 0
+
+    def on_suspension(_: object) -> None:
+        nonlocal suspended
+        suspended += 1
+        if suspended == k:
+            task.cancel()
+
+    return await _Steps(coroutine, on_suspension)
+
+
+def suspended_in(task: asyncio.Task[Any]) -> list[str]:
+    """The functions in which the task is suspended, the outermost first."""
+    frames = (_frame(waiting) for waiting in _chain(task.get_coro()))
+    return [frame.f_code.co_name for frame in frames if frame is not None]
 
 
 class _Probe(Generic[T]):

@@ -11,7 +11,7 @@ from aiolock import LockClient
 _POLL = 0.001
 
 
-async def until(predicate: Callable[[], bool] | Callable[[], Awaitable[bool]], within: float = 5.0) -> None:
+async def until(predicate: Callable[[], bool] | Callable[[], Awaitable[bool]], within: float = 15.0) -> None:
     """Return as soon as the predicate holds; AssertionError, quoting its source, if it does not in time."""
     deadline = asyncio.get_running_loop().time() + within
     while not await _holds(predicate):
@@ -20,7 +20,7 @@ async def until(predicate: Callable[[], bool] | Callable[[], Awaitable[bool]], w
         await asyncio.sleep(_POLL)
 
 
-async def answered(client: LockClient, within: float = 5.0) -> None:
+async def answered(client: LockClient, within: float = 15.0) -> None:
     """Return when the client waits for no reply."""
     await until(lambda: client.statistics().pending == 0, within)
 

@@ -3,7 +3,7 @@
 from redis import Redis
 from redis.crc import key_slot
 
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.support.topologies import ClusterOf, ask
 
 

@@ -13,9 +13,10 @@ from redis.backoff import ConstantBackoff
 from redis.crc import key_slot
 from redis.retry import Retry
 
-from aiolock._server import Server, _free_port
+from aiolock._embedded_server import Server
 from tests.support.certificates import Certificates
 from tests.support.network import Network, Relay
+from tests.support.ports import reserved_port
 
 NAME = "primary"  # What the sentinels call it.
 _SLOTS = 16384
@@ -245,15 +246,21 @@ class ClusterOf(_Group):
         for number, replica in enumerate(self.replicas):
             ask(replica, "CLUSTER", "REPLICATE", self.id_of(self.primaries[number % 3]))
         wait_until(lambda: all(map(self._is_ready, self.servers)), "the cluster is up")
+        # A replica of which no offset is known yet is left out of what a server says of the slots.
+        wait_until(lambda: all(map(self._names_all_replicas, self.primaries)), "the replicas are named")
+        if not self.replicas:  # None can take over: that a busy machine is taken for a dead server would do harm alone.
+            for primary in self.primaries:
+                ask(primary, "CONFIG", "SET", "cluster-node-timeout", 60_000)
 
     @property
     def servers(self) -> list[Server]:
         return [*self.primaries, *self.replicas]
 
     def _start_node(self) -> Server:
-        bus = _free_port()  # By default it is 10,000 above the other, which there may be no more.
+        # By default it is 10,000 above the other, which there may be no more.
+        bus = self._stack.enter_context(reserved_port())
         options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-port", str(bus)]
-        secure = None if self._certificates is None else _free_port()
+        secure = None if self._certificates is None else self._stack.enter_context(reserved_port())
         if self._certificates is not None and secure is not None:
             options += [*self._certificates.options(secure), "--tls-cluster", "yes", "--tls-replication", "yes"]
         address, relays = self.relays(2)
@@ -281,6 +288,9 @@ class ClusterOf(_Group):
                 if first <= slot <= last:
                     return next(each for each in self.servers if port in (each.port, self.port_of(each)))
         raise AssertionError(f"nobody owns slot {slot}")
+
+    def _names_all_replicas(self, server: Server) -> bool:
+        return all(len(replicas) == self._count for _, _, _, *replicas in ask(server, "CLUSTER", "SLOTS"))
 
     def _knows_all(self, server: Server) -> bool:
         return len(ask(server, "CLUSTER", "NODES").splitlines()) == len(self.servers)

@@ -7,6 +7,8 @@ from types import TracebackType
 from typing import Self
 
 from aiolock import AsyncRLock, Lease, LockClient
+from aiolock._primitives.base import Single
+from tests.support.inside import hears, queue_of
 from tests.support.observe import until
 
 
@@ -35,6 +37,13 @@ class Waiters:
     def quiet(self) -> bool:
         """Whether messages arrive, and the look that follows the subscription is over."""
         return waits_quietly(self._client, self.lock)
+
+    def none_failed(self) -> bool:
+        """Raises what a waiter raised, if one did."""
+        for task in self.tasks:
+            if task.done():
+                task.result()
+        return True
 
     async def granted(self, count: int, within: float = 5.0) -> None:
         """Return when that many have had the lock, counted from the start."""
@@ -68,13 +77,12 @@ class Waiters:
                 await self._gates[number].wait()
 
 
-def waits_quietly(client: LockClient, lock: AsyncRLock) -> bool:
+def waits_quietly(client: LockClient, lock: Single) -> bool:
     """Whether somebody waits, messages arrive, and the look that follows the subscription is over."""
-    core, keys = client._runtime.core(), lock._keys
-    queue = core.queues.get(keys)
+    queue = queue_of(lock)
     head = None if queue is None else queue.head
     busy = head is None or head.woken.is_set() or head.trying or client.statistics().pending > 0
-    return not busy and core.queues._notifier.confirmed(keys.channel)
+    return not busy and hears(client, lock)
 
 
 @asynccontextmanager

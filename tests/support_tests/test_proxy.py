@@ -11,7 +11,7 @@ from redis import ConnectionError as RedisConnectionError
 from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
 
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.support.observe import connected, pubsub_channels, until, until_connected
 from tests.support.proxy import (
     Connection,

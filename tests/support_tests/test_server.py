@@ -18,8 +18,8 @@ from redis import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from aiolock import _server
-from aiolock._server import Server
+from aiolock import _embedded_server as _server
+from aiolock._embedded_server import Server
 
 LINUX_ONLY = pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux's")
 
@@ -170,6 +170,23 @@ def test_kill_ends_it_at_once(own: Server) -> None:
         ask(own.url, "PING")
 
 
+def test_nobody_else_gets_the_port_of_a_server_that_is_down_and_may_start_again(own: Server) -> None:
+    own.kill()
+    with socket.socket() as another, pytest.raises(OSError, match="in use"):
+        another.bind((own.host, own.port))
+    with pytest.raises(RedisConnectionError):
+        ask(own.url, "PING")
+    own.start()
+    assert ask(own.url, "PING") is True
+
+
+def test_the_port_of_a_server_that_is_over_is_free(executable: str) -> None:
+    with Server(executable) as own:
+        own.kill()
+    with socket.socket() as another:
+        another.bind((own.host, own.port))
+
+
 def test_a_paused_server_takes_connections_and_answers_when_resumed(own: Server) -> None:
     own.pause()
     with socket.create_connection((own.host, own.port), timeout=5) as connection:
@@ -217,7 +234,7 @@ def test_a_forgotten_server_ends_with_its_object(executable: str) -> None:
 
 @pytest.mark.parametrize("end", ["sys.exit()", pytest.param("os.kill(os.getpid(), 9)", marks=LINUX_ONLY)])
 def test_dies_with_its_parent(executable: str, end: str) -> None:
-    program = f"import os, sys; from aiolock._server import Server; s = Server({executable!r}); s.start()"
+    program = f"import os, sys; from aiolock._embedded_server import Server; s = Server({executable!r}); s.start()"
     parent = subprocess.run(
         [sys.executable, "-c", f"{program}; print(s.port, s._directory, flush=True); {end}"],
         stdout=subprocess.PIPE,
@@ -234,7 +251,7 @@ def test_dies_with_its_parent(executable: str, end: str) -> None:
 def test_a_forked_child_that_exits_leaves_the_server_alone(executable: str) -> None:
     program = (
         "import os, sys\n"
-        "from aiolock._server import Server\n"
+        "from aiolock._embedded_server import Server\n"
         f"with Server({executable!r}) as server:\n"
         "    if not (child := os.fork()): sys.exit()\n"
         "    os.waitpid(child, 0)\n"

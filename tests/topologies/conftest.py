@@ -5,9 +5,14 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from redis.asyncio import RedisCluster
 
-from aiolock import LockClient
-from aiolock._server import Server
+from aiolock import LockClient, LockConfig
+from aiolock._embedded_server import Server
+from tests.support.half_open import half_open_connections
 from tests.support.topologies import ClusterOf
+
+__all__ = ["half_open_connections"]
+
+PATIENT = LockConfig(command_timeout=15)  # Several servers start on a busy machine.
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +43,12 @@ async def cluster(calm: ClusterOf) -> AsyncIterator[RedisCluster]:
 
 @pytest.fixture
 async def ours(cluster: RedisCluster) -> AsyncIterator[LockClient]:
-    async with LockClient(cluster) as client:
+    async with LockClient(cluster, config=PATIENT) as client:
         yield client
 
 
 @pytest.fixture
 async def theirs(cluster: RedisCluster) -> AsyncIterator[LockClient]:
     """Another client, which stands for another process."""
-    async with LockClient(cluster) as client:
+    async with LockClient(cluster, config=PATIENT) as client:
         yield client

@@ -14,11 +14,12 @@ from redis.crc import key_slot
 from redis.exceptions import ResponseError
 
 from aiolock import BackendError, LockClient, LockConfig
-from aiolock._cluster import Cluster
-from aiolock._server import Server
+from aiolock._embedded_server import Server
+from aiolock._redis.cluster import Cluster
 from tests.deployments.test_permissions import RULES
 from tests.docs.pages import ROOT
 from tests.support.calls import acquire_and_release
+from tests.support.inside import cluster_of
 from tests.support.observe import answered, until
 from tests.support.topologies import ClusterOf, ask, waited
 from tests.support.waiters import Waiters, parked
@@ -52,6 +53,23 @@ async def test_owners_exclude_each_other_and_nest(ours: LockClient, theirs: Lock
     assert not await theirs.lock("exclusive").locked()
 
 
+async def test_several_locks_cost_one_round_trip_for_each_server(
+    calm: ClusterOf, ours: LockClient, theirs: LockClient
+) -> None:
+    many = ours.multi(*NAMES[:12])
+    async with many:  # Every connection is there, every script known.
+        pass
+    owners = {calm.owner_of(name).port for name in NAMES[:12]}
+    for act in (many.acquire, many.release):
+        before = ours.statistics()
+        await act()
+        after = ours.statistics()
+        assert (after.batches - before.batches, after.commands - before.commands) == (len(owners), 12)
+    async with theirs.lock(NAMES[5]):
+        assert await many.try_lock() is None
+    assert not await many.locked()
+
+
 async def test_a_waiter_is_woken_by_a_sharded_message(calm: ClusterOf, ours: LockClient, theirs: LockClient) -> None:
     async with parked(ours, theirs, "waited for", 3, go=True) as (lease, waiters):
         owner = calm.owner_of("waited for")
@@ -59,7 +77,7 @@ async def test_a_waiter_is_woken_by_a_sharded_message(calm: ClusterOf, ours: Loc
         assert ask(owner, "PUBSUB", "SHARDCHANNELS") == [channel]
         assert all(ask(server, "PUBSUB", "CHANNELS") == [] for server in calm.servers)
         assert waiters.lock.statistics().subscriptions == ours.statistics().subscriptions == 1
-        assert ours._runtime.core().queues._notifier.connections > 0
+        assert any(server.notifier.connection.connected for server in cluster_of(ours).servers())
         await lease.release()
         await waiters.granted(3)
 
@@ -280,7 +298,7 @@ async def test_the_permissions_that_are_documented_are_enough(calm: ClusterOf) -
 
 def test_names_are_where_redisson_has_them() -> None:
     """With braces in the name, or without: the lock, its tokens and its channel have one slot."""
-    from aiolock._types import LockKeys
+    from aiolock._keys import LockKeys
 
     for name in ("orders", "{orders}:42", "a{b}c", "a{}c", "{"):
         keys = LockKeys.of(name, "")

@@ -11,10 +11,11 @@ from redis.crc import key_slot
 from redis.exceptions import ResponseError
 
 from aiolock import BackendError, ClientClosedError, LockClient, LockConfig
+from aiolock._embedded_server import Server
+from aiolock._keys import LockKeys
 from aiolock._scripts import ACQUIRE
-from aiolock._server import Server
-from aiolock._types import LockKeys
 from tests.support.calls import acquire_and_release
+from tests.support.inside import cluster_of
 from tests.support.observe import until
 from tests.support.proxy import Proxy, command, script
 from tests.support.topologies import ClusterOf, ask, errors
@@ -62,9 +63,9 @@ async def test_what_a_server_says_of_a_slot_counts_at_once(calm: ClusterOf, clus
 
 async def test_once_the_slots_are_known_nothing_is_sent_astray(calm: ClusterOf, cluster: RedisCluster) -> None:
     async with LockClient(cluster) as locks:
-        topology = locks._runtime.core()._backend._topology
+        topology = cluster_of(locks)
         await acquire_and_release(locks.lock(NAME))
-        await until(lambda: len(topology._owners) == 16384)  # type: ignore[attr-defined]
+        await until(lambda: len(topology._owners) == 16384)
         before = redirections(calm)
         for name in NAMES:
             await acquire_and_release(locks.lock(name))
@@ -122,8 +123,8 @@ async def test_a_server_that_does_not_know_its_own_name_is_found(
             for name in NAMES:
                 await acquire_and_release(locks.lock(name))
             if not silent:
-                topology = locks._runtime.core()._backend._topology
-                await until(lambda: len(topology._owners) == 16384)  # type: ignore[attr-defined]
+                topology = cluster_of(locks)
+                await until(lambda: len(topology._owners) == 16384)
     finally:
         for server in calm.servers:
             ask(server, "CONFIG", "SET", "cluster-preferred-endpoint-type", "ip")
@@ -306,8 +307,8 @@ async def test_the_slots_are_asked_of_another_server_when_one_hangs(quarrel: Clu
         await acquire_and_release(locks.lock(next(each for each in NAMES if quarrel.owner_of(each) is hung)))
         channel = waiters.lock._keys.channel
         let_go(quarrel, waiters.lock._keys)
-        topology = locks._runtime.core()._backend._topology
-        await until(lambda: topology._asking is None)  # type: ignore[attr-defined]
+        topology = cluster_of(locks)
+        await until(lambda: topology._asking is None)
         hung.pause()
         try:
             move(quarrel, name, old, new)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 from redis.asyncio import RedisCluster
 
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.chaos.operations import (
     OPERATIONS,
     REFUSED,

@@ -9,11 +9,12 @@ import pytest
 from redis.asyncio import RedisCluster
 from redis.asyncio.cluster import ClusterNode
 
-import aiolock._cluster
+import aiolock._redis.cluster
 from aiolock import Lease, LockClient, LockConfig
-from aiolock._connector import Connector
-from aiolock._discovery import Address, Discovery
+from aiolock._redis.connector import Connector
+from aiolock._redis.discovery import Address, Discovery
 from tests.support.calls import acquire_and_release
+from tests.support.inside import cluster_of
 from tests.support.observe import renewed, until
 from tests.support.topologies import ClusterOf, ask, mute, role, wait_until
 
@@ -28,8 +29,8 @@ async def holding(cluster: ClusterOf) -> AsyncIterator[tuple[LockClient, Lease]]
     async with LockClient(redis, config=LockConfig(lease=60, renew_interval=1, command_timeout=20)) as locks:
         for number in range(20):
             await acquire_and_release(locks.lock(f"name {number}"))
-        topology = locks._runtime.core()._backend._topology
-        await until(lambda: topology._asking is None)  # type: ignore[attr-defined]
+        topology = cluster_of(locks)
+        await until(lambda: topology._asking is None)
         lease = await locks.lock(NAME).acquire()
         assert all(ask(primary, "WAIT", 1, 5000) == 1 for primary in cluster.primaries)
         yield locks, lease
@@ -119,7 +120,7 @@ async def test_the_slots_are_asked_for_now_and_then_while_the_client_is_used(
         stats = [ask(server, "INFO", "commandstats") for server in calm.servers]
         return sum(each["cmdstat_cluster|slots"]["calls"] for each in stats if "cmdstat_cluster|slots" in each)
 
-    monkeypatch.setattr(aiolock._cluster, "_REFRESH", 0.3)
+    monkeypatch.setattr(aiolock._redis.cluster, "_REFRESH", 0.3)
     await acquire_and_release(ours.lock(NAME))
     before = asked()
 
@@ -128,8 +129,8 @@ async def test_the_slots_are_asked_for_now_and_then_while_the_client_is_used(
         return asked() > before + 2
 
     await until(used)
-    topology = ours._runtime.core()._backend._topology
-    await until(lambda: topology._asking is None)  # type: ignore[attr-defined]
+    topology = cluster_of(ours)
+    await until(lambda: topology._asking is None)
     before = asked()
     await asyncio.sleep(0.6)
     assert asked() == before

@@ -7,13 +7,13 @@ import re
 import pytest
 from redis.asyncio import Redis
 
-from aiolock._doctor.check import Check
-from aiolock._doctor.cluster import Cluster, compare, learn
-from aiolock._doctor.facts import gather
-from aiolock._doctor.primaries import merged, throw_away
-from aiolock._doctor.probe import Probe, with_address
-from aiolock._doctor.report import Report
-from aiolock._doctor.run import report_on
+from aiolock._cli.doctor.check import Check
+from aiolock._cli.doctor.cluster import Cluster, compare, learn
+from aiolock._cli.doctor.facts import gather
+from aiolock._cli.doctor.primaries import merged, throw_away
+from aiolock._cli.doctor.probe import Probe, with_address
+from aiolock._cli.doctor.report import Report
+from aiolock._cli.doctor.run import report_on
 from tests.deployments.test_permissions import RULES
 from tests.docs.pages import PAGES, ROOT
 from tests.support.topologies import ClusterOf, ask
@@ -25,6 +25,12 @@ EACH = [
     *("permissions", "scripts", "sharded-messages", "replicas", "failover", "round-trip", "clock"),
 ]
 ALL = [*WHOLE, *EACH, "lease", "client"]
+
+
+@pytest.fixture(autouse=True)
+def hardly_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The round trip is measured for a moment, not for a second."""
+    monkeypatch.setattr("aiolock._cli.doctor.timing._DURATION", 0.05)
 
 
 async def test_every_primary_is_checked_and_keeps_no_key(calm: ClusterOf) -> None:

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from aiolock._doctor.report import Report
-from aiolock._doctor.run import report_on
-from aiolock._server import Server
+from aiolock._cli.doctor.report import Report
+from aiolock._cli.doctor.run import report_on
+from aiolock._embedded_server import Server
 from tests.support.topologies import NAME as PRIMARY
 from tests.support.topologies import Replicated, ask, wait_until
 
@@ -18,6 +18,12 @@ def group(server: Server) -> Iterator[Replicated]:
     """Every test leaves it as it was, but for users."""
     with Replicated(server._executable, replicas=2, sentinels=1) as running:
         yield running
+
+
+@pytest.fixture(autouse=True)
+def hardly_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The round trip is measured for a moment, not for a second."""
+    monkeypatch.setattr("aiolock._cli.doctor.timing._DURATION", 0.05)
 
 
 async def examined(server: Server, user: str = "") -> Report:

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from aiolock import BackendError, LockClient, LockConfig
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.support.calls import acquire, acquire_and_release
 from tests.support.observe import answered, freed, renewed, until
 from tests.support.topologies import Replicated, ask, errors, wait_until

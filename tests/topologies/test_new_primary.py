@@ -12,10 +12,9 @@ from redis.asyncio import Redis
 from redis.asyncio.sentinel import Sentinel
 
 from aiolock import LockClient, LockConfig
-from aiolock._one_server import OneServer
-from aiolock._primary import PrimaryWatch
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.support.calls import acquire, acquire_and_release
+from tests.support.inside import watch_of
 from tests.support.observe import renewed, until
 from tests.support.topologies import NAME as PRIMARY
 from tests.support.topologies import Replicated, ask, named_by, role, wait_until, waited
@@ -96,13 +95,6 @@ def are_listened_to(sentinels: list[Server], clients: int) -> bool:
     return all(str(ask(each, "CLIENT", "LIST")).count("cmd=subscribe") == clients for each in sentinels)
 
 
-def watch_of(client: LockClient) -> PrimaryWatch:
-    topology = client._runtime.core()._backend._topology
-    assert isinstance(topology, OneServer)
-    assert topology._watch is not None
-    return topology._watch
-
-
 def knows(client: LockClient) -> bool:
     """Whether the client has heard most Sentinels name the same primary."""
     return watch_of(client)._heard < math.inf
@@ -111,7 +103,7 @@ def knows(client: LockClient) -> bool:
 async def test_no_client_stays_on_a_primary_that_is_not_demoted(
     stubborn: Replicated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aiolock._primary._INTERVAL", 600)  # So that the announcement is all that is heard.
+    monkeypatch.setattr("aiolock._redis.primary_watch._INTERVAL", 600)  # So that the announcement is all that is heard.
     old = stubborn.primary
     async with (
         users_client(stubborn) as redis,
@@ -179,7 +171,7 @@ async def test_a_connection_is_not_given_up_for_answers_that_are_older(
     lone: Replicated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, new = lone.primary, lone.start()
-    monkeypatch.setattr("aiolock._primary._CERTAIN", 600)  # What is late does not hold commands back here.
+    monkeypatch.setattr("aiolock._redis.primary_watch._CERTAIN", 600)  # What is late does not hold commands back here.
     async with users_client(lone) as redis, client_of(redis, command_timeout=30) as locks:
         await acquire_and_release(locks.lock(NAME))
         await until(lambda: knows(locks))

@@ -8,12 +8,12 @@ from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection
 
 from aiolock import LockConfig
-from aiolock._backend import Backend
 from aiolock._config import Timing
-from aiolock._connector import Connector
-from aiolock._one_server import OneServer
+from aiolock._embedded_server import Server
+from aiolock._redis.backend import OneServer, RedisBackend
+from aiolock._redis.connector import Connector
 from aiolock._scripts import CARD, READ_CARD
-from aiolock._server import Server
+from tests.support.inside import Nobody, submit
 from tests.support.observe import pubsub_channels, subscribed_clients, until
 
 
@@ -25,14 +25,14 @@ async def old(own: Server) -> AsyncIterator[Redis]:
 
 
 @asynccontextmanager
-async def watching(connect: Callable[[], AbstractConnection]) -> AsyncIterator[tuple[OneServer, Backend]]:
+async def watching(connect: Callable[[], AbstractConnection]) -> AsyncIterator[tuple[OneServer, RedisBackend]]:
     """A topology that listens to the channel "news", and a backend on it that is connected."""
     timing = Timing.of(LockConfig())
-    server = OneServer(connect, timing)
-    backend = Backend(server, timing.command_timeout)
+    server = OneServer(connect, timing, Nobody())
+    backend = RedisBackend(server)
     try:
         server.notifier.watch("news", lambda message: None)
-        await backend.submit(READ_CARD, ("nobody",))
+        await submit(backend, READ_CARD, ("nobody",))
         await until(lambda: server.notifier.confirmed("news"))
         yield server, backend
     finally:
@@ -49,7 +49,7 @@ async def test_messages_are_listened_for_where_commands_are_answered_now(redis: 
         assert await pubsub_channels(old) == {"news"}
         primary = redis
         await old.client_kill_filter(_type="normal", skipme=True)  # The subscription goes on as if nothing were.
-        await backend.submit(READ_CARD, ("nobody",))
+        await submit(backend, READ_CARD, ("nobody",))
 
         async def moved() -> bool:
             return await pubsub_channels(redis) == {"news"} and not await pubsub_channels(old)
@@ -62,7 +62,7 @@ async def test_a_new_connection_to_the_same_server_leaves_the_subscription_alone
         before = await subscribed_clients(old)
         for urgent in (False, True, False):
             await old.client_kill_filter(_type="normal", skipme=True)
-            await backend.submit(READ_CARD, ("nobody",), urgent=urgent)
+            await submit(backend, READ_CARD, ("nobody",), urgent=urgent)
         assert await subscribed_clients(old) == before
         assert server.notifier.confirmed("news")
 
@@ -77,5 +77,5 @@ async def test_what_a_replica_refuses_goes_to_whoever_is_the_primary_now(redis: 
     async with watching(connect) as (_, backend):
         await old.replicaof("127.0.0.1", "1")
         primary = redis
-        assert await backend.submit(CARD, ("aiolock_client:me",), 60_000, "host", 1, "name", 1) == [1]
+        assert await submit(backend, CARD, ("aiolock_client:me",), (60_000, "host", 1, "name", 1)) == [1]
         assert await redis.exists("aiolock_client:me")

@@ -10,10 +10,11 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock import AsyncRLock, BackendError, ClientClosedError, LockClient, LockConfig, ReplicationError
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.deployments.test_permissions import RULES
 from tests.docs.pages import ROOT
 from tests.support.calls import acquire, acquire_and_release
+from tests.support.inside import backend_of
 from tests.support.observe import answered, commandstats, freed, renewed, until
 from tests.support.topologies import Replicated, ask, errors, wait_until, waited
 
@@ -32,6 +33,7 @@ async def primary(two: Replicated) -> AsyncIterator[Redis]:
     client = Redis.from_url(two.primary.url)
     await client.flushall()
     wait_until(lambda: len(ask(two.primary, "ROLE")[2]) == 2, "both replicas are in step")
+    wait_until(lambda: ask(two.primary, "WAIT", 2, 1000) == 2, "both replicas answer")
     yield client
     await client.aclose()
 
@@ -49,7 +51,7 @@ async def paused(*servers: Server) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def client_of(redis: Redis, replicas: int | Literal["all"], **settings: Any) -> AsyncIterator[LockClient]:
-    config = LockConfig(replicas=replicas, **({"replicas_timeout": 0.5, "command_timeout": 12} | settings))
+    config = LockConfig(replicas=replicas, **({"replicas_timeout": 1.5, "command_timeout": 12} | settings))
     async with LockClient(redis, config=config) as client:
         yield client
 
@@ -178,7 +180,7 @@ async def test_a_nested_acquire_that_too_few_have_is_undone_alone(two: Replicate
 
 
 async def test_a_renewal_that_too_few_have_moves_no_deadline(two: Replicated, primary: Redis) -> None:
-    async with client_of(primary, 2, lease=3, renew_interval=0.4, replicas_timeout=0.2) as locks:
+    async with client_of(primary, 2, lease=3, renew_interval=0.9, replicas_timeout=0.7) as locks:
         lease = await locks.lock(NAME, owner="job").acquire()
         await renewed(locks, 1)
         async with paused(*two.replicas):
@@ -215,8 +217,8 @@ async def test_the_replicas_are_asked_once_for_a_batch(primary: Redis) -> None:
 
 def waiting_for_replicas(client: LockClient) -> int:
     """How many grants and renewals wait for the replicas."""
-    [lanes] = client._runtime.core()._backend._topology.lanes()
-    return sum(len(lane._granted) for lane in lanes._both)
+    [server] = backend_of(client).topology.servers()
+    return sum(len(pipeline._granted()) for pipeline in server._both)
 
 
 async def test_what_comes_while_replicas_are_waited_for_becomes_one_batch(two: Replicated, primary: Redis) -> None:
@@ -303,7 +305,7 @@ async def test_closing_waits_no_longer_than_it_may_for_replicas(two: Replicated,
             acquiring = asyncio.create_task(acquire(locks.lock(NAME, owner="job")))
             await until(lambda: waiting_for_replicas(locks) == 1)
         with pytest.raises(ClientClosedError):
-            await asyncio.wait_for(acquiring, 2)
+            await asyncio.wait_for(acquiring, 5)
 
 
 async def test_what_grants_nothing_does_not_wait_for_replicas(two: Replicated, primary: Redis) -> None:

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from redis.asyncio.sentinel import Sentinel
 
 from aiolock import LockClient, LockConfig, ReplicationError
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.support.calls import acquire_and_release
 from tests.support.observe import renewed, until
 from tests.support.topologies import NAME as PRIMARY
@@ -48,7 +48,7 @@ async def test_a_failover_while_a_lock_is_held_and_waited_for(setup: Replicated)
                     await renewed(holder, 2, within=20)
                     watched.check()
                 channel = waiters.lock._keys.channel
-                await until(lambda: channel in ask(new, "PUBSUB", "CHANNELS"), within=20)
+                await until(lambda: waiters.none_failed() and channel in ask(new, "PUBSUB", "CHANNELS"), within=20)
                 await until(waiters.quiet, within=20)
                 lease.check()
                 await lease.release()

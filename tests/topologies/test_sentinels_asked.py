@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from redis.asyncio.sentinel import Sentinel
 
 from aiolock import BackendError, LockClient, LockConfig
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.support.calls import acquire_and_release
 from tests.support.observe import renewed, until
 from tests.support.topologies import NAME as PRIMARY

@@ -52,7 +52,7 @@ async def handlers(request: web.Request) -> None:
 async def refused(request: web.Request) -> None:
     await pay()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     synchronized(7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    synchronized("a", 2)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    synchronized("a", 2)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def faults(locks: LockClient, server: Server) -> None:

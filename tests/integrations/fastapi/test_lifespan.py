@@ -4,19 +4,22 @@ import asyncio
 import runpy
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TypedDict
+from types import SimpleNamespace
+from typing import Any, TypedDict
 
 import fastapi.dependencies.utils
+import fastapi.routing
 import httpx
 import pytest
 from fastapi import APIRouter, FastAPI, Request, WebSocket
+from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 from redis.asyncio import Redis
 from starlette.requests import HTTPConnection
 
 import aiolock.fastapi
 from aiolock import ClientClosedError, LockClient, LockConfig
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from aiolock.fastapi import Locks
 from tests.support.asgi import served
 from tests.support.observe import connected, until_connected
@@ -144,10 +147,55 @@ async def test_a_state_of_another_kind_under_the_same_name_is_not_taken() -> Non
     assert_names_the_causes(raised.value)
 
 
-def test_a_fastapi_without_what_templates_need_is_named_as_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(fastapi.dependencies.utils, "request_params_to_args")
-    with pytest.raises(ImportError, match=r"does not fit this version of FastAPI.*older FastAPI"):
+def assert_is_refused(name: str) -> None:
+    """Whoever imports `aiolock.fastapi` is told which name of FastAPI is missing."""
+    with pytest.raises(ImportError, match=rf"does not fit this version of FastAPI, which lacks [\w, ]*\b{name}\b"):
         runpy.run_path(str(aiolock.fastapi.__file__))
+
+
+# Older versions, which make new routes of those of a router, have no names for what including it made of it.
+OF_ROUTERS = ("iter_route_contexts", "_get_scope_effective_route_context")
+KEEPS_ROUTERS = hasattr(fastapi.routing, OF_ROUTERS[0])
+FUNCTIONS = (
+    "fastapi.dependencies.utils.request_params_to_args",
+    *(f"fastapi.routing.{name}" for name in OF_ROUTERS if KEEPS_ROUTERS),
+)
+
+
+@pytest.mark.parametrize("path", FUNCTIONS)
+def test_a_fastapi_without_a_function_that_templates_need_is_refused(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(path)
+    assert_is_refused(path.rpartition(".")[2])
+
+
+OF_DEPENDANTS = ("call", "dependencies", "path_params", "query_params")
+
+
+@pytest.mark.parametrize("name", ["dependant", *OF_DEPENDANTS])
+def test_a_fastapi_whose_routes_lack_what_templates_need_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = APIRoute.__init__
+
+    def make_without(route: Any, *args: Any, **kwargs: Any) -> None:
+        make(route, *args, **kwargs)
+        if name == "dependant":
+            del route.dependant
+        else:
+            route.dependant = SimpleNamespace(**{each: () for each in OF_DEPENDANTS if each != name})
+
+    monkeypatch.setattr(APIRoute, "__init__", make_without)
+    assert_is_refused(name)
+
+
+@pytest.mark.skipif(not KEEPS_ROUTERS, reason="this FastAPI copies the routes of routers")
+@pytest.mark.parametrize("name", ["original_route", "dependant"])
+def test_a_fastapi_whose_included_routes_lack_what_templates_need_is_refused(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lacking = SimpleNamespace(**dict.fromkeys({"original_route", "dependant"} - {name}))
+    monkeypatch.setattr(fastapi.routing, "iter_route_contexts", lambda routes: iter([lacking]))
+    assert_is_refused(name)
 
 
 def test_the_client_of_a_test_does_not_fit_the_loop_of_a_test_client_and_the_error_says_so(server: Server) -> None:

@@ -23,12 +23,12 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 import aiolock.fastapi
-from aiolock import Lease, LockClient
-from aiolock._server import Server
+from aiolock import Lease, LockClient, MultiLease
+from aiolock._embedded_server import Server
 from aiolock.fastapi import Locks, lock_for
-from aiolock.testing import lose
+from aiolock.testing import failing_commands, lose
 from tests.support.asgi import served
-from tests.support.observe import until
+from tests.support.observe import answered, until
 
 
 class Colour(enum.Enum):
@@ -213,6 +213,58 @@ async def test_a_dependency_gives_the_name(kind: str, locks: LockClient) -> None
     async with requests(app, locks) as client:
         sent = await client.post("/shops/07", headers={"user": "ann"}, json={"shop": 7, "number": 42})
         assert sent.json() == name
+
+
+def both_names(source: int, target: int) -> list[str]:
+    return [f"account:{source}", f"account:{target}"]
+
+
+def target_name(target: int) -> str:
+    return f"account:{target}"
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [("account:{source}", "account:{target}"), ("account:{source}", target_name), ("account:{target}", both_names)],
+    ids=["templates", "a template and a name", "a template and names"],
+)
+async def test_several_names_are_one_multi_lock(keys: tuple[Any, ...], locks: LockClient) -> None:
+    app = FastAPI()
+    together = 0
+
+    @app.post("/{source}/{target}")
+    async def transfer(
+        source: int, target: int, lease: Annotated[MultiLease, lock_for(*keys, wait=10)]
+    ) -> dict[str, int]:
+        nonlocal together
+        together += 1
+        assert together == 1
+        await asyncio.sleep(0)
+        lease.check()
+        together -= 1
+        return dict(lease.tokens)
+
+    async with requests(app, locks) as client:
+        answers = await asyncio.gather(*(client.post(path) for path in ("/1/2", "/2/1", "/1/1")))
+        assert [list(answer.json()) for answer in answers] == [["account:1", "account:2"]] * 2 + [["account:1"]]
+        assert (await client.post("/1/x")).status_code == 422
+        with failing_commands(locks):
+            assert (await client.post("/1/2")).status_code == 503
+    await answered(locks)
+    assert not await locks.multi("account:1", "account:2").locked()
+
+
+async def test_the_loss_of_one_of_several_is_told_as_any_loss(locks: LockClient) -> None:
+    app = FastAPI()
+
+    @app.post("/{source}/{target}", dependencies=[lock_for("account:{source}", "account:{target}")])
+    async def transfer(source: int, target: int) -> None:
+        await lose(locks, f"account:{target}")
+        await asyncio.sleep(10)
+
+    async with requests(app, locks) as client:
+        assert (await client.post("/1/2")).status_code == 503
+    assert not await locks.multi("account:1", "account:2").locked()
 
 
 async def test_the_dependency_of_a_name_can_be_overridden(locks: LockClient) -> None:

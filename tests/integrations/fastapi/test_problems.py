@@ -16,8 +16,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.websockets import WebSocketDisconnect
 
 import aiolock.fastapi
-from aiolock import ClientClosedError, Lease, LeaseLostError, LockClient, LockTimeoutError, _problem
-from aiolock._server import Server
+from aiolock import ClientClosedError, Lease, LeaseLostError, LockClient, LockTimeoutError
+from aiolock._embedded_server import Server
+from aiolock._web import problem as _problem
 from aiolock.fastapi import Locks, add_exception_handlers, lock_for
 from aiolock.testing import failing_commands, lose
 from tests.support.asgi import served

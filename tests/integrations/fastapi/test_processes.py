@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from aiolock import AsyncRLock, LockClient
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.processes.store import Store
 from tests.support.asgi import WebProcess, uvicorn_command
 from tests.support.observe import until

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from aiolock import LockClient
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 
 
 @pytest.fixture(scope="module")

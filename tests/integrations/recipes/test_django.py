@@ -13,7 +13,7 @@ import redis
 from asgiref.sync import async_to_sync
 
 from aiolock import ClientClosedError, LockClient
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.integrations.recipes.recipe import recipe
 from tests.integrations.recipes.service import SOON, statuses
 from tests.support.asgi import WebProcess, uvicorn_command

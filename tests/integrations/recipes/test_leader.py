@@ -14,7 +14,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock import Lease, LockClient, LockConfig
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from aiolock.testing import delayed_renewals
 from tests.integrations.recipes.crew import Crew
 from tests.integrations.recipes.recipe import recipe

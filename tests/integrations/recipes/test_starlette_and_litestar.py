@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Mount, Route
 
 from aiolock import Lease, LockClient
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from tests.integrations.recipes.recipe import recipe
 from tests.integrations.recipes.service import SOON, serving, statuses
 from tests.support.asgi import served

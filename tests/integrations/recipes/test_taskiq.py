@@ -17,7 +17,7 @@ import pytest
 from taskiq import InMemoryBroker, TaskiqDepends
 
 from aiolock import Lease, LockClient
-from aiolock._server import Server
+from aiolock._embedded_server import Server
 from aiolock.testing import lose
 from tests.integrations.recipes.recipe import recipe
 from tests.support.observe import until

@@ -14,10 +14,10 @@ import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
 /**
- * Callers with a lock of their own each, on one Redisson client with its default settings.
+ * Callers with a lock of their own each, or reading under one name, on one Redisson client with its default settings.
  *
- * <p>Each line of the input is a request: {"url", "callers", "warm_up", "seconds", "asynchronous"}; each line of the
- * output answers one. Callers are threads that call lock() and unlock(), or, asynchronously, chains of lockAsync() and
+ * <p>Each line of the input is a request: {"url", "callers", "warm_up", "seconds", "asynchronous", "reading"}; each line
+ * of the output answers one. Callers are threads that call lock() and unlock(), or, asynchronously, chains of lockAsync() and
  * unlockAsync(), each as an owner of its own.
  */
 public final class OwnLocks {
@@ -40,7 +40,7 @@ public final class OwnLocks {
         config.useSingleServer().setAddress(request.get("url").asText());
         RedissonClient client = Redisson.create(config);
         try {
-            List<Thread> threads = start(client, request.get("callers").asInt(), request.get("asynchronous").asBoolean());
+            List<Thread> threads = start(client, request);
             Thread.sleep((long) (request.get("warm_up").asDouble() * 1000));
             long before = sections.get();
             long began = System.nanoTime();
@@ -63,10 +63,12 @@ public final class OwnLocks {
         }
     }
 
-    private List<Thread> start(RedissonClient client, int callers, boolean asynchronous) {
+    private List<Thread> start(RedissonClient client, JsonNode request) {
+        boolean asynchronous = request.get("asynchronous").asBoolean();
+        boolean reading = request.get("reading").asBoolean();
         List<Thread> threads = new ArrayList<>();
-        for (int caller = 0; caller < callers; caller++) {
-            RLock lock = client.getLock("own:" + caller);
+        for (int caller = 0; caller < request.get("callers").asInt(); caller++) {
+            RLock lock = reading ? client.getReadWriteLock("report").readLock() : client.getLock("own:" + caller);
             AtomicInteger inside = new AtomicInteger();
             if (asynchronous) {
                 chain(lock, caller + 1, inside);

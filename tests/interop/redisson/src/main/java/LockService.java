@@ -10,17 +10,20 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 import org.redisson.Redisson;
 import org.redisson.api.RLock;
+import org.redisson.api.RPermitExpirableSemaphore;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
 import org.redisson.config.Config;
 import org.redisson.config.ReadMode;
 
 /**
- * Redisson's lock as a service: a command per line of the input, an answer per line of the output, both in JSON.
+ * Redisson's locks and semaphores as a service: a command per line of the input, an answer per line of the output,
+ * both in JSON.
  *
- * <p>A command is {"id", "call", "client", "thread", "name", ...}. A call of the lock "name" is made in the numbered
+ * <p>A command is {"id", "call", "client", "thread", "name", ...}. A call of what has that name is made in the numbered
  * thread of the client, which is kept; so a call that blocks blocks no other thread, and answers come in any order.
- * "connect", "shutdown" and "parked" (whether the thread waits for the unlock message) are done at once. Durations are
+ * One of a lock is of that half of a read-write lock, "read" or "write", if the command has a "half".
+ * "connect", "shutdown" and "parked" (whether the thread waits for a message) are done at once. Durations are
  * milliseconds. An answer is {"id", "value" or "error" and "message", "began", "ended"}; these two are seconds on the
  * clock that System.nanoTime() reads, and Python's time.monotonic().
  */
@@ -78,11 +81,25 @@ public final class LockService {
             case "owner" -> { // The field of the lock's hash, as Redisson makes it.
                 return Json.value(clients.get(client).getId() + ":" + Thread.currentThread().getId());
             }
+            case "tryAcquire", "release", "trySetPermits", "setPermits", "addPermits",
+                    "availablePermits", "acquiredPermits", "getPermits" -> {
+                String name = command.getString("name", "");
+                return called(command, clients.get(client).getPermitExpirableSemaphore(name));
+            }
             default -> {
-                return called(command, clients.get(client).getLock(command.getString("name", "")));
+                return called(command, lock(clients.get(client), command));
             }
         }
         return Json.NULL;
+    }
+
+    private static RLock lock(RedissonClient client, JsonObject command) {
+        String name = command.getString("name", "");
+        return switch (command.getString("half", "")) {
+            case "read" -> client.getReadWriteLock(name).readLock();
+            case "write" -> client.getReadWriteLock(name).writeLock();
+            default -> client.getLock(name);
+        };
     }
 
     private JsonValue called(JsonObject command, RLock lock) throws Exception {
@@ -102,6 +119,28 @@ public final class LockService {
                     case "remainTimeToLive" -> Json.value(lock.remainTimeToLive());
                     case "visit" -> Json.value(new Visitor(lock, command).visits());
                     default -> throw new IllegalArgumentException("no such call: " + call);
+                };
+            }
+        }
+        return Json.NULL;
+    }
+
+    // By reflection where the oldest version has no such method.
+    private JsonValue called(JsonObject command, RPermitExpirableSemaphore semaphore) throws Exception {
+        long wait = command.getLong("wait", 0);
+        long lease = command.getLong("lease", -1); // Redisson's word for: does not expire.
+        int permits = command.getInt("permits", 0);
+        String call = command.getString("call", "");
+        switch (call) {
+            case "release" -> semaphore.release(command.getString("permit", ""));
+            case "addPermits" -> semaphore.addPermits(permits);
+            case "setPermits" -> RPermitExpirableSemaphore.class.getMethod(call, int.class).invoke(semaphore, permits);
+            default -> {
+                return switch (call) {
+                    case "tryAcquire" -> Json.value(semaphore.tryAcquire(wait, lease, TimeUnit.MILLISECONDS));
+                    case "trySetPermits" -> Json.value(semaphore.trySetPermits(permits));
+                    case "availablePermits" -> Json.value(semaphore.availablePermits());
+                    default -> Json.value((int) RPermitExpirableSemaphore.class.getMethod(call).invoke(semaphore));
                 };
             }
         }

@@ -1,0 +1,115 @@
+"""What a cluster says of itself: its state, who owns which slots, and who follows whom."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from redis.exceptions import ResponseError
+
+from aiolock._cli.doctor.advice import on_refusal
+from aiolock._cli.doctor.check import Check
+from aiolock._cli.doctor.facts import Facts, fields
+from aiolock._cli.doctor.probe import Address, Probe
+
+_SLOTS = 16384
+_MOST_NAMED = 5  # Slots on their way.
+
+
+@dataclass(slots=True)
+class Cluster:
+    """A cluster as one of its servers sees it; of a primary, the slots that it owns and its replicas that are well;
+    of a slot, the id of its owner.
+    """
+
+    asked: str
+    state: str
+    sharded: bool
+    slots: dict[Address, set[int]] = field(default_factory=dict)
+    owners: dict[int, str] = field(default_factory=dict)
+    replicas: dict[Address, set[Address]] = field(default_factory=dict)
+
+
+async def learn(probe: Probe, facts: Facts, asked: Address) -> Cluster:
+    """Ask for everything that a check needs; a server without a name of its own is where it was *asked*."""
+    try:
+        state = fields(await probe.ask("CLUSTER", "INFO")).get("cluster_state", "not known")
+    except ResponseError:
+        state = "not known"
+    try:
+        await probe.ask("PUBSUB", "SHARDNUMSUB")
+        sharded = True
+    except ResponseError:
+        sharded = False
+    cluster = Cluster("a replica" if facts.info.get("role") == "slave" else "a primary", state, sharded)
+    answer = await probe.ask("CLUSTER", "SLOTS")
+    cluster.owners = _owners(answer)
+    for first, last, primary, *replicas in answer:
+        owner = _address(primary, asked)
+        cluster.slots.setdefault(owner, set()).update(range(first, last + 1))
+        cluster.replicas.setdefault(owner, set()).update(_address(replica, asked) for replica in replicas)
+    return cluster
+
+
+def _owners(answer: Any) -> dict[int, str]:
+    return {slot: primary[2].decode() for first, last, primary, *_ in answer for slot in range(first, last + 1)}
+
+
+def _address(server: Any, asked: Address) -> Address:
+    host, port, *_ = server
+    return (host.decode() if host else asked[0], port)
+
+
+def judge(cluster: Cluster) -> list[Check]:
+    """Every check of the whole."""
+    return [_topology(cluster), _slots(cluster)]
+
+
+def _topology(cluster: Cluster) -> Check:
+    count = sum(map(len, cluster.replicas.values()))
+    found = f"a cluster: primaries {len(cluster.slots)}, replicas {count}; {cluster.asked} was asked"
+    return Check("topology", "ok", found)
+
+
+def _slots(cluster: Cluster) -> Check:
+    served = sum(map(len, cluster.slots.values()))
+    found = f"{served} of {_SLOTS} have an owner; cluster_state {cluster.state}"
+    if served < _SLOTS:
+        return Check("slots", "error", found, "Names of the others cannot be locked: give every slot an owner.")
+    if cluster.state not in ("ok", "not known"):
+        return Check("slots", "error", found, "See with CLUSTER NODES which server failed.")
+    return Check("slots", "ok", found)
+
+
+async def compare(probe: Probe, cluster: Cluster) -> Check:
+    """Whether the server of *probe* knows the same owners; who was failed over and does not know it yet does not."""
+    try:
+        theirs = _owners(await probe.ask("CLUSTER", "SLOTS"))
+    except ResponseError as error:
+        return Check("owners", "error", f"it does not say who owns what: {error}", on_refusal(error))
+    slots = theirs.keys() | cluster.owners.keys()
+    if different := sum(theirs.get(slot) != cluster.owners.get(slot) for slot in slots):
+        advice = "One of the two is out of date, and two may grant the same lock: see CLUSTER NODES of both."
+        return Check("owners", "error", f"for {different} slots it knows others than the server that was asked", advice)
+    return Check("owners", "ok", "the same as the server that was asked knows")
+
+
+async def find_migrations(probe: Probe) -> Check:
+    """Whether slots of the server of *probe* are on their way; each server tells only of its own."""
+    try:
+        nodes = _words(await probe.ask("CLUSTER", "NODES"))
+    except ResponseError:
+        found = "not known: the server refuses CLUSTER NODES"
+        return Check("migration", "unknown", found, "See that no slot stays between two servers.")
+    [mine] = [words for words in nodes if "myself" in words[2]]
+    leaving = [word for word in mine[8:] if "->-" in word]
+    coming = [word for word in mine[8:] if "-<-" in word]
+    if not leaving and not coming:
+        return Check("migration", "ok", "no slot is on its way")
+    slots = ", ".join(word.strip("[").split("-")[0] for word in [*leaving, *coming][:_MOST_NAMED])
+    found = f"slots on their way out {len(leaving)}, in {len(coming)}: {slots}"
+    advice = "Locks whose keys stay between two servers are lost: see that the move ends (redis-cli --cluster fix)."
+    return Check("migration", "warning", found, advice)
+
+
+def _words(answer: bytes) -> list[list[str]]:
+    """The lines of CLUSTER NODES, in words."""
+    return [line.split() for line in answer.decode(errors="replace").splitlines()]

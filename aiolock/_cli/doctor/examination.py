@@ -1,0 +1,114 @@
+"""The checks of whatever a URL leads to: a single server, a cluster, a Sentinel."""
+
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+from redis.asyncio import Redis, RedisCluster
+from redis.exceptions import RedisClusterException, ResponseError
+
+from aiolock._cli.doctor import cluster, sentinel, timing
+from aiolock._cli.doctor.advice import on_refusal
+from aiolock._cli.doctor.check import Check
+from aiolock._cli.doctor.facts import Facts, gather
+from aiolock._cli.doctor.primaries import Primaries
+from aiolock._cli.doctor.probe import Probe, SilentError, database, with_address, without_user
+from aiolock._cli.doctor.single import Single
+from aiolock._config import LockConfig, Timing
+
+
+@dataclass(slots=True)
+class Examination:
+    """Of what *url* leads to, with the *redis* that it makes; *primary* is the name of one that a Sentinel watches."""
+
+    url: str
+    redis: "Redis"
+    config: LockConfig
+    primary: str | None
+    checks: list[Check] = field(default_factory=list)
+
+    async def run(self) -> list[Check]:
+        """The checks, up to the one at which the server falls silent, if it does."""
+        try:
+            async with AsyncExitStack() as stack:
+                await self._examine(await self._enter(stack))
+        except SilentError as error:
+            name = "answering" if self.checks else "reachable"
+            self.checks.append(Check(name, "error", str(error), error.advice))
+        return self.checks
+
+    async def _enter(self, stack: AsyncExitStack) -> Probe:
+        try:
+            return await _greeted(stack, self.redis)
+        except SilentError as refusal:
+            return await self._enter_as_nobody(stack, refusal)
+
+    async def _enter_as_nobody(self, stack: AsyncExitStack, refusal: SilentError) -> Probe:
+        """A Sentinel often has no users: then that of the URL is for the primary."""
+        nobody = without_user(self.url)
+        if not refusal.refused or nobody == self.url:
+            raise refusal
+        try:
+            probe = await _greeted(stack, await stack.enter_async_context(Redis.from_url(nobody)))
+            facts = await gather(probe)
+        except SilentError:
+            raise refusal from None
+        if facts.mode != "sentinel":
+            raise refusal
+        return probe
+
+    async def _examine(self, probe: Probe) -> None:
+        self.checks.append(Check("reachable", "ok", "it answers"))
+        facts = await gather(probe)
+        if facts.mode == "sentinel":
+            await self._examine_what_it_watches(probe)
+        elif facts.mode == "cluster":
+            await self._examine_cluster(probe, facts)
+        else:
+            await Single(self.url, self.redis, self.config).examine(self.checks, probe, facts)
+
+    async def _examine_what_it_watches(self, probe: Probe) -> None:
+        try:
+            watched = await sentinel.learn(probe)
+        except ResponseError as error:
+            self.checks.append(sentinel.refused(error))
+            return
+        chosen = sentinel.chosen(watched, self.primary)
+        if chosen is None:
+            self.checks.append(sentinel.undecided(watched, self.primary))
+            return
+        self.checks.append(sentinel.judge(chosen))
+        url = with_address(self.url, chosen.address)
+        async with Redis.from_url(url) as redis, Probe(redis) as primary:
+            await primary.greet()
+            facts = await gather(primary)
+            await Single(url, redis, self.config, chosen.replicas).examine(self.checks, primary, facts)
+
+    async def _examine_cluster(self, probe: Probe, facts: Facts) -> None:
+        if number := database(self.redis):
+            advice = "A cluster has only database 0 for its clients: leave the database out of the URL."
+            self._fail(f"a cluster, and the URL names database {number}", advice)
+            return
+        try:
+            client = RedisCluster.from_url(self.url)
+        except (TypeError, RedisClusterException):
+            advice = "Give host and port of a node, and no setting that a RedisCluster lacks: no unix socket."
+            self._fail("a cluster, and redis-py makes no RedisCluster of this URL", advice)
+            return
+        [seed] = client.nodes_manager.startup_nodes.values()
+        try:
+            found = await cluster.learn(probe, facts, (seed.host, int(seed.port)))
+        except ResponseError as error:
+            self._fail(f"a cluster that does not say who owns what: {error}", on_refusal(error))
+            return
+        self.checks += cluster.judge(found) + await Primaries(self.url, client, found, self.config).examine()
+        settings = Timing.of(self.config)
+        self.checks += [timing.judge_lease(settings), timing.judge_client(self.redis, settings)]
+
+    def _fail(self, found: str, advice: str) -> None:
+        self.checks.append(Check("topology", "error", found, advice))
+
+
+async def _greeted(stack: AsyncExitStack, redis: "Redis") -> Probe:
+    probe = await stack.enter_async_context(Probe(redis))
+    await probe.greet()
+    return probe

@@ -1,0 +1,90 @@
+"""What the server says of itself, as far as it lets us ask."""
+
+from dataclasses import dataclass, field
+
+from redis.exceptions import ResponseError
+
+from aiolock._cli.doctor.probe import Probe
+
+_SETTINGS = (
+    *("maxmemory", "maxmemory-policy", "save", "appendonly", "appendfsync", "min-replicas-to-write"),
+    "cluster-require-full-coverage",
+)
+
+
+@dataclass(slots=True)
+class Facts:
+    """Fields of INFO, settings of CONFIG, and which of the two the server refuses; managed servers often do."""
+
+    info: dict[str, str] = field(default_factory=dict)
+    config: dict[str, str] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
+
+    @property
+    def not_known(self) -> str:
+        """Why something is not known."""
+        if not self.refused:
+            return "not known: the server does not say"
+        return f"not known: the server refuses {' and '.join(self.refused)}"
+
+    def first(self, *names: str) -> str | None:
+        """The first of these fields of INFO that there is."""
+        return next((self.info[name] for name in names if name in self.info), None)
+
+    @property
+    def policy(self) -> str | None:
+        """What the server does when it is out of memory."""
+        return self.info.get("maxmemory_policy", self.config.get("maxmemory-policy"))
+
+    @property
+    def append_only(self) -> str | None:
+        """``yes`` or ``no``: whether writes are kept on disk."""
+        return {"1": "yes", "0": "no"}.get(self.info.get("aof_enabled", ""), self.config.get("appendonly"))
+
+    @property
+    def mode(self) -> str | None:
+        """``standalone``, ``cluster``, ``sentinel``, or what another product calls it."""
+        return self.first("redis_mode", "server_mode")
+
+    def number(self, name: str) -> int | None:
+        """The field *name* of INFO, else the setting of that name, if it is a number."""
+        value = self.info.get(name, self.config.get(name, ""))
+        return int(value) if value.isdecimal() else None
+
+
+async def gather(probe: Probe) -> Facts:
+    """Ask for everything that a check needs."""
+    facts = Facts()
+    try:
+        facts.info = fields(await probe.ask("INFO"))
+    except ResponseError:
+        facts.refused.append("INFO")
+        facts.info = await _hello(probe)
+    try:
+        for setting in _SETTINGS:
+            reply = [_text(part) for part in await probe.ask("CONFIG", "GET", setting)]
+            facts.config.update(zip(reply[::2], reply[1::2], strict=False))
+    except ResponseError:
+        facts.refused.append("CONFIG")
+    return facts
+
+
+async def _hello(probe: Probe) -> dict[str, str]:
+    """A little of INFO, from what a server says as it greets, which hardly any user is refused."""
+    try:
+        reply = await probe.ask("HELLO", "2")
+    except ResponseError:
+        return {}
+    said = {_text(name): _text(value) for name, value in zip(reply[::2], reply[1::2], strict=False)}
+    version = f"{said.pop('server', 'redis')}_version"
+    names = {"version": version, "mode": "redis_mode", "role": "role"}
+    return {names[name]: value for name, value in said.items() if name in names}
+
+
+def fields(reply: object) -> dict[str, str]:
+    """The lines of INFO, and of what looks like it."""
+    return dict(line.split(":", 1) for line in _text(reply).splitlines() if ":" in line)
+
+
+def _text(reply: object) -> str:
+    return reply.decode(errors="replace") if isinstance(reply, bytes) else str(reply)

@@ -1,0 +1,77 @@
+"""What the user may do, of all that locks need: the server is asked, and nothing is done."""
+
+import re
+from importlib import resources
+
+from redis.exceptions import ResponseError
+
+from aiolock._cli.doctor.advice import PERMISSIONS, on_refusal
+from aiolock._cli.doctor.check import Check
+from aiolock._cli.doctor.probe import Probe
+from aiolock._keys import LockKeys, card_key
+from aiolock._scripts import CARD, FORCE_RELEASE, INSPECT, LOCK, READ_CARD
+
+_SCRIPTS = (LOCK.acquire, LOCK.release, LOCK.renew, FORCE_RELEASE, INSPECT, CARD, READ_CARD)
+
+_ASK = resources.files(__package__).joinpath("allowed.lua").read_text("utf-8")
+_KEYLESS = {"TIME"}
+_ENOUGH = 5  # Words behind the name: more than any command of the scripts wants.
+
+Command = tuple[str, ...]
+
+
+def of_the_scripts() -> list[str]:
+    """The commands that the scripts call."""
+    return sorted({name for script in _SCRIPTS for name in re.findall(r"redis\.p?call\('([A-Z]+)'", script.source)})
+
+
+def _of_a_client(channel: str, letter: str) -> list[Command]:
+    """What a client sends itself; *letter* is what its messages' commands have in front."""
+    messages = [(f"{letter}{name}", channel) for name in ("SUBSCRIBE", "UNSUBSCRIBE")]
+    return [("EVAL", "return 1", "0"), ("EVALSHA", "0" * 40, "0"), (f"{letter}PUBLISH", channel, "0"), *messages]
+
+
+_OF_A_CLUSTER: list[Command] = [("CLUSTER", "SLOTS"), ("PUBSUB", "SHARDNUMSUB"), ("ASKING",)]
+_OF_SETTINGS: dict[Command, str] = {
+    ("CLIENT", "SETNAME", "name"): "client_name",
+    ("WAIT", "0", "0"): "replicas",
+    ("ROLE",): 'replicas="all"',
+}
+
+
+def known_of(keys: LockKeys) -> tuple[str, ...]:
+    """Every key that the scripts of one lock use; in a cluster all are on one server."""
+    return (*keys.all, card_key(keys.tokens.removeprefix("aiolock_token:")))
+
+
+async def try_permissions(probe: Probe, keys: LockKeys, letter: str = "", *, in_a_cluster: bool = False) -> Check:
+    """Name every command, every key and the channel that the user may not use."""
+    client = [*_of_a_client(keys.channel, letter), *(_OF_A_CLUSTER if in_a_cluster else [])]
+    scripts = {key: [(name, *[key] * _ENOUGH) for name in of_the_scripts()] for key in known_of(keys)}
+    asked = [*client, *_OF_SETTINGS, *(command for commands in scripts.values() for command in commands)]
+    try:
+        answers = await probe.ask("EVAL", _ASK, "0", *(word for command in asked for word in (*command, "")))
+    except ResponseError as error:
+        return Check("permissions", "error", f"EVAL was refused: {error}", on_refusal(error))
+    if not answers:
+        advice = "What the scripts need is tried, but where the server refuses it may not say which command that was."
+        return Check("permissions", "unknown", "not known: the server does not tell a script", advice)
+    return _judge({command for command, allowed in zip(asked, answers, strict=True) if not allowed}, client, scripts)
+
+
+def _judge(refused: set[Command], client: list[Command], scripts: dict[str, list[Command]]) -> Check:
+    needed = [_name(command) for command in client if command in refused]
+    for key, commands in scripts.items():
+        of_the_key = [command[0] for command in commands if command in refused]
+        with_keys = {command[0] for command in commands} - _KEYLESS
+        needed += [f"the key {key}"] if with_keys <= set(of_the_key) else of_the_key
+    if needed:
+        return Check("permissions", "error", f"refused: {', '.join(dict.fromkeys(needed))}", PERMISSIONS)
+    if unusable := [f"{setting} ({_name(command)})" for command, setting in _OF_SETTINGS.items() if command in refused]:
+        found = f"all that locks need, but not what these settings need: {', '.join(unusable)}"
+        return Check("permissions", "note", found, f"Nothing to do without them. {PERMISSIONS}")
+    return Check("permissions", "ok", "all that locks need")
+
+
+def _name(command: Command) -> str:
+    return " ".join(command[:2]) if command[0] in ("CLIENT", "CLUSTER", "PUBSUB") else command[0]

@@ -1,0 +1,110 @@
+"""Every primary of a cluster, examined like a single server, and what that comes to for the whole."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from uuid import uuid4
+
+from redis.asyncio import Redis, RedisCluster
+from redis.crc import key_slot
+
+from aiolock._cli.doctor import replication, server, timing, trials
+from aiolock._cli.doctor.check import Check
+from aiolock._cli.doctor.cluster import Cluster, compare, find_migrations
+from aiolock._cli.doctor.facts import Facts, gather
+from aiolock._cli.doctor.permissions import try_permissions
+from aiolock._cli.doctor.probe import Address, Probe, SilentError, place, with_address
+from aiolock._config import LockConfig, Timing
+from aiolock._keys import LockKeys
+
+_WORST_FIRST = ("error", "warning", "unknown", "note", "ok")
+_TRIES = 200_000  # Names; of one slot among all, one in 16,384 is in it.
+
+
+@dataclass(frozen=True, slots=True)
+class Primaries:
+    """Those of the *cluster* that *url* leads to."""
+
+    url: str
+    client: RedisCluster
+    cluster: Cluster
+    config: LockConfig
+
+    async def examine(self) -> list[Check]:
+        """Every check, each once for all of them."""
+        names = throw_away(self.cluster, self.config.prefix)
+        found = await asyncio.gather(*(self._examine(each, names.get(each)) for each in self.cluster.slots))
+        return merged(dict(zip(self.cluster.slots, found, strict=True)))
+
+    async def _examine(self, address: Address, keys: LockKeys | None) -> list[Check]:
+        """The checks of one, up to the one at which it falls silent, if it does."""
+        checks: list[Check] = []
+        async with Redis.from_url(with_address(self.url, address)) as redis:
+            try:
+                async with Probe(redis) as probe:
+                    await probe.greet()
+                    facts = await gather(probe)
+                    checks += server.judge_primary(facts)
+                    checks.append(await compare(probe, self.cluster))
+                    checks.append(await find_migrations(probe))
+                    if keys is not None:
+                        await self._try(checks, redis, probe, keys)
+                    await self._see_replicas(checks, probe, address, facts, keys)
+                    samples, settings = await timing.measure(probe), Timing.of(self.config)
+                    checks.append(timing.judge_round_trip(samples, settings))
+                    checks.append(timing.judge_clock(samples, settings))
+            except SilentError as error:
+                checks.append(Check("answering", "error", str(error), error.advice))
+        return checks
+
+    async def _try(self, checks: list[Check], redis: "Redis", probe: Probe, keys: LockKeys) -> None:
+        checks.append(await try_permissions(probe, keys, self._letter, in_a_cluster=True))
+        checks.append(await trials.try_lock(self.client, probe, keys, self.config.prefix))
+        sharded = self.cluster.sharded
+        checks.append(await trials.try_messages_of_a_cluster(redis, probe, keys, sharded=sharded))
+
+    async def _see_replicas(
+        self, checks: list[Check], probe: Probe, address: Address, facts: Facts, keys: LockKeys | None
+    ) -> None:
+        known = await replication.learn(probe, facts, keys, frozenset(self.cluster.replicas[address]))
+        checks.append(replication.judge(known, facts, in_a_cluster=True))
+        if keys is not None:
+            successors = replication.Successors(self.url, facts, keys, self._letter, in_a_cluster=True)
+            checks.append(await successors.judge(known))
+
+    @property
+    def _letter(self) -> str:
+        return "S" if self.cluster.sharded else ""
+
+
+def throw_away(cluster: Cluster, prefix: str) -> Mapping[Address, LockKeys]:
+    """A lock that nobody else has, on each primary on which one with that *prefix* can be: a tag keeps all on one."""
+    owners = {slot: address for address, slots in cluster.slots.items() for slot in slots}
+    name = f"aiolock-doctor:{uuid4()}"
+    found: dict[Address, LockKeys] = {}
+    for number in range(_TRIES):
+        owner = owners.get(key_slot(f"{prefix}{name}:{number}".encode()))
+        if owner is not None and owner not in found:
+            found[owner] = LockKeys.of(f"{name}:{number}", prefix)
+            if len(found) == len(cluster.slots):
+                break
+    return found
+
+
+def merged(found: Mapping[Address, Sequence[Check]]) -> list[Check]:
+    """Of each check the worst that any of the servers came to, with the server that did."""
+    by_name: dict[str, list[tuple[Address, Check]]] = {}
+    for address, checks in sorted(found.items(), key=lambda one: len(one[1]), reverse=True):  # For the order of names.
+        for check in checks:
+            by_name.setdefault(check.name, []).append((address, check))
+    return [_worst(each, len(found)) for each in by_name.values()]
+
+
+def _worst(each: Sequence[tuple[Address, Check]], primaries: int) -> Check:
+    address, worst = min(each, key=lambda one: _WORST_FIRST.index(one[1].status))
+    alike = sum(check.status == worst.status for _, check in each)
+    if alike == len(each) > 1 and len({check.found for _, check in each}) == 1:
+        where, others = f"all {alike} primaries" if alike == primaries else f"{alike} of {primaries} primaries", ""
+    else:
+        where, others = place(*address), f"; {alike - 1} more like it" if alike > 1 else ""
+    return Check(worst.name, worst.status, f"{where}: {worst.found}{others}", worst.advice)

@@ -1,0 +1,134 @@
+"""One connection of the doctor's own, made as aiolock makes its: no retries, RESP2, and every wait is bounded."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from redis.asyncio import Redis
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import AuthenticationError, RedisError, ResponseError
+
+from aiolock._cli.doctor.advice import REACHING, on_opening, on_refusal
+from aiolock._redis.connector import Connector
+from aiolock._redis.hints import underlying
+
+Address = tuple[str, int]
+
+PATIENCE = 3.0  # Seconds that the server has to take a connection, and to answer a question.
+
+
+class SilentError(Exception):
+    """The server cannot be reached, or stopped answering; *advice* says what to do about it."""
+
+    def __init__(self, found: str, advice: str = REACHING) -> None:
+        super().__init__(found)
+        self.advice = advice
+
+    @property
+    def refused(self) -> bool:
+        """Whether the server answered, and would have none of us."""
+        return isinstance(self.__cause__, (AuthenticationError, ResponseError))
+
+
+class Probe:
+    """
+    Asks one question after the other, each within `PATIENCE`; a refusal is redis-py's `ResponseError`.
+
+    It begins in database 0, which every server has, whatever the URL names.
+    """
+
+    def __init__(self, redis: "Redis") -> None:
+        self._secret: str = redis.connection_pool.connection_kwargs.get("password") or ""
+        self._connection: AbstractConnection = Connector.of(redis, None, PATIENCE)()
+        self._connection.db = 0
+
+    async def ask(self, *command: str) -> Any:
+        """The server's answer to *command*."""
+        async with self._bounded():
+            await self._connection.send_command(*command)
+        return await self.read()
+
+    async def read(self) -> Any:
+        """What the server sends next."""
+        async with self._bounded():
+            return await self._connection.read_response()
+
+    async def greet(self) -> None:
+        """See that the server answers as Redis does."""
+        try:
+            greeting = await self.ask("PING")
+        except ResponseError as error:
+            raise SilentError(f"PING was refused: {error}", on_refusal(error)) from error
+        if greeting != b"PONG":
+            raise SilentError(f"what answers is no Redis: to PING it said {greeting!r}")
+
+    async def __aenter__(self) -> Self:
+        try:
+            async with self._bounded(lambda error: on_opening(error, self._connection)):
+                await self._connection.connect()  # type: ignore[no-untyped-call]
+        except BaseException as error:
+            await self.__aexit__()
+            if isinstance(error, ResponseError):
+                raise SilentError(self._words(error), on_refusal(error)) from error
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        with suppress(RedisError, OSError, TimeoutError):
+            await self._connection.disconnect(nowait=True)
+
+    @asynccontextmanager
+    async def _bounded(self, advice: Callable[[Exception], str] = lambda _: REACHING) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                yield
+        except AuthenticationError as error:
+            raise SilentError(self._words(error), "Put the right user and password into the URL.") from error
+        except ResponseError:
+            raise
+        except TimeoutError as error:
+            raise SilentError(f"no answer within {PATIENCE:g} s", advice(error)) from error
+        except (RedisError, OSError) as error:
+            raise SilentError(self._words(error), advice(error)) from error
+
+    def _words(self, error: Exception) -> str:
+        """What *error* says, on one line; what is no Redis may have sent the password back."""
+        words = " ".join(str(underlying(error)).split()) or type(error).__name__
+        return words.replace(self._secret, "***") if self._secret else words
+
+
+def address(redis: "Redis") -> str:
+    """Where *redis* connects to, for people: never with a password or a user."""
+    settings = redis.connection_pool.connection_kwargs
+    if "path" in settings:
+        return f"unix://{settings['path']}?db={database(redis)}"
+    scheme = "rediss" if "SSL" in redis.connection_pool.connection_class.__name__ else "redis"
+    return f"{scheme}://{place(settings.get('host', 'localhost'), settings.get('port', 6379))}/{database(redis)}"
+
+
+def with_address(url: str, address: Address) -> str:
+    """The same *url* for another server."""
+    parts = urlsplit(url)
+    user, at, _ = parts.netloc.rpartition("@")
+    if parts.scheme == "unix":  # Of which only the user has a meaning elsewhere.
+        return f"redis://{user}{at}{place(*address)}"
+    return parts._replace(netloc=f"{user}{at}{place(*address)}").geturl()
+
+
+def without_user(url: str) -> str:
+    """The same *url* with no user and no password in it."""
+    parts = urlsplit(url)
+    query = "&".join(each for each in parts.query.split("&") if each.split("=")[0] not in ("username", "password"))
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query=query).geturl()
+
+
+def place(host: str, port: int) -> str:
+    """Host and port as in a URL."""
+    return f"{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def database(redis: "Redis") -> int:
+    """The number of the database that *redis* uses."""
+    return redis.connection_pool.connection_kwargs.get("db") or 0

@@ -1,0 +1,166 @@
+"""Replicas: whether they follow their primary, and whether each could take its place."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from aiolock._cli.doctor.check import Check, Status
+from aiolock._cli.doctor.facts import Facts, gather
+from aiolock._cli.doctor.permissions import known_of, try_permissions
+from aiolock._cli.doctor.probe import Address, Probe, SilentError, place, with_address
+from aiolock._cli.doctor.server import link
+from aiolock._keys import LockKeys
+from aiolock._scripts import CARD
+
+_MOST_LAG = 10  # Seconds without a word, after which Redis itself counts a replica as out of step by default.
+_ACKNOWLEDGED = 1.0  # Seconds that replicas have to acknowledge a write.
+_FORGETS = "A failover may forget the last grants: check tokens where you write."
+_ADVICE: dict[Status, str] = {
+    "error": "Two servers may grant the same lock: see which of them is the primary, and demote the other.",
+    "warning": "After a failover it would be the primary: set it up as the primary is now.",
+    "unknown": "See that it is set up as the primary is, and that clients reach it there.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """As its primary sees it; *lag* is in seconds since it was heard of."""
+
+    address: Address
+    state: str
+    lag: int
+
+    @property
+    def trouble(self) -> str:
+        """Why it is not in step; empty if it is."""
+        if self.state != "online":
+            return f"{place(*self.address)} is not in step: {self.state}"
+        return f"{place(*self.address)} was not heard of for {self.lag} s" if self.lag > _MOST_LAG else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """
+    What is known of the replicas of one primary.
+
+    *connected* is what the primary says, ``None`` if it does not; *named*, who they should be by what a cluster or a
+    Sentinel says; *acknowledged*, how many had a write in time, ``None`` if that could not be tried.
+    """
+
+    connected: Sequence[Replica] | None
+    named: frozenset[Address] = frozenset()
+    acknowledged: int | None = None
+
+    @property
+    def addresses(self) -> list[Address]:
+        """Where they are."""
+        return sorted(self.named or {replica.address for replica in self.connected or ()})
+
+
+async def learn(probe: Probe, facts: Facts, keys: LockKeys | None, named: frozenset[Address]) -> Replicas:
+    """Ask the primary, and see whether a write arrives, if there is anybody for it to arrive at."""
+    connected = _connected(facts)
+    if not connected or keys is None:
+        return Replicas(connected, named)
+    return Replicas(connected, named, await _acknowledged(probe, known_of(keys)[-1], len(connected)))
+
+
+def _connected(facts: Facts) -> list[Replica] | None:
+    count = facts.number("connected_slaves")
+    if count is None:
+        return None
+    lines = [facts.info.get(f"slave{number}", "") for number in range(count)]
+    known = [dict(part.split("=", 1) for part in line.split(",") if "=" in part) for line in lines]
+    return [_replica(each) for each in known]
+
+
+def _replica(known: dict[str, str]) -> Replica:
+    address = (known.get("ip", "?"), int(known.get("port", "0")))
+    return Replica(address, known.get("state", "online"), int(known.get("lag", "0")))
+
+
+async def _acknowledged(probe: Probe, card: str, count: int) -> int | None:
+    who = ("doctor", "0", "", "0")
+    try:
+        await probe.ask("EVAL", CARD.source, "1", card, "10000", *who)
+        heard = await probe.ask("WAIT", str(count), str(round(_ACKNOWLEDGED * 1000)))
+        await probe.ask("EVAL", CARD.source, "1", card, "0", *who)
+    except ResponseError:
+        return None
+    return int(heard)
+
+
+def judge(replicas: Replicas, facts: Facts, *, in_a_cluster: bool) -> Check:
+    """Whether they follow."""
+    named, connected = len(replicas.named), replicas.connected
+    if in_a_cluster and not named and not connected:
+        return Check("replicas", "warning", "none", "When it dies, nobody locks its names until it is back.")
+    if connected is None:
+        found = f"{named} by name; whether they follow is {facts.not_known}" if named else facts.not_known
+        return Check("replicas", "unknown", found, "A failover to a replica may forget locks.")
+    if not named and not connected:
+        return Check("replicas", "ok", "none")
+    heard = replicas.acknowledged
+    troubles = [replica.trouble for replica in connected if replica.trouble]
+    if named > len(connected):
+        troubles.insert(0, f"there should be {named}")
+    if heard is not None and heard < len(connected):
+        troubles.append(f"{heard} acknowledged a write within {_ACKNOWLEDGED:g} s")
+    found = f"{len(connected)} connected"
+    if troubles:
+        return Check("replicas", "warning", "; ".join([found, *troubles]), "See why: a failover may forget every lock.")
+    return Check("replicas", "note", f"{found} and in step; they follow with a delay", _FORGETS)
+
+
+@dataclass(frozen=True, slots=True)
+class Successors:
+    """The replicas as the next primaries; *url*, for its user and settings, and *keys* are those of the first."""
+
+    url: str
+    facts: Facts
+    keys: LockKeys
+    letter: str = ""
+    in_a_cluster: bool = False
+
+    async def judge(self, replicas: Replicas) -> Check:
+        """Whether each could take the primary's place."""
+        addresses = replicas.addresses
+        if replicas.connected is None and not addresses:
+            return Check("failover", "unknown", self.facts.not_known, _ADVICE["unknown"])
+        if not addresses:
+            return Check("failover", "ok", "no replica to fail over to")
+        found = await asyncio.gather(*map(self._examine, addresses))
+        failed = [(place(*at), *each) for at, each in zip(addresses, found, strict=True) if each[0] != "ok"]
+        for status, advice in _ADVICE.items():
+            for where, came_to, said in failed:
+                if came_to == status:
+                    more = f"; {len(failed) - 1} more could not either" if len(failed) > 1 else ""
+                    return Check("failover", status, f"{where} {said}{more}", advice)
+        return Check("failover", "ok", "each replica lets the user in, and is set up as the primary is")
+
+    async def _examine(self, address: Address) -> tuple[Status, str]:
+        try:
+            async with Redis.from_url(with_address(self.url, address)) as redis, Probe(redis) as probe:
+                await probe.greet()
+                facts = await gather(probe)
+                allowed = await try_permissions(probe, self.keys, self.letter, in_a_cluster=self.in_a_cluster)
+        except SilentError as error:
+            return ("warning", f"refuses the user: {error}") if error.refused else ("unknown", f"is silent: {error}")
+        if facts.info.get("role") == "master":
+            return "error", "takes itself for a primary"
+        troubles = [*self._differences(facts), *([allowed.found] if allowed.status == "error" else [])]
+        if facts.info.get("master_link_status", "up") != "up":
+            troubles.append(link(facts))
+        return ("warning", f"differs: {', '.join(troubles)}") if troubles else ("ok", "")
+
+    def _differences(self, facts: Facts) -> list[str]:
+        """Settings that are not the primary's."""
+        pairs = {
+            "maxmemory-policy": (facts.policy, self.facts.policy),
+            "appendonly": (facts.append_only, self.facts.append_only),
+        }
+        known = {name: (theirs, ours) for name, (theirs, ours) in pairs.items() if theirs and ours}
+        return [f"{name} {theirs} (the primary: {ours})" for name, (theirs, ours) in known.items() if theirs != ours]

@@ -1,0 +1,54 @@
+"""What was found, as aligned text or as JSON."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from aiolock import __version__
+from aiolock._cli.doctor.check import Check
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was found at an address."""
+
+    address: str
+    lease: float
+    checks: Sequence[Check]
+
+    @property
+    def fit(self) -> bool:
+        """Whether no check came to an error."""
+        return not self._count("error")
+
+    def text(self) -> str:
+        """For people."""
+        width = max(len(check.name) for check in self.checks)
+        lines = [f"aiolock {__version__} doctor: {self.address}, for a lease of {self.lease:g} s", ""]
+        for check in self.checks:
+            lines.append(f"{check.status:<7}  {check.name:<{width}}  {check.found}")
+            if check.advice:
+                lines.append(f"{'':<7}  {'':<{width}}  -> {check.advice}")
+        return "\n".join([*lines, "", self._verdict()])
+
+    def json(self) -> str:
+        """For programs."""
+        return json.dumps(
+            {
+                "aiolock": __version__,
+                "server": self.address,
+                "lease": self.lease,
+                "fit": self.fit,
+                "checks": [asdict(check) for check in self.checks],
+            }
+        )
+
+    def _verdict(self) -> str:
+        counts = [
+            f"errors {self._count('error')}, warnings {self._count('warning')}",
+            f"notes {self._count('note')}, not known {self._count('unknown')}",
+        ]
+        return f"{'Fit' if self.fit else 'NOT FIT'} to keep locks: {', '.join(counts)}."
+
+    def _count(self, status: str) -> int:
+        return sum(check.status == status for check in self.checks)

@@ -1,0 +1,110 @@
+"""Checks by doing: a real lock is taken, renewed and given back, a message sent and received. Nothing of it stays."""
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from uuid import uuid4
+
+from redis.asyncio import Redis, RedisCluster
+from redis.exceptions import ResponseError
+
+from aiolock._cli.doctor.advice import PERMISSIONS, on_refusal
+from aiolock._cli.doctor.check import Check, Status
+from aiolock._cli.doctor.permissions import known_of
+from aiolock._cli.doctor.probe import PATIENCE, Probe, SilentError
+from aiolock._cli.doctor.walk import Walk, WrongAnswerError
+from aiolock._client import LockClient
+from aiolock._config import ENDED_MEMORY, LockConfig
+from aiolock._errors import AioLockError
+from aiolock._keys import LockKeys
+
+
+def throw_away(prefix: str) -> LockKeys:
+    """A lock that nobody else has."""
+    return LockKeys.of(f"aiolock-doctor:{uuid4()}", prefix)
+
+
+async def try_database(probe: Probe, number: int) -> Check:
+    """Go to the database of that number, as a client does, which does not ask for the first."""
+    if number:
+        try:
+            await probe.ask("SELECT", str(number))
+        except ResponseError as error:
+            return Check("database", "error", f"{number} was refused: {error}", on_refusal(error))
+    return Check("database", "ok", str(number))
+
+
+async def try_lock(redis: "Redis | RedisCluster", probe: Probe, keys: LockKeys, prefix: str) -> Check:
+    """Do with a lock all that the scripts can do; then delete what would stay for a while."""
+    config = LockConfig(prefix=prefix, command_timeout=PATIENCE, release_timeout=PATIENCE, token_retention=ENDED_MEMORY)
+    try:
+        async with LockClient(redis, config=config) as ours, LockClient(redis, config=config) as theirs:
+            walk = Walk(ours, theirs, probe, keys)
+            try:
+                await walk.go()
+            except WrongAnswerError as error:
+                return Check("scripts", "error", f"{walk.place}: {error}", "Use Redis or Valkey.")
+            except (AioLockError, ResponseError) as error:
+                return Check("scripts", "error", f"{walk.place}: {error}", on_refusal(error))
+    finally:
+        await _delete(probe, keys)
+    return Check("scripts", "ok", "a lock was taken, nested, renewed, lost and given back")
+
+
+async def _delete(probe: Probe, keys: LockKeys) -> None:
+    # Where it fails they end by themselves, soon; the next check tells. No failure may take an interrupt's place.
+    with suppress(ResponseError, SilentError):
+        await probe.ask("DEL", *known_of(keys))
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """How a kind of message is tried; *letter* is what its commands have in front."""
+
+    name: str
+    letter: str
+    failure: Status
+    advice: str
+
+    def failed(self, found: str) -> Check:
+        return Check(self.name, self.failure, found, self.advice)
+
+
+_MESSAGES = _Trial("messages", "", "error", f"Without them a waiter waits until the lease is over. {PERMISSIONS}")
+_SHARDED_IN_A_CLUSTER = replace(_MESSAGES, name="sharded-messages", letter="S")
+_SHARDED = _Trial("sharded-messages", "S", "note", "Nothing to do: aiolock uses none on a single server.")
+
+
+async def try_messages(redis: "Redis", probe: Probe, keys: LockKeys) -> Check:
+    """Send a message to the lock's channel, and see it arrive."""
+    return await _try_channel(redis, probe, keys.channel, _MESSAGES)
+
+
+async def try_sharded_messages(redis: "Redis", probe: Probe, keys: LockKeys) -> Check:
+    """The same by sharded pub/sub, which Redis has had since 7.0."""
+    return await _try_channel(redis, probe, keys.channel, _SHARDED)
+
+
+async def try_messages_of_a_cluster(redis: "Redis", probe: Probe, keys: LockKeys, *, sharded: bool) -> Check:
+    """The same by whichever of the two this cluster's locks use."""
+    return await _try_channel(redis, probe, keys.channel, _SHARDED_IN_A_CLUSTER if sharded else _MESSAGES)
+
+
+async def _try_channel(redis: "Redis", probe: Probe, channel: str, trial: _Trial) -> Check:
+    payload = str(uuid4())
+    async with Probe(redis) as listener:
+        try:
+            await listener.ask(f"{trial.letter}SUBSCRIBE", channel)
+            await probe.ask(f"{trial.letter}PUBLISH", channel, payload)
+        except ResponseError as error:
+            return trial.failed(f"refused: {error}")
+        try:
+            arrived = await listener.read()
+        except SilentError as error:
+            return trial.failed(f"the message did not arrive: {error}")
+        if arrived[1:] != [channel.encode(), payload.encode()]:
+            return trial.failed(f"something else arrived: {arrived!r}")
+        try:
+            await listener.ask(f"{trial.letter}UNSUBSCRIBE", channel)
+        except ResponseError as error:
+            return trial.failed(f"refused: {error}")
+    return Check(trial.name, "ok", "a message was sent and received")

@@ -1,0 +1,311 @@
+"""
+Acquire, whatever the lock.
+
+Rules:
+1. The only loop that waits for the server is `_contend`.
+2. State changes in plain `def`; after an await nothing is taken for granted.
+3. An acquire that ends without a lease is given up on the server, unless it never left or the server is known to have
+   refused it and to keep nothing for it. That may be sent while the acquire is still on its way: the scripts sort it
+   out, in whichever order they run.
+4. A newcomer asks the server only if nobody of this client has the lock, waits for it or is asking; but an owner that
+   has it, and one that is not ready to wait, always ask.
+"""
+
+import asyncio
+from logging import DEBUG
+from time import monotonic
+
+from aiolock._backend import Call
+from aiolock._core.hold import Hold
+from aiolock._core.lease import Lease
+from aiolock._core.lease_manager import REASONS
+from aiolock._core.owners import is_named
+from aiolock._core.queue import Place
+from aiolock._core.report import logger
+from aiolock._core.session import Session
+from aiolock._errors import BackendError, ClientClosedError, LeaseLostError, NotALockError, ReplicationError
+from aiolock._scripts import GRANTED, LOST, NOT_A_LOCK, STALE, Claim, Want
+
+_MOST_TOO_LATE = 3  # Grants in a row: a pause of the process may cause one.
+
+
+class Acquisition:
+    """An acquire by *owner*, who is or acts in *task*. *lease* is in seconds, ``None`` for the watchdog's."""
+
+    __slots__ = (
+        *(
+            "_call",
+            "_claim",
+            "_has_turn",
+            "_in_doubt",
+            "_keys",
+            "_lease",
+            "_left",
+            "_owner",
+            "_repeated",
+            "_scripts",
+            "_session",
+        ),
+        *("_task", "_too_late", "_waits", "_want", "_watched"),
+    )
+
+    def __init__(
+        self,
+        session: Session,
+        want: Want,
+        owner: str,
+        task: "asyncio.Task[object]",
+        *,
+        lease: float | None,
+    ) -> None:
+        self._session = session
+        self._want = want
+        self._keys = want.keys
+        self._scripts = want.scripts
+        self._owner = owner
+        self._task = task
+        self._watched = lease is None
+        self._lease = session.timing.lease if lease is None else lease
+        self._waits = True  # When it is refused, it goes on to try.
+        self._claim: Claim | None = None  # None until the server is asked.
+        self._call: Call | None = None  # The last try.
+        self._in_doubt = False  # The server may have granted it, or may yet do so, unseen; or keeps its turn for it.
+        self._has_turn = False  # It was told that others may not overtake it.
+        self._repeated = False  # A try was sent again after a failure: an earlier copy of it may still arrive.
+        self._left: float | None = None  # Seconds that the holder had left when we were refused.
+        self._too_late = 0  # Grants whose lease was over when they arrived.
+
+    async def run(self, wait: float | None) -> Lease | None:
+        """The lease that is wanted; ``None`` when *wait* seconds (``None``: for ever) ended."""
+        session, started = self._session, monotonic()
+        self._waits = wait != 0
+        granted, first = None, self.is_next()
+        session.acquiring += 1
+        try:
+            if first:
+                granted = await self._attempt_first()
+            elif wait == 0:
+                granted = await self._attempt(None)
+            if granted is None and wait != 0:
+                granted = await self._contend(None if wait is None else started + wait, first=first)
+        except BackendError:
+            self._note_failure()
+            session.check_open()  # Closing fails what is under way.
+            raise
+        finally:
+            session.acquiring -= 1
+            if self._in_doubt:
+                self._abandon()
+        if granted is None:
+            return None
+        if session.report.on_event is not None or logger.isEnabledFor(DEBUG):
+            session.report.acquired(granted._hold, monotonic() - started)
+        return self._checked(granted)
+
+    # When to try.
+
+    def is_next(self) -> bool:
+        """Whether to try at once: the owner has the lock, or nobody of this client has it, waits for it or tries."""
+        entries = self._session.entries
+        entry = entries.get(self._keys.entry)
+        if entry is None or self._owner in entry.holds:
+            return True
+        if not self._scripts.exclusive:
+            other = entries.get(self._keys.other)
+            return entry.queue is None or (other is not None and self._owner in other.holds)
+        return not entry.holds and not entry.asked and entry.queue is None
+
+    async def _attempt_first(self) -> Lease | None:
+        """A try ahead of the queue; those who come meanwhile take their places and need not try."""
+        entry = self._session.entries.of(self._keys)
+        entry.asked += 1  # Which keeps the entry.
+        try:
+            return await self._attempt(None)
+        except BackendError as error:
+            entry.fail(error)
+            raise
+        except BaseException:
+            entry.look_again()
+            raise
+        finally:
+            entry.asked -= 1
+            if not entry.holds:
+                entry.settle()
+
+    async def _contend(self, ends: float | None, *, first: bool) -> Lease | None:
+        """The wait loop: take a place, the *first* if refused already, and try whenever it is its turn."""
+        entry = self._session.entries.of(self._keys)
+        place = Place(self._owner, self._submit, ends)
+        exclusive = self._scripts.exclusive
+        left = entry.hold.expires - monotonic() if exclusive and entry.hold is not None else self._left
+        queue = entry.join(place, self._scripts, left, first=first and (exclusive or self._has_turn))
+        try:
+            while True:
+                await place.parked()
+                if not place.begin():
+                    return None
+                try:
+                    granted = await self._attempt(place.take())
+                except BackendError as error:  # What one waiter learns of the server, all learn, and at once.
+                    queue.fail(error.copy)
+                    raise
+                place.settle(granted is not None, exclusive=exclusive)
+                if granted is not None:
+                    self._note_hand_off(granted._hold, place.in_a_row)
+                    return granted
+        finally:
+            queue.leave(place)
+
+    def _note_hand_off(self, hold: Hold, in_a_row: int) -> None:
+        hold.in_a_row = in_a_row
+        if in_a_row:
+            self._session.report.handed_off(hold)
+
+    # One try, and its answer.
+
+    def _submit(self) -> Call:
+        """Try to become the first hold of the owner; every try is of one acquisition until that has ended."""
+        commands = self._session.commands
+        self._in_doubt = True
+        if self._claim is None:
+            self._claim = commands.claim(self._want, self._owner)
+        self._call = commands.acquire(self._claim, self._lease, waits=self._waits)
+        return self._call
+
+    async def _attempt(self, handed: Call | None) -> Lease | None:
+        """One try; *handed* is one that is under way already."""
+        if handed is None and (hold := self._held()) is not None:
+            return await self._nest(hold)
+        call = handed or self._submit()
+        status, value, left, *_ = await call
+        if self._session.closed:
+            raise ClientClosedError("closed")
+        if status == GRANTED:
+            if call.short is not None:
+                raise ReplicationError(self._keys.name, *call.short)
+            return self._grant_in_time(call, value, left / 1000)
+        if status == STALE:  # Granted unseen, and freed by force since.
+            self._begin_anew()
+            return await self._attempt(None)
+        self._note_refusal(call, left / 1000)
+        if status == NOT_A_LOCK:
+            raise NotALockError(self._keys.name)
+        if (hold := self._held()) is not None:
+            return await self._nest(hold)  # Granted meanwhile, to another task that acts as the same owner.
+        self._look_later(left / 1000, handed=handed is not None)
+        return None
+
+    def _held(self) -> Hold | None:
+        """What the owner has of the lock, where all its acquires are of one hold."""
+        entry = self._session.entries.get(self._keys.entry)
+        return None if entry is None else entry.holds.get(self._owner)
+
+    def _look_later(self, left: float, *, handed: bool) -> None:
+        """Whoever has the lock has it for *left* seconds: who waits need not try before, unless a message comes."""
+        entry = self._session.entries.get(self._keys.entry)
+        if entry is not None and entry.queue is not None:
+            entry.queue.probe_in(left)
+            if handed:  # It may have run before the release that it was sent along with.
+                entry.queue.look_again()
+
+    def _grant_in_time(self, call: Call, token: int, left: float) -> Lease | None:
+        """
+        The lease that *call* was granted, the key having *left* seconds.
+
+        A grant that came too late to be of use, because the process was paused or the loop blocked, is as good as
+        a refusal; one after the other is too short a lease.
+        """
+        assert self._claim is not None
+        session = self._session
+        hold = Hold(self._claim, token, session.timing, sent_once=not (self._repeated or call.repeated))
+        hold.extend(call.sent, left)
+        if monotonic() < hold.deadline:
+            return self._grant(hold, call, left)
+        session.commands.give_up(self._claim, self._lease)
+        self._begin_anew()
+        self._too_late += 1
+        if self._too_late == _MOST_TOO_LATE:
+            raise LeaseLostError(self._keys.name, token, "expired")
+        self._look_later(0, handed=False)
+        return None
+
+    def _grant(self, hold: Hold, call: Call, left: float) -> Lease:
+        self._in_doubt = False
+        lease = self._add_lease(hold)
+        lease._granted = True
+        entry = self._session.leases.keep(hold)
+        self._session.watchdog.watch(hold)
+        if self._session.card.shown is None:
+            self._session.card.show()
+        if entry.queue is not None:
+            entry.queue.granted(left if self._scripts.exclusive else call.reply[3] / 1000)
+            if self._scripts.reentrant and is_named(self._owner):
+                entry.queue.wake_owner(self._owner)
+        return lease
+
+    def _add_lease(self, hold: Hold) -> Lease:
+        lease = Lease(hold, self._session, self._lease, self._watched, self._task)
+        hold.add(lease)
+        return lease
+
+    async def _nest(self, hold: Hold) -> Lease:
+        """One more hold for an owner that has the lock."""
+        leases = self._session.leases
+        leases.refuse_if_over(hold)
+        lease = self._add_lease(hold)
+        call = self._session.commands.acquire_again(hold, self._lease)
+        try:
+            status, why, left, *_ = await call
+            if status == LOST:
+                leases.lose(hold, REASONS[why], gone=True)
+            leases.refuse_if_over(hold)
+            if call.short is not None:
+                raise ReplicationError(self._keys.name, *call.short)
+        except BackendError:
+            leases.take_back(lease)
+            leases.refuse_if_over(hold)
+            raise
+        except BaseException:
+            leases.take_back(lease)
+            raise
+        hold.extend(call.sent, left / 1000)
+        self._session.watchdog.watch(hold)
+        lease._granted = True
+        return lease
+
+    def _checked(self, lease: Lease) -> Lease:
+        """Hand out no *lease* that is lost already, as one of a few milliseconds may be; raises `LeaseLostError`."""
+        hold = lease._hold
+        if monotonic() >= hold.deadline or hold.loss is not None:
+            try:
+                self._session.leases.refuse_if_over(hold)
+            except LeaseLostError:
+                self._session.leases.take_back(lease)
+                raise
+        return lease
+
+    # What the server may have granted unseen.
+
+    def _note_refusal(self, call: Call, left: float) -> None:
+        """The server refused it; the holder has *left* seconds."""
+        self._repeated = self._repeated or call.repeated
+        self._has_turn = self._has_turn or call.reply[3:] == [1]
+        self._in_doubt = self._repeated or self._has_turn
+        self._left = left
+
+    def _note_failure(self) -> None:
+        """If the last try has no answer, it may have been granted, unless it never left."""
+        if self._call is not None and self._call.error is not None:
+            self._in_doubt = self._repeated or self._has_turn or self._call.sent > 0
+
+    def _begin_anew(self) -> None:
+        """That acquisition has ended; the next try is of a new one."""
+        self._claim = None
+        self._in_doubt = self._repeated = self._has_turn = False
+
+    def _abandon(self) -> None:
+        """Nobody waits for it any more: give up what may have been granted; what never left is not sent at all."""
+        commands = self._session.commands
+        if self._repeated or self._has_turn or self._call is None or not commands.backend.withdraw(self._call):
+            assert self._claim is not None
+            commands.give_up(self._claim, self._lease)

@@ -1,0 +1,181 @@
+"""The scripts as plain calls: what each is sent with. Durations are in seconds here, milliseconds from here on."""
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
+from time import monotonic
+
+from aiolock._backend import Argument, Backend, Call
+from aiolock._config import ENDED_MEMORY, Timing
+from aiolock._core.hold import Hold
+from aiolock._keys import LockKeys, card_key
+from aiolock._scripts import CARD, INSPECT, PING, READ_CARD, RESIZE, Claim, Script, Want
+from aiolock._types import milliseconds
+
+_MOST_TOGETHER = 32  # Locks, or permits, that one script renews, for whose time the server does nothing else.
+_MEMORY = milliseconds(ENDED_MEMORY)
+_TURN = 2000  # Milliseconds for which one who waits may keep others from overtaking, unless it asks again.
+_MOST_FORGETTABLE = 1024  # Names whose last clean acquisition is kept in mind, so that the server need not.
+
+
+class Commands:
+    """Sends the scripts of one client."""
+
+    def __init__(self, client: str, backend: Backend, timing: Timing) -> None:
+        self._client = client
+        self._ids = count(1)
+        self.backend: Backend = backend  # The only way to Redis: who wraps it has all that is sent.
+        self._timing = timing
+        self._retention = milliseconds(timing.token_retention)
+        # By lock, an ended acquisition that the server may forget: the next end of another one says so.
+        self._forgettable: OrderedDict[str, str] = OrderedDict()
+
+    def claim(self, want: Want, owner: str) -> Claim:
+        """A new acquisition, of an id that no other has or will have."""
+        number, every, record = next(self._ids), want.keys.all, want.keys.record
+        if record is not None:
+            every = (*every, f"{record[0]}{owner}{record[1]}")
+        if want.scripts.reentrant:
+            return Claim(want, owner, f"{self._client}:{number}", owner, every)
+        return Claim(want, owner, id := f"{owner}#{number}", id, every)
+
+    def acquire(self, claim: Claim, lease: float, *, waits: bool = True) -> Call:
+        """Become the owner's first hold, or one more of those that an owner may have several of."""
+        keys, scripts, amount, terms = claim.want
+        turn = _TURN if waits else 0
+        if scripts.reentrant:
+            return self._acquire(claim, 1, 1, lease, turn)
+        how = (round(lease * 1000), self._retention, *amount, *terms, turn, keys.channel)
+        return self._send(scripts.acquire, claim.keys, (claim.id, *how))
+
+    def acquire_again(self, hold: Hold, lease: float) -> Call:
+        """Tell the server that the owner of *hold* has as many holds as it has leases now."""
+        return self._acquire(hold.claim, _next_step(hold), len(hold.leases), lease, 0)
+
+    def release(self, hold: Hold) -> Call:
+        """Tell the server that the owner of *hold* has as many holds as it has leases left."""
+        return self._release(hold.claim, _next_step(hold), len(hold.leases), hold.expires + ENDED_MEMORY)
+
+    def freed(self, hold: Hold, release: Call) -> None:
+        """
+        *release* gave the last lease of *hold* back.
+
+        The server remembers the end for commands that come late: an acquire, which must be granted nothing, and a
+        second copy of the release, which is to be answered like the first. Neither can come if each was sent only once.
+        """
+        if hold.sent_once and not release.repeated:
+            self._forgettable[hold.keys.entry] = hold.claim.id
+            if len(self._forgettable) > _MOST_FORGETTABLE:
+                self._forgettable.popitem(last=False)
+
+    def end(self, hold: Hold) -> None:
+        """Tell the server that *hold* is over, whatever leases it has; nobody waits for the answer."""
+        _ = self._release(hold.claim, _next_step(hold), 0, hold.expires + ENDED_MEMORY)
+
+    def give_up(self, claim: Claim, lease: float) -> None:
+        """Free what an acquire of unknown outcome was granted, and see to it that it is granted nothing any more."""
+        _ = self._release(claim, 2, 0, monotonic() + ENDED_MEMORY + lease)
+
+    def renew(self, leases: Sequence[tuple[Hold, float]], patience: float) -> Call:
+        """Let each hold live as many seconds from now, all by one script; nothing queues before it."""
+        keys: list[str] = []
+        arguments: list[Argument] = [self._retention, _MEMORY]
+        for hold, lease in leases:
+            want = hold.claim.want
+            keys += hold.claim.keys
+            hold.renewal += 1
+            numbered = (hold.renewal,) if want.scripts.reentrant else ()
+            arguments += (hold.claim.id, *numbered, milliseconds(lease), *want.amount)
+        script = leases[0][0].claim.want.scripts.renew
+        return self._send(script, tuple(keys), tuple(arguments), patience=patience, urgent=True)
+
+    def together(self, holds: Iterable[Hold]) -> Iterator[list[Hold]]:
+        """
+        *holds*, by which may be renewed by one script.
+
+        Those of the same primitive, if one server has all; but who got no answer last time goes alone, lest it be the
+        one that keeps the others from theirs.
+        """
+        groups: dict[Script, list[Hold]] = {}
+        sizes = Counter[Script]()
+        for hold in holds:
+            if hold.unanswered or self.backend.apart:
+                yield [hold]
+                continue
+            want = hold.claim.want
+            renew = want.scripts.renew
+            groups.setdefault(renew, []).append(hold)
+            sizes[renew] += sum(want.amount) or 1
+            if sizes[renew] >= _MOST_TOGETHER:
+                sizes[renew] = 0
+                yield groups.pop(renew)
+        yield from groups.values()
+
+    def force_release(self, want: Want, request: str | None = None) -> Call:
+        """Free the lock whoever holds it; *request* is unique, and the same when it is sent again."""
+        request = request or f"{self._client}:{next(self._ids)}"
+        arguments = (request, self._retention, _MEMORY, want.keys.channel)
+        return self._send(want.scripts.force_release, want.keys.all, arguments)
+
+    def resize(self, keys: LockKeys, permits: int | None, more: int, at_first: int) -> Call:
+        """Let a semaphore have so many *permits*, or so many *more*, of those that it has *at_first*."""
+        request = f"{self._client}:{next(self._ids)}"
+        how = ("" if permits is None else permits, more, at_first, keys.channel)
+        return self._send(RESIZE, keys.all, (request, self._retention, _MEMORY, *how))
+
+    def ask(self, script: Script, keys: tuple[str, ...], arguments: tuple[Argument, ...]) -> Call:
+        """Ask a question of one primitive's own."""
+        return self._send(script, keys, arguments)
+
+    def inspect(self, keys: LockKeys, owner: str) -> Call:
+        """Look at the lock, and at the holds of *owner*."""
+        return self._send(INSPECT, (keys.lock,), (owner,))
+
+    def ping(self, keys: LockKeys) -> Call:
+        """Look at a lock, to see whether there is an answer."""
+        return self._send(PING, (keys.lock,), ("",))
+
+    def write_card(self, ttl: float, facts: tuple[Argument, ...]) -> None:
+        """Say who this client is, for *ttl* seconds."""
+        _ = self._send(CARD, (card_key(self._client),), (milliseconds(ttl), *facts))
+
+    def read_card(self, client: str) -> Call:
+        """Ask who *client* is."""
+        return self._send(READ_CARD, (card_key(client),), ())
+
+    def _acquire(self, claim: Claim, step: int, holds: int, lease: float, turn: int) -> Call:
+        scripts = claim.want.scripts
+        arguments: tuple[Argument, ...]
+        arguments = (claim.owner, claim.id, step, holds, round(lease * 1000), self._retention, _MEMORY)
+        if scripts.turns:
+            arguments = (*arguments, turn, claim.want.keys.channel)
+        return self._send(scripts.acquire, claim.keys, arguments)
+
+    # A release is tried as long as there can be something to free: until the lease is over, and that of an acquire or
+    # a renewal that arrives as late as any command may.
+    def _release(self, claim: Claim, step: int, left: int, until: float) -> Call:
+        keys, scripts, amount, _ = claim.want
+        forgettable = "" if left else self._forgettable.pop(keys.entry, "")
+        who = (claim.owner, claim.id, step, left) if scripts.reentrant else (claim.id,)
+        arguments = (*who, self._retention, _MEMORY, forgettable, *amount, keys.channel)
+        return self._send(scripts.release, claim.keys, arguments, patience=self._timing.release_timeout, until=until)
+
+    def _send(
+        self,
+        script: Script,
+        keys: tuple[str, ...],
+        args: tuple[Argument, ...],
+        *,
+        patience: float | None = None,
+        until: float = 0.0,
+        urgent: bool = False,
+    ) -> Call:
+        patience = self._timing.command_timeout if patience is None else patience
+        call = Call(script, keys, args, patience=patience, until=until, urgent=urgent)
+        self.backend.submit(call)
+        return call
+
+
+def _next_step(hold: Hold) -> int:
+    hold.step += 1
+    return hold.step

@@ -1,0 +1,73 @@
+"""Where a lock lives in Redis."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+WRITER = ":write"  # What ends the field of an owner who writes.
+OWN_KEYS = ("aiolock_token:", "aiolock_client:")  # What aiolock keeps in Redis beside the locks.
+
+
+@dataclass(frozen=True, slots=True)
+class LockKeys:
+    """The keys of a lock, or of a semaphore; Redisson uses the same ones, but for the tokens."""
+
+    name: str
+    lock: str
+    tokens: str
+    channel: str
+    all: tuple[str, ...]
+    """What every script that changes it is sent with: the lock and its tokens, and what else it has."""
+    entry: str
+    """What a client knows it by: names like ``a`` and ``{a}`` share a channel, and two primitives may share a name."""
+    record: tuple[str, str] | None = None
+    """What stands before and behind the owner in the key that each of its owners has for itself."""
+    other: str = ""
+    """The other half of a read-write lock, as a client knows it."""
+
+    @classmethod
+    @lru_cache(1024)
+    def of(cls, name: str, prefix: str) -> "LockKeys":
+        """
+        Keys for *name*, in one hash slot, braced by Redisson's rule: no braces when there is a ``{`` already.
+
+        `ValueError` if the lock would be one of aiolock's own keys.
+        """
+        lock, tag = _tagged(name, prefix)
+        tokens = f"aiolock_token:{tag}"
+        return cls(name, lock, tokens, f"redisson_lock__channel:{tag}", (lock, tokens), f"lock {lock}")
+
+    @classmethod
+    @lru_cache(1024)
+    def of_permits(cls, name: str, prefix: str) -> "LockKeys":
+        """Those of the semaphore *name* whose permits expire; as `of`."""
+        count, tag = _tagged(name, prefix)
+        tokens = f"aiolock_token:{tag}"
+        every = (count, f"{tag}:timeout", tokens)
+        return cls(name, count, tokens, f"redisson_sc:{tag}", every, f"permits {count}")
+
+    @classmethod
+    @lru_cache(1024)
+    def of_read_write(cls, name: str, prefix: str) -> "tuple[LockKeys, LockKeys]":
+        """Those of the read-write lock *name*, for reading and for writing; as `of`."""
+        lock, tag = _tagged(name, prefix)
+        tokens = f"aiolock_token:{tag}"
+        read, write = f"read {lock}", f"write {lock}"
+
+        def half(entry: str, other: str, suffix: str) -> LockKeys:
+            record = (f"{tag}:", f"{suffix}:rwlock_timeout:1")
+            return cls(name, lock, tokens, f"redisson_rwlock:{tag}", (lock, tokens), entry, record, other)
+
+        return half(read, write, ""), half(write, read, WRITER)
+
+
+def _tagged(name: str, prefix: str) -> tuple[str, str]:
+    """The key that is *name*'s own, and what all of its keys have in braces."""
+    key = prefix + name
+    if key.startswith(OWN_KEYS):
+        raise ValueError(f"name {name!r} would make the key {key!r}, and keys that begin so are aiolock's own")
+    return key, key if "{" in key else f"{{{key}}}"
+
+
+def card_key(client: str) -> str:
+    """The key of the card of *client*."""
+    return f"aiolock_client:{client}"

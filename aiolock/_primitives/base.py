@@ -1,0 +1,280 @@
+"""What everything can do that can be acquired: be held for a block, in whatever frame that is left."""
+
+import sys
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine
+from time import monotonic
+from types import CodeType, FrameType, TracebackType
+from typing import Generic, TypeVar, final
+
+from aiolock._core.acquire import Acquisition
+from aiolock._core.blocks import current_task
+from aiolock._core.hold import Grant
+from aiolock._core.lease import Lease
+from aiolock._core.scope import Place, Scope, place_of
+from aiolock._core.session import Sessions
+from aiolock._errors import LockTimeoutError, NotHeldError
+from aiolock._scripts import Want
+from aiolock._types import Duration, LockStatistics, lease_seconds, seconds
+
+G = TypeVar("G")  # What its user has of it: a lease, or something like it.
+
+# A task that consists of such a coroutine would be the owner, and end as it is granted.
+_ACQUIRES: set[CodeType] = set()
+_VERBS = ("acquire", "try_lock", "try_acquire")
+
+
+class Lockable(ABC, Generic[G]):
+    """Whatever can be acquired, by the running task or by an owner that is named."""
+
+    __slots__ = ("__weakref__",)
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The name that the lock was made with."""
+
+    def __init_subclass__(cls) -> None:
+        _ACQUIRES.update(verb.__code__ for name in _VERBS if (verb := vars(cls).get(name)))
+
+    @abstractmethod
+    def hold(self, wait: Duration | None = None, lease: Duration | None = None) -> "Held[G]":
+        """Acquire it for an ``async with`` block; a wait that ends raises `LockTimeoutError`."""
+
+    def __aenter__(self) -> Coroutine[object, object, G]:
+        return self._enter(place_of(sys._getframe(1)))
+
+    def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Coroutine[object, object, None]:
+        # The lock is shared, so that only the caller's frame tells which of its blocks this is.
+        return self._leave(sys._getframe(1), error)
+
+    async def _enter(self, place: Place) -> G:
+        granted = await self._acquire(None, None)
+        assert granted is not None  # A wait without end ends with a grant.
+        self._open_block(granted, place)
+        return granted
+
+    @abstractmethod
+    def _acquire(self, wait: Duration | None, lease: Duration | None) -> Coroutine[object, object, G | None]:
+        """Acquire it within *wait* seconds; ``None`` for ever, or for the watchdog's *lease*."""
+
+    @abstractmethod
+    async def _acquire_or_raise(self, wait: Duration | None, lease: Duration | None) -> G:
+        """The same, but a wait that ends raises `LockTimeoutError`."""
+
+    @abstractmethod
+    def _open_block(self, granted: G, place: Place | None) -> Scope:
+        """A block begins that will give *granted* back; found by *place*, if it is to be left without it."""
+
+    @abstractmethod
+    def _close_block(self, granted: G, scope: Scope, error: BaseException | None) -> Coroutine[object, object, None]:
+        """The block that began with *scope* is left by *error*."""
+
+    @abstractmethod
+    def _leave(self, frame: FrameType, error: BaseException | None) -> Coroutine[object, object, None]:
+        """The block that *frame* is in is left by *error*."""
+
+
+class Single(Lockable[Lease]):
+    """
+    What is known by one name, and is acquired as *want* says: a handle without state of its own.
+
+    The owner is the running task, unless it was made for an owner that is *named*.
+    """
+
+    __slots__ = ("_keys", "_named", "_sessions", "_want")
+
+    def __init__(self, sessions: Sessions, want: Want, named: str | None) -> None:
+        self._sessions = sessions
+        self._keys = want.keys
+        self._want = want
+        self._named = named
+
+    @property
+    def name(self) -> str:
+        """The name that it was made with."""
+        return self._keys.name
+
+    def statistics(self) -> LockStatistics:
+        """What this client does with it right now; no I/O."""
+        session = self._sessions.session
+        return LockStatistics() if session is None else session.statistics_of(self._keys)
+
+    def __repr__(self) -> str:
+        owner = "" if self._named is None else f" owner={self._named!r}"
+        return f"<{type(self).__name__} {self._keys.name!r}{owner}>"
+
+    def _acquire(self, wait: Duration | None, lease: Duration | None) -> Coroutine[object, object, Lease | None]:
+        most = None if wait is None else seconds(wait, "wait", zero=True)
+        return self._acquisition(None if lease is None else lease_seconds(lease)).run(most)
+
+    def _acquisition(self, lease: float | None) -> Acquisition:
+        """An acquire by the owner, who may be refused at once."""
+        session = self._sessions.open()
+        owner, task = session.owners.acting(self._named)
+        if self._named is None and getattr(task.get_coro(), "cr_code", None) in _ACQUIRES:
+            raise RuntimeError(_WHOLE)
+        entry = session.entries.get(self._keys.entry)
+        if entry is not None and entry.scopes and self._want.scripts.reentrant:
+            session.blocks.refuse_in_lost(task, self._keys, owner)
+        return Acquisition(session, self._want, owner, task, lease=lease)
+
+    def _is_same(self, other: "Single") -> bool:
+        """Whether *other* is a handle of the same lock, for the same owner."""
+        return (self._sessions, self._want, self._named) == (other._sessions, other._want, other._named)
+
+    def _last_lease(self) -> Grant | None:
+        """What the owner gives back next."""
+        session = self._sessions.here()
+        owner, _ = session.owners.acting(self._named)
+        return session.leases.last_lease(self._keys, owner)
+
+    def _not_held(self) -> Coroutine[object, object, NotHeldError]:
+        """The error for the owner, who has nothing to give back."""
+        session = self._sessions.open()
+        owner, _ = session.owners.acting(self._named)
+        return session.leases.not_held(self._keys, owner)
+
+    async def _acquire_or_raise(self, wait: Duration | None, lease: Duration | None) -> Lease:
+        started = monotonic()
+        granted = await self._acquire(wait, lease)
+        if granted is None:
+            raise self._timeout(monotonic() - started)
+        return granted
+
+    def _timeout(self, waited: float) -> LockTimeoutError:
+        """A wait of so many seconds has ended without the lock."""
+        return LockTimeoutError(self._keys.name, waited, self._sessions.here().leases.held_by(self._keys))
+
+    def _open_block(self, granted: Lease, place: Place | None) -> Scope:
+        return granted._session.blocks.enter(granted, place)
+
+    def _close_block(
+        self, granted: Lease, scope: Scope, error: BaseException | None
+    ) -> Coroutine[object, object, None]:
+        return granted._session.blocks.leave(scope, error)
+
+    def _leave(self, frame: FrameType, error: BaseException | None) -> Coroutine[object, object, None]:
+        return self._sessions.leave(frame, self._keys, self._named, error)
+
+
+class BaseLock(Single):
+    """A lock, of whatever kind *want* makes it."""
+
+    __slots__ = ()
+
+    async def acquire(self, *, lease: Duration | None = None) -> Lease:
+        """
+        Wait as long as it takes until the owner holds the lock.
+
+        Waits in a FIFO with the other tasks of this client; an unlock message wakes the first. *lease* is in seconds:
+        exactly that long, never renewed; ``None`` means the configured lease, renewed by the watchdog until release.
+        A nested acquire never shortens the lease. Cancelling leaves nothing behind: a grant that was on its way is
+        given back.
+
+        Raises:
+            LeaseLostError: the owner held the lock already, and it is lost.
+            NotALockError: the key is something else.
+            BackendError: Redis failed for longer than `LockConfig.command_timeout`.
+            ReplicationError: fewer replicas than `LockConfig.replicas` have it; the grant was undone.
+            ClientClosedError: the client is closed, or belongs to another loop or process.
+            RuntimeError: it is the whole of a task, which would own the lock and be gone.
+        """
+        granted = await self._acquire(None, lease)
+        assert granted is not None  # A wait without end ends with a grant.
+        return granted
+
+    async def try_lock(self, wait: Duration | None = 0, lease: Duration | None = None) -> Lease | None:
+        """
+        Take the lock if that is possible within *wait* seconds, else return ``None``.
+
+        ``wait=0`` asks Redis once; ``wait=None`` waits for ever. *lease*, cancelling and errors as in `acquire`.
+        When Redis does not answer, the error may come up to `LockConfig.command_timeout` after the wait has ended.
+        """
+        return await self._acquire(wait, lease)
+
+    async def release(self) -> None:
+        """
+        Give one hold of the current owner back, the last that it acquired.
+
+        Waits for the server's answer, up to `LockConfig.release_timeout`. Cancelling stops the waiting only: the
+        release is sent all the same.
+
+        Raises:
+            NotHeldError: the owner holds nothing; says who does.
+            LeaseLostError: it did, and the lock is lost.
+            BackendError: no answer in time; the release is tried on for as long as there can be something to free.
+        """
+        lease = self._last_lease()
+        if lease is None:
+            raise await self._not_held()
+        await self._sessions.here().leases.give_back(lease)
+
+    def hold(self, wait: Duration | None = None, lease: Duration | None = None) -> "HeldLock":
+        """
+        The lock for an ``async with`` block, bounded: ``async with lock.hold(wait=2, lease=10) as lease:``.
+
+        *wait* and *lease* are in seconds, as in `try_lock`, but a wait that ends raises `LockTimeoutError`. When the
+        lock is lost the block is cancelled, once, and `LeaseLostError` raised.
+        """
+        return HeldLock(self, wait, lease)
+
+
+class Held(Generic[G]):
+    """What `hold` returns, for one ``async with`` at a time."""
+
+    __slots__ = ("_entered", "_lease", "_lock", "_unused", "_wait")
+
+    def __init__(self, lock: Lockable[G], wait: Duration | None, lease: Duration | None) -> None:
+        self._unused = False
+        self._lock = lock
+        self._wait = None if wait is None else seconds(wait, "wait", zero=True)
+        self._lease = None if lease is None else lease_seconds(lease)
+        self._unused = True
+        self._entered: list[tuple[Place, Scope, G]] = []  # Its blocks, the last one last.
+
+    def __del__(self) -> None:
+        if self._unused:
+            text = f"lock {self._lock.name!r}: hold() was never entered; write `async with lock.hold(...)`"
+            warnings.warn(text, RuntimeWarning, stacklevel=2, source=self)
+
+    def __aenter__(self) -> Coroutine[object, object, G]:
+        self._unused = False
+        return self._enter(place_of(sys._getframe(1)))
+
+    def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Coroutine[object, object, None]:
+        if not self._entered:
+            raise RuntimeError(f"lock {self._lock.name!r}: this `async with` was not entered, or was left before")
+        place, task = place_of(sys._getframe(1)), current_task()
+        here = [each for each in self._entered if each[0] == place]
+        mine = [each for each in self._entered if each[1].task is task]
+        block = (here or mine or self._entered)[-1]
+        self._entered.remove(block)
+        _, scope, granted = block
+        return self._lock._close_block(granted, scope, error)
+
+    async def _enter(self, place: Place) -> G:
+        granted = await self._lock._acquire_or_raise(self._wait, self._lease)
+        self._entered.append((place, self._lock._open_block(granted, None), granted))
+        return granted
+
+
+@final
+class HeldLock(Held[Lease]):
+    """What `AsyncRLock.hold` returns, for one ``async with`` at a time."""
+
+    __slots__ = ()
+
+
+_ACQUIRES.update(enter.__code__ for enter in (Lockable._enter, Held._enter))
+_WHOLE = (
+    "this acquire is the whole of a task (create_task, gather, or wait_for on Python 3.11), which would own "
+    "the lock and end at once. Await it inside of the task that does the work; for a time limit use "
+    "try_lock(wait=...), hold(wait=...) or asyncio.timeout(); to acquire here and release elsewhere, a named "
+    "owner: locks.lock(name, owner=...)"
+)

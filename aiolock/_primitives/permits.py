@@ -1,0 +1,199 @@
+"""AsyncPermitExpirableSemaphore: so many permits, each for a time."""
+
+import re
+from collections.abc import Sequence
+from typing import final
+
+from aiolock._core.hold import Grant
+from aiolock._core.lease import Lease
+from aiolock._core.session import Sessions
+from aiolock._errors import LockTimeoutError, NotALockError, NotHeldError
+from aiolock._keys import LockKeys
+from aiolock._primitives.base import Held, Single
+from aiolock._scripts import GRANTED, INSPECT_PERMITS, NOT_A_LOCK, PERMIT, Want
+from aiolock._types import Duration, Holder, number_of_permits
+
+_MOST_AT_ONCE = 1000  # Permits of one acquire, which the server sets one by one.
+_MOST_NAMED = 1000  # Permits, of which the server looks at each.
+_OF_OURS = re.compile(rb"(.*#\d+)#\d+", re.DOTALL)
+
+
+@final
+class AsyncPermitExpirableSemaphore(Single):
+    """
+    A distributed semaphore whose permits expire; made by `LockClient.permit_expirable_semaphore`.
+
+    Each acquire gets permits of its own, as a lease: renewed by the watchdog, told when it is lost, and available again
+    when its client dies. A handle without state of its own. The owner is the running task, unless it was made for a
+    named owner; a task's permits are given back when it ends. Follows Redisson's ``RPermitExpirableSemaphore``, with
+    which it shares its layout in Redis.
+    """
+
+    __slots__ = ("_initial",)
+
+    def __init__(
+        self, sessions: Sessions, keys: LockKeys, initial: int | None, named: str | None, *, number: int = 1
+    ) -> None:
+        terms = ("" if initial is None else initial,)
+        super().__init__(sessions, Want(keys, PERMIT, (number,), terms), named)
+        self._initial = initial
+
+    async def acquire(self, permits: int = 1, *, lease: Duration | None = None) -> Lease:
+        """
+        Wait as long as it takes for so many *permits*, all at once; they are given back together.
+
+        Waits in a FIFO with the other tasks of this client. Who waits for several is not overtaken by others who want
+        fewer. *lease* is in seconds: exactly that long, never renewed; ``None`` means the configured lease, renewed by
+        the watchdog until release. Cancelling leaves nothing behind: a grant that was on its way is given back.
+
+        Raises:
+            TypeError, ValueError: *permits* is not a whole number above zero.
+            NotALockError: the key is something else.
+            BackendError: Redis failed for longer than `LockConfig.command_timeout`.
+            ReplicationError: fewer replicas than `LockConfig.replicas` have it; the grant was undone.
+            ClientClosedError: the client is closed, or belongs to another loop or process.
+            RuntimeError: it is the whole of a task, which would own the permits and be gone.
+        """
+        granted = await self._of(permits)._acquire(None, lease)
+        assert granted is not None  # A wait without end ends with a grant.
+        return granted
+
+    async def try_acquire(
+        self, permits: int = 1, wait: Duration | None = 0, lease: Duration | None = None
+    ) -> Lease | None:
+        """
+        Take so many *permits* if that is possible within *wait* seconds, else none of them, and return ``None``.
+
+        ``wait=0`` asks Redis once; ``wait=None`` waits for ever. *lease*, cancelling and errors as in `acquire`.
+        When Redis does not answer, the error may come up to `LockConfig.command_timeout` after the wait has ended.
+        """
+        return await self._of(permits)._acquire(wait, lease)
+
+    def hold(self, wait: Duration | None = None, lease: Duration | None = None, *, permits: int = 1) -> "HeldPermits":
+        """
+        So many *permits* for an ``async with`` block, bounded: ``async with semaphore.hold(wait=2) as permit:``.
+
+        *wait* and *lease* are in seconds, as in `try_acquire`, but a wait that ends raises `LockTimeoutError`. When the
+        permits are lost the block is cancelled, once, and `LeaseLostError` raised.
+        """
+        return HeldPermits(self._of(permits), wait, lease)
+
+    async def release(self, permit: Lease | None = None) -> None:
+        """
+        Give back what *permit* stands for, from any task; ``None`` means what the current owner acquired last.
+
+        Waits for the server's answer, up to `LockConfig.release_timeout`. Cancelling stops the waiting only: the
+        release is sent all the same.
+
+        Raises:
+            NotHeldError: the owner has no permit, or this one was given back before.
+            LeaseLostError: it was lost.
+            BackendError: no answer in time; the release is tried on for as long as there can be something to free.
+            ValueError: *permit* is not one of this semaphore.
+        """
+        if permit is not None and permit._hold.keys != self._keys:
+            raise ValueError(f"{permit!r} is not a permit of {self.name!r}")
+        if permit is not None:
+            await permit.release()
+        elif (lease := self._last_lease()) is not None:
+            await self._sessions.here().leases.give_back(lease)
+        else:
+            raise await self._not_held()
+
+    async def available(self) -> int:
+        """
+        How many permits are there to be acquired, by Redis; fewer than none after `set_permits` below those acquired.
+
+        Waits for the server's answer, up to `LockConfig.command_timeout`, and changes nothing; cancelling is harmless.
+        `acquired`, `permits` and `holders` do the same.
+
+        Raises:
+            NotALockError: the key is something else.
+            BackendError: Redis failed.
+            ClientClosedError: the client is closed, or belongs to another loop or process.
+        """
+        return (await self._look())[0]
+
+    async def acquired(self) -> int:
+        """How many permits are acquired, by anybody, by Redis; waits and raises as `available`."""
+        return (await self._look())[1]
+
+    async def permits(self) -> int:
+        """How many permits there are, available or acquired, by Redis; waits and raises as `available`."""
+        return sum(await self._look())
+
+    async def holders(self) -> Sequence[Holder]:
+        """
+        Who has permits, by Redis, whose leases end first; waits and raises as `available`.
+
+        Those of clients that are none of aiolock's (a Java service, say) come one by one, without a client.
+        """
+        inspector = self._sessions.open().inspector
+        _, _, _, *named = await inspector.ask(INSPECT_PERMITS, self._keys, 2, _MOST_NAMED)
+        holds: dict[str, tuple[int, int]] = {}  # By acquisition, or by permit if that is none of ours.
+        for permit, left in zip(named[::2], named[1::2], strict=True):
+            ours = _OF_OURS.fullmatch(permit)
+            by = ours[1].decode(errors="replace") if ours else f":{permit.hex()}"
+            holds[by] = (holds.get(by, (0, 0))[0] + 1, left)
+        return [
+            await inspector.described(by.rpartition("#")[0] or by, number, left / 1000, ours=by[:1] != ":")
+            for by, (number, left) in holds.items()
+        ]
+
+    async def set_permits(self, permits: int) -> None:
+        """
+        Let there be so many *permits* from now on; those that are acquired stay so.
+
+        Below the number of those, nobody is granted any until enough have come back. Waits for the server's answer;
+        cancelling leaves it done or not done. Sent twice, it counts once. Raises as `available`.
+        """
+        await self._resize(number_of_permits(permits, least=0), 0)
+
+    async def add_permits(self, permits: int) -> None:
+        """Let there be so many *permits* more, or fewer if that is below zero; as `set_permits`."""
+        await self._resize(None, number_of_permits(permits, least=None))
+
+    async def force_release(self) -> bool:
+        """
+        Put all permits back, whoever has them, and wake those who wait; whether anybody had any.
+
+        For operators: holders learn of it with their next renewal or release, and not before, unless they are of this
+        client. Cancelling leaves it done or not done. Raises `NotALockError` and `BackendError`.
+        """
+        return await self._sessions.open().force_release(self._want)
+
+    async def _look(self) -> tuple[int, int]:
+        """How many permits are available, and how many acquired."""
+        status, available, acquired = await self._sessions.open().inspector.ask(INSPECT_PERMITS, self._keys, 2, 0)
+        return (available if status == GRANTED else (self._initial or 0) - acquired, acquired)
+
+    async def _resize(self, permits: int | None, more: int) -> None:
+        status, *_ = await self._sessions.open().commands.resize(self._keys, permits, more, self._initial or 0)
+        if status == NOT_A_LOCK:
+            raise NotALockError(self.name)
+
+    def _of(self, number: int) -> "AsyncPermitExpirableSemaphore":
+        """The same semaphore, for who wants so many permits at once."""
+        if number == 1 and type(number) is int:
+            return self
+        number_of_permits(number, least=1, most=_MOST_AT_ONCE)
+        return AsyncPermitExpirableSemaphore(self._sessions, self._keys, self._initial, self._named, number=number)
+
+    def _last_lease(self) -> Grant | None:
+        session = self._sessions.here()
+        owner, _ = session.owners.acting(self._named)
+        return session.leases.last_of_several(self._keys, owner)
+
+    async def _not_held(self) -> NotHeldError:
+        owner, _ = self._sessions.open().owners.acting(self._named)
+        return NotHeldError(self.name, owner, None, "it has no permit")
+
+    def _timeout(self, waited: float) -> LockTimeoutError:
+        return LockTimeoutError(self.name, waited)
+
+
+@final
+class HeldPermits(Held[Lease]):
+    """What `AsyncPermitExpirableSemaphore.hold` returns, for one ``async with`` at a time."""
+
+    __slots__ = ()

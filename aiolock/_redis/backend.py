@@ -1,0 +1,180 @@
+"""The backend on redis.asyncio: which server a script goes to, and the topology of one server."""
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import ResponseError
+
+from aiolock import _backend as seam
+from aiolock._backend import BackendStatistics, Call, Client
+from aiolock._config import LockConfig, Timing
+from aiolock._process import Lineage
+from aiolock._redis.cluster import Cluster
+from aiolock._redis.connector import Connector, check_borrowed
+from aiolock._redis.discovery import Address
+from aiolock._redis.greeting import check_kind, place_of
+from aiolock._redis.notifier import Notifier
+from aiolock._redis.pipeline import Traffic
+from aiolock._redis.primary_watch import PrimaryWatch
+from aiolock._redis.sentinel import Guide, Sentinels
+from aiolock._redis.server import Server
+
+
+def backend_of(redis: Redis | RedisCluster, config: LockConfig) -> Callable[[Client], seam.Backend]:
+    """
+    What connects a client to the servers of *redis*, which is borrowed; no I/O happens here.
+
+    Raises:
+        TypeError: *redis* is not one that locks can be kept through; or a setting of its is none.
+    """
+    check_borrowed(redis)
+    timing = Timing.of(config)
+    if isinstance(redis, RedisCluster):
+        return _to_cluster(redis, config, timing)
+    connect = Connector.of(redis, config.client_name, timing.patience)
+    return lambda client: RedisBackend(OneServer(connect, timing, client, connect.sentinels))
+
+
+def _to_cluster(cluster: RedisCluster, config: LockConfig, timing: Timing) -> Callable[[Client], seam.Backend]:
+    def connect_to(address: Address) -> Connector:
+        return Connector.of_node(cluster, *address, config.client_name)
+
+    def known() -> list[Address]:
+        """Where *cluster* looks for the others, and whom it knows by now."""
+        nodes = [*cluster.nodes_manager.startup_nodes.values(), *cluster.get_nodes()]
+        return [(node.host, int(node.port)) for node in nodes]
+
+    seeds = known()
+    connect_to(seeds[0])  # Checks the settings.
+    remap = cluster.nodes_manager.remap_host_port
+    return lambda client: RedisBackend(Cluster(lambda: [*seeds, *known()], connect_to, remap, timing, client))
+
+
+class Topology(Protocol):
+    """Where the servers are, and which of them has what."""
+
+    @property
+    def apart(self) -> bool:
+        """As `Backend.apart`."""
+
+    @property
+    def traffic(self) -> Traffic:
+        """What was written so far, to all servers."""
+
+    @property
+    def notifier(self) -> seam.Notifier:
+        """Where unlock messages arrive."""
+
+    def server_of(self, keys: tuple[str, ...]) -> Server:
+        """The server that has *keys*."""
+
+    def servers(self) -> Iterable[Server]:
+        """Every server."""
+
+    async def aclose(self) -> None:
+        """Close every connection; what is pending fails."""
+
+
+class RedisBackend:
+    """Sends scripts to the servers of a topology."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology: Topology = topology
+        self.notifier: seam.Notifier = topology.notifier
+        self.apart: bool = topology.apart
+        self._forks = Lineage.forks
+
+    def submit(self, call: Call) -> None:
+        if Lineage.forks != self._forks:  # A forked child must not speak on its parent's connections.
+            call.fail(RuntimeError("forked"), "this is not the process that connected")
+            return
+        server = self.topology.server_of(call.keys)
+        (server.urgent if call.urgent else server.ordinary).submit(call)
+
+    def withdraw(self, call: Call) -> bool:
+        return self.topology.server_of(call.keys).withdraw(call)
+
+    def statistics(self) -> BackendStatistics:
+        servers = list(self.topology.servers())
+        return BackendStatistics(
+            pending=sum(server.pending for server in servers),
+            connections=sum(server.connected + server.notifier.connection.connected for server in servers),
+            commands=self.topology.traffic.commands,
+            batches=self.topology.traffic.batches,
+        )
+
+    async def drained(self) -> None:
+        while any(server.pending for server in self.topology.servers()):
+            for server in self.topology.servers():
+                await server.drained()
+
+    async def aclose(self) -> None:
+        await self.topology.aclose()
+
+
+class OneServer:
+    """The topology of one server: that of an address, or whichever the Sentinels name; it may become another one."""
+
+    apart = False
+    publish = "PUBLISH"
+
+    def __init__(
+        self,
+        connect: Callable[[], AbstractConnection],
+        timing: Timing,
+        client: Client,
+        sentinels: Sentinels | None = None,
+    ) -> None:
+        self.traffic: Traffic = Traffic()
+        self.notifier: Notifier = Notifier(connect, patience=timing.patience)
+        self._server = Server(connect, self, timing, self.traffic, self.notifier)
+        self._client = client
+        self._place: bytes | None = None  # Who answered last.
+        self._is_known = False  # It said that it is by itself, or would not say.
+        self._watch = watch = None if sentinels is None else PrimaryWatch(sentinels, self._primary_is)
+        self.settled: Callable[[], bool] | None = None if watch is None else lambda: watch.certain
+
+    def server_of(self, keys: tuple[str, ...]) -> Server:
+        return self._server
+
+    def servers(self) -> Iterable[Server]:
+        return (self._server,)
+
+    async def aclose(self) -> None:
+        if self._watch is not None:
+            await self._watch.aclose()
+        await self._server.aclose()
+
+    # What a pipeline asks for.
+
+    @property
+    def in_use(self) -> bool:
+        return self._client.is_in_use()
+
+    async def greet(self, connection: AbstractConnection) -> None:
+        if not self._is_known:
+            await check_kind(connection, in_a_cluster=False)
+            self._is_known = True
+        place = await place_of(connection)
+        if self._place not in (None, place):  # Messages of another server would not arrive on the old connection.
+            self.notifier.connection.fail()
+        self._place = place
+
+    def opened(self) -> None:
+        if self._watch is not None:  # Where it leads to was told before it was made.
+            self._watch.ask()
+
+    def redirected(self, call: Call, error: ResponseError) -> bool:
+        return False
+
+    def broken(self) -> None:
+        self._client.doubt(lambda key: True)
+
+    def _primary_is(self, address: Address, asked: float) -> None:
+        """Leave any other server that a connection was told before the Sentinels were *asked*."""
+        for connection in (self.notifier.connection, *self._server.connections):
+            guide = Guide.of(connection.raw)
+            if guide is not None and guide.asked < asked and guide.told != address:
+                connection.fail()

@@ -1,0 +1,217 @@
+"""
+Unlock messages, pushed: one shared pub/sub connection for every name that is waited for.
+
+A message only ever shortens a wait. What may have been missed (before a subscription, around a reconnect) is made
+up for by a signal when the subscription is confirmed, and else by the waiter's own probe when the lease is over.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextvars import Context
+from time import monotonic
+from typing import Any
+
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import MovedError, ResponseError
+
+from aiolock._redis.connection import Command, Connection
+
+logger = logging.getLogger("aiolock")
+
+LINGER = 1.0  # Seconds that a channel is kept after its last watcher left, so that a hot lock does not flap.
+PING_INTERVAL = 10.0  # Seconds of silence after which the connection must show that it lives.
+_PULSE = 0.25
+_DEAF = "unlock messages cannot be received, waiters fall back to the lease"
+
+_MESSAGES = (b"message", b"smessage")
+_NEWS = (*_MESSAGES, b"subscribe", b"ssubscribe")  # The subscription stands.
+
+
+class _Channel:
+    """Something to listen to."""
+
+    __slots__ = ("confirmed", "ended", "ordered", "signals", "until")
+
+    def __init__(self) -> None:
+        self.ordered = monotonic()
+        self.confirmed = False  # Messages arrive.
+        self.ended = False  # The server said that it has this channel no longer.
+        # Called with True on a message, with False when messages may have been missed; one for each watcher.
+        self.signals: list[Callable[[bool], None]] = []
+        self.until = 0.0  # When an unwatched channel is left.
+
+
+class Notifier:
+    """
+    The notifier of one server: watches channels there.
+
+    Subscribes *sharded* if that says so when there is something to subscribe to; *failed* is called when the server
+    cannot be reached, or no longer has a channel; *deaf* is for the log, if it refuses.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], AbstractConnection],
+        *,
+        patience: float,
+        sharded: Callable[[], bool] = lambda: False,
+        failed: Callable[[], object] = lambda: None,
+        deaf: str = _DEAF,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._patience = patience
+        self._sharded = sharded
+        self._failed = failed
+        self._deaf = deaf
+        # Invariant: what the connection is or will be subscribed to = `_channels`; `_orders` holds the difference,
+        # while there is a connection.
+        self._channels: dict[str, _Channel] = {}
+        self._orders: deque[Command] = deque()
+        self._heard = 0.0  # When the server last sent anything.
+        self._asked = False  # A ping was sent since.
+        self._warned = False
+        self.connection: Connection = Connection(self, connect, patience=patience, pulse=_PULSE)
+
+    @property
+    def subscriptions(self) -> int:
+        return len(self._channels)
+
+    def watches(self, name: str) -> bool:
+        return name in self._channels
+
+    def confirmed(self, name: str) -> bool:
+        channel = self._channels.get(name)
+        return channel is not None and channel.confirmed
+
+    def watch(self, name: str, signal: Callable[[bool], None]) -> None:
+        if not self._channels:
+            self._hear()  # Silence counts from now on.
+        channel = self._channels.get(name)
+        if channel is None:
+            channel = self._channels[name] = _Channel()
+            self._subscribe(name)
+        else:
+            self.rewatch(name)
+        channel.signals.append(signal)
+        if channel.confirmed:
+            self._loop.call_soon(signal, False, context=Context())
+
+    def rewatch(self, name: str) -> None:
+        """Subscribe again to channel *name*, if the server has ended the subscription."""
+        channel = self._channels.get(name)
+        if channel is not None and channel.ended:
+            channel.ended = False
+            channel.ordered = monotonic()
+            self._subscribe(name)
+
+    def drop(self, name: str) -> None:
+        """Another server has channel *name* now."""
+        if self._channels.pop(name, None) is not None and self.connection.connected:
+            self._unsubscribe(name)
+
+    def unwatch(self, name: str, signal: Callable[[bool], None]) -> None:
+        if (channel := self._channels.get(name)) is not None:  # It is not once the notifier is closed.
+            channel.signals.remove(signal)
+            channel.until = monotonic() + LINGER
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        self._channels.clear()
+        await self.connection.aclose()
+
+    # What the connection asks for.
+
+    def busy(self) -> bool:
+        return bool(self._channels)
+
+    async def greet(self, connection: AbstractConnection) -> None:
+        pass
+
+    def opened(self, took: float) -> None:
+        self._hear()
+        self._orders.clear()
+        for channel in self._channels.values():
+            channel.ordered = self._heard
+            channel.ended = False
+        for name in self._channels:
+            self._subscribe(name)  # One each: one that is forbidden would forbid a whole command.
+
+    def owed(self) -> bool:
+        return False
+
+    def outgoing(self) -> list[Command]:
+        orders = list(self._orders)
+        self._orders.clear()
+        return orders
+
+    def received(self, frame: Any) -> None:
+        self._hear()
+        if isinstance(frame, MovedError):
+            self._ended(channel for channel in self._channels.values() if not channel.confirmed)
+        elif isinstance(frame, ResponseError):
+            self._warn(frame)
+        elif isinstance(frame, list) and (channel := self._channels.get(frame[1].decode())) is not None:
+            if frame[0] == b"sunsubscribe" and channel.confirmed:  # Not asked for: the slot has moved.
+                self._ended([channel])
+            elif frame[0] in _NEWS:
+                channel.confirmed = True
+                channel.ended = False
+                for signal in tuple(channel.signals):
+                    signal(frame[0] in _MESSAGES)
+
+    def broken(self, error: Exception, waited: float) -> None:
+        for channel in self._channels.values():
+            channel.confirmed = False
+        self._failed()
+        self.tick(monotonic())
+
+    def tick(self, now: float) -> None:
+        for name in [name for name, channel in self._channels.items() if not channel.signals]:
+            if now >= self._channels[name].until:
+                del self._channels[name]
+                self._unsubscribe(name)
+        if self.connection.connected:
+            self._check_alive(now)
+
+    def _check_alive(self, now: float) -> None:
+        """Give a half-open connection up: nothing that is sent on it arrives, and no error tells so."""
+        silent = now - self._heard
+        # Only what was ordered since the server last said anything: else it was refused.
+        overdue = any(
+            not (channel.confirmed or channel.ended) and self._heard <= channel.ordered <= now - self._patience
+            for channel in self._channels.values()
+        )
+        if overdue or silent >= PING_INTERVAL + self._patience:
+            self.connection.fail()
+        elif silent >= PING_INTERVAL and not self._asked:
+            self._asked = True
+            self._order("PING")
+
+    def _warn(self, error: ResponseError) -> None:
+        if not self._warned:
+            logger.warning("%s (said once): %s", self._deaf, error)
+        self._warned = True
+
+    def _hear(self) -> None:
+        self._heard = monotonic()
+        self._asked = False
+
+    def _ended(self, channels: Iterable[_Channel]) -> None:
+        """The server has these channels no longer."""
+        for channel in channels:
+            channel.confirmed = False
+            channel.ended = True
+        self._failed()
+
+    def _subscribe(self, name: str) -> None:
+        self._order("SSUBSCRIBE" if self._sharded() else "SUBSCRIBE", name)
+
+    def _unsubscribe(self, name: str) -> None:
+        self._order("SUNSUBSCRIBE" if self._sharded() else "UNSUBSCRIBE", name)
+
+    def _order(self, *command: str) -> None:
+        if self.connection.connected:  # Else it follows from `_channels` when there is a connection.
+            self._orders.append(command)
+        self.connection.wake()

@@ -1,0 +1,323 @@
+"""
+The calls that share one connection.
+
+Rules:
+1. A command is never cancelled, only the waiting for it; it goes on without its caller. One that has not left yet may
+   be withdrawn.
+2. A call whose connection failed is sent again until its deadline: every script may be sent twice.
+3. A grant that is to last counts when as many replicas as asked for have it.
+"""
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Protocol
+
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import NoScriptError, ReadOnlyError, ResponseError
+
+from aiolock._backend import Call
+from aiolock._errors import BackendError
+from aiolock._redis.connection import Command, Connection
+from aiolock._redis.hints import in_words, underlying
+from aiolock._redis.outage import Outage
+from aiolock._redis.replication import Answered, Replication
+from aiolock._redis.replies import is_final, is_passing
+from aiolock._scripts import grants
+
+_PULSE = 0.05
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Scripts that were sent so far, by all pipelines of a client."""
+
+    batches: int = 0
+    commands: int = 0
+
+
+class Aside:
+    """A command of the pipeline's own; *tell* is called with what the server answers."""
+
+    __slots__ = ("sent", "tell")
+
+    def __init__(self, tell: Answered) -> None:
+        self.tell = tell
+        self.sent = monotonic()
+
+
+class Steering(Protocol):
+    """What a pipeline asks of the server that it leads to; plain calls but for the first."""
+
+    async def greet(self, connection: AbstractConnection) -> None:
+        """Ask on a new *connection* what is to be known first; if this raises, it is of no use."""
+
+    @property
+    def settled(self) -> Callable[[], bool] | None:
+        """Says whether to send anything, while it is being found out whether this is still the right server."""
+
+    @property
+    def in_use(self) -> bool:
+        """Whether something is held, by a task that is yet to release it."""
+
+    @property
+    def publish(self) -> str:
+        """The command that unlock messages are sent with here."""
+
+    def redirected(self, call: Call, error: ResponseError) -> bool:
+        """Whether *error* sends *call* to another server, which has it now."""
+
+    def opened(self) -> None:
+        """There is a new connection."""
+
+    def broken(self) -> None:
+        """A connection failed, or none could be made."""
+
+
+class Pipeline:
+    """Calls on one connection, in the order in which they were submitted."""
+
+    # Invariant: a call that has not ended, or is still to be sent, is in exactly one of `_unsent`, `_sent`, `_resting`
+    # and what awaits replication; `_sent` has one entry for every reply that the connection owes, in order.
+
+    def __init__(
+        self,
+        connect: Callable[[], AbstractConnection],
+        steering: Steering,
+        traffic: Traffic,
+        *,
+        patience: float,
+        waits: float,
+        outage: Outage,
+        ordered: bool,
+        replication: Replication | None,
+    ) -> None:
+        self._steering = steering
+        self._replication = replication
+        self._waits = waits  # Seconds for an answer.
+        self._outage = outage
+        self._ordered = ordered  # What is sent again goes in the order in which it was submitted.
+        self._unsent: OrderedDict[Call, None] = OrderedDict()  # Ordered, and quick to take a call from.
+        self._sent: deque[Call | Aside] = deque()
+        self._resting: list[Call] = []  # Refused for the moment; sent again at the next tick.
+        self._heard = 0.0  # When the server last sent anything.
+        self._known: set[str] = set()  # Digests of the scripts sent whole on this connection.
+        self._traffic = traffic
+        self._idle: asyncio.Event | None = None  # Somebody waits until no call is pending.
+        self._closed = False
+        self._last_error: Exception = TimeoutError("no connection could be made in time")
+        self.connection: Connection = Connection(self, connect, patience=patience, pulse=min(_PULSE, patience / 4))
+
+    @property
+    def pending(self) -> int:
+        """Calls that wait for their reply."""
+        sent = len(self._sent) if self._replication is None else len(self._sent_calls())
+        return len(self._unsent) + sent + len(self._granted()) + len(self._resting)
+
+    def submit(self, call: Call) -> None:
+        """Send *call*, in its turn."""
+        if self._closed:
+            call.fail(self._last_error, "the client was closed")
+            return
+        if self._outage.since is not None and self._outage.lasts and not call.urgent:
+            call.fail_within(self._outage.seek())
+            self.connection.hurry()
+        self._unsent[call] = None
+        self.connection.wake()
+
+    def withdraw(self, call: Call) -> bool:
+        """Do not send *call*, which nobody awaits any more; ``False`` if it has been sent."""
+        if call.sent or call not in self._unsent:
+            return False
+        del self._unsent[call]
+        self._notice_idle()
+        return True
+
+    def take(self, chosen: Callable[[Call], bool]) -> list[Call]:
+        """Take out, to be submitted elsewhere, the *chosen* ones of the calls that are to be sent from here."""
+        self._unsent.update(dict.fromkeys(self._resting))
+        self._resting.clear()
+        taken = [call for call in self._unsent if chosen(call)]
+        for call in taken:
+            del self._unsent[call]
+        self._notice_idle()
+        return taken
+
+    async def drained(self) -> None:
+        """Wait until no call is pending. Raises `BackendError` when there will be no more answers."""
+        while self.pending:
+            if self.connection.stopped:
+                raise BackendError(str(self._last_error))
+            self._idle = self._idle or asyncio.Event()
+            await self._idle.wait()
+
+    async def aclose(self) -> None:
+        """Close the connection; what is pending fails."""
+        self._closed = True
+        for call in self._all():
+            call.fail(self._last_error, "the client was closed")
+        await self.connection.aclose()
+
+    # What the connection asks for.
+
+    def busy(self) -> bool:
+        return self.pending > 0 or self._outage.is_sought
+
+    async def greet(self, connection: AbstractConnection) -> None:
+        await self._steering.greet(connection)
+
+    def opened(self, took: float) -> None:
+        self._outage.over(took)
+        if not self._heard and isinstance(self._last_error, TimeoutError):  # Not for want of a connection any more.
+            self._last_error = TimeoutError("no reply in time")
+        self._known.clear()  # Another server may have answered.
+        self._send_again()  # Nothing, unless the one before went without a word.
+        self._steering.opened()
+
+    def owed(self) -> bool:
+        return self._steering.in_use or any(not call.ended for call in self._all())
+
+    def outgoing(self) -> list[Command]:
+        settled = self._steering.settled
+        if not self._unsent or (settled is not None and not settled()):
+            return []
+        replication = self._replication
+        if replication is not None and replication.is_asked:
+            return []
+        batch = list(self._unsent)
+        self._unsent.clear()
+        self._traffic.batches += 1
+        self._traffic.commands += len(batch)
+        commands = self._written(batch, self._steering.publish)
+        if replication is not None and any(call.script.lasts for call in batch):
+            commands += [self._expect(*question) for question in replication.questions()]
+        return commands
+
+    def received(self, frame: Any) -> None:
+        self._heard = monotonic()
+        expected = self._sent.popleft()
+        if isinstance(expected, Aside):
+            self._send_first(expected.tell(frame))
+            self.connection.wake()
+        elif isinstance(frame, ResponseError):
+            self._refused(expected, frame)
+        elif not isinstance(frame, list):  # Whatever it is, it is no Redis.
+            expected.fail(ResponseError(repr(frame)), f"the server answered with {frame!r}")
+        elif self._replication is not None and expected.script.lasts and grants(frame):
+            self._replication.granted.append((expected, frame))
+        else:
+            expected.end(frame)
+        if self._idle is not None:
+            self._notice_idle()
+
+    def broken(self, error: Exception, waited: float) -> None:
+        error = underlying(error)
+        if not isinstance(error, TimeoutError):
+            self._last_error = error
+        if self._send_again() or waited:  # Else it was closed while nobody needed it.
+            self._outage.failed(waited)
+        if is_final(error):
+            while self._unsent:
+                self._unsent.popitem(last=False)[0].fail(error, in_words(error))
+        self._steering.broken()
+        self.tick(monotonic())
+
+    def tick(self, now: float) -> None:
+        self._unsent.update(dict.fromkeys(self._resting))
+        self._resting.clear()
+        if self.connection.stopped:
+            self._last_error = ConnectionAbortedError("the task of the connection was cancelled")
+        for call in self._all():
+            if now >= call.deadline or self.connection.stopped:
+                call.fail(self._last_error, f"{self._outcome()} ({in_words(self._last_error)})")
+        # A call that was written keeps its place, for the reply that is owed; any other is forgotten in time.
+        self._unsent = OrderedDict.fromkeys(call for call in self._unsent if now < call.until)
+        self._notice_idle()
+        # Of many calls the last are answered late: what counts is the silence, while anything is owed.
+        if self._sent and now >= max(self._heard, self._sent[0].sent) + self._waits:
+            self._last_error = TimeoutError(f"no reply within {self._waits:.3g} s")
+            self._outage.failed(self._waits)
+            self.connection.fail()
+        elif self._unsent:
+            self.connection.wake()
+
+    def _outcome(self) -> str:
+        if self.connection.stopped:
+            return "there will be no answer"
+        return "refused all the time" if isinstance(self._last_error, ResponseError) else "no answer in time"
+
+    def _all(self) -> list[Call]:
+        return [*self._sent_calls(), *self._granted(), *self._unsent, *self._resting]
+
+    def _sent_calls(self) -> list[Call]:
+        return [call for call in self._sent if isinstance(call, Call)]
+
+    def _granted(self) -> list[Call]:
+        """Those that the replicas have not confirmed yet."""
+        return [] if self._replication is None else [call for call, _ in self._replication.granted]
+
+    def _send_again(self) -> bool:
+        """The connection is no more: what it owes is to be sent on the next one; whether there is any."""
+        owed = [*self._granted(), *self._sent_calls()]
+        for call in owed:
+            call.repeated = True
+        self._send_first(owed)
+        if owed and not self._ordered:
+            self._unsent.move_to_end(owed[0])  # The first that got no answer may be what breaks the connection.
+        self._sent.clear()
+        if self._replication is not None:
+            self._replication.forget()
+        return bool(owed)
+
+    def _send_first(self, calls: list[Call]) -> None:
+        """Send *calls* again, before all others."""
+        for call in reversed(calls):
+            self._unsent[call] = None
+            self._unsent.move_to_end(call, last=False)
+
+    def _written(self, batch: list[Call], publish: str) -> list[Command]:
+        """*batch* as it is to be written."""
+        commands: list[Command] = []
+        now = monotonic()
+        for call in batch:
+            if call.asking:
+                call.asking = False
+                commands.append(self._expect(("ASKING",), _ignore))
+            call.sent = now
+            # Sent whole once, a script is known to whatever follows on the same connection.
+            call.whole = call.whole or call.script.sha not in self._known
+            self._known.add(call.script.sha)
+            self._sent.append(call)
+            commands.append(call.command(publish))
+        return commands
+
+    def _expect(self, command: Command, tell: Answered) -> Command:
+        self._sent.append(Aside(tell))
+        return command
+
+    def _refused(self, call: Call, error: ResponseError) -> None:
+        if isinstance(error, NoScriptError) and not call.whole:
+            self._known.discard(call.script.sha)
+            call.whole = True
+            self._unsent[call] = None
+            self.connection.wake()
+        elif self._steering.redirected(call, error):
+            pass
+        elif is_passing(error):
+            self._last_error = error
+            self._resting.append(call)
+            if isinstance(error, ReadOnlyError):
+                self.connection.fail()  # Demoted: the next connection may reach the new primary.
+        else:
+            call.fail(error, in_words(error))
+
+    def _notice_idle(self) -> None:
+        if self._idle is not None and ((not self._sent and not self.pending) or self.connection.stopped):
+            self._idle.set()
+            self._idle = None
+
+
+def _ignore(answer: Any) -> list[Call]:
+    return []

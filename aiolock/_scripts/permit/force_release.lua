@@ -1,0 +1,32 @@
+-- force_release: put every permit back, whoever has it, and wake those who wait.
+--
+-- KEYS[1] count
+-- KEYS[2] permits
+-- KEYS[3] tokens
+-- ARGV[1] request id
+-- ARGV[2] token retention, milliseconds
+-- ARGV[3] memory of ended acquisitions, milliseconds
+-- ARGV[4] channel
+-- ARGV[5] PUBLISH or SPUBLISH
+--
+-- Reply {GRANTED, 1 if somebody had one else 0, 0}  {NOT_A_LOCK, 0, 0}
+--
+-- Twice: what this request did is remembered under its id, so the second call answers like the first and leaves alone
+-- whoever has permits by then. Each acquisition that lost some is remembered as forced.
+
+local known = ending(KEYS[3], ARGV[1])
+if known then return {GRANTED, known == FREED and 1 or 0, 0} end
+if is_foreign(KEYS[1], KEYS[2]) then return {NOT_A_LOCK, 0, 0} end
+
+local members, memory = redis.call('ZRANGE', KEYS[2], 0, -1), tonumber(ARGV[3])
+redis.call('PEXPIRE', KEYS[3], ARGV[2]) -- First: a server out of memory refuses a first write that takes memory.
+redis.call('DEL', KEYS[2])
+redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', '(0')
+remember(KEYS[3], #members > 0 and FREED or EXPIRED, ARGV[1], memory, ARGV[2], '')
+for _, member in ipairs(members) do
+  local acquisition = string.match(member, '^(.*#%d+)#1$')
+  if acquisition then remember(KEYS[3], FORCED, acquisition, memory, ARGV[2], '') end
+end
+put_back(KEYS[1], #members)
+announce(KEYS[1], ARGV[4], ARGV[5])
+return {GRANTED, #members > 0 and 1 or 0, 0}

@@ -1,0 +1,34 @@
+-- release: give the permits of an acquisition back, or give up one whose outcome is unknown.
+--
+-- KEYS[1] count
+-- KEYS[2] permits
+-- KEYS[3] tokens
+-- ARGV[1] acquisition id
+-- ARGV[2] token retention, milliseconds
+-- ARGV[3] memory of ended acquisitions, milliseconds
+-- ARGV[4] id of an ended acquisition that may be forgotten, for no command of it can be late; '' for none
+-- ARGV[5] number of permits
+-- ARGV[6] channel
+-- ARGV[7] PUBLISH or SPUBLISH
+--
+-- Reply {GRANTED, receivers of the message, 0}  {LOST, why, 0}
+--
+-- Twice: the end of an acquisition is remembered with how it ended, so the second call answers like the first and puts
+-- nothing back, and an acquire that arrives after it grants nothing.
+
+local acquisition, memory = ARGV[1], tonumber(ARGV[3])
+
+local had_turn = end_turn(KEYS[3], acquisition)
+local expires = expiry(KEYS[2], acquisition)
+local taken = take_out(KEYS[2], acquisition, tonumber(ARGV[5]))
+put_back(KEYS[1], taken)
+if expires then
+  local in_time = expires > milliseconds()
+  remember(KEYS[3], in_time and FREED or EXPIRED, acquisition, memory, ARGV[2], ARGV[4])
+  local receivers = announce(KEYS[1], ARGV[6], ARGV[7])
+  if in_time then return {GRANTED, receivers, 0} end
+  return {LOST, EXPIRED, 0}
+end
+if had_turn or taken > 0 then announce(KEYS[1], ARGV[6], ARGV[7]) end
+if ending(KEYS[3], acquisition) == FREED then return {GRANTED, 0, 0} end
+return lost(KEYS[3], acquisition, memory, ARGV[2], ARGV[4])

@@ -1,0 +1,33 @@
+-- renew: let permits live longer, if they are still their acquisition's.
+--
+-- KEYS    count, permits and tokens of each acquisition, one after the other; in a cluster, of one
+-- ARGV[1] token retention, milliseconds
+-- ARGV[2] memory of ended acquisitions, milliseconds
+-- ARGV    then, for each acquisition: its id; lease, milliseconds; number of permits
+--
+-- Reply   for each acquisition {GRANTED, 0, ms left}  {LOST, why, 0}
+--
+-- Twice: a renewal sets the time of a permit that is there, never shortens it, and never makes one. One that arrives late
+-- can let a permit live that much longer than its client reckons with, and no more than that.
+
+local retention, memory = ARGV[1], tonumber(ARGV[2])
+local now = milliseconds()
+
+local function renew(count, permits, tokens, acquisition, lease, number)
+  local expires = expiry(permits, acquisition)
+  if not expires or expires <= now then
+    put_back(count, take_out(permits, acquisition, number))
+    return lost(tokens, acquisition, memory, retention, '')
+  end
+  redis.call('PEXPIRE', tokens, retention) -- First: a server out of memory refuses a first write that takes memory.
+  expires = math.max(expires, now + lease)
+  for i = 1, number do redis.call('ZADD', permits, 'XX', expires, permit(acquisition, i)) end
+  return {GRANTED, 0, expires - now}
+end
+
+local replies = {}
+for i = 1, #KEYS / 3 do
+  local id, lease, number = ARGV[3 * i], tonumber(ARGV[3 * i + 1]), tonumber(ARGV[3 * i + 2])
+  replies[i] = renew(KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i], id, lease, number)
+end
+return replies

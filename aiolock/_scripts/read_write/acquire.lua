@@ -1,0 +1,96 @@
+-- acquire: let an owner read or write, or say how long others will keep it from that at most.
+--
+-- KEYS[1] lock
+-- KEYS[2] tokens
+-- KEYS[3] record of the hold, which says whether it is to read or to write
+-- ARGV[1] owner
+-- ARGV[2] acquisition id
+-- ARGV[3] step
+-- ARGV[4] hold count that the owner will have
+-- ARGV[5] lease, milliseconds
+-- ARGV[6] token retention, milliseconds
+-- ARGV[7] memory of ended acquisitions, milliseconds
+-- ARGV[8] milliseconds for which others may not overtake it when it is refused; 0 if it does not wait
+-- ARGV[9] channel
+-- ARGV[10] PUBLISH or SPUBLISH
+--
+-- Reply {GRANTED, token, ms left, ms after which others may be granted}  {LOST, why, 0}  {STALE, 0, 0}
+--       {NOT_A_LOCK, 0, 0}  {REFUSED, 0, ms after which it may be granted, 1 if others may not overtake it, or nothing}
+--
+-- Twice: the id finds its own grant and answers with the same token; the count is set, never added to, and only by a
+-- later step, so neither a re-sent nor an overtaken call changes it or the TTL. An id that was released or given up is
+-- STALE: a call that arrives late grants nothing. A grant only lengthens a TTL.
+--
+-- Readers and writers take turns: a writer that readers keep out lets no more of them in before it, and a reader that
+-- a writer keeps out lets no other writer in before it.
+
+local SOON = 100 -- Milliseconds after which who was refused for an earlier hold of its own, on its way out, asks again.
+
+local owner, acquisition, step, holds = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local lease, waits = tonumber(ARGV[5]), tonumber(ARGV[8])
+local field = field_of(KEYS[1], KEYS[3])
+local kind = field == owner and 'read' or 'write'
+
+local mode, ttl = state(KEYS[1])
+if mode ~= 'free' or holds > 1 then
+  local last = if_held_by(acquisition, KEYS[1], KEYS[3], 'step')
+  if last then
+    if step > tonumber(last) then
+      redis.call('PEXPIRE', KEYS[2], ARGV[6]) -- First: a server out of memory refuses a first write that takes memory.
+      redis.call('HSET', KEYS[1], field, holds)
+      redis.call('HSET', KEYS[3], 'step', step)
+      lengthen(KEYS[3], lease)
+      lengthen(KEYS[1], lease)
+    else
+      write_again(KEYS[3])
+    end
+    return {GRANTED, tonumber(redis.call('HGET', KEYS[3], 'token')), redis.call('PTTL', KEYS[3]), 0}
+  end
+end
+
+if holds > 1 then return lost(KEYS[1], KEYS[2], KEYS[3], acquisition, tonumber(ARGV[7]), ARGV[6], '') end
+if mode == 'foreign' then return {NOT_A_LOCK, 0, 0} end
+local scores = redis.call('ZMSCORE', KEYS[2], acquisition, 'token')
+if scores[1] then return {STALE, 0, 0} end
+
+local time = microseconds()
+local now = math.floor(time / 1000)
+local mine = kind .. ' ' .. acquisition
+local first, keeps = turn(KEYS[2], now)
+if mode == 'write' and drop_expired_writer(KEYS[1]) then mode = 'read' end
+local inside = mode == 'write' and kind == 'read' and redis.call('HEXISTS', KEYS[1], owner .. ':write') == 1
+
+if kind == 'write' and mode == 'read' then -- Redisson may have left a lock that outlives its readers.
+  mode, ttl = settle(KEYS[1]) and 'read' or 'free', math.max(0, redis.call('PTTL', KEYS[1]))
+end
+if mode ~= 'free' and not inside and (kind == 'write' or mode == 'write') then
+  if waits > 0 and mode ~= kind and (not first or first == mine) then
+    take_turn(KEYS[2], mine, now + waits, ARGV[6])
+    return {REFUSED, 0, math.min(ttl, waits / 2), 1}
+  end
+  return {REFUSED, 0, math.min(ttl, keeps or ttl)} -- Who is next may be no more, and then nobody says so.
+end
+if first and first ~= mine and (kind == 'write' or string.sub(first, 1, 6) == 'write ') then
+  return {REFUSED, 0, keeps}
+end
+if mode ~= 'free' and redis.call('HEXISTS', KEYS[1], field) == 1 then
+  local left = redis.call('PTTL', KEYS[3])
+  if left > 0 then return {REFUSED, 0, math.min(left, SOON)} end
+end
+
+local token = math.max(tonumber(scores[2] or 0) + 1, time)
+redis.call('ZADD', KEYS[2], token, 'token')
+redis.call('PEXPIRE', KEYS[2], ARGV[6])
+if mode == 'free' then
+  redis.call('HSET', KEYS[1], 'mode', kind, field, holds)
+else
+  redis.call('HSET', KEYS[1], field, holds)
+end
+redis.call('HSET', KEYS[3], 'acquisition', acquisition, 'token', token, 'step', step, 'renewal', 0)
+redis.call('PEXPIRE', KEYS[3], lease)
+if ttl < lease then redis.call('PEXPIRE', KEYS[1], lease) end
+if first == mine then
+  end_turn(KEYS[2], mine)
+  if kind == 'read' then redis.call(ARGV[10], ARGV[9], '1') end -- What let it in may not have been told to the others.
+end
+return {GRANTED, token, lease, inside and math.max(ttl, lease) or 0}

@@ -1,0 +1,34 @@
+-- renew: let holds live longer, each if it is still its acquisition's.
+--
+-- KEYS    lock, tokens and record of each hold, one after the other; in a cluster, of one
+-- ARGV[1] token retention, milliseconds
+-- ARGV[2] memory of ended acquisitions, milliseconds
+-- ARGV    then, for each hold: acquisition id; number of this renewal; lease, milliseconds
+--
+-- Reply   for each hold {GRANTED, token, ms left}  {LOST, why, 0}
+--
+-- Twice: a renewal sets a TTL, never adds to one, never shortens one and never creates a key; only a later number does so,
+-- hence a call that arrives late or again changes nothing. The reply tells the TTL as it is.
+
+local retention, memory = ARGV[1], tonumber(ARGV[2])
+
+local function renew(lock, tokens, record, acquisition, number, lease)
+  local last = if_held_by(acquisition, lock, record, 'renewal')
+  if not last then return lost(lock, tokens, record, acquisition, memory, retention, '') end
+  if tonumber(number) > tonumber(last) then
+    redis.call('PEXPIRE', tokens, retention) -- First: a server out of memory refuses a first write that takes memory.
+    redis.call('HSET', record, 'renewal', number)
+    lengthen(record, tonumber(lease))
+    lengthen(lock, tonumber(lease))
+    drop_expired_writer(lock)
+  else
+    write_again(record)
+  end
+  return {GRANTED, tonumber(redis.call('HGET', record, 'token')), redis.call('PTTL', record)}
+end
+
+local replies = {}
+for i = 1, #KEYS / 3 do
+  replies[i] = renew(KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i], ARGV[3 * i], ARGV[3 * i + 1], ARGV[3 * i + 2])
+end
+return replies

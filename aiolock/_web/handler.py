@@ -1,0 +1,69 @@
+"""The lock around a web handler: what the handler's client is told when it cannot be had, or is lost."""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from aiolock._core.lease import Lease
+from aiolock._errors import AioLockError, BackendError, LeaseLostError, NotHeldError
+from aiolock._primitives.base import Lockable
+from aiolock._primitives.multi_lease import MultiLease
+from aiolock._web.problem import Problem, problem_of
+
+L = TypeVar("L", Lease, MultiLease)
+
+logger = logging.getLogger("aiolock")
+
+
+class RefusedError(Exception):
+    """The request is to be answered with *problem*; the error of aiolock is the ``__cause__``."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.detail)
+        self.problem = problem
+
+
+@asynccontextmanager
+async def locked_for_handler(
+    lock: Lockable[L], wait: float | None, lease: float | None, status: int
+) -> AsyncIterator[L]:
+    """
+    *lock* for the body, a handler; `RefusedError` instead of what aiolock raises about it. *status* is for contention.
+
+    A body that raises, whatever it is, is refused as well when its lock is lost: what it raises may be the answer of a
+    success. Else it passes, also an error of aiolock that is the body's own. So does a body that is through when the
+    release gets no answer: it was alone, and its client is to know that it is done; the lock ends with its lease at the
+    latest.
+    """
+    granted: L | None = None
+    done = False
+    try:
+        async with lock.hold(wait, lease) as granted:
+            yield granted
+            done = True
+    except Exception as error:
+        if done and isinstance(error, BackendError):
+            logger.warning("lock %r: its release was not answered (%s)", lock.name, error)
+            return
+        ours = _about_the_lock(error, granted)
+        problem = None if ours is None else problem_of(ours, status, began=granted is not None)
+        if problem is None:
+            raise
+        # An answer about another lock was told of already, and so were both losses.
+        if not isinstance(error, AioLockError) and not isinstance(error.__cause__, AioLockError):
+            logger.warning("lock %r was lost; what its handler raised is answered with 503", lock.name, exc_info=error)
+        raise RefusedError(problem) from ours
+
+
+def _about_the_lock(error: Exception, granted: Lease | MultiLease | None) -> AioLockError | None:
+    """What *error* means for the lock: it was not granted, or is lost, or, ``None``, neither."""
+    if granted is None:
+        return error if isinstance(error, AioLockError) else None
+    try:
+        granted.check()
+    except LeaseLostError as loss:
+        return loss
+    except NotHeldError:  # It was given back, as it should be.
+        pass
+    return None

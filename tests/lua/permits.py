@@ -1,0 +1,170 @@
+"""A semaphore as the scripts see it: brought into any state, sent any script, and looked at in full."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from redis.asyncio import Redis
+
+from aiolock._keys import LockKeys
+from aiolock._scripts import INSPECT_PERMITS, PERMIT, RESIZE, Script
+
+KEYS = LockKeys.of_permits("places", "")
+COUNT, PERMITS, TOKENS = KEYS.all
+
+MINE, THEIRS = "me:1#2", "other:7#1"
+REQUEST = "operator:r1"
+
+LEASE = 30_000
+RETENTION = 3_600_000
+MEMORY = 60_000
+KEEPS = 2_000
+
+Reply = list[Any]
+
+
+@dataclass(frozen=True)
+class Sight:
+    """Everything that the scripts may change; times are in milliseconds."""
+
+    count: bytes | None
+    permits: dict[bytes, float]
+    tokens: dict[bytes, float]
+    keys: int
+
+    @property
+    def turn(self) -> str | None:
+        """Who keeps others from overtaking."""
+        return next((member.decode()[5:] for member, score in self.tokens.items() if score < 0), None)
+
+
+class Table:
+    """The semaphore `places` on a server of which nothing else is used; it has three permits from the first acquire."""
+
+    def __init__(self, redis: Redis) -> None:
+        self.redis = redis
+
+    async def run(self, script: Script, keys: tuple[str, ...], *args: str | int) -> Reply:
+        publish = ("PUBLISH",) if script.publishes else ()
+        return cast(Reply, await self.redis.eval(script.source, len(keys), *keys, *map(str, args), *publish))
+
+    # The scripts.
+
+    async def acquire(
+        self, id: str = MINE, *, number: int = 2, initial: str | int = 3, waits: bool = True, ms: int = LEASE
+    ) -> Reply:
+        how = (ms, RETENTION, number, initial, KEEPS if waits else 0, KEYS.channel)
+        return await self.run(PERMIT.acquire, KEYS.all, id, *how)
+
+    async def release(self, id: str = MINE, *, number: int = 2, forget: str = "") -> Reply:
+        return await self.run(PERMIT.release, KEYS.all, id, RETENTION, MEMORY, forget, number, KEYS.channel)
+
+    async def renew(self, id: str = MINE, *, number: int = 2, ms: int = LEASE) -> Reply:
+        [reply] = await self.run(PERMIT.renew, KEYS.all, RETENTION, MEMORY, id, ms, number)
+        return cast(Reply, reply)
+
+    async def force(self, request: str = REQUEST) -> Reply:
+        return await self.run(PERMIT.force_release, KEYS.all, request, RETENTION, MEMORY, KEYS.channel)
+
+    async def resize(self, *, permits: str | int = "", more: int = 0, request: str = REQUEST) -> Reply:
+        how = (RETENTION, MEMORY, permits, more, 3, KEYS.channel)
+        return await self.run(RESIZE, KEYS.all, request, *how)
+
+    async def inspect(self, named: int = 10) -> Reply:
+        return await self.run(INSPECT_PERMITS, KEYS.all[:2], named)
+
+    # What is there.
+
+    async def look(self) -> Sight:
+        kinds = {key: await self.redis.type(key) for key in KEYS.all}
+        permits: Any = await self.redis.zrange(PERMITS, 0, -1, withscores=True) if kinds[PERMITS] == b"zset" else []
+        tokens: Any = await self.redis.zrange(TOKENS, 0, -1, withscores=True)
+        return Sight(
+            await self.redis.dump(COUNT),
+            dict(permits),
+            dict(tokens),
+            await self.redis.dbsize(),
+        )
+
+    async def available(self) -> int:
+        return int(await self.redis.get(COUNT) or 0)
+
+    async def age(self, ms: int) -> None:
+        """Let so much time pass for all that is kept, at once."""
+        sight = await self.look()
+        for member, score in sight.permits.items():
+            await self.redis.zadd(PERMITS, {member: score - ms})
+        for member, score in sight.tokens.items():
+            if member != b"token":
+                await self.redis.zadd(TOKENS, {member: score + ms if score < 0 else score - 10 * ms})
+
+
+State = Callable[[Table], Awaitable[object]]
+
+
+async def unknown(table: Table) -> None:
+    """Nobody has said how many there are."""
+
+
+async def free(table: Table) -> None:
+    await table.resize(permits=3, request="operator:r0")
+
+
+async def mine(table: Table) -> None:
+    await table.acquire()
+
+
+async def others(table: Table) -> None:
+    """Another has two of three."""
+    await table.acquire(THEIRS)
+
+
+async def awaited(table: Table) -> None:
+    """Another has two of three, and we were refused."""
+    await others(table)
+    await table.acquire()
+
+
+async def kept_for_others(table: Table) -> None:
+    """There are two, but another who wants three waits for them."""
+    await table.acquire("third:1#1", number=1)
+    await table.acquire(THEIRS, number=3)
+
+
+async def expired(table: Table) -> None:
+    await table.acquire()
+    await table.age(LEASE)
+
+
+async def freed(table: Table) -> None:
+    await table.acquire()
+    await table.release()
+
+
+async def given_up(table: Table) -> None:
+    """Given up before the acquire came."""
+    await free(table)
+    await table.release()
+
+
+async def forced(table: Table) -> None:
+    await table.acquire()
+    await table.force("operator:r0")
+
+
+async def redissons(table: Table) -> None:
+    """Two of three are Java's, one of them for ever."""
+    await table.redis.set(COUNT, "1")
+    await table.redis.zadd(PERMITS, {bytes(range(16)): 922337203685477, bytes(range(1, 17)): 9e12})
+
+
+async def text(table: Table) -> None:
+    await table.redis.set(COUNT, "three")
+
+
+async def a_list(table: Table) -> None:
+    await table.redis.rpush(COUNT, "3")
+
+
+async def no_permits(table: Table) -> None:
+    await table.redis.set(PERMITS, "3")

@@ -1,0 +1,380 @@
+"""The scripts of a read-write lock: turns, times, messages, and what comes late."""
+
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import pytest
+from redis.asyncio import Redis
+from redis.asyncio.client import PubSub
+
+from aiolock._keys import LockKeys
+from aiolock._scripts import EXPIRED, FORCED, FREED, GRANTED, LOST, READ, REFUSED
+from tests.lua import read_write as states
+from tests.lua.read_write import JAVA, KEEPS, LEASE, LOCK, ME, MINE, OTHER, READS, THIRD, Table, record
+
+
+@pytest.fixture
+def table(redis: Redis) -> Table:
+    return Table(redis)
+
+
+@pytest.fixture
+async def channel(table: Table) -> AsyncIterator[PubSub]:
+    """Subscribed to the channel where Redisson listens."""
+    async with table.redis.pubsub() as pubsub:
+        await pubsub.subscribe("redisson_rwlock:{orders}")
+        assert (await pubsub.get_message(timeout=5))["type"] == "subscribe"
+        yield pubsub
+
+
+async def messages(table: Table, channel: PubSub) -> list[bytes]:
+    """All that was published; a message of our own tells where the end is."""
+    await table.redis.publish(READS.channel, "end")
+    seen: list[bytes] = []
+    while seen[-1:] != [b"end"]:
+        message: dict[str, Any] = await channel.get_message(timeout=5)
+        seen.append(message["data"])
+    return seen[:-1]
+
+
+# Turns.
+
+
+async def test_a_writer_that_readers_keep_out_lets_no_more_of_them_in(table: Table) -> None:
+    await states.others_read(table)
+    assert await table.acquire("write") == [REFUSED, 0, KEEPS / 2, 1]
+    status, _, again = await table.acquire("read", THIRD)
+    assert status == REFUSED
+    assert 0 < again <= KEEPS
+    assert (await table.acquire("read", OTHER, step=2, holds=2))[0] == GRANTED, "who reads may nest"
+    await table.release("read", OTHER)
+    assert (await table.acquire("read", THIRD))[0] == REFUSED
+    assert (await table.acquire("write", THIRD))[0] == REFUSED
+    assert (await table.acquire("write"))[0] == GRANTED
+    assert (await table.look()).turn is None
+
+
+async def test_a_reader_that_a_writer_keeps_out_lets_no_other_writer_in(table: Table) -> None:
+    await states.others_write(table)
+    assert await table.acquire("read") == [REFUSED, 0, KEEPS / 2, 1]
+    await table.release("write", OTHER)
+    status, _, again = await table.acquire("write", OTHER, id="other:w2")
+    assert status == REFUSED
+    assert 0 < again <= KEEPS
+    assert (await table.acquire("read", THIRD))[0] == GRANTED, "it is the turn of all readers"
+    assert (await table.look()).turn == f"read {MINE['read']}"
+    assert (await table.acquire("read"))[0] == GRANTED
+    assert (await table.look()).turn is None
+    assert await table.acquire("write", OTHER, id="other:w2") == [REFUSED, 0, KEEPS / 2, 1]
+
+
+@pytest.mark.parametrize("kind", ["read", "write"])
+async def test_who_does_not_wait_takes_no_turn(table: Table, kind: str) -> None:
+    await (states.others_write if kind == "read" else states.others_read)(table)
+    status, _, again = await table.acquire(kind, waits=False)
+    assert status == REFUSED
+    assert again > KEEPS, "the time that others have"
+    assert (await table.look()).turn is None
+
+
+async def test_a_writer_that_another_keeps_out_takes_no_turn(table: Table) -> None:
+    await states.others_write(table)
+    assert (await table.acquire("write"))[0] == REFUSED
+    assert (await table.look()).turn is None
+
+
+@pytest.mark.parametrize("kind", ["read", "write"])
+async def test_who_stands_behind_another_asks_again_when_that_may_be_no_more(table: Table, kind: str) -> None:
+    await (states.others_write if kind == "read" else states.others_read)(table)
+    await table.acquire(kind, THIRD)
+    status, _, again = await table.acquire(kind)
+    assert status == REFUSED
+    assert 0 < again <= KEEPS
+
+
+async def test_a_turn_lasts_as_long_as_its_owner_goes_on_asking(table: Table) -> None:
+    await states.writer_is_next(table)
+    for _ in range(3):
+        await table.age(KEEPS - 500)
+        assert (await table.acquire("read"))[0] == REFUSED
+        assert (await table.acquire("write", THIRD))[3:] == [1]
+    await table.age(KEEPS)
+    assert (await table.acquire("read"))[0] == GRANTED
+
+
+@pytest.mark.parametrize("kind", ["read", "write"])
+async def test_who_gives_up_ends_its_turn_and_wakes_the_others(table: Table, channel: PubSub, kind: str) -> None:
+    await (states.i_wait_to_read if kind == "read" else states.i_wait_to_write)(table)
+    assert (await table.look()).turn == f"{kind} {MINE[kind]}"
+    for _ in range(2):
+        assert (await table.release(kind, step=2))[0] == LOST
+    assert (await table.look()).turn is None
+    assert await messages(table, channel) == [b"1"]
+
+
+async def test_who_writes_reads_at_once_whoever_is_next(table: Table) -> None:
+    await table.acquire("write")
+    await table.acquire("read", THIRD)
+    status, _, left, others = await table.acquire("read")
+    assert (status, left) == (GRANTED, LEASE)
+    assert others > KEEPS, "nobody else may read"
+
+
+async def test_an_earlier_hold_of_the_owner_that_is_on_its_way_out_is_asked_for_again_soon(table: Table) -> None:
+    await states.earlier_read(table)
+    status, _, again = await table.acquire("read")
+    assert status == REFUSED
+    assert 0 < again <= 100
+    await table.release("read", id="me:r1")
+    assert (await table.acquire("read"))[0] == GRANTED
+
+
+# Times.
+
+
+async def test_the_lock_lives_as_long_as_the_longest_of_its_holds(table: Table) -> None:
+    await table.acquire("read", ms=5_000)
+    await table.acquire("read", THIRD, ms=10_000)
+    await table.acquire("read", OTHER)
+    assert LEASE - 10_000 < (await table.look()).lock_ttl <= LEASE
+    await table.release("read", OTHER)
+    assert 5_000 < (await table.look()).lock_ttl <= 10_000
+    await table.release("read")
+    assert 5_000 < (await table.look()).lock_ttl <= 10_000
+    await table.release("read", THIRD)
+    assert (await table.look()).lock is None
+
+
+async def test_a_reader_that_died_is_gone_with_its_own_lease(table: Table, channel: PubSub) -> None:
+    """Though another renewed its own meanwhile."""
+    await table.acquire("read", OTHER)
+    await table.acquire("read")
+    await table.age(LEASE - 1_000)
+    await table.renew("read")
+    await table.age(1_000)
+    assert (await table.inspect())[1] == ME.encode()
+    await table.release("read")
+    assert (await table.look()).lock is None
+    assert await messages(table, channel) == [b"0"]
+    assert (await table.acquire("write"))[0] == GRANTED
+
+
+async def test_a_read_that_began_under_a_write_outlives_it(table: Table) -> None:
+    await table.acquire("write")
+    await table.acquire("read", ms=5_000)
+    await table.release("write")
+    sight = await table.look()
+    assert sight.fields[b"mode"] == b"read"
+    assert 0 < sight.lock_ttl <= 5_000
+
+
+@pytest.mark.parametrize("kind", ["read", "write"])
+async def test_nested_leases_neither_add_up_nor_shorten(table: Table, kind: str) -> None:
+    await table.acquire(kind)
+    await table.acquire(kind, step=2, holds=2, ms=1_000)
+    assert LEASE - 10_000 < (await table.look()).lock_ttl <= LEASE
+    await table.acquire(kind, step=3, holds=3, ms=2 * LEASE)
+    sight = await table.look()
+    assert LEASE < sight.lock_ttl <= 2 * LEASE
+    assert LEASE < sight.records[record(ME, kind)][1] <= 2 * LEASE
+
+
+@pytest.mark.parametrize("kind", ["read", "write"])
+@pytest.mark.parametrize("number", [1, 9, 10])
+async def test_a_renewal_with_an_earlier_or_equal_number_lengthens_nothing(
+    table: Table, kind: str, number: int
+) -> None:
+    await table.acquire(kind)
+    await table.renew(kind, number=10)
+    assert (await table.renew(kind, number=number, ms=2 * LEASE))[2] <= LEASE
+    assert (await table.look()).lock_ttl <= LEASE
+
+
+async def test_a_writer_whose_time_is_over_lets_readers_in_though_its_owner_reads_on(table: Table) -> None:
+    await states.write_expired_and_i_read(table)
+    assert (await table.inspect())[1::4] == [ME.encode()]
+    assert (await table.acquire("read", OTHER))[0] == GRANTED
+    assert (await table.look()).holds == "m1o1"
+
+
+@pytest.mark.parametrize("how", ["renewed", "forced"])
+async def test_a_writer_whose_time_is_over_goes_with_the_next_change(table: Table, how: str) -> None:
+    await states.write_expired_and_i_read(table)
+    await (table.renew("read") if how == "renewed" else table.force("read"))
+    assert (await table.look()).holds == ("m1" if how == "renewed" else "free")
+
+
+async def test_a_writer_of_redisson_has_no_record_and_counts_as_long_as_the_lock(table: Table) -> None:
+    """Also while it reads; its reads have records that are no hashes."""
+    await table.redis.hset(LOCK, mapping={"mode": "write", f"{JAVA}:write": "1", JAVA: "1"})
+    await table.redis.pexpire(LOCK, LEASE)
+    await table.redis.set(f"{{{LOCK}}}:{JAVA}:rwlock_timeout:1", "1", px=LEASE)
+    for kind in ("read", "write"):
+        assert (await table.acquire(kind))[0] == REFUSED
+    await table.force("read")
+    sight = await table.look()
+    assert sight.holds == "J1"
+    assert LEASE - 10_000 < sight.lock_ttl <= LEASE
+
+
+async def test_a_writer_that_asks_takes_readers_away_whose_time_is_over(table: Table) -> None:
+    await table.acquire("read", OTHER)
+    for number in range(20):
+        await table.acquire("read", f"gone:{number}", ms=1_000)
+    await table.age(1_000)
+    assert len((await table.look()).fields) == 22
+    await table.acquire("write")
+    assert (await table.look()).holds == "o1"
+    assert len((await table.look()).fields) == 2
+
+
+async def test_what_redisson_has_left_counts_as_long_as_it_says(table: Table) -> None:
+    """Of the records of a thread, one for each hold."""
+    await states.redisson_reads(table)
+    await table.redis.pexpire(f"{{{LOCK}}}:{JAVA}:rwlock_timeout:1", 1_000)
+    await table.redis.pexpire(f"{{{LOCK}}}:{JAVA}:rwlock_timeout:2", 20_000)
+    await table.acquire("read")
+    await table.release("read")
+    sight = await table.look()
+    assert sight.holds == "j2"
+    assert 10_000 < sight.lock_ttl <= 20_000
+
+
+async def test_a_writer_is_not_kept_out_by_a_lock_that_outlives_its_readers(table: Table) -> None:
+    """As Redisson leaves it, when a writer of its own went on reading."""
+    await table.acquire("read", OTHER, ms=5_000)
+    await table.acquire("read", THIRD, ms=10_000)
+    await table.redis.pexpire(LOCK, 600_000)
+    assert await table.acquire("write") == [REFUSED, 0, KEEPS / 2, 1]
+    assert 5_000 < (await table.look()).lock_ttl <= 10_000
+    await table.redis.pexpire(LOCK, 600_000)
+    await table.age(10_000)
+    assert (await table.acquire("write"))[0] == GRANTED
+    assert (await table.look()).holds == "M1"
+
+
+# Messages.
+
+
+async def test_one_is_woken_by_the_last_reader_and_all_by_a_writer(table: Table, channel: PubSub) -> None:
+    await states.we_read(table)
+    assert await table.release("read", OTHER) == [GRANTED, 0, 0]
+    assert await messages(table, channel) == []
+    assert await table.release("read") == [GRANTED, 1, 0]
+    assert await table.release("read") == [GRANTED, 0, 0]
+    assert await messages(table, channel) == [b"0"]
+    await table.acquire("write")
+    assert await table.release("write") == [GRANTED, 1, 0]
+    assert await messages(table, channel) == [b"1"]
+
+
+async def test_readers_are_woken_when_a_writer_goes_on_reading(table: Table, channel: PubSub) -> None:
+    await states.i_write_and_read(table)
+    await table.release("write")
+    assert await messages(table, channel) == [b"1"]
+    assert (await table.acquire("read", OTHER))[0] == GRANTED
+
+
+async def test_the_reader_that_is_next_wakes_the_others(table: Table, channel: PubSub) -> None:
+    """A writer of Redisson's says nothing when it goes on reading, nor does one whose time is over."""
+    await states.redisson_writes(table)
+    await table.acquire("read")
+    await table.redis.hset(LOCK, mapping={"mode": "read", JAVA: "1"})
+    await table.redis.hdel(LOCK, f"{JAVA}:write")
+    assert (await table.acquire("read"))[0] == GRANTED
+    assert await messages(table, channel) == [b"1"]
+    assert (await table.acquire("read", OTHER))[0] == GRANTED
+    assert (await table.acquire("read"))[0] == GRANTED
+    assert await messages(table, channel) == []
+
+
+@pytest.mark.parametrize("kind", ["read", "write"])
+async def test_all_are_woken_by_force(table: Table, channel: PubSub, kind: str) -> None:
+    await states.i_write_and_read(table)
+    await table.force(kind)
+    assert await messages(table, channel) == [b"1"]
+    assert (await table.look()).holds == ("M1" if kind == "read" else "m1")
+    assert (await table.renew(kind))[:2] == [LOST, FORCED]
+    assert (await table.renew("write" if kind == "read" else "read"))[0] == GRANTED
+
+
+async def test_a_late_end_of_a_hold_that_expired_wakes_who_waits(table: Table, channel: PubSub) -> None:
+    await states.write_expired_and_i_read(table)
+    assert (await table.release("write"))[:2] == [LOST, EXPIRED]
+    assert await messages(table, channel) == [b"1"]
+    assert (await table.look()).holds == "m1"
+
+
+# Tokens, and what is remembered.
+
+
+async def test_each_grant_has_a_later_token(table: Table) -> None:
+    tokens = [(await table.acquire("write"))[1], (await table.acquire("read"))[1]]
+    await table.release("write")
+    tokens.append((await table.acquire("read", OTHER))[1])
+    await table.release("read")
+    await table.release("read", OTHER)
+    tokens.append((await table.acquire("write", OTHER))[1])
+    assert tokens == sorted(set(tokens))
+
+
+@pytest.mark.parametrize("kind", ["read", "write"])
+async def test_a_step_that_was_overtaken_changes_no_count(table: Table, kind: str) -> None:
+    await table.acquire(kind)
+    await table.acquire(kind, step=2, holds=2)
+    await table.acquire(kind, step=4, holds=2)
+    before = await table.look()
+    assert await table.release(kind, step=3, left=1) == [GRANTED, 0, 0]
+    assert (await table.acquire(kind, step=3, holds=3))[0] == GRANTED
+    assert (await table.look()).lock == before.lock
+
+
+async def test_a_late_command_of_an_earlier_acquisition_does_nothing(table: Table) -> None:
+    await table.acquire("read")
+    await table.release("read")
+    await table.acquire("read", id="me:r3")
+    before = await table.look()
+    assert (await table.release("read"))[0] == GRANTED
+    assert (await table.renew("read"))[0] == LOST
+    assert (await table.acquire("read", step=2, holds=2))[0] == LOST
+    after = await table.look()
+    assert (after.lock, after.records.keys()) == (before.lock, before.records.keys())
+    assert (await table.release("read", id="me:r3"))[0] == GRANTED
+
+
+async def test_ends_that_no_command_can_be_late_for_are_forgotten(table: Table) -> None:
+    await states.read_freed(table)
+    await table.acquire("read", id="me:r3")
+    await table.release("read", id="me:r3", forget=MINE["read"])
+    assert (await table.look()).tokens.keys() == {b"token", b"me:r3"}
+    assert (await table.look()).tokens[b"me:r3"] % 10 == FREED
+
+
+async def test_what_is_asked_names_as_many_holds_as_it_may(table: Table) -> None:
+    await states.we_read(table)
+    assert len(await table.inspect(1)) == 1 + 4
+    named = await table.inspect()
+    assert {named[1], named[5]} == {ME.encode(), OTHER.encode()}
+    assert [named[2], named[4]] == [1, 1]
+    assert LEASE - 10_000 < named[3] <= LEASE
+
+
+async def test_names_in_braces_keep_all_keys_in_their_slot(redis: Redis) -> None:
+    async def every_key() -> set[str]:
+        return {cast(bytes, key).decode() for key in await redis.keys("*")}
+
+    async def keys(name: str) -> set[str]:
+        reads, _ = LockKeys.of_read_write(name, "")
+        assert reads.record is not None
+        every = (*reads.all, f"{reads.record[0]}{ME}{reads.record[1]}")
+        how = (ME, "me:r1", "1", "1", str(LEASE), "3600000", "60000", "0", reads.channel, "PUBLISH")
+        assert (await redis.eval(READ.acquire.source, len(every), *every, *how))[0] == GRANTED
+        force = ("op:1", "3600000", "60000", reads.channel, "PUBLISH")
+        found = await every_key()
+        assert (await redis.eval(READ.force_release.source, 2, *reads.all, *force))[:2] == [GRANTED, 1]
+        assert await every_key() == {reads.tokens}
+        await redis.flushdb()
+        return found
+
+    assert await keys("a") == {"a", "aiolock_token:{a}", f"{{a}}:{ME}:rwlock_timeout:1"}
+    assert await keys("{a}:b") == {"{a}:b", "aiolock_token:{a}:b", f"{{a}}:b:{ME}:rwlock_timeout:1"}

@@ -1,0 +1,48 @@
+"""Many processes share three permits, and one of them dies: never more than three at once, and all are served."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from redis.asyncio import Redis
+
+from aiolock import LockClient
+from aiolock._embedded_server import Server
+from tests.processes.crew import let_work, most_at_once
+from tests.processes.permits import NAME, PERMITS
+
+PROCESSES, TASKS, TIMES = 4, 6, 8
+
+
+@dataclass(frozen=True)
+class Section:
+    """What a task did with its permits; times are on the monotonic clock, which all processes share."""
+
+    task: str
+    permits: int
+    asked: float
+    entered: float
+    left: float
+
+    @classmethod
+    def parse(cls, line: str) -> "Section":
+        task, permits, *times = line.split()
+        asked, entered, left = map(float, times)
+        return cls(task, int(permits), asked, entered, left)
+
+
+async def test_never_more_than_there_are_permits_and_everyone_is_served(
+    server: Server, redis: Redis, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    lines, victim = await let_work(
+        "tests.processes.permits", server.url, tmp_path / "sections", processes=PROCESSES, tasks=TASKS, times=TIMES
+    )
+    sections = [Section.parse(line) for line in lines]
+    served = Counter(section.task for section in sections if not section.task.startswith(f"{victim}-"))
+    assert (len(served), set(served.values())) == (PROCESSES * TASKS, {TIMES})
+    assert most_at_once((each.entered, each.left, each.permits) for each in sections) == PERMITS
+    record_property("longest wait", max(section.entered - section.asked for section in sections))
+    async with LockClient(redis) as locks:
+        semaphore = locks.permit_expirable_semaphore(NAME)
+        assert await semaphore.try_acquire(PERMITS, wait=20) is not None  # Also those of the one that died.

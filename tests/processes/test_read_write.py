@@ -1,0 +1,64 @@
+"""Many processes read and write, and one of them dies: who writes is alone, and all are served."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from redis.asyncio import Redis
+
+from aiolock import LockClient
+from aiolock._embedded_server import Server
+from tests.processes.crew import let_work, most_at_once
+from tests.processes.read_write import NAME
+
+PROCESSES, TASKS, TIMES = 4, 6, 12
+
+
+@dataclass(frozen=True)
+class Section:
+    """What a task did with the lock; times are on the monotonic clock, which all processes share."""
+
+    task: str
+    writes: bool
+    token: int
+    asked: float
+    entered: float
+    left: float
+
+    @classmethod
+    def parse(cls, line: str) -> "Section":
+        task, writes, token, *times = line.split()
+        asked, entered, left = map(float, times)
+        return cls(task, writes == "1", int(token), asked, entered, left)
+
+
+def overlap(sections: list[Section]) -> list[tuple[Section, Section]]:
+    """Those that were at it together, though one of them wrote."""
+    together: list[tuple[Section, Section]] = []
+    under_way: list[Section] = []
+    for section in sorted(sections, key=lambda section: section.entered):
+        under_way = [each for each in under_way if each.left > section.entered]
+        together += [(each, section) for each in under_way if each.writes or section.writes]
+        under_way.append(section)
+    return together
+
+
+async def test_who_writes_is_alone_and_everyone_is_served(
+    server: Server, redis: Redis, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    lines, victim = await let_work(
+        "tests.processes.read_write", server.url, tmp_path / "sections", processes=PROCESSES, tasks=TASKS, times=TIMES
+    )
+    sections = [Section.parse(line) for line in lines]
+    served = Counter(section.task for section in sections if not section.task.startswith(f"{victim}-"))
+    assert (len(served), set(served.values())) == (PROCESSES * TASKS, {TIMES})
+    assert overlap(sections) == []
+    assert most_at_once((each.entered, each.left, 1) for each in sections) > 1
+    writers = sorted((section for section in sections if section.writes), key=lambda section: section.entered)
+    assert [section.token for section in writers] == sorted(section.token for section in writers)
+    for writes, who in ((True, "a writer"), (False, "a reader")):
+        waits = [section.entered - section.asked for section in sections if section.writes == writes]
+        record_property(f"longest wait of {who}", max(waits))
+    async with LockClient(redis) as locks:
+        assert await locks.read_write_lock(NAME).write.try_lock(wait=20) is not None  # Also after the one that died.

@@ -1,0 +1,302 @@
+"""Connection: one to the server, kept while its user is busy, made anew when it fails."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from itertools import pairwise
+from time import monotonic
+from typing import Any
+
+import pytest
+from redis import AuthenticationError, ResponseError
+from redis import ConnectionError as RedisConnectionError
+from redis.asyncio import Redis
+from redis.asyncio.connection import AbstractConnection
+
+from aiolock._embedded_server import Server
+from aiolock._redis.connection import Command, Connection
+from aiolock._redis.connector import Connector
+from tests.support.cancellation import cancelling, suspended_in
+from tests.support.observe import connected, until, until_connected
+from tests.support.proxy import Proxy, Rule, command, drop_reply
+
+PATIENCE = 0.4
+PULSE = 0.02
+
+
+class Recorder:
+    """A user of a connection that writes what it is given and notes what happens."""
+
+    def __init__(self, connect: Callable[[], Any]) -> None:
+        self.wanted = False
+        self.to_send: list[Command] = []
+        self.frames: list[Any] = []
+        self.errors: list[Exception] = []
+        self.opens: list[float] = []
+        self.ticks = 0
+        self.writes: list[int] = []  # How many commands each had.
+        self.connection = Connection(self, connect, patience=PATIENCE, pulse=PULSE)
+
+    def send(self, *commands: Command) -> None:
+        self.wanted = True
+        self.to_send += commands
+        self.connection.wake()
+
+    async def answer(self, *words: str) -> Any:
+        """Send a command and return what comes next."""
+        expected = len(self.frames) + 1
+        self.send(words)
+        await until(lambda: len(self.frames) >= expected)
+        return self.frames[-1]
+
+    def busy(self) -> bool:
+        return self.wanted
+
+    async def greet(self, connection: AbstractConnection) -> None:
+        pass
+
+    def opened(self, took: float) -> None:
+        self.opens.append(monotonic())
+
+    def owed(self) -> bool:
+        return sum(self.writes) + len(self.to_send) > len(self.frames)
+
+    def outgoing(self) -> Sequence[Command]:
+        batch, self.to_send = self.to_send, []
+        self.writes += [len(batch)] if batch else []
+        return batch
+
+    def received(self, frame: Any) -> None:
+        self.frames.append(frame)
+
+    def broken(self, error: Exception, waited: float) -> None:
+        self.errors.append(error)
+
+    def tick(self, now: float) -> None:
+        self.ticks += 1
+
+
+@pytest.fixture
+async def user(proxy: Proxy) -> AsyncIterator[Recorder]:
+    user = Recorder(Connector.of(Redis.from_url(proxy.url), "linked", 5))
+    yield user
+    await user.connection.aclose()
+
+
+async def test_it_connects_when_its_user_has_something_to_say(proxy: Proxy, user: Recorder) -> None:
+    assert not user.connection.connected
+    assert not proxy.connections
+    assert await user.answer("PING") == b"PONG"
+    assert user.connection.connected
+    assert len(user.opens) == 1
+
+
+async def test_what_is_given_in_one_tick_leaves_in_one_write(user: Recorder) -> None:
+    await user.answer("PING")
+    user.send(("ECHO", "a"), ("ECHO", "b"))
+    user.send(("ECHO", "c"))
+    await until(lambda: len(user.frames) == 4)
+    assert user.frames[1:] == [b"a", b"b", b"c"]
+    assert user.writes == [1, 3]
+
+
+async def test_an_error_reply_is_a_frame_like_any_other(user: Recorder) -> None:
+    assert isinstance(await user.answer("NOSUCHCOMMAND"), ResponseError)
+    assert await user.answer("PING") == b"PONG"
+    assert user.errors == []
+
+
+async def test_a_connection_that_dies_is_made_anew_while_its_user_is_busy(proxy: Proxy, user: Recorder) -> None:
+    await user.answer("PING")
+    proxy.reset_all()
+    await until(lambda: len(user.opens) == 2)
+    assert len(user.errors) == 1
+    assert isinstance(user.errors[0], (RedisConnectionError, OSError))
+    assert await user.answer("PING") == b"PONG"
+
+
+async def test_a_connection_that_dies_is_not_made_anew_for_nobody(proxy: Proxy, user: Recorder) -> None:
+    await user.answer("PING")
+    user.wanted = False
+    proxy.reset_all()
+    await until(lambda: len(user.errors) == 1)
+    await asyncio.sleep(5 * PULSE)
+    assert not user.connection.connected
+    assert len(user.opens) == 1
+    assert await user.answer("PING") == b"PONG"
+
+
+async def test_a_connection_that_is_closed_by_the_server_is_noticed(redis: Redis, user: Recorder) -> None:
+    await user.answer("PING")
+    await redis.client_kill_filter(_type="normal", skipme=True)
+    await until(lambda: len(user.opens) == 2)
+
+
+async def test_a_connection_that_was_given_up_is_made_anew(proxy: Proxy, user: Recorder) -> None:
+    proxy.install(Rule(command(b"ECHO"), drop_reply(reset=False)))
+    await user.answer("PING")
+    user.send(("ECHO", "x"))
+    await proxy.saw(command(b"ECHO"))
+    user.connection.fail()
+    await until(lambda: len(user.opens) == 2)
+    assert isinstance(user.errors[0], TimeoutError)
+    assert await user.answer("PING") == b"PONG"
+    await until(lambda: len(proxy.connections) == 1)
+
+
+async def test_giving_up_no_connection_does_nothing(user: Recorder) -> None:
+    user.connection.fail()
+    assert await user.answer("PING") == b"PONG"
+
+
+async def test_nothing_is_written_on_a_connection_that_was_given_up(proxy: Proxy, user: Recorder) -> None:
+    await user.answer("PING")
+    user.connection.fail()
+    assert await user.answer("ECHO", "x") == b"x"
+    [echo] = [request for request in proxy.requests if request.name == b"ECHO"]
+    [ping] = [request for request in proxy.requests if request.name == b"PING"]
+    assert echo.connection != ping.connection
+
+
+async def test_a_connection_whose_writer_somebody_else_cancels_before_it_begins_is_made_anew(user: Recorder) -> None:
+    with cancelling("Connection._write", 0) as cancelled:
+        assert await user.answer("PING") == b"PONG"
+    assert len(cancelled) == 1
+    assert len(user.opens) == 2
+
+
+async def test_a_connection_whose_writer_somebody_else_cancels_as_it_writes_is_made_anew(
+    monkeypatch: pytest.MonkeyPatch, user: Recorder
+) -> None:
+    async def choked(*_: Any, **how: Any) -> None:
+        await asyncio.sleep(600)
+
+    await user.answer("PING")
+    monkeypatch.setattr(user.connection.raw, "send_packed_command", choked)
+    user.send(("ECHO", "unheard"))
+    [writer] = [task for task in asyncio.all_tasks() if "<Connection._write()" in repr(task)]
+    await until(lambda: "choked" in suspended_in(writer))
+    writer.cancel()
+    assert await user.answer("PING") == b"PONG"
+    assert len(user.opens) == 2
+
+
+async def test_a_connection_that_cannot_be_made_is_tried_again_less_and_less_often(
+    proxy: Proxy, user: Recorder
+) -> None:
+    await proxy.refuse()
+    times: list[float] = []
+    user.broken = lambda error, waited: times.append(monotonic())  # type: ignore[method-assign]
+    user.send(("PING",))
+    await until(lambda: len(times) == 9)
+    pauses = [after - before for before, after in pairwise(times)]
+    assert pauses[0] < 0.1
+    assert pauses[-1] > PATIENCE * 0.4
+    assert not user.connection.connected
+    await proxy.accept()
+    await until(lambda: user.frames == [b"PONG"])
+
+
+async def test_a_connection_that_its_class_does_not_make_is_tried_again(redis: Redis, server: Server) -> None:
+    """It fails before there is anything to await."""
+    connect, failures = Connector.of(Redis.from_url(server.url), None, 5), [OSError("no"), ValueError("neither")]
+
+    def connect_at_last() -> AbstractConnection:
+        if failures:
+            raise failures.pop()
+        return connect()
+
+    user = Recorder(connect_at_last)
+    assert await user.answer("PING") == b"PONG"
+    assert [type(error) for error in user.errors] == [ValueError, OSError]
+    await user.connection.aclose()
+
+
+async def test_a_server_that_accepts_and_says_nothing_is_given_up(proxy: Proxy, user: Recorder) -> None:
+    proxy.black_hole()
+    user.send(("PING",))
+    await until(lambda: len(user.errors) == 1)
+    assert isinstance(user.errors[0], TimeoutError)
+    assert user.opens == []
+    proxy.restore()
+    await until(lambda: user.frames == [b"PONG"])
+
+
+async def test_a_refused_password_is_told(server: Server) -> None:
+    user = Recorder(Connector.of(Redis.from_url(server.url, password="wrong"), None, 5))
+    user.send(("PING",))
+    await until(lambda: bool(user.errors))
+    assert isinstance(user.errors[0], AuthenticationError)
+    await user.connection.aclose()
+
+
+async def test_it_ticks_while_its_user_is_busy_only(user: Recorder) -> None:
+    await user.answer("PING")
+    before = user.ticks
+    await until(lambda: user.ticks >= before + 3)
+    user.wanted = False
+    await asyncio.sleep(2 * PULSE)
+    ticks = user.ticks
+    await asyncio.sleep(5 * PULSE)
+    assert user.ticks == ticks
+    user.send(("PING",))
+    await until(lambda: user.ticks > ticks)
+
+
+async def test_closing_closes_the_connection(redis: Redis, proxy: Proxy, user: Recorder) -> None:
+    alone = await connected(redis)
+    await user.answer("PING")
+    assert await connected(redis) == alone + 1
+    await user.connection.aclose()
+    assert not user.connection.connected
+    await until_connected(redis, alone)
+    user.send(("PING",))
+    assert len(user.opens) == 1
+
+
+async def test_closing_while_it_connects_ends_at_once(proxy: Proxy, user: Recorder) -> None:
+    proxy.black_hole()
+    user.send(("PING",))
+    await until(lambda: len(proxy.connections) == 1)
+    started = monotonic()
+    await user.connection.aclose()
+    assert monotonic() - started < PATIENCE
+    proxy.restore()
+
+
+@pytest.mark.parametrize("settings", [{}, {"decode_responses": True, "protocol": 3, "socket_timeout": 0.1}], ids=str)
+async def test_connections_do_not_decode_and_are_never_timed_out(server: Server, settings: dict[str, Any]) -> None:
+    user = Recorder(Connector.of(Redis.from_url(server.url, health_check_interval=1, **settings), "linked", 5))
+    assert await user.answer("ECHO", "x") == b"x"
+    assert await user.answer("CLIENT", "GETNAME") == b"linked"
+    assert isinstance(await user.answer("HELLO"), list)  # A map with RESP3.
+    await asyncio.sleep(0.15)
+    assert await user.answer("PING") == b"PONG"
+    assert len(user.opens) == 1
+    await user.connection.aclose()
+
+
+async def test_cancelled_by_somebody_else_it_ends_when_nothing_is_owed(proxy: Proxy, user: Recorder) -> None:
+    """As asyncio.run does with every task that is left: the last words are written, and their answers are read."""
+    await user.answer("PING")
+    before = asyncio.all_tasks()
+    for task in before - {asyncio.current_task()}:
+        if "_redis/connection.py" in repr(task):
+            task.cancel()
+    user.send(("ECHO", "last words"))
+    await until(lambda: user.connection.stopped)
+    assert user.frames[1:] == [b"last words"]
+    assert not [task for task in asyncio.all_tasks() if "_redis/connection.py" in repr(task)]
+
+
+async def test_cancelled_twice_by_somebody_else_it_ends_at_once(proxy: Proxy, user: Recorder) -> None:
+    await user.answer("PING")
+    proxy.black_hole()
+    user.send(("ECHO", "unheard"))
+    [reader] = [task for task in asyncio.all_tasks() if "<Connection._run()" in repr(task)]
+    for _ in range(2):
+        reader.cancel()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    await asyncio.wait_for(asyncio.wait([reader]), 5)
+    assert user.connection.stopped
+    proxy.restore()

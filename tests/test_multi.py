@@ -1,0 +1,675 @@
+"""AsyncMultiLock: several locks as one, all of them or none."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolock import (
+    Acquired,
+    AsyncMultiLock,
+    BackendError,
+    ClientClosedError,
+    LeaseLostError,
+    LockClient,
+    LockConfig,
+    LockEvent,
+    LockTimeoutError,
+    MultiLease,
+    NotALockError,
+    NotHeldError,
+    Released,
+)
+from aiolock._backend import Call
+from aiolock._embedded_server import Server
+from aiolock._primitives import multi as _multi
+from aiolock._scripts import ACQUIRE, RELEASE, RENEW
+from aiolock.testing import Fault, around
+from tests.support.observe import answered, until
+from tests.support.proxy import Action, Proxy, Rule, drop_reply, reset, script
+from tests.support.waiters import waits_quietly
+
+LONG = 10.0  # Seconds; more than anything here takes.
+
+
+@pytest.fixture
+def three(locks: LockClient) -> AsyncMultiLock:
+    return locks.multi("c", "a", "b")
+
+
+@pytest.fixture
+async def elsewhere(server: Server) -> AsyncIterator[LockClient]:
+    """A client of another server."""
+    with Server(server._executable) as second:
+        async with LockClient.from_url(second.url) as client:
+            yield client
+
+
+async def held(redis: Redis) -> list[str]:
+    """The locks that anybody holds, in their order."""
+    keys: list[bytes] = await redis.keys()  # type: ignore[assignment]
+    return sorted(key.decode() for key in keys if not key.startswith(b"aiolock_"))
+
+
+async def counts(redis: Redis, *names: str) -> list[int]:
+    """The hold counts of these locks on the server."""
+    found = []
+    for name in names:
+        fields: dict[bytes, bytes] = await redis.hgetall(name)  # type: ignore[assignment]
+        found.append(sum(int(count) for field, count in fields.items() if not field.startswith(b"aiolock:")))
+    return found
+
+
+async def waits_for(client: LockClient, name: str) -> None:
+    """Return when a task of *client* waits for *name*, and nothing of it is under way."""
+    await until(lambda: waits_quietly(client, client.lock(name)))
+
+
+# Of several kinds.
+
+
+async def test_members_may_be_read_and_write_locks(locks: LockClient, other: LockClient, redis: Redis) -> None:
+    """One may have a report to read, an account to write and a plain lock, all or none."""
+    report, account = locks.read_write_lock("report"), locks.read_write_lock("account")
+    theirs = other.read_write_lock("report")
+    three = locks.multi(report.read, account.write, "plain")
+    assert three.names == ("account", "plain", "report")
+    async with theirs.read, three as lease:
+        assert set(lease.tokens) == {"account", "plain", "report"}
+        assert await three.held()
+        assert await other.read_write_lock("account").read.try_lock() is None
+        async with three.hold(wait=10):
+            assert await report.read.hold_count() == await account.write.hold_count() == 2
+    async with theirs.write:
+        assert await three.try_lock() is None
+        assert await account.write.holder() is None
+        assert not await locks.lock("plain").locked()
+    assert await three.try_lock() is not None
+    await three.release()
+    assert [key for key in await held(redis) if "rwlock_timeout" in key] == []
+
+
+async def test_writers_of_two_names_in_any_order_do_not_deadlock(locks: LockClient, other: LockClient) -> None:
+    async def work(client: LockClient, first: str, second: str) -> None:
+        for number in range(20):
+            one, two = client.read_write_lock(first), client.read_write_lock(second)
+            async with client.multi(one.write, two.read if number % 2 else two.write):
+                await asyncio.sleep(0)
+
+    async with asyncio.timeout(40), asyncio.TaskGroup() as group:
+        for client in (locks, other):
+            for order in (("a", "b"), ("b", "a")):
+                for _ in range(4):
+                    group.create_task(work(client, *order))
+
+
+async def test_both_halves_of_one_lock_are_refused(locks: LockClient) -> None:
+    lock = locks.read_write_lock("report")
+    with pytest.raises(ValueError, match="cannot both be 'report'"):
+        locks.multi(lock.read, lock.write)
+    assert locks.multi(lock.read, locks.read_write_lock("report").read).names == ("report",)
+
+
+# All or none.
+
+
+async def test_all_are_held_until_they_are_released(three: AsyncMultiLock, redis: Redis) -> None:
+    lease = await three.acquire()
+    assert isinstance(lease, MultiLease)
+    assert three.names == tuple(lease.leases) == ("a", "b", "c"), "in the order of their keys"
+    assert await held(redis) == ["a", "b", "c"]
+    assert await three.locked()
+    assert await three.held()
+    await three.release()
+    assert await held(redis) == []
+    assert not await three.locked()
+    assert lease.given_back
+
+
+async def test_while_all_are_free_they_cost_one_round_trip(locks: LockClient) -> None:
+    names = [f"name {number}" for number in range(10)]
+    many = locks.multi(*names)
+    async with many:  # The connection is there, and the scripts are known.
+        pass
+    for act in (many.acquire, many.acquire, many.release, many.release):  # The second acquire is nested.
+        before = locks.statistics()
+        await act()
+        after = locks.statistics()
+        assert (after.batches - before.batches, after.commands - before.commands) == (1, 10)
+
+
+async def test_one_that_is_taken_leaves_none(three: AsyncMultiLock, other: LockClient, redis: Redis) -> None:
+    async with other.lock("b"):
+        assert await three.try_lock() is None
+        assert await three.try_lock(wait=0.05, lease=3) is None
+        assert await held(redis) == ["b"]
+        with pytest.raises(LockTimeoutError, match="'b'") as raised:
+            async with three.hold(wait=0.05):
+                pass
+        assert raised.value.name == "b"
+        assert raised.value.waited > 0.01  # A timer may ring a little early: uvloop rounds to milliseconds.
+        assert await held(redis) == ["b"]
+    assert await three.try_lock() is not None
+
+
+async def test_of_many_who_try_at_once_one_has_all(locks: LockClient) -> None:
+    async def tries() -> bool:
+        many = locks.multi("a", "b", "c")
+        granted = await many.try_lock(lease=10)
+        await everyone.wait()
+        if granted is not None:
+            await many.release()
+        return granted is not None
+
+    everyone = asyncio.Barrier(10)
+    assert sum(await asyncio.gather(*(asyncio.create_task(tries()) for _ in range(10)))) == 1
+
+
+async def test_who_waits_for_one_has_those_before_it_and_none_behind(
+    locks: LockClient, three: AsyncMultiLock, other: LockClient, redis: Redis
+) -> None:
+    blocking = await other.lock("b", owner="somebody").acquire()
+
+    async def take() -> list[str]:
+        async with three:
+            return await held(redis)
+
+    waiting = asyncio.create_task(take())
+    await waits_for(locks, "b")
+    assert await held(redis) == ["a", "b"]
+    last = await other.lock("c", owner="somebody").try_lock()
+    assert last is not None
+    await blocking.release()
+    await waits_for(locks, "c")
+    assert await held(redis) == ["a", "b", "c"]
+    await last.release()
+    assert await waiting == ["a", "b", "c"]
+    assert await held(redis) == []
+
+
+async def test_what_our_own_client_has_is_waited_for_before_others_are_asked_for(
+    locks: LockClient, three: AsyncMultiLock, redis: Redis
+) -> None:
+    blocking = await locks.lock("a", owner="somebody").acquire()
+    waiting = asyncio.create_task(_hold(three))
+    await waits_for(locks, "a")
+    assert not await redis.exists("aiolock_token:{b}", "aiolock_token:{c}"), "granted, to be given back"
+    await blocking.release()
+    await waiting
+
+
+@pytest.mark.parametrize("orders", [["ab", "ba"], ["ab", "bc", "cd", "de", "ea"]], ids=["two", "ring of five"])
+async def test_no_two_wait_for_each_other(locks: LockClient, other: LockClient, orders: list[str]) -> None:
+    """Tasks of two clients, each with its own order; plain locks of the same names are among them."""
+    inside: set[str] = set()
+
+    async def work(client: LockClient, names: str) -> None:
+        for _ in range(5):
+            async with client.multi(*names).hold(wait=LONG):
+                assert not inside & set(names)
+                inside.update(names)
+                await asyncio.sleep(0)
+                inside.difference_update(names)
+
+    async def plainly(client: LockClient, name: str) -> None:
+        for _ in range(5):
+            async with client.lock(name).hold(wait=LONG):
+                assert name not in inside
+                inside.add(name)
+                await asyncio.sleep(0)
+                inside.remove(name)
+
+    async with asyncio.timeout(3 * LONG), asyncio.TaskGroup() as tasks:
+        for client in (locks, other):
+            for names in orders:
+                tasks.create_task(work(client, names))
+                tasks.create_task(plainly(client, names[0]))
+
+
+async def test_what_no_lock_is_or_no_server_answers_leaves_none(
+    locks: LockClient, three: AsyncMultiLock, redis: Redis
+) -> None:
+    await redis.set("b", "something else")
+    with pytest.raises(NotALockError, match="'b'"):
+        await three.acquire()
+    await answered(locks)
+    assert await held(redis) == ["b"]
+    async with locks.lock("a", owner="somebody"):  # What follows a refusal is asked for all the same.
+        with pytest.raises(NotALockError):
+            await locks.multi("a", "aa", "b").try_lock()
+    await answered(locks)
+    assert await held(redis) == ["b"]
+
+
+async def test_closing_ends_the_wait_and_leaves_none(redis: Redis, other: LockClient) -> None:
+    async with other.lock("b"):
+        async with LockClient(redis) as client:
+            waiting = asyncio.create_task(_hold(client.multi("a", "b", "c")))
+            await waits_for(client, "b")
+        with pytest.raises((ClientClosedError, LeaseLostError)):
+            await waiting
+        assert await held(redis) == ["b"]
+
+
+async def _hold(many: AsyncMultiLock, lease: float | None = None) -> None:
+    async with many.hold(lease=lease):
+        pass
+
+
+# Reentrant, and owned.
+
+
+async def test_it_is_reentrant_as_its_members_are(locks: LockClient, three: AsyncMultiLock, redis: Redis) -> None:
+    async with locks.lock("b"), three:
+        assert await counts(redis, "a", "b", "c") == [1, 2, 1]
+        async with three, locks.lock("c"), locks.multi("c", "d"):
+            assert await counts(redis, "a", "b", "c", "d") == [2, 3, 4, 1]
+        assert await counts(redis, "a", "b", "c", "d") == [1, 2, 1, 0]
+    assert await held(redis) == []
+
+
+async def test_another_task_is_another_owner(three: AsyncMultiLock) -> None:
+    async with three:
+
+        async def asks() -> tuple[object, bool]:
+            return await three.try_lock(), await three.held()
+
+        assert await asyncio.create_task(asks()) == (None, False)
+
+
+async def test_a_named_owner_acquires_in_one_task_and_releases_in_another(locks: LockClient, redis: Redis) -> None:
+    both = locks.multi("a", "b", owner="job-17")
+    lease = await asyncio.create_task(both.acquire())
+    assert await locks.lock("a", owner="job-17").held()
+    await asyncio.create_task(locks.multi("b", "a", owner="job-17").release())
+    assert lease.given_back
+    assert await held(redis) == []
+
+
+async def test_who_does_not_hold_all_releases_none(locks: LockClient, three: AsyncMultiLock, redis: Redis) -> None:
+    async with locks.lock("a"), locks.lock("c"):
+        with pytest.raises(NotHeldError, match="'b'"):
+            await three.release()
+        assert await held(redis) == ["a", "c"]
+
+
+async def test_an_acquire_that_is_the_whole_of_a_task_is_refused(three: AsyncMultiLock, redis: Redis) -> None:
+    with pytest.raises(RuntimeError, match="whole of a task"):
+        await asyncio.create_task(three.acquire())
+    assert await held(redis) == []
+
+
+async def test_members_may_be_of_several_clients(locks: LockClient, elsewhere: LockClient, redis: Redis) -> None:
+    both = locks.multi("a", elsewhere.lock("b"))
+    async with both as lease:
+        assert await locks.lock("a").held()
+        assert await elsewhere.lock("b").held()
+        assert lease.tokens.keys() == {"a", "b"}
+    assert await held(redis) == []
+    assert not await elsewhere.lock("b").locked()
+    async with elsewhere.lock("b", owner="somebody"):
+        assert await both.try_lock() is None
+        assert await held(redis) == []
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize(
+    ("members", "error"),
+    [
+        (lambda one, two: [], ValueError),
+        (lambda one, two: ["a", ""], ValueError),
+        (lambda one, two: ["a", 7], TypeError),
+        (lambda one, two: ["a", one.multi("b")], TypeError),
+        (lambda one, two: ["a", two.lock("a")], ValueError),
+        (lambda one, two: ["a", one.lock("a", owner="x")], ValueError),
+    ],
+    ids=["none", "empty", "no lock", "a multi lock", "two clients", "two owners"],
+)
+async def test_what_cannot_be_one_is_refused(
+    locks: LockClient, other: LockClient, members: Callable[[LockClient, LockClient], Sequence[Any]], error: Any
+) -> None:
+    with pytest.raises(error):
+        locks.multi(*members(locks, other))
+
+
+async def test_names_that_are_the_same_lock_count_once(locks: LockClient, redis: Redis) -> None:
+    """From an account to itself."""
+    async with locks.multi("a", "a", locks.lock("a")) as lease:
+        assert list(lease.tokens) == ["a"]
+        assert await counts(redis, "a") == [1]
+
+
+async def test_one_key_under_two_names_is_refused(redis: Redis, locks: LockClient) -> None:
+    prefixed = LockClient(redis, config=LockConfig(prefix="a:"))
+    with pytest.raises(ValueError, match="two locks"):
+        locks.multi("a:b", prefixed.lock("b"))
+    with pytest.raises(ValueError, match="two locks"):
+        locks.multi("b", prefixed.lock("b"))
+
+
+async def test_durations_are_checked(three: AsyncMultiLock, redis: Redis) -> None:
+    for arguments in ({"wait": -1}, {"lease": 0}, {"wait": True}):
+        with pytest.raises((ValueError, TypeError)):
+            await three.try_lock(**arguments)
+        with pytest.raises((ValueError, TypeError)):
+            three.hold(**arguments)
+    assert await held(redis) == []
+
+
+async def test_a_hold_that_is_never_entered_is_noticed(three: AsyncMultiLock) -> None:
+    with pytest.warns(RuntimeWarning, match="'a, b, c'.*never entered"):
+        three.hold()
+
+
+# The lease.
+
+
+async def test_the_lease_is_that_of_all(three: AsyncMultiLock, other: LockClient) -> None:
+    async with three as lease:
+        assert lease.tokens == {name: one.token for name, one in lease.leases.items()}
+        assert lease.lease == 30
+        assert 28 < lease.remaining <= 30
+        assert not lease.lost.is_set()
+        lease.check()
+        await lease.renew(60)
+        assert all(one.remaining > 50 for one in lease.leases.values())
+        tokens = dict(lease.tokens)
+    with pytest.raises(NotHeldError):
+        lease.check()
+    async with three as again:
+        assert all(again.tokens[name] > token for name, token in tokens.items())
+
+
+async def test_a_lease_gives_all_back(three: AsyncMultiLock, redis: Redis) -> None:
+    lease = await three.acquire()
+    await asyncio.create_task(lease.release())
+    assert await held(redis) == []
+    with pytest.raises(NotHeldError):
+        await lease.release()
+    async with await three.acquire() as lease:
+        assert await held(redis) == ["a", "b", "c"]
+        with pytest.raises(RuntimeError, match="in an `async with` already"):
+            async with lease:
+                pass
+    assert await held(redis) == []
+
+
+async def test_a_lease_is_as_long_as_was_asked_for_also_after_a_long_wait(
+    locks: LockClient, three: AsyncMultiLock, other: LockClient, redis: Redis
+) -> None:
+    """Those before the one that is waited for are kept meanwhile, and all leases begin when the last is granted."""
+    lease = 2.0
+    blocking = await other.lock("b", owner="somebody").acquire()
+
+    async def take() -> MultiLease:
+        async with three.hold(wait=LONG, lease=lease) as granted:
+            assert not any(one.watched for one in granted.leases.values())
+            ends = [one._hold.deadline for one in granted.leases.values()]
+            assert max(ends) - min(ends) < 0.05, "they begin together"
+            return granted
+
+    waiting = asyncio.create_task(take())
+    await waits_for(locks, "b")
+    token = await redis.hget("a", "aiolock:token")
+    for _ in range(13):
+        await asyncio.sleep(lease / 10)
+        assert await redis.hget("a", "aiolock:token") == token, "it was lost meanwhile"
+    await blocking.release()
+    assert (await waiting).tokens["a"] == int(token or 0)
+
+
+class TooFewReplicas(Fault):
+    """One renewal reaches too few replicas."""
+
+    hit = False
+
+    def submit(self, call: Call) -> None:
+        if call.script is RENEW and not self.hit:
+            self.hit, call.short = True, (0, 1)
+        super().submit(call)
+
+
+@pytest.mark.slow
+async def test_a_renewal_that_fails_meanwhile_is_made_good_by_the_next(
+    locks: LockClient, three: AsyncMultiLock, other: LockClient, redis: Redis
+) -> None:
+    lease = 2.0
+    blocking = await other.lock("b", owner="somebody").acquire()
+    waiting = asyncio.create_task(_hold(three, lease))
+    await waits_for(locks, "b")
+    token = await redis.hget("a", "aiolock:token")
+    with around(locks, TooFewReplicas) as fault:
+        await until(lambda: fault.hit)
+    for _ in range(15):
+        await asyncio.sleep(lease / 10)
+        assert await redis.hget("a", "aiolock:token") == token, "it was lost meanwhile"
+    await blocking.release()
+    await waiting
+
+
+async def test_what_was_refused_is_waited_for_before_what_is_behind_it_is_asked_for(
+    locks: LockClient, other: LockClient
+) -> None:
+    """Else all that is behind would be taken and given back once for each that is waited for."""
+    names = [f"name {number:02}" for number in range(40)]
+    taken = [await other.lock(name, owner="somebody").acquire() for name in names[::5]]
+    before = locks.statistics().commands
+    waiting = asyncio.create_task(_hold(locks.multi(*names)))
+    for lease in taken:
+        await waits_for(locks, lease.name)
+        await lease.release()
+    await waiting
+    assert locks.statistics().commands - before < 5 * len(names)  # With the release of all.
+
+
+async def test_what_is_lost_while_another_is_waited_for_is_asked_for_again(
+    locks: LockClient, three: AsyncMultiLock, other: LockClient, redis: Redis
+) -> None:
+    blocking = await other.lock("b", owner="somebody").acquire()
+
+    async def take() -> list[int]:
+        async with three:
+            return await counts(redis, "a", "b", "c")
+
+    waiting = asyncio.create_task(take())
+    await waits_for(locks, "b")
+    assert await locks.lock("a").force_release()
+    await blocking.release()
+    assert await waiting == [1, 1, 1]
+    assert await held(redis) == []
+
+
+async def test_what_is_lost_again_and_again_is_told(
+    locks: LockClient, three: AsyncMultiLock, other: LockClient, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_multi, "_MOST_LOST", 1)
+    blocking = await other.lock("b", owner="somebody").acquire()
+    waiting = asyncio.create_task(_hold(three))
+    await waits_for(locks, "b")
+    assert await locks.lock("a").force_release()
+    await blocking.release()
+    with pytest.raises(LeaseLostError, match="'a'"):
+        await waiting
+    await answered(locks)
+    assert await held(redis) == []
+
+
+async def test_every_grant_that_is_told_of_is_told_of_when_it_ends(redis: Redis, other: LockClient) -> None:
+    events: list[LockEvent] = []
+    async with LockClient(redis, config=LockConfig(on_event=events.append)) as client:
+        many = client.multi("a", "b", "c")
+        async with other.lock("b"):
+            assert await many.try_lock(wait=0.01) is None
+        async with other.lock("b"):
+            waiting = asyncio.create_task(_hold(many))
+            await waits_for(client, "b")
+            waiting.cancel()
+            await asyncio.wait([waiting])
+        async with many:
+            pass
+    acquired = sorted(event.token for event in events if isinstance(event, Acquired))
+    released = sorted(event.token for event in events if isinstance(event, Released))
+    assert acquired == released
+    assert len(acquired) == 2 + 2 + 3  # a and c, beside the one that was taken; the same once more; then all.
+
+
+# Harm on the way.
+
+
+@pytest.mark.parametrize("how", [drop_reply, reset], ids=["reply dropped", "request lost"])
+async def test_what_is_lost_on_its_way_counts_once(
+    proxy: Proxy, through: Redis, redis: Redis, how: Callable[[], Action]
+) -> None:
+    async with LockClient(through) as client:
+        many = client.multi("a", "b", "c")
+        async with many:  # Every connection and script is known.
+            pass
+        for harmed, act, left in (
+            (ACQUIRE, many.acquire, [1, 1, 1]),
+            (ACQUIRE, many.acquire, [2, 2, 2]),
+            (RELEASE, many.release, [1, 1, 1]),
+            (RELEASE, many.release, [0, 0, 0]),
+        ):
+            rule = proxy.install(Rule(script(harmed), how(), times=2))
+            await act()
+            await rule.caught()
+            proxy.clear_rules()
+            await answered(client)
+            assert await counts(redis, "a", "b", "c") == left
+
+
+# A loss.
+
+
+async def lose(many: AsyncMultiLock, *names: str, client: LockClient) -> tuple[list[str], BaseException | None]:
+    """What a body lives through whose locks *names* are taken away, and what leaves it."""
+    seen: list[str] = []
+    inside = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            async with many as lease:
+                inside.set()
+                try:
+                    await asyncio.sleep(LONG)
+                except asyncio.CancelledError:
+                    seen.append("cancelled")
+                    await asyncio.sleep(0)  # A rollback.
+                    seen.append("rolled back")
+                    with pytest.raises(LeaseLostError):
+                        lease.check()
+                    raise
+        finally:
+            task = asyncio.current_task()
+            assert task is not None
+            assert task.cancelling() == 0
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(work())
+    await inside.wait()
+    assert all(await asyncio.gather(*(client.lock(name).force_release() for name in names)))
+    await asyncio.wait([task], timeout=LONG)
+    return seen, task.exception()
+
+
+@pytest.mark.parametrize("names", ["a", "b", "c", "ac", "cba"])
+async def test_the_loss_of_one_ends_the_body_once_and_gives_the_others_back(
+    locks: LockClient, three: AsyncMultiLock, redis: Redis, names: str
+) -> None:
+    seen, error = await lose(three, *names, client=locks)
+    assert seen == ["cancelled", "rolled back"]
+    assert isinstance(error, LeaseLostError)
+    assert (error.name in names, error.reason) == (True, "forced")
+    assert await held(redis) == []
+    assert locks.statistics().held == 0
+
+
+async def test_the_loss_is_told_to_whoever_waits_for_it(locks: LockClient, three: AsyncMultiLock) -> None:
+    lease = await three.acquire()
+
+    async def waits() -> str:
+        return await lease.lost
+
+    waiting = asyncio.create_task(waits())
+    await asyncio.sleep(0)
+    await locks.lock("b").force_release()
+    assert await waiting == "forced"
+    assert lease.lost.is_set()
+    with pytest.raises(LeaseLostError, match="'b'"):
+        lease.check()
+    with pytest.raises(LeaseLostError, match="'b'"):
+        await lease.release()
+    assert not await three.locked(), "the others were given back"
+    with pytest.raises(LeaseLostError, match="'b'"):
+        lease.check()
+
+
+async def test_an_error_of_the_body_is_not_masked(three: AsyncMultiLock, locks: LockClient, redis: Redis) -> None:
+    with pytest.raises(ZeroDivisionError) as raised:
+        async with three:
+            await redis.delete("b")
+            raise ZeroDivisionError
+    assert any("'b'" in note for note in raised.value.__notes__)
+    assert await held(redis) == []
+
+
+async def test_a_loss_that_only_the_release_hears_of_is_raised(three: AsyncMultiLock, redis: Redis) -> None:
+    with pytest.raises(LeaseLostError, match="'b'"):
+        async with three:
+            await redis.delete("b")
+    assert await held(redis) == []
+
+
+async def test_a_cancellation_of_the_users_own_stays_one(three: AsyncMultiLock, redis: Redis) -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01), three:
+            await asyncio.sleep(LONG)
+    assert await held(redis) == []
+
+
+async def test_an_exit_stack_and_a_shared_handle_leave_their_own_blocks(three: AsyncMultiLock, redis: Redis) -> None:
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(three)
+        async with three:
+            assert await counts(redis, "a", "b", "c") == [2, 2, 2]
+        assert await counts(redis, "a", "b", "c") == [1, 1, 1]
+    assert await held(redis) == []
+
+
+async def test_a_release_that_gets_no_answer_leaves_the_others_released(
+    locks: LockClient, elsewhere: LockClient, redis: Redis
+) -> None:
+    """Of two servers one is gone."""
+    gone = Server()
+    config = LockConfig(command_timeout=0.2, release_timeout=0.2)
+    with gone:
+        client = LockClient.from_url(gone.url, config=config)
+        lease = await locks.multi("b", client.lock("a")).acquire()
+    with pytest.raises(BackendError):
+        await lease.release()
+    assert await held(redis) == []
+    await client.aclose()
+
+
+async def test_what_this_client_does_with_the_names_is_added_up(locks: LockClient, three: AsyncMultiLock) -> None:
+    assert three.statistics().held == 0
+    async with three:
+        assert three.statistics().held == 3
+        waiting = asyncio.create_task(_hold(locks.multi("b", "c")))
+        await waits_for(locks, "b")
+        assert (three.statistics().parked, three.statistics().subscriptions) == (1, 1)
+    await waiting
+    assert repr(three) == "<AsyncMultiLock 'a', 'b', 'c'>"
+
+
+async def test_an_operator_frees_all(three: AsyncMultiLock, other: LockClient, redis: Redis) -> None:
+    lease = await three.acquire()
+    assert await other.multi("a", "b", "c").force_release()
+    assert not await other.multi("a", "b", "c").force_release()
+    with pytest.raises(LeaseLostError):
+        await lease.release()

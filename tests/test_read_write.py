@@ -1,0 +1,562 @@
+"""Reading and writing: many at a time or one alone, in one client and in several."""
+
+import asyncio
+import re
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolock import (
+    Acquired,
+    AsyncReadLock,
+    AsyncReadWriteLock,
+    AsyncWriteLock,
+    LeaseLostError,
+    LockClient,
+    LockConfig,
+    LockEvent,
+    LockTimeoutError,
+    Lost,
+    NotALockError,
+    NotHeldError,
+    Orphaned,
+)
+from tests.support.observe import freed, until
+from tests.support.waiters import waits_quietly
+
+NAME = "report"
+Half = AsyncReadLock | AsyncWriteLock
+
+
+@pytest.fixture
+def mine(locks: LockClient) -> AsyncReadWriteLock:
+    return locks.read_write_lock(NAME)
+
+
+@pytest.fixture
+def theirs(other: LockClient) -> AsyncReadWriteLock:
+    """The same, for another process."""
+    return other.read_write_lock(NAME)
+
+
+class People:
+    """Tasks that read or write until they are told to stop, and note in which order they began."""
+
+    def __init__(self) -> None:
+        self.order: list[str] = []
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+        self._gates: dict[str, asyncio.Event] = {}
+
+    def start(self, lock: Half, name: str) -> None:
+        self._gates[name] = asyncio.Event()
+        self.tasks[name] = asyncio.create_task(self._work(lock, name), name=name)
+
+    async def begun(self, *names: str) -> None:
+        """Return when these are at it; none of them has failed."""
+        await until(lambda: set(names) <= set(self.order) or any(self.tasks[name].done() for name in names))
+        assert set(names) <= set(self.order)
+
+    async def stop(self, *names: str) -> None:
+        for name in names:
+            self._gates[name].set()
+        await asyncio.gather(*(self.tasks[name] for name in names))
+
+    async def _work(self, lock: Half, name: str) -> None:
+        async with lock as lease:
+            self.order.append(name)
+            await self._gates[name].wait()
+            lease.check()
+
+
+@pytest.fixture
+def people() -> People:
+    return People()
+
+
+async def parked(lock: Half, count: int) -> None:
+    """Return when so many wait for this half in its client, and the server has refused the first of them."""
+    await until(lambda: lock.statistics().parked == count and lock.statistics().subscriptions == 1)
+
+
+async def has_a_turn(redis: Redis) -> None:
+    """Return when one who waits keeps others from overtaking."""
+
+    async def kept() -> bool:
+        return bool(await redis.zcount(f"aiolock_token:{{{NAME}}}", "-inf", "(0"))
+
+    await until(kept)
+
+
+# Many read, or one writes.
+
+
+async def test_many_read_at_a_time_and_nobody_writes(mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock) -> None:
+    async with mine.read, theirs.read:
+        assert await mine.read.locked()
+        assert not await mine.write.locked()
+        assert await theirs.read.try_lock() is not None, "again"
+        await theirs.read.release()
+        assert len(await mine.read.holders()) == 2
+    assert not await mine.read.locked()
+    async with theirs.write:
+        pass
+
+
+async def test_one_writes_and_nobody_else_reads_or_writes(
+    mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock, locks: LockClient
+) -> None:
+    async with mine.write as lease:
+        assert await theirs.read.try_lock() is None
+        assert await theirs.write.try_lock() is None
+        beside = locks.read_write_lock(NAME, owner="beside")
+        assert await beside.read.try_lock() is None
+        assert await beside.write.try_lock(wait=0.01) is None
+        assert await theirs.write.locked()
+        assert not await theirs.read.locked()
+        lease.check()
+    assert await theirs.write.try_lock() is not None
+
+
+async def test_readers_of_all_clients_meet(mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock) -> None:
+    """All who wait for a writer are let in when it has left, none after the other."""
+    everybody = asyncio.Barrier(41)
+
+    async def meet(lock: AsyncReadWriteLock) -> None:
+        async with lock.read:
+            await everybody.wait()
+
+    async with mine.write:
+        tasks = [asyncio.create_task(meet(lock)) for lock in (mine, theirs) for _ in range(20)]
+        await parked(mine.read, 20)
+        await parked(theirs.read, 20)
+    await asyncio.wait_for(everybody.wait(), 20)
+    await asyncio.gather(*tasks)
+    assert not await mine.read.locked()
+
+
+async def test_readers_that_are_woken_ask_together(
+    mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock, people: People, locks: LockClient
+) -> None:
+    writing = await theirs.write.acquire()
+    names = [f"{number}" for number in range(20)]
+    for name in names:
+        people.start(mine.read, name)
+    await parked(mine.read, 20)
+    await until(lambda: waits_quietly(locks, mine.read))
+    before = locks.statistics()
+    await writing.release()
+    await people.begun(*names)
+    after = locks.statistics()
+    assert after.commands >= before.commands + 20
+    assert after.batches <= before.batches + 5
+    await people.stop(*names)
+
+
+@pytest.mark.parametrize("first", ["read", "write"])
+@pytest.mark.parametrize("local", [True, False])
+async def test_who_waits_is_woken_when_the_lock_is_free(
+    mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock, people: People, first: str, local: bool
+) -> None:
+    """Of the same client and of another; the lease is much longer than the test."""
+    second = mine if local else theirs
+    people.start(getattr(mine, first), "first")
+    await people.begun("first")
+    waits: Half = second.write if first == "read" else second.read
+    people.start(waits, "second")
+    await parked(waits, 1)
+    await people.stop("first")
+    await people.begun("second")
+    await people.stop("second")
+
+
+async def test_writers_follow_each_other(mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock, people: People) -> None:
+    names = [f"{number}" for number in range(8)]
+    for number, name in enumerate(names):
+        people.start((mine if number % 2 else theirs).write, name)
+    for number in range(8):
+        await until(lambda number=number: len(people.order) == number + 1)
+        await people.stop(people.order[-1])
+    assert sorted(people.order) == names
+
+
+# Turns.
+
+
+async def test_readers_that_come_do_not_starve_a_writer(
+    mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock, people: People, redis: Redis
+) -> None:
+    """However many: none that comes after it is let in before it."""
+    people.start(mine.read, "early")
+    await people.begun("early")
+    people.start(theirs.write, "writer")
+    await has_a_turn(redis)
+    late = [f"late {number}" for number in range(10)]
+    for number, name in enumerate(late):
+        people.start((mine if number % 2 else theirs).read, name)
+    await parked(mine.read, 5)
+    await parked(theirs.read, 5)
+    assert await mine.read.try_lock() is None
+    await people.stop("early")
+    await people.begun("writer")
+    assert people.order == ["early", "writer"]
+    await people.stop("writer")
+    await people.begun(*late)
+    await people.stop(*late)
+
+
+@pytest.mark.parametrize("local", [True, False])
+async def test_writers_that_come_do_not_starve_a_reader(
+    mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock, people: People, redis: Redis, local: bool
+) -> None:
+    people.start(mine.write, "early")
+    await people.begun("early")
+    reads = (mine if local else theirs).read
+    people.start(reads, "reader")
+    await has_a_turn(redis)
+    late = [f"late {number}" for number in range(10)]
+    for name in late:
+        people.start(mine.write, name)
+    await parked(mine.write, 10)
+    await people.stop("early")
+    await people.begun("reader")
+    assert people.order == ["early", "reader"]
+    await people.stop("reader")
+    for number in range(10):
+        await until(lambda number=number: len(people.order) == number + 3)
+        await people.stop(people.order[-1])
+
+
+async def test_who_may_not_be_overtaken_asks_again_in_time_though_others_of_its_client_are_refused(
+    mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock, people: People, locks: LockClient, redis: Redis
+) -> None:
+    """Those are told the time of the lease; with one of an hour they would be late."""
+    await theirs.write.acquire(lease=3600)
+    for name in ("next", "another"):
+        people.start(mine.read, name)
+    await has_a_turn(redis)
+    await parked(mine.read, 2)
+    asked = locks.statistics().commands
+    await mine.read.try_lock()
+    await until(lambda: locks.statistics().commands >= asked + 4, within=20)
+    await theirs.write.release()
+    await people.begun("next", "another")
+    await people.stop("next", "another")
+
+
+async def test_who_reads_may_nest_while_a_writer_waits(
+    mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock, people: People, redis: Redis
+) -> None:
+    async with mine.read:
+        people.start(theirs.write, "writer")
+        await has_a_turn(redis)
+        async with mine.read.hold(wait=10) as lease:
+            assert lease.holds == 2
+    await people.begun("writer")
+    await people.stop("writer")
+
+
+@pytest.mark.parametrize("leaves", ["cancelled", "wait"])
+async def test_a_writer_that_waits_no_longer_lets_readers_in(
+    mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock, people: People, redis: Redis, leaves: str
+) -> None:
+    async with mine.read:
+        if leaves == "cancelled":
+            people.start(theirs.write, "writer")
+            writer = people.tasks["writer"]
+        else:
+            writer = asyncio.create_task(_tries(theirs.write, 1))
+        await has_a_turn(redis)
+        people.start(mine.read, "reader")
+        await parked(mine.read, 1)
+        if leaves == "cancelled":
+            writer.cancel()
+        await asyncio.wait([writer])
+        await people.begun("reader")
+        await people.stop("reader")
+
+
+async def _tries(lock: Half, wait: float) -> None:
+    assert await lock.try_lock(wait) is None
+
+
+# One owner.
+
+
+async def test_each_half_is_reentrant(mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock) -> None:
+    halves: list[tuple[Half, Half]] = [(mine.read, theirs.read), (mine.write, theirs.write)]
+    for half, its in halves:
+        await half.acquire()
+        await half.acquire()
+        assert (await half.hold_count(), await its.hold_count()) == (2, 0)
+        assert 10 < (await its.remaining() or 0) <= 30
+        await half.release()
+        assert (await half.held(), await its.held(), await its.locked()) == (True, False, True)
+        await half.release()
+        assert (await half.held(), await its.remaining()) == (False, None)
+
+
+async def test_who_writes_may_read_and_go_on_reading(
+    mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock, people: People
+) -> None:
+    """Readers that waited are let in at once, other writers when it has stopped."""
+    people.start(mine.write, "early")
+    await people.begun("early")
+    await people.stop("early")
+    writing = await mine.write.acquire()
+    people.start(theirs.read, "reader")
+    await parked(theirs.read, 1)
+    async with mine.read.hold(wait=10) as reading:
+        assert reading.token > writing.token
+        assert (await mine.write.held(), await mine.read.held()) == (True, True)
+        await mine.write.release()
+        await people.begun("reader")
+        assert await theirs.write.try_lock() is None
+        reading.check()
+        await people.stop("reader")
+    assert not await theirs.read.locked()
+
+
+async def test_who_writes_reads_at_once_though_others_of_its_client_wait_to_read(
+    mine: AsyncReadWriteLock, people: People
+) -> None:
+    async with mine.write:
+        people.start(mine.read, "reader")
+        await parked(mine.read, 1)
+        async with mine.read.hold(wait=10), mine.write.hold(wait=10):
+            assert await mine.write.hold_count() == 2
+    await people.begun("reader")
+    await people.stop("reader")
+
+
+@pytest.mark.parametrize("owner", [None, "job"])
+async def test_who_reads_is_refused_to_write_at_once(locks: LockClient, owner: str | None) -> None:
+    lock = locks.read_write_lock(NAME, owner=owner)
+    async with lock.read as lease:
+        for call in (lock.write.acquire(), lock.write.try_lock(), lock.write.__aenter__(), _held(lock.write)):
+            with pytest.raises(RuntimeError, match="who reads cannot get the write lock"):
+                await call
+        lease.check()
+    async with lock.write, lock.read, lock.write:
+        pass
+
+
+async def _held(lock: Half) -> None:
+    async with lock.hold(wait=1):
+        pass
+
+
+async def test_a_task_that_ends_gives_both_halves_back(redis: Redis, theirs: AsyncReadWriteLock) -> None:
+    events: list[LockEvent] = []
+    async with LockClient(redis, config=LockConfig(on_event=events.append)) as locks:
+        lock = locks.read_write_lock(NAME)
+
+        async def forgets() -> None:
+            await lock.write.acquire()
+            await lock.read.acquire()
+
+        await asyncio.create_task(forgets(), name="forgetful")
+        assert await theirs.write.try_lock(wait=10) is not None
+    assert [event.task for event in events if isinstance(event, Orphaned)] == ["forgetful"] * 2
+    assert len([event for event in events if isinstance(event, Acquired)]) == 2
+
+
+async def test_a_named_owner_gives_back_in_another_task(locks: LockClient, theirs: AsyncReadWriteLock) -> None:
+    job = locks.read_write_lock(NAME, owner="job")
+
+    async def begin() -> None:
+        await job.write.acquire()
+        await job.read.acquire()
+
+    await asyncio.create_task(begin())
+    writer = await theirs.write.holder()
+    [reader] = await theirs.read.holders()
+    assert writer is not None
+    assert (writer.owner, writer.holds, reader.owner, reader.holds) == ("job", 1, "job", 1)
+    assert reader.pid is not None
+    await job.write.release()
+    await job.read.release()
+    assert await theirs.write.holder() is None
+    assert await theirs.read.holders() == []
+
+
+async def test_releasing_what_one_has_not_says_who_has_it(mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock) -> None:
+    with pytest.raises(NotHeldError, match="nobody holds it"):
+        await mine.read.release()
+    async with theirs.read:
+        with pytest.raises(NotHeldError, match="owner '1' of client") as refused:
+            await mine.read.release()
+        assert refused.value.holder is not None
+        with pytest.raises(NotHeldError, match="nobody holds it"):
+            await mine.write.release()
+
+
+# Waits that end.
+
+
+async def test_a_wait_that_ends_says_which_task_of_the_client_is_in_the_way(
+    mine: AsyncReadWriteLock, people: People
+) -> None:
+    people.start(mine.read, "the reader")
+    await people.begun("the reader")
+    with pytest.raises(LockTimeoutError, match="'the reader'"):
+        async with mine.write.hold(wait=0.01):
+            pass
+    await people.stop("the reader")
+    people.start(mine.write, "the writer")
+    await people.begun("the writer")
+    for half in (mine.read, mine.write):
+        with pytest.raises(LockTimeoutError, match="'the writer'"):
+            async with half.hold(wait=0.01):
+                pass
+    await people.stop("the writer")
+
+
+async def test_a_wait_that_ends_leaves_nothing(
+    mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock, redis: Redis
+) -> None:
+    async with theirs.read:
+        assert await mine.write.try_lock(wait=0.05) is None
+        await until(lambda: mine.write.statistics().parked == 0)
+        async with mine.read.hold(wait=10):
+            assert len(await mine.read.holders()) == 2
+    await freed(redis, NAME)
+    assert [key async for key in redis.scan_iter("*rwlock_timeout*")] == []
+
+
+# Lost.
+
+
+async def test_a_block_is_cancelled_when_its_lease_is_over(
+    mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock
+) -> None:
+    """A reader's own lease, though another reader goes on."""
+    async with theirs.read:
+        with pytest.raises(LeaseLostError, match="its lease ended"):
+            async with mine.read.hold(lease=0.3):
+                await asyncio.sleep(30)
+        assert len(await theirs.read.holders()) == 1
+    with pytest.raises(LeaseLostError, match="its lease ended"):
+        async with mine.write.hold(lease=0.3):
+            await asyncio.sleep(30)
+    assert await theirs.write.try_lock(wait=10) is not None
+
+
+async def test_a_reader_that_died_keeps_writers_out_for_its_own_lease_only(
+    mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock, redis: Redis
+) -> None:
+    await theirs.read.acquire(lease=0.5)  # Nobody releases it.
+    async with mine.read:
+        pass
+    assert await mine.write.try_lock(wait=10) is not None
+    assert await redis.hlen(NAME) == 2
+
+
+async def test_one_half_is_freed_by_force_and_the_other_left_alone(
+    locks: LockClient, theirs: AsyncReadWriteLock
+) -> None:
+    job = locks.read_write_lock(NAME, owner="job")
+    writing, reading = await job.write.acquire(), await job.read.acquire()
+    assert await theirs.read.force_release()
+    assert (await job.read.held(), await job.write.held()) == (False, True)
+    with pytest.raises(LeaseLostError, match="force"):
+        await reading.release()
+    reading = await job.read.acquire()
+    assert await theirs.write.force_release()
+    assert (await job.read.held(), await job.write.held()) == (True, False)
+    with pytest.raises(LeaseLostError, match="force"):
+        await writing.release()
+    async with theirs.read:
+        reading.check()
+    await reading.release()
+
+
+async def test_forcing_what_nobody_has(mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock) -> None:
+    assert not await mine.read.force_release()
+    async with theirs.write:
+        assert not await mine.read.force_release()
+        assert await theirs.write.held()
+
+
+async def test_a_loss_is_told_to_who_listens(redis: Redis, theirs: AsyncReadWriteLock) -> None:
+    events: list[LockEvent] = []
+    config = LockConfig(lease=3, renew_interval=0.1, on_event=events.append)
+    async with LockClient(redis, config=config) as locks:
+        with pytest.raises(LeaseLostError, match="force"):
+            async with locks.read_write_lock(NAME).read:
+                assert await theirs.read.force_release()
+                await asyncio.sleep(30)
+    assert [event.reason for event in events if isinstance(event, Lost)] == ["forced"]
+
+
+async def test_leases_are_renewed_each_for_itself(redis: Redis, theirs: AsyncReadWriteLock) -> None:
+    config = LockConfig(lease=2, renew_interval=0.2)
+    async with LockClient(redis, config=config) as locks:
+        lock = locks.read_write_lock(NAME)
+        async with lock.read as one, lock.read.hold(lease=1) as nested:
+            await until(lambda: lock.read.statistics().renewals >= 12, within=20)  # Longer than the lease.
+            one.check()
+            nested.check()
+            assert await theirs.write.try_lock() is None
+        async with lock.write, lock.read:
+            await until(lambda: lock.write.statistics().renewals >= 3 <= lock.read.statistics().renewals, within=20)
+            assert await theirs.read.try_lock() is None
+
+
+async def test_closing_gives_both_halves_back(redis: Redis, theirs: AsyncReadWriteLock) -> None:
+    locks = LockClient(redis)
+    lock = locks.read_write_lock(NAME, owner="job")
+    await lock.write.acquire()
+    await lock.read.acquire()
+    await locks.aclose()
+    assert await theirs.write.try_lock(wait=10) is not None
+
+
+# What it is.
+
+
+async def test_what_is_something_else_is_left_alone(mine: AsyncReadWriteLock, locks: LockClient, redis: Redis) -> None:
+    plain = locks.lock(NAME)
+    for half in (mine.read, mine.write):
+        async with plain:
+            for call in (half.acquire(), half.locked(), half.force_release()):
+                with pytest.raises(NotALockError):
+                    await call
+        async with half:
+            for call in (plain.acquire(), plain.locked(), plain.force_release()):
+                with pytest.raises(NotALockError):
+                    await call
+    await redis.set(NAME, "text")
+    with pytest.raises(NotALockError):
+        await mine.read.acquire()
+    assert await redis.get(NAME) == b"text"
+
+
+def test_owners_that_would_look_like_writers_are_refused(locks: LockClient) -> None:
+    for owner in ("x:write", ":write"):
+        with pytest.raises(ValueError, match="must not end with ':write'"):
+            locks.read_write_lock(NAME, owner=owner)
+    with pytest.raises(ValueError, match="owner"):
+        locks.read_write_lock(NAME, owner="")
+    with pytest.raises(TypeError, match="name"):
+        locks.read_write_lock(1)  # type: ignore[arg-type]
+
+
+def test_they_are_shown_by_their_names(locks: LockClient) -> None:
+    lock = locks.read_write_lock(NAME, owner="job")
+    assert repr(lock) == "<AsyncReadWriteLock 'report' owner='job'>"
+    assert repr(lock.read) == "<AsyncReadLock 'report' owner='job'>"
+    assert repr(lock.write) == "<AsyncWriteLock 'report' owner='job'>"
+    assert lock.name == lock.read.name == lock.write.name == NAME
+    assert re.match("<AsyncReadWriteLock 'x'>", repr(locks.read_write_lock("x")))
+
+
+async def test_statistics_are_of_the_half(mine: AsyncReadWriteLock, people: People) -> None:
+    assert mine.read.statistics().held == 0
+    async with mine.write:
+        people.start(mine.read, "reader")
+        await parked(mine.read, 1)
+        assert (mine.write.statistics().held, mine.write.statistics().parked) == (1, 0)
+        assert mine.read.statistics().held == 0
+    await people.begun("reader")
+    assert (mine.write.statistics().held, mine.read.statistics().held) == (0, 1)
+    await people.stop("reader")

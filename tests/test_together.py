@@ -1,0 +1,91 @@
+"""Several coroutines in one task: what each does when it is begun, awaited, cancelled and closed."""
+
+import asyncio
+
+import pytest
+
+from aiolock import BackendError
+from aiolock._core.together import Begun, all_of
+
+Log = list[str]
+
+
+async def steps(log: Log, future: "asyncio.Future[str]") -> str:
+    log.append("begun")
+    try:
+        first = await future
+        await asyncio.sleep(0)  # A mere turn of the loop.
+        return first
+    except asyncio.CancelledError:
+        log.append("cancelled")
+        raise
+    finally:
+        log.append("over")
+
+
+def a_future() -> "asyncio.Future[str]":
+    return asyncio.get_running_loop().create_future()
+
+
+async def test_begun_it_has_run_to_its_first_wait_and_awaited_it_goes_on_in_the_same_task() -> None:
+    log: Log = []
+    one, two = a_future(), a_future()
+    begun = [Begun(steps(log, each)) for each in (one, two)]
+    assert log == ["begun", "begun"]
+    two.set_result("two")  # Before anybody awaits it, and out of order.
+    asyncio.get_running_loop().call_soon(one.set_result, "one")
+    assert await all_of(begun) == ["one", "two"]
+    assert log == ["begun", "begun", "over", "over"]
+
+
+async def test_one_that_ends_at_once_has_its_result_or_its_error() -> None:
+    async def at_once() -> int:
+        return 7
+
+    async def fails() -> int:
+        raise BackendError("no")
+
+    assert await Begun(at_once()) == 7
+    failed = Begun(fails())  # The error comes when it is awaited.
+    with pytest.raises(BackendError):
+        await failed
+
+
+async def test_a_cancellation_reaches_the_one_that_is_awaited_and_closes_the_others() -> None:
+    log: Log = []
+    futures = [a_future(), a_future()]
+
+    async def waits() -> None:
+        await all_of([Begun(steps(log, each)) for each in futures])
+
+    task = asyncio.create_task(waits())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert log == ["begun", "begun", "cancelled", "over", "over"]
+    assert futures[0].cancelled()
+
+
+async def test_the_first_error_is_raised_when_all_have_ended_with_the_others_as_notes() -> None:
+    ended: list[int] = []
+
+    async def fails(number: int) -> None:
+        await asyncio.sleep(0)
+        ended.append(number)
+        raise BackendError(f"failure {number}")
+
+    with pytest.raises(BackendError, match="failure 1") as raised:
+        await all_of([Begun(fails(number)) for number in (1, 2, 3)])
+    assert ended == [1, 2, 3]
+    assert raised.value.__notes__ == ["aiolock: failure 2", "aiolock: failure 3"]
+
+
+async def test_in_the_task_that_begins_it_a_coroutine_sees_that_task() -> None:
+    async def who() -> "asyncio.Task[object] | None":
+        before = asyncio.current_task()
+        await asyncio.sleep(0)
+        assert asyncio.current_task() is before
+        return before
+
+    assert await all_of([Begun(who()), Begun(who())]) == [asyncio.current_task()] * 2

@@ -1,0 +1,67 @@
+"""Permits in a cluster and behind Sentinels: in their slot, woken by messages, renewed, and kept in a failover."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from redis.asyncio import RedisCluster
+
+from aiolock import Lease, LockClient, LockConfig
+from aiolock._keys import LockKeys
+from tests.support.observe import until
+from tests.support.topologies import ClusterOf, ask
+
+NAMES = [
+    "places",
+    "{shop}:places",
+    *(f"{{shop}}:{number}" for number in range(3)),
+    *(f"places {number}" for number in range(12)),
+]
+
+
+@pytest.fixture
+async def quick(cluster: RedisCluster) -> AsyncIterator[LockClient]:
+    async with LockClient(cluster, config=LockConfig(lease=3, renew_interval=0.3)) as locks:
+        yield locks
+
+
+@pytest.mark.parametrize("name", NAMES[:2])
+async def test_all_of_a_semaphore_is_on_one_server(
+    calm: ClusterOf, ours: LockClient, theirs: LockClient, name: str
+) -> None:
+    mine, its = (locks.permit_expirable_semaphore(name, 3) for locks in (ours, theirs))
+    async with mine.hold(permits=2):
+        assert await its.try_acquire(2) is None
+        async with its as one:
+            assert (await mine.available(), await its.acquired()) == (0, 3)
+            owner = calm.owner_of(name)
+            assert [ask(owner, "EXISTS", key) for key in LockKeys.of_permits(name, "").all] == [1, 1, 1]
+            one.check()
+    assert await its.available() == 3
+
+
+async def test_a_waiter_is_woken_by_the_message_of_another_client(
+    calm: ClusterOf, ours: LockClient, theirs: LockClient
+) -> None:
+    held = await theirs.permit_expirable_semaphore("woken", 1).acquire(lease=60)
+
+    async def wait() -> Lease:
+        async with ours.permit_expirable_semaphore("woken", 1) as permit:
+            return permit
+
+    task = asyncio.create_task(wait())
+    channel = LockKeys.of_permits("woken", "").channel
+    await until(lambda: channel in ask(calm.owner_of("woken"), "PUBSUB", "SHARDCHANNELS"), within=20)
+    await held.release()
+    permit = await asyncio.wait_for(task, 20)
+    assert permit.token > held.token
+
+
+async def test_permits_on_every_server_are_renewed(calm: ClusterOf, quick: LockClient, theirs: LockClient) -> None:
+    permits = [await quick.permit_expirable_semaphore(name, 1).acquire() for name in NAMES]
+    await until(lambda: quick.statistics().renewals >= 2 * len(NAMES), within=20)
+    for permit in permits:
+        permit.check()
+        assert await theirs.permit_expirable_semaphore(permit.name).acquired() == 1
+    await asyncio.gather(*(permit.release() for permit in permits))
+    assert quick.statistics().losses == 0
