@@ -58,7 +58,7 @@ async def stay(request: web.Request) -> web.Response:
 
 async def statistics(request: web.Request) -> web.Response:
     now = locks_from(request).statistics()
-    return web.json_response({"held": now.held, "parked": now.parked})
+    return web.json_response({"held": now.held, "parked": now.parked, "pending": now.pending})
 
 
 def application(redis: str, ledger: Path) -> web.Application:

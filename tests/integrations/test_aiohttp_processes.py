@@ -139,7 +139,7 @@ async def test_clients_that_disconnect(
             for name in names:
                 fleet.let_go(name)
         for number in range(2):
-            await fleet.until_statistics(number, held=0, parked=0)
+            await fleet.until_statistics(number, held=0, parked=0, pending=0)
         done = Counter(what for what, _ in fleet.entries())
     if cancellation == "on":  # A waiter may have come in before its own client was missed.
         assert done["done"] == 0
