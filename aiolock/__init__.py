@@ -18,11 +18,13 @@ from aiolock._errors import (
 )
 from aiolock._events import Acquired, HandedOff, LockEvent, Lost, Orphaned, Released, RenewalLate, Renewed
 from aiolock._primitives.base import HeldLock
+from aiolock._primitives.latch import AsyncCountDownLatch
 from aiolock._primitives.multi import AsyncMultiLock, HeldMultiLock
 from aiolock._primitives.multi_lease import MultiLease, MultiLoss
 from aiolock._primitives.permits import AsyncPermitExpirableSemaphore, HeldPermits
 from aiolock._primitives.read_write import AsyncReadLock, AsyncReadWriteLock, AsyncWriteLock
 from aiolock._primitives.rlock import AsyncRLock
+from aiolock._primitives.semaphore import AsyncSemaphore, HeldSemaphore
 from aiolock._threads import to_thread
 from aiolock._types import ClientStatistics, Duration, Holder, LockStatistics
 
@@ -31,11 +33,13 @@ __version__ = "0.1.0"
 __all__ = [
     "Acquired",
     "AioLockError",
+    "AsyncCountDownLatch",
     "AsyncMultiLock",
     "AsyncPermitExpirableSemaphore",
     "AsyncRLock",
     "AsyncReadLock",
     "AsyncReadWriteLock",
+    "AsyncSemaphore",
     "AsyncWriteLock",
     "BackendError",
     "ClientClosedError",
@@ -45,6 +49,7 @@ __all__ = [
     "HeldLock",
     "HeldMultiLock",
     "HeldPermits",
+    "HeldSemaphore",
     "Holder",
     "Lease",
     "LeaseLostError",

@@ -9,10 +9,12 @@ from redis.asyncio import Redis, RedisCluster
 from aiolock._config import LockConfig
 from aiolock._core.session import Sessions
 from aiolock._keys import WRITER, LockKeys
+from aiolock._primitives.latch import AsyncCountDownLatch
 from aiolock._primitives.multi import AsyncMultiLock, Member
 from aiolock._primitives.permits import AsyncPermitExpirableSemaphore
 from aiolock._primitives.read_write import AsyncReadWriteLock
 from aiolock._primitives.rlock import AsyncRLock
+from aiolock._primitives.semaphore import AsyncSemaphore
 from aiolock._primitives.synchronized import synchronize
 from aiolock._redis.backend import backend_of
 from aiolock._types import ClientStatistics, Duration, number_of_permits, text
@@ -108,6 +110,29 @@ class LockClient:
         return AsyncPermitExpirableSemaphore(
             self._sessions, keys, number, None if owner is None else text(owner, "owner")
         )
+
+    def semaphore(self, name: str, permits: int | None = None) -> AsyncSemaphore:
+        """
+        The semaphore *name*, which counts permits and knows nobody who has them.
+
+        The first acquire lets there be so many *permits*, if nobody has said so before; ``None`` leaves that to others
+        (`AsyncSemaphore.try_set_permits`, a Java service), and until then there are none. No I/O. The Redis key is
+        `LockConfig.prefix` and *name*; a lock must not have the same.
+
+        Raises:
+            TypeError, ValueError: *name* is refused as `lock` does; or *permits* is no whole number, or is below zero.
+        """
+        keys = LockKeys.of_semaphore(text(name, "name"), self._config.prefix)
+        return AsyncSemaphore(self._sessions, keys, None if permits is None else number_of_permits(permits, least=0))
+
+    def count_down_latch(self, name: str) -> AsyncCountDownLatch:
+        """
+        The count-down latch *name*. No I/O. The Redis key is `LockConfig.prefix` and *name*; a lock must not have it.
+
+        Raises:
+            TypeError, ValueError: *name* is refused as `lock` does.
+        """
+        return AsyncCountDownLatch(self._sessions, LockKeys.of_latch(text(name, "name"), self._config.prefix))
 
     def multi(self, *locks: str | Member, owner: str | None = None) -> AsyncMultiLock:
         """

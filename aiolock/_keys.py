@@ -47,6 +47,26 @@ class LockKeys:
 
     @classmethod
     @lru_cache(1024)
+    def of_semaphore(cls, name: str, prefix: str) -> "LockKeys":
+        """Those of the semaphore *name* whose permits never expire; as `of`."""
+        count, tag = _tagged(name, prefix)
+        tokens = f"aiolock_token:{tag}"
+        return cls(name, count, tokens, f"redisson_sc:{tag}", (count, tokens), f"semaphore {count}")
+
+    @classmethod
+    @lru_cache(1024)
+    def of_latch(cls, name: str, prefix: str) -> "LockKeys":
+        """
+        Those of the count-down latch *name*; as `of`.
+
+        The channel of a name with braces is another than Redisson's, which would not be in the slot of the latch.
+        """
+        count, tag = _tagged(name, prefix)
+        tokens = f"aiolock_token:{tag}"
+        return cls(name, count, tokens, f"redisson_countdownlatch__channel__{tag}", (count, tokens), f"latch {count}")
+
+    @classmethod
+    @lru_cache(1024)
     def of_read_write(cls, name: str, prefix: str) -> "tuple[LockKeys, LockKeys]":
         """Those of the read-write lock *name*, for reading and for writing; as `of`."""
         lock, tag = _tagged(name, prefix)

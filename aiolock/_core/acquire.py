@@ -20,7 +20,7 @@ from aiolock._core.hold import Hold
 from aiolock._core.lease import Lease
 from aiolock._core.lease_manager import REASONS
 from aiolock._core.owners import is_named
-from aiolock._core.queue import Place
+from aiolock._core.queue import Entry, Place
 from aiolock._core.report import logger
 from aiolock._core.session import Session
 from aiolock._errors import BackendError, ClientClosedError, LeaseLostError, NotALockError, ReplicationError
@@ -30,7 +30,11 @@ _MOST_TOO_LATE = 3  # Grants in a row: a pause of the process may cause one.
 
 
 class Acquisition:
-    """An acquire by *owner*, who is or acts in *task*. *lease* is in seconds, ``None`` for the watchdog's."""
+    """
+    An acquire by *owner*, who is or acts in *task*. *lease* is in seconds, ``None`` for the watchdog's.
+
+    What is not *kept* is nobody's once it was granted: nothing gives it back.
+    """
 
     __slots__ = (
         *(
@@ -38,6 +42,7 @@ class Acquisition:
             "_claim",
             "_has_turn",
             "_in_doubt",
+            "_kept",
             "_keys",
             "_lease",
             "_left",
@@ -57,6 +62,7 @@ class Acquisition:
         task: "asyncio.Task[object]",
         *,
         lease: float | None,
+        kept: bool = True,
     ) -> None:
         self._session = session
         self._want = want
@@ -64,7 +70,8 @@ class Acquisition:
         self._scripts = want.scripts
         self._owner = owner
         self._task = task
-        self._watched = lease is None
+        self._kept = kept
+        self._watched = lease is None and want.scripts.expires
         self._lease = session.timing.lease if lease is None else lease
         self._waits = True  # When it is refused, it goes on to try.
         self._claim: Claim | None = None  # None until the server is asked.
@@ -98,7 +105,7 @@ class Acquisition:
                 self._abandon()
         if granted is None:
             return None
-        if session.report.on_event is not None or logger.isEnabledFor(DEBUG):
+        if self._kept and (session.report.on_event is not None or logger.isEnabledFor(DEBUG)):
             session.report.acquired(granted._hold, monotonic() - started)
         return self._checked(granted)
 
@@ -152,6 +159,7 @@ class Acquisition:
                 place.settle(granted is not None, exclusive=exclusive)
                 if granted is not None:
                     self._note_hand_off(granted._hold, place.in_a_row)
+                    queue.in_a_row = place.in_a_row
                     return granted
         finally:
             queue.leave(place)
@@ -218,7 +226,10 @@ class Acquisition:
         assert self._claim is not None
         session = self._session
         hold = Hold(self._claim, token, session.timing, sent_once=not (self._repeated or call.repeated))
-        hold.extend(call.sent, left)
+        if self._scripts.expires:
+            hold.extend(call.sent, left)
+        else:
+            hold.stay(call.sent)
         if monotonic() < hold.deadline:
             return self._grant(hold, call, left)
         session.commands.give_up(self._claim, self._lease)
@@ -233,11 +244,16 @@ class Acquisition:
         self._in_doubt = False
         lease = self._add_lease(hold)
         lease._granted = True
-        entry = self._session.leases.keep(hold)
-        self._session.watchdog.watch(hold)
-        if self._session.card.shown is None:
-            self._session.card.show()
-        if entry.queue is not None:
+        entry: Entry | None
+        if self._kept:
+            entry = self._session.leases.keep(hold)
+            self._session.watchdog.watch(hold)
+            if self._session.card.shown is None:
+                self._session.card.show()
+        else:
+            self._session.commands.taken(hold)
+            entry = self._session.entries.get(self._keys.entry)
+        if entry is not None and entry.queue is not None:
             entry.queue.granted(left if self._scripts.exclusive else call.reply[3] / 1000)
             if self._scripts.reentrant and is_named(self._owner):
                 entry.queue.wake_owner(self._owner)

@@ -9,13 +9,16 @@ from aiolock._backend import Argument, Backend, Call
 from aiolock._config import ENDED_MEMORY, Timing
 from aiolock._core.hold import Hold
 from aiolock._keys import LockKeys, card_key
-from aiolock._scripts import CARD, INSPECT, PING, READ_CARD, RESIZE, Claim, Script, Want
+from aiolock._scripts import CARD, INSPECT, NONE, PING, READ_CARD, Claim, Script, Want
 from aiolock._types import milliseconds
 
 _MOST_TOGETHER = 32  # Locks, or permits, that one script renews, for whose time the server does nothing else.
 _MEMORY = milliseconds(ENDED_MEMORY)
 _TURN = 2000  # Milliseconds for which one who waits may keep others from overtaking, unless it asks again.
-_MOST_FORGETTABLE = 1024  # Names whose last clean acquisition is kept in mind, so that the server need not.
+_MOST_FORGETTABLE = 1024  # Names whose last clean ends are kept in mind, so that the server need not.
+_MOST_ENDS = 128  # Of one name.
+_FORGOTTEN_AT_ONCE = 16  # By one command.
+_REMEMBERED = ENDED_MEMORY / 2  # Seconds for which the server surely remembers what was counted, from when it was sent.
 
 
 class Commands:
@@ -27,8 +30,8 @@ class Commands:
         self.backend: Backend = backend  # The only way to Redis: who wraps it has all that is sent.
         self._timing = timing
         self._retention = milliseconds(timing.token_retention)
-        # By lock, an ended acquisition that the server may forget: the next end of another one says so.
-        self._forgettable: OrderedDict[str, str] = OrderedDict()
+        # By lock, ended acquisitions that the server may forget: the next end of another one says so.
+        self._forgettable: OrderedDict[str, list[str]] = OrderedDict()
 
     def claim(self, want: Want, owner: str) -> Claim:
         """A new acquisition, of an id that no other has or will have."""
@@ -45,7 +48,10 @@ class Commands:
         turn = _TURN if waits else 0
         if scripts.reentrant:
             return self._acquire(claim, 1, 1, lease, turn)
-        how = (round(lease * 1000), self._retention, *amount, *terms, turn, keys.channel)
+        if scripts.release is NONE:
+            return self.ask(scripts.acquire, (keys.lock,), ())
+        how: tuple[Argument, ...] = (round(lease * 1000) if scripts.expires else _MEMORY, self._retention)
+        how = (*how, *amount, *terms, *((turn,) if scripts.turns else ()), keys.channel)
         return self._send(scripts.acquire, claim.keys, (claim.id, *how))
 
     def acquire_again(self, hold: Hold, lease: float) -> Call:
@@ -64,9 +70,12 @@ class Commands:
         second copy of the release, which is to be answered like the first. Neither can come if each was sent only once.
         """
         if hold.sent_once and not release.repeated:
-            self._forgettable[hold.keys.entry] = hold.claim.id
-            if len(self._forgettable) > _MOST_FORGETTABLE:
-                self._forgettable.popitem(last=False)
+            self._may_forget(hold.keys, hold.claim.id)
+
+    def taken(self, hold: Hold) -> None:
+        """The server has counted what *hold* stands for, which is nobody's; as `freed`."""
+        if hold.sent_once:
+            self._may_forget(hold.keys, hold.claim.id)
 
     def end(self, hold: Hold) -> None:
         """Tell the server that *hold* is over, whatever leases it has; nobody waits for the answer."""
@@ -74,7 +83,8 @@ class Commands:
 
     def give_up(self, claim: Claim, lease: float) -> None:
         """Free what an acquire of unknown outcome was granted, and see to it that it is granted nothing any more."""
-        _ = self._release(claim, 2, 0, monotonic() + ENDED_MEMORY + lease)
+        if claim.want.scripts.release is not NONE:
+            _ = self._release(claim, 2, 0, monotonic() + ENDED_MEMORY + lease, granted=False)
 
     def renew(self, leases: Sequence[tuple[Hold, float]], patience: float) -> Call:
         """Let each hold live as many seconds from now, all by one script; nothing queues before it."""
@@ -117,11 +127,18 @@ class Commands:
         arguments = (request, self._retention, _MEMORY, want.keys.channel)
         return self._send(want.scripts.force_release, want.keys.all, arguments)
 
-    def resize(self, keys: LockKeys, permits: int | None, more: int, at_first: int) -> Call:
-        """Let a semaphore have so many *permits*, or so many *more*, of those that it has *at_first*."""
+    def change(self, script: Script, keys: LockKeys, how: tuple[Argument, ...], *, frees: bool = False) -> Call:
+        """Let a *script* of one primitive's own change it, which is tried as a release is when it *frees* something."""
         request = f"{self._client}:{next(self._ids)}"
-        how = ("" if permits is None else permits, more, at_first, keys.channel)
-        return self._send(RESIZE, keys.all, (request, self._retention, _MEMORY, *how))
+        arguments = (request, self._retention, _MEMORY, self._take_forgettable(keys), *how)
+        patience = self._timing.release_timeout if frees else self._timing.command_timeout
+        until = monotonic() + _REMEMBERED if frees else 0.0
+        return self._send(script, keys.all, arguments, patience=patience, until=until)
+
+    def changed(self, keys: LockKeys, change: Call) -> None:
+        """*change* was answered; as `freed`."""
+        if not change.repeated:
+            self._may_forget(keys, str(change.args[0]))
 
     def ask(self, script: Script, keys: tuple[str, ...], arguments: tuple[Argument, ...]) -> Call:
         """Ask a question of one primitive's own."""
@@ -143,6 +160,23 @@ class Commands:
         """Ask who *client* is."""
         return self._send(READ_CARD, (card_key(client),), ())
 
+    def _may_forget(self, keys: LockKeys, id: str) -> None:
+        ends = self._forgettable.setdefault(keys.entry, [])
+        ends.append(id)
+        if len(ends) > _MOST_ENDS:
+            del ends[0]
+        if len(self._forgettable) > _MOST_FORGETTABLE:
+            self._forgettable.popitem(last=False)
+
+    def _take_forgettable(self, keys: LockKeys) -> str:
+        """Ends that the server may forget, with spaces between them."""
+        ends = self._forgettable.pop(keys.entry, None)
+        if ends is None:
+            return ""
+        if len(ends) > _FORGOTTEN_AT_ONCE:
+            self._forgettable[keys.entry] = ends[_FORGOTTEN_AT_ONCE:]
+        return " ".join(ends[:_FORGOTTEN_AT_ONCE])
+
     def _acquire(self, claim: Claim, step: int, holds: int, lease: float, turn: int) -> Call:
         scripts = claim.want.scripts
         arguments: tuple[Argument, ...]
@@ -153,10 +187,12 @@ class Commands:
 
     # A release is tried as long as there can be something to free: until the lease is over, and that of an acquire or
     # a renewal that arrives as late as any command may.
-    def _release(self, claim: Claim, step: int, left: int, until: float) -> Call:
+    def _release(self, claim: Claim, step: int, left: int, until: float, *, granted: bool = True) -> Call:
         keys, scripts, amount, _ = claim.want
-        forgettable = "" if left else self._forgettable.pop(keys.entry, "")
-        who = (claim.owner, claim.id, step, left) if scripts.reentrant else (claim.id,)
+        forgettable = "" if left else self._take_forgettable(keys)
+        who: tuple[Argument, ...] = (claim.owner, claim.id, step, left) if scripts.reentrant else (claim.id,)
+        if not scripts.expires:
+            who, until = (claim.id, int(granted)), min(until, monotonic() + _REMEMBERED)
         arguments = (*who, self._retention, _MEMORY, forgettable, *amount, keys.channel)
         return self._send(scripts.release, claim.keys, arguments, patience=self._timing.release_timeout, until=until)
 

@@ -17,6 +17,7 @@ the moment *before* the command that was answered left. Whoever acts before it a
 """
 
 import asyncio
+import math
 from enum import Enum
 from time import monotonic
 from typing import Protocol
@@ -184,6 +185,11 @@ class Hold:
             self.expires = sent + left
             self.deadline = sent + left - margin(left, self._timing)
             self.renew_at = sent + min(self._timing.renew_interval, left / 2)
+
+    def stay(self, sent: float) -> None:
+        """A command that left at *sent* was answered: it lasts until it is given back."""
+        self.heard = sent
+        self.expires = self.deadline = self.renew_at = math.inf
 
     def end(self, state: State) -> None:
         """It is given back or lost for good: nothing watches over it any more."""

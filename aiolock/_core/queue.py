@@ -119,6 +119,7 @@ class Queue:
         # something else than the message told of.
         self._turn: asyncio.TimerHandle | None = None
         self.hand_offs: int = 0
+        self.in_a_row: int = 0  # Which hand-off in a row the last grant was that is nobody's.
 
     def __len__(self) -> int:
         return len(self._places)

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import anyio
 
-from aiolock._backend import Backend, Client
+from aiolock._backend import Argument, Backend, Client, Reply
 from aiolock._config import LockConfig, Timing
 from aiolock._core.blocks import Blocks, nothing_to_give_back
 from aiolock._core.card import Card
@@ -27,7 +27,7 @@ from aiolock._core.watchdog import Watchdog
 from aiolock._errors import BackendError, ClientClosedError, NotALockError
 from aiolock._keys import LockKeys
 from aiolock._process import Lineage
-from aiolock._scripts import NOT_A_LOCK, Want
+from aiolock._scripts import NOT_A_LOCK, Script, Want
 from aiolock._types import ClientStatistics, LockStatistics
 
 _TURNS_OF_A_LOSS = 3  # Of the loop: for the cancellation of a body, for that to be delivered, and one to be sure.
@@ -110,6 +110,22 @@ class Session:
                 self.leases.lose(hold, "forced", gone=True)
         return bool(freed)
 
+    async def change(self, script: Script, keys: LockKeys, *how: Argument, frees: bool = False) -> Reply:
+        """
+        Let a *script* of one primitive's own change it; sent twice, it counts once.
+
+        When it *frees* something, the acquire of the first who waits is sent along.
+        """
+        call = self.commands.change(script, keys, how, frees=frees)
+        entry = self.entries.get(keys.entry)
+        if frees and entry is not None and entry.queue is not None:
+            entry.queue.hand_off(call, entry.queue.in_a_row)
+        reply = await call
+        if reply[0] == NOT_A_LOCK:
+            raise NotALockError(keys.name)
+        self.commands.changed(keys, call)
+        return reply
+
     def _holds_of(self, keys: LockKeys) -> list[Hold]:
         entry = self.entries.get(keys.entry)
         return [] if entry is None else list(entry.holds.values())
@@ -117,7 +133,7 @@ class Session:
     def doubt(self, had: Callable[[str], bool]) -> None:
         """A server may have forgotten its locks: ask for each that it *had*, and tell the holder in time."""
         for hold in self.entries.holds():
-            if had(hold.keys.lock):
+            if hold.claim.want.scripts.expires and had(hold.keys.lock):
                 self.watchdog.check(hold)
 
     def _task_ended(self, task: OwningTask) -> None:

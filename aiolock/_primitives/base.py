@@ -12,6 +12,7 @@ from aiolock._core.acquire import Acquisition
 from aiolock._core.blocks import current_task
 from aiolock._core.hold import Grant
 from aiolock._core.lease import Lease
+from aiolock._core.owners import running_task
 from aiolock._core.scope import Place, Scope, place_of
 from aiolock._core.session import Sessions
 from aiolock._errors import LockTimeoutError, NotHeldError
@@ -242,15 +243,17 @@ class Held(Generic[G]):
             warnings.warn(text, RuntimeWarning, stacklevel=2, source=self)
 
     def __aenter__(self) -> Coroutine[object, object, G]:
-        self._unused = False
         return self._enter(place_of(sys._getframe(1)))
 
     def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Coroutine[object, object, None]:
+        return self._leave(place_of(sys._getframe(1)), error)
+
+    def _leave(self, place: Place, error: BaseException | None) -> Coroutine[object, object, None]:
         if not self._entered:
             raise RuntimeError(f"lock {self._lock.name!r}: this `async with` was not entered, or was left before")
-        place, task = place_of(sys._getframe(1)), current_task()
+        task = current_task()
         here = [each for each in self._entered if each[0] == place]
         mine = [each for each in self._entered if each[1].task is task]
         block = (here or mine or self._entered)[-1]
@@ -258,7 +261,11 @@ class Held(Generic[G]):
         _, scope, granted = block
         return self._lock._close_block(granted, scope, error)
 
-    async def _enter(self, place: Place) -> G:
+    def _enter(self, place: Place) -> Coroutine[object, object, G]:
+        self._unused = False
+        return self._acquire(place)
+
+    async def _acquire(self, place: Place) -> G:
         granted = await self._lock._acquire_or_raise(self._wait, self._lease)
         self._entered.append((place, self._lock._open_block(granted, None), granted))
         return granted
@@ -271,7 +278,15 @@ class HeldLock(Held[Lease]):
     __slots__ = ()
 
 
-_ACQUIRES.update(enter.__code__ for enter in (Lockable._enter, Held._enter))
+async def taken_by_nobody(sessions: Sessions, want: Want, wait: Duration | None, what: str = "wait") -> bool:
+    """Acquire, within *wait* seconds, what has no owner; whether that was granted."""
+    most = None if wait is None else seconds(wait, what, zero=True)
+    session = sessions.open()
+    acquisition = Acquisition(session, want, session.client, running_task(), lease=None, kept=False)
+    return await acquisition.run(most) is not None
+
+
+_ACQUIRES.update(enter.__code__ for enter in (Lockable._enter, Held._acquire))
 _WHOLE = (
     "this acquire is the whole of a task (create_task, gather, or wait_for on Python 3.11), which would own "
     "the lock and end at once. Await it inside of the task that does the work; for a time limit use "

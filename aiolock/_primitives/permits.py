@@ -7,10 +7,10 @@ from typing import final
 from aiolock._core.hold import Grant
 from aiolock._core.lease import Lease
 from aiolock._core.session import Sessions
-from aiolock._errors import LockTimeoutError, NotALockError, NotHeldError
+from aiolock._errors import LockTimeoutError, NotHeldError
 from aiolock._keys import LockKeys
 from aiolock._primitives.base import Held, Single
-from aiolock._scripts import GRANTED, INSPECT_PERMITS, NOT_A_LOCK, PERMIT, Want
+from aiolock._scripts import GRANTED, INSPECT_PERMITS, PERMIT, RESIZE, Want
 from aiolock._types import Duration, Holder, number_of_permits
 
 _MOST_AT_ONCE = 1000  # Permits of one acquire, which the server sets one by one.
@@ -168,9 +168,8 @@ class AsyncPermitExpirableSemaphore(Single):
         return (available if status == GRANTED else (self._initial or 0) - acquired, acquired)
 
     async def _resize(self, permits: int | None, more: int) -> None:
-        status, *_ = await self._sessions.open().commands.resize(self._keys, permits, more, self._initial or 0)
-        if status == NOT_A_LOCK:
-            raise NotALockError(self.name)
+        how = ("" if permits is None else permits, more, self._initial or 0, self._keys.channel)
+        await self._sessions.open().change(RESIZE, self._keys, *how)
 
     def _of(self, number: int) -> "AsyncPermitExpirableSemaphore":
         """The same semaphore, for who wants so many permits at once."""

@@ -39,25 +39,30 @@ class Script:
     lasts: bool = False
 
 
+NONE = Script("", "", "")
+
+
 @dataclass(frozen=True, slots=True)
 class ScriptSet:
     """
     What makes a primitive: how it is taken, given back, kept and freed by force.
 
-    Of an *exclusive* one, who has it keeps everybody else of the client from asking for it. Of a *reentrant* one an
-    owner has one hold, however often it acquires; of another each acquire makes a hold of its own. An unlock message
-    wakes *one* waiter of the client, or *all*. Where there are *turns*, an acquire is sent with the time for which
-    others may not overtake it.
+    What *expires* has an end of its own, unless it is renewed; else it lasts until it is given back. What has no
+    *release* leaves nothing on the server: it was only asked for. Of an *exclusive* one, who has it keeps everybody
+    else of the client from asking for it. Of a *reentrant* one an owner has one hold, however often it acquires; of
+    another each acquire makes a hold of its own. An unlock message wakes *one* waiter of the client, or *all*. Where
+    there are *turns*, an acquire is sent with the time for which others may not overtake it.
     """
 
     acquire: Script
-    release: Script
-    renew: Script
-    force_release: Script
-    exclusive: bool
-    reentrant: bool
-    wake: Literal["one", "all"]
-    turns: bool
+    release: Script = NONE
+    renew: Script = NONE
+    force_release: Script = NONE
+    expires: bool = True
+    exclusive: bool = False
+    reentrant: bool = False
+    wake: Literal["one", "all"] = "one"
+    turns: bool = False
 
 
 class Want(NamedTuple):
@@ -104,7 +109,7 @@ ACQUIRE = _load("lock/acquire", *_LOCK, lasts=True)
 RELEASE = _load("lock/release", *_LOCK, publishes=True)
 RENEW = _load("lock/renew", *_LOCK, lasts=True)
 FORCE_RELEASE = _load("lock/force_release", *_LOCK, publishes=True)
-LOCK = ScriptSet(ACQUIRE, RELEASE, RENEW, FORCE_RELEASE, exclusive=True, reentrant=True, wake="one", turns=False)
+LOCK = ScriptSet(ACQUIRE, RELEASE, RENEW, FORCE_RELEASE, exclusive=True, reentrant=True)
 INSPECT = _load("lock/inspect", *_LOCK)
 
 _PERMIT = ("ends", "turns", "permit/permit")
@@ -113,9 +118,6 @@ PERMIT = ScriptSet(
     release=_load("permit/release", *_PERMIT, publishes=True),
     renew=_load("permit/renew", *_PERMIT, lasts=True),
     force_release=_load("permit/force_release", *_PERMIT, publishes=True),
-    exclusive=False,
-    reentrant=False,
-    wake="one",
     turns=True,
 )
 INSPECT_PERMITS = _load("permit/inspect", *_PERMIT)
@@ -128,7 +130,6 @@ READ = ScriptSet(
     release=_load("read_write/release", *_READ_WRITE, publishes=True),
     renew=_load("read_write/renew", *_READ_WRITE, lasts=True),
     force_release=_load("read_write/force_release_readers", *_FORCE, publishes=True),
-    exclusive=False,
     reentrant=True,
     wake="all",
     turns=True,
@@ -140,6 +141,22 @@ WRITE = replace(
     wake="one",
 )
 INSPECT_READ_WRITE = _load("read_write/inspect", *_READ_WRITE)
+
+_SEMAPHORE = ("ends", "counter", "semaphore/semaphore")
+SEMAPHORE = ScriptSet(
+    acquire=_load("semaphore/acquire", *_SEMAPHORE, publishes=True, lasts=True),
+    release=_load("semaphore/release", *_SEMAPHORE, publishes=True),
+    expires=False,
+)
+ADD_PERMITS = _load("semaphore/add", *_SEMAPHORE, publishes=True)
+SET_PERMITS = _load("semaphore/set", *_SEMAPHORE, publishes=True)
+DRAIN = _load("semaphore/drain", *_SEMAPHORE)
+INSPECT_SEMAPHORE = _load("semaphore/inspect", *_SEMAPHORE)
+
+_LATCH = ("ends", "counter", "latch/latch")
+LATCH = ScriptSet(acquire=_load("latch/wait", *_LATCH), expires=False, wake="all")
+COUNT_DOWN = _load("latch/count_down", *_LATCH, publishes=True)
+SET_COUNT = _load("latch/set", *_LATCH, publishes=True)
 
 PING = replace(INSPECT, name="ping")  # The same question, under the name that its failure is told by.
 CARD = _load("client/card")

@@ -32,23 +32,23 @@ local function purge(tokens, now, memory)
   for _, acquisition in ipairs(old) do redis.call('ZREM', tokens, acquisition) end
 end
 
--- Remember how the acquisition ended, in place of *other*, which may be forgotten; '' for none. An end that replaces no
--- other takes old ones away, so that there are never more of those than come within the memory.
-local function remember(tokens, how, acquisition, memory, retention, other)
-  local now = math.floor(microseconds() / 1000)
-  local replaces = other ~= '' and redis.call('ZREM', tokens, other) == 1
-  if not replaces or now % SELDOM == 0 then purge(tokens, now, memory) end
+-- Remember how the acquisition ended, in place of *others*, which may be forgotten, with spaces between them. An end that
+-- replaces no other takes old ones away, so that there are never more of those than come within the memory.
+local function remember(tokens, how, acquisition, memory, retention, others)
+  local now, replaced = math.floor(microseconds() / 1000), 0
+  for other in string.gmatch(others, '%S+') do replaced = replaced + redis.call('ZREM', tokens, other) end
+  if replaced == 0 or now % SELDOM == 0 then purge(tokens, now, memory) end
   redis.call('ZADD', tokens, now * 10 + how, acquisition)
   redis.call('PEXPIRE', tokens, retention)
 end
 
 -- The reply to an acquisition that has ended, as *why* says unless another end is remembered; it is from now on.
-local function has_ended(tokens, acquisition, why, memory, retention, other)
+local function has_ended(tokens, acquisition, why, memory, retention, others)
   local how = ending(tokens, acquisition)
   if how and how ~= FREED then return {LOST, how, 0} end
   if not how then
     redis.call('PEXPIRE', tokens, retention) -- First: a server out of memory refuses a first write that takes memory.
-    remember(tokens, why, acquisition, memory, retention, other)
+    remember(tokens, why, acquisition, memory, retention, others)
   end
   return {LOST, why, 0}
 end

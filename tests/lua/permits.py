@@ -67,7 +67,7 @@ class Table:
         return await self.run(PERMIT.force_release, KEYS.all, request, RETENTION, MEMORY, KEYS.channel)
 
     async def resize(self, *, permits: str | int = "", more: int = 0, request: str = REQUEST) -> Reply:
-        how = (RETENTION, MEMORY, permits, more, 3, KEYS.channel)
+        how = (RETENTION, MEMORY, "", permits, more, 3, KEYS.channel)
         return await self.run(RESIZE, KEYS.all, request, *how)
 
     async def inspect(self, named: int = 10) -> Reply:

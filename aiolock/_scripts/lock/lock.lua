@@ -34,9 +34,9 @@ local function if_held_by(acquisition, key, field)
   return record[1] == acquisition and record[2] or nil
 end
 
--- The reply to an acquisition that does not hold the lock, and its end from now on, in place of *other*: what has lost
+-- The reply to an acquisition that does not hold the lock, and its end from now on, in place of *others*: what has lost
 -- the lock once gets it by no command of its own that is still on its way.
-local function lost(key, tokens, acquisition, memory, retention, other)
-  return has_ended(tokens, acquisition, state(key) == 'held' and TAKEN or EXPIRED, memory, retention, other)
+local function lost(key, tokens, acquisition, memory, retention, others)
+  return has_ended(tokens, acquisition, state(key) == 'held' and TAKEN or EXPIRED, memory, retention, others)
 end
 

@@ -51,8 +51,8 @@ local function announce(count, channel, publish)
   return redis.call(publish, channel, redis.call('GET', count) or '0')
 end
 
--- The reply to an acquisition that has no permits, and its end from now on, in place of *other*.
-local function lost(tokens, acquisition, memory, retention, other)
-  return has_ended(tokens, acquisition, EXPIRED, memory, retention, other)
+-- The reply to an acquisition that has no permits, and its end from now on, in place of *others*.
+local function lost(tokens, acquisition, memory, retention, others)
+  return has_ended(tokens, acquisition, EXPIRED, memory, retention, others)
 end
 

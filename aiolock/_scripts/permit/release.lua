@@ -6,7 +6,7 @@
 -- ARGV[1] acquisition id
 -- ARGV[2] token retention, milliseconds
 -- ARGV[3] memory of ended acquisitions, milliseconds
--- ARGV[4] id of an ended acquisition that may be forgotten, for no command of it can be late; '' for none
+-- ARGV[4] ids of ended acquisitions that may be forgotten, for no command of them can be late, with spaces between
 -- ARGV[5] number of permits
 -- ARGV[6] channel
 -- ARGV[7] PUBLISH or SPUBLISH

@@ -125,9 +125,9 @@ local function leave(lock, field, record)
   return others or settle(lock) -- Else none of the others has longer.
 end
 
--- The reply to an acquisition that does not have the hold, and its end from now on, in place of *other*: what has lost the
+-- The reply to an acquisition that does not have the hold, and its end from now on, in place of *older*: what has lost the
 -- lock once gets it by no command of its own that is still on its way.
-local function lost(lock, tokens, record, acquisition, memory, retention, other)
+local function lost(lock, tokens, record, acquisition, memory, retention, older)
   local field, mode = field_of(lock, record), state(lock)
   local others = 0
   if mode == 'write' then
@@ -135,5 +135,5 @@ local function lost(lock, tokens, record, acquisition, memory, retention, other)
   elseif mode == 'read' and writes(field) then
     others = redis.call('HLEN', lock) - 1 - redis.call('HEXISTS', lock, owner_of(field))
   end
-  return has_ended(tokens, acquisition, others > 0 and TAKEN or EXPIRED, memory, retention, other)
+  return has_ended(tokens, acquisition, others > 0 and TAKEN or EXPIRED, memory, retention, older)
 end

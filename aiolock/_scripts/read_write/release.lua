@@ -9,7 +9,7 @@
 -- ARGV[4] hold count that will be left
 -- ARGV[5] token retention, milliseconds
 -- ARGV[6] memory of ended acquisitions, milliseconds
--- ARGV[7] id of an ended acquisition that may be forgotten, for no command of it can be late; '' for none
+-- ARGV[7] ids of ended acquisitions that may be forgotten, for no command of them can be late, with spaces between
 -- ARGV[8] channel
 -- ARGV[9] PUBLISH or SPUBLISH
 --
