@@ -7,7 +7,7 @@ from datetime import timedelta
 Duration = float | timedelta
 
 SHORTEST = 0.001  # Seconds: Redis counts whole milliseconds.
-MOST_PERMITS = 2**31 - 1  # As in Java.
+MOST_PERMITS = 2**31 - 1  # As in Java; also of a latch's count.
 LONGEST = 1e9  # Seconds, about 31 years: above it Redis refuses the expiry of a key.
 
 
@@ -43,10 +43,15 @@ def milliseconds(value: float) -> int:
 
 def number_of_permits(value: object, *, least: int | None, most: int = MOST_PERMITS) -> int:
     """The number of permits *value*, checked; ``None`` as the *least* lets it be as far below zero as above."""
+    return whole_number(value, "the number of permits", least=-most if least is None else least, most=most)
+
+
+def whole_number(value: object, what: str, *, least: int, most: int = MOST_PERMITS) -> int:
+    """The whole number *value*, checked."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"the number of permits must be an int, not {value!r}")
-    if not (-most if least is None else least) <= value <= most:
-        raise ValueError(f"the number of permits must be {-most if least is None else least} to {most}, not {value!r}")
+        raise TypeError(f"{what} must be an int, not {value!r}")
+    if not least <= value <= most:
+        raise ValueError(f"{what} must be {least} to {most}, not {value!r}")
     return value
 
 

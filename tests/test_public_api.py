@@ -11,11 +11,13 @@ import aiolock
 NAMES = [
     "Acquired",
     "AioLockError",
+    "AsyncCountDownLatch",
     "AsyncMultiLock",
     "AsyncPermitExpirableSemaphore",
     "AsyncRLock",
     "AsyncReadLock",
     "AsyncReadWriteLock",
+    "AsyncSemaphore",
     "AsyncWriteLock",
     "BackendError",
     "ClientClosedError",
@@ -25,6 +27,7 @@ NAMES = [
     "HeldLock",
     "HeldMultiLock",
     "HeldPermits",
+    "HeldSemaphore",
     "Holder",
     "Lease",
     "LeaseLostError",
@@ -60,6 +63,7 @@ CLASSES = [getattr(aiolock, name) for name in NAMES if name not in {*ALIASES, *F
 MEMBERS = {
     "LockClient": """
         aclose(self) -> None
+        count_down_latch(self, name: str) -> aiolock.AsyncCountDownLatch
         from_url(url: str, *, config: aiolock.LockConfig | None = None, **settings: Any) -> Self
         lock(self, name: str, *, owner: str | None = None) -> aiolock.AsyncRLock
         multi(self, *locks: str | aiolock.AsyncRLock | aiolock.AsyncReadLock | aiolock.AsyncWriteLock, \
@@ -68,6 +72,7 @@ owner: str | None = None) -> aiolock.AsyncMultiLock
 aiolock.AsyncPermitExpirableSemaphore
         ping(self) -> None
         read_write_lock(self, name: str, *, owner: str | None = None) -> aiolock.AsyncReadWriteLock
+        semaphore(self, name: str, permits: int | None = None) -> aiolock.AsyncSemaphore
         statistics(self) -> aiolock.ClientStatistics
         synchronized(self, name: str, *more: str, wait: float | datetime.timedelta | None = None, \
 lease: float | datetime.timedelta | None = None) -> \
@@ -191,6 +196,28 @@ permits: int = 1) -> 'HeldPermits'
 lease: float | datetime.timedelta | None = None) -> aiolock.Lease | None
         """,
     "HeldPermits": "",
+    "AsyncSemaphore": """
+        acquire(self, permits: int = 1) -> None
+        add_permits(self, permits: int) -> None
+        available(self) -> int
+        drain(self) -> int
+        hold(self, wait: float | datetime.timedelta | None = None, *, permits: int = 1) -> 'HeldSemaphore'
+        name: property
+        release(self, permits: int = 1) -> None
+        statistics(self) -> aiolock.LockStatistics
+        try_acquire(self, permits: int = 1, wait: float | datetime.timedelta | None = 0) -> bool
+        try_set_permits(self, permits: int) -> bool
+        """,
+    "HeldSemaphore": "",
+    "AsyncCountDownLatch": """
+        count(self) -> int
+        count_down(self) -> None
+        delete(self) -> bool
+        name: property
+        statistics(self) -> aiolock.LockStatistics
+        try_set_count(self, count: int) -> bool
+        wait(self, timeout: float | datetime.timedelta | None = None) -> bool
+        """,
 }
 
 CONSTRUCTORS = {

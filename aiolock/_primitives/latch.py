@@ -6,7 +6,7 @@ from aiolock._core.session import Sessions
 from aiolock._keys import LockKeys
 from aiolock._primitives.base import taken_by_nobody
 from aiolock._scripts import COUNT_DOWN, GRANTED, LATCH, SET_COUNT, Script, Want
-from aiolock._types import Duration, LockStatistics, number_of_permits
+from aiolock._types import Duration, LockStatistics, whole_number
 
 
 @final
@@ -43,7 +43,7 @@ class AsyncCountDownLatch:
             BackendError: Redis failed.
             ClientClosedError: the client is closed, or belongs to another loop or process.
         """
-        return await self._change(SET_COUNT, number_of_permits(count, least=1))
+        return await self._change(SET_COUNT, whole_number(count, "count", least=1))
 
     async def count_down(self) -> None:
         """
