@@ -106,6 +106,11 @@ def _of_tasks(workload: str, text: str, peer: str, tasks: float, limit: float) -
     return Figure(workload, text, ours, limit, theirs, unit=" ×")
 
 
+def _of_counted(text: str, peer: str, tasks: float, limit: float) -> Figure:
+    counted, other = (Side(each, "seconds_per_section", tasks) for each in ("counted", peer))
+    return Figure("B13", text, counted, limit, other, unit=" ×")
+
+
 def _of_readers(peer: str, tasks: float) -> Figure:
     ours, theirs = (Side(each, "sections_per_second", tasks) for each in (OURS, peer))
     return Figure("B14", f"sections of {tasks:g} tasks per second / {peer}", ours, 1, theirs, at_least=True, unit=" ×")
@@ -153,6 +158,9 @@ FIGURES = (
     _of_tasks("B13", "time of a section of one task / a lock", "as-lock", 1, 1.3),
     _of_tasks("B13", "time of a section of one task / py-redis-semaphore", "py-redis-semaphore", 1, 1),
     _of_tasks("B13", "the same of 32 tasks", "py-redis-semaphore", 32, 1),
+    _of_counted("time of a section of one task that only counts / a lock", "as-lock", 1, 1.3),
+    _of_counted("the same / py-redis-semaphore", "py-redis-semaphore", 1, 1),
+    _of_counted("the same of 32 tasks", "py-redis-semaphore", 32, 1),
     _of_tasks("B14", "time of a section of one task / a lock", "as-lock", 1, 1.3),
     _of_readers("redisson", 100),
     _of_readers("redisson-async", 100),

@@ -118,7 +118,7 @@ _NOTES = {
     "B6": "A share of 1 is fair. Who lets the same task win over and over saves itself the hand-off.",
     "B10": "`no-lock` is the same endpoint without a lock.",
     "B12": "`one-by-one` is aiolock without its multi lock: a block for each, in one another. So are other libraries.",
-    "B13": "`as-lock` is aiolock's lock in place of its semaphore.",
+    "B13": "`as-lock` is aiolock's lock in place of its semaphore, `counted` its semaphore that only counts.",
     "B14": "`as-lock` is aiolock's lock in place of its read lock.",
     "B8": "`asyncio-lock` is `asyncio.Lock`, without Redis: what a waiting task costs anyway.",
 }

@@ -59,6 +59,13 @@ class OursAsLock(Ours):
         return self.lock(name)
 
 
+class OursCounted(Ours):
+    """With the semaphore that only counts."""
+
+    def permit(self, name: str, permits: int) -> Lock:
+        return self._client.semaphore(name, permits)
+
+
 class _Held(Lock):
     """A lock of a named owner by `acquire` and `release`: a block would be nested in all others of its task."""
 

@@ -159,7 +159,7 @@ WORKLOADS: dict[str, Workload] = {
         "four permits of a semaphore, for one task and for 32",
         permits.run,
         ({"tasks": 1}, {"tasks": 32}),
-        ("aiolock", "as-lock", "py-redis-semaphore"),
+        ("aiolock", "as-lock", "counted", "py-redis-semaphore"),
         quick_peers=("aiolock", "as-lock"),
         most={"as-lock": 1},
     ),
