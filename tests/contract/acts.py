@@ -1,0 +1,60 @@
+"""What the tests of the contract do with every primitive alike, on whatever servers."""
+
+import asyncio
+
+from aiolock import LockClient
+from tests.contract.kinds import Kind
+from tests.support.inside import notifier_of, session_of
+from tests.support.observe import until
+
+SOON = 4.0  # Seconds: sooner than anybody who waits would ask by itself, and long enough for a busy machine.
+
+
+async def section(kind: Kind, client: LockClient) -> None:
+    """Wait for it, have it, and give it back."""
+    taken = await kind.take(client, wait=None)
+    assert taken
+    await asyncio.sleep(0)
+    await kind.give(client, taken)
+
+
+async def waiting(kind: Kind, client: LockClient, count: int) -> list[asyncio.Task[None]]:
+    """So many tasks that wait, and that messages reach."""
+    tasks = [asyncio.create_task(section(kind, client)) for _ in range(count)]
+
+    def quiet() -> bool:
+        now = client.statistics()
+        heads = [entry.queue.head for entry in session_of(client).entries.all() if entry.queue is not None]
+        busy = any(head is None or head.woken.is_set() or head.trying for head in heads)
+        told = notifier_of(client).confirmed(kind.keys.channel)
+        return not busy and told and (now.parked, now.pending) == (count, 0)
+
+    await until(quiet, within=20)
+    return tasks
+
+
+async def check_that_messages_wake(kind: Kind, ours: LockClient, theirs: LockClient, count: int = 3) -> None:
+    """Who waits gets it by a message as soon as nobody is in the way, and not before."""
+    remove = await kind.obstruct(theirs)
+    assert not await kind.take(ours)
+    assert not await kind.take(ours, wait=0.01)
+    tasks = await waiting(kind, ours, count)
+    await remove()
+    async with asyncio.timeout(SOON):
+        await asyncio.gather(*tasks)
+    await until(lambda: ours.statistics().pending == ours.statistics().parked == 0)
+
+
+async def is_untouched(kind: Kind, client: LockClient) -> None:
+    """Nobody has it: it can be had at once, be in the way, and be had again."""
+    for _ in range(2):
+        taken = await kind.take(client)
+        assert taken
+        await kind.give(client, taken)
+        await (await kind.obstruct(client))()
+
+
+def nothing_under_way(client: LockClient) -> bool:
+    """Whether the client has, asks and waits for nothing."""
+    now = client.statistics()
+    return now.parked == now.pending == now.held == 0 and not session_of(client).entries

@@ -1,0 +1,142 @@
+"""Every primitive as the contract sees it: how it is taken and given back, who is in its way, what stays in Redis."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiolock import LockClient
+from aiolock._keys import LockKeys
+from aiolock._scripts import LATCH, LOCK, PERMIT, READ, SEMAPHORE, WRITE
+
+NAME = "it"
+LONG = 60.0  # Seconds of a lease that does not end in a test.
+Remove = Callable[[], Awaitable[object]]
+
+
+class Kind(ABC):
+    """One primitive; what is not said otherwise is so for locks."""
+
+    expires = True
+    """What it grants ends with a lease, and whoever has it is told of the loss."""
+    blocks = True
+    """It can be had for an ``async with`` block."""
+    kept: tuple[str, ...] = ()
+    """The keys of the user's that it leaves."""
+    keys = LockKeys.of(NAME, "")
+    scripts = LOCK
+
+    def __repr__(self) -> str:
+        return type(self).__name__.lower()
+
+    @abstractmethod
+    def of(self, client: LockClient) -> Any:
+        """The handle."""
+
+    async def take(self, client: LockClient, wait: float | None = 0) -> Any:
+        """Take it within so many seconds; something true if it was granted."""
+        return await self.of(client).try_lock(wait)
+
+    async def give(self, client: LockClient, taken: Any) -> None:
+        """Give back what `take` returned."""
+        await taken.release()
+
+    async def obstruct(self, client: LockClient) -> Remove:
+        """Be in everybody else's way, until what is returned is called."""
+        remove: Remove = (await self.of(client).acquire(lease=LONG)).release
+        return remove
+
+
+class Lock(Kind):
+    def of(self, client: LockClient) -> Any:
+        return client.lock(NAME)
+
+
+class Multi(Kind):
+    def of(self, client: LockClient) -> Any:
+        return client.multi(f"{{{NAME}}}:a", NAME, f"{{{NAME}}}:b")
+
+    async def obstruct(self, client: LockClient) -> Remove:
+        return (await client.lock(NAME).acquire(lease=LONG)).release
+
+
+class Reader(Kind):
+    keys = LockKeys.of_read_write(NAME, "")[0]
+    scripts = READ
+
+    def of(self, client: LockClient) -> Any:
+        return client.read_write_lock(NAME).read
+
+    async def obstruct(self, client: LockClient) -> Remove:
+        return (await client.read_write_lock(NAME).write.acquire(lease=LONG)).release
+
+
+class Writer(Kind):
+    keys = LockKeys.of_read_write(NAME, "")[1]
+    scripts = WRITE
+
+    def of(self, client: LockClient) -> Any:
+        return client.read_write_lock(NAME).write
+
+    async def obstruct(self, client: LockClient) -> Remove:
+        return (await client.read_write_lock(NAME).read.acquire(lease=LONG)).release
+
+
+class Permit(Kind):
+    kept = (NAME,)
+    keys = LockKeys.of_permits(NAME, "")
+    scripts = PERMIT
+
+    def of(self, client: LockClient) -> Any:
+        return client.permit_expirable_semaphore(NAME, 1)
+
+    async def take(self, client: LockClient, wait: float | None = 0) -> Any:
+        return await self.of(client).try_acquire(wait=wait)
+
+
+class Counted(Kind):
+    expires = False
+    kept = (NAME,)
+    keys = LockKeys.of_semaphore(NAME, "")
+    scripts = SEMAPHORE
+
+    def of(self, client: LockClient) -> Any:
+        return client.semaphore(NAME, 1)
+
+    async def take(self, client: LockClient, wait: float | None = 0) -> Any:
+        return await self.of(client).try_acquire(wait=wait)
+
+    async def give(self, client: LockClient, taken: Any) -> None:
+        await self.of(client).release()
+
+    async def obstruct(self, client: LockClient) -> Remove:
+        semaphore = self.of(client)
+        await semaphore.acquire()
+        remove: Remove = semaphore.release
+        return remove
+
+
+class Latch(Kind):
+    """Nothing to have: it is taken by whoever waited for it, and in the way is what is still to be counted down."""
+
+    expires = blocks = False
+    keys = LockKeys.of_latch(NAME, "")
+    scripts = LATCH
+
+    def of(self, client: LockClient) -> Any:
+        return client.count_down_latch(NAME)
+
+    async def take(self, client: LockClient, wait: float | None = 0) -> Any:
+        return await self.of(client).wait(wait)
+
+    async def give(self, client: LockClient, taken: Any) -> None:
+        pass
+
+    async def obstruct(self, client: LockClient) -> Remove:
+        latch = client.count_down_latch(NAME)
+        assert await latch.try_set_count(1)
+        return latch.count_down
+
+
+KINDS: tuple[Kind, ...] = (Lock(), Multi(), Reader(), Writer(), Permit(), Counted(), Latch())
+BLOCKS = tuple(kind for kind in KINDS if kind.blocks)
+LEASED = tuple(kind for kind in KINDS if kind.expires)

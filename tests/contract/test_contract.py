@@ -1,0 +1,271 @@
+"""What every primitive keeps, whatever it is: one server, two clients, and each kind in turn."""
+
+import asyncio
+from functools import partial
+from typing import Any
+from weakref import ref
+
+import anyio
+import pytest
+from redis.asyncio import Redis
+
+from aiolock import ClientClosedError, LeaseLostError, LockClient, LockTimeoutError, NotALockError
+from tests.contract.acts import check_that_messages_wake, is_untouched, nothing_under_way, section, waiting
+from tests.contract.kinds import BLOCKS, KINDS, LEASED, NAME, Counted, Kind, Latch, Writer
+from tests.support.cancellation import MODES, Mode, Outcome, every_suspension
+from tests.support.observe import until
+from tests.support.proxy import Proxy, Request, Rule, drop_reply, hold, script
+
+each_kind = pytest.mark.parametrize("kind", KINDS, ids=repr)
+each_block = pytest.mark.parametrize("kind", BLOCKS, ids=repr)
+each_leased = pytest.mark.parametrize("kind", LEASED, ids=repr)
+
+
+# Waited for.
+
+
+@each_kind
+async def test_who_waits_is_woken_by_a_message(kind: Kind, locks: LockClient, other: LockClient) -> None:
+    await check_that_messages_wake(kind, locks, other)
+
+
+@each_kind
+async def test_a_wait_that_ends_leaves_nothing(kind: Kind, locks: LockClient, other: LockClient, redis: Redis) -> None:
+    remove = await kind.obstruct(other)
+    before = await users_keys(redis)
+    assert not await kind.take(locks, wait=0.02)
+    await until(lambda: nothing_under_way(locks))
+    assert await users_keys(redis) == before
+    await remove()
+    await is_untouched(kind, other)
+
+
+async def users_keys(redis: Redis) -> set[bytes]:
+    """All but those that aiolock keeps for itself, for a time."""
+    keys: list[bytes] = await redis.keys("*")  # type: ignore[assignment]
+    return {key for key in keys if not key.startswith(b"aiolock_")}
+
+
+@each_block
+async def test_a_block_whose_wait_ends_says_so(kind: Kind, locks: LockClient, other: LockClient) -> None:
+    remove = await kind.obstruct(other)
+    with pytest.raises(LockTimeoutError, match="not granted within"):
+        async with kind.of(locks).hold(wait=0.01):
+            pass
+    await remove()
+    async with kind.of(locks).hold(wait=10):
+        assert locks.statistics().held > 0
+    assert nothing_under_way(locks)
+
+
+# Cancelled.
+
+
+@each_kind
+@pytest.mark.parametrize("how", ["native", "scope"])
+async def test_cancelled_waits_leave_nothing(kind: Kind, how: str, locks: LockClient, other: LockClient) -> None:
+    remove = await kind.obstruct(other)
+    if how == "native":
+        tasks = await waiting(kind, locks, 3)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    else:
+        with anyio.move_on_after(0.02) as scope:
+            await section(kind, locks)
+        assert scope.cancelled_caught
+    await until(lambda: nothing_under_way(locks))
+    await remove()
+    await is_untouched(kind, other)
+
+
+@each_kind
+@pytest.mark.parametrize("mode", MODES)
+async def test_cancelled_wherever_it_suspends(kind: Kind, mode: Mode, redis: Redis, other: LockClient) -> None:
+    """Of a bare acquire what is had stays so, as nobody would know who gives it back: there a block is entered."""
+
+    async def setup() -> LockClient:
+        client = LockClient(redis)
+        await client.ping()
+        return client
+
+    async def run(client: LockClient) -> None:
+        if kind.blocks:
+            async with kind.of(client):
+                await asyncio.sleep(0)
+        else:
+            await section(kind, client)
+
+    async def verify(client: LockClient, outcome: Outcome[None]) -> None:
+        assert isinstance(outcome.error, asyncio.CancelledError | None)
+        assert not outcome.swallowed
+        await until(lambda: nothing_under_way(client))
+        await is_untouched(kind, other)
+        await client.aclose()
+
+    assert await every_suspension(mode, setup, run, verify) >= 1
+
+
+# Replies that are lost, and commands that come late.
+
+
+@each_kind
+@pytest.mark.parametrize("number", [0, 1])
+async def test_whatever_reply_is_lost(kind: Kind, number: int, proxy: Proxy, through: Redis, other: LockClient) -> None:
+    async with LockClient(through) as client:
+        await client.ping()
+        seen = 0
+
+        def is_the_one(request: Request) -> bool:
+            nonlocal seen
+            seen += request.name in {b"EVALSHA", b"EVAL"} and kind.keys.lock.encode() in request.args
+            return seen == number + 1
+
+        rule = proxy.install(Rule(is_the_one, drop_reply()))
+        await section(kind, client)
+        if number == 0 or not isinstance(kind, Latch):  # Which is only asked.
+            await rule.caught()
+        assert nothing_under_way(client)
+    await is_untouched(kind, other)
+
+
+@each_kind
+async def test_an_acquire_that_comes_after_its_caller_gave_up(
+    kind: Kind, proxy: Proxy, through: Redis, other: LockClient
+) -> None:
+    async with LockClient(through) as client:
+        await client.ping()
+        late = proxy.install(Rule(script(kind.scripts.acquire), hold(reset=False)))
+        task = asyncio.create_task(section(kind, client))
+        await late.caught()
+        task.cancel()
+        await asyncio.wait([task])
+        proxy.reset_all()
+        await until(lambda: client.statistics().pending == 0, within=20)
+        await late.deliver()
+        await is_untouched(kind, other)
+
+
+# Lost.
+
+
+@each_leased
+async def test_told_of_the_loss_before_another_has_it(kind: Kind, locks: LockClient, other: LockClient) -> None:
+    """The other has what excludes it: a writer, where it reads."""
+    rival = Writer() if repr(kind) == "reader" else kind
+    told: list[bool] = []
+
+    async def take_over() -> None:
+        taken = await rival.take(other, wait=30)
+        told.append(lease.lost.is_set())
+        await rival.give(other, taken)
+
+    with pytest.raises(LeaseLostError, match="its lease ended"):
+        async with kind.of(locks).hold(lease=0.3) as lease:
+            heir = asyncio.create_task(take_over())
+            await asyncio.Event().wait()
+    await asyncio.wait_for(heir, 20)
+    assert told == [True]
+
+
+@each_leased
+async def test_who_had_it_is_told_that_the_server_forgot(kind: Kind, redis: Redis, locks: LockClient) -> None:
+    taken = await kind.take(locks)
+    await redis.flushall()
+    with pytest.raises(LeaseLostError):
+        await kind.give(locks, taken)
+    await until(lambda: nothing_under_way(locks))
+    await is_untouched(kind, locks)
+
+
+# Closed.
+
+
+@each_kind
+async def test_closing_ends_waits(kind: Kind, redis: Redis, other: LockClient) -> None:
+    client = LockClient(redis)
+    remove = await kind.obstruct(other)
+    tasks = await waiting(kind, client, 2)
+    await client.aclose()
+    for task in tasks:
+        with pytest.raises(ClientClosedError):
+            await task
+    with pytest.raises(ClientClosedError):
+        await kind.take(client)
+    await remove()
+    await is_untouched(kind, other)
+
+
+@each_block
+async def test_closing_cancels_blocks_and_gives_back_what_they_have(
+    kind: Kind, redis: Redis, other: LockClient
+) -> None:
+    client = LockClient(redis)
+    inside = asyncio.Event()
+
+    async def work() -> None:
+        async with kind.of(client):
+            inside.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(work())
+    await inside.wait()
+    await client.aclose()
+    with pytest.raises(LeaseLostError, match="closed"):
+        await task
+    await is_untouched(kind, other)
+
+
+@each_kind
+async def test_in_another_loop(kind: Kind, locks: LockClient) -> None:
+    await locks.ping()
+    with pytest.raises(ClientClosedError, match="event loop"):
+        await asyncio.to_thread(partial(asyncio.run, kind.take(locks)))
+
+
+# In Redis.
+
+
+@each_kind
+async def test_leaves_nothing_that_stays(kind: Kind, redis: Redis, locks: LockClient, other: LockClient) -> None:
+    await check_that_messages_wake(kind, locks, other)
+    found: list[bytes] = await redis.keys("*")  # type: ignore[assignment]
+    keys = {key.decode() for key in found} - set(kind.kept)
+    assert all(key.startswith(("aiolock_token:", "aiolock_client:")) for key in keys), keys
+    assert all([await redis.pttl(key) > 0 for key in keys])
+    assert nothing_under_way(locks)
+
+
+@each_kind
+async def test_a_key_that_is_something_else_is_not_touched(kind: Kind, redis: Redis, locks: LockClient) -> None:
+    await redis.rpush(NAME, "the user's")
+    for wait in (0, 1):
+        with pytest.raises(NotALockError, match=NAME):
+            await kind.take(locks, wait=wait)
+    assert await redis.lrange(NAME, 0, -1) == [b"the user's"]
+    assert nothing_under_way(locks)
+
+
+# As objects.
+
+
+@each_kind
+async def test_handles_are_cheap_and_equal_in_what_they_do(kind: Kind, locks: LockClient) -> None:
+    handle = kind.of(locks)
+    assert ref(handle)() is handle
+    assert NAME in repr(handle)
+    assert repr(handle).startswith(f"<{type(handle).__name__} ")
+    if not isinstance(kind, Latch | Counted):
+        taken = await kind.take(locks)
+        assert locks.statistics().held > 0
+        await kind.give(locks, taken)
+
+
+@pytest.mark.parametrize("name", ["", 7, None, "\ud800", "aiolock_token:{x}"])
+@pytest.mark.parametrize(
+    "make", ["lock", "multi", "read_write_lock", "permit_expirable_semaphore", "semaphore", "count_down_latch"]
+)
+def test_names_that_are_none(make: str, name: Any) -> None:
+    client = LockClient.from_url("redis://127.0.0.1:1")
+    with pytest.raises((TypeError, ValueError)):
+        getattr(client, make)(name)
