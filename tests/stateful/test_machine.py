@@ -5,33 +5,23 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from redis.asyncio import Redis
 
 from aiolock import AsyncRLock, Lease, LeaseLostError, LockClient, NotHeldError
 from aiolock._embedded_server import Server
+from tests.stateful.machine import CLIENTS, clients, few, settings_of
 from tests.stateful.model import Actor, Model
 from tests.support.observe import until
 
 T = TypeVar("T")
 NAMES = ("red", "green")
-CLIENTS = (0, 1)
 TASKS = ("task 1", "task 2")  # The other owners are named ones.
 ACTORS = [Actor(client, owner) for client in CLIENTS for owner in (*TASKS, "a name")]
-SETTINGS = settings(
-    max_examples=120,
-    stateful_step_count=40,
-    deadline=None,
-    database=None,
-    derandomize=True,  # A failure that comes by chance helps nobody; more examples are a matter of one line.
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
-)
+SETTINGS = settings_of(120)
 actors = st.sampled_from(ACTORS)
 names = st.sampled_from(NAMES)
-clients = st.sampled_from(CLIENTS)
-few = st.integers(1, 3)
 
 
 class Worker:
