@@ -55,7 +55,7 @@ async def test_a_block_whose_wait_ends_says_so(kind: Kind, locks: LockClient, ot
     await remove()
     async with kind.of(locks).hold(wait=10):
         assert locks.statistics().held > 0
-    assert nothing_under_way(locks)
+    await until(lambda: nothing_under_way(locks))
 
 
 # Cancelled.
@@ -125,7 +125,7 @@ async def test_whatever_reply_is_lost(kind: Kind, number: int, proxy: Proxy, thr
         await section(kind, client)
         if number == 0 or not isinstance(kind, Latch):  # Which is only asked.
             await rule.caught()
-        assert nothing_under_way(client)
+        await until(lambda: nothing_under_way(client))
     await is_untouched(kind, other)
 
 
@@ -233,7 +233,7 @@ async def test_leaves_nothing_that_stays(kind: Kind, redis: Redis, locks: LockCl
     keys = {key.decode() for key in found} - set(kind.kept)
     assert all(key.startswith(("aiolock_token:", "aiolock_client:")) for key in keys), keys
     assert all([await redis.pttl(key) > 0 for key in keys])
-    assert nothing_under_way(locks)
+    await until(lambda: nothing_under_way(locks))
 
 
 @each_kind
@@ -243,7 +243,7 @@ async def test_a_key_that_is_something_else_is_not_touched(kind: Kind, redis: Re
         with pytest.raises(NotALockError, match=NAME):
             await kind.take(locks, wait=wait)
     assert await redis.lrange(NAME, 0, -1) == [b"the user's"]
-    assert nothing_under_way(locks)
+    await until(lambda: nothing_under_way(locks))
 
 
 # As objects.
