@@ -19,7 +19,9 @@ PAGE = read(ROOT / "docs/deployments/one-server.md")
 RULES = shlex.split(LINE)
 # What others than locks need beside, by their channel.
 BESIDE = {
-    re.findall(r"&redisson_(\w+)", text)[0]: text for block in PAGE.blocks if (text := block.code.text).startswith("~{")
+    re.findall(r"&redisson_([a-z]+)", text)[0]: text
+    for block in PAGE.blocks
+    if (text := block.code.text).startswith(("~{", "&"))
 }
 # Commands that every client may send to say who it is; which of them redis-py sends depends on its version.
 OF_THE_CONNECTION = {"auth", "client|setinfo", "client|setname", "client", "hello", "ping", "select", "command"}
@@ -107,7 +109,22 @@ async def use_read_and_write_locks(client: LockClient, other: LockClient) -> Non
     assert await lock.write.force_release()
 
 
-@pytest.mark.parametrize(("part", "use"), [("sc", use_permits), ("rwlock", use_read_and_write_locks)])
+async def count(client: LockClient, other: LockClient) -> None:
+    async with client.semaphore("seats", 3).hold(permits=2):
+        assert await other.semaphore("seats").drain() == 1
+        assert not await other.semaphore("seats").try_acquire(wait=0.1)
+    await client.semaphore("seats").add_permits(1)
+    assert not await client.semaphore("seats").try_set_permits(2)
+    latch = client.count_down_latch("jobs")
+    assert await latch.try_set_count(2)
+    await latch.count_down()
+    assert not await other.count_down_latch("jobs").wait(0.1)
+    assert await latch.delete()
+
+
+@pytest.mark.parametrize(
+    ("part", "use"), [("sc", use_permits), ("rwlock", use_read_and_write_locks), ("countdownlatch", count)]
+)
 async def test_what_others_than_locks_need_beside_is_enough_and_no_command_too_many(
     own: Server, admin: Redis, part: str, use: Callable[[LockClient, LockClient], Awaitable[None]]
 ) -> None:
