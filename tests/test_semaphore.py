@@ -119,6 +119,21 @@ async def test_who_waits_gets_what_comes_back_in_turn(two: AsyncSemaphore, locks
     assert order == list(range(20))
 
 
+async def test_who_wants_several_gets_them_when_there_are_enough(
+    two: AsyncSemaphore, theirs: AsyncSemaphore, locks: LockClient
+) -> None:
+    await theirs.acquire(2)
+    waiter = asyncio.create_task(two.acquire(4))
+    await until(lambda: waits_quietly(locks, two._block))
+    for release in (theirs.release, lambda: theirs.add_permits(2)):
+        await release()
+        await parked(locks, 1)
+        assert not waiter.done()
+    await theirs.release()
+    await asyncio.wait_for(waiter, 4)
+    assert await two.available() == 0
+
+
 async def test_permits_that_come_back_together_wake_as_many(
     two: AsyncSemaphore, theirs: AsyncSemaphore, locks: LockClient
 ) -> None:

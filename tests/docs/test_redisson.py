@@ -16,6 +16,9 @@ _CASES = {  # How many are in each.
     "RedissonMultiLockTest": 4,
     "RedissonReadWriteLockTest": 32,
     "RedissonPermitExpirableSemaphoreTest": 30,
+    "RedissonSemaphoreTest": 17,
+    "RedissonCountDownLatchTest": 8,
+    "RedissonCountDownLatchConcurrentTest": 1,
 }
 
 

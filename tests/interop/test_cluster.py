@@ -141,6 +141,32 @@ async def test_each_side_is_woken_by_who_writes_on_the_other(jvm: Service, ours:
         await thread
 
 
+async def test_each_side_is_woken_by_what_the_other_counts(jvm: Service, ours: LockClient, theirs: Redisson) -> None:
+    """Where messages do not reach them, tasks ask; threads would wait for ever."""
+    semaphore, latch = ours.semaphore("seats"), ours.count_down_latch("jobs")
+    async with asyncio.timeout(20):
+        taking = asyncio.create_task(semaphore.acquire())
+        await until(lambda: waits_quietly(ours, semaphore._block))
+        assert await theirs.ask("trySetPermits", "seats", kind="counted", permits=1)
+        await taking
+        assert await theirs.ask("trySetCount", "jobs", kind="latch", count=1)
+        waiting = asyncio.create_task(latch.wait())
+        await until(lambda: ours.statistics().parked == 1 and ours.statistics().pending == 0)
+        await theirs.ask("countDown", "jobs", kind="latch")
+        assert await waiting
+        if jvm.version in WITHOUT_SHARDED_MESSAGES:
+            return
+        thread = theirs.post("acquire", "seats", kind="counted")
+        await until(theirs.parked)
+        await semaphore.release()
+        await thread
+        assert await latch.try_set_count(1)
+        thread = theirs.post("await", "jobs", kind="latch")
+        await until(theirs.parked)
+        await latch.count_down()
+        await thread
+
+
 async def each_side_goes_on_when_the_lease_of_the_other_ends(ours: LockClient, theirs: Redisson) -> None:
     await theirs.ask("lock", NAME, lease=2)
     async with asyncio.timeout(30), ours.lock(NAME, owner="patient"):

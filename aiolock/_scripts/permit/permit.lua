@@ -46,9 +46,11 @@ local function put_back(count, number)
   if number ~= 0 and redis.call('EXISTS', count) == 1 then redis.call('INCRBY', count, number) end
 end
 
--- Tell all who wait how many permits are available, as Redisson does.
+-- Tell all who wait how many permits are available, as Redisson does; how many were told. But no number below zero, at
+-- which its listeners fail.
 local function announce(count, channel, publish)
-  return redis.call(publish, channel, redis.call('GET', count) or '0')
+  local available = redis.call('GET', count) or '0'
+  return tonumber(available) < 0 and 0 or redis.call(publish, channel, available)
 end
 
 -- The reply to an acquisition that has no permits, and its end from now on, in place of *others*.

@@ -4,8 +4,9 @@
 
 local PROBE = 5000 -- Milliseconds until a waiter asks again, when no message comes.
 
--- Let so many be available, and tell all who wait, as Redisson does; how many were told.
+-- Let so many be available, and tell all who wait, as Redisson does; how many were told. But no number below zero, at
+-- which its listeners fail.
 local function set(count, available, channel, publish)
   redis.call('SET', count, available, 'KEEPTTL')
-  return redis.call(publish, channel, available)
+  return tonumber(available) < 0 and 0 or redis.call(publish, channel, available)
 end

@@ -24,8 +24,10 @@ final class Caller extends Thread {
         }
     }
 
-    /** Whether it waits for a message: Redisson lets it wait at a semaphore, after its last look at the lock. */
+    /** Whether it waits for a message: Redisson lets it wait at a semaphore, or at a latch, after its last look. */
     boolean parked() {
-        return Stream.of(getStackTrace()).anyMatch(frame -> frame.getClassName().equals(Semaphore.class.getName()));
+        return Stream.of(getStackTrace())
+                .map(StackTraceElement::getClassName)
+                .anyMatch(name -> name.equals(Semaphore.class.getName()) || name.endsWith(".ReclosableLatch"));
     }
 }

@@ -9,8 +9,10 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 import org.redisson.Redisson;
+import org.redisson.api.RCountDownLatch;
 import org.redisson.api.RLock;
 import org.redisson.api.RPermitExpirableSemaphore;
+import org.redisson.api.RSemaphore;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
 import org.redisson.config.Config;
@@ -22,7 +24,8 @@ import org.redisson.config.ReadMode;
  *
  * <p>A command is {"id", "call", "client", "thread", "name", ...}. A call of what has that name is made in the numbered
  * thread of the client, which is kept; so a call that blocks blocks no other thread, and answers come in any order.
- * One of a lock is of that half of a read-write lock, "read" or "write", if the command has a "half".
+ * One of a lock is of that half of a read-write lock, "read" or "write", if the command has a "half". One with the
+ * "kind" "counted" is of the semaphore that only counts, one with "latch" of the count-down latch.
  * "connect", "shutdown" and "parked" (whether the thread waits for a message) are done at once. Durations are
  * milliseconds. An answer is {"id", "value" or "error" and "message", "began", "ended"}; these two are seconds on the
  * clock that System.nanoTime() reads, and Python's time.monotonic().
@@ -81,16 +84,31 @@ public final class LockService {
             case "owner" -> { // The field of the lock's hash, as Redisson makes it.
                 return Json.value(clients.get(client).getId() + ":" + Thread.currentThread().getId());
             }
-            case "tryAcquire", "release", "trySetPermits", "setPermits", "addPermits",
-                    "availablePermits", "acquiredPermits", "getPermits" -> {
-                String name = command.getString("name", "");
-                return called(command, clients.get(client).getPermitExpirableSemaphore(name));
-            }
             default -> {
-                return called(command, lock(clients.get(client), command));
+                return called(command, clients.get(client));
             }
         }
         return Json.NULL;
+    }
+
+    private JsonValue called(JsonObject command, RedissonClient client) throws Exception {
+        String name = command.getString("name", "");
+        switch (command.getString("kind", "")) {
+            case "counted" -> {
+                return called(command, client.getSemaphore(name));
+            }
+            case "latch" -> {
+                return called(command, client.getCountDownLatch(name));
+            }
+            default -> {
+                return switch (command.getString("call", "")) {
+                    case "tryAcquire", "release", "trySetPermits", "setPermits", "addPermits",
+                            "availablePermits", "acquiredPermits", "getPermits" ->
+                        called(command, client.getPermitExpirableSemaphore(name));
+                    default -> called(command, lock(client, command));
+                };
+            }
+        }
     }
 
     private static RLock lock(RedissonClient client, JsonObject command) {
@@ -141,6 +159,43 @@ public final class LockService {
                     case "trySetPermits" -> Json.value(semaphore.trySetPermits(permits));
                     case "availablePermits" -> Json.value(semaphore.availablePermits());
                     default -> Json.value((int) RPermitExpirableSemaphore.class.getMethod(call).invoke(semaphore));
+                };
+            }
+        }
+        return Json.NULL;
+    }
+
+    private JsonValue called(JsonObject command, RSemaphore semaphore) throws Exception {
+        int permits = command.getInt("permits", 1);
+        String call = command.getString("call", "");
+        switch (call) {
+            case "release" -> semaphore.release(permits);
+            case "addPermits" -> semaphore.addPermits(permits);
+            case "acquire" -> semaphore.acquire(permits);
+            default -> {
+                return switch (call) {
+                    case "tryAcquire" -> Json.value(semaphore.tryAcquire(permits));
+                    case "trySetPermits" -> Json.value(semaphore.trySetPermits(permits));
+                    case "drainPermits" -> Json.value(semaphore.drainPermits());
+                    case "availablePermits" -> Json.value(semaphore.availablePermits());
+                    default -> throw new IllegalArgumentException("no such call: " + call);
+                };
+            }
+        }
+        return Json.NULL;
+    }
+
+    private JsonValue called(JsonObject command, RCountDownLatch latch) throws Exception {
+        String call = command.getString("call", "");
+        switch (call) {
+            case "countDown" -> latch.countDown();
+            case "await" -> latch.await();
+            default -> {
+                return switch (call) {
+                    case "trySetCount" -> Json.value(latch.trySetCount(command.getInt("count", 1)));
+                    case "getCount" -> Json.value(latch.getCount());
+                    case "delete" -> Json.value(latch.delete());
+                    default -> throw new IllegalArgumentException("no such call: " + call);
                 };
             }
         }

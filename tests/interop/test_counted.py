@@ -1,0 +1,184 @@
+"""Semaphores that only count and latches, shared with Redisson: counted together, and woken by messages."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from time import monotonic
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolock import AsyncCountDownLatch, AsyncSemaphore, LockClient
+from aiolock._keys import LockKeys
+from tests.interop.service import Redisson
+from tests.interop.test_waking import soon
+from tests.support.inside import notifier_of
+from tests.support.observe import until
+from tests.support.waiters import waits_quietly
+
+NAME = "places"
+BY_MESSAGE = 4  # Seconds: sooner than anybody who waits asks by itself.
+
+Java = Callable[..., Awaitable[Any]]
+
+
+@pytest.fixture
+def semaphore(locks: LockClient) -> AsyncSemaphore:
+    return locks.semaphore(NAME)
+
+
+@pytest.fixture
+def latch(locks: LockClient) -> AsyncCountDownLatch:
+    return locks.count_down_latch(NAME)
+
+
+@pytest.fixture
+def java(redisson: Redisson) -> Java:
+    """A call of Redisson's semaphore."""
+
+    async def ask(call: str, permits: int = 1) -> Any:
+        return await redisson.ask(call, NAME, kind="counted", permits=permits)
+
+    return ask
+
+
+@pytest.fixture
+def java_latch(redisson: Redisson) -> Java:
+    """A call of Redisson's latch."""
+
+    async def ask(call: str, count: int = 1) -> Any:
+        return await redisson.ask(call, NAME, kind="latch", count=count)
+
+    return ask
+
+
+async def waits(locks: LockClient, channel: str) -> None:
+    """Somebody of the client waits, and hears of the channel."""
+    await until(lambda: notifier_of(locks).confirmed(channel), within=20)
+    await until(lambda: (locks.statistics().parked, locks.statistics().pending) == (1, 0), within=20)
+
+
+# Permits.
+
+
+async def test_each_side_counts_what_the_other_does(semaphore: AsyncSemaphore, java: Java, redis: Redis) -> None:
+    assert await java("trySetPermits", 5)
+    assert not await semaphore.try_set_permits(7)
+    await semaphore.acquire(2)
+    assert await java("tryAcquire", 2)
+    assert (await semaphore.available(), await java("availablePermits")) == (1, 1)
+    assert not await semaphore.try_acquire(2)
+    assert not await java("tryAcquire", 2)
+    await java("release", 2)
+    await semaphore.release(2)
+    await java("addPermits", -1)
+    await semaphore.add_permits(2)
+    assert await redis.get(NAME) == b"6"
+    assert (await semaphore.drain(), await java("drainPermits")) == (6, 0)
+    await semaphore.add_permits(3)
+    assert (await java("drainPermits"), await semaphore.drain()) == (3, 0)
+
+
+async def test_the_number_of_the_first_acquire_is_redissons_too(locks: LockClient, java: Java) -> None:
+    async with locks.semaphore(NAME, 3):
+        assert not await java("trySetPermits", 5)
+        assert await java("availablePermits") == 2
+
+
+@pytest.mark.parametrize("verb", ["release", "add_permits", "try_set_permits", "acquire"])
+async def test_a_thread_is_woken(
+    verb: str, semaphore: AsyncSemaphore, other: LockClient, redisson: Redisson, redis: Redis
+) -> None:
+    """By the first acquire that says how many there are, too."""
+
+    async def one() -> float:
+        await redis.delete(NAME)
+        waiting = redisson.post("acquire", NAME, kind="counted")
+        await until(redisson.parked, within=20)
+        began = monotonic()
+        if verb == "acquire":
+            await other.semaphore(NAME, 2).acquire()
+        else:
+            await getattr(semaphore, verb)(1)
+        return (await waiting).ended - began
+
+    await soon(one)
+
+
+async def test_a_thread_is_woken_when_a_block_ends(locks: LockClient, redisson: Redisson, redis: Redis) -> None:
+    async def one() -> float:
+        await redis.delete(NAME)
+        async with locks.semaphore(NAME, 1):
+            waiting = redisson.post("acquire", NAME, kind="counted")
+            await until(redisson.parked, within=20)
+            began = monotonic()
+        return (await waiting).ended - began
+
+    await soon(one)
+
+
+@pytest.mark.parametrize("call", ["release", "addPermits", "trySetPermits"])
+async def test_a_task_is_woken(
+    call: str, locks: LockClient, semaphore: AsyncSemaphore, java: Java, redis: Redis
+) -> None:
+    waiting = asyncio.create_task(semaphore.acquire())
+    await until(lambda: waits_quietly(locks, semaphore._block), within=20)
+    await java(call, 1)
+    await asyncio.wait_for(waiting, BY_MESSAGE)
+    assert await redis.get(NAME) == b"0"
+
+
+# Latches.
+
+
+async def test_each_side_counts_down_what_the_other_set(latch: AsyncCountDownLatch, java_latch: Java) -> None:
+    assert await latch.try_set_count(3)
+    assert not await java_latch("trySetCount", 5)
+    await java_latch("countDown")
+    assert (await latch.count(), await java_latch("getCount")) == (2, 2)
+    await latch.count_down()
+    await java_latch("countDown")
+    assert (await latch.count(), await java_latch("getCount")) == (0, 0)
+    assert await java_latch("trySetCount", 2)
+    await latch.count_down()
+    await latch.count_down()
+    assert await java_latch("getCount") == 0
+    assert await latch.try_set_count(1)
+    assert await java_latch("delete")
+    assert await latch.wait(0)
+
+
+@pytest.mark.parametrize("verb", ["count_down", "delete"])
+async def test_a_thread_that_awaits_is_let_go(verb: str, latch: AsyncCountDownLatch, redisson: Redisson) -> None:
+    async def one() -> float:
+        assert await latch.try_set_count(1)
+        waiting = redisson.post("await", NAME, kind="latch")
+        await until(redisson.parked, within=20)
+        began = monotonic()
+        await getattr(latch, verb)()
+        return (await waiting).ended - began
+
+    await soon(one)
+
+
+async def test_a_task_that_waits_is_let_go(locks: LockClient, latch: AsyncCountDownLatch, java_latch: Java) -> None:
+    assert await java_latch("trySetCount", 2)
+    waiting = asyncio.create_task(latch.wait())
+    await waits(locks, LockKeys.of_latch(NAME, "").channel)
+    await java_latch("countDown")
+    assert not await latch.wait(0)
+    await java_latch("countDown")
+    assert await asyncio.wait_for(waiting, BY_MESSAGE)
+
+
+@pytest.mark.parametrize(("name", "call"), [(NAME, "delete"), ("{shop}:places", "countDown")])
+async def test_what_redisson_does_not_tell_is_found_by_asking(
+    name: str, call: str, locks: LockClient, redisson: Redisson
+) -> None:
+    """Its `delete` says that a count begins. Of a name with braces it says nothing where we listen."""
+    latch = locks.count_down_latch(name)
+    assert await latch.try_set_count(1)
+    waiting = asyncio.create_task(latch.wait())
+    await waits(locks, LockKeys.of_latch(name, "").channel)
+    await redisson.ask(call, name, kind="latch")
+    assert await asyncio.wait_for(waiting, 20)
