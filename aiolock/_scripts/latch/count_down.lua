@@ -24,7 +24,7 @@ redis.call('PEXPIRE', KEYS[2], ARGV[2]) -- First: a server out of memory refuses
 local left = ARGV[5] == '' and 0 or count - ARGV[5]
 remember(KEYS[2], FREED, ARGV[1], tonumber(ARGV[3]), left > 0 and ARGV[2] or ARGV[3], ARGV[4])
 if left > 0 then
-  redis.call('SET', KEYS[1], left, 'KEEPTTL')
+  redis.call('DECRBY', KEYS[1], ARGV[5])
 else
   redis.call('DEL', KEYS[1])
   redis.call(ARGV[7], ARGV[6], OPEN)
