@@ -160,9 +160,7 @@ class Watchdog:
             self._guard(hold)
 
     def _guard(self, hold: Hold) -> None:
-        """See to it that the deadline is not missed, if it has one."""
-        if hold.deadline == math.inf:
-            return
+        """See to it that the deadline is not missed."""
         if hold.guard is not None:
             if hold.guard_at <= hold.deadline:
                 return
