@@ -19,7 +19,7 @@ DOCS := .venv-docs
 BENCH := .venv-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo payments seats test test-all test-interop lint docs bench bench-quick clean
+.PHONY: help demo payments seats wallet test test-all test-interop lint docs bench bench-quick clean
 
 help: ## show this help
 	@echo "Usage: make <target> [PYTHON=python3.12] [ARGS='...']"
@@ -33,6 +33,9 @@ payments: $(EXAMPLES)/.stamp ## serve examples/payments (FastAPI, two workers) o
 
 seats: $(EXAMPLES)/.stamp ## serve examples/seats (aiohttp) on http://127.0.0.1:8080
 	@$(EXAMPLES)/bin/python examples/seats/main.py
+
+wallet: $(EXAMPLES)/.stamp ## serve examples/wallet (FastAPI, two workers) on http://127.0.0.1:8000
+	@$(EXAMPLES)/bin/python examples/wallet/main.py
 
 # Six at once: the tests wait more than they compute. Who has nothing left to do takes tests from the others.
 test: $(TESTS)/.stamp ## run the tests on the embedded Valkey
