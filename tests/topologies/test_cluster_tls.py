@@ -14,6 +14,7 @@ from aiolock import BackendError, LockClient, LockConfig
 from tests.deployments.session import session
 from tests.support.calls import acquire_and_release
 from tests.support.certificates import Certificates
+from tests.support.inside import slots_are_settled
 from tests.support.observe import renewed, until
 from tests.support.resharding import begin_to_move, end_move, move, move_keys
 from tests.support.topologies import ClusterOf, ask, waited
@@ -107,6 +108,9 @@ async def test_a_primary_that_dies_is_followed_by_its_replica(fragile: ClusterOf
         client_of(fragile, settings, command_timeout=25) as locks,
         parked(locks, holder, NAME, 2, go=True, lease=120) as (lease, waiters),
     ):
+        # They know the others: each was told of one server only, which may be the one that dies.
+        await until(lambda: slots_are_settled(holder), within=25)
+        await until(lambda: slots_are_settled(locks), within=25)
         old = fragile.owner_of(NAME)
         others = [server for server in fragile.primaries if server is not old]
         async with holder.lock(f"{{{NAME}}} watched") as watched:
