@@ -64,6 +64,12 @@ def test_headings_of_a_page_are_distinct(page: Page) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_traps_come_last(page: Page) -> None:
+    sections = re.findall(r"^## (.+)$", page.prose, re.MULTILINE)
+    assert "Traps" not in sections[:-1]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_hidden_comment_is_understood(page: Page) -> None:
     assert "<!--" not in page.prose
 

@@ -113,6 +113,10 @@ public final class LockService {
 
     private static RLock lock(RedissonClient client, JsonObject command) {
         String name = command.getString("name", "");
+        String second = command.getString("second", null);
+        if (second != null) {
+            return client.getMultiLock(client.getLock(name), client.getLock(second));
+        }
         return switch (command.getString("half", "")) {
             case "read" -> client.getReadWriteLock(name).readLock();
             case "write" -> client.getReadWriteLock(name).writeLock();
