@@ -155,6 +155,19 @@ def test_reference_has_every_public_name() -> None:
     assert sorted(shown) == sorted(aiolock.__all__)
 
 
+def test_tables_of_the_api_have_every_call() -> None:
+    """A verb of a primitive stands in the table of its section; classes that are only data have none."""
+    page = read(ROOT / "docs/reference/api.md")
+    sections = re.split(r"^## ", page.prose, flags=re.MULTILINE)[1:]
+    missing = []
+    for section in sections:
+        rows = " ".join(re.findall(r"`([^`]+)`", "".join(re.findall(r"^\|.*\|$", section, re.MULTILINE))))
+        for name in re.findall(r"^::: aiolock\.(\w+)$", section, re.MULTILINE):
+            public = [each for each in dir(getattr(aiolock, name)) if not each.startswith("_")] if rows else []
+            missing += [f"{name}.{each}" for each in public if not re.search(rf"\b{each}\b", rows)]
+    assert missing == []
+
+
 def test_reference_has_every_public_name_for_frameworks() -> None:
     for module in (aiolock.aiohttp, aiolock.fastapi, aiolock.testing):
         framework = module.__name__.removeprefix("aiolock.")
