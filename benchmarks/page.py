@@ -1,4 +1,4 @@
-"""`python -m benchmarks.page results.json ...`: makes docs/benchmarks.md, its plots and the README's table from results."""
+"""`python -m benchmarks.page results.json ...`: makes docs/benchmarks.md, its plots and the table of the README."""
 
 import argparse
 import json
