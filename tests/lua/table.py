@@ -13,6 +13,7 @@ from aiolock._scripts import (
     ACQUIRE,
     CARD,
     EXPIRED,
+    FAIR,
     FORCE_RELEASE,
     FORCED,
     FREED,
@@ -124,6 +125,28 @@ class Table:
     async def expire(self) -> None:
         """End the lease on the lock."""
         assert await self.redis.delete(KEYS.lock)
+
+
+class FairTable(Table):
+    """The same lock, by the scripts of a fair one; who does not wait, and so stands in no line."""
+
+    async def acquire(
+        self, id: str = MINE, *, owner: str = ME, step: int = 1, holds: int = 1, ms: int = LEASE, arrived: int | None = None
+    ) -> Reply:
+        """*arrived* when it waits: 0 if it has just come."""
+        waits = (0, 0) if arrived is None else (1, arrived)
+        how = (owner, id, step, holds, ms, RETENTION, MEMORY, *waits)
+        return await self.run(FAIR.acquire, (KEYS.lock, KEYS.tokens), *how)
+
+    async def release(
+        self, id: str = MINE, *, owner: str = ME, step: int = 9, left: int = 0, forget: str = ""
+    ) -> Reply:
+        how = (RETENTION, MEMORY, forget, KEYS.channel, "PUBLISH")
+        return await self.run(FAIR.release, (KEYS.lock, KEYS.tokens), owner, id, step, left, *how)
+
+    async def line(self) -> list[str]:
+        """Who stands in line, the first one first."""
+        return [member.decode()[7:] for member in (await self.look()).tokens if member.startswith(b"ticket ")]
 
 
 State = Callable[[Table], Awaitable[object]]
