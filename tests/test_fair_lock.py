@@ -1,14 +1,15 @@
 """The fair lock as its users see it: first come, first served over clients, whatever becomes of who waits."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import LeaseLostError, LockClient
+from aiolock import LeaseLostError, LockClient, LockConfig, NotHeldError
 from aiolock._keys import LockKeys
 from aiolock._scripts import FAIR
 from tests.support.inside import session_of
@@ -34,14 +35,19 @@ class Line:
         for client in clients:
             wanted = await self.length() + 1
             self.tasks.append(asyncio.create_task(self._take_turn(client, len(self.tasks))))
-            await until(lambda: self._is_as_long(wanted))
-            await until(lambda: hears(client))  # noqa: B023
+            await self.is_as_long(wanted)
+            await until(partial(hears, client))
 
     async def length(self) -> int:
-        return len([member for member in await self._redis.zrange(TOKENS, 0, -1) if member.startswith(b"ticket ")])
+        return len([member for member in await members(self._redis) if member.startswith(b"ticket ")])
 
-    async def _is_as_long(self, wanted: int) -> bool:
-        return await self.length() == wanted
+    async def is_as_long(self, wanted: int) -> None:
+        """Return when so many stand in line."""
+
+        async def as_long() -> bool:
+            return await self.length() == wanted
+
+        await until(as_long, within=20)
 
     async def _take_turn(self, client: LockClient, number: int) -> None:
         async with client.fair_lock(NAME):
@@ -51,6 +57,10 @@ class Line:
     async def over(self) -> Sequence[int]:
         await asyncio.wait_for(asyncio.gather(*self.tasks, return_exceptions=True), PAST_THE_HEARTBEAT)
         return self.order
+
+
+async def members(redis: Redis) -> list[bytes]:
+    return cast(list[bytes], await redis.zrange(TOKENS, 0, -1))
 
 
 def hears(client: LockClient) -> bool:
@@ -118,7 +128,7 @@ async def test_a_client_that_is_not_next_asks_for_nothing_when_it_releases(
 ) -> None:
     lease = await locks.fair_lock(NAME).acquire(lease=LONG)
     taking = asyncio.create_task(other.fair_lock(NAME, owner="next").acquire(lease=LONG))
-    await until(lambda: line._is_as_long(1))
+    await line.is_as_long(1)
     await line.stand(locks)
     await lease.release()
     taken = await taking
@@ -157,9 +167,9 @@ async def test_the_first_that_is_cancelled_as_it_is_told_passes_it_on(
 
 @pytest.mark.parametrize("loss", ["message", "silence"])
 async def test_a_lost_message_or_a_silent_client_costs_less_than_a_second(
-    loss: str, line: Line, proxy: Proxy, through: Redis, locks: LockClient, other: LockClient
+    loss: str, line: Line, proxy: Proxy, locks: LockClient, other: LockClient
 ) -> None:
-    async with LockClient(through) as behind:
+    async with LockClient.from_url(proxy.url) as behind:
         lease = await locks.fair_lock(NAME).acquire(lease=LONG)
         await line.stand(behind, other)
         if loss == "message":
@@ -185,7 +195,7 @@ async def test_a_client_that_was_passed_over_keeps_its_place(
         taken = await other.fair_lock(NAME).acquire(lease=LONG)  # As soon as the one in front has been silent for long.
         await line.stand(other)
         proxy.restore()
-        await until(lambda: line._is_as_long(2), within=20)
+        await line.is_as_long(2)
         await taken.release()
         assert await asyncio.wait_for(asyncio.gather(*line.tasks), 20)
         assert line.order == [0, 1]
@@ -211,15 +221,16 @@ async def test_when_the_holder_is_gone_the_next_one_comes(line: Line, redis: Red
         lease = await gone.fair_lock(NAME).acquire(lease=0.5)  # Not given back before it ends.
         await line.stand(locks)
         assert await line.over() == [0]
-        assert lease.lost.is_set()
+        with pytest.raises(LeaseLostError, match="its lease ended"):
+            await lease.release()
 
 
 @pytest.mark.parametrize("number", range(3))
 async def test_a_lost_reply_costs_no_place(
-    number: int, line: Line, proxy: Proxy, through: Redis, locks: LockClient, other: LockClient
+    number: int, line: Line, proxy: Proxy, locks: LockClient, other: LockClient
 ) -> None:
     """Of the first try, of one after it, and of the one that is granted."""
-    async with LockClient(through) as behind:
+    async with LockClient.from_url(proxy.url) as behind:
         lease = await locks.fair_lock(NAME).acquire(lease=LONG)
         if number:
             await line.stand(behind)
@@ -286,9 +297,12 @@ async def test_it_is_reentrant_and_says_who_has_it(locks: LockClient, other: Loc
         assert outer.token == inner.token
         assert (await lock.hold_count(), await lock.held(), await other.fair_lock(NAME).held()) == (2, True, False)
         holder = await other.fair_lock(NAME).holder()
-        assert holder is not None and holder.holds == 2
+        assert holder is not None
+        assert holder.holds == 2
         assert 0 < (await lock.remaining() or 0) <= 30
     assert not await lock.locked()
+    with pytest.raises(NotHeldError):
+        await lock.release()
 
 
 async def test_a_named_owner_acts_in_several_tasks(line: Line, locks: LockClient, other: LockClient) -> None:
@@ -323,8 +337,26 @@ async def test_a_free_one_costs_two_commands_and_leaves_no_line(redis: Redis, lo
     async with locks.fair_lock(NAME):
         pass
     assert locks.statistics().commands - before == 2
-    members: list[bytes] = await redis.zrange(TOKENS, 0, -1)
-    assert not [member for member in members if member.startswith((b"ticket ", b"alive "))]
+    assert not [member for member in await members(redis) if member.startswith((b"ticket ", b"alive "))]
+
+
+async def test_a_prefix_is_a_part_of_the_name(redis: Redis, locks: LockClient) -> None:
+    async with LockClient(redis, config=LockConfig(prefix="shop:")) as shop, shop.fair_lock(NAME):
+        assert await redis.exists(f"shop:{NAME}")
+        assert await locks.fair_lock(NAME).try_lock(wait=0.01) is not None
+
+
+async def test_a_server_that_takes_no_commands_for_a_while_keeps_no_place_of_who_gave_up(
+    line: Line, redis: Redis, locks: LockClient, other: LockClient
+) -> None:
+    lease = await locks.fair_lock(NAME).acquire(lease=LONG)
+    await line.stand(other)
+    await redis.client_pause(1500, all=False)  # Writes.
+    line.tasks[0].cancel()
+    await asyncio.wait(line.tasks)
+    await until(lambda: other.statistics().pending == 0)
+    assert await line.length() == 0
+    await lease.release()
 
 
 async def test_waiting_costs_one_heartbeat_for_all_of_a_client(

@@ -322,8 +322,8 @@ class Acquisition:
     def _note_line(self, call: Call) -> None:
         """The server said whether somebody of this client is the first in line, whom a release may be handed to."""
         entry = self._session.entries.get(self._keys.entry)
-        if entry is not None and len(call.reply) > 4:
-            entry.leads = call.reply[4] == 1
+        if entry is not None and (told := call.reply[4:]):
+            entry.leads = told == [1]
 
     def _note_failure(self) -> None:
         """If the last try has no answer, it may have been granted, unless it never left."""

@@ -50,7 +50,7 @@ class Commands:
         """
         keys, scripts, amount, terms = claim.want
         if scripts.reentrant:
-            return self._acquire(claim, 1, 1, lease, waits, arrived)
+            return self._acquire(claim, 1, 1, lease, waits=waits, arrived=arrived)
         if scripts.release is NONE:
             return self.ask(scripts.acquire, (keys.lock,), ())
         how: tuple[Argument, ...] = (round(lease * 1000) if scripts.expires else _MEMORY, self._retention)
@@ -59,7 +59,7 @@ class Commands:
 
     def acquire_again(self, hold: Hold, lease: float) -> Call:
         """Tell the server that the owner of *hold* has as many holds as it has leases now."""
-        return self._acquire(hold.claim, _next_step(hold), len(hold.leases), lease, False, 0)
+        return self._acquire(hold.claim, _next_step(hold), len(hold.leases), lease)
 
     def release(self, hold: Hold) -> Call:
         """Tell the server that the owner of *hold* has as many holds as it has leases left."""
@@ -180,7 +180,9 @@ class Commands:
             self._forgettable[keys.entry] = ends[_FORGOTTEN_AT_ONCE:]
         return " ".join(ends[:_FORGOTTEN_AT_ONCE])
 
-    def _acquire(self, claim: Claim, step: int, holds: int, lease: float, waits: bool, arrived: int) -> Call:
+    def _acquire(
+        self, claim: Claim, step: int, holds: int, lease: float, *, waits: bool = False, arrived: int = 0
+    ) -> Call:
         scripts = claim.want.scripts
         arguments: tuple[Argument, ...]
         arguments = (claim.owner, claim.id, step, holds, round(lease * 1000), self._retention, _MEMORY)

@@ -271,7 +271,7 @@ class Entry:
         self.holds: dict[str, Hold] = {}  # Live ones, by their key; of an exclusive lock one at most.
         self.asked: int = 0  # Acquires that ask for it ahead of the queue; who comes meanwhile takes a place.
         self.queue: Queue | None = None
-        self.leads: bool = True  # Who waits here may be next: not if the server keeps a line, and another client leads it.
+        self.leads: bool = True  # Who waits here may be next; else, by the server that keeps a line, another client is.
         self.scopes: list[Scope] = []  # Blocks, from enter to exit, whatever becomes of their task and of the lock.
 
     @property

@@ -51,8 +51,8 @@ class ScriptSet:
     *release* leaves nothing on the server: it was only asked for. Of an *exclusive* one, who has it keeps everybody
     else of the client from asking for it. Of a *reentrant* one an owner has one hold, however often it acquires; of
     another each acquire makes a hold of its own. An unlock message wakes *one* waiter of the client, or *all*. Where
-    there are *turns*, an acquire is sent with the time for which others may not overtake it. Where there is a *line*, the
-    server keeps who waits in the order of arrival: everybody asks at once, and goes on where it is that client's turn.
+    there are *turns*, an acquire is sent with the time for which others may not overtake it. Where there is a *line*,
+    the server keeps in order who waits: everybody asks at once, to stand in it.
     """
 
     acquire: Script

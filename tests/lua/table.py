@@ -131,12 +131,16 @@ class FairTable(Table):
     """The same lock, by the scripts of a fair one; who does not wait, and so stands in no line."""
 
     async def acquire(
-        self, id: str = MINE, *, owner: str = ME, step: int = 1, holds: int = 1, ms: int = LEASE, arrived: int | None = None
+        self, id: str = MINE, *, owner: str = ME, step: int = 1, holds: int = 1, ms: int = LEASE
     ) -> Reply:
-        """*arrived* when it waits: 0 if it has just come."""
-        waits = (0, 0) if arrived is None else (1, arrived)
-        how = (owner, id, step, holds, ms, RETENTION, MEMORY, *waits)
-        return await self.run(FAIR.acquire, (KEYS.lock, KEYS.tokens), *how)
+        return await self._ask(id, owner, (step, holds, ms), (0, 0))
+
+    async def wait(self, id: str, arrived: int = 0) -> Reply:
+        """An acquire that waits, by an owner of the same name; it has just come, or *arrived* earlier."""
+        return await self._ask(id, id, (1, 1, LEASE), (1, arrived))
+
+    async def _ask(self, id: str, owner: str, how: tuple[int, ...], waits: tuple[int, ...]) -> Reply:
+        return await self.run(FAIR.acquire, (KEYS.lock, KEYS.tokens), owner, id, *how, RETENTION, MEMORY, *waits)
 
     async def release(
         self, id: str = MINE, *, owner: str = ME, step: int = 9, left: int = 0, forget: str = ""

@@ -1,4 +1,4 @@
-"""A process of the test: told a number on stdin, a task stands in line for the lock, and writes it down when it has it."""
+"""A process of the test: told a number on stdin, a task stands in line for the lock, and notes when it has it."""
 
 import asyncio
 import os

@@ -6,6 +6,7 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 
 from redis.asyncio import Redis
@@ -58,7 +59,7 @@ async def release_and_wait(lease: Lease, path: Path, count: int) -> list[tuple[i
     await lease.release()
     await until(lambda: len(turns(path)) == count, within=120)
     had = turns(path)
-    assert all(left <= entered for (_, _, left), (_, entered, _) in zip(had, had[1:], strict=False)), "two at a time"
+    assert all(left <= entered for (_, _, left), (_, entered, _) in pairwise(had)), "two at a time"
     return had
 
 
