@@ -18,6 +18,7 @@ from aiolock._errors import (
 )
 from aiolock._events import Acquired, HandedOff, LockEvent, Lost, Orphaned, Released, RenewalLate, Renewed
 from aiolock._primitives.base import HeldLock
+from aiolock._primitives.fair_lock import AsyncFairLock
 from aiolock._primitives.latch import AsyncCountDownLatch
 from aiolock._primitives.multi import AsyncMultiLock, HeldMultiLock
 from aiolock._primitives.multi_lease import MultiLease, MultiLoss
@@ -34,6 +35,7 @@ __all__ = [
     "Acquired",
     "AioLockError",
     "AsyncCountDownLatch",
+    "AsyncFairLock",
     "AsyncMultiLock",
     "AsyncPermitExpirableSemaphore",
     "AsyncRLock",

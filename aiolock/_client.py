@@ -9,6 +9,7 @@ from redis.asyncio import Redis, RedisCluster
 from aiolock._config import LockConfig
 from aiolock._core.session import Sessions
 from aiolock._keys import WRITER, LockKeys
+from aiolock._primitives.fair_lock import AsyncFairLock
 from aiolock._primitives.latch import AsyncCountDownLatch
 from aiolock._primitives.multi import AsyncMultiLock, Member
 from aiolock._primitives.permits import AsyncPermitExpirableSemaphore
@@ -75,6 +76,19 @@ class LockClient:
         """
         keys = LockKeys.of(text(name, "name"), self._config.prefix)
         return AsyncRLock(self._sessions, keys, None if owner is None else text(owner, "owner"))
+
+    def fair_lock(self, name: str, *, owner: str | None = None) -> AsyncFairLock:
+        """
+        The reentrant lock *name*, granted in the order in which it was asked for, by whatever client and task.
+
+        It costs more than `lock`, of which it is the same lock otherwise: two of one name exclude each other, but those
+        who wait for the plain one are not told while somebody waits for the fair one. No I/O.
+
+        Raises:
+            TypeError, ValueError: *name* or *owner* is refused as `lock` does.
+        """
+        keys = LockKeys.of_fair(text(name, "name"), self._config.prefix)
+        return AsyncFairLock(self._sessions, keys, None if owner is None else text(owner, "owner"))
 
     def read_write_lock(self, name: str, *, owner: str | None = None) -> AsyncReadWriteLock:
         """

@@ -138,6 +138,7 @@ FIGURES = (
     _ratio("B4", "p99 / bare chain's p99", "p99", "chain", 1.25),
     Figure("B4", "p99 / median", _ours("p99"), 3, _ours("median"), unit=" ×"),
     Figure("B4", "redis-py's Lock / median", Side("redis-py", "median"), 40, _ours("median"), True, unit=" ×"),
+    Figure("B4", "median of a fair lock / of a lock", Side("fair", "median"), 1.3, _ours("median"), unit=" ×"),
     _ratio("B5", "time of a section / two bare EVALSHA", "seconds_per_section", "bare", 0.8),
     Figure("B5", "greatest deviation of a task's share", _ours("share_deviation"), 10, scale=100, unit=" %"),
     Figure("B6", "least share of a process / fair share", _ours("least_process"), 0.5, at_least=True),

@@ -12,6 +12,7 @@ NAMES = [
     "Acquired",
     "AioLockError",
     "AsyncCountDownLatch",
+    "AsyncFairLock",
     "AsyncMultiLock",
     "AsyncPermitExpirableSemaphore",
     "AsyncRLock",
@@ -64,6 +65,7 @@ MEMBERS = {
     "LockClient": """
         aclose(self) -> None
         count_down_latch(self, name: str) -> aiolock.AsyncCountDownLatch
+        fair_lock(self, name: str, *, owner: str | None = None) -> aiolock.AsyncFairLock
         from_url(url: str, *, config: aiolock.LockConfig | None = None, **settings: Any) -> Self
         lock(self, name: str, *, owner: str | None = None) -> aiolock.AsyncRLock
         multi(self, *locks: str | aiolock.AsyncRLock | aiolock.AsyncReadLock | aiolock.AsyncWriteLock, \

@@ -38,6 +38,7 @@ class Acquisition:
 
     __slots__ = (
         *(
+            "_arrived",
             "_call",
             "_claim",
             "_has_turn",
@@ -78,6 +79,7 @@ class Acquisition:
         self._call: Call | None = None  # The last try.
         self._in_doubt = False  # The server may have granted it, or may yet do so, unseen; or keeps its turn for it.
         self._has_turn = False  # It was told that others may not overtake it.
+        self._arrived = 0  # When it did, by the server, where that keeps a line.
         self._repeated = False  # A try was sent again after a failure: an earlier copy of it may still arrive.
         self._left: float | None = None  # Seconds that the holder had left when we were refused.
         self._too_late = 0  # Grants whose lease was over when they arrived.
@@ -113,6 +115,8 @@ class Acquisition:
 
     def is_next(self) -> bool:
         """Whether to try at once: the owner has the lock, or nobody of this client has it, waits for it or tries."""
+        if self._scripts.line:
+            return True
         entries = self._session.entries
         entry = entries.get(self._keys.entry)
         if entry is None or self._owner in entry.holds:
@@ -145,7 +149,8 @@ class Acquisition:
         place = Place(self._owner, self._submit, ends)
         exclusive = self._scripts.exclusive
         left = entry.hold.expires - monotonic() if exclusive and entry.hold is not None else self._left
-        queue = entry.join(place, self._scripts, left, first=first and (exclusive or self._has_turn))
+        first = first and not self._scripts.line and (exclusive or self._has_turn)
+        queue = entry.join(place, self._scripts, left, first=first)
         try:
             while True:
                 await place.parked()
@@ -177,7 +182,7 @@ class Acquisition:
         self._in_doubt = True
         if self._claim is None:
             self._claim = commands.claim(self._want, self._owner)
-        self._call = commands.acquire(self._claim, self._lease, waits=self._waits)
+        self._call = commands.acquire(self._claim, self._lease, waits=self._waits, arrived=self._arrived)
         return self._call
 
     async def _attempt(self, handed: Call | None) -> Lease | None:
@@ -253,6 +258,8 @@ class Acquisition:
         else:
             self._session.commands.taken(hold)
             entry = self._session.entries.get(self._keys.entry)
+        if self._scripts.line:
+            self._note_line(call)
         if entry is not None and entry.queue is not None:
             entry.queue.granted(left if self._scripts.exclusive else call.reply[3] / 1000)
             if self._scripts.reentrant and is_named(self._owner):
@@ -305,9 +312,18 @@ class Acquisition:
     def _note_refusal(self, call: Call, left: float) -> None:
         """The server refused it; the holder has *left* seconds."""
         self._repeated = self._repeated or call.repeated
-        self._has_turn = self._has_turn or call.reply[3:] == [1]
+        self._has_turn = self._has_turn or call.reply[3:4] == [1]
         self._in_doubt = self._repeated or self._has_turn
         self._left = left
+        if self._scripts.line:
+            self._arrived = call.reply[1]
+            self._note_line(call)
+
+    def _note_line(self, call: Call) -> None:
+        """The server said whether somebody of this client is the first in line, whom a release may be handed to."""
+        entry = self._session.entries.get(self._keys.entry)
+        if entry is not None and (told := call.reply[4:]):
+            entry.leads = told == [1]
 
     def _note_failure(self) -> None:
         """If the last try has no answer, it may have been granted, unless it never left."""

@@ -50,7 +50,7 @@ class Session:
         self._closing: asyncio.Task[None] | None = None
         self.acquiring: int = 0  # Acquires under way; closing lets them end.
         backend = connect(self)
-        self.entries: Entries = Entries(backend.notifier)
+        self.entries: Entries = Entries(self.client, backend.notifier)
         self.commands: Commands = Commands(self.client, backend, self.timing)
         self.inspector: Inspector = Inspector(self.commands)
         self.report: Reporter = Reporter(self.client, config.on_event)

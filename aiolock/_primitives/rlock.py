@@ -9,20 +9,10 @@ from aiolock._scripts import LOCK, Want
 from aiolock._types import Holder
 
 
-@final
-class AsyncRLock(BaseLock):
-    """
-    A reentrant distributed lock; made by `LockClient.lock`.
-
-    A handle without state of its own: cheap, may be shared by tasks, and equal in effect to any other of the same
-    name. The owner is the running task, unless the lock was made for a named owner. The owner may acquire again, and
-    the lock is free after as many releases. Follows Redisson's ``RLock``, with which it shares its layout in Redis.
-    """
+class OneHolder(BaseLock):
+    """A lock that one owner holds at a time: what can be asked of it, and done to it, from outside."""
 
     __slots__ = ()
-
-    def __init__(self, sessions: Sessions, keys: LockKeys, named: str | None) -> None:
-        super().__init__(sessions, Want(keys, LOCK), named)
 
     async def locked(self) -> bool:
         """
@@ -65,3 +55,19 @@ class AsyncRLock(BaseLock):
         client. Cancelling leaves it done or not done. Raises `NotALockError` and `BackendError`.
         """
         return await self._sessions.open().force_release(self._want)
+
+
+@final
+class AsyncRLock(OneHolder):
+    """
+    A reentrant distributed lock; made by `LockClient.lock`.
+
+    A handle without state of its own: cheap, may be shared by tasks, and equal in effect to any other of the same
+    name. The owner is the running task, unless the lock was made for a named owner. The owner may acquire again, and
+    the lock is free after as many releases. Follows Redisson's ``RLock``, with which it shares its layout in Redis.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, sessions: Sessions, keys: LockKeys, named: str | None) -> None:
+        super().__init__(sessions, Want(keys, LOCK), named)

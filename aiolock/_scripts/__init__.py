@@ -51,7 +51,8 @@ class ScriptSet:
     *release* leaves nothing on the server: it was only asked for. Of an *exclusive* one, who has it keeps everybody
     else of the client from asking for it. Of a *reentrant* one an owner has one hold, however often it acquires; of
     another each acquire makes a hold of its own. An unlock message wakes *one* waiter of the client, or *all*. Where
-    there are *turns*, an acquire is sent with the time for which others may not overtake it.
+    there are *turns*, an acquire is sent with the time for which others may not overtake it. Where there is a *line*,
+    the server keeps in order who waits: everybody asks at once, to stand in it.
     """
 
     acquire: Script
@@ -63,6 +64,7 @@ class ScriptSet:
     reentrant: bool = False
     wake: Literal["one", "all"] = "one"
     turns: bool = False
+    line: bool = False
 
 
 class Want(NamedTuple):
@@ -105,12 +107,22 @@ def _load(path: str, *shared: str, publishes: bool = False, lasts: bool = False)
 
 
 _LOCK = ("ends", "lives", "lock/lock")
-ACQUIRE = _load("lock/acquire", *_LOCK, lasts=True)
+_GRANT = (*_LOCK, "lock/grant")
+ACQUIRE = _load("lock/acquire", *_GRANT, lasts=True)
 RELEASE = _load("lock/release", *_LOCK, publishes=True)
 RENEW = _load("lock/renew", *_LOCK, lasts=True)
 FORCE_RELEASE = _load("lock/force_release", *_LOCK, publishes=True)
 LOCK = ScriptSet(ACQUIRE, RELEASE, RENEW, FORCE_RELEASE, exclusive=True, reentrant=True)
 INSPECT = _load("lock/inspect", *_LOCK)
+
+FAIR = ScriptSet(
+    acquire=_load("fair/acquire", *_GRANT, "fair/fair", lasts=True),
+    release=_load("fair/release", *_LOCK, "fair/fair", publishes=True),
+    renew=RENEW,
+    force_release=FORCE_RELEASE,
+    reentrant=True,
+    line=True,
+)
 
 _PERMIT = ("ends", "turns", "permit/permit")
 PERMIT = ScriptSet(

@@ -6,7 +6,7 @@ from typing import Any
 
 from aiolock import LockClient
 from aiolock._keys import LockKeys
-from aiolock._scripts import LATCH, LOCK, PERMIT, READ, SEMAPHORE, WRITE
+from aiolock._scripts import FAIR, LATCH, LOCK, PERMIT, READ, SEMAPHORE, WRITE
 
 NAME = "it"
 LONG = 60.0  # Seconds of a lease that does not end in a test.
@@ -49,6 +49,14 @@ class Kind(ABC):
 class Lock(Kind):
     def of(self, client: LockClient) -> Any:
         return client.lock(NAME)
+
+
+class Fair(Kind):
+    keys = LockKeys.of_fair(NAME, "")
+    scripts = FAIR
+
+    def of(self, client: LockClient) -> Any:
+        return client.fair_lock(NAME)
 
 
 class Multi(Kind):
@@ -137,6 +145,6 @@ class Latch(Kind):
         return latch.count_down
 
 
-KINDS: tuple[Kind, ...] = (Lock(), Multi(), Reader(), Writer(), Permit(), Counted(), Latch())
+KINDS: tuple[Kind, ...] = (Lock(), Fair(), Multi(), Reader(), Writer(), Permit(), Counted(), Latch())
 BLOCKS = tuple(kind for kind in KINDS if kind.blocks)
 LEASED = tuple(kind for kind in KINDS if kind.expires)

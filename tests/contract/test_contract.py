@@ -263,7 +263,8 @@ async def test_handles_are_cheap_and_equal_in_what_they_do(kind: Kind, locks: Lo
 
 @pytest.mark.parametrize("name", ["", 7, None, "\ud800", "aiolock_token:{x}"])
 @pytest.mark.parametrize(
-    "make", ["lock", "multi", "read_write_lock", "permit_expirable_semaphore", "semaphore", "count_down_latch"]
+    "make",
+    ["lock", "fair_lock", "multi", "read_write_lock", "permit_expirable_semaphore", "semaphore", "count_down_latch"],
 )
 def test_names_that_are_none(make: str, name: Any) -> None:
     client = LockClient.from_url("redis://127.0.0.1:1")
