@@ -1,9 +1,10 @@
 """aiolock: a distributed lock for asyncio, on Redis and Valkey."""
 
-from aiolock._background import background
 from aiolock._client import LockClient
 from aiolock._config import LockConfig
+from aiolock._core.background import background
 from aiolock._core.lease import Lease, Loss
+from aiolock._core.threads import to_thread
 from aiolock._errors import (
     AioLockError,
     BackendError,
@@ -26,7 +27,6 @@ from aiolock._primitives.permits import AsyncPermitExpirableSemaphore, HeldPermi
 from aiolock._primitives.read_write import AsyncReadLock, AsyncReadWriteLock, AsyncWriteLock
 from aiolock._primitives.rlock import AsyncRLock
 from aiolock._primitives.semaphore import AsyncSemaphore, HeldSemaphore
-from aiolock._threads import to_thread
 from aiolock._types import ClientStatistics, Duration, Holder, LockStatistics
 
 __version__ = "0.1.0"

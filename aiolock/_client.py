@@ -18,6 +18,7 @@ from aiolock._primitives.rlock import AsyncRLock
 from aiolock._primitives.semaphore import AsyncSemaphore
 from aiolock._primitives.synchronized import synchronize
 from aiolock._redis.backend import backend_of
+from aiolock._scripts import read_all
 from aiolock._types import ClientStatistics, Duration, number_of_permits, text
 
 _SEVERAL = (list, tuple, set, frozenset)
@@ -45,6 +46,7 @@ class LockClient:
             raise TypeError(f"config must be a LockConfig, not {config!r}")
         self._redis = redis
         self._config = config or LockConfig()
+        read_all()
         self._sessions = Sessions(backend_of(redis, self._config), self._config)
         self._owns_redis = False
 

@@ -17,13 +17,9 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from redis.asyncio import Redis, RedisCluster
 
-from aiolock._client import LockClient
-from aiolock._config import LockConfig
-from aiolock._core.lease import Lease
-from aiolock._errors import ClientClosedError
+from aiolock import ClientClosedError, Duration, Lease, LockClient, LockConfig, MultiLease
 from aiolock._primitives.base import Lockable
-from aiolock._primitives.multi_lease import MultiLease
-from aiolock._types import Duration, lease_seconds, seconds
+from aiolock._types import lease_seconds, seconds
 from aiolock._web.handler import RefusedError, locked_for_handler
 from aiolock._web.key_template import parameters_of
 from aiolock._web.problem import CONFLICT, ERRORS, MEDIA_TYPE, Problem, error_status, problem_of

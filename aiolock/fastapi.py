@@ -20,12 +20,9 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
 from starlette.websockets import WebSocket
 
-from aiolock._client import LockClient
-from aiolock._config import LockConfig
-from aiolock._core.lease import Lease
+from aiolock import Duration, Lease, LockClient, LockConfig, MultiLease
 from aiolock._primitives.base import Lockable
-from aiolock._primitives.multi_lease import MultiLease
-from aiolock._types import Duration, lease_seconds, seconds
+from aiolock._types import lease_seconds, seconds
 from aiolock._web.handler import RefusedError, locked_for_handler
 from aiolock._web.key_template import parameters_of
 from aiolock._web.problem import CONFLICT, ERRORS, MEDIA_TYPE, UNAVAILABLE, Problem, error_status, problem_of

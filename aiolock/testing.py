@@ -8,7 +8,7 @@ override `lock_url`. The faults need no plugin.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from time import monotonic
 from typing import TypeVar
@@ -16,12 +16,17 @@ from typing import TypeVar
 import pytest
 import redis
 
-from aiolock import AsyncPermitExpirableSemaphore, AsyncReadLock, AsyncRLock, AsyncWriteLock
+from aiolock import (
+    AsyncPermitExpirableSemaphore,
+    AsyncReadLock,
+    AsyncRLock,
+    AsyncWriteLock,
+    LockClient,
+    LockConfig,
+    NotHeldError,
+)
 from aiolock._backend import Backend, BackendStatistics, Call, Notifier
-from aiolock._client import LockClient
-from aiolock._config import LockConfig
 from aiolock._embedded_server import Server
-from aiolock._errors import NotHeldError
 
 try:
     import pytest_asyncio
@@ -29,6 +34,8 @@ except ImportError:  # Then nobody's tests need it.
     pytest_asyncio = None  # type: ignore[assignment]
 
 __all__ = ["Server", "delayed_renewals", "failing_commands", "lose"]
+
+Server.__module__ = __name__  # Users import it from here, so that is where it says it is from.
 
 
 @pytest.fixture(scope="session")
@@ -165,16 +172,9 @@ class Fault:
 F = TypeVar("F", bound=Fault)
 
 
-@contextmanager
-def around(locks: LockClient, fault: Callable[[Backend], F]) -> Iterator[F]:
+def around(locks: LockClient, fault: Callable[[Backend], F]) -> AbstractContextManager[F]:
     """Put *fault* around the backend of *locks* for the time of the block."""
-    commands = locks._sessions.open().commands
-    backend = commands.backend
-    commands.backend = faulty = fault(backend)
-    try:
-        yield faulty
-    finally:
-        commands.backend = backend
+    return locks._sessions.through(fault)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 import asyncio
 import math
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -23,6 +23,21 @@ async def enter(lock: AsyncRLock, **arguments: Any) -> None:
         pytest.fail("entered")
 
 
+async def accepted(
+    values: Iterable[object], use: Callable[[Any], Awaitable[object]], error: type[Exception], words: str
+) -> list[object]:
+    """Those of *values* that are not refused by this *error* with these *words*."""
+    found = []
+    for value in values:
+        try:
+            await use(value)
+        except error as refusal:
+            if words in str(refusal):
+                continue
+        found.append(value)
+    return found
+
+
 # Each takes a value as a lease, or as a wait.
 LEASES: dict[str, Callable[[AsyncRLock, Any], Awaitable[object]]] = {
     "acquire": lambda lock, value: lock.acquire(lease=value),
@@ -35,38 +50,34 @@ WAITS: dict[str, Callable[[AsyncRLock, Any], Awaitable[object]]] = {
 }
 
 
-@pytest.mark.parametrize("value", ["1", b"1", True, False, [1], object()])
 @pytest.mark.parametrize(
     ("call", "what"), [*((call, "lease") for call in LEASES.values()), *((call, "wait") for call in WAITS.values())]
 )
 async def test_a_duration_of_another_type_is_a_type_error(
-    locks: LockClient, lock: AsyncRLock, call: Callable[[AsyncRLock, Any], Awaitable[object]], what: str, value: object
+    locks: LockClient, lock: AsyncRLock, call: Callable[[AsyncRLock, Any], Awaitable[object]], what: str
 ) -> None:
-    with pytest.raises(TypeError, match=f"{what} must be seconds"):
-        await call(lock, value)
+    values = ("1", b"1", True, False, [1], object())
+    assert await accepted(values, lambda value: call(lock, value), TypeError, f"{what} must be seconds") == []
     assert locks.statistics().commands == 0
 
 
 IMPOSSIBLE = [-1, -0.5, math.nan, math.inf, -math.inf, 1e10, timedelta(seconds=-1)]
 
 
-@pytest.mark.parametrize("value", [*IMPOSSIBLE, 0, 0.0, timedelta(0), 0.0001])
 @pytest.mark.parametrize("call", LEASES.values(), ids=LEASES)
 async def test_a_lease_that_cannot_work_is_a_value_error(
-    locks: LockClient, lock: AsyncRLock, call: Callable[[AsyncRLock, Any], Awaitable[object]], value: object
+    locks: LockClient, lock: AsyncRLock, call: Callable[[AsyncRLock, Any], Awaitable[object]]
 ) -> None:
-    with pytest.raises(ValueError, match="lease must be"):
-        await call(lock, value)
+    values = (*IMPOSSIBLE, 0, 0.0, timedelta(0), 0.0001)
+    assert await accepted(values, lambda value: call(lock, value), ValueError, "lease must be") == []
     assert locks.statistics().commands == 0
 
 
-@pytest.mark.parametrize("value", IMPOSSIBLE)
 @pytest.mark.parametrize("call", WAITS.values(), ids=WAITS)
 async def test_a_wait_that_cannot_work_is_a_value_error(
-    locks: LockClient, lock: AsyncRLock, call: Callable[[AsyncRLock, Any], Awaitable[object]], value: object
+    locks: LockClient, lock: AsyncRLock, call: Callable[[AsyncRLock, Any], Awaitable[object]]
 ) -> None:
-    with pytest.raises(ValueError, match="wait must be"):
-        await call(lock, value)
+    assert await accepted(IMPOSSIBLE, lambda value: call(lock, value), ValueError, "wait must be") == []
     assert locks.statistics().commands == 0
 
 

@@ -5,10 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from aiolock._core.lease import Lease
-from aiolock._errors import AioLockError, BackendError, LeaseLostError, NotHeldError
+from aiolock import AioLockError, BackendError, Lease, LeaseLostError, MultiLease, NotHeldError
 from aiolock._primitives.base import Lockable
-from aiolock._primitives.multi_lease import MultiLease
 from aiolock._web.problem import Problem, problem_of
 
 L = TypeVar("L", Lease, MultiLease)

@@ -4,14 +4,11 @@ from collections.abc import Awaitable
 from typing import Any
 from uuid import uuid4
 
+from aiolock import AsyncRLock, Lease, LeaseLostError, LockClient, LossReason, NotALockError
 from aiolock._cli.doctor.permissions import known_of
 from aiolock._cli.doctor.probe import Probe
-from aiolock._client import LockClient
 from aiolock._core.hold import Hold
-from aiolock._core.lease import Lease
-from aiolock._errors import LeaseLostError, LossReason, NotALockError
 from aiolock._keys import LockKeys
-from aiolock._primitives.rlock import AsyncRLock
 from aiolock._scripts import CARD, GRANTED, LOCK, READ_CARD, STALE, Claim, Script, Want
 
 _LEASE = 10.0  # Seconds: longer than all that is tried with it may take, and soon over if it cannot be given back.
