@@ -95,15 +95,15 @@ async def test_who_comes_while_others_wait_does_not_overtake(line: Line, locks: 
 async def test_a_hand_off_within_a_client_is_one_round_trip(line: Line, locks: LockClient) -> None:
     lease = await locks.fair_lock(NAME).acquire(lease=LONG)
     await line.stand(*[locks] * 20)
-    before = locks.statistics()
+    before, began = locks.statistics(), monotonic()
     await lease.release()
     await line.over()
     await answered(locks)
-    now = locks.statistics()
+    now, heartbeats = locks.statistics(), (monotonic() - began) / 0.25 + 2
     assert line.order == list(range(20))
-    assert now.commands - before.commands <= 2 * 21 + 4, "a release and an acquire each, and some heartbeats"
-    assert now.batches - before.batches <= 21 + 4
-    assert now.hand_offs - before.hand_offs == 20
+    assert now.commands - before.commands <= 2 * 21 + heartbeats, "a release and an acquire each"
+    assert now.batches - before.batches <= 21 + heartbeats
+    assert now.hand_offs - before.hand_offs >= 20 - heartbeats, "who is just asking by itself is not handed it"
 
 
 async def test_a_hand_off_to_another_client_wakes_that_one_only(
