@@ -92,9 +92,9 @@ WORKLOADS: dict[str, Workload] = {
         "50 tasks of one process pass one lock around",
         pass_around.run,
         ({"tasks": 50},),
-        ("aiolock", "bare", "redis-py", *LIBRARIES),
-        quick_peers=("aiolock", "bare"),
-        special={"bare": pass_around.alone},
+        ("aiolock", "bare", "redis-py", "fair", *LIBRARIES, *redisson.PEERS),
+        quick_peers=("aiolock", "bare", "fair"),
+        special={"bare": pass_around.alone, **dict.fromkeys(redisson.PEERS, redisson.pass_around)},
     ),
     "B6": Workload(
         "8 processes with 8 tasks each on one name",
