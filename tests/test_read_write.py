@@ -341,7 +341,7 @@ async def test_who_reads_is_refused_to_write_at_once(locks: LockClient, owner: s
 
 
 async def _held(lock: Half) -> None:
-    async with lock.hold(wait=1):
+    async with lock.hold(wait=10):
         pass
 
 
