@@ -266,9 +266,9 @@ async def test_handles_are_cheap_and_equal_in_what_they_do(kind: Kind, locks: Lo
 )
 def test_names_that_are_none(make: str) -> None:
     client = LockClient.from_url("redis://127.0.0.1:1")
-    for name in (7, None):
-        with pytest.raises(TypeError, match=f"not (of )?{name}"):
-            getattr(client, make)(name)
+    for no_name in (7, None):
+        with pytest.raises(TypeError, match=f"not (of )?{no_name}"):
+            getattr(client, make)(no_name)
     for name, why in {"": "not be empty", "\ud800": "cannot be encoded", "aiolock_token:{x}": "aiolock's own"}.items():
         with pytest.raises(ValueError, match=why):
             getattr(client, make)(name)
