@@ -114,13 +114,13 @@ _ALL: list[Script] = []
 
 
 def read_all() -> None:
-    """Read every script now: by the time that one is needed, no file can be opened any more, or it is another one."""
+    """Read every script now: when one is first sent, it may be too late to open files, or others lie there."""
     for script in _ALL:
         _ = script.sha
 
 
 def _script(path: str, *shared: str, publishes: bool = False, lasts: bool = False) -> Script:
-    """The script at *path*, with the *shared* files in front of it."""
+    """The script at *path*, with the *shared* files in front of it; they are read when they are needed."""
     script = Script(path.partition("/")[2], (*shared, path), publishes, lasts)
     _ALL.append(script)
     return script
