@@ -143,11 +143,13 @@ class LockClient:
         """
         Several locks as one, all of them or none: names, or locks, which may be of other clients and kinds.
 
-        *owner* is whose the locks are that are given by name, as in `lock`; a lock keeps its own. No I/O.
+        Of a read-write lock one half, of a semaphore whose permits expire as many as its handle takes
+        (`AsyncPermitExpirableSemaphore.taking`). *owner* is whose the locks are that are given by name, as in `lock`; a
+        lock keeps its own. No I/O.
 
         Raises:
-            TypeError, ValueError: there is none; a name is refused as `lock` does; two have one name, or one key in
-                Redis, and are not the same lock.
+            TypeError, ValueError: there is none; one has no lease, as a semaphore that only counts; a name is refused
+                as `lock` does; two have one name, or one key in Redis, and are not the same lock.
         """
         return AsyncMultiLock(self.lock(each, owner=owner) if isinstance(each, str) else each for each in locks)
 

@@ -28,7 +28,8 @@ class AsyncMultiLock(Lockable[MultiLease]):
 
     While all are free they are acquired in one round trip. Who waits for one has only those before it, in the order of
     their keys, so that no two deadlock, whatever order they were named in. A handle without state of its
-    own, reentrant as its members are; plain locks of the same names exclude it, and are excluded.
+    own, reentrant as its members are: of permits each acquire takes others, and a release gives the last ones back.
+    Plain locks of the same names exclude it, and are excluded.
     """
 
     __slots__ = ("_members",)
