@@ -100,6 +100,18 @@ def _tagged(name: str, prefix: str) -> tuple[str, str]:
     return key, key if "{" in key else f"{{{key}}}"
 
 
+def stays_together(key: str) -> bool:
+    """
+    Whether all keys of the lock *key* are in one slot of a cluster.
+
+    A slot is that of what stands between the first brace and the next that closes, if that is anything, else of the
+    whole key. By Redisson's rule that is the same for all of them only if it is in *key*, or *key* has no braces.
+    """
+    _, opens, rest = key.partition("{")
+    inner, closes, _ = rest.partition("}")
+    return bool(closes and inner) if opens else "}" not in key
+
+
 def card_key(client: str) -> str:
     """The key of the card of *client*."""
     return f"aiolock_client:{client}"

@@ -7,7 +7,7 @@ override `lock_url`. The faults need no plugin.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from time import monotonic
@@ -17,8 +17,11 @@ import pytest
 import redis
 
 from aiolock import (
+    AsyncFairLock,
+    AsyncMultiLock,
     AsyncPermitExpirableSemaphore,
     AsyncReadLock,
+    AsyncReadWriteLock,
     AsyncRLock,
     AsyncWriteLock,
     LockClient,
@@ -115,30 +118,46 @@ if pytest_asyncio is not None:
         globals()[_name] = pytest_asyncio.fixture(name=_name, loop_scope=_scope)(_client())
 
 
-async def lose(
-    locks: LockClient, lock: str | AsyncRLock | AsyncReadLock | AsyncWriteLock | AsyncPermitExpirableSemaphore
-) -> None:
+Leased = AsyncRLock | AsyncFairLock | AsyncReadLock | AsyncWriteLock | AsyncPermitExpirableSemaphore
+
+
+async def lose(locks: LockClient, lock: str | Leased | AsyncMultiLock | AsyncReadWriteLock) -> None:
     """
     Take *lock* from whoever holds it by *locks*, as an eviction or a flush of the server would.
 
-    The name of a lock, or any other handle: of a read lock all readers of this client lose it, of a semaphore all who
-    have permits. Returns when they have been told: their `Lease.lost` is set, the cancellations of their blocks on the
-    way. Or when they gave it back meanwhile.
+    The name of a lock, or any other handle. Of a read lock all readers of this client lose it, of a semaphore all who
+    have permits, of a read-write lock whoever reads or writes. Of a multi lock all its locks that this client holds
+    are gone; to lose one of them, give its name or its handle. Returns when they have been told: their `Lease.lost` is
+    set, the cancellations of their blocks on the way. Or when they gave it back meanwhile.
 
     Raises:
         NotHeldError: nobody holds it by this client.
+        TypeError: it has no lease that could be lost, as a semaphore that only counts and a latch.
     """
     session = locks._sessions.open()
-    keys = (locks.lock(lock) if isinstance(lock, str) else lock)._keys
-    entry = session.entries.get(keys.entry)
-    if entry is None or not entry.holds:
-        raise NotHeldError(keys.name, session.client, None)
-    holds = list(entry.holds.values())
-    await locks._redis.delete(*{key for hold in holds for key in hold.claim.keys if key != keys.tokens})
-    session.doubt(lambda key: key == keys.lock)
+    every = [each._keys for each in _leased(locks.lock(lock) if isinstance(lock, str) else lock)]
+    entries = [entry for keys in every if (entry := session.entries.get(keys.entry)) is not None]
+    holds = [hold for entry in entries for hold in entry.holds.values()]
+    if not holds:
+        raise NotHeldError(every[0].name, session.client, None)
+    gone = {key for hold in holds for key in hold.claim.keys if key != hold.keys.tokens}
+    for key in gone:  # One by one: in a cluster they may be on several servers.
+        await locks._redis.delete(key)
+    session.doubt(lambda key: key in gone)
     for hold in holds:
         if not hold.ended:  # Given back meanwhile: its release finds it lost, or came before.
             await hold.until_lost()
+
+
+def _leased(lock: object) -> Sequence[Leased]:
+    """What *lock* consists of, each with leases of its own."""
+    if isinstance(lock, AsyncMultiLock):
+        return lock._members
+    if isinstance(lock, AsyncReadWriteLock):
+        return (lock.read, lock.write)
+    if not isinstance(lock, Leased):
+        raise TypeError(f"{lock!r} has no lease that could be lost")
+    return (lock,)
 
 
 class Fault:

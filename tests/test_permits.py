@@ -576,13 +576,47 @@ async def test_the_whole_of_a_task_is_refused(two: AsyncPermitExpirableSemaphore
         await asyncio.create_task(two.try_acquire())
 
 
-@pytest.mark.parametrize("permits", [0, -1, 1001, 1.0, "1", None, True])
+@pytest.mark.parametrize("permits", [0, -1, 1001, 1.0, "1", True])
 async def test_a_number_that_cannot_be(permits: Any, two: AsyncPermitExpirableSemaphore) -> None:
     for ask in (two.acquire, two.try_acquire):
         with pytest.raises((TypeError, ValueError), match="number of permits must be"):
             await ask(permits)
     with pytest.raises((TypeError, ValueError), match="number of permits must be"):
         two.hold(permits=permits)
+
+
+async def test_a_handle_that_takes_several(two: AsyncPermitExpirableSemaphore, redis: Redis) -> None:
+    both = two.taking(2)
+    async with both:
+        assert await two.available() == 0
+        assert await two.locked()
+    async with both.hold(wait=1):
+        assert await two.available() == 0
+    async with two:
+        assert (await two.locked(), await both.locked()) == (False, True)
+        assert await both.try_acquire() is None
+        assert await both.try_acquire(1) is not None
+    await both.release()
+    assert await two.available() == 2
+    with pytest.raises((TypeError, ValueError), match="number of permits must be"):
+        two.taking(0)
+
+
+async def test_whose_number_nobody_has_said_there_is_none_of(locks: LockClient) -> None:
+    assert await locks.permit_expirable_semaphore(NAME).locked()
+    assert not await locks.permit_expirable_semaphore(NAME, 1).locked()
+
+
+async def test_a_permit_is_renewed_by_its_semaphore(two: AsyncPermitExpirableSemaphore, locks: LockClient) -> None:
+    permit = await two.acquire(lease=5)
+    await two.renew(permit, 60)
+    assert permit.remaining > 50
+    await asyncio.create_task(two.renew(permit))
+    with pytest.raises(ValueError, match="is not a permit of 'others'"):
+        await locks.permit_expirable_semaphore("others").renew(permit)
+    await two.release(permit)
+    with pytest.raises(NotHeldError):
+        await two.renew(permit)
 
 
 @pytest.mark.parametrize("permits", [-1, 1.5, "4", 2**31])

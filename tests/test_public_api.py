@@ -72,16 +72,16 @@ MEMBERS = {
         fair_lock(self, name: str, *, owner: str | None = None) -> aiolock.AsyncFairLock
         from_url(url: str, *, config: aiolock.LockConfig | None = None, **settings: Any) -> Self
         lock(self, name: str, *, owner: str | None = None) -> aiolock.AsyncRLock
-        multi(self, *locks: str | aiolock.AsyncRLock | aiolock.AsyncReadLock | aiolock.AsyncWriteLock, \
-owner: str | None = None) -> aiolock.AsyncMultiLock
+        multi(self, *locks: str | aiolock.AsyncRLock | aiolock.AsyncReadLock | aiolock.AsyncWriteLock \
+| aiolock.AsyncPermitExpirableSemaphore, owner: str | None = None) -> aiolock.AsyncMultiLock
         permit_expirable_semaphore(self, name: str, permits: int | None = None, *, owner: str | None = None) -> \
 aiolock.AsyncPermitExpirableSemaphore
         ping(self) -> None
         read_write_lock(self, name: str, *, owner: str | None = None) -> aiolock.AsyncReadWriteLock
         semaphore(self, name: str, permits: int | None = None) -> aiolock.AsyncSemaphore
         statistics(self) -> aiolock.ClientStatistics
-        synchronized(self, name: str, *more: str, wait: float | datetime.timedelta | None = None, \
-lease: float | datetime.timedelta | None = None) -> \
+        synchronized(self, name: str, *more: str, of: 'Maker | None' = None, \
+wait: float | datetime.timedelta | None = None, lease: float | datetime.timedelta | None = None) -> \
 collections.abc.Callable[[collections.abc.Callable[~P, collections.abc.Coroutine[typing.Any, typing.Any, ~R]]], \
 collections.abc.Callable[~P, collections.abc.Coroutine[typing.Any, typing.Any, ~R]]]
         """,
@@ -124,10 +124,13 @@ lease: float | datetime.timedelta | None = None) -> aiolock.Lease | None
         held(self) -> bool
         hold(self, wait: float | datetime.timedelta | None = None, lease: float | datetime.timedelta | None = None) \
 -> 'HeldMultiLock'
+        hold_count(self) -> int
+        holders(self) -> collections.abc.Mapping[str, collections.abc.Sequence[aiolock.Holder]]
         locked(self) -> bool
         name: property
         names: property
         release(self) -> None
+        remaining(self) -> float | None
         statistics(self) -> aiolock.LockStatistics
         try_lock(self, wait: float | datetime.timedelta | None = 0, \
 lease: float | datetime.timedelta | None = None) -> aiolock.MultiLease | None
@@ -148,8 +151,12 @@ lease: float | datetime.timedelta | None = None) -> aiolock.MultiLease | None
         """,
     "HeldMultiLock": "",
     "AsyncReadWriteLock": """
+        force_release(self) -> bool
+        holders(self) -> collections.abc.Sequence[aiolock.Holder]
+        locked(self) -> bool
         name: property
         read: property
+        statistics(self) -> aiolock.LockStatistics
         write: property
         """,
     "AsyncReadLock": """
@@ -185,33 +192,38 @@ lease: float | datetime.timedelta | None = None) -> aiolock.Lease | None
 lease: float | datetime.timedelta | None = None) -> aiolock.Lease | None
         """,
     "AsyncPermitExpirableSemaphore": """
-        acquire(self, permits: int = 1, *, lease: float | datetime.timedelta | None = None) -> aiolock.Lease
+        acquire(self, permits: int | None = None, *, lease: float | datetime.timedelta | None = None) -> aiolock.Lease
         acquired(self) -> int
         add_permits(self, permits: int) -> None
         available(self) -> int
         force_release(self) -> bool
         hold(self, wait: float | datetime.timedelta | None = None, lease: float | datetime.timedelta | None = None, *, \
-permits: int = 1) -> 'HeldPermits'
+permits: int | None = None) -> 'HeldPermits'
         holders(self) -> collections.abc.Sequence[aiolock.Holder]
+        locked(self) -> bool
         name: property
         permits(self) -> int
         release(self, permit: aiolock.Lease | None = None) -> None
+        renew(self, permit: aiolock.Lease, lease: float | datetime.timedelta | None = None) -> None
         set_permits(self, permits: int) -> None
         statistics(self) -> aiolock.LockStatistics
-        try_acquire(self, permits: int = 1, wait: float | datetime.timedelta | None = 0, \
+        taking(self, permits: int) -> 'AsyncPermitExpirableSemaphore'
+        try_acquire(self, permits: int | None = None, wait: float | datetime.timedelta | None = 0, \
 lease: float | datetime.timedelta | None = None) -> aiolock.Lease | None
         """,
     "HeldPermits": "",
     "AsyncSemaphore": """
-        acquire(self, permits: int = 1) -> None
+        acquire(self, permits: int | None = None) -> None
         add_permits(self, permits: int) -> None
         available(self) -> int
         drain(self) -> int
-        hold(self, wait: float | datetime.timedelta | None = None, *, permits: int = 1) -> 'HeldSemaphore'
+        hold(self, wait: float | datetime.timedelta | None = None, *, permits: int | None = None) -> 'HeldSemaphore'
+        locked(self) -> bool
         name: property
-        release(self, permits: int = 1) -> None
+        release(self, permits: int | None = None) -> None
         statistics(self) -> aiolock.LockStatistics
-        try_acquire(self, permits: int = 1, wait: float | datetime.timedelta | None = 0) -> bool
+        taking(self, permits: int) -> 'AsyncSemaphore'
+        try_acquire(self, permits: int | None = None, wait: float | datetime.timedelta | None = 0) -> bool
         try_set_permits(self, permits: int) -> bool
         """,
     "HeldSemaphore": "",

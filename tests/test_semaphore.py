@@ -430,3 +430,21 @@ def test_says_what_it_is(redis_free: LockClient) -> None:
 def redis_free() -> LockClient:
     """A client that never speaks to a server."""
     return LockClient.from_url("redis://127.0.0.1:1")
+
+
+async def test_a_handle_that_takes_and_puts_back_several(locks: LockClient) -> None:
+    three = locks.semaphore("several", 3)
+    two = three.taking(2)
+    async with two:
+        assert (await three.available(), await three.locked(), await two.locked()) == (1, False, True)
+        assert not await two.try_acquire()
+    async with two.hold(wait=1):
+        assert await three.available() == 1
+    await two.acquire()
+    await two.acquire(1)
+    assert await three.available() == 0
+    await two.release()
+    await two.release(1)
+    assert await three.available() == 3
+    with pytest.raises((TypeError, ValueError), match="number of permits must be"):
+        three.taking(0)

@@ -203,6 +203,7 @@ class Acquisition:
         self._note_refusal(call, left / 1000)
         if status == NOT_A_LOCK:
             raise NotALockError(self._keys.name)
+        self.refuse_upgrade()
         if (hold := self._held()) is not None:
             return await self._nest(hold)  # Granted meanwhile, to another task that acts as the same owner.
         self._look_later(left / 1000, handed=handed is not None)
@@ -212,6 +213,15 @@ class Acquisition:
         """What the owner has of the lock, where all its acquires are of one hold."""
         entry = self._session.entries.get(self._keys.entry)
         return None if entry is None else entry.holds.get(self._owner)
+
+    def refuse_upgrade(self) -> None:
+        """Raise if the owner wants to write while it reads: it would wait for itself."""
+        reading = self._session.entries.get(self._keys.other) if self._scripts.exclusive else None
+        if reading is not None and self._owner in reading.holds and self._held() is None:
+            raise RuntimeError(
+                f"lock {self._keys.name!r}: who reads cannot get the write lock, because it would wait for itself; "
+                "release the read lock before, or acquire the write lock first and then the read lock"
+            )
 
     def _look_later(self, left: float, *, handed: bool) -> None:
         """Whoever has the lock has it for *left* seconds: who waits need not try before, unless a message comes."""

@@ -154,6 +154,10 @@ class Queue:
             if not self._wakes_all:
                 return
 
+    def has(self, owner: str) -> bool:
+        """Whether *owner* waits."""
+        return any(place.owner == owner for place in self._places)
+
     def wake_owner(self, owner: str) -> None:
         """A named owner got the lock: whoever waits for it as the same owner needs no turn."""
         for place in self._places:

@@ -8,6 +8,7 @@ from redis.asyncio import RedisCluster
 
 from aiolock import Lease, LockClient, LockConfig
 from aiolock._keys import LockKeys
+from aiolock.testing import lose
 from tests.support.observe import until
 from tests.support.topologies import ClusterOf, ask
 
@@ -38,6 +39,22 @@ async def test_all_of_a_semaphore_is_on_one_server(
             assert [ask(owner, "EXISTS", key) for key in LockKeys.of_permits(name, "").all] == [1, 1, 1]
             one.check()
     assert await its.available() == 3
+
+
+async def test_permits_and_locks_of_several_servers_are_had_as_one(ours: LockClient, theirs: LockClient) -> None:
+    """And lost as one, where that is asked for."""
+    names = [f"lock {number}" for number in range(6)]
+    permits = theirs.permit_expirable_semaphore("many", 3)
+    many = ours.multi(*names, ours.permit_expirable_semaphore("many", 3).taking(2))
+    async with permits.hold(permits=2), theirs.lock(names[3]):
+        assert await many.try_lock() is None
+        assert not await theirs.multi(*(name for name in names if name != names[3])).locked()
+    lease = await many.acquire()
+    assert (await permits.available(), len(lease.tokens)) == (1, 7)
+    await lose(ours, many)
+    assert [each.lost.is_set() for each in lease.leases.values()] == [True] * 7
+    async with theirs.multi(*names, permits):
+        pass
 
 
 async def test_a_waiter_is_woken_by_the_message_of_another_client(
