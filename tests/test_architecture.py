@@ -24,8 +24,8 @@ MAY_IMPORT = {
     "_embedded_server": {"ground"},
     "__init__": {"ground", "_core", "_primitives", "_client"},
     "_web": {"ground", "_primitives"},
-    "fastapi": {"ground", "_primitives", "_web"},
-    "aiohttp": {"ground", "_primitives", "_web"},
+    "fastapi": {"ground", "_client", "_primitives", "_web"},
+    "aiohttp": {"ground", "_client", "_primitives", "_web"},
     "testing": {"_backend", "_embedded_server"},
     "_cli": {"ground", "_scripts", "_redis", "_core.hold", "_embedded_server"},
     "__main__": {"_cli"},
@@ -49,7 +49,7 @@ LONGEST_MODULE = 400
 # Lines of Python, comments and blank ones included, in what all primitives share: these places, with
 # `_primitives/base.py`. Not in it: the other primitives, the faces, the command line, the embedded server, Lua.
 SHARED = {"ground", "_scripts", "_backend", "_redis", "_core", "_client", "_web"}
-MOST_LINES = 7013
+MOST_LINES = 7083
 LONGEST_FUNCTION = 30  # without its docstring and its decorators
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
