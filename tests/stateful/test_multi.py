@@ -46,8 +46,8 @@ class MultiMachine(Machine):
     @rule(actor=actors, chosen=sets, waits=st.booleans())
     def try_lock(self, actor: Actor, chosen: list[str], waits: bool) -> None:
         """At once or, where nothing but a hold of another is in the way, after a wait that comes to nothing."""
-        expected = self._tried(actor, chosen)
         unaware = any(self.is_unaware(each, name) for each, name in self.model.beliefs)
+        expected = self._tried(actor, chosen)
         wait = 0.001 if waits and expected == "refused" and not unaware else 0
         try:
             lease = self.let(actor, lambda: self.of(actor, chosen).try_lock(wait))
