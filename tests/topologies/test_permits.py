@@ -9,7 +9,8 @@ from redis.asyncio import RedisCluster
 from aiolock import Lease, LockClient, LockConfig
 from aiolock._keys import LockKeys
 from aiolock.testing import lose
-from tests.support.observe import until
+from tests.support.observe import renewed, until
+from tests.support.resharding import begin_to_move, end_move, move_keys
 from tests.support.topologies import ClusterOf, ask
 
 NAMES = [
@@ -81,4 +82,36 @@ async def test_permits_on_every_server_are_renewed(calm: ClusterOf, quick: LockC
         permit.check()
         assert await theirs.permit_expirable_semaphore(permit.name).acquired() == 1
     await asyncio.gather(*(permit.release() for permit in permits))
+    assert quick.statistics().losses == 0
+
+
+async def test_a_slot_moves_with_a_permit_and_a_semaphore_in_it(
+    calm: ClusterOf, quick: LockClient, theirs: LockClient
+) -> None:
+    """Whether all has moved, a part of it or nothing, either semaphore has so many permits, and the lease goes on."""
+    expiring, counted = "{moving}:places", "{moving}:seats"
+
+    async def check() -> None:
+        await renewed(quick, 2)
+        permit.check()
+        for locks in (quick, theirs):
+            one, two = locks.permit_expirable_semaphore(expiring), locks.semaphore(counted)
+            assert (await one.available(), await one.acquired(), await two.available()) == (1, 1, 1)
+            async with one.hold(wait=10), two.hold(wait=10):
+                assert await two.available() == 0
+                assert not await two.try_acquire()
+                assert await one.try_acquire() is None
+
+    permit = await quick.permit_expirable_semaphore(expiring, 2).acquire()
+    await quick.semaphore(counted, 2).acquire()
+    await check()
+    source, target = begin_to_move(calm, expiring)
+    await check()
+    move_keys(calm, expiring, source, target)
+    await check()
+    end_move(calm, expiring, target)
+    await check()
+    await permit.release()
+    await theirs.semaphore(counted).release()
+    assert [ask(target, "GET", name) for name in (expiring, counted)] == ["2", "2"]
     assert quick.statistics().losses == 0
