@@ -72,8 +72,8 @@ MEMBERS = {
         fair_lock(self, name: str, *, owner: str | None = None) -> aiolock.AsyncFairLock
         from_url(url: str, *, config: aiolock.LockConfig | None = None, **settings: Any) -> Self
         lock(self, name: str, *, owner: str | None = None) -> aiolock.AsyncRLock
-        multi(self, *locks: str | aiolock.AsyncRLock | aiolock.AsyncFairLock | aiolock.AsyncReadLock | aiolock.AsyncWriteLock \
-| aiolock.AsyncPermitExpirableSemaphore, owner: str | None = None) -> aiolock.AsyncMultiLock
+        multi(self, *locks: str | aiolock.AsyncRLock | aiolock.AsyncFairLock | aiolock.AsyncReadLock | \
+aiolock.AsyncWriteLock | aiolock.AsyncPermitExpirableSemaphore, owner: str | None = None) -> aiolock.AsyncMultiLock
         permit_expirable_semaphore(self, name: str, permits: int | None = None, *, owner: str | None = None) -> \
 aiolock.AsyncPermitExpirableSemaphore
         ping(self) -> None

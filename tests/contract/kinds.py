@@ -59,8 +59,8 @@ class Fair(Kind):
     keys = LockKeys.of_fair(NAME, "")
     scripts = FAIR
 
-    def of(self, client: LockClient) -> Any:
-        return client.fair_lock(NAME)
+    def of(self, client: LockClient, owner: str | None = None) -> Any:
+        return client.fair_lock(NAME, owner=owner)
 
 
 class Multi(Kind):
