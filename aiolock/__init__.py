@@ -13,6 +13,7 @@ from aiolock._errors import (
     LossReason,
     NotALockError,
     NotHeldError,
+    OnceFailedError,
     QuorumError,
     ReplicationError,
 )
@@ -21,6 +22,7 @@ from aiolock._primitives.base import HeldLock
 from aiolock._primitives.latch import AsyncCountDownLatch
 from aiolock._primitives.multi import AsyncMultiLock, HeldMultiLock
 from aiolock._primitives.multi_lease import MultiLease, MultiLoss
+from aiolock._primitives.once import AsyncOnce, Slot, Turn
 from aiolock._primitives.permits import AsyncPermitExpirableSemaphore, HeldPermits
 from aiolock._primitives.read_write import AsyncReadLock, AsyncReadWriteLock, AsyncWriteLock
 from aiolock._primitives.rlock import AsyncRLock
@@ -35,6 +37,7 @@ __all__ = [
     "AioLockError",
     "AsyncCountDownLatch",
     "AsyncMultiLock",
+    "AsyncOnce",
     "AsyncPermitExpirableSemaphore",
     "AsyncRLock",
     "AsyncReadLock",
@@ -65,12 +68,15 @@ __all__ = [
     "MultiLoss",
     "NotALockError",
     "NotHeldError",
+    "OnceFailedError",
     "Orphaned",
     "QuorumError",
     "Released",
     "RenewalLate",
     "Renewed",
     "ReplicationError",
+    "Slot",
+    "Turn",
     "background",
     "to_thread",
 ]

@@ -11,9 +11,10 @@ from aiolock._core.session import Sessions
 from aiolock._keys import WRITER, LockKeys
 from aiolock._primitives.latch import AsyncCountDownLatch
 from aiolock._primitives.multi import AsyncMultiLock, Member
+from aiolock._primitives.once import AsyncOnce, Failures, Slot, slot_of
 from aiolock._primitives.permits import AsyncPermitExpirableSemaphore
 from aiolock._primitives.read_write import AsyncReadWriteLock
-from aiolock._primitives.rlock import AsyncRLock
+from aiolock._primitives.rlock import AsyncRLock, at_least_seconds
 from aiolock._primitives.semaphore import AsyncSemaphore
 from aiolock._primitives.synchronized import synchronize
 from aiolock._redis.backend import backend_of
@@ -134,6 +135,37 @@ class LockClient:
         """
         return AsyncCountDownLatch(self._sessions, LockKeys.of_latch(text(name, "name"), self._config.prefix))
 
+    def once(
+        self, key: str, *, keep: Duration, wait: Duration | None = None, failures: Failures = "release"
+    ) -> AsyncOnce:
+        """
+        What is done once per *key* in the whole fleet, while *keep* lasts: seconds from when it has been done.
+
+        ``await locks.once("report:7", keep=3600).run(make_report)``, or ``async with locks.once(...) as turn: if turn:
+        ...``. Who comes while another does it waits for that, *wait* seconds at most: ``None`` for as long as it takes,
+        0 skips it. When who does it fails, is cancelled or dies, the next one does it; if *failures* are to
+        "remember", nobody does while *keep* lasts. No I/O. A lock may have the same name.
+
+        Raises:
+            TypeError, ValueError: *key* is refused as `lock` does its name; or a duration or *failures* is none.
+        """
+        keys = LockKeys.of_once(text(key, "key"), self._config.prefix)
+        return AsyncOnce(self._sessions, keys, keep, wait, failures)
+
+    async def slot(self, name: str, *, every: Duration) -> Slot:
+        """
+        Which slot of so many seconds it is, by the server's clock: a name for `once` that all processes agree about.
+
+        Slots are counted from the epoch, so that those of a day begin at midnight UTC. In a cluster, *name* says whose
+        clock it is. Waits up to `LockConfig.command_timeout`; cancelling is harmless.
+
+        Raises:
+            TypeError, ValueError: *name* is refused as `lock` does, or *every* is no duration.
+            BackendError: Redis failed.
+            ClientClosedError: the client is closed, or belongs to another loop or process.
+        """
+        return await slot_of(self._sessions, LockKeys.of_once(text(name, "name"), self._config.prefix), every)
+
     def multi(self, *locks: str | Member, owner: str | None = None) -> AsyncMultiLock:
         """
         Several locks as one, all of them or none: names, or locks, which may be of other clients and kinds.
@@ -147,20 +179,30 @@ class LockClient:
         return AsyncMultiLock(self.lock(each, owner=owner) if isinstance(each, str) else each for each in locks)
 
     def synchronized(
-        self, name: str, *more: str, wait: Duration | None = None, lease: Duration | None = None
+        self,
+        name: str,
+        *more: str,
+        wait: Duration | None = None,
+        lease: Duration | None = None,
+        at_least: Duration | None = None,
     ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R]]]:
         """
         Decorate a coroutine function to run under the lock *name*, a template: ``"order:{order_id}"``.
 
         With *more* names it runs under all of them, as `multi` does. The placeholders are parameters of the function,
-        filled from its bound arguments, defaults included. *wait* and *lease* (seconds), errors and cancelling as in
-        `AsyncRLock.hold`: a wait that ends raises `LockTimeoutError`.
+        filled from its bound arguments, defaults included. *wait*, *lease* and *at_least* (seconds), errors and
+        cancelling as in `AsyncRLock.hold`: a wait that ends raises `LockTimeoutError`.
 
         Raises:
             TypeError, ValueError: when decorating; the function is no coroutine function, or a placeholder is none
                 of its parameters. When calling; the name that its arguments make is one that `lock` refuses.
         """
-        return synchronize((name, *more), self._lock_of, wait, lease)
+        if at_least is None:
+            return synchronize((name, *more), self._lock_of, wait, lease)
+        if more:
+            raise ValueError("at_least is for one lock, not for several as one")
+        least = at_least_seconds(at_least, lease)
+        return synchronize((name,), lambda name: self.lock(str(name))._kept(least), wait, lease)
 
     def _lock_of(self, names: object) -> AsyncRLock | AsyncMultiLock:
         """The lock of one name, or of several as one; each of these may be several, too."""

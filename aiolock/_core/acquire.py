@@ -24,9 +24,17 @@ from aiolock._core.queue import Entry, Place
 from aiolock._core.report import logger
 from aiolock._core.session import Session
 from aiolock._errors import BackendError, ClientClosedError, LeaseLostError, NotALockError, ReplicationError
-from aiolock._scripts import GRANTED, LOST, NOT_A_LOCK, STALE, Claim, Want
+from aiolock._scripts import DONE, GRANTED, LOST, NOT_A_LOCK, STALE, Claim, Want
 
 _MOST_TOO_LATE = 3  # Grants in a row: a pause of the process may cause one.
+
+
+class DoneError(Exception):
+    """There is nothing to be acquired any more: what it was for has been done, and came to *outcome*."""
+
+    def __init__(self, outcome: bytes) -> None:
+        super().__init__(outcome)
+        self.outcome = outcome
 
 
 class Acquisition:
@@ -38,6 +46,7 @@ class Acquisition:
 
     __slots__ = (
         *(
+            "_asked_for",
             "_call",
             "_claim",
             "_has_turn",
@@ -73,6 +82,7 @@ class Acquisition:
         self._kept = kept
         self._watched = lease is None and want.scripts.expires
         self._lease = session.timing.lease if lease is None else lease
+        self._asked_for = max(self._lease, want.at_least)  # Also for the time when this process may be no more.
         self._waits = True  # When it is refused, it goes on to try.
         self._claim: Claim | None = None  # None until the server is asked.
         self._call: Call | None = None  # The last try.
@@ -177,7 +187,7 @@ class Acquisition:
         self._in_doubt = True
         if self._claim is None:
             self._claim = commands.claim(self._want, self._owner)
-        self._call = commands.acquire(self._claim, self._lease, waits=self._waits)
+        self._call = commands.acquire(self._claim, self._asked_for, waits=self._waits)
         return self._call
 
     async def _attempt(self, handed: Call | None) -> Lease | None:
@@ -198,6 +208,8 @@ class Acquisition:
         self._note_refusal(call, left / 1000)
         if status == NOT_A_LOCK:
             raise NotALockError(self._keys.name)
+        if status == DONE:
+            raise DoneError(call.reply[3])
         if (hold := self._held()) is not None:
             return await self._nest(hold)  # Granted meanwhile, to another task that acts as the same owner.
         self._look_later(left / 1000, handed=handed is not None)
@@ -232,7 +244,7 @@ class Acquisition:
             hold.stay(call.sent)
         if monotonic() < hold.deadline:
             return self._grant(hold, call, left)
-        session.commands.give_up(self._claim, self._lease)
+        session.commands.give_up(self._claim, self._asked_for)
         self._begin_anew()
         self._too_late += 1
         if self._too_late == _MOST_TOO_LATE:
@@ -244,6 +256,8 @@ class Acquisition:
         self._in_doubt = False
         lease = self._add_lease(hold)
         lease._granted = True
+        if self._want.at_least:
+            hold.keep(self._want.at_least, self._session.client)
         entry: Entry | None
         if self._kept:
             entry = self._session.leases.keep(hold)
@@ -269,7 +283,7 @@ class Acquisition:
         leases = self._session.leases
         leases.refuse_if_over(hold)
         lease = self._add_lease(hold)
-        call = self._session.commands.acquire_again(hold, self._lease)
+        call = self._session.commands.acquire_again(hold, self._asked_for)
         try:
             status, why, left, *_ = await call
             if status == LOST:
@@ -287,6 +301,8 @@ class Acquisition:
         hold.extend(call.sent, left / 1000)
         self._session.watchdog.watch(hold)
         lease._granted = True
+        if self._want.at_least:
+            hold.keep(self._want.at_least, self._session.client)
         return lease
 
     def _checked(self, lease: Lease) -> Lease:
@@ -324,4 +340,4 @@ class Acquisition:
         commands = self._session.commands
         if self._repeated or self._has_turn or self._call is None or not commands.backend.withdraw(self._call):
             assert self._claim is not None
-            commands.give_up(self._claim, self._lease)
+            commands.give_up(self._claim, self._asked_for)

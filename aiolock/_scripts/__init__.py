@@ -13,6 +13,7 @@ REFUSED = 0
 LOST = -1
 STALE = -2
 NOT_A_LOCK = -3
+DONE = 2  # Only of a body that runs once; stands in once/outcome.lua.
 
 # Why an acquisition does not hold the lock: the value of a LOST reply. The same order stands in ends.lua.
 FREED, EXPIRED, TAKEN, FORCED = 1, 2, 3, 4
@@ -48,16 +49,18 @@ class ScriptSet:
     What makes a primitive: how it is taken, given back, kept and freed by force.
 
     What *expires* has an end of its own, unless it is renewed; else it lasts until it is given back. What has no
-    *release* leaves nothing on the server: it was only asked for. Of an *exclusive* one, who has it keeps everybody
-    else of the client from asking for it. Of a *reentrant* one an owner has one hold, however often it acquires; of
-    another each acquire makes a hold of its own. An unlock message wakes *one* waiter of the client, or *all*. Where
-    there are *turns*, an acquire is sent with the time for which others may not overtake it.
+    *release* leaves nothing on the server: it was only asked for. What has a *release_later* can leave something in its
+    place. Of an *exclusive* one, who has it keeps everybody else of the client from asking for it. Of a *reentrant* one
+    an owner has one hold, however often it acquires; of another each acquire makes a hold of its own. An unlock message
+    wakes *one* waiter of the client, or *all*. Where there are *turns*, an acquire is sent with the time for which
+    others may not overtake it.
     """
 
     acquire: Script
     release: Script = NONE
     renew: Script = NONE
     force_release: Script = NONE
+    release_later: Script = NONE
     expires: bool = True
     exclusive: bool = False
     reentrant: bool = False
@@ -76,6 +79,8 @@ class Want(NamedTuple):
     scripts: ScriptSet
     amount: tuple[int, ...] = ()
     terms: tuple[int | str, ...] = ()
+    at_least: float = 0.0
+    """Seconds from the grant for which nobody else gets it, though it was given back."""
 
 
 class Claim(NamedTuple):
@@ -109,8 +114,12 @@ ACQUIRE = _load("lock/acquire", *_LOCK, lasts=True)
 RELEASE = _load("lock/release", *_LOCK, publishes=True)
 RENEW = _load("lock/renew", *_LOCK, lasts=True)
 FORCE_RELEASE = _load("lock/force_release", *_LOCK, publishes=True)
-LOCK = ScriptSet(ACQUIRE, RELEASE, RENEW, FORCE_RELEASE, exclusive=True, reentrant=True)
+RELEASE_LATER = _load("lock/release_later", *_LOCK, publishes=True)
+LOCK = ScriptSet(ACQUIRE, RELEASE, RENEW, FORCE_RELEASE, RELEASE_LATER, exclusive=True, reentrant=True)
 INSPECT = _load("lock/inspect", *_LOCK)
+
+ONCE = replace(LOCK, acquire=_load("lock/acquire", *_LOCK, "once/outcome", lasts=True), wake="all")
+SLOT = _load("once/slot", "ends")
 
 _PERMIT = ("ends", "turns", "permit/permit")
 PERMIT = ScriptSet(
