@@ -20,6 +20,7 @@ from aiolock._errors import (
 from aiolock._events import Acquired, HandedOff, LockEvent, Lost, Orphaned, Released, RenewalLate, Renewed
 from aiolock._primitives.base import HeldLock
 from aiolock._primitives.latch import AsyncCountDownLatch
+from aiolock._primitives.leader import AsyncLeader, Term
 from aiolock._primitives.multi import AsyncMultiLock, HeldMultiLock
 from aiolock._primitives.multi_lease import MultiLease, MultiLoss
 from aiolock._primitives.once import AsyncOnce, Slot, Turn
@@ -36,6 +37,7 @@ __all__ = [
     "Acquired",
     "AioLockError",
     "AsyncCountDownLatch",
+    "AsyncLeader",
     "AsyncMultiLock",
     "AsyncOnce",
     "AsyncPermitExpirableSemaphore",
@@ -76,6 +78,7 @@ __all__ = [
     "Renewed",
     "ReplicationError",
     "Slot",
+    "Term",
     "Turn",
     "background",
     "to_thread",

@@ -10,6 +10,7 @@ from aiolock._config import LockConfig
 from aiolock._core.session import Sessions
 from aiolock._keys import WRITER, LockKeys
 from aiolock._primitives.latch import AsyncCountDownLatch
+from aiolock._primitives.leader import AsyncLeader
 from aiolock._primitives.multi import AsyncMultiLock, Member
 from aiolock._primitives.once import AsyncOnce, Failures, Slot, slot_of
 from aiolock._primitives.permits import AsyncPermitExpirableSemaphore
@@ -165,6 +166,18 @@ class LockClient:
             ClientClosedError: the client is closed, or belongs to another loop or process.
         """
         return await slot_of(self._sessions, LockKeys.of_once(text(name, "name"), self._config.prefix), every)
+
+    def leader(self, name: str, *, pause: Duration = 1) -> AsyncLeader:
+        """
+        The leader *name*: of all who stand for it, in all processes, one at a time leads.
+
+        Who leads has the lock *name*, which `lock` gives, too. After a term, and when Redis has failed, *pause* seconds
+        pass before this process stands again, so that others may go first. No I/O.
+
+        Raises:
+            TypeError, ValueError: *name* is refused as `lock` does, or *pause* is no duration.
+        """
+        return AsyncLeader(self.lock(name), pause)
 
     def multi(self, *locks: str | Member, owner: str | None = None) -> AsyncMultiLock:
         """

@@ -24,7 +24,7 @@ from aiolock._core.queue import Entry, Place
 from aiolock._core.report import logger
 from aiolock._core.session import Session
 from aiolock._errors import BackendError, ClientClosedError, LeaseLostError, NotALockError, ReplicationError
-from aiolock._scripts import DONE, GRANTED, LOST, NOT_A_LOCK, STALE, Claim, Want
+from aiolock._scripts import DONE, GRANTED, LOST, REFUSED, STALE, Claim, Want
 
 _MOST_TOO_LATE = 3  # Grants in a row: a pause of the process may cause one.
 
@@ -206,10 +206,8 @@ class Acquisition:
             self._begin_anew()
             return await self._attempt(None)
         self._note_refusal(call, left / 1000)
-        if status == NOT_A_LOCK:
-            raise NotALockError(self._keys.name)
-        if status == DONE:
-            raise DoneError(call.reply[3])
+        if status != REFUSED:
+            raise DoneError(call.reply[3]) if status == DONE else NotALockError(self._keys.name)
         if (hold := self._held()) is not None:
             return await self._nest(hold)  # Granted meanwhile, to another task that acts as the same owner.
         self._look_later(left / 1000, handed=handed is not None)

@@ -8,7 +8,7 @@ A hold: what one owner has of one lock, from its first acquire to its last relea
     LOST         it is lost          no                        may have it, unless it is `gone`, or is being told
 
     LIVE ──► GIVEN_BACK            the last lease is given back
-    LIVE ──► CLOSING               the client is closed
+    LIVE ──► CLOSING               the client is closed, or its time will be over before a leader's work has stopped
     LIVE, CLOSING ──► LOST         its time is over, the server says that it is not ours, or what ran under it has left
     GIVEN_BACK ──► LOST            the server answers that it was not ours any more
 

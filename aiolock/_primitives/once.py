@@ -67,7 +67,7 @@ class Turn:
         if result is not None and not isinstance(result, str | bytes):
             raise TypeError(f"a result must be a str, bytes or None, not {type(result).__name__}; json.dumps makes one")
         if result is not None and (size := len(_bytes_of(result))) > MOST_BYTES:
-            raise ValueError(f"a result must be {MOST_BYTES} bytes at most, not {size}: store it, and keep its name here")
+            raise ValueError(f"a result must be {MOST_BYTES} bytes at most, not {size}; return the name of where it is")
         self._result = result
 
     def __repr__(self) -> str:
@@ -164,7 +164,8 @@ class AsyncOnce(Entered[Turn]):
                 yield turn
             except BaseException as error:
                 if self._remembers:
-                    self._remember(turn.lease, f"f{type(error).__name__}: {error}"[:_MOST_OF_A_FAILURE].encode(errors="replace"))
+                    failure = f"f{type(error).__name__}: {error}"[:_MOST_OF_A_FAILURE]
+                    self._remember(turn.lease, failure.encode(errors="replace"))
                 raise
             self._remember(turn.lease, turn._outcome())
 
