@@ -237,8 +237,8 @@ class AsyncLeader(Entered[Term]):
         """
         Stand for election, and run ``work(term)`` whenever this process leads: for `background`.
 
-        Goes on until it is cancelled, the client is closed, or *work* fails. Work that returns ends its term. Cancelling
-        is as of `Term.run`.
+        Goes on until it is cancelled, the client is closed, or *work* fails. Work that returns ends its term.
+        Cancelling is as of `Term.run`.
 
         Raises:
             NotALockError: the key is something else.
