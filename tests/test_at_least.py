@@ -1,6 +1,7 @@
 """`hold(at_least=)`: a lock that is kept for a time after a short body, without anybody waiting for it."""
 
 import asyncio
+from contextlib import ExitStack
 from datetime import timedelta
 from time import monotonic
 from typing import cast
@@ -142,7 +143,7 @@ async def test_a_lock_that_was_lost_is_not_kept(lock: AsyncRLock, locks: LockCli
 
 async def test_an_acquire_that_is_given_up_keeps_nothing(proxy: Proxy, through: Redis, redis: Redis) -> None:
     async with LockClient(through) as client:
-        rule = proxy.install(Rule(script(ACQUIRE), hold(reset=False)))
+        rule = proxy.install(Rule(script(ACQUIRE), hold()))
         task = asyncio.create_task(kept(client.lock("orders")))
         await rule.caught()
         task.cancel()
@@ -178,11 +179,9 @@ async def test_a_release_that_comes_late_changes_nothing(proxy: Proxy, through: 
 
 
 async def test_a_release_without_an_answer_raises_and_keeps_it(locks: LockClient, redis: Redis) -> None:
-    with pytest.raises(BackendError):
+    with ExitStack() as faults, pytest.raises(BackendError):
         async with locks.lock("orders").hold(at_least=LONG):
-            faults = failing_commands(locks)
-            faults.__enter__()
-    faults.__exit__(None, None, None)
+            faults.enter_context(failing_commands(locks))
     await answered(locks)
     assert await left(redis) > LONG - 30
 

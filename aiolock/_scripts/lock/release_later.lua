@@ -12,7 +12,7 @@
 -- ARGV[8] channel
 -- ARGV[9] PUBLISH or SPUBLISH
 --
--- Reply {GRANTED, receivers of the unlock message, ms that it stays}  {LOST, why, 0}
+-- Reply {GRANTED, receivers of the unlock message, 0}  {LOST, why, 0}
 --
 -- The message has those who wait ask again: they learn how long it stays, which may be less than the lease was.
 --
@@ -28,7 +28,7 @@ if if_held_by(acquisition, KEYS[1], 'aiolock:step') then
     redis.call('HSET', KEYS[1], ARGV[6], ARGV[7])
     redis.call('PEXPIRE', KEYS[1], stays)
   end
-  return {GRANTED, redis.call(ARGV[9], ARGV[8], '0'), stays}
+  return {GRANTED, redis.call(ARGV[9], ARGV[8], '0'), 0}
 end
 
 if ending(KEYS[2], acquisition) == FREED then return {GRANTED, 0, 0} end
