@@ -29,7 +29,7 @@ async def left(redis: Redis, name: str = "orders") -> float:
 
 
 async def fields(redis: Redis, name: str = "orders") -> dict[bytes, bytes]:
-    return cast("dict[bytes, bytes]", await redis.hgetall(name))  # type: ignore[misc]
+    return cast("dict[bytes, bytes]", await redis.hgetall(name))
 
 
 async def test_it_is_kept_after_the_body_and_nobody_waits_for_that(lock: AsyncRLock, redis: Redis) -> None:
