@@ -127,7 +127,7 @@ class AsyncOnce(Entered[Turn]):
         """The key that it was made with."""
         return self._lock.name
 
-    async def run(self, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R | None:
+    async def run(self, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> "R | None":
         """
         Call *function*, unless that was done; what it returned, here or there.
 

@@ -12,7 +12,7 @@ from aiolock._core.lease import Lease
 from aiolock._errors import LeaseLostError, LossReason, NotALockError
 from aiolock._keys import LockKeys
 from aiolock._primitives.rlock import AsyncRLock
-from aiolock._scripts import CARD, GRANTED, LOCK, READ_CARD, STALE, Claim, Script, Want
+from aiolock._scripts import CARD, GRANTED, LOCK, LOST, READ_CARD, STALE, Claim, Script, Want
 
 _LEASE = 10.0  # Seconds: longer than all that is tried with it may take, and soon over if it cannot be given back.
 _MILLISECONDS = str(round(_LEASE * 1000))
@@ -108,11 +108,28 @@ class Walk:
             await self._answered(commands.release(Hold(claim, granted[1], session.timing)), GRANTED)
         for request in [str(uuid4())] * 2:
             await self._answered(commands.force_release(Want(self._keys, LOCK), request), GRANTED)
+        await self._keep_for_a_while()
         self.place = "an acquire that comes late"
         await self._answered(commands.acquire(claim, _LEASE), STALE)
         claim = self._claim()
         commands.give_up(claim, _LEASE)
         await self._answered(commands.acquire(claim, _LEASE), STALE)
+
+    async def _keep_for_a_while(self) -> None:
+        """A release after which the lock is kept, and one that comes again or too late."""
+        self.place = "a lock that is kept after its release"
+        session = self._ours._sessions.open()
+        for at_least in (_LEASE, 0.0):
+            claim = self._claim()
+            _, token, *_ = await self._answered(session.commands.acquire(claim, _LEASE), GRANTED)
+            for _ in range(2):
+                hold = Hold(claim, token, session.timing)
+                hold.keep(at_least, session.client)
+                await self._answered(session.commands.release(hold), GRANTED)
+            self._expect(await self._theirs.force_release() == (at_least > 0))
+        hold = Hold(self._claim(), 0, session.timing)
+        hold.keep(at_least, session.client)
+        await self._answered(session.commands.release(hold), LOST)
 
     async def _show_the_card(self) -> None:
         self.place = "a client's card"
