@@ -73,7 +73,7 @@ class LockClient:
 
         Raises:
             TypeError, ValueError: *name* or *owner* is not a non-empty `str`, or the key would be one that aiolock
-                needs for itself (``aiolock_token:...``, ``aiolock_client:...``).
+                needs for itself (``aiolock_token:...``, ``aiolock_client:...``, ``aiolock_once:...``).
         """
         keys = LockKeys.of(text(name, "name"), self._config.prefix)
         return AsyncRLock(self._sessions, keys, None if owner is None else text(owner, "owner"))
