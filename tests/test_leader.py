@@ -246,6 +246,19 @@ async def test_work_that_a_loop_started_fails_at_its_next_turn(locks: LockClient
     assert office.events == ["it begins", "it ends"]
 
 
+async def test_a_loop_that_catches_what_the_work_raises_stands_again(locks: LockClient, office: Office) -> None:
+    office.fail.set()
+    failed = 0
+    async for term in locks.leader(NAME, pause=0):
+        try:
+            await term.run(office.work("it"))
+        except ZeroDivisionError:
+            failed += 1
+        if failed == 3:
+            break
+    assert office.events == ["it begins", "it ends"] * 3
+
+
 async def test_run_leads_beside_a_block_and_ends_with_it(locks: LockClient, office: Office) -> None:
     tokens: list[int] = []
 

@@ -35,7 +35,7 @@ class Term:
     when it has. A leader that cannot renew its lease begins with that before the lease ends.
     """
 
-    __slots__ = ("_block", "_body", "_timer", "_to_stop", "_watch", "_works", "lease")
+    __slots__ = ("_block", "_body", "_has_raised", "_timer", "_to_stop", "_watch", "_works", "lease")
 
     def __init__(self, lease: Lease) -> None:
         self.lease: Lease = lease
@@ -45,6 +45,7 @@ class Term:
         self._watch = _Watch(self._works, self._to_stop / _CANCELLATIONS)
         self._block: AbstractAsyncContextManager[None] | None = None
         self._body: asyncio.Timeout | None = None  # Cancels the body of a block, when work has failed.
+        self._has_raised = False  # What failed in it was raised once.
         self._timer: asyncio.TimerHandle | None = None  # Looks whether it is time to stop.
         lease._hold.bodies.append(self._watch)
         self._look()
@@ -169,7 +170,8 @@ class Term:
                 await self.lease.release()
 
     def _raise_failure(self) -> None:
-        if (failure := self._works.failure) is not None:
+        if (failure := self._works.failure) is not None and not self._has_raised:
+            self._has_raised = True
             raise failure
 
     def _work_failed(self) -> None:
