@@ -134,7 +134,7 @@ async def test_work_that_fails_ends_the_term_and_is_raised(locks: LockClient, of
             _ = term.start(office.work("failing")), term.start(office.work("other"))
             await until(lambda: len(office.events) == 2)
             office.fail.set()
-            await asyncio.sleep(SOON)
+            await asyncio.Event().wait()
 
     task = asyncio.create_task(lead())
     with pytest.raises(ZeroDivisionError, match="failing"):
@@ -150,7 +150,7 @@ async def test_what_the_block_raises_comes_first(locks: LockClient, office: Offi
             await office.saw("failing begins")
             office.fail.set()
             try:
-                await asyncio.sleep(SOON)
+                await asyncio.Event().wait()
             finally:
                 raise KeyError
     assert not await locks.lock(NAME).locked()

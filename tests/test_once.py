@@ -66,11 +66,12 @@ async def test_who_comes_while_it_runs_waits_and_all_are_told_at_once(
     once = other.once(KEY, keep=KEEP)  # A handle that tasks share.
     waiting = [asyncio.create_task(once.run(report)) for _ in range(WAITERS)]
     await until(lambda: other.statistics().parked == WAITERS and other.statistics().pending == 0)
-    commands = other.statistics().commands
+    before = other.statistics()
     report.may_end.set()
     assert set(await asyncio.gather(runner, *waiting)) == {"report 7"}
     assert report.runs == 1
-    assert other.statistics().commands - commands <= WAITERS + 1  # Each has asked once more.
+    assert other.statistics().commands - before.commands <= WAITERS + 1  # Each has asked once more,
+    assert other.statistics().batches - before.batches <= 3  # and not one after the other.
 
 
 async def test_who_need_not_wait_skips_it(locks: LockClient, other: LockClient, report: Report) -> None:
