@@ -58,7 +58,7 @@ lint: $(LINT)/.stamp ## ruff, mypy --strict, pyright on the public names, the ar
 docs: $(DOCS)/.stamp ## build the documentation into site/
 	$(DOCS)/bin/zensical build --clean --strict
 
-bench: $(BENCH)/.stamp ## run all benchmarks on both loops, some hours on an idle machine, and make docs/benchmarks.md
+bench: $(BENCH)/.stamp ## run all benchmarks on both loops, some hours on an idle machine, and make docs/benchmarks.md and the README's table
 	$(BENCH)/bin/python -m benchmarks --loop both --json benchmarks/results.json $(ARGS)
 	$(BENCH)/bin/python -m benchmarks.page benchmarks/results.json
 

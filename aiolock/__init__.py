@@ -1,9 +1,10 @@
 """aiolock: a distributed lock for asyncio, on Redis and Valkey."""
 
-from aiolock._background import background
 from aiolock._client import LockClient
 from aiolock._config import LockConfig
+from aiolock._core.background import background
 from aiolock._core.lease import Lease, Loss
+from aiolock._core.threads import to_thread
 from aiolock._errors import (
     AioLockError,
     BackendError,
@@ -19,6 +20,7 @@ from aiolock._errors import (
 )
 from aiolock._events import Acquired, HandedOff, LockEvent, Lost, Orphaned, Released, RenewalLate, Renewed
 from aiolock._primitives.base import HeldLock
+from aiolock._primitives.fair_lock import AsyncFairLock
 from aiolock._primitives.latch import AsyncCountDownLatch
 from aiolock._primitives.leader import AsyncLeader, Term
 from aiolock._primitives.multi import AsyncMultiLock, HeldMultiLock
@@ -28,7 +30,6 @@ from aiolock._primitives.permits import AsyncPermitExpirableSemaphore, HeldPermi
 from aiolock._primitives.read_write import AsyncReadLock, AsyncReadWriteLock, AsyncWriteLock
 from aiolock._primitives.rlock import AsyncRLock
 from aiolock._primitives.semaphore import AsyncSemaphore, HeldSemaphore
-from aiolock._threads import to_thread
 from aiolock._types import ClientStatistics, Duration, Holder, LockStatistics
 
 __version__ = "0.1.0"
@@ -37,6 +38,7 @@ __all__ = [
     "Acquired",
     "AioLockError",
     "AsyncCountDownLatch",
+    "AsyncFairLock",
     "AsyncLeader",
     "AsyncMultiLock",
     "AsyncOnce",

@@ -68,7 +68,7 @@ class Call:
         self.deadline = sooner
 
     def __await__(self) -> Generator[Any, None, Reply]:
-        self._waiter = asyncio.get_running_loop().create_future()
+        self._waiter = asyncio.Future()
         if self.ended:
             self._wake(self._waiter)
         return self._waiter.__await__()

@@ -1,6 +1,7 @@
 """LockClient: where everything is put together."""
 
 from collections.abc import Callable, Coroutine
+from functools import partial
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, final
 
@@ -8,17 +9,21 @@ from redis.asyncio import Redis, RedisCluster
 
 from aiolock._config import LockConfig
 from aiolock._core.session import Sessions
-from aiolock._keys import WRITER, LockKeys
+from aiolock._keys import WRITER, LockKeys, stays_together
+from aiolock._primitives.fair_lock import AsyncFairLock
+from aiolock._primitives.handle import Handle, kept
 from aiolock._primitives.latch import AsyncCountDownLatch
 from aiolock._primitives.leader import AsyncLeader
-from aiolock._primitives.multi import AsyncMultiLock, Member
+from aiolock._primitives.member import Member
+from aiolock._primitives.multi import AsyncMultiLock
 from aiolock._primitives.once import AsyncOnce, Failures, Slot, slot_of
 from aiolock._primitives.permits import AsyncPermitExpirableSemaphore
 from aiolock._primitives.read_write import AsyncReadWriteLock
 from aiolock._primitives.rlock import AsyncRLock, at_least_seconds
 from aiolock._primitives.semaphore import AsyncSemaphore
-from aiolock._primitives.synchronized import synchronize
+from aiolock._primitives.synchronized import check_maker, synchronize
 from aiolock._redis.backend import backend_of
+from aiolock._scripts import read_all
 from aiolock._types import ClientStatistics, Duration, number_of_permits, text
 
 _SEVERAL = (list, tuple, set, frozenset)
@@ -46,8 +51,10 @@ class LockClient:
             raise TypeError(f"config must be a LockConfig, not {config!r}")
         self._redis = redis
         self._config = config or LockConfig()
+        read_all()
         self._sessions = Sessions(backend_of(redis, self._config), self._config)
         self._owns_redis = False
+        self._in_cluster = isinstance(redis, RedisCluster)
 
     @classmethod
     def from_url(cls, url: str, *, config: LockConfig | None = None, **settings: Any) -> Self:
@@ -73,10 +80,24 @@ class LockClient:
 
         Raises:
             TypeError, ValueError: *name* or *owner* is not a non-empty `str`, or the key would be one that aiolock
-                needs for itself (``aiolock_token:...``, ``aiolock_client:...``, ``aiolock_once:...``).
+                needs for itself (``aiolock_token:...``, ``aiolock_client:...``, ``aiolock_once:...``). Or, in a
+                cluster, *name* has braces that would put its keys into several slots.
         """
-        keys = LockKeys.of(text(name, "name"), self._config.prefix)
+        keys = LockKeys.of(self._checked(name), self._config.prefix)
         return AsyncRLock(self._sessions, keys, None if owner is None else text(owner, "owner"))
+
+    def fair_lock(self, name: str, *, owner: str | None = None) -> AsyncFairLock:
+        """
+        The reentrant lock *name*, granted in the order in which it was asked for, by whatever client and task.
+
+        It costs more than `lock`, of which it is the same lock otherwise: two of one name exclude each other, but those
+        who wait for the plain one are not told while somebody waits for the fair one. No I/O.
+
+        Raises:
+            TypeError, ValueError: *name* or *owner* is refused as `lock` does.
+        """
+        keys = LockKeys.of_fair(self._checked(name), self._config.prefix)
+        return AsyncFairLock(self._sessions, keys, None if owner is None else text(owner, "owner"))
 
     def read_write_lock(self, name: str, *, owner: str | None = None) -> AsyncReadWriteLock:
         """
@@ -88,7 +109,7 @@ class LockClient:
             TypeError, ValueError: *name* or *owner* is refused as `lock` does; or *owner* ends with ``:write``, which
                 is how a writer is told from a reader in Redis.
         """
-        keys = LockKeys.of_read_write(text(name, "name"), self._config.prefix)
+        keys = LockKeys.of_read_write(self._checked(name), self._config.prefix)
         if owner is not None and text(owner, "owner").endswith(WRITER):
             raise ValueError(f"owner must not end with {WRITER!r}: {owner!r}")
         return AsyncReadWriteLock(self._sessions, keys, owner)
@@ -107,7 +128,7 @@ class LockClient:
             TypeError, ValueError: *name* or *owner* is refused as `lock` does; or *permits* is no whole number, or is
                 below zero.
         """
-        keys = LockKeys.of_permits(text(name, "name"), self._config.prefix)
+        keys = LockKeys.of_permits(self._checked(name), self._config.prefix)
         number = None if permits is None else number_of_permits(permits, least=0)
         return AsyncPermitExpirableSemaphore(
             self._sessions, keys, number, None if owner is None else text(owner, "owner")
@@ -124,7 +145,7 @@ class LockClient:
         Raises:
             TypeError, ValueError: *name* is refused as `lock` does; or *permits* is no whole number, or is below zero.
         """
-        keys = LockKeys.of_semaphore(text(name, "name"), self._config.prefix)
+        keys = LockKeys.of_semaphore(self._checked(name), self._config.prefix)
         return AsyncSemaphore(self._sessions, keys, None if permits is None else number_of_permits(permits, least=0))
 
     def count_down_latch(self, name: str) -> AsyncCountDownLatch:
@@ -134,7 +155,7 @@ class LockClient:
         Raises:
             TypeError, ValueError: *name* is refused as `lock` does.
         """
-        return AsyncCountDownLatch(self._sessions, LockKeys.of_latch(text(name, "name"), self._config.prefix))
+        return AsyncCountDownLatch(self._sessions, LockKeys.of_latch(self._checked(name), self._config.prefix))
 
     def once(
         self, key: str, *, keep: Duration, wait: Duration | None = None, failures: Failures = "release"
@@ -150,7 +171,7 @@ class LockClient:
         Raises:
             TypeError, ValueError: *key* is refused as `lock` does its name; or a duration or *failures* is none.
         """
-        keys = LockKeys.of_once(text(key, "key"), self._config.prefix)
+        keys = LockKeys.of_once(self._checked(key), self._config.prefix)
         return AsyncOnce(self._sessions, keys, keep, wait, failures)
 
     async def slot(self, name: str, *, every: Duration) -> Slot:
@@ -165,7 +186,7 @@ class LockClient:
             BackendError: Redis failed.
             ClientClosedError: the client is closed, or belongs to another loop or process.
         """
-        return await slot_of(self._sessions, LockKeys.of_once(text(name, "name"), self._config.prefix), every)
+        return await slot_of(self._sessions, LockKeys.of_once(self._checked(name), self._config.prefix), every)
 
     def leader(self, name: str, *, pause: Duration = 1) -> AsyncLeader:
         """
@@ -183,11 +204,13 @@ class LockClient:
         """
         Several locks as one, all of them or none: names, or locks, which may be of other clients and kinds.
 
-        *owner* is whose the locks are that are given by name, as in `lock`; a lock keeps its own. No I/O.
+        Of a read-write lock one half, of a semaphore whose permits expire as many as its handle takes
+        (`AsyncPermitExpirableSemaphore.taking`). *owner* is whose the locks are that are given by name, as in `lock`; a
+        lock keeps its own. No I/O.
 
         Raises:
-            TypeError, ValueError: there is none; a name is refused as `lock` does; two have one name, or one key in
-                Redis, and are not the same lock.
+            TypeError, ValueError: there is none; one has no lease, as a semaphore that only counts; a name is refused
+                as `lock` does; two have one name, or one key in Redis, and are not the same lock.
         """
         return AsyncMultiLock(self.lock(each, owner=owner) if isinstance(each, str) else each for each in locks)
 
@@ -195,6 +218,7 @@ class LockClient:
         self,
         name: str,
         *more: str,
+        of: "Maker | None" = None,
         wait: Duration | None = None,
         lease: Duration | None = None,
         at_least: Duration | None = None,
@@ -202,30 +226,45 @@ class LockClient:
         """
         Decorate a coroutine function to run under the lock *name*, a template: ``"order:{order_id}"``.
 
-        With *more* names it runs under all of them, as `multi` does. The placeholders are parameters of the function,
-        filled from its bound arguments, defaults included. *wait*, *lease* and *at_least* (seconds), errors and
+        With *more* names it runs under all of them, as `multi` does. *of* makes something else than a lock of this
+        client and a name: ``of=lambda locks, name: locks.read_write_lock(name).read``. The placeholders are parameters
+        of the function, filled from its bound arguments, defaults included. *wait*, *lease* and *at_least* (seconds),
+        errors and
         cancelling as in `AsyncRLock.hold`: a wait that ends raises `LockTimeoutError`.
 
         Raises:
             TypeError, ValueError: when decorating; the function is no coroutine function, or a placeholder is none
-                of its parameters. When calling; the name that its arguments make is one that `lock` refuses.
+                of its parameters. When calling; the name that its arguments make is one that `lock` refuses, or *of*
+                makes nothing that can be held so.
         """
+        check_maker(of)
+        make = partial(self._handle_of, of=of)
         if at_least is None:
-            return synchronize((name, *more), self._lock_of, wait, lease)
+            return synchronize((name, *more), make, wait, lease)
         if more:
             raise ValueError("at_least is for one lock, not for several as one")
         least = at_least_seconds(at_least, lease)
-        return synchronize((name,), lambda name: self.lock(str(name))._kept(least), wait, lease)
+        return synchronize((name,), lambda name: kept(make(name), least), wait, lease)
 
-    def _lock_of(self, names: object) -> AsyncRLock | AsyncMultiLock:
-        """The lock of one name, or of several as one; each of these may be several, too."""
+    def _handle_of(self, names: object, of: "Maker | None" = None) -> Handle:
+        """What *of* makes of one name, or of several as one; each of these may be several, too."""
+        make: Maker = of or LockClient.lock
         if isinstance(names, str):
-            return self.lock(names)
+            return make(self, names)
         several = names if isinstance(names, _SEVERAL) else ()
         flat = [name for each in several for name in (each if isinstance(each, _SEVERAL) else (each,))]
         if not flat:
             raise TypeError(f"the name must be a str, or a list, tuple or set of them, not {names!r}")
-        return self.multi(*flat)
+        return AsyncMultiLock(make(self, name) for name in flat)
+
+    def _checked(self, name: str) -> str:
+        text(name, "name")
+        if self._in_cluster and not stays_together(self._config.prefix + name):
+            raise ValueError(
+                f"name {name!r} would put its keys into several slots of the cluster: write it without braces, or with "
+                "one part in braces, which then says the slot: '{shop}:order:7'"
+            )
+        return name
 
     async def ping(self) -> None:
         """
@@ -273,3 +312,6 @@ class LockClient:
         session = self._sessions.session
         state = "not started" if session is None else "closed" if session.closed else session.client
         return f"<LockClient {state}>"
+
+
+Maker = Callable[[LockClient, str], Handle]

@@ -1,6 +1,6 @@
 """Where a lock lives in Redis."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 WRITER = ":write"  # What ends the field of an owner who writes.
@@ -23,6 +23,12 @@ class LockKeys:
     """What stands before and behind the owner in the key that each of its owners has for itself."""
     other: str = ""
     """The other half of a read-write lock, as a client knows it."""
+    fair: bool = False
+    """Each client has a channel of its own, where it is told that it is next, beside the one for all."""
+
+    def channels_of(self, client: str) -> tuple[str, ...]:
+        """The channels that *client* listens on while it waits; a message of its own arrives on the last."""
+        return (self.channel, f"{self.channel}:{client}") if self.fair else (self.channel,)
 
     @classmethod
     @lru_cache(1024)
@@ -35,6 +41,12 @@ class LockKeys:
         lock, tag = _tagged(name, prefix)
         tokens = f"aiolock_token:{tag}"
         return cls(name, lock, tokens, f"redisson_lock__channel:{tag}", (lock, tokens), f"lock {lock}")
+
+    @classmethod
+    @lru_cache(1024)
+    def of_fair(cls, name: str, prefix: str) -> "LockKeys":
+        """Those of the fair lock *name*, which excludes the lock of that name; as `of`."""
+        return replace(cls.of(name, prefix), entry=f"fair {prefix}{name}", fair=True)
 
     @classmethod
     @lru_cache(1024)
@@ -94,6 +106,18 @@ def _tagged(name: str, prefix: str) -> tuple[str, str]:
     if key.startswith(OWN_KEYS):
         raise ValueError(f"name {name!r} would make the key {key!r}, and keys that begin so are aiolock's own")
     return key, key if "{" in key else f"{{{key}}}"
+
+
+def stays_together(key: str) -> bool:
+    """
+    Whether all keys of the lock *key* are in one slot of a cluster.
+
+    A slot is that of what stands between the first brace and the next that closes, if that is anything, else of the
+    whole key. By Redisson's rule that is the same for all of them only if it is in *key*, or *key* has no braces.
+    """
+    _, opens, rest = key.partition("{")
+    inner, closes, _ = rest.partition("}")
+    return bool(closes and inner) if opens else "}" not in key
 
 
 def card_key(client: str) -> str:

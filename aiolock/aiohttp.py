@@ -17,13 +17,11 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from redis.asyncio import Redis, RedisCluster
 
-from aiolock._client import LockClient
-from aiolock._config import LockConfig
-from aiolock._core.lease import Lease
-from aiolock._errors import ClientClosedError
-from aiolock._primitives.base import Lockable
-from aiolock._primitives.multi_lease import MultiLease
-from aiolock._types import Duration, lease_seconds, seconds
+from aiolock import ClientClosedError, Duration, Lease, LockClient, LockConfig, MultiLease
+from aiolock._client import Maker
+from aiolock._primitives.handle import Handle
+from aiolock._primitives.synchronized import check_maker
+from aiolock._types import lease_seconds, seconds
 from aiolock._web.handler import RefusedError, locked_for_handler
 from aiolock._web.key_template import parameters_of
 from aiolock._web.problem import CONFLICT, ERRORS, MEDIA_TYPE, Problem, error_status, problem_of
@@ -37,7 +35,9 @@ _AT_WORK: web.AppKey["WeakSet[asyncio.Task[Any]]"] = web.AppKey("AT_WORK", WeakS
 # aiohttp has keys with types for requests since 3.14, and warns about others since then.
 _LEASE: Any = web.RequestKey("LEASE", object) if hasattr(web, "RequestKey") else "aiolock.lease"
 
-_NO_LEASE = "the handler of this request has no lease: it is not decorated with `synchronized`"
+_NO_LEASE = (
+    "the handler of this request has no lease: it is not decorated with `synchronized`, or under what only counts"
+)
 
 Names = str | Sequence[str]
 Key = str | Callable[[web.Request], Names | Awaitable[Names]]
@@ -167,6 +167,7 @@ async def problems(request: web.Request, handler: Handler) -> web.StreamResponse
 def synchronized(
     key: Key,
     *more: Key,
+    of: Maker | None = None,
     wait: Duration | None = 0,
     lease: Duration | None = None,
     status: int = CONFLICT,
@@ -176,11 +177,13 @@ def synchronized(
 
     *key* is a template of the path's variables, ``"order:{order_id}"``, as they are in the path, so that ``7`` and
     ``07`` are two locks; or a function of the request that returns the name. With *more* keys, or a function that
-    returns several names, it runs under all of them, as `LockClient.multi` does. *wait* and *lease* (seconds) as in
-    `AsyncRLock.try_lock`. The lock is released when the handler returns, and so before its response leaves, unless
-    the handler itself has sent it (a stream, a WebSocket). When the lock is lost the handler is cancelled, once, and
-    its client is told 503, whatever the handler returns or raises. A response that has begun is cut off, by the
-    `LeaseLostError`. Cancelling, as in `AsyncRLock.hold`, leaves nothing behind.
+    returns several names, it runs under all of them, as `LockClient.multi` does. *of* makes something else than a lock
+    of the client and a name: ``of=lambda locks, name: locks.read_write_lock(name).read``.
+
+    *wait* and *lease* (seconds) as in `AsyncRLock.try_lock`. The lock is released when the handler returns, and so
+    before its response leaves, unless the handler itself has sent it (a stream, a WebSocket). When the lock is lost the
+    handler is cancelled, once, and its client is told 503, whatever the handler returns or raises. A response that has
+    begun is cut off, by the `LeaseLostError`. Cancelling, as in `AsyncRLock.hold`, leaves nothing behind.
 
     Raises:
         LockProblem: *status*, 409 by default, when the wait ends; 503 when Redis fails or the lock is lost.
@@ -193,6 +196,7 @@ def synchronized(
     most = None if wait is None else seconds(wait, "wait", zero=True)
     length = None if lease is None else lease_seconds(lease)
     error_status(status)
+    check_maker(of)
     names_of = [_function(each) if callable(each) else _template(each) for each in (key, *more)]
 
     def decorate(handler: HandlerOrMethod) -> HandlerOrMethod:
@@ -203,7 +207,7 @@ def synchronized(
         async def under_lock(*args: Any, **kwargs: Any) -> web.StreamResponse:
             request = _request_of(args)
             names = [await _awaited(name_of(request)) for name_of in names_of]
-            locked = locked_for_handler(_lock(request, names if more else names[0]), most, length, status)
+            locked = locked_for_handler(_lock(request, names if more else names[0], of), most, length, status)
             return await _answer(request, locked, functools.partial(handler, *args, **kwargs))
 
         return under_lock  # type: ignore[return-value]  # It takes and gives what the handler does.
@@ -211,23 +215,25 @@ def synchronized(
     return decorate
 
 
-def _lock(request: web.Request, names: Names) -> Lockable[Any]:
+def _lock(request: web.Request, names: Names, of: Maker | None) -> Handle:
     locks = locks_from(request)
     try:
-        return locks._lock_of(names)
+        lock = locks._handle_of(names)
     except ValueError as refused:  # A name of another type is no request's fault.
         raise web.HTTPBadRequest(text="No lock can have the name that this request makes.") from refused
+    return lock if of is None else locks._handle_of(names, of)  # Whatever that raises is no request's fault.
 
 
 async def _answer(
     request: web.Request,
-    locked: AbstractAsyncContextManager[Lease | MultiLease],
+    locked: AbstractAsyncContextManager[Lease | MultiLease | None],
     work: Callable[[], Awaitable[web.StreamResponse]],
 ) -> web.StreamResponse:
     """Do *work* under the lock, unless it is refused."""
     outer = request.get(_LEASE)
     try:
-        async with locked as request[_LEASE]:
+        async with locked as granted:
+            request[_LEASE] = outer if granted is None else granted
             return await work()
     except RefusedError as refused:
         _refuse(request, refused)

@@ -20,12 +20,11 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
 from starlette.websockets import WebSocket
 
-from aiolock._client import LockClient
-from aiolock._config import LockConfig
-from aiolock._core.lease import Lease
-from aiolock._primitives.base import Lockable
-from aiolock._primitives.multi_lease import MultiLease
-from aiolock._types import Duration, lease_seconds, seconds
+from aiolock import Duration, Lease, LockClient, LockConfig, MultiLease
+from aiolock._client import Maker
+from aiolock._primitives.handle import Handle
+from aiolock._primitives.synchronized import check_maker
+from aiolock._types import lease_seconds, seconds
 from aiolock._web.handler import RefusedError, locked_for_handler
 from aiolock._web.key_template import parameters_of
 from aiolock._web.problem import CONFLICT, ERRORS, MEDIA_TYPE, UNAVAILABLE, Problem, error_status, problem_of
@@ -110,6 +109,7 @@ _templates: "WeakKeyDictionary[Callable[..., Any], str]" = WeakKeyDictionary()
 def lock_for(
     key: str | Callable[..., Any],
     *more: str | Callable[..., Any],
+    of: Maker | None = None,
     wait: Duration | None = 0,
     lease: Duration | None = None,
     status: int = CONFLICT,
@@ -118,7 +118,8 @@ def lock_for(
     A dependency that holds a lock while the endpoint runs, and gives its `Lease`.
 
     With *more* keys, or a dependency that returns several names, it holds all of them, as `LockClient.multi` does, and
-    gives their `MultiLease`.
+    gives their `MultiLease`. *of* makes something else than a lock of the client and a name: ``of=lambda locks, name:
+    locks.read_write_lock(name).read``. Then it gives what the `hold` of that does, which may be nothing.
 
     Write ``lease: Annotated[Lease, lock_for("order:{order_id}")]`` among the parameters of the endpoint, or put it into
     the ``dependencies=[...]`` of an endpoint or a router. *key* is a template of the endpoint's path and query
@@ -140,15 +141,13 @@ def lock_for(
     most = None if wait is None else seconds(wait, "wait", zero=True)
     length = None if lease is None else lease_seconds(lease)
     error_status(status)
+    check_maker(of)
     names_of = _names([each if callable(each) else _template(each) for each in (key, *more)])
 
     async def held(
         connection: HTTPConnection, locks: Locks, names: Annotated[Any, Depends(names_of)]
-    ) -> AsyncIterator[Lease | MultiLease]:
-        try:
-            lock: Lockable[Any] = locks._lock_of(names)
-        except ValueError as refused:
-            raise _invalid(connection, [_BAD_NAME]) from refused
+    ) -> AsyncIterator[Lease | MultiLease | None]:
+        lock = _lock(connection, locks, names, of)
         try:
             async with locked_for_handler(lock, most, length, status) as granted:
                 yield granted
@@ -177,6 +176,14 @@ def add_exception_handlers(app: FastAPI) -> None:
         return schema
 
     app.openapi = openapi  # type: ignore[method-assign]  # As FastAPI's documentation extends the schema.
+
+
+def _lock(connection: HTTPConnection, locks: LockClient, names: object, of: Maker | None) -> Handle:
+    try:
+        lock = locks._handle_of(names)
+    except ValueError as refused:
+        raise _invalid(connection, [_BAD_NAME]) from refused
+    return lock if of is None else locks._handle_of(names, of)  # Whatever that raises is no request's fault.
 
 
 def _answer(connection: HTTPConnection, problem: Problem) -> Exception:

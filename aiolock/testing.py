@@ -7,8 +7,8 @@ override `lock_url`. The faults need no plugin.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from time import monotonic
 from typing import TypeVar
@@ -16,12 +16,20 @@ from typing import TypeVar
 import pytest
 import redis
 
-from aiolock import AsyncPermitExpirableSemaphore, AsyncReadLock, AsyncRLock, AsyncWriteLock
+from aiolock import (
+    AsyncFairLock,
+    AsyncMultiLock,
+    AsyncPermitExpirableSemaphore,
+    AsyncReadLock,
+    AsyncReadWriteLock,
+    AsyncRLock,
+    AsyncWriteLock,
+    LockClient,
+    LockConfig,
+    NotHeldError,
+)
 from aiolock._backend import Backend, BackendStatistics, Call, Notifier
-from aiolock._client import LockClient
-from aiolock._config import LockConfig
 from aiolock._embedded_server import Server
-from aiolock._errors import NotHeldError
 
 try:
     import pytest_asyncio
@@ -29,6 +37,8 @@ except ImportError:  # Then nobody's tests need it.
     pytest_asyncio = None  # type: ignore[assignment]
 
 __all__ = ["Server", "delayed_renewals", "failing_commands", "lose"]
+
+Server.__module__ = __name__  # Users import it from here, so that is where it says it is from.
 
 
 @pytest.fixture(scope="session")
@@ -108,30 +118,46 @@ if pytest_asyncio is not None:
         globals()[_name] = pytest_asyncio.fixture(name=_name, loop_scope=_scope)(_client())
 
 
-async def lose(
-    locks: LockClient, lock: str | AsyncRLock | AsyncReadLock | AsyncWriteLock | AsyncPermitExpirableSemaphore
-) -> None:
+Leased = AsyncRLock | AsyncFairLock | AsyncReadLock | AsyncWriteLock | AsyncPermitExpirableSemaphore
+
+
+async def lose(locks: LockClient, lock: str | Leased | AsyncMultiLock | AsyncReadWriteLock) -> None:
     """
     Take *lock* from whoever holds it by *locks*, as an eviction or a flush of the server would.
 
-    The name of a lock, or any other handle: of a read lock all readers of this client lose it, of a semaphore all who
-    have permits. Returns when they have been told: their `Lease.lost` is set, the cancellations of their blocks on the
-    way. Or when they gave it back meanwhile.
+    The name of a lock, or any other handle. Of a read lock all readers of this client lose it, of a semaphore all who
+    have permits, of a read-write lock whoever reads or writes. Of a multi lock all its locks that this client holds
+    are gone; to lose one of them, give its name or its handle. Returns when they have been told: their `Lease.lost` is
+    set, the cancellations of their blocks on the way. Or when they gave it back meanwhile.
 
     Raises:
         NotHeldError: nobody holds it by this client.
+        TypeError: it has no lease that could be lost, as a semaphore that only counts and a latch.
     """
     session = locks._sessions.open()
-    keys = (locks.lock(lock) if isinstance(lock, str) else lock)._keys
-    entry = session.entries.get(keys.entry)
-    if entry is None or not entry.holds:
-        raise NotHeldError(keys.name, session.client, None)
-    holds = list(entry.holds.values())
-    await locks._redis.delete(*{key for hold in holds for key in hold.claim.keys if key != keys.tokens})
-    session.doubt(lambda key: key == keys.lock)
+    every = [each._keys for each in _leased(locks.lock(lock) if isinstance(lock, str) else lock)]
+    entries = [entry for keys in every if (entry := session.entries.get(keys.entry)) is not None]
+    holds = [hold for entry in entries for hold in entry.holds.values()]
+    if not holds:
+        raise NotHeldError(every[0].name, session.client, None)
+    gone = {key for hold in holds for key in hold.claim.keys if key != hold.keys.tokens}
+    for key in gone:  # One by one: in a cluster they may be on several servers.
+        await locks._redis.delete(key)
+    session.doubt(lambda key: key in gone)
     for hold in holds:
         if not hold.ended:  # Given back meanwhile: its release finds it lost, or came before.
             await hold.until_lost()
+
+
+def _leased(lock: object) -> Sequence[Leased]:
+    """What *lock* consists of, each with leases of its own."""
+    if isinstance(lock, AsyncMultiLock):
+        return lock._members
+    if isinstance(lock, AsyncReadWriteLock):
+        return (lock.read, lock.write)
+    if not isinstance(lock, Leased):
+        raise TypeError(f"{lock!r} has no lease that could be lost")
+    return (lock,)
 
 
 class Fault:
@@ -165,16 +191,9 @@ class Fault:
 F = TypeVar("F", bound=Fault)
 
 
-@contextmanager
-def around(locks: LockClient, fault: Callable[[Backend], F]) -> Iterator[F]:
+def around(locks: LockClient, fault: Callable[[Backend], F]) -> AbstractContextManager[F]:
     """Put *fault* around the backend of *locks* for the time of the block."""
-    commands = locks._sessions.open().commands
-    backend = commands.backend
-    commands.backend = faulty = fault(backend)
-    try:
-        yield faulty
-    finally:
-        commands.backend = backend
+    return locks._sessions.through(fault)
 
 
 @contextmanager

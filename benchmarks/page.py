@@ -1,4 +1,4 @@
-"""`python -m benchmarks.page results.json ...`: makes docs/benchmarks.md and its plots from results."""
+"""`python -m benchmarks.page results.json ...`: makes docs/benchmarks.md, its plots and the table of the README."""
 
 import argparse
 import json
@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import plots, redisson
+from benchmarks import plots, readme, redisson
 from benchmarks.figures import FIGURES, OURS, Figure, Record, number
 from benchmarks.statistic import spread
 from benchmarks.workloads import WORKLOADS
@@ -266,22 +266,30 @@ def _problems(groups: Groups) -> list[str]:
     return ["", *lines] if lines else []
 
 
-def main(words: list[str]) -> None:
-    """Read the files, write the page and the plots."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.page", description=__doc__)
-    parser.add_argument("results", nargs="+", type=Path)
-    parser.add_argument("--docs", type=Path, default=DOCS, help="where to write")
-    parser.add_argument("--remember", metavar="STATE", help="keep the medians under this name, for pages to come")
-    chosen = parser.parse_args(words)
-    results = [json.loads(path.read_text("utf-8")) for path in chosen.results]
+def read(paths: Iterable[Path]) -> list[dict[str, Any]]:
+    """The results in these files."""
+    results = [json.loads(path.read_text("utf-8")) for path in paths]
     for number_of_file, result in enumerate(results):
         for record in result["records"]:
             record["file"] = number_of_file  # Rounds of two files are different rounds.
+    return results
+
+
+def main(words: list[str]) -> None:
+    """Read the files, write the page and the plots; and the table of the README, unless they are written elsewhere."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.page", description=__doc__)
+    parser.add_argument("results", nargs="+", type=Path)
+    parser.add_argument("--docs", type=Path, default=DOCS, help="where to write, instead of docs/ and the README")
+    parser.add_argument("--remember", metavar="STATE", help="keep the medians under this name, for pages to come")
+    chosen = parser.parse_args(words)
+    results = read(chosen.results)
     records = [record for result in results for record in result["records"]]
     pictures = plots.draw(records, chosen.docs)
     path = chosen.docs / "benchmarks.md"
     history: History = json.loads(HISTORY.read_text("utf-8")) if HISTORY.exists() else {}
     path.write_text(page(results, [path.name for path in chosen.results], pictures, history), "utf-8")
+    if chosen.docs == DOCS:
+        readme.write(records)
     if chosen.remember is not None:
         HISTORY.write_text(json.dumps(history | {chosen.remember: medians(records)}, indent=1) + "\n", "utf-8")
     print(f"written: {path}, {', '.join(picture.file for picture in pictures)}")

@@ -3,10 +3,8 @@
 import ast
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-
-import pytest
 
 import aiolock
 
@@ -14,7 +12,7 @@ PACKAGE = Path(aiolock.__file__).parent
 
 # The folders, from the ground up, and what each may import of ours. What lies beside the folders is a room by its name,
 # or part of the ground, which knows no event loop of ours, no connection and no Lua.
-GROUND = {"_background", "_config", "_errors", "_events", "_keys", "_process", "_threads", "_types"}
+GROUND = {"_config", "_errors", "_events", "_keys", "_process", "_types"}
 MAY_IMPORT = {
     "ground": {"ground"},
     "_scripts": {"ground"},
@@ -22,20 +20,20 @@ MAY_IMPORT = {
     "_redis": {"ground", "_scripts", "_backend"},
     "_core": {"ground", "_scripts", "_backend"},
     "_primitives": {"ground", "_scripts", "_core"},
-    "_client": {"ground", "_core", "_primitives", "_redis"},
+    "_client": {"ground", "_scripts", "_core", "_primitives", "_redis"},
     "_embedded_server": {"ground"},
-    "_web": {"ground", "_primitives", "_core.lease"},
-    "__init__": {"ground", "_client", "_core.lease", "_primitives"},
-    "fastapi": {"ground", "_client", "_core.lease", "_primitives", "_web"},
-    "aiohttp": {"ground", "_client", "_core.lease", "_primitives", "_web"},
-    "testing": {"ground", "_client", "_scripts", "_backend", "_embedded_server"},
-    "_cli": {"ground", "_client", "_scripts", "_redis", "_embedded_server", "_core.hold", "_core.lease", "_primitives"},
+    "__init__": {"ground", "_core", "_primitives", "_client"},
+    "_web": {"ground", "_primitives"},
+    "fastapi": {"ground", "_client", "_primitives", "_web"},
+    "aiohttp": {"ground", "_client", "_primitives", "_web"},
+    "testing": {"_backend", "_embedded_server"},
+    "_cli": {"ground", "_scripts", "_redis", "_core.hold", "_embedded_server"},
     "__main__": {"_cli"},
 }
 
 # Who may import what is neither ours nor in the standard library.
 FOREIGN = {
-    "anyio": {"ground", "_core"},
+    "anyio": {"_core"},
     "redis": {"_redis", "_client", "_cli", "aiohttp", "fastapi", "testing"},
     "hiredis": {"_redis"},
     "rich": {"_cli"},
@@ -48,7 +46,10 @@ FOREIGN = {
 }
 
 LONGEST_MODULE = 400
-MOST_LINES = 6850
+# Lines of Python, comments and blank ones included, in what all primitives share: these places, with
+# `_primitives/base.py`. Not in it: the other primitives, the faces, the command line, the embedded server, Lua.
+SHARED = {"ground", "_scripts", "_backend", "_redis", "_core", "_client", "_web"}
+MOST_LINES = 7300
 LONGEST_FUNCTION = 30  # without its docstring and its decorators
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -57,12 +58,10 @@ TREES = {path: ast.parse(path.read_text()) for path in MODULES}
 SCRIPTS = sorted(PACKAGE.rglob("*.lua"))
 
 
-def path_id(path: Path) -> str:
-    return path.relative_to(PACKAGE).as_posix()
-
-
-each_module = pytest.mark.parametrize("module", MODULES, ids=path_id)
-each_script = pytest.mark.parametrize("script", SCRIPTS, ids=path_id)
+def every(paths: Iterable[Path], wrong: Callable[[Path], str]) -> None:
+    """Fail with what is *wrong* with any of the *paths*, unless it is nothing."""
+    found = {path.relative_to(PACKAGE).as_posix(): what for path in paths if (what := wrong(path))}
+    assert not found, "\n".join(f"{path}: {what}" for path, what in found.items())
 
 
 def place(dotted: tuple[str, ...]) -> str:
@@ -104,22 +103,26 @@ def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return lines
 
 
-@each_module
-def test_every_room_lies_in_a_folder_or_has_a_rule_of_its_own(module: Path) -> None:
-    name = module.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    assert name in GROUND or name in MAY_IMPORT, f"{name}: put it into a folder, or give it a rule"
+def test_every_room_lies_in_a_folder_or_has_a_rule_of_its_own() -> None:
+    def wrong(module: Path) -> str:
+        name = module.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        return "" if name in GROUND or name in MAY_IMPORT else "put it into a folder, or give it a rule"
+
+    every(MODULES, wrong)
 
 
-@each_module
-def test_a_folder_imports_only_what_it_may_know(module: Path) -> None:
-    here = place_of(module)
-    allowed = MAY_IMPORT[here] | ({"__init__"} if is_a_face(here) else set())
-    refused = {
-        ".".join(dotted)
-        for dotted in imports(module)
-        if dotted[0] == "aiolock" and place(dotted) != here and not {place(dotted), ".".join(dotted[1:3])} & allowed
-    }
-    assert not refused, f"{here} may import {sorted(allowed)}, not {sorted(refused)}"
+def test_a_folder_imports_only_what_it_may_know() -> None:
+    def wrong(module: Path) -> str:
+        here = place_of(module)
+        allowed = MAY_IMPORT[here] | ({"__init__"} if is_a_face(here) else set())
+        refused = {
+            ".".join(dotted)
+            for dotted in imports(module)
+            if dotted[0] == "aiolock" and place(dotted) != here and not {place(dotted), ".".join(dotted[1:3])} & allowed
+        }
+        return f"{here} may import {sorted(allowed)}, not {sorted(refused)}" if refused else ""
+
+    every(MODULES, wrong)
 
 
 def is_a_face(folder: str) -> bool:
@@ -151,76 +154,92 @@ def nearest(dotted: tuple[str, ...], names: dict[str, Path]) -> str | None:
     return whole if whole in names else within if within in names else None
 
 
-@each_module
-def test_foreign_imports(module: Path) -> None:
-    foreign = {dotted[0] for dotted in imports(module)} - sys.stdlib_module_names - {"aiolock"}
-    refused = {name for name in foreign if place_of(module) not in FOREIGN.get(name, ())}
-    assert not refused, f"{place_of(module)} may not import {sorted(refused)}"
+def test_foreign_imports() -> None:
+    def wrong(module: Path) -> str:
+        foreign = {dotted[0] for dotted in imports(module)} - sys.stdlib_module_names - {"aiolock"}
+        refused = {name for name in foreign if place_of(module) not in FOREIGN.get(name, ())}
+        return f"{place_of(module)} may not import {sorted(refused)}" if refused else ""
+
+    every(MODULES, wrong)
 
 
 def test_the_library_is_small() -> None:
-    """What all primitives share: without the faces, the command line and the embedded server."""
-    shared = {"ground", "_scripts", "_backend", "_redis", "_core", "_client", "_web"}
-    lines = sum(len(path.read_text().splitlines()) for path in MODULES if place_of(path) in shared)
+    shared = [path for path in MODULES if place_of(path) in SHARED or path == PACKAGE / "_primitives" / "base.py"]
+    lines = sum(len(path.read_text().splitlines()) for path in shared)
     assert lines <= MOST_LINES, f"{lines} lines: take as many out as came in, or say in the change why it must grow"
 
 
-@each_module
-def test_module_is_short(module: Path) -> None:
-    lines = len(module.read_text().splitlines())
-    assert lines <= LONGEST_MODULE, f"{lines} lines"
+def test_modules_are_short() -> None:
+    def wrong(module: Path) -> str:
+        lines = len(module.read_text().splitlines())
+        return f"{lines} lines" if lines > LONGEST_MODULE else ""
+
+    every(MODULES, wrong)
 
 
-@each_module
-def test_functions_are_short(module: Path) -> None:
-    long = {function.name: length(function) for function in functions(module) if length(function) > LONGEST_FUNCTION}
-    assert not long, f"lines: {long}"
+def test_functions_are_short() -> None:
+    def wrong(module: Path) -> str:
+        long = {each.name: length(each) for each in functions(module) if length(each) > LONGEST_FUNCTION}
+        return f"lines: {long}" if long else ""
+
+    every(MODULES, wrong)
 
 
-@pytest.mark.parametrize("path", [*MODULES, *SCRIPTS], ids=path_id)
-def test_nothing_is_put_off(path: Path) -> None:
+def test_nothing_is_put_off() -> None:
     marks = "|".join(("TO" + "DO", "FIX" + "ME", 3 * "X"))  # In parts, so that a search for them does not end here.
-    assert not re.findall(rf"\b(?:{marks})\b.*", path.read_text())
+    every([*MODULES, *SCRIPTS], lambda path: "; ".join(re.findall(rf"\b(?:{marks})\b.*", path.read_text())))
 
 
-@each_script
-def test_script_header_names_what_the_body_uses(script: Path) -> None:
-    header, body = split_script(script)
-    declared = [name for line in header if re.match(r"--\s*(KEYS|ARGV)\[\d+\]", line) for name in parameters(line)]
-    assert len(declared) == len(set(declared)), "declared twice"
-    assert set(declared) == set(parameters("\n".join(body)))
+def test_script_headers_name_what_the_body_uses() -> None:
+    def wrong(script: Path) -> str:
+        header, body = split_script(script)
+        lines = [line for line in header if re.match(r"--\s*(KEYS|ARGV)\[\d+\]", line)]
+        declared = [name for line in lines for name in parameters(line)]
+        twice = {name for name in declared if declared.count(name) > 1}
+        differs = set(declared) ^ set(parameters(body))
+        return f"declared twice: {sorted(twice)}" if twice else f"not in both: {sorted(differs)}" if differs else ""
+
+    every(SCRIPTS, wrong)
 
 
-@each_script
-def test_script_header_states_reply_and_why_twice_is_safe(script: Path) -> None:
-    header, body = split_script(script)
-    if parameters("\n".join(body)):  # else it is shared code, in front of other scripts
-        for start in ("-- Reply ", "-- Twice: "):
-            assert any(line.startswith(start) for line in header), f"the header has no line {start!r}"
+def test_script_headers_state_reply_and_why_twice_is_safe() -> None:
+    def wrong(script: Path) -> str:
+        header, body = split_script(script)
+        wanted = ("-- Reply ", "-- Twice: ") if parameters(body) else ()  # Else it is in front of other scripts.
+        missing = [start for start in wanted if not any(line.startswith(start) for line in header)]
+        return f"the header has no line {missing}" if missing else ""
+
+    every(SCRIPTS, wrong)
 
 
-@each_script
-def test_script_parameters_have_no_gaps(script: Path) -> None:
-    _, body = split_script(script)
-    for table in ("KEYS", "ARGV"):
-        numbers = {int(number) for name, number in parameters("\n".join(body)) if name == table}
-        assert numbers == set(range(1, len(numbers) + 1)), table
+def test_script_parameters_have_no_gaps() -> None:
+    def wrong(script: Path) -> str:
+        used = parameters(split_script(script)[1])
+        numbers = {table: {int(number) for name, number in used if name == table} for table in ("KEYS", "ARGV")}
+        gaps = [table for table, found in numbers.items() if found != set(range(1, len(found) + 1))]
+        return f"a gap in {gaps}" if gaps else ""
+
+    every(SCRIPTS, wrong)
 
 
-@each_script
-def test_script_names_its_parameters_one_by_one(script: Path) -> None:
-    """Or says of a table that what follows comes again and again."""
-    header, body = split_script(script)
-    computed = set(re.findall(r"(KEYS|ARGV)(?!\[\d+\])", "\n".join(body)))
-    repeated = {table for line in header for table in re.findall(r"^--\s+(KEYS|ARGV)\s", line)}
-    assert computed == repeated, "else the header can only vouch for KEYS[1], ARGV[2], ..."
+def test_scripts_name_their_parameters_one_by_one() -> None:
+    """Or say of a table that what follows comes again and again."""
+
+    def wrong(script: Path) -> str:
+        header, body = split_script(script)
+        computed = set(re.findall(r"(KEYS|ARGV)(?!\[\d+\])", body))
+        repeated = {table for line in header for table in re.findall(r"^--\s+(KEYS|ARGV)\s", line)}
+        differs = sorted(computed ^ repeated)
+        return f"{differs}: the header can only vouch for KEYS[1], ARGV[2], ..." if differs else ""
+
+    every(SCRIPTS, wrong)
 
 
-def split_script(script: Path) -> tuple[list[str], list[str]]:
-    """The comment at the top, and the rest without its comments."""
+def split_script(script: Path) -> tuple[list[str], str]:
+    """The lines of the comment at the top, and the rest without its comments."""
     lines = script.read_text().splitlines()
     end = next((number for number, line in enumerate(lines) if not line.startswith("--")), len(lines))
-    return lines[:end], [line.partition("--")[0] for line in lines[end:]]
+    return lines[:end], "\n".join(line.partition("--")[0] for line in lines[end:])
 
 
 def parameters(text: str) -> list[tuple[str, str]]:

@@ -205,7 +205,23 @@ async def test_synchronized(locks: LockClient, redis: Redis) -> None:
     assert await left(redis, "report:7") > LONG - 30
 
 
-def test_what_cannot_be_is_refused_at_once(lock: AsyncRLock, locks: LockClient) -> None:
+async def nothing() -> None: ...
+
+
+async def test_a_fair_lock_is_kept_too_and_who_stands_in_line_gets_it_then(
+    locks: LockClient, other: LockClient
+) -> None:
+    async with locks.fair_lock("orders").hold(at_least=1):
+        granted = monotonic()
+        waiting = asyncio.create_task(other.fair_lock("orders", owner="waiter").acquire())
+        await until(lambda: other.statistics().parked == 1)
+    assert await locks.fair_lock("orders").try_lock() is None
+    assert await locks.lock("orders").try_lock() is None
+    await (await waiting).release()
+    assert 1 - 0.01 <= monotonic() - granted < 15
+
+
+async def test_what_cannot_be_is_refused_at_once(lock: AsyncRLock, locks: LockClient) -> None:
     for bad in (0, -1, float("nan"), float("inf"), 0.0001):
         with pytest.raises(ValueError, match="at_least"):
             lock.hold(at_least=bad)
@@ -216,6 +232,9 @@ def test_what_cannot_be_is_refused_at_once(lock: AsyncRLock, locks: LockClient) 
         lock.hold(lease=1, at_least=2)
     with pytest.raises(ValueError, match="no longer than the lease"):
         locks.synchronized("a", lease=1, at_least=2)
+    for of in (LockClient.semaphore, lambda client, name: client.read_write_lock(name).read):
+        with pytest.raises(TypeError, match="at_least is for"):
+            await locks.synchronized("a", of=of, at_least=2)(nothing)()
     with pytest.raises(ValueError, match="one lock"):
         locks.synchronized("a", "b", at_least=2)
 

@@ -3,17 +3,21 @@
 import asyncio
 import math
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
+from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
 import redis as synchronous
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster
 from redis.asyncio.sentinel import Sentinel
+from redis.crc import key_slot
 
 from aiolock import AsyncRLock, ClientClosedError, LeaseLostError, LockClient, LockConfig, NotALockError
 from aiolock._embedded_server import Server
+from aiolock._keys import LockKeys, stays_together
 from tests.support.calls import CALLS
 from tests.support.observe import commandstats
 
@@ -21,6 +25,21 @@ from tests.support.observe import commandstats
 async def enter(lock: AsyncRLock, **arguments: Any) -> None:
     async with lock.hold(**arguments):
         pytest.fail("entered")
+
+
+async def accepted(
+    values: Iterable[object], use: Callable[[Any], Awaitable[object]], error: type[Exception], words: str
+) -> list[object]:
+    """Those of *values* that are not refused by this *error* with these *words*."""
+    found = []
+    for value in values:
+        try:
+            await use(value)
+        except error as refusal:
+            if words in str(refusal):
+                continue
+        found.append(value)
+    return found
 
 
 # Each takes a value as a lease, or as a wait.
@@ -35,38 +54,34 @@ WAITS: dict[str, Callable[[AsyncRLock, Any], Awaitable[object]]] = {
 }
 
 
-@pytest.mark.parametrize("value", ["1", b"1", True, False, [1], object()])
 @pytest.mark.parametrize(
     ("call", "what"), [*((call, "lease") for call in LEASES.values()), *((call, "wait") for call in WAITS.values())]
 )
 async def test_a_duration_of_another_type_is_a_type_error(
-    locks: LockClient, lock: AsyncRLock, call: Callable[[AsyncRLock, Any], Awaitable[object]], what: str, value: object
+    locks: LockClient, lock: AsyncRLock, call: Callable[[AsyncRLock, Any], Awaitable[object]], what: str
 ) -> None:
-    with pytest.raises(TypeError, match=f"{what} must be seconds"):
-        await call(lock, value)
+    values = ("1", b"1", True, False, [1], object())
+    assert await accepted(values, lambda value: call(lock, value), TypeError, f"{what} must be seconds") == []
     assert locks.statistics().commands == 0
 
 
 IMPOSSIBLE = [-1, -0.5, math.nan, math.inf, -math.inf, 1e10, timedelta(seconds=-1)]
 
 
-@pytest.mark.parametrize("value", [*IMPOSSIBLE, 0, 0.0, timedelta(0), 0.0001])
 @pytest.mark.parametrize("call", LEASES.values(), ids=LEASES)
 async def test_a_lease_that_cannot_work_is_a_value_error(
-    locks: LockClient, lock: AsyncRLock, call: Callable[[AsyncRLock, Any], Awaitable[object]], value: object
+    locks: LockClient, lock: AsyncRLock, call: Callable[[AsyncRLock, Any], Awaitable[object]]
 ) -> None:
-    with pytest.raises(ValueError, match="lease must be"):
-        await call(lock, value)
+    values = (*IMPOSSIBLE, 0, 0.0, timedelta(0), 0.0001)
+    assert await accepted(values, lambda value: call(lock, value), ValueError, "lease must be") == []
     assert locks.statistics().commands == 0
 
 
-@pytest.mark.parametrize("value", IMPOSSIBLE)
 @pytest.mark.parametrize("call", WAITS.values(), ids=WAITS)
 async def test_a_wait_that_cannot_work_is_a_value_error(
-    locks: LockClient, lock: AsyncRLock, call: Callable[[AsyncRLock, Any], Awaitable[object]], value: object
+    locks: LockClient, lock: AsyncRLock, call: Callable[[AsyncRLock, Any], Awaitable[object]]
 ) -> None:
-    with pytest.raises(ValueError, match="wait must be"):
-        await call(lock, value)
+    assert await accepted(IMPOSSIBLE, lambda value: call(lock, value), ValueError, "wait must be") == []
     assert locks.statistics().commands == 0
 
 
@@ -318,3 +333,51 @@ def test_locks_and_their_statistics_need_no_loop() -> None:
 
 async def test_making_a_client_and_its_locks_does_no_io() -> None:
     LockClient.from_url("redis://127.0.0.1:1").lock("orders")
+
+
+# Names in a cluster.
+
+
+def handles(client: LockClient, name: str) -> list[Callable[[], object]]:
+    """What makes something of a name."""
+    return [
+        partial(make, name)
+        for make in (
+            client.lock,
+            client.multi,
+            client.read_write_lock,
+            client.semaphore,
+            client.permit_expirable_semaphore,
+            client.count_down_latch,
+        )
+    ]
+
+
+@pytest.mark.parametrize("name", ["a{b", "{}x", "x}y{", "a}b", "{}{a}", "a{}b", "}"])
+async def test_names_whose_keys_would_be_in_several_slots_are_refused(name: str, locks: LockClient) -> None:
+    """No server is there. On one server they are names as any other."""
+    client = LockClient(RedisCluster(host="127.0.0.1", port=1))
+    for make in handles(client, name):
+        with pytest.raises(ValueError, match="several slots of the cluster: write it without braces, or with one part"):
+            make()
+    for make in handles(locks, name):
+        make()
+    async with locks.lock(name), locks.permit_expirable_semaphore(f"permits {name}", 1):
+        pass
+
+
+def test_names_whose_keys_are_in_one_slot_are_just_those_that_a_cluster_takes() -> None:
+    for length in range(1, 7):
+        for letters in product("a{}", repeat=length):
+            name = "".join(letters)
+            kinds = (LockKeys.of_permits(name, ""), LockKeys.of_latch(name, ""), *LockKeys.of_read_write(name, ""))
+            every = [key for keys in kinds for key in (*keys.all, keys.channel)]
+            every += ["{o}".join(keys.record) for keys in kinds if keys.record is not None]
+            assert (len({key_slot(key.encode()) for key in every}) == 1) == stays_together(name), name
+
+
+def test_a_prefix_is_part_of_what_says_the_slot() -> None:
+    cluster = RedisCluster(host="127.0.0.1", port=1)
+    LockClient(cluster, config=LockConfig(prefix="{shop}:")).lock("a{b")
+    with pytest.raises(ValueError, match="several slots"):
+        LockClient(cluster, config=LockConfig(prefix="shop{")).lock("a")

@@ -12,7 +12,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock._embedded_server import Server
-from benchmarks import page, peers
+from benchmarks import page, peers, readme
 from benchmarks.__main__ import main
 from benchmarks.by_hand import ByHand, check, load
 from benchmarks.figures import FIGURES, Figure, Side
@@ -231,6 +231,30 @@ def test_the_same_results_make_the_same_files(tmp_path: Path) -> None:
         contents.append([each.read_bytes() for each in sorted((tmp_path / name).rglob("*.*"))])
     assert contents[0] == contents[1]
     assert len(contents[0]) == 2
+
+
+def test_page_and_readme_have_the_figures_of_the_results_that_they_are_made_from() -> None:
+    text = (page.DOCS / "benchmarks.md").read_text("utf-8")
+    places = {path.name: path for path in Path(page.__file__).parent.rglob("*.json")}
+    names = re.findall(r"^- `([\w-]+\.json)`$", text, re.MULTILINE)
+    results = page.read(places[name] for name in names)
+    figures = [line for line in page.page(results, names, [], {}).splitlines() if line.startswith("| B")]
+    assert [line for line in figures if "not measured" not in line and line not in text.splitlines()] == []
+    records = [record for each in results for record in each["records"]]
+    made = readme.README.read_text("utf-8").partition(readme.BEGIN)[2].partition(readme.END)[0]
+    assert made.strip() == readme.table(records).strip()
+    assert "not measured" not in made
+
+
+def test_the_table_of_the_readme_is_written_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readme, "README", tmp_path / "README.md")
+    readme.README.write_text(f"before\n\n{readme.BEGIN}\nold\n{readme.END}\n\nafter\n", "utf-8")
+    readme.write([made("B4", "redis-py", median=0.05), made("B4", "aiolock", 1, median=0.002)])
+    text = readme.README.read_text("utf-8")
+    assert text.startswith("before\n\n<!-- made by")
+    assert text.endswith("-->\n\nafter\n")
+    assert "old" not in text
+    assert "| time until a released lock is held by a waiter in another process | 50 ms | 2 ms |" in text
 
 
 def test_percentiles() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import re
 from dataclasses import FrozenInstanceError, fields
 from datetime import timedelta
 from typing import Any
@@ -49,17 +50,13 @@ DURATIONS = [
 
 
 @pytest.mark.parametrize("setting", DURATIONS)
-@pytest.mark.parametrize("value", ["30", True, b"1", [1]])
-def test_a_duration_of_another_type_is_refused_by_name(setting: str, value: object) -> None:
-    with pytest.raises(TypeError, match=f"^{setting} must be seconds"):
-        LockConfig(**{setting: value})  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("setting", DURATIONS)
-@pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, timedelta(0), 1e10])
-def test_a_duration_that_cannot_work_is_refused_by_name(setting: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=f"^{setting} must be"):
-        LockConfig(**{setting: value})
+def test_a_duration_that_cannot_work_is_refused_by_name(setting: str) -> None:
+    for value in ("30", True, b"1", [1]):
+        with pytest.raises(TypeError, match=f"^{setting} must be seconds .*, not {re.escape(repr(value))}"):
+            LockConfig(**{setting: value})  # type: ignore[arg-type]
+    for number in (0, -1, math.nan, math.inf, timedelta(0), 1e10):
+        with pytest.raises(ValueError, match=f"^{setting} must be"):
+            LockConfig(**{setting: number})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

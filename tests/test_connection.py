@@ -16,6 +16,7 @@ from aiolock._embedded_server import Server
 from aiolock._redis.connection import Command, Connection
 from aiolock._redis.connector import Connector
 from tests.support.cancellation import cancelling, suspended_in
+from tests.support.contexts import outlives_its_task
 from tests.support.observe import connected, until, until_connected
 from tests.support.proxy import Proxy, Rule, command, drop_reply
 
@@ -26,7 +27,7 @@ PULSE = 0.02
 class Recorder:
     """A user of a connection that writes what it is given and notes what happens."""
 
-    def __init__(self, connect: Callable[[], Any]) -> None:
+    def __init__(self, connect: Callable[[], Any], *, pulse: float = PULSE) -> None:
         self.wanted = False
         self.to_send: list[Command] = []
         self.frames: list[Any] = []
@@ -34,7 +35,7 @@ class Recorder:
         self.opens: list[float] = []
         self.ticks = 0
         self.writes: list[int] = []  # How many commands each had.
-        self.connection = Connection(self, connect, patience=PATIENCE, pulse=PULSE)
+        self.connection = Connection(self, connect, patience=PATIENCE, pulse=pulse)
 
     def send(self, *commands: Command) -> None:
         self.wanted = True
@@ -97,6 +98,34 @@ async def test_what_is_given_in_one_tick_leaves_in_one_write(user: Recorder) -> 
     await until(lambda: len(user.frames) == 4)
     assert user.frames[1:] == [b"a", b"b", b"c"]
     assert user.writes == [1, 3]
+
+
+async def test_it_does_not_keep_the_context_of_who_used_it_first(proxy: Proxy) -> None:
+    """Neither its reader and writer do, nor its timer."""
+    user = Recorder(Connector.of(Redis.from_url(proxy.url), None, 5), pulse=60)
+    assert not await outlives_its_task(lambda: user.answer("PING"))
+    assert await user.answer("PING") == b"PONG"
+    await user.connection.aclose()
+
+
+async def test_other_tasks_have_a_turn_within_a_burst_of_replies(
+    user: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await user.answer("PING")
+    raw = user.connection.raw
+    assert raw is not None
+    read, burst = raw.read_response, iter([b"there at once"] * 64)
+
+    async def read_response(**how: Any) -> Any:
+        return next(burst, None) or await read(**how)
+
+    monkeypatch.setattr(raw, "read_response", read_response)
+    user.send(("PING",))  # Its reply is still read as ever.
+    turns: set[int] = set()
+    while len(user.frames) < 2 + 64:
+        turns.add(len(user.frames))  # How many replies had been read when this task had a turn.
+        await asyncio.sleep(0)
+    assert [read for read in turns if 2 <= read < 2 + 64]
 
 
 async def test_an_error_reply_is_a_frame_like_any_other(user: Recorder) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import AsyncLeader, LeaseLostError, LockClient, LockConfig, NotHeldError, Term, _background, background
+from aiolock import AsyncLeader, LeaseLostError, LockClient, LockConfig, NotHeldError, Term, background
+from aiolock._core import background as works
 from aiolock._embedded_server import Server
 from aiolock._primitives import leader as module
 from aiolock.testing import delayed_renewals, lose
@@ -67,7 +68,7 @@ async def short(redis: Redis) -> AsyncIterator[LockClient]:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is cancelled twice."""
-    monkeypatch.setattr(_background, "_TO_CLEAN_UP", 3600)
+    monkeypatch.setattr(works, "_TO_CLEAN_UP", 3600)
     monkeypatch.setattr(module, "_CANCELLATIONS", 1e-4)
 
 
@@ -112,7 +113,7 @@ async def test_what_is_started_has_ended_before_the_lock_is_given_back(
 async def test_work_that_swallows_cancellations_does_not_keep_the_lead(
     locks: LockClient, office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_background, "_TO_CLEAN_UP", 0.01)
+    monkeypatch.setattr(works, "_TO_CLEAN_UP", 0.01)
     async with locks.leader(NAME) as term:
         _ = term.start(office.work("it", swallowed=5))
         await office.saw("it begins")

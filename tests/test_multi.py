@@ -113,6 +113,118 @@ async def test_both_halves_of_one_lock_are_refused(locks: LockClient) -> None:
     assert locks.multi(lock.read, locks.read_write_lock("report").read).names == ("report",)
 
 
+# With permits among them.
+
+
+async def test_a_member_may_be_permits(locks: LockClient, other: LockClient, redis: Redis) -> None:
+    """So many of each as the handle takes; the others are locks, in one order with them."""
+    seats = locks.permit_expirable_semaphore("b", 3)
+    many = locks.multi("c", seats.taking(2), locks.read_write_lock("a").read)
+    assert many.names == ("a", "b", "c")
+    async with many as lease:
+        assert lease.tokens.keys() == {"a", "b", "c"}
+        assert (await seats.available(), await many.held(), await many.locked()) == (1, True, True)
+        assert {name: [each.holds for each in who] for name, who in (await many.holders()).items()} == {
+            "a": [1],
+            "b": [2],
+            "c": [1],
+        }
+        assert await other.multi("x", other.permit_expirable_semaphore("b").taking(2)).try_lock() is None
+        assert not await other.lock("x").locked()
+    assert await held(redis) == ["b"], "the number, which stays"
+    assert (await seats.available(), await many.held(), await many.locked()) == (3, False, False)
+
+
+async def test_permits_among_them_cost_no_round_trip_more(locks: LockClient) -> None:
+    many = locks.multi("a", locks.permit_expirable_semaphore("b", 4).taking(2), "c")
+    async with many:
+        pass
+    for act in (many.acquire, many.acquire, many.release, many.release):  # Each takes two permits more.
+        before = locks.statistics()
+        await act()
+        after = locks.statistics()
+        assert (after.batches - before.batches, after.commands - before.commands) == (1, 3)
+
+
+async def test_who_waits_for_permits_has_what_is_before_them_and_none_behind(
+    locks: LockClient, other: LockClient, redis: Redis
+) -> None:
+    theirs = await other.permit_expirable_semaphore("b", 2).acquire()
+    mine = locks.permit_expirable_semaphore("b", 2).taking(2)
+    waiting = asyncio.create_task(_hold(locks.multi("a", mine, "c")))
+    await until(lambda: waits_quietly(locks, mine))
+    assert await held(redis) == ["a", "b", "{b}:timeout"]
+    with pytest.raises(LockTimeoutError, match="'b'"):
+        await _waits_for_a_moment(locks.multi("0", mine))
+    assert not await locks.lock("0").locked()
+    await theirs.release()
+    await waiting
+    assert await held(redis) == ["b"]
+    assert await mine.available() == 2
+
+
+async def _waits_for_a_moment(many: AsyncMultiLock) -> None:
+    async with many.hold(wait=0.05):
+        pass
+
+
+async def test_the_permits_that_were_acquired_last_are_given_back(locks: LockClient) -> None:
+    seats = locks.permit_expirable_semaphore("b", 4)
+    one = locks.multi("a", seats)
+    two = locks.multi("a", seats.taking(2))
+    await one.acquire()
+    await two.acquire()
+    assert (await one.hold_count(), await seats.available()) == (2, 1)
+    await one.release()
+    assert (await one.hold_count(), await seats.available()) == (1, 3)
+    await two.release()
+    assert (await one.hold_count(), await seats.available()) == (0, 4)
+    with pytest.raises(NotHeldError):
+        await two.release()
+
+
+async def test_the_loss_of_permits_gives_the_others_back(locks: LockClient, other: LockClient) -> None:
+    async def work() -> None:
+        async with locks.multi("a", locks.permit_expirable_semaphore("b", 1), "c"):
+            began.set()
+            await asyncio.sleep(60)
+
+    began = asyncio.Event()
+    working = asyncio.create_task(work())
+    await began.wait()
+    assert await locks.permit_expirable_semaphore("b").force_release()
+    with pytest.raises(LeaseLostError, match="'b'"):
+        await working
+    assert await other.multi("a", "c").try_lock() is not None
+
+
+async def test_no_two_wait_for_each_other_with_permits_among_them(locks: LockClient, other: LockClient) -> None:
+    """Locks and permits in any order, three of four permits each time; and who wants one permit alone."""
+    inside = 0
+
+    async def work(client: LockClient, *names: str) -> None:
+        nonlocal inside
+        for _ in range(5):
+            permits = client.permit_expirable_semaphore("b", 4).taking(3)
+            async with client.multi(*(permits if name == "b" else name for name in names)).hold(wait=LONG):
+                inside += 1
+                assert inside == 1
+                await asyncio.sleep(0)
+                inside -= 1
+
+    async def alone(client: LockClient) -> None:
+        for _ in range(5):
+            async with client.permit_expirable_semaphore("b", 4).hold(wait=LONG):
+                await asyncio.sleep(0)
+
+    async with asyncio.timeout(3 * LONG), asyncio.TaskGroup() as tasks:
+        for client in (locks, other):
+            for names in (("a", "b"), ("b", "a"), ("c", "b"), ("b", "c")):
+                tasks.create_task(work(client, *names))
+            tasks.create_task(alone(client))
+    assert await locks.permit_expirable_semaphore("b").available() == 4
+
+
 # All or none.
 
 
@@ -141,16 +253,20 @@ async def test_while_all_are_free_they_cost_one_round_trip(locks: LockClient) ->
         assert (after.batches - before.batches, after.commands - before.commands) == (1, 10)
 
 
-async def test_one_that_is_taken_leaves_none(three: AsyncMultiLock, other: LockClient, redis: Redis) -> None:
+async def test_one_that_is_taken_leaves_none(
+    locks: LockClient, three: AsyncMultiLock, other: LockClient, redis: Redis
+) -> None:
     async with other.lock("b"):
         assert await three.try_lock() is None
         assert await three.try_lock(wait=0.05, lease=3) is None
+        await answered(locks)  # The wait may have ended before the answers came.
         assert await held(redis) == ["b"]
         with pytest.raises(LockTimeoutError, match="'b'") as raised:
-            async with three.hold(wait=0.05):
+            async with three.hold(wait=0.5):
                 pass
         assert raised.value.name == "b"
-        assert raised.value.waited > 0.01  # A timer may ring a little early: uvloop rounds to milliseconds.
+        assert raised.value.waited > 0.4  # A timer may ring a little early: uvloop rounds to milliseconds.
+        await answered(locks)
         assert await held(redis) == ["b"]
     assert await three.try_lock() is not None
 
@@ -327,8 +443,16 @@ async def test_members_may_be_of_several_clients(locks: LockClient, elsewhere: L
         (lambda one, two: ["a", one.multi("b")], TypeError),
         (lambda one, two: ["a", two.lock("a")], ValueError),
         (lambda one, two: ["a", one.lock("a", owner="x")], ValueError),
+        (lambda one, two: ["a", one.permit_expirable_semaphore("a", 1)], ValueError),
+        (lambda one, two: [one.permit_expirable_semaphore("a", 3).taking(n) for n in (1, 2)], ValueError),
+        (lambda one, two: ["a", one.semaphore("b", 1)], TypeError),
+        (lambda one, two: ["a", one.read_write_lock("b")], TypeError),
+        (lambda one, two: ["a", one.count_down_latch("b")], TypeError),
     ],
-    ids=["none", "empty", "no lock", "a multi lock", "two clients", "two owners"],
+    ids=[
+        *("none", "empty", "no lock", "a multi lock", "two clients", "two owners", "a lock and permits", "two numbers"),
+        *("permits without a lease", "two halves", "a latch"),
+    ],
 )
 async def test_what_cannot_be_one_is_refused(
     locks: LockClient, other: LockClient, members: Callable[[LockClient, LockClient], Sequence[Any]], error: Any
@@ -627,7 +751,8 @@ async def test_a_loss_that_only_the_release_hears_of_is_raised(three: AsyncMulti
 
 async def test_a_cancellation_of_the_users_own_stays_one(three: AsyncMultiLock, redis: Redis) -> None:
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.01), three:
+        async with asyncio.timeout(None) as timeout, three:
+            timeout.reschedule(0)
             await asyncio.sleep(LONG)
     assert await held(redis) == []
 
@@ -646,7 +771,7 @@ async def test_a_release_that_gets_no_answer_leaves_the_others_released(
 ) -> None:
     """Of two servers one is gone."""
     gone = Server()
-    config = LockConfig(command_timeout=0.2, release_timeout=0.2)
+    config = LockConfig(command_timeout=10, release_timeout=0.2)
     with gone:
         client = LockClient.from_url(gone.url, config=config)
         lease = await locks.multi("b", client.lock("a")).acquire()
@@ -665,6 +790,29 @@ async def test_what_this_client_does_with_the_names_is_added_up(locks: LockClien
         assert (three.statistics().parked, three.statistics().subscriptions) == (1, 1)
     await waiting
     assert repr(three) == "<AsyncMultiLock 'a', 'b', 'c'>"
+
+
+async def test_what_holds_of_all_is_asked_of_all(locks: LockClient, three: AsyncMultiLock, other: LockClient) -> None:
+    assert (await three.hold_count(), await three.remaining()) == (0, None)
+    assert await three.holders() == {"a": [], "b": [], "c": []}
+    async with three.hold(lease=20), three.hold(lease=50), locks.lock("b"):
+        assert await three.hold_count() == 2
+        left = await three.remaining()
+        assert left is not None
+        assert 40 < left <= 50
+        who = await other.multi("a", "b").holders()
+        assert {name: [each.holds for each in held] for name, held in who.items()} == {"a": [2], "b": [3]}
+        assert await other.multi("a", "b").hold_count() == 0
+    async with locks.lock("c").hold(lease=5):
+        left = await three.remaining()
+        assert left is not None
+        assert (await three.hold_count(), 4 < left <= 5) == (0, True)
+    seats = locks.permit_expirable_semaphore("d", 2)
+    async with seats.hold(lease=5), locks.lock("a").hold(lease=2):
+        assert await locks.multi(seats).remaining() is None, "one is left"
+        left = await locks.multi("a", seats.taking(2)).remaining()
+        assert left is not None
+        assert 4 < left <= 5
 
 
 async def test_an_operator_frees_all(three: AsyncMultiLock, other: LockClient, redis: Redis) -> None:

@@ -11,6 +11,7 @@ from aiolock import LockClient
 from aiolock._redis.connector import Connector
 from aiolock._redis.notifier import Notifier
 from tests.support.calls import acquire_and_release
+from tests.support.contexts import outlives_its_task
 from tests.support.inside import notifier_of, session_of
 from tests.support.observe import answered, commandstats, pubsub_channels, subscribed_clients, until
 from tests.support.proxy import Proxy, Rule, command, withhold_reply
@@ -46,6 +47,15 @@ async def test_every_message_and_every_gap_is_signalled(redis: Redis, notifier: 
     await until(lambda: signals == [False, True, True])
     await redis.client_kill_filter(_type="pubsub")
     await until(lambda: signals == [False, True, True, False])
+
+
+async def test_it_does_not_keep_the_context_of_whoever_waited_first(notifier: Notifier) -> None:
+    async def watch() -> None:
+        notifier.watch("news", ignore)
+        await until(lambda: notifier.confirmed("news"))
+
+    assert not await outlives_its_task(watch)
+    assert notifier.connection.connected
 
 
 async def test_each_watcher_of_a_channel_hears_every_message(redis: Redis, notifier: Notifier) -> None:

@@ -86,7 +86,7 @@ async def test_a_block_has_a_permit_and_gives_it_back(two: AsyncPermitExpirableS
     async with two as permit:
         permit.check()
         assert await two.acquired() == 1
-        async with two.hold(wait=1, lease=30) as another:
+        async with two.hold(wait=10, lease=30) as another:
             assert another.token > permit.token
             assert await two.available() == 0
             with pytest.raises(LockTimeoutError, match=r"'places' was not granted within"):
@@ -422,12 +422,10 @@ async def test_a_permit_of_another_client_is_given_back_by_that(
 
 
 async def test_a_lease_that_ends_makes_its_permit_available(
-    two: AsyncPermitExpirableSemaphore, theirs: AsyncPermitExpirableSemaphore, other: LockClient
+    two: AsyncPermitExpirableSemaphore, theirs: AsyncPermitExpirableSemaphore
 ) -> None:
     short = await two.acquire(2, lease=0.3)
-    [waits] = waiting(theirs.acquire(2))
-    await until(lambda: other.statistics().parked == 1)
-    its = await waits
+    its = await theirs.acquire(2)
     assert short.lost.is_set()
     assert its.token > short.token
     with pytest.raises(LeaseLostError):
@@ -447,7 +445,7 @@ async def test_a_permit_whose_time_is_over_is_available_before_anybody_takes_it(
 
 async def test_the_watchdog_renews_each_and_tells_which_is_lost(redis: Redis) -> None:
     events: list[LockEvent] = []
-    config = LockConfig(lease=0.6, renew_interval=0.1, on_event=events.append)
+    config = LockConfig(lease=6, renew_interval=0.1, on_event=events.append)
     async with LockClient(redis, config=config) as locks:
         three = locks.permit_expirable_semaphore(NAME, 3)
         kept, lost, given = await three.acquire(), await three.acquire(), await three.acquire(lease=30)
@@ -455,7 +453,7 @@ async def test_the_watchdog_renews_each_and_tells_which_is_lost(redis: Redis) ->
         assert await three.acquired() == 3
         [second] = [member for member in await members(redis) if member.endswith(b"#2#1")]
         assert await redis.zrem(f"{{{NAME}}}:timeout", second) == 1
-        assert await asyncio.wait_for(lost.lost, 5) == "expired"
+        assert await asyncio.wait_for(lost.lost, 15) == "expired"
         assert [each.token for each in events if isinstance(each, Lost)] == [lost.token]
         kept.check()
         given.check()
@@ -471,7 +469,7 @@ async def test_permits_that_are_renewed_together_are_not_too_many_for_one_script
 
 
 async def test_a_loss_cancels_the_block(redis: Redis, other: LockClient) -> None:
-    async with LockClient(redis, config=LockConfig(lease=0.6, renew_interval=0.1)) as locks:
+    async with LockClient(redis, config=LockConfig(lease=6, renew_interval=0.1)) as locks:
         semaphore = locks.permit_expirable_semaphore(NAME, 1)
         with pytest.raises(LeaseLostError, match="released by force"):
             async with semaphore:
@@ -496,7 +494,7 @@ async def test_force_release_takes_all_and_wakes_who_waits(
 
 
 async def test_renewed_by_hand(two: AsyncPermitExpirableSemaphore) -> None:
-    permit = await two.acquire(2, lease=timedelta(seconds=2))
+    permit = await two.acquire(2, lease=timedelta(seconds=10))
     await permit.renew(40)
     assert permit.remaining > 30
     [holder] = await two.holders()
@@ -578,13 +576,47 @@ async def test_the_whole_of_a_task_is_refused(two: AsyncPermitExpirableSemaphore
         await asyncio.create_task(two.try_acquire())
 
 
-@pytest.mark.parametrize("permits", [0, -1, 1001, 1.0, "1", None, True])
+@pytest.mark.parametrize("permits", [0, -1, 1001, 1.0, "1", True])
 async def test_a_number_that_cannot_be(permits: Any, two: AsyncPermitExpirableSemaphore) -> None:
     for ask in (two.acquire, two.try_acquire):
         with pytest.raises((TypeError, ValueError), match="number of permits must be"):
             await ask(permits)
     with pytest.raises((TypeError, ValueError), match="number of permits must be"):
         two.hold(permits=permits)
+
+
+async def test_a_handle_that_takes_several(two: AsyncPermitExpirableSemaphore, redis: Redis) -> None:
+    both = two.taking(2)
+    async with both:
+        assert await two.available() == 0
+        assert await two.locked()
+    async with both.hold(wait=1):
+        assert await two.available() == 0
+    async with two:
+        assert (await two.locked(), await both.locked()) == (False, True)
+        assert await both.try_acquire() is None
+        assert await both.try_acquire(1) is not None
+    await both.release()
+    assert await two.available() == 2
+    with pytest.raises((TypeError, ValueError), match="number of permits must be"):
+        two.taking(0)
+
+
+async def test_whose_number_nobody_has_said_there_is_none_of(locks: LockClient) -> None:
+    assert await locks.permit_expirable_semaphore(NAME).locked()
+    assert not await locks.permit_expirable_semaphore(NAME, 1).locked()
+
+
+async def test_a_permit_is_renewed_by_its_semaphore(two: AsyncPermitExpirableSemaphore, locks: LockClient) -> None:
+    permit = await two.acquire(lease=5)
+    await two.renew(permit, 60)
+    assert permit.remaining > 50
+    await asyncio.create_task(two.renew(permit))
+    with pytest.raises(ValueError, match="is not a permit of 'others'"):
+        await locks.permit_expirable_semaphore("others").renew(permit)
+    await two.release(permit)
+    with pytest.raises(NotHeldError):
+        await two.renew(permit)
 
 
 @pytest.mark.parametrize("permits", [-1, 1.5, "4", 2**31])

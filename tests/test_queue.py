@@ -14,6 +14,7 @@ from aiolock._core.queue import MOST_HAND_OFFS
 from aiolock._primitives.base import BaseLock
 from aiolock._scripts import GRANTED, LOCK, RELEASE, Want
 from tests.support.calls import acquire_and_release
+from tests.support.contexts import outlives_its_task
 from tests.support.inside import backend_of, queue_of
 from tests.support.observe import until
 from tests.support.waiters import Waiters, parked, waits_quietly
@@ -43,6 +44,28 @@ async def test_a_waiter_probes_once_per_remaining_lease(locks: LockClient, other
             await asyncio.sleep(0.7)
             await lease.renew(1.2)
         assert 0 < locks.statistics().commands - before <= 3
+
+
+async def test_a_probe_does_not_keep_the_context_of_whoever_waited_first(locks: LockClient, other: LockClient) -> None:
+    lease = await other.lock(NAME).acquire(lease=60)
+    async with Waiters(locks, NAME) as waiters:
+        others_wait = asyncio.Event()
+
+        async def wait_and_give_up() -> None:
+            first = asyncio.create_task(acquire_and_release(locks.lock(NAME)))
+            await others_wait.wait()
+            first.cancel()
+            await asyncio.wait([first])
+
+        waited = asyncio.create_task(outlives_its_task(wait_and_give_up))
+        await until(lambda: locks.lock(NAME).statistics().parked == 1)
+        await waiters.park(1)
+        others_wait.set()
+        assert not await waited
+        queue = queue_of(locks.lock(NAME))
+        assert queue is not None
+        assert queue._probe is not None
+    await lease.release()
 
 
 async def test_a_hand_off_needs_no_message_and_one_batch(locks: LockClient) -> None:

@@ -11,6 +11,7 @@ from aiolock import (
     AsyncReadLock,
     AsyncReadWriteLock,
     AsyncWriteLock,
+    Lease,
     LeaseLostError,
     LockClient,
     LockConfig,
@@ -340,8 +341,69 @@ async def test_who_reads_is_refused_to_write_at_once(locks: LockClient, owner: s
         pass
 
 
+async def test_who_waits_to_write_is_refused_to_read_at_once(
+    locks: LockClient, mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock
+) -> None:
+    """Two tasks that act as one owner: else the one that writes would wait for the one that reads."""
+    named = locks.read_write_lock(NAME, owner="two tasks")
+    people = People()
+    async with theirs.read:
+        people.start(named.write, "writer")
+        await until(lambda: waits_quietly(locks, named.write))
+        for call in (named.read.acquire(), named.read.try_lock(), _held(named.read)):
+            with pytest.raises(RuntimeError, match="'two tasks' waits to write in another task"):
+                await call
+        assert named.statistics() == named.write.statistics()
+    await people.begun("writer")
+    async with named.read, named.write:
+        pass
+    await people.stop("writer")
+    assert not await mine.locked()
+
+
+async def test_who_comes_to_read_while_it_waits_to_write_is_refused_to_write(
+    locks: LockClient, theirs: AsyncReadWriteLock
+) -> None:
+    """It waits to read first, so that nothing can be known when it begins to wait to write."""
+    named = locks.read_write_lock(NAME, owner="two tasks")
+    writing = await theirs.write.acquire()
+    reader, writer = (asyncio.create_task(_kept(half)) for half in (named.read, named.write))
+    await until(lambda: waits_quietly(locks, named.read) and waits_quietly(locks, named.write))
+    await writing.release()
+    with pytest.raises(RuntimeError, match="who reads cannot get the write lock"):
+        await asyncio.wait_for(writer, 20)
+    await (await reader).release()
+    assert await theirs.write.try_lock() is not None
+
+
+async def _kept(half: Half) -> Lease:
+    return await half.acquire(lease=60)
+
+
+async def test_both_halves_are_asked_and_freed_as_one(mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock) -> None:
+    assert (await mine.locked(), await mine.holders(), await mine.force_release()) == (False, [], False)
+    async with theirs.read:
+        assert await mine.locked()
+        assert [holder.holds for holder in await mine.holders()] == [1]
+    writing, reading = await mine.write.acquire(), await mine.read.acquire()
+    assert (mine.statistics().held, mine.statistics().subscriptions) == (2, 0)
+    assert [holder.holds for holder in await theirs.holders()] == [1, 1]
+    people = People()
+    people.start(theirs.read, "reader")
+    people.start(theirs.write, "writer")
+    await until(lambda: theirs.statistics().parked == 2)
+    assert theirs.statistics().subscriptions == 1
+    assert await mine.force_release()
+    assert [lease.lost.is_set() for lease in (writing, reading)] == [True, True]
+    await until(lambda: len(people.order) == 1)
+    await people.stop(people.order[0])
+    await until(lambda: len(people.order) == 2)
+    await people.stop(people.order[1])
+    assert not await mine.locked()
+
+
 async def _held(lock: Half) -> None:
-    async with lock.hold(wait=1):
+    async with lock.hold(wait=10):
         pass
 
 

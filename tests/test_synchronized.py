@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from aiolock import LeaseLostError, LockClient, LockTimeoutError
+from tests.support.makers import MAKERS, is_taken
 from tests.support.observe import until
 
 
@@ -273,3 +274,70 @@ async def test_a_loss_cancels_the_body(locks: LockClient) -> None:
     with pytest.raises(LeaseLostError) as caught:
         await task
     assert caught.value.reason == "forced"
+
+
+# Of another kind than a lock.
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+async def test_it_runs_under_whatever_is_made_of_its_name(kind: str, locks: LockClient, other: LockClient) -> None:
+    of, obstacle = MAKERS[kind]
+
+    @locks.synchronized("report:{day}", of=of, wait=0.05)
+    async def read(day: int) -> bool:
+        return await is_taken(locks, kind, f"report:{day}")
+
+    assert await read(7)
+    assert not await is_taken(locks, kind, "report:7")
+    async with obstacle(other, "report:7"):
+        with pytest.raises(LockTimeoutError, match="report:7"):
+            await read(7)
+        assert await read(8)
+
+
+async def test_several_names_are_one_multi_lock_of_what_is_made_of_each(locks: LockClient) -> None:
+    @locks.synchronized("{one}", "{two}", of=lambda locks, name: locks.read_write_lock(name).write)
+    async def swap(one: str, two: str) -> list[bool]:
+        return [await locks.read_write_lock(name).write.held() for name in (one, two)]
+
+    assert await swap("b", "a") == [True, True]
+    assert locks.statistics().held == 0
+
+
+async def test_what_is_made_may_have_a_lease_unless_it_only_counts(locks: LockClient) -> None:
+    @locks.synchronized("report", of=lambda locks, name: locks.read_write_lock(name).read, lease=5)
+    async def read() -> float | None:
+        return await locks.read_write_lock("report").read.remaining()
+
+    @locks.synchronized("seats", of=LockClient.semaphore, lease=5)
+    async def sit() -> None: ...
+
+    left = await read()
+    assert left is not None
+    assert 4 < left <= 5
+    with pytest.raises(TypeError, match="'seats'> only counts, and has no lease"):
+        await sit()
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        LockClient.read_write_lock,
+        LockClient.count_down_latch,
+        lambda locks, name: locks.lock(name).hold(),
+        lambda locks, name: name,
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*was never entered")
+async def test_what_has_no_blocks_is_refused(of: Any, locks: LockClient) -> None:
+    async def ship() -> None: ...
+
+    with pytest.raises(TypeError, match="of must return a lock"):
+        await locks.synchronized("order", of=of)(ship)()
+    with pytest.raises(TypeError, match="a multi lock consists of"):
+        await locks.synchronized("one", "two", of=of)(ship)()
+
+
+def test_what_makes_nothing_is_refused_at_once(locks: LockClient) -> None:
+    with pytest.raises(TypeError, match="of must be a function of the client and the name"):
+        locks.synchronized("order", of=locks.semaphore("order", 3))  # type: ignore[arg-type]

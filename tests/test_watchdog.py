@@ -16,6 +16,7 @@ from aiolock._events import LockEvent, Lost, Renewed
 from aiolock._keys import LockKeys
 from tests.support.calls import acquire
 from tests.support.cancellation import cancelling
+from tests.support.contexts import outlives_its_task
 from tests.support.holding import lock_client
 from tests.support.inside import hold_of, session_of
 from tests.support.observe import renewed, until
@@ -65,6 +66,26 @@ async def test_holds_are_renewed_together_and_each_by_a_task_of_its_own(quick: L
     after = quick.statistics()
     assert (after.commands - before.commands) * 4 < after.renewals - before.renewals
     assert asyncio.all_tasks() == tasks_before
+
+
+async def test_the_first_alarm_does_not_keep_the_context_of_whoever_acquired(locks: LockClient) -> None:
+    assert not await outlives_its_task(locks.lock("a", owner="job").acquire)
+    await locks.lock("a", owner="job").release()
+
+
+async def test_a_watchdog_does_not_keep_the_context_of_whoever_acquired(quick: LockClient) -> None:
+    async def acquire_and_be_renewed() -> None:
+        await quick.lock("a", owner="job").acquire()
+        await renewed(quick, 1)
+
+    assert not await outlives_its_task(acquire_and_be_renewed)
+    assert [task for task in asyncio.all_tasks() if "watchdog" in task.get_name()]
+    await quick.lock("a", owner="job").release()
+
+
+async def test_a_guard_does_not_keep_the_context_of_whoever_acquired(locks: LockClient) -> None:
+    assert not await outlives_its_task(lambda: locks.lock("a", owner="job").acquire(lease=60))
+    await locks.lock("a", owner="job").release()
 
 
 async def test_of_those_that_are_renewed_together_the_one_that_is_gone_is_lost(server: Server, redis: Redis) -> None:

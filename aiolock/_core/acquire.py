@@ -46,6 +46,7 @@ class Acquisition:
 
     __slots__ = (
         *(
+            "_arrived",
             "_asked_for",
             "_call",
             "_claim",
@@ -88,6 +89,7 @@ class Acquisition:
         self._call: Call | None = None  # The last try.
         self._in_doubt = False  # The server may have granted it, or may yet do so, unseen; or keeps its turn for it.
         self._has_turn = False  # It was told that others may not overtake it.
+        self._arrived = 0  # When it did, by the server, where that keeps a line.
         self._repeated = False  # A try was sent again after a failure: an earlier copy of it may still arrive.
         self._left: float | None = None  # Seconds that the holder had left when we were refused.
         self._too_late = 0  # Grants whose lease was over when they arrived.
@@ -123,6 +125,8 @@ class Acquisition:
 
     def is_next(self) -> bool:
         """Whether to try at once: the owner has the lock, or nobody of this client has it, waits for it or tries."""
+        if self._scripts.line:
+            return True
         entries = self._session.entries
         entry = entries.get(self._keys.entry)
         if entry is None or self._owner in entry.holds:
@@ -155,7 +159,8 @@ class Acquisition:
         place = Place(self._owner, self._submit, ends)
         exclusive = self._scripts.exclusive
         left = entry.hold.expires - monotonic() if exclusive and entry.hold is not None else self._left
-        queue = entry.join(place, self._scripts, left, first=first and (exclusive or self._has_turn))
+        first = first and not self._scripts.line and (exclusive or self._has_turn)
+        queue = entry.join(place, self._scripts, left, first=first)
         try:
             while True:
                 await place.parked()
@@ -187,7 +192,7 @@ class Acquisition:
         self._in_doubt = True
         if self._claim is None:
             self._claim = commands.claim(self._want, self._owner)
-        self._call = commands.acquire(self._claim, self._asked_for, waits=self._waits)
+        self._call = commands.acquire(self._claim, self._asked_for, waits=self._waits, arrived=self._arrived)
         return self._call
 
     async def _attempt(self, handed: Call | None) -> Lease | None:
@@ -208,6 +213,7 @@ class Acquisition:
         self._note_refusal(call, left / 1000)
         if status != REFUSED:
             raise DoneError(call.reply[3]) if status == DONE else NotALockError(self._keys.name)
+        self.refuse_upgrade()
         if (hold := self._held()) is not None:
             return await self._nest(hold)  # Granted meanwhile, to another task that acts as the same owner.
         self._look_later(left / 1000, handed=handed is not None)
@@ -217,6 +223,15 @@ class Acquisition:
         """What the owner has of the lock, where all its acquires are of one hold."""
         entry = self._session.entries.get(self._keys.entry)
         return None if entry is None else entry.holds.get(self._owner)
+
+    def refuse_upgrade(self) -> None:
+        """Raise if the owner wants to write while it reads: it would wait for itself."""
+        reading = self._session.entries.get(self._keys.other) if self._scripts.exclusive else None
+        if reading is not None and self._owner in reading.holds and self._held() is None:
+            raise RuntimeError(
+                f"lock {self._keys.name!r}: who reads cannot get the write lock, because it would wait for itself; "
+                "release the read lock before, or acquire the write lock first and then the read lock"
+            )
 
     def _look_later(self, left: float, *, handed: bool) -> None:
         """Whoever has the lock has it for *left* seconds: who waits need not try before, unless a message comes."""
@@ -265,6 +280,8 @@ class Acquisition:
         else:
             self._session.commands.taken(hold)
             entry = self._session.entries.get(self._keys.entry)
+        if self._scripts.line:
+            self._note_line(call)
         if entry is not None and entry.queue is not None:
             entry.queue.granted(left if self._scripts.exclusive else call.reply[3] / 1000)
             if self._scripts.reentrant and is_named(self._owner):
@@ -319,9 +336,18 @@ class Acquisition:
     def _note_refusal(self, call: Call, left: float) -> None:
         """The server refused it; the holder has *left* seconds."""
         self._repeated = self._repeated or call.repeated
-        self._has_turn = self._has_turn or call.reply[3:] == [1]
+        self._has_turn = self._has_turn or call.reply[3:4] == [1]
         self._in_doubt = self._repeated or self._has_turn
         self._left = left
+        if self._scripts.line:
+            self._arrived = call.reply[1]
+            self._note_line(call)
+
+    def _note_line(self, call: Call) -> None:
+        """The server said whether somebody of this client is the first in line, whom a release may be handed to."""
+        entry = self._session.entries.get(self._keys.entry)
+        if entry is not None and (told := call.reply[4:]):
+            entry.leads = told == [1]
 
     def _note_failure(self) -> None:
         """If the last try has no answer, it may have been granted, unless it never left."""

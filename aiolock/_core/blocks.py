@@ -69,14 +69,12 @@ class Blocks:
         that runs on.
         """
         owner = None if named is None else self._owners.named(named)
-        place = place_of(frame)
-        opened = [
-            each
-            for each in self._opened(keys)
-            if each.place is not None and not each.left and _is_owned_by(each, owner)
-        ]
-        here = next((each for each in reversed(opened) if each.place == place), None)
-        return self._entered_in_another_frame(frame, opened) if here is None else here
+        place, opened = place_of(frame), self._opened(keys)
+        candidates = [each for each in opened if each.place is not None and not each.left and _is_owned_by(each, owner)]
+        for scope in reversed(candidates):
+            if scope.place == place:
+                return scope
+        return self._entered_in_another_frame(frame, candidates)
 
     def _entered_in_another_frame(self, frame: FrameType, opened: list[Scope]) -> Scope | None:
         task, running = current_task(), _places(frame)

@@ -42,25 +42,28 @@ class Commands:
             return Claim(want, owner, f"{self._client}:{number}", owner, every)
         return Claim(want, owner, id := f"{owner}#{number}", id, every)
 
-    def acquire(self, claim: Claim, lease: float, *, waits: bool = True) -> Call:
-        """Become the owner's first hold, or one more of those that an owner may have several of."""
+    def acquire(self, claim: Claim, lease: float, *, waits: bool = True, arrived: int = 0) -> Call:
+        """
+        Become the owner's first hold, or one more of those that an owner may have several of.
+
+        Where there is a line, the server said when it *arrived* there, unless it has not been asked yet.
+        """
         keys, scripts, amount, terms, _ = claim.want
-        turn = _TURN if waits else 0
         if scripts.reentrant:
-            return self._acquire(claim, 1, 1, lease, turn)
+            return self._acquire(claim, 1, 1, lease, waits=waits, arrived=arrived)
         if scripts.release is NONE:
             return self.ask(scripts.acquire, (keys.lock,), ())
         how: tuple[Argument, ...] = (round(lease * 1000) if scripts.expires else _MEMORY, self._retention)
-        how = (*how, *amount, *terms, *((turn,) if scripts.turns else ()), keys.channel)
+        how = (*how, *amount, *terms, *((_TURN if waits else 0,) if scripts.turns else ()), keys.channel)
         return self._send(scripts.acquire, claim.keys, (claim.id, *how))
 
     def acquire_again(self, hold: Hold, lease: float) -> Call:
         """Tell the server that the owner of *hold* has as many holds as it has leases now."""
-        return self._acquire(hold.claim, _next_step(hold), len(hold.leases), lease, 0)
+        return self._acquire(hold.claim, _next_step(hold), len(hold.leases), lease)
 
     def release(self, hold: Hold) -> Call:
         """Tell the server that the owner of *hold* has as many holds as it has leases left."""
-        if hold.remains is not None and not hold.leases:
+        if hold.remains is not None and not hold.leases and hold.remains.until > monotonic():
             return self._release_later(hold, hold.remains)
         return self._release(hold.claim, _next_step(hold), len(hold.leases), hold.expires + ENDED_MEMORY)
 
@@ -81,7 +84,7 @@ class Commands:
 
     def end(self, hold: Hold) -> None:
         """Tell the server that *hold* is over, whatever leases it has; nobody waits for the answer."""
-        if hold.remains is not None:
+        if hold.remains is not None and hold.remains.until > monotonic():
             _ = self._release_later(hold, hold.remains)
         else:
             _ = self._release(hold.claim, _next_step(hold), 0, hold.expires + ENDED_MEMORY)
@@ -182,12 +185,16 @@ class Commands:
             self._forgettable[keys.entry] = ends[_FORGOTTEN_AT_ONCE:]
         return " ".join(ends[:_FORGOTTEN_AT_ONCE])
 
-    def _acquire(self, claim: Claim, step: int, holds: int, lease: float, turn: int) -> Call:
+    def _acquire(
+        self, claim: Claim, step: int, holds: int, lease: float, *, waits: bool = False, arrived: int = 0
+    ) -> Call:
         scripts = claim.want.scripts
         arguments: tuple[Argument, ...]
         arguments = (claim.owner, claim.id, step, holds, round(lease * 1000), self._retention, _MEMORY)
-        if scripts.turns:
-            arguments = (*arguments, turn, claim.want.keys.channel)
+        if scripts.line:
+            arguments = (*arguments, int(waits), arrived)
+        elif scripts.turns:
+            arguments = (*arguments, _TURN if waits else 0, claim.want.keys.channel)
         return self._send(scripts.acquire, claim.keys, arguments)
 
     # A release is tried as long as there can be something to free: until the lease is over, and that of an acquire or
@@ -203,7 +210,7 @@ class Commands:
 
     def _release_later(self, hold: Hold, remains: Remains) -> Call:
         """Give *hold* back, and leave *remains* for what is left of their time: if it comes late, until later."""
-        claim, stays = hold.claim, milliseconds(max(0.0, remains.until - monotonic()))
+        claim, stays = hold.claim, max(1, milliseconds(remains.until - monotonic()))
         memory = (max(self._retention, stays), _MEMORY, self._take_forgettable(hold.keys))
         arguments = (claim.id, *memory, stays, remains.field, remains.value, hold.keys.channel)
         until, patience = hold.expires + ENDED_MEMORY, self._timing.release_timeout

@@ -117,7 +117,7 @@ class LeaseManager:
         hold.end(State.GIVEN_BACK if hold.loss is None else State.LOST)
         entry = self._forget(hold)
         call = self._commands.release(hold)
-        if entry.queue is not None:
+        if entry.queue is not None and entry.leads:
             entry.queue.hand_off(call, hold.in_a_row)
         return call
 

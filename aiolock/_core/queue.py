@@ -12,7 +12,7 @@ Rules:
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from contextvars import Context
 from time import monotonic
@@ -102,11 +102,14 @@ class Place:
 class Queue:
     """The places of one name."""
 
-    # Invariant: the channel is watched, and the name has this queue, exactly while it has places.
+    # Invariant: the channels are watched, and the name has this queue, exactly while it has places.
 
-    def __init__(self, channel: str, notifier: Notifier, scripts: ScriptSet, emptied: Callable[[], object]) -> None:
-        self._channel = channel
+    def __init__(
+        self, channels: Sequence[str], notifier: Notifier, scripts: ScriptSet, emptied: Callable[[], object]
+    ) -> None:
+        self._channels = channels  # On the last one messages of own releases arrive.
         self._notifier = notifier
+        self._steps_aside = not scripts.line  # Where the server keeps a line, it says whose turn it is.
         self._wakes_all = scripts.wake == "all"
         self._exclusive = scripts.exclusive
         self._emptied = emptied
@@ -133,7 +136,8 @@ class Queue:
         if first:
             self._places.move_to_end(place, last=False)
         if len(self._places) == 1:
-            self._notifier.watch(self._channel, self._signal)
+            for channel in self._channels:
+                self._notifier.watch(channel, self._signal)
 
     def leave(self, place: Place) -> None:
         hid_others = not self._exclusive and place is self.head and not place.served  # Who may want less than it did.
@@ -149,6 +153,10 @@ class Queue:
             place.woken.set()
             if not self._wakes_all:
                 return
+
+    def has(self, owner: str) -> bool:
+        """Whether *owner* waits."""
+        return any(place.owner == owner for place in self._places)
 
     def wake_owner(self, owner: str) -> None:
         """A named owner got the lock: whoever waits for it as the same owner needs no turn."""
@@ -191,7 +199,7 @@ class Queue:
         head = self.head
         if head is None:
             return
-        if in_a_row >= MOST_HAND_OFFS:
+        if in_a_row >= MOST_HAND_OFFS and self._steps_aside:
             self._expect_echo(release)
             release.when_ended(self._step_aside)
         elif head.hand(in_a_row + 1):
@@ -199,13 +207,13 @@ class Queue:
             self.hand_offs += 1
 
     def _expect_echo(self, release: Call) -> None:
-        if self._notifier.confirmed(self._channel):
+        if self._notifier.confirmed(self._channels[-1]):
             self._echoes.append((monotonic() + _ECHO, release))
 
     def _step_aside(self, release: Call) -> None:
         """Let other processes that wait have as long a run each; *release* says how many subscribers heard of it."""
         receivers = release.reply[1] if release.reply[:1] == [GRANTED] else 0
-        others = max(0, receivers - int(self._notifier.confirmed(self._channel)))
+        others = max(0, receivers - int(self._notifier.confirmed(self._channels[-1])))
         self._sits_out = others * MOST_HAND_OFFS
         self._look_after_others()
 
@@ -249,7 +257,8 @@ class Queue:
     def _close(self) -> None:
         self._cancel_probe()
         self._cancel_turn()
-        self._notifier.unwatch(self._channel, self._signal)
+        for channel in self._channels:
+            self._notifier.unwatch(channel, self._signal)
         self._emptied()
 
 
@@ -258,7 +267,7 @@ class Entry:
 
     # Invariant: a name has an entry exactly while there is any of these.
 
-    __slots__ = ("_entries", "asked", "holds", "keys", "queue", "scopes")
+    __slots__ = ("_entries", "asked", "holds", "keys", "leads", "queue", "scopes")
 
     def __init__(self, keys: LockKeys, entries: "Entries") -> None:
         self.keys: LockKeys = keys
@@ -266,6 +275,7 @@ class Entry:
         self.holds: dict[str, Hold] = {}  # Live ones, by their key; of an exclusive lock one at most.
         self.asked: int = 0  # Acquires that ask for it ahead of the queue; who comes meanwhile takes a place.
         self.queue: Queue | None = None
+        self.leads: bool = True  # Who waits here may be next; else, by the server that keeps a line, another client is.
         self.scopes: list[Scope] = []  # Blocks, from enter to exit, whatever becomes of their task and of the lock.
 
     @property
@@ -280,7 +290,8 @@ class Entry:
         The holder has *left* seconds; ``None`` when that is yet to be learned, by an acquire that is on its way.
         """
         if self.queue is None:
-            self.queue = Queue(self.keys.channel, self._entries.notifier, scripts, self._emptied)
+            channels = self.keys.channels_of(self._entries.client)
+            self.queue = Queue(channels, self._entries.notifier, scripts, self._emptied)
             if left is not None:
                 self.queue.probe_in(left)
         self.queue.join(place, first)
@@ -310,8 +321,9 @@ class Entry:
 class Entries(dict[str, Entry]):
     """The names that one client has to do with, by what tells them apart."""
 
-    def __init__(self, notifier: Notifier) -> None:
+    def __init__(self, client: str, notifier: Notifier) -> None:
         super().__init__()
+        self.client: str = client
         self.notifier: Notifier = notifier
 
     def of(self, keys: LockKeys) -> Entry:

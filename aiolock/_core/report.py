@@ -23,37 +23,38 @@ class Reporter:
         self.hand_offs: int = 0
 
     def acquired(self, hold: Hold, waited: float) -> None:
-        self._tell(logging.DEBUG, Acquired(*_who(hold), len(hold.leases), waited), "acquired")
+        self._tell(logging.DEBUG, hold, Acquired(*_who(hold), len(hold.leases), waited), "acquired")
 
     def released(self, hold: Hold, holds: int) -> None:
-        self._tell(logging.DEBUG, Released(*_who(hold), holds), "released")
+        self._tell(logging.DEBUG, hold, Released(*_who(hold), holds), "released")
 
     def renewed(self, hold: Hold, remaining: float) -> None:
         self.renewals += 1
         if self.is_heard():
-            self._tell(logging.DEBUG, Renewed(*_who(hold), remaining), "renewed")
+            self._tell(logging.DEBUG, hold, Renewed(*_who(hold), remaining), "renewed")
 
     def handed_off(self, hold: Hold) -> None:
         self.hand_offs += 1
         if self.is_heard():
-            self._tell(logging.DEBUG, HandedOff(*_who(hold)), "handed off")
+            self._tell(logging.DEBUG, hold, HandedOff(*_who(hold)), "handed off")
 
     def renewal_late(self, hold: Hold, late: float, remaining: float) -> None:
         why = "none got through" if hold.unanswered else "the event loop was blocked"
-        event = RenewalLate(*_who(hold), late, remaining)
-        self._tell(logging.WARNING, event, f"renewal {late:.3g} s late, {remaining:.3g} s of the lease left: {why}")
+        text = f"renewal {late:.3g} s late, {remaining:.3g} s of the lease left: {why}"
+        self._tell(logging.WARNING, hold, RenewalLate(*_who(hold), late, remaining), text)
 
     def lost(self, hold: Hold, reason: LossReason) -> None:
         self.losses += 1
         level = logging.INFO if reason == "expired" and hold.ran_out else logging.WARNING
-        self._tell(level, Lost(*_who(hold), reason), f"lost: {reason}")
+        self._tell(level, hold, Lost(*_who(hold), reason), f"lost: {reason}")
 
     def orphaned(self, hold: Hold, task: str) -> None:
+        held = "held the lock. It is" if _is_lock(hold) else "had them. They are"
         text = (
-            f"task {task!r} ended while it held the lock. It is released, unless the event loop ends first. "
+            f"task {task!r} ended while it {held} released, unless the event loop ends first. "
             "Use `async with`, or a named owner"
         )
-        self._tell(logging.WARNING, Orphaned(*_who(hold), len(hold.leases), task), text)
+        self._tell(logging.WARNING, hold, Orphaned(*_who(hold), len(hold.leases), task), text)
 
     def left_elsewhere(self, hold: Hold) -> None:
         """An ``async with`` block was left by a task that did not enter it."""
@@ -71,10 +72,11 @@ class Reporter:
         """Whether anybody wants to know of what happens all the time."""
         return self.on_event is not None or logger.isEnabledFor(logging.DEBUG)
 
-    def _tell(self, level: int, event: LockEvent, text: str) -> None:
+    def _tell(self, level: int, hold: Hold, event: LockEvent, text: str) -> None:
         if logger.isEnabledFor(level):
             extra = {"lock_name": event.name, "owner": event.owner, "token": event.token, "client": self._client}
-            logger.log(level, "lock %r (token %d): %s", event.name, event.token, text, extra=extra)
+            what = "lock" if _is_lock(hold) else "permits of"
+            logger.log(level, "%s %r (token %d): %s", what, event.name, event.token, text, extra=extra)
         if self.on_event is not None:
             self._call_hook(self.on_event, event)
 
@@ -89,3 +91,8 @@ class Reporter:
 
 def _who(hold: Hold) -> tuple[str, str, int]:
     return hold.keys.name, hold.owner, hold.token
+
+
+def _is_lock(hold: Hold) -> bool:
+    """Else it is permits, of which each acquire has some of its own."""
+    return hold.claim.want.scripts.reentrant

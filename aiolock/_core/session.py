@@ -5,9 +5,11 @@ A session belongs to one process and one event loop, and is used until it is clo
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from contextvars import Context
 from types import FrameType
+from typing import TypeVar
 from uuid import uuid4
 
 import anyio
@@ -32,6 +34,8 @@ from aiolock._types import ClientStatistics, LockStatistics
 
 _TURNS_OF_A_LOSS = 3  # Of the loop: for the cancellation of a body, for that to be delivered, and one to be sure.
 
+B = TypeVar("B", bound=Backend)
+
 # When the client is closed: the shares of the release timeout after which bodies that still unwind by a cancellation of
 # the user's own are cancelled once more, and after which their locks are freed.
 _TO_ROLL_BACK, _TO_LEAVE = 0.5, 0.6
@@ -50,7 +54,7 @@ class Session:
         self._closing: asyncio.Task[None] | None = None
         self.acquiring: int = 0  # Acquires under way; closing lets them end.
         backend = connect(self)
-        self.entries: Entries = Entries(backend.notifier)
+        self.entries: Entries = Entries(self.client, backend.notifier)
         self.commands: Commands = Commands(self.client, backend, self.timing)
         self.inspector: Inspector = Inspector(self.commands)
         self.report: Reporter = Reporter(self.client, config.on_event)
@@ -249,6 +253,17 @@ class Sessions:
         session = self.here()
         session.check_open()
         return session
+
+    @contextmanager
+    def through(self, wrap: Callable[[Backend], B]) -> Iterator[B]:
+        """Send all commands through what *wrap* makes of the session's backend, for the time of the block."""
+        commands = self.open().commands
+        backend = commands.backend
+        commands.backend = wrapped = wrap(backend)
+        try:
+            yield wrapped
+        finally:
+            commands.backend = backend
 
     def can_leave(self, error: BaseException | None) -> bool:
         """Whether the client can be left here for *error*; as `Session.can_leave`."""

@@ -85,7 +85,7 @@ class Watchdog:
             hold.asked = True
             self._guard(hold)  # The task may be cancelled by somebody else, and before it begins.
             name = f"aiolock: watchdog of lock {hold.keys.name!r}"
-            hold.watchdog = self._loop.create_task(self._keep(hold), name=name, context=Context())
+            hold.watchdog = self._loop.create_task(self._keep(hold), name=name)  # Its context is the alarm's.
             hold.watchdog.add_done_callback(partial(self._end, hold), context=self._context)
         elif not hold.asleep.done():  # Else the task was cancelled just now.
             hold.asked = True

@@ -3,7 +3,7 @@
 import sys
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from time import monotonic
 from types import CodeType, FrameType, TracebackType
 from typing import Generic, TypeVar, final
@@ -160,6 +160,18 @@ class Single(Lockable[Lease]):
 
     def _leave(self, frame: FrameType, error: BaseException | None) -> Coroutine[object, object, None]:
         return self._sessions.leave(frame, self._keys, self._named, error)
+
+
+def added_up(parts: Iterable[Single]) -> LockStatistics:
+    """What this client does with all of them."""
+    each = [part.statistics() for part in parts]
+    return LockStatistics(
+        held=sum(one.held for one in each),
+        parked=sum(one.parked for one in each),
+        subscriptions=sum(one.subscriptions for one in each),
+        renewals=sum(one.renewals for one in each),
+        hand_offs=sum(one.hand_offs for one in each),
+    )
 
 
 class BaseLock(Single):

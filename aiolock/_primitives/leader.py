@@ -9,7 +9,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Self, TypeVar, final
 
-from aiolock._background import Work, Works, check_work
+from aiolock._core.background import Work, Works, check_work
 from aiolock._core.lease import Lease, Loss
 from aiolock._errors import AioLockError, BackendError, ClientClosedError, LeaseLostError, ReplicationError
 from aiolock._primitives.entered import Entered

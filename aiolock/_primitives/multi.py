@@ -1,7 +1,7 @@
 """AsyncMultiLock: several locks as one, all of them or none."""
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from time import monotonic
@@ -12,13 +12,11 @@ from aiolock._core.lease import Lease
 from aiolock._core.scope import Place, Scope
 from aiolock._core.together import Begun, all_of, leave_all
 from aiolock._errors import AioLockError, LeaseLostError, NotHeldError
-from aiolock._primitives.base import Held, Lockable
+from aiolock._primitives.base import Held, Lockable, added_up
+from aiolock._primitives.member import Member, hold_count, holders, in_order, remaining
 from aiolock._primitives.multi_lease import MultiLease
-from aiolock._primitives.read_write import AsyncReadLock, AsyncWriteLock
-from aiolock._primitives.rlock import AsyncRLock
-from aiolock._types import Duration, LockStatistics, lease_seconds, seconds
+from aiolock._types import Duration, Holder, LockStatistics, lease_seconds, seconds
 
-Member = AsyncRLock | AsyncReadLock | AsyncWriteLock
 _MOST_LOST = 3  # Times that locks were lost while waiting for others: from then on it is too short a lease.
 _KEPT = 1 / 3  # Of a lease: the time from one renewal to the next while waiting for other locks.
 
@@ -30,13 +28,14 @@ class AsyncMultiLock(Lockable[MultiLease]):
 
     While all are free they are acquired in one round trip. Who waits for one has only those before it, in the order of
     their keys, so that no two deadlock, whatever order they were named in. A handle without state of its
-    own, reentrant as its members are; plain locks of the same names exclude it, and are excluded.
+    own, reentrant as its members are: of permits each acquire takes others, and a release gives the last ones back.
+    Plain locks of the same names exclude it, and are excluded.
     """
 
     __slots__ = ("_members",)
 
-    def __init__(self, members: Iterable[Member]) -> None:
-        self._members: Sequence[Member] = _in_order(members)
+    def __init__(self, members: Iterable[object]) -> None:
+        self._members: Sequence[Member] = in_order(members)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -109,7 +108,24 @@ class AsyncMultiLock(Lockable[MultiLease]):
 
     async def held(self) -> bool:
         """Whether the current owner holds all of the locks, by Redis; waits and raises as `AsyncRLock.locked`."""
-        return all(await all_of([Begun(member.held()) for member in self._members]))
+        return await self.hold_count() > 0
+
+    async def hold_count(self) -> int:
+        """How many holds of all the locks the current owner has, by Redis; waits and raises as `AsyncRLock.locked`."""
+        return min(await all_of([Begun(hold_count(member)) for member in self._members]))
+
+    async def remaining(self) -> float | None:
+        """
+        Seconds until none of the locks is held, unless leases are renewed, by Redis; ``None`` if none is.
+
+        Waits and raises as `AsyncRLock.locked`.
+        """
+        each = await all_of([Begun(remaining(member)) for member in self._members])
+        return max((left for left in each if left is not None), default=None)
+
+    async def holders(self) -> Mapping[str, Sequence[Holder]]:
+        """Who holds each lock, by its name, by Redis; waits and raises as `AsyncRLock.locked`."""
+        return dict(zip(self.names, await all_of([Begun(holders(member)) for member in self._members]), strict=True))
 
     async def force_release(self) -> bool:
         """Free every lock whoever holds it; whether anyone held any. As `AsyncRLock.force_release`."""
@@ -117,14 +133,7 @@ class AsyncMultiLock(Lockable[MultiLease]):
 
     def statistics(self) -> LockStatistics:
         """What this client does with the names right now, added up; no I/O."""
-        each = [member.statistics() for member in self._members]
-        return LockStatistics(
-            held=sum(one.held for one in each),
-            parked=sum(one.parked for one in each),
-            subscriptions=sum(one.subscriptions for one in each),
-            renewals=sum(one.renewals for one in each),
-            hand_offs=sum(one.hand_offs for one in each),
-        )
+        return added_up(self._members)
 
     def __repr__(self) -> str:
         return f"<AsyncMultiLock {', '.join(map(repr, self.names))}>"
@@ -293,19 +302,3 @@ def _let_go(leases: Iterable[Lease]) -> None:
         session, hold = lease._session, lease._hold
         if not lease.given_back and session.leases.take_back(lease) is not None:
             session.report.released(hold, len(hold.leases))
-
-
-def _in_order(members: Iterable[Member]) -> tuple[Member, ...]:
-    """*members*, each once, in the order in which everybody waits for them: by their keys in Redis."""
-    by_key: dict[str, Member] = {}
-    names: dict[str, str] = {}
-    for member in members:
-        if not isinstance(member, Member):
-            raise TypeError(f"a multi lock consists of names and locks, not of {member!r}")
-        key = member._keys.lock
-        same = by_key.setdefault(key, member)
-        if not same._is_same(member) or names.setdefault(member.name, key) != key:
-            raise ValueError(f"two locks of a multi lock cannot both be {member.name!r}")
-    if not by_key:
-        raise ValueError("a multi lock needs a lock at least")
-    return tuple(by_key[key] for key in sorted(by_key))

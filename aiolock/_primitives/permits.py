@@ -1,8 +1,8 @@
 """AsyncPermitExpirableSemaphore: so many permits, each for a time."""
 
 import re
-from collections.abc import Sequence
-from typing import final
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, final
 
 from aiolock._core.hold import Grant
 from aiolock._core.lease import Lease
@@ -18,6 +18,14 @@ _MOST_NAMED = 1000  # Permits, of which the server looks at each.
 _OF_OURS = re.compile(rb"(.*#\d+)#\d+", re.DOTALL)
 
 
+class _Seen(NamedTuple):
+    """What the server saw; of those that are *named* with the seconds left, those come first that end first."""
+
+    available: int
+    acquired: int
+    named: Sequence[tuple[bytes, float]]
+
+
 @final
 class AsyncPermitExpirableSemaphore(Single):
     """
@@ -29,7 +37,7 @@ class AsyncPermitExpirableSemaphore(Single):
     which it shares its layout in Redis.
     """
 
-    __slots__ = ("_initial",)
+    __slots__ = ("_initial", "_number")
 
     def __init__(
         self, sessions: Sessions, keys: LockKeys, initial: int | None, named: str | None, *, number: int = 1
@@ -37,10 +45,25 @@ class AsyncPermitExpirableSemaphore(Single):
         terms = ("" if initial is None else initial,)
         super().__init__(sessions, Want(keys, PERMIT, (number,), terms), named)
         self._initial = initial
+        self._number = number  # Of permits that an acquire takes which does not say how many.
 
-    async def acquire(self, permits: int = 1, *, lease: Duration | None = None) -> Lease:
+    def taking(self, permits: int) -> "AsyncPermitExpirableSemaphore":
+        """
+        The same semaphore, of which each acquire takes so many *permits*, unless it says another number.
+
+        For ``async with``, `LockClient.multi` and `LockClient.synchronized`, where no number can be said. No I/O.
+
+        Raises:
+            TypeError, ValueError: *permits* is not a whole number above zero.
+        """
+        number_of_permits(permits, least=1, most=_MOST_AT_ONCE)
+        return AsyncPermitExpirableSemaphore(self._sessions, self._keys, self._initial, self._named, number=permits)
+
+    async def acquire(self, permits: int | None = None, *, lease: Duration | None = None) -> Lease:
         """
         Wait as long as it takes for so many *permits*, all at once; they are given back together.
+
+        ``None`` is one, or what `taking` said.
 
         Waits in a FIFO with the other tasks of this client. Who waits for several is not overtaken by others who want
         fewer. *lease* is in seconds: exactly that long, never renewed; ``None`` means the configured lease, renewed by
@@ -59,7 +82,7 @@ class AsyncPermitExpirableSemaphore(Single):
         return granted
 
     async def try_acquire(
-        self, permits: int = 1, wait: Duration | None = 0, lease: Duration | None = None
+        self, permits: int | None = None, wait: Duration | None = 0, lease: Duration | None = None
     ) -> Lease | None:
         """
         Take so many *permits* if that is possible within *wait* seconds, else none of them, and return ``None``.
@@ -69,7 +92,9 @@ class AsyncPermitExpirableSemaphore(Single):
         """
         return await self._of(permits)._acquire(wait, lease)
 
-    def hold(self, wait: Duration | None = None, lease: Duration | None = None, *, permits: int = 1) -> "HeldPermits":
+    def hold(
+        self, wait: Duration | None = None, lease: Duration | None = None, *, permits: int | None = None
+    ) -> "HeldPermits":
         """
         So many *permits* for an ``async with`` block, bounded: ``async with semaphore.hold(wait=2) as permit:``.
 
@@ -91,14 +116,25 @@ class AsyncPermitExpirableSemaphore(Single):
             BackendError: no answer in time; the release is tried on for as long as there can be something to free.
             ValueError: *permit* is not one of this semaphore.
         """
-        if permit is not None and permit._hold.keys != self._keys:
-            raise ValueError(f"{permit!r} is not a permit of {self.name!r}")
         if permit is not None:
-            await permit.release()
+            await self._checked(permit).release()
         elif (lease := self._last_lease()) is not None:
             await self._sessions.here().leases.give_back(lease)
         else:
             raise await self._not_held()
+
+    async def renew(self, permit: Lease, lease: Duration | None = None) -> None:
+        """
+        Let what *permit* stands for live *lease* seconds from now, from any task; as `Lease.renew`.
+
+        Raises:
+            ValueError: *permit* is not one of this semaphore.
+        """
+        await self._checked(permit).renew(lease)
+
+    async def locked(self) -> bool:
+        """Whether there are fewer permits than an acquire takes, by Redis; waits and raises as `available`."""
+        return await self.available() < self._number
 
     async def available(self) -> int:
         """
@@ -112,15 +148,16 @@ class AsyncPermitExpirableSemaphore(Single):
             BackendError: Redis failed.
             ClientClosedError: the client is closed, or belongs to another loop or process.
         """
-        return (await self._look())[0]
+        return (await self._look()).available
 
     async def acquired(self) -> int:
         """How many permits are acquired, by anybody, by Redis; waits and raises as `available`."""
-        return (await self._look())[1]
+        return (await self._look()).acquired
 
     async def permits(self) -> int:
         """How many permits there are, available or acquired, by Redis; waits and raises as `available`."""
-        return sum(await self._look())
+        seen = await self._look()
+        return seen.available + seen.acquired
 
     async def holders(self) -> Sequence[Holder]:
         """
@@ -128,15 +165,10 @@ class AsyncPermitExpirableSemaphore(Single):
 
         Those of clients that are none of aiolock's (a Java service, say) come one by one, without a client.
         """
-        inspector = self._sessions.open().inspector
-        _, _, _, *named = await inspector.ask(INSPECT_PERMITS, self._keys, 2, _MOST_NAMED)
-        holds: dict[str, tuple[int, int]] = {}  # By acquisition, or by permit if that is none of ours.
-        for permit, left in zip(named[::2], named[1::2], strict=True):
-            ours = _OF_OURS.fullmatch(permit)
-            by = ours[1].decode(errors="replace") if ours else f":{permit.hex()}"
-            holds[by] = (holds.get(by, (0, 0))[0] + 1, left)
+        described = self._sessions.open().inspector.described
+        holds = _by_acquisition((await self._look(_MOST_NAMED)).named)
         return [
-            await inspector.described(by.rpartition("#")[0] or by, number, left / 1000, ours=by[:1] != ":")
+            await described(by.rpartition("#")[0] or by, number, left, ours=by[:1] != ":")
             for by, (number, left) in holds.items()
         ]
 
@@ -162,21 +194,37 @@ class AsyncPermitExpirableSemaphore(Single):
         """
         return await self._sessions.open().force_release(self._want)
 
-    async def _look(self) -> tuple[int, int]:
-        """How many permits are available, and how many acquired."""
-        status, available, acquired = await self._sessions.open().inspector.ask(INSPECT_PERMITS, self._keys, 2, 0)
-        return (available if status == GRANTED else (self._initial or 0) - acquired, acquired)
+    async def _look(self, most: int = 0) -> "_Seen":
+        """How many permits are available, and how many acquired, of which *most* are named."""
+        inspector = self._sessions.open().inspector
+        status, available, acquired, *named = await inspector.ask(INSPECT_PERMITS, self._keys, 2, most)
+        available = available if status == GRANTED else (self._initial or 0) - acquired
+        pairs = zip(named[::2], named[1::2], strict=True)
+        return _Seen(available, acquired, [(permit, left / 1000) for permit, left in pairs])
+
+    async def _acquires(self) -> int:
+        """How many acquires the current owner has not given back, by Redis."""
+        owner, _ = self._sessions.open().owners.acting(self._named)
+        return sum(by.rpartition("#")[0] == owner for by in _by_acquisition((await self._look(_MOST_NAMED)).named))
+
+    async def _left(self) -> float | None:
+        """Seconds until leases have ended of as many permits as an acquire takes; ``None`` if there are as many now."""
+        available, _, named = await self._look(_MOST_NAMED)
+        missing = self._number - available
+        return named[min(missing, len(named)) - 1][1] if named and missing > 0 else None
 
     async def _resize(self, permits: int | None, more: int) -> None:
         how = ("" if permits is None else permits, more, self._initial or 0, self._keys.channel)
         await self._sessions.open().change(RESIZE, self._keys, *how)
 
-    def _of(self, number: int) -> "AsyncPermitExpirableSemaphore":
+    def _of(self, number: int | None) -> "AsyncPermitExpirableSemaphore":
         """The same semaphore, for who wants so many permits at once."""
-        if number == 1 and type(number) is int:
-            return self
-        number_of_permits(number, least=1, most=_MOST_AT_ONCE)
-        return AsyncPermitExpirableSemaphore(self._sessions, self._keys, self._initial, self._named, number=number)
+        return self if number is None or (number == self._number and type(number) is int) else self.taking(number)
+
+    def _checked(self, permit: Lease) -> Lease:
+        if permit._hold.keys != self._keys:
+            raise ValueError(f"{permit!r} is not a permit of {self.name!r}")
+        return permit
 
     def _last_lease(self) -> Grant | None:
         session = self._sessions.here()
@@ -196,3 +244,13 @@ class HeldPermits(Held[Lease]):
     """What `AsyncPermitExpirableSemaphore.hold` returns, for one ``async with`` at a time."""
 
     __slots__ = ()
+
+
+def _by_acquisition(named: Iterable[tuple[bytes, float]]) -> dict[str, tuple[int, float]]:
+    """How many permits, and for how many seconds, by ``OWNER#NUMBER``; or by ``:PERMIT`` if that is none of ours."""
+    holds: dict[str, tuple[int, float]] = {}
+    for permit, left in named:
+        ours = _OF_OURS.fullmatch(permit)
+        by = ours[1].decode(errors="replace") if ours else f":{permit.hex()}"
+        holds[by] = (holds.get(by, (0, 0))[0] + 1, left)
+    return holds

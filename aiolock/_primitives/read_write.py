@@ -1,15 +1,17 @@
 """AsyncReadWriteLock: many may read at a time, or one may write."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple, final
 
 from aiolock._core.acquire import Acquisition
 from aiolock._core.session import Sessions
+from aiolock._core.together import Begun, all_of
 from aiolock._errors import BackendError, LockTimeoutError, NotALockError, NotHeldError
 from aiolock._keys import WRITER, LockKeys
-from aiolock._primitives.base import BaseLock
+from aiolock._primitives.base import BaseLock, added_up
 from aiolock._scripts import INSPECT_READ_WRITE, READ, WRITE, ScriptSet, Want
-from aiolock._types import Holder
+from aiolock._types import Holder, LockStatistics
 
 _MOST_NAMED = 1000  # Holds, of which the server looks at each.
 
@@ -18,6 +20,7 @@ class _Seen(NamedTuple):
     """A hold, as the server saw it; *left* is in seconds, *ours* says that it is of a client of aiolock."""
 
     owner: str
+    writes: bool
     holds: int
     left: float
     ours: bool
@@ -57,6 +60,28 @@ class AsyncReadWriteLock:
         """The lock that one may have at a time, while nobody else reads."""
         return self._write
 
+    async def locked(self) -> bool:
+        """Whether anyone reads or writes, by Redis; waits and raises as `AsyncReadLock.locked`."""
+        return bool(await _look(self._read))
+
+    async def holders(self) -> Sequence[Holder]:
+        """
+        Who reads or writes, by Redis, at most the first thousand; waits and raises as `AsyncReadLock.locked`.
+
+        Who does both is there twice. Which of the two somebody does, the halves say: `AsyncReadLock.holders`,
+        `AsyncWriteLock.holder`.
+        """
+        return await _described(self._read, await _look(self._read))
+
+    async def force_release(self) -> bool:
+        """Free both halves whoever holds them; whether anyone held either. As `AsyncReadLock.force_release`."""
+        return any(await all_of([Begun(half.force_release()) for half in (self._read, self._write)]))
+
+    def statistics(self) -> LockStatistics:
+        """What this client does with both halves right now, added up; no I/O."""
+        both = added_up([self._read, self._write])
+        return replace(both, subscriptions=min(1, both.subscriptions))  # They have one channel.
+
     def __repr__(self) -> str:
         return repr(self._read).replace(type(self._read).__name__, type(self).__name__, 1)
 
@@ -85,7 +110,7 @@ class _Half(BaseLock):
             BackendError: Redis failed.
             ClientClosedError: the client is closed, or belongs to another loop or process.
         """
-        return bool(await self._look())
+        return bool(await self._seen())
 
     async def held(self) -> bool:
         """Whether the current owner holds this lock, by Redis; waits and raises as `locked`."""
@@ -94,11 +119,11 @@ class _Half(BaseLock):
     async def hold_count(self) -> int:
         """How many holds of this lock the current owner has, by Redis; waits and raises as `locked`."""
         owner, _ = self._sessions.open().owners.acting(self._named)
-        return sum(hold.holds for hold in await self._look() if hold.owner == owner)
+        return sum(hold.holds for hold in await self._seen() if hold.owner == owner)
 
     async def remaining(self) -> float | None:
         """Seconds until the last lease of this lock ends, by Redis; ``None`` if nobody holds it. Waits as `locked`."""
-        return max((hold.left for hold in await self._look()), default=None)
+        return max((hold.left for hold in await self._seen()), default=None)
 
     async def force_release(self) -> bool:
         """
@@ -109,19 +134,11 @@ class _Half(BaseLock):
         """
         return await self._sessions.open().force_release(self._want)
 
-    async def _look(self) -> list[_Seen]:
-        _, *named = await self._sessions.open().inspector.ask(INSPECT_READ_WRITE, self._keys, 1, _MOST_NAMED)
-        fields = (field.decode(errors="replace") for field in named[::4])
-        rows = zip(fields, named[1::4], named[2::4], named[3::4], strict=True)
-        return [
-            _Seen(field.removesuffix(WRITER), holds, left / 1000, ours == 1)
-            for field, holds, left, ours in rows
-            if field.endswith(WRITER) == self._writes
-        ]
+    async def _seen(self) -> list[_Seen]:
+        return [hold for hold in await _look(self) if hold.writes == self._writes]
 
-    async def _holders(self) -> list[Holder]:
-        described = self._sessions.open().inspector.described
-        return [await described(hold.owner, hold.holds, hold.left, ours=hold.ours) for hold in await self._look()]
+    async def _holders(self) -> Sequence[Holder]:
+        return await _described(self, await self._seen())
 
     async def _not_held(self) -> NotHeldError:
         owner, _ = self._sessions.open().owners.acting(self._named)
@@ -139,13 +156,29 @@ class _Half(BaseLock):
 
 @final
 class AsyncReadLock(_Half):
-    """The lock of an `AsyncReadWriteLock` that many may have at a time: `AsyncReadWriteLock.read`."""
+    """
+    The lock of an `AsyncReadWriteLock` that many may have at a time: `AsyncReadWriteLock.read`.
+
+    Whoever waits to write is refused it at once, with a `RuntimeError`, as a named owner may be in two tasks.
+    """
 
     __slots__ = ()
 
     async def holders(self) -> Sequence[Holder]:
         """Who reads, by Redis, at most the first thousand; waits and raises as `locked`."""
         return await self._holders()
+
+    def _acquisition(self, lease: float | None) -> Acquisition:
+        if self._named is not None:
+            session = self._sessions.open()
+            writing = session.entries.get(self._other.entry)
+            owner = session.owners.named(self._named)
+            if writing is not None and writing.queue is not None and writing.queue.has(owner):
+                raise RuntimeError(
+                    f"lock {self.name!r}: owner {self._named!r} waits to write in another task, and would wait for "
+                    "itself if it began to read"
+                )
+        return super()._acquisition(lease)
 
 
 @final
@@ -163,11 +196,22 @@ class AsyncWriteLock(_Half):
         return next(iter(await self._holders()), None)
 
     def _acquisition(self, lease: float | None) -> Acquisition:
-        leases = self._sessions.open().leases
-        owner, _ = self._sessions.here().owners.acting(self._named)
-        if leases.get(self._other, owner) is not None and leases.get(self._keys, owner) is None:
-            raise RuntimeError(
-                f"lock {self.name!r}: who reads cannot get the write lock, because it would wait for itself; "
-                "release the read lock before, or acquire the write lock first and then the read lock"
-            )
-        return super()._acquisition(lease)
+        acquisition = super()._acquisition(lease)
+        acquisition.refuse_upgrade()
+        return acquisition
+
+
+async def _look(half: _Half) -> list[_Seen]:
+    """All holds of the lock that *half* is one half of."""
+    _, *named = await half._sessions.open().inspector.ask(INSPECT_READ_WRITE, half._keys, 1, _MOST_NAMED)
+    fields = (field.decode(errors="replace") for field in named[::4])
+    rows = zip(fields, named[1::4], named[2::4], named[3::4], strict=True)
+    return [
+        _Seen(field.removesuffix(WRITER), field.endswith(WRITER), holds, left / 1000, ours == 1)
+        for field, holds, left, ours in rows
+    ]
+
+
+async def _described(half: _Half, holds: Iterable[_Seen]) -> Sequence[Holder]:
+    described = half._sessions.open().inspector.described
+    return [await described(hold.owner, hold.holds, hold.left, ours=hold.ours) for hold in holds]

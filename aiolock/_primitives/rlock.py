@@ -1,6 +1,7 @@
 """AsyncRLock: a reentrant lock, owned by one asyncio task or by a named owner."""
 
-from typing import final
+from copy import copy
+from typing import Self, final
 
 from aiolock._core.session import Sessions
 from aiolock._keys import LockKeys
@@ -9,20 +10,10 @@ from aiolock._scripts import LOCK, Want
 from aiolock._types import Duration, Holder, lease_seconds
 
 
-@final
-class AsyncRLock(BaseLock):
-    """
-    A reentrant distributed lock; made by `LockClient.lock`.
-
-    A handle without state of its own: cheap, may be shared by tasks, and equal in effect to any other of the same
-    name. The owner is the running task, unless the lock was made for a named owner. The owner may acquire again, and
-    the lock is free after as many releases. Follows Redisson's ``RLock``, with which it shares its layout in Redis.
-    """
+class OneHolder(BaseLock):
+    """A lock that one owner holds at a time: what can be asked of it, and done to it, from outside."""
 
     __slots__ = ()
-
-    def __init__(self, sessions: Sessions, keys: LockKeys, named: str | None) -> None:
-        super().__init__(sessions, Want(keys, LOCK), named)
 
     def hold(
         self, wait: Duration | None = None, lease: Duration | None = None, *, at_least: Duration | None = None
@@ -37,13 +28,11 @@ class AsyncRLock(BaseLock):
         ends sooner, however it ends, and when the process dies. Leaving the block does not wait for that. Of nested
         holds the longest counts. As ShedLock's ``lockAtLeastFor``; an *at_least* above *lease* raises `ValueError`.
         """
-        if at_least is None:
-            return HeldLock(self, wait, lease)
-        return HeldLock(self._kept(at_least_seconds(at_least, lease)), wait, lease)
+        return HeldLock(self if at_least is None else self._kept(at_least_seconds(at_least, lease)), wait, lease)
 
-    def _kept(self, at_least: float) -> "AsyncRLock":
+    def _kept(self, at_least: float) -> Self:
         """The same lock, whose holds keep it for so many seconds at least."""
-        kept = AsyncRLock(self._sessions, self._keys, self._named)
+        kept = copy(self)
         kept._want = self._want._replace(at_least=at_least)
         return kept
 
@@ -88,6 +77,22 @@ class AsyncRLock(BaseLock):
         client. Cancelling leaves it done or not done. Raises `NotALockError` and `BackendError`.
         """
         return await self._sessions.open().force_release(self._want)
+
+
+@final
+class AsyncRLock(OneHolder):
+    """
+    A reentrant distributed lock; made by `LockClient.lock`.
+
+    A handle without state of its own: cheap, may be shared by tasks, and equal in effect to any other of the same
+    name. The owner is the running task, unless the lock was made for a named owner. The owner may acquire again, and
+    the lock is free after as many releases. Follows Redisson's ``RLock``, with which it shares its layout in Redis.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, sessions: Sessions, keys: LockKeys, named: str | None) -> None:
+        super().__init__(sessions, Want(keys, LOCK), named)
 
 
 def at_least_seconds(at_least: Duration, lease: Duration | None) -> float:

@@ -25,22 +25,34 @@ class AsyncSemaphore:
     state of its own. Follows Redisson's ``RSemaphore``, with which it shares its layout in Redis.
     """
 
-    __slots__ = ("__weakref__", "_block", "_initial", "_keys", "_sessions")
+    __slots__ = ("__weakref__", "_block", "_initial", "_keys", "_number", "_sessions")
 
-    def __init__(self, sessions: Sessions, keys: LockKeys, initial: int | None) -> None:
+    def __init__(self, sessions: Sessions, keys: LockKeys, initial: int | None, *, number: int = 1) -> None:
         self._sessions = sessions
         self._keys = keys
         self._initial = initial
-        self._block = Block(sessions, self._want(1), None)
+        self._number = number  # Of permits that an acquire or a release means which does not say how many.
+        self._block = Block(sessions, self._want(None), None)
 
     @property
     def name(self) -> str:
         """The name that it was made with."""
         return self._keys.name
 
-    async def acquire(self, permits: int = 1) -> None:
+    def taking(self, permits: int) -> "AsyncSemaphore":
         """
-        Wait as long as it takes for so many *permits*, all at once.
+        The same semaphore, of which each acquire takes so many *permits*, unless it says another number.
+
+        So does each release. For ``async with`` and `LockClient.synchronized`, where no number can be said. No I/O.
+
+        Raises:
+            TypeError, ValueError: *permits* is not a whole number above zero.
+        """
+        return AsyncSemaphore(self._sessions, self._keys, self._initial, number=number_of_permits(permits, least=1))
+
+    async def acquire(self, permits: int | None = None) -> None:
+        """
+        Wait as long as it takes for so many *permits*, all at once; ``None`` is one, or what `taking` said.
 
         Waits in a FIFO with the other tasks of this client; other clients may overtake who wants several. Cancelling
         leaves nothing behind: permits that were on their way are put back.
@@ -54,18 +66,18 @@ class AsyncSemaphore:
         """
         await self.try_acquire(permits, None)
 
-    async def try_acquire(self, permits: int = 1, wait: Duration | None = 0) -> bool:
+    async def try_acquire(self, permits: int | None = None, wait: Duration | None = 0) -> bool:
         """
         Take so many *permits* if that is possible within *wait* seconds, else none of them; whether it took them.
 
         ``wait=0`` asks Redis once; ``wait=None`` waits for ever. Cancelling and errors as in `acquire`. When Redis does
         not answer, the error may come up to `LockConfig.command_timeout` after the wait has ended.
         """
-        return await taken_by_nobody(self._sessions, self._want(_several(permits)), wait)
+        return await taken_by_nobody(self._sessions, self._want(permits), wait)
 
-    async def release(self, permits: int = 1) -> None:
+    async def release(self, permits: int | None = None) -> None:
         """
-        Put so many *permits* back, whoever acquired them.
+        Put so many *permits* back, whoever acquired them; ``None`` as in `acquire`.
 
         As in Redisson there may be more than before. Waits for the server's answer, up to `LockConfig.release_timeout`.
         Cancelling stops the waiting only: the release is sent all the same. Sent twice, it counts once.
@@ -77,10 +89,11 @@ class AsyncSemaphore:
             ClientClosedError: the client is closed, or belongs to another loop or process.
         """
         # If nobody has said how many there are, none is acquired: then there are as many as were said to be.
-        before = 0 if self._initial is None else self._initial - _several(permits)
-        await self._change_by(_several(permits), before, frees=True)
+        number = self._several(permits)
+        before = 0 if self._initial is None else self._initial - number
+        await self._change_by(number, before, frees=True)
 
-    def hold(self, wait: Duration | None = None, *, permits: int = 1) -> "HeldSemaphore":
+    def hold(self, wait: Duration | None = None, *, permits: int | None = None) -> "HeldSemaphore":
         """
         So many *permits* for an ``async with`` block, bounded: ``async with semaphore.hold(wait=2):``.
 
@@ -88,7 +101,11 @@ class AsyncSemaphore:
         back at its end, also when its task is cancelled or the client closed; closing cancels it, and raises
         `LeaseLostError`.
         """
-        return HeldSemaphore(Block(self._sessions, self._want(_several(permits)), None), wait)
+        return HeldSemaphore(Block(self._sessions, self._want(permits), None), wait)
+
+    async def locked(self) -> bool:
+        """Whether there are fewer permits than an acquire takes, by Redis; waits and raises as `available`."""
+        return await self.available() < self._number
 
     async def available(self) -> int:
         """
@@ -150,8 +167,12 @@ class AsyncSemaphore:
     def __repr__(self) -> str:
         return f"<AsyncSemaphore {self.name!r}>"
 
-    def _want(self, number: int) -> Want:
-        return Want(self._keys, SEMAPHORE, (number,), ("" if self._initial is None else self._initial,))
+    def _want(self, permits: int | None) -> Want:
+        terms = ("" if self._initial is None else self._initial,)
+        return Want(self._keys, SEMAPHORE, (self._several(permits),), terms)
+
+    def _several(self, permits: int | None) -> int:
+        return self._number if permits is None else number_of_permits(permits, least=1)
 
     async def _change_by(self, more: int, before: int, *, frees: bool = False) -> None:
         how = (more, before, self._keys.channel)
@@ -192,7 +213,3 @@ class Block(Single):
 
 async def _without_lease(entering: Coroutine[object, object, Lease]) -> None:
     await entering
-
-
-def _several(permits: int) -> int:
-    return number_of_permits(permits, least=1)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from string import Formatter
 from typing import Any, ParamSpec, TypeVar
 
-from aiolock._primitives.base import Lockable
+from aiolock._primitives.handle import Handle, block_of
 from aiolock._types import Duration, lease_seconds, seconds, text
 
 P = ParamSpec("P")
@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 def synchronize(
     templates: Sequence[str],
-    lock_of: Callable[[str | Sequence[str]], Lockable[Any]],
+    handle_of: Callable[[str | Sequence[str]], Handle],
     wait: Duration | None,
     lease: Duration | None,
 ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R]]]:
@@ -30,12 +30,18 @@ def synchronize(
 
         @functools.wraps(function)
         async def under_lock(*args: P.args, **kwargs: P.kwargs) -> R:
-            async with lock_of(names_of(*args, **kwargs)).hold(most, length):
+            async with block_of(handle_of(names_of(*args, **kwargs)), most, length):
                 return await function(*args, **kwargs)
 
         return under_lock
 
     return decorate
+
+
+def check_maker(of: object) -> None:
+    """Raise if *of* cannot make a handle of a client and a name."""
+    if of is not None and not callable(of):
+        raise TypeError(f"of must be a function of the client and the name, such as LockClient.semaphore, not {of!r}")
 
 
 def _namer(templates: Sequence[str], function: Callable[..., Awaitable[object]]) -> Callable[..., str | list[str]]:

@@ -238,8 +238,8 @@ class Connection:
             self._limit = asyncio.timeout(None)
             async with self._limit:
                 self._note_opened()
-                writer = self._loop.create_task(self._write(raw), context=Context())
-                writer.add_done_callback(self._writer_ended, context=self._context)
+                writer = self._loop.create_task(self._write(raw))  # Its context is the reader's.
+                writer.add_done_callback(self._writer_ended)
                 await self._read(raw)
         finally:
             self.connected = False

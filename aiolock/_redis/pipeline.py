@@ -198,13 +198,11 @@ class Pipeline:
     def received(self, frame: Any) -> None:
         self._heard = monotonic()
         expected = self._sent.popleft()
-        if isinstance(expected, Aside):
+        if not isinstance(expected, Call):
             self._send_first(expected.tell(frame))
             self.connection.wake()
-        elif isinstance(frame, ResponseError):
+        elif not isinstance(frame, list):
             self._refused(expected, frame)
-        elif not isinstance(frame, list):  # Whatever it is, it is no Redis.
-            expected.fail(ResponseError(repr(frame)), f"the server answered with {frame!r}")
         elif self._replication is not None and expected.script.lasts and grants(frame):
             self._replication.granted.append((expected, frame))
         else:
@@ -227,10 +225,11 @@ class Pipeline:
     def tick(self, now: float) -> None:
         self._unsent.update(dict.fromkeys(self._resting))
         self._resting.clear()
-        if self.connection.stopped:
+        stopped = self.connection.stopped
+        if stopped:
             self._last_error = ConnectionAbortedError("the task of the connection was cancelled")
         for call in self._all():
-            if now >= call.deadline or self.connection.stopped:
+            if stopped or now >= call.deadline:
                 call.fail(self._last_error, f"{self._outcome()} ({in_words(self._last_error)})")
         # A call that was written keeps its place, for the reply that is owed; any other is forgotten in time.
         self._unsent = OrderedDict.fromkeys(call for call in self._unsent if now < call.until)
@@ -287,8 +286,9 @@ class Pipeline:
                 commands.append(self._expect(("ASKING",), _ignore))
             call.sent = now
             # Sent whole once, a script is known to whatever follows on the same connection.
-            call.whole = call.whole or call.script.sha not in self._known
-            self._known.add(call.script.sha)
+            if call.script.sha not in self._known:
+                call.whole = True
+                self._known.add(call.script.sha)
             self._sent.append(call)
             commands.append(call.command(publish))
         return commands
@@ -297,8 +297,10 @@ class Pipeline:
         self._sent.append(Aside(tell))
         return command
 
-    def _refused(self, call: Call, error: ResponseError) -> None:
-        if isinstance(error, NoScriptError) and not call.whole:
+    def _refused(self, call: Call, error: Any) -> None:
+        if not isinstance(error, ResponseError):  # Whatever it is, it is no Redis.
+            call.fail(ResponseError(repr(error)), f"the server answered with {error!r}")
+        elif isinstance(error, NoScriptError) and not call.whole:
             self._known.discard(call.script.sha)
             call.whole = True
             self._unsent[call] = None

@@ -79,13 +79,20 @@ class Guide:
     again: that takes longer than a connection may.
     """
 
-    is_master = True
-
     def __init__(self, sentinels: Sentinels) -> None:
         self.check_connection: bool = sentinels.check_connection
         self._sentinels = sentinels
         self.told: Address | None = None
         self.asked: float = 0.0  # When the Sentinels were asked for that.
+
+    @property
+    def is_master(self) -> bool:
+        """
+        What redis-py's connection asks of its pool: for the primary, until it is told where that is.
+
+        Later it would close itself when the server says that it is none, and wait for the other side to agree.
+        """
+        return self.told is None
 
     async def get_master_address(self) -> Address:
         """What redis-py's connection asks of its pool."""

@@ -1,7 +1,8 @@
-"""The Lua scripts, loaded once at import; each file's header states keys, arguments, reply and why twice is safe."""
+"""The Lua scripts, read when needed; each file's header states keys, arguments, reply and why twice is safe."""
 
 import hashlib
 from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from importlib import resources
 from typing import Any, Literal, NamedTuple
 
@@ -24,23 +25,32 @@ def grants(reply: list[Any]) -> bool:
     return reply[0] == GRANTED or (isinstance(reply[0], list) and any(row[0] == GRANTED for row in reply))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Script:
     """
-    A script as the server knows it; there is one object of each.
+    A script as the server knows it; there is one object of each. Its Lua is what its *files* say, one after the other.
 
     One that *publishes* takes the command to do so with as its last argument. What one that *lasts* grants must survive
     the server that granted it, so that replicas may have to have it, too.
     """
 
     name: str
-    source: str
-    sha: str
+    files: tuple[str, ...]
     publishes: bool = False
     lasts: bool = False
 
+    @cached_property
+    def source(self) -> str:
+        """The Lua."""
+        return "".join(map(_read, self.files))
 
-NONE = Script("", "", "")
+    @cached_property
+    def sha(self) -> str:
+        """The digest by which the server knows it."""
+        return hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
+
+
+NONE = Script("", ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +63,8 @@ class ScriptSet:
     place. Of an *exclusive* one, who has it keeps everybody else of the client from asking for it. Of a *reentrant* one
     an owner has one hold, however often it acquires; of another each acquire makes a hold of its own. An unlock message
     wakes *one* waiter of the client, or *all*. Where there are *turns*, an acquire is sent with the time for which
-    others may not overtake it.
+    others may not overtake it. Where there is a *line*, the server keeps in order who waits: everybody asks at once, to
+    stand in it.
     """
 
     acquire: Script
@@ -66,6 +77,7 @@ class ScriptSet:
     reentrant: bool = False
     wake: Literal["one", "all"] = "one"
     turns: bool = False
+    line: bool = False
 
 
 class Want(NamedTuple):
@@ -98,75 +110,96 @@ class Claim(NamedTuple):
     keys: tuple[str, ...]
 
 
+@cache
 def _read(name: str) -> str:
     return resources.files(__package__).joinpath(f"{name}.lua").read_text("utf-8")
 
 
-def _load(path: str, *shared: str, publishes: bool = False, lasts: bool = False) -> Script:
-    """The script at *path*, with the *shared* files in front of it."""
-    source = "".join(map(_read, (*shared, path)))
-    sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
-    return Script(path.partition("/")[2], source, sha, publishes, lasts)
+_ALL: list[Script] = []
+
+
+def read_all() -> None:
+    """Read every script now: when one is first sent, it may be too late to open files, or others lie there."""
+    for script in _ALL:
+        _ = script.sha
+
+
+def _script(path: str, *shared: str, publishes: bool = False, lasts: bool = False) -> Script:
+    """The script at *path*, with the *shared* files in front of it; they are read when they are needed."""
+    script = Script(path.partition("/")[2], (*shared, path), publishes, lasts)
+    _ALL.append(script)
+    return script
 
 
 _LOCK = ("ends", "lives", "lock/lock")
-ACQUIRE = _load("lock/acquire", *_LOCK, lasts=True)
-RELEASE = _load("lock/release", *_LOCK, publishes=True)
-RENEW = _load("lock/renew", *_LOCK, lasts=True)
-FORCE_RELEASE = _load("lock/force_release", *_LOCK, publishes=True)
-RELEASE_LATER = _load("lock/release_later", *_LOCK, publishes=True)
+_GRANT = (*_LOCK, "lock/grant")
+ACQUIRE = _script("lock/acquire", *_GRANT, lasts=True)
+RELEASE = _script("lock/release", *_LOCK, publishes=True)
+RENEW = _script("lock/renew", *_LOCK, lasts=True)
+FORCE_RELEASE = _script("lock/force_release", *_LOCK, publishes=True)
+RELEASE_LATER = _script("lock/release_later", *_LOCK, publishes=True)
 LOCK = ScriptSet(ACQUIRE, RELEASE, RENEW, FORCE_RELEASE, RELEASE_LATER, exclusive=True, reentrant=True)
-INSPECT = _load("lock/inspect", *_LOCK)
+INSPECT = _script("lock/inspect", *_LOCK)
 
-ONCE = replace(LOCK, acquire=_load("lock/acquire", *_LOCK, "once/outcome", lasts=True), wake="all")
-SLOT = _load("once/slot", "ends")
+FAIR = ScriptSet(
+    acquire=_script("fair/acquire", *_GRANT, "fair/fair", lasts=True),
+    release=_script("fair/release", *_LOCK, "fair/fair", publishes=True),
+    renew=RENEW,
+    force_release=FORCE_RELEASE,
+    release_later=RELEASE_LATER,  # Who stands in line asks again in time by itself.
+    reentrant=True,
+    line=True,
+)
+
+ONCE = replace(LOCK, acquire=_script("lock/acquire", *_GRANT, "once/outcome", lasts=True), wake="all")
+SLOT = _script("once/slot", "ends")
 
 _PERMIT = ("ends", "turns", "permit/permit")
 PERMIT = ScriptSet(
-    acquire=_load("permit/acquire", *_PERMIT, publishes=True, lasts=True),
-    release=_load("permit/release", *_PERMIT, publishes=True),
-    renew=_load("permit/renew", *_PERMIT, lasts=True),
-    force_release=_load("permit/force_release", *_PERMIT, publishes=True),
+    acquire=_script("permit/acquire", *_PERMIT, publishes=True, lasts=True),
+    release=_script("permit/release", *_PERMIT, publishes=True),
+    renew=_script("permit/renew", *_PERMIT, lasts=True),
+    force_release=_script("permit/force_release", *_PERMIT, publishes=True),
     turns=True,
 )
-INSPECT_PERMITS = _load("permit/inspect", *_PERMIT)
-RESIZE = _load("permit/resize", *_PERMIT, publishes=True)
+INSPECT_PERMITS = _script("permit/inspect", *_PERMIT)
+RESIZE = _script("permit/resize", *_PERMIT, publishes=True)
 
 _READ_WRITE = ("ends", "lives", "turns", "read_write/read_write")
 _FORCE = (*_READ_WRITE, "read_write/force")
 READ = ScriptSet(
-    acquire=_load("read_write/acquire", *_READ_WRITE, publishes=True, lasts=True),
-    release=_load("read_write/release", *_READ_WRITE, publishes=True),
-    renew=_load("read_write/renew", *_READ_WRITE, lasts=True),
-    force_release=_load("read_write/force_release_readers", *_FORCE, publishes=True),
+    acquire=_script("read_write/acquire", *_READ_WRITE, publishes=True, lasts=True),
+    release=_script("read_write/release", *_READ_WRITE, publishes=True),
+    renew=_script("read_write/renew", *_READ_WRITE, lasts=True),
+    force_release=_script("read_write/force_release_readers", *_FORCE, publishes=True),
     reentrant=True,
     wake="all",
     turns=True,
 )
 WRITE = replace(
     READ,
-    force_release=_load("read_write/force_release_writer", *_FORCE, publishes=True),
+    force_release=_script("read_write/force_release_writer", *_FORCE, publishes=True),
     exclusive=True,
     wake="one",
 )
-INSPECT_READ_WRITE = _load("read_write/inspect", *_READ_WRITE)
+INSPECT_READ_WRITE = _script("read_write/inspect", *_READ_WRITE)
 
 _SEMAPHORE = ("ends", "counter", "semaphore/semaphore")
 SEMAPHORE = ScriptSet(
-    acquire=_load("semaphore/acquire", *_SEMAPHORE, publishes=True, lasts=True),
-    release=_load("semaphore/release", *_SEMAPHORE, publishes=True),
+    acquire=_script("semaphore/acquire", *_SEMAPHORE, publishes=True, lasts=True),
+    release=_script("semaphore/release", *_SEMAPHORE, publishes=True),
     expires=False,
 )
-ADD_PERMITS = _load("semaphore/add", *_SEMAPHORE, publishes=True)
-SET_PERMITS = _load("semaphore/set", *_SEMAPHORE, publishes=True)
-DRAIN = _load("semaphore/drain", *_SEMAPHORE)
-INSPECT_SEMAPHORE = _load("semaphore/inspect", *_SEMAPHORE)
+ADD_PERMITS = _script("semaphore/add", *_SEMAPHORE, publishes=True)
+SET_PERMITS = _script("semaphore/set", *_SEMAPHORE, publishes=True)
+DRAIN = _script("semaphore/drain", *_SEMAPHORE)
+INSPECT_SEMAPHORE = _script("semaphore/inspect", *_SEMAPHORE)
 
 _LATCH = ("ends", "counter", "latch/latch")
-LATCH = ScriptSet(acquire=_load("latch/wait", *_LATCH), expires=False, wake="all")
-COUNT_DOWN = _load("latch/count_down", *_LATCH, publishes=True)
-SET_COUNT = _load("latch/set", *_LATCH, publishes=True)
+LATCH = ScriptSet(acquire=_script("latch/wait", *_LATCH), expires=False, wake="all")
+COUNT_DOWN = _script("latch/count_down", *_LATCH, publishes=True)
+SET_COUNT = _script("latch/set", *_LATCH, publishes=True)
 
 PING = replace(INSPECT, name="ping")  # The same question, under the name that its failure is told by.
-CARD = _load("client/card")
-READ_CARD = _load("client/read_card")
+CARD = _script("client/card")
+READ_CARD = _script("client/read_card")

@@ -3,15 +3,10 @@
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TypeVar
 
-from aiolock._core.lease import Lease
-from aiolock._errors import AioLockError, BackendError, LeaseLostError, NotHeldError
-from aiolock._primitives.base import Lockable
-from aiolock._primitives.multi_lease import MultiLease
+from aiolock import AioLockError, BackendError, Lease, LeaseLostError, MultiLease, NotHeldError
+from aiolock._primitives.handle import Handle, block_of, shown
 from aiolock._web.problem import Problem, problem_of
-
-L = TypeVar("L", Lease, MultiLease)
 
 logger = logging.getLogger("aiolock")
 
@@ -26,8 +21,8 @@ class RefusedError(Exception):
 
 @asynccontextmanager
 async def locked_for_handler(
-    lock: Lockable[L], wait: float | None, lease: float | None, status: int
-) -> AsyncIterator[L]:
+    lock: Handle, wait: float | None, lease: float | None, status: int
+) -> AsyncIterator[Lease | MultiLease | None]:
     """
     *lock* for the body, a handler; `RefusedError` instead of what aiolock raises about it. *status* is for contention.
 
@@ -36,11 +31,11 @@ async def locked_for_handler(
     release gets no answer: it was alone, and its client is to know that it is done; the lock ends with its lease at the
     latest.
     """
-    granted: L | None = None
+    granted: Lease | MultiLease | None = None
     done = False
     try:
-        async with lock.hold(wait, lease) as granted:
-            yield granted
+        async with block_of(lock, wait, lease) as granted:
+            yield shown(lock, granted)
             done = True
     except Exception as error:
         if done and isinstance(error, BackendError):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import inf
 from time import monotonic
 
-from aiolock._errors import (
+from aiolock import (
     AioLockError,
     BackendError,
     ClientClosedError,

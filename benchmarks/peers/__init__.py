@@ -9,6 +9,7 @@ ADAPTERS: dict[str, tuple[str, str]] = {
     "aiolock": ("ours:Ours", "aiolock-redis"),
     "one-by-one": ("ours:OursOneByOne", "aiolock-redis"),
     "as-lock": ("ours:OursAsLock", "aiolock-redis"),
+    "fair": ("ours:OursFair", "aiolock-redis"),
     "counted": ("ours:OursCounted", "aiolock-redis"),
     "bare": ("bare:Bare", "redis"),
     "batcher": ("batcher:Batcher", "redis"),

@@ -59,6 +59,13 @@ class OursAsLock(Ours):
         return self.lock(name)
 
 
+class OursFair(Ours):
+    """With the fair lock."""
+
+    def lock(self, name: str) -> Lock:
+        return self._client.fair_lock(name)
+
+
 class OursCounted(Ours):
     """With the semaphore that only counts."""
 

@@ -43,15 +43,20 @@ def version() -> dict[str, str]:
 
 async def run(run: Run, observer: Observer) -> Outcome:
     """Like `own_locks.run`, with threads, or chains of asynchronous calls, for tasks. The loop does not matter."""
-    return await _run(run, observer, reading=False)
+    return await _run(run, observer, "own")
 
 
 async def read(run: Run, observer: Observer) -> Outcome:
     """Like `readers.run`, as `run`."""
-    return await _run(run, observer, reading=True)
+    return await _run(run, observer, "reading")
 
 
-async def _run(run: Run, observer: Observer, *, reading: bool) -> Outcome:
+async def pass_around(run: Run, observer: Observer) -> Outcome:
+    """Like `pass_around.run` with a fair lock, as `run`."""
+    return await _run(run, observer, "fair")
+
+
+async def _run(run: Run, observer: Observer, kind: str) -> Outcome:
     classes = f"{_TARGET / 'classes'}:{_TARGET / 'dependency'}/*"
     process = await asyncio.create_subprocess_exec("java", "-cp", classes, _PROGRAM, stdin=PIPE, stdout=PIPE)
     assert process.stdin is not None
@@ -63,7 +68,7 @@ async def _run(run: Run, observer: Observer, *, reading: bool) -> Outcome:
         "warm_up": warm_up,
         "seconds": run.seconds,
         "asynchronous": run.peer == "redisson-async",
-        "reading": reading,
+        "kind": kind,
     }
     process.stdin.write(json.dumps(request).encode() + b"\n")
     await process.stdin.drain()

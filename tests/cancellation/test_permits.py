@@ -79,6 +79,14 @@ async def with_short_hold(round_: Round) -> None:
         pass
 
 
+async def with_several(round_: Round) -> None:
+    """The permit is neither the first nor the last of what is wanted."""
+    names = (f"z {round_.name}", round_.lock, f"a {round_.name}")
+    async with round_.mine.multi(*names, owner=round_.owner).hold(wait=10) as lease:
+        await asyncio.sleep(0)
+        lease.check()
+
+
 async def release(round_: Round) -> None:
     await round_.lock.release()
 
@@ -99,6 +107,9 @@ COLD: list[tuple[State, Run, str | None]] = [
     ("free", with_permit, None),
     ("message", with_permit, None),
     ("handed", with_hold, None),
+    ("free", with_several, None),
+    ("message", with_several, None),
+    ("handed", with_several, ME),
     ("nested", release, ME),
     ("waited", release, ME),
     ("held", ask, ME),

@@ -153,11 +153,11 @@ async def in_time(semaphore: AsyncPermitExpirableSemaphore) -> Lease | None:
 async def test_a_server_that_forgot_everything_has_all_permits_again_and_tells_who_had_some(
     redis: Redis, other: LockClient
 ) -> None:
-    async with LockClient(redis, config=LockConfig(lease=0.6, renew_interval=0.1)) as locks:
+    async with LockClient(redis, config=LockConfig(lease=6, renew_interval=0.1)) as locks:
         mine = locks.permit_expirable_semaphore(NAME, 2)
         permit = await mine.acquire()
         await redis.flushall()
-        assert await asyncio.wait_for(permit.lost, 5) == "expired"
+        assert await asyncio.wait_for(permit.lost, 15) == "expired"
         assert await other.permit_expirable_semaphore(NAME, 2).try_acquire(2) is not None
 
 

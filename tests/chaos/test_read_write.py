@@ -181,7 +181,7 @@ async def test_an_acquire_that_comes_after_its_caller_gave_up_takes_nothing(
 
 @pytest.mark.parametrize("kind", ["read", "write"])
 async def test_a_server_that_forgot_everything_is_told_to_who_held(redis: Redis, other: LockClient, kind: str) -> None:
-    async with LockClient(redis, config=LockConfig(lease=0.6, renew_interval=0.1)) as locks:
+    async with LockClient(redis, config=LockConfig(lease=6, renew_interval=0.1)) as locks:
         lease = await getattr(locks.read_write_lock(NAME), kind).acquire()
         await redis.flushall()
         assert await asyncio.wait_for(lease.lost, 10) == "expired"

@@ -22,15 +22,17 @@ async def waiting(kind: Kind, client: LockClient, count: int) -> list[asyncio.Ta
     """So many tasks that wait, and that messages reach."""
     tasks = [asyncio.create_task(section(kind, client)) for _ in range(count)]
 
-    def quiet() -> bool:
-        now = client.statistics()
-        heads = [entry.queue.head for entry in session_of(client).entries.all() if entry.queue is not None]
-        busy = any(head is None or head.woken.is_set() or head.trying for head in heads)
-        told = notifier_of(client).confirmed(kind.keys.channel)
-        return not busy and told and (now.parked, now.pending) == (count, 0)
-
-    await until(quiet, within=20)
+    await until(lambda: wait_quietly(kind, client, count), within=20)
     return tasks
+
+
+def wait_quietly(kind: Kind, client: LockClient, count: int) -> bool:
+    """Whether so many tasks of the client wait, and messages reach them."""
+    now = client.statistics()
+    heads = [entry.queue.head for entry in session_of(client).entries.all() if entry.queue is not None]
+    busy = any(head is None or head.woken.is_set() or head.trying for head in heads)
+    told = notifier_of(client).confirmed(kind.keys.channel)
+    return not busy and told and (now.parked, now.pending) == (count, 0)
 
 
 async def check_that_messages_wake(kind: Kind, ours: LockClient, theirs: LockClient, count: int = 3) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from aiolock import LockClient
 from aiolock._keys import LockKeys
-from aiolock._scripts import LATCH, LOCK, PERMIT, READ, SEMAPHORE, WRITE
+from aiolock._scripts import FAIR, LATCH, LOCK, PERMIT, READ, SEMAPHORE, WRITE
 
 NAME = "it"
 LONG = 60.0  # Seconds of a lease that does not end in a test.
@@ -20,6 +20,10 @@ class Kind(ABC):
     """What it grants ends with a lease, and whoever has it is told of the loss."""
     blocks = True
     """It can be had for an ``async with`` block."""
+    reentrant = True
+    """Who has it may take it again."""
+    most = 1
+    """How many may have it at a time."""
     kept: tuple[str, ...] = ()
     """The keys of the user's that it leaves."""
     keys = LockKeys.of(NAME, "")
@@ -29,12 +33,12 @@ class Kind(ABC):
         return type(self).__name__.lower()
 
     @abstractmethod
-    def of(self, client: LockClient) -> Any:
+    def of(self, client: LockClient, owner: str | None = None) -> Any:
         """The handle."""
 
-    async def take(self, client: LockClient, wait: float | None = 0) -> Any:
+    async def take(self, client: LockClient, wait: float | None = 0, owner: str | None = None) -> Any:
         """Take it within so many seconds; something true if it was granted."""
-        return await self.of(client).try_lock(wait)
+        return await self.of(client, owner).try_lock(wait)
 
     async def give(self, client: LockClient, taken: Any) -> None:
         """Give back what `take` returned."""
@@ -47,24 +51,33 @@ class Kind(ABC):
 
 
 class Lock(Kind):
-    def of(self, client: LockClient) -> Any:
-        return client.lock(NAME)
+    def of(self, client: LockClient, owner: str | None = None) -> Any:
+        return client.lock(NAME, owner=owner)
+
+
+class Fair(Kind):
+    keys = LockKeys.of_fair(NAME, "")
+    scripts = FAIR
+
+    def of(self, client: LockClient, owner: str | None = None) -> Any:
+        return client.fair_lock(NAME, owner=owner)
 
 
 class Multi(Kind):
-    def of(self, client: LockClient) -> Any:
-        return client.multi(f"{{{NAME}}}:a", NAME, f"{{{NAME}}}:b")
+    def of(self, client: LockClient, owner: str | None = None) -> Any:
+        return client.multi(f"{{{NAME}}}:a", NAME, f"{{{NAME}}}:b", owner=owner)
 
     async def obstruct(self, client: LockClient) -> Remove:
         return (await client.lock(NAME).acquire(lease=LONG)).release
 
 
 class Reader(Kind):
+    most = 1000
     keys = LockKeys.of_read_write(NAME, "")[0]
     scripts = READ
 
-    def of(self, client: LockClient) -> Any:
-        return client.read_write_lock(NAME).read
+    def of(self, client: LockClient, owner: str | None = None) -> Any:
+        return client.read_write_lock(NAME, owner=owner).read
 
     async def obstruct(self, client: LockClient) -> Remove:
         return (await client.read_write_lock(NAME).write.acquire(lease=LONG)).release
@@ -74,36 +87,37 @@ class Writer(Kind):
     keys = LockKeys.of_read_write(NAME, "")[1]
     scripts = WRITE
 
-    def of(self, client: LockClient) -> Any:
-        return client.read_write_lock(NAME).write
+    def of(self, client: LockClient, owner: str | None = None) -> Any:
+        return client.read_write_lock(NAME, owner=owner).write
 
     async def obstruct(self, client: LockClient) -> Remove:
         return (await client.read_write_lock(NAME).read.acquire(lease=LONG)).release
 
 
 class Permit(Kind):
+    reentrant = False
     kept = (NAME,)
     keys = LockKeys.of_permits(NAME, "")
     scripts = PERMIT
 
-    def of(self, client: LockClient) -> Any:
-        return client.permit_expirable_semaphore(NAME, 1)
+    def of(self, client: LockClient, owner: str | None = None) -> Any:
+        return client.permit_expirable_semaphore(NAME, 1, owner=owner)
 
-    async def take(self, client: LockClient, wait: float | None = 0) -> Any:
-        return await self.of(client).try_acquire(wait=wait)
+    async def take(self, client: LockClient, wait: float | None = 0, owner: str | None = None) -> Any:
+        return await self.of(client, owner).try_acquire(wait=wait)
 
 
 class Counted(Kind):
-    expires = False
+    expires = reentrant = False
     kept = (NAME,)
     keys = LockKeys.of_semaphore(NAME, "")
     scripts = SEMAPHORE
 
-    def of(self, client: LockClient) -> Any:
+    def of(self, client: LockClient, owner: str | None = None) -> Any:
         return client.semaphore(NAME, 1)
 
-    async def take(self, client: LockClient, wait: float | None = 0) -> Any:
-        return await self.of(client).try_acquire(wait=wait)
+    async def take(self, client: LockClient, wait: float | None = 0, owner: str | None = None) -> Any:
+        return await self.of(client, owner).try_acquire(wait=wait)
 
     async def give(self, client: LockClient, taken: Any) -> None:
         await self.of(client).release()
@@ -118,14 +132,14 @@ class Counted(Kind):
 class Latch(Kind):
     """Nothing to have: it is taken by whoever waited for it, and in the way is what is still to be counted down."""
 
-    expires = blocks = False
+    expires = blocks = reentrant = False
     keys = LockKeys.of_latch(NAME, "")
     scripts = LATCH
 
-    def of(self, client: LockClient) -> Any:
+    def of(self, client: LockClient, owner: str | None = None) -> Any:
         return client.count_down_latch(NAME)
 
-    async def take(self, client: LockClient, wait: float | None = 0) -> Any:
+    async def take(self, client: LockClient, wait: float | None = 0, owner: str | None = None) -> Any:
         return await self.of(client).wait(wait)
 
     async def give(self, client: LockClient, taken: Any) -> None:
@@ -137,6 +151,6 @@ class Latch(Kind):
         return latch.count_down
 
 
-KINDS: tuple[Kind, ...] = (Lock(), Multi(), Reader(), Writer(), Permit(), Counted(), Latch())
+KINDS: tuple[Kind, ...] = (Lock(), Fair(), Multi(), Reader(), Writer(), Permit(), Counted(), Latch())
 BLOCKS = tuple(kind for kind in KINDS if kind.blocks)
 LEASED = tuple(kind for kind in KINDS if kind.expires)

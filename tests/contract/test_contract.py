@@ -1,17 +1,29 @@
-"""What every primitive keeps, whatever it is: one server, two clients, and each kind in turn."""
+"""
+What every primitive keeps, whatever it is: one server, two clients, and each kind in turn.
+
+That each script may be sent twice, from every state that can be reached, is in `tests/lua`; that many processes share
+it and one of them is killed, in `tests/processes/test_kinds.py`.
+"""
 
 import asyncio
+from collections import Counter
 from functools import partial
-from typing import Any
 from weakref import ref
 
 import anyio
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import ClientClosedError, LeaseLostError, LockClient, LockTimeoutError, NotALockError
-from tests.contract.acts import check_that_messages_wake, is_untouched, nothing_under_way, section, waiting
-from tests.contract.kinds import BLOCKS, KINDS, LEASED, NAME, Counted, Kind, Latch, Writer
+from aiolock import ClientClosedError, LeaseLostError, LockClient, LockTimeoutError, NotALockError, NotHeldError
+from tests.contract.acts import (
+    check_that_messages_wake,
+    is_untouched,
+    nothing_under_way,
+    section,
+    wait_quietly,
+    waiting,
+)
+from tests.contract.kinds import BLOCKS, KINDS, LEASED, NAME, Counted, Kind, Latch, Reader, Writer
 from tests.support.cancellation import MODES, Mode, Outcome, every_suspension
 from tests.support.observe import until
 from tests.support.proxy import Proxy, Request, Rule, drop_reply, hold, script
@@ -19,6 +31,67 @@ from tests.support.proxy import Proxy, Request, Rule, drop_reply, hold, script
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=repr)
 each_block = pytest.mark.parametrize("kind", BLOCKS, ids=repr)
 each_leased = pytest.mark.parametrize("kind", LEASED, ids=repr)
+
+
+# Had by whom.
+
+
+@each_block
+async def test_no_more_have_it_than_may(kind: Kind, locks: LockClient, other: LockClient) -> None:
+    """Tasks of two clients, and others beside that are in their way, a writer's readers say."""
+    inside: Counter[str] = Counter()
+
+    async def take(client: LockClient) -> None:
+        for _ in range(10):
+            taken = await kind.take(client, wait=None)
+            inside["it"] += 1
+            assert inside["it"] <= kind.most
+            assert inside["the way"] == 0
+            await asyncio.sleep(0)
+            inside["it"] -= 1
+            await kind.give(client, taken)
+
+    async def obstruct(client: LockClient) -> None:
+        for _ in range(10):
+            remove = await kind.obstruct(client)
+            inside["the way"] += 1
+            assert inside["it"] == 0
+            await asyncio.sleep(0)
+            inside["the way"] -= 1
+            await remove()
+
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        for client in (locks, other):
+            for act in (take, take, take, obstruct):
+                group.create_task(act(client))
+    await is_untouched(kind, other)
+
+
+@each_block
+async def test_who_has_it_and_takes_it_again(kind: Kind, locks: LockClient, other: LockClient) -> None:
+    """It is the same hold, which goes with the last; or one more, of which there is none here."""
+    rival = Writer() if isinstance(kind, Reader) else kind
+    taken = await kind.take(locks)
+    again = await kind.take(locks)
+    assert bool(again) == kind.reentrant
+    if again:
+        await kind.give(locks, again)
+    assert not await rival.take(other)
+    await kind.give(locks, taken)
+    await is_untouched(kind, other)
+
+
+@each_leased
+async def test_a_child_is_another_owner_and_a_named_one_is_the_same_in_any_task(kind: Kind, locks: LockClient) -> None:
+    async def release(owner: str | None) -> None:
+        await kind.of(locks, owner).release()
+
+    for owner in (None, "job"):
+        assert await kind.take(locks, owner=owner)
+        with pytest.raises(NotHeldError):
+            await asyncio.create_task(release(None))
+        await (release(None) if owner is None else asyncio.create_task(release(owner)))
+        await is_untouched(kind, locks)
 
 
 # Waited for.
@@ -106,6 +179,45 @@ async def test_cancelled_wherever_it_suspends(kind: Kind, mode: Mode, redis: Red
     assert await every_suspension(mode, setup, run, verify) >= 1
 
 
+@each_kind
+@pytest.mark.parametrize("mode", MODES)
+async def test_cancelled_wherever_it_suspends_while_it_waits(
+    kind: Kind, mode: Mode, redis: Redis, other: LockClient
+) -> None:
+    """Another has it, and gives it back when the message will be heard; whoever waits behind gets it at once."""
+
+    async def setup() -> tuple[LockClient, asyncio.Event, asyncio.Task[object]]:
+        client, over = LockClient(redis), asyncio.Event()
+        await client.ping()
+        remove = await kind.obstruct(other)
+
+        async def make_way() -> object:
+            await until(lambda: over.is_set() or wait_quietly(kind, client, 1), within=20)
+            return await remove()
+
+        return client, over, asyncio.create_task(make_way())
+
+    async def run(context: tuple[LockClient, asyncio.Event, asyncio.Task[object]]) -> None:
+        client, *_ = context
+        if kind.blocks:
+            async with kind.of(client).hold(wait=60):
+                await asyncio.sleep(0)
+        else:
+            await section(kind, client)
+
+    async def verify(context: tuple[LockClient, asyncio.Event, asyncio.Task[object]], outcome: Outcome[None]) -> None:
+        client, over, making_way = context
+        assert isinstance(outcome.error, asyncio.CancelledError | None)
+        assert not outcome.swallowed
+        over.set()
+        await making_way
+        await until(lambda: nothing_under_way(client))
+        await is_untouched(kind, other)
+        await client.aclose()
+
+    assert await every_suspension(mode, setup, run, verify) >= 2
+
+
 # Replies that are lost, and commands that come late.
 
 
@@ -152,7 +264,7 @@ async def test_an_acquire_that_comes_after_its_caller_gave_up(
 @each_leased
 async def test_told_of_the_loss_before_another_has_it(kind: Kind, locks: LockClient, other: LockClient) -> None:
     """The other has what excludes it: a writer, where it reads."""
-    rival = Writer() if repr(kind) == "reader" else kind
+    rival = Writer() if isinstance(kind, Reader) else kind
     told: list[bool] = []
 
     async def take_over() -> None:
@@ -261,11 +373,15 @@ async def test_handles_are_cheap_and_equal_in_what_they_do(kind: Kind, locks: Lo
         await kind.give(locks, taken)
 
 
-@pytest.mark.parametrize("name", ["", 7, None, "\ud800", "aiolock_token:{x}"])
 @pytest.mark.parametrize(
-    "make", ["lock", "multi", "read_write_lock", "permit_expirable_semaphore", "semaphore", "count_down_latch"]
+    "make",
+    ["lock", "fair_lock", "multi", "read_write_lock", "permit_expirable_semaphore", "semaphore", "count_down_latch"],
 )
-def test_names_that_are_none(make: str, name: Any) -> None:
+def test_names_that_are_none(make: str) -> None:
     client = LockClient.from_url("redis://127.0.0.1:1")
-    with pytest.raises((TypeError, ValueError)):
-        getattr(client, make)(name)
+    for no_name in (7, None):
+        with pytest.raises(TypeError, match=f"not (of )?{no_name}"):
+            getattr(client, make)(no_name)
+    for name, why in {"": "not be empty", "\ud800": "cannot be encoded", "aiolock_token:{x}": "aiolock's own"}.items():
+        with pytest.raises(ValueError, match=why):
+            getattr(client, make)(name)

@@ -11,6 +11,8 @@ Hidden comments add what a reader does not need to see:
 - ``<!-- given`` code ``-->`` runs before each of the Python blocks that follow it on the page;
 - ``<!-- then`` code ``-->`` runs after the block in front of it, and has its names.
 
+Two more, ``<!-- made by`` and ``<!-- made until here -->``, are around what a program writes into a page.
+
 A block of ``output`` is what the Python block in front of it prints.
 """
 
@@ -22,6 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[a-z]*)\n(?P<code>.*?)^ *```$", re.MULTILINE | re.DOTALL)
+_MADE = re.compile(r"^<!-- made (by `[\w. -]+`|until here) -->$", re.MULTILINE)
 _COMMENT = re.compile(r"^<!--(?P<kind> given| then)\n(?P<code>.*?)^-->$", re.MULTILINE | re.DOTALL)
 
 
@@ -73,7 +76,7 @@ def read(path: Path) -> Page:
     """Read a page, and pair its blocks with their comments and outputs."""
     text = path.read_text("utf-8")
     page = Page(path, text)
-    page.prose = _COMMENT.sub("", _FENCE.sub("", text))
+    page.prose = _MADE.sub("", _COMMENT.sub("", _FENCE.sub("", text)))
     given: list[Code] = []
     last: Block | None = None
     for match in sorted((*_FENCE.finditer(text), *_COMMENT.finditer(text)), key=lambda match: match.start()):

@@ -64,6 +64,12 @@ def test_headings_of_a_page_are_distinct(page: Page) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_traps_come_last(page: Page) -> None:
+    sections = re.findall(r"^## (.+)$", page.prose, re.MULTILINE)
+    assert "Traps" not in sections[:-1]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_hidden_comment_is_understood(page: Page) -> None:
     assert "<!--" not in page.prose
 
@@ -147,6 +153,19 @@ def test_reference_has_every_public_name() -> None:
     pages = [page for page in PAGES if page.name.startswith("docs/reference/")]
     shown = [name for page in pages for name in re.findall(r"^::: aiolock\.(\w+)$", page.prose, re.MULTILINE)]
     assert sorted(shown) == sorted(aiolock.__all__)
+
+
+def test_tables_of_the_api_have_every_call() -> None:
+    """A verb of a primitive stands in the table of its section; classes that are only data have none."""
+    page = read(ROOT / "docs/reference/api.md")
+    sections = re.split(r"^## ", page.prose, flags=re.MULTILINE)[1:]
+    missing = []
+    for section in sections:
+        rows = " ".join(re.findall(r"`([^`]+)`", "".join(re.findall(r"^\|.*\|$", section, re.MULTILINE))))
+        for name in re.findall(r"^::: aiolock\.(\w+)$", section, re.MULTILINE):
+            public = [each for each in dir(getattr(aiolock, name)) if not each.startswith("_")] if rows else []
+            missing += [f"{name}.{each}" for each in public if not re.search(rf"\b{each}\b", rows)]
+    assert missing == []
 
 
 def test_reference_has_every_public_name_for_frameworks() -> None:

@@ -15,6 +15,7 @@ _CASES = {  # How many are in each.
     "RedissonLockTest": 26,
     "RedissonMultiLockTest": 4,
     "RedissonReadWriteLockTest": 32,
+    "RedissonFairLockTest": 28,
     "RedissonPermitExpirableSemaphoreTest": 30,
     "RedissonSemaphoreTest": 17,
     "RedissonCountDownLatchTest": 8,

@@ -18,6 +18,7 @@ from aiolock.aiohttp import LOCKS, lease_from, leases_from, locks_from, problems
 from aiolock.testing import failing_commands, lose
 from tests.support.holding import client_of_another_loop
 from tests.support.inside import session_of
+from tests.support.makers import MAKERS, is_taken, seen_as
 from tests.support.observe import until
 from tests.support.serving import serving
 
@@ -192,6 +193,56 @@ async def test_several_names_are_one_multi_lock(app: web.Application, locks: Loc
         assert [await answer.text() for answer in answers] == ["account:1 account:2"] * 2 + ["account:1"]
         assert await is_problem(await client.post("/1/3"), 503)
     assert not await locks.multi("account:1", "account:2", "account:3").locked()
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+async def test_a_handler_may_run_under_another_kind_than_a_lock(
+    app: web.Application, kind: str, locks: LockClient, other: LockClient
+) -> None:
+    of, obstacle = MAKERS[kind]
+
+    @synchronized("report:{day}", of=of)
+    async def handler(request: web.Request) -> web.Response:
+        name = f"report:{request.match_info['day']}"
+        granted = None if kind == "counted" else leases_from(request) if kind == "multi" else lease_from(request)
+        return web.json_response(seen_as(kind, granted, name) and await is_taken(locks, kind, name))
+
+    post(app, "/{day}", handler)
+    async with serving(app) as session:
+        async with session.post("/7") as response:
+            assert await response.json() is True
+        assert not await is_taken(locks, kind, "report:7")
+        async with obstacle(other, "report:7"), session.post("/7") as response:
+            assert await is_problem(response, 409)
+
+
+async def test_what_only_counts_leaves_the_lease_that_is_there(app: web.Application) -> None:
+    @synchronized("seats", of=lambda locks, name: locks.semaphore(name, 3))
+    async def sit(request: web.Request) -> web.Response:
+        return web.Response(text=lease_from(request).name)
+
+    post(app, "/alone", sit)
+    post(app, "/locked", synchronized("order")(sit))
+    async with serving(app) as session:
+        async with session.post("/locked") as response:
+            assert await response.text() == "order"
+        async with session.post("/alone") as response:
+            assert response.status == 500
+
+
+async def test_what_makes_no_lock_is_a_mistake_in_the_service(app: web.Application, locks: LockClient) -> None:
+    @synchronized("{name}", of=lambda locks, name: locks.semaphore(name, -1))
+    async def handler(request: web.Request) -> web.Response:
+        return web.Response()
+
+    post(app, "/{name}", handler)
+    async with serving(app) as session:
+        async with session.post("/aiolock_token:a") as response:
+            assert response.status == 400
+        async with session.post("/a") as response:
+            assert response.status == 500
+    with pytest.raises(TypeError, match="of must be a function"):
+        synchronized("a", of=locks.semaphore("a", 4))  # type: ignore[arg-type]
 
 
 async def test_the_lease_of_one_name_is_none_of_several(app: web.Application) -> None:

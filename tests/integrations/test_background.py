@@ -9,7 +9,8 @@ import anyio
 import pytest
 
 import aiolock
-from aiolock import LockClient, _background
+from aiolock import LockClient
+from aiolock._core import background
 from tests.support.observe import until
 
 
@@ -39,13 +40,13 @@ class Work:
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_background, "_TO_CLEAN_UP", 0.01)
+    monkeypatch.setattr(background, "_TO_CLEAN_UP", 0.01)
 
 
 @pytest.fixture
 async def patient(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     """Nothing is cancelled twice."""
-    monkeypatch.setattr(_background, "_TO_CLEAN_UP", 3600)
+    monkeypatch.setattr(background, "_TO_CLEAN_UP", 3600)
     async with asyncio.timeout(30):
         yield
 

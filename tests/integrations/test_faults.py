@@ -1,7 +1,9 @@
 """The faults of `aiolock.testing`: each does what it says, and nothing of it is left."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -73,6 +75,130 @@ async def test_readers_and_permits_are_lost_all_of_them(locks: LockClient) -> No
     assert await semaphore.available() == 2
     with pytest.raises(NotHeldError, match="'a'"):
         await lose(locks, one.write)
+
+
+LEASED: dict[str, Callable[[LockClient], Any]] = {
+    "lock": lambda locks: locks.lock("a"),
+    "multi": lambda locks: locks.multi("a", locks.read_write_lock("b").read, locks.permit_expirable_semaphore("c", 1)),
+    "read": lambda locks: locks.read_write_lock("a").read,
+    "write": lambda locks: locks.read_write_lock("a").write,
+    "permits": lambda locks: locks.permit_expirable_semaphore("a", 1),
+}
+each_leased = pytest.mark.parametrize("of", LEASED.values(), ids=LEASED)
+BLOCKS = {**LEASED, "semaphore": lambda locks: locks.semaphore("a", 1)}
+each_block = pytest.mark.parametrize("of", BLOCKS.values(), ids=BLOCKS)
+
+
+@each_leased
+async def test_whatever_has_a_lease_can_be_lost(of: Callable[[LockClient], Any], locks: LockClient) -> None:
+    with pytest.raises(LeaseLostError):
+        async with of(locks) as lease:
+            await lose(locks, of(locks))
+            assert lease.lost.is_set()
+            await asyncio.sleep(60)
+    assert locks.statistics().held == 0
+    with pytest.raises(NotHeldError):
+        await lose(locks, of(locks))
+    async with of(locks):
+        pass
+
+
+async def test_of_several_all_are_lost_or_the_one_that_is_named(locks: LockClient, redis: Redis) -> None:
+    permits = locks.permit_expirable_semaphore("c", 2)
+    several = locks.multi("a", "b", permits)
+    lease = await several.acquire()
+    async with asyncio.timeout(9):  # They are asked after at once, and not by the renewals, which come a second later.
+        await lose(locks, several)
+    assert [each.lost.is_set() for each in lease.leases.values()] == [True] * 3
+    assert not await redis.exists("a", "b", "c")
+    for name, lock in (("b", "b"), ("c", permits)):
+        lease = await several.acquire()
+        await lose(locks, lock)
+        assert [name for name, each in lease.leases.items() if each.lost.is_set()] == [name]
+        with pytest.raises(LeaseLostError, match=f"'{name}'"):
+            await lease.release()
+
+
+async def test_of_several_of_two_clients_each_loses_its_own(locks: LockClient, other: LockClient) -> None:
+    several = locks.multi("a", other.lock("b"))
+    lease = await several.acquire()
+    await lose(locks, several)
+    assert {name: each.lost.is_set() for name, each in lease.leases.items()} == {"a": True, "b": False}
+    await lose(other, several)
+    assert lease.leases["b"].lost.is_set()
+
+
+async def test_who_reads_and_who_writes_lose_a_read_write_lock(locks: LockClient) -> None:
+    lock, another = (locks.read_write_lock("a", owner=owner) for owner in ("one", "another"))
+    leases = [await lock.write.acquire(), await lock.read.acquire()]
+    await leases[0].release()
+    leases = [leases[1], await another.read.acquire()]
+    await lose(locks, lock)
+    assert [lease.lost.is_set() for lease in leases] == [True] * 2
+    leases = [await lock.write.acquire(), await lock.read.acquire()]
+    await lose(locks, another)
+    assert [lease.lost.is_set() for lease in leases] == [True] * 2
+    alone = await lock.write.acquire()
+    await lose(locks, another)
+    assert alone.lost.is_set()
+    with pytest.raises(NotHeldError, match="'a'"):
+        await lose(locks, lock)
+
+
+async def test_what_has_no_lease_is_refused(locks: LockClient) -> None:
+    semaphore = locks.semaphore("a", 2)
+    async with semaphore:
+        for wrong in (semaphore, locks.count_down_latch("b"), semaphore.hold, 7):
+            with pytest.raises(TypeError, match="has no lease that could be lost"):
+                await lose(locks, wrong)  # type: ignore[arg-type]
+        assert await semaphore.available() == 1
+
+
+@each_block
+async def test_commands_fail_whatever_they_are_about(of: Callable[[LockClient], Any], locks: LockClient) -> None:
+    """What was asked for is not had, and what was given back is free, though neither was answered."""
+    block = of(locks)
+    with failing_commands(locks, None), pytest.raises(BackendError):
+        async with block:
+            pytest.fail("it was granted")
+    await answered(locks)
+    assert not await block.locked()
+    with pytest.raises(BackendError):
+        async with block.hold():
+            faults = failing_commands(locks, None)
+            faults.__enter__()
+    faults.__exit__(None, None, None)
+    await answered(locks)
+    assert not await block.locked()
+    async with of(locks):
+        pass
+
+
+async def test_a_latch_is_counted_down_though_nobody_hears_of_it(locks: LockClient) -> None:
+    latch = locks.count_down_latch("a")
+    await latch.try_set_count(2)
+    with failing_commands(locks, 2):
+        with pytest.raises(BackendError):
+            await latch.wait()
+        with pytest.raises(BackendError):
+            await latch.count_down()
+    await answered(locks)
+    assert await latch.count() == 1
+
+
+async def test_delayed_renewals_cost_whatever_has_a_lease(redis: Redis, server: Server) -> None:
+    async with lock_client(server.url, lease=LEASE) as locks:
+        granted = [
+            await locks.lock("a").acquire(),
+            await locks.read_write_lock("b").read.acquire(),
+            await locks.read_write_lock("c").write.acquire(),
+            await locks.permit_expirable_semaphore("d", 1).acquire(),
+            *(await locks.multi("e", locks.permit_expirable_semaphore("f", 1)).acquire()).leases.values(),
+        ]
+        with delayed_renewals(locks):
+            async with locks.semaphore("g", 1):  # It has nothing to be renewed.
+                assert await asyncio.gather(*(reason(lease) for lease in granted)) == ["unreachable"] * len(granted)
+        assert await locks.semaphore("g").available() == 1
 
 
 async def test_other_locks_are_kept(locks: LockClient) -> None:

@@ -365,3 +365,87 @@ async def test_the_messages_of_a_read_write_lock_as_subscribers_get_them(
             told = await redisson_tells(redisson, name) + await tasks_tell(lock)
             told += await each_side_tells_of_force(lock, redisson, name)
             assert [await next_message(pubsub) for _ in told] == [(where, message) for message in told]
+
+
+async def redisson_hands_a_counted_permit_over(redisson: Redisson, name: str) -> None:
+    ask, post = (partial(call, name=name, kind="counted") for call in (redisson.ask, redisson.post))
+    await ask("trySetPermits", permits=2)
+    await ask("acquire", permits=2)
+    waiting = post("acquire", thread=2)
+    await until(lambda: redisson.parked(2), within=20)
+    await ask("release", permits=1)
+    await waiting
+    assert await ask("addPermits", permits=3) is None
+
+
+async def tasks_hand_a_counted_permit_over(locks: LockClient, other: LockClient, name: str) -> None:
+    semaphore, its = locks.semaphore(name), other.semaphore(name)
+    await semaphore.try_set_permits(2)
+    await semaphore.acquire(2)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(its.acquire())
+        await until(lambda: waits_quietly(other, its._block), within=20)
+        await semaphore.release()
+    await semaphore.add_permits(3)
+
+
+async def test_what_a_server_sees_of_permits_that_are_only_counted(
+    record: Recording, locks: LockClient, other: LockClient, redis: Redis, redisson: Redisson
+) -> None:
+    """The key, its value and its time to live, the channel, and the messages with how many there are."""
+    for name in NAMES:
+        with about(name):
+            seen = []
+            for hand_over in (
+                partial(redisson_hands_a_counted_permit_over, redisson, name),
+                partial(tasks_hand_a_counted_permit_over, locks, other, name),
+            ):
+                async with record() as of_one_side:
+                    await hand_over()
+                assert (await redis.get(name), await redis.pttl(name)) == (b"3", -1)
+                await redis.delete(name)
+                seen.append(visible(of_one_side, b"decrby"))
+            assert seen[0] == seen[1]
+            assert {command for command, _ in seen[0]} == {b"subscribe", b"publish", b"decrby"}
+
+
+async def redisson_counts_down(redisson: Redisson, name: str) -> None:
+    ask, post = (partial(call, name=name, kind="latch") for call in (redisson.ask, redisson.post))
+    assert await ask("trySetCount", count=2)
+    waiting = post("await", thread=2)
+    await until(lambda: redisson.parked(2), within=20)
+    await ask("countDown")
+    await ask("countDown")
+    await waiting
+
+
+async def tasks_count_down(locks: LockClient, other: LockClient, name: str) -> None:
+    latch, its = locks.count_down_latch(name), other.count_down_latch(name)
+    assert await latch.try_set_count(2)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(its.wait())
+        await until(lambda: (other.statistics().parked, other.statistics().pending) == (1, 0), within=20)
+        await latch.count_down()
+        await latch.count_down()
+
+
+async def test_what_a_server_sees_of_a_latch(
+    record: Recording, locks: LockClient, other: LockClient, redis: Redis, redisson: Redisson
+) -> None:
+    """Of names without braces: of others the channel is another, in the slot of the latch, where Redisson is not."""
+    for name in (name for name in NAMES if "{" not in name):
+        with about(name):
+            async with record() as javas:
+                await redisson_counts_down(redisson, name)
+            async with record() as pythons:
+                await tasks_count_down(locks, other, name)
+            assert visible(pythons) == visible(javas)
+            assert {command for command, _ in visible(javas)} == {b"subscribe", b"publish", b"del"}
+            for side in (redisson.ask("trySetCount", name, kind="latch", count=7), tasks_set(locks, name, 7)):
+                assert await side
+                assert (await redis.get(name), await redis.pttl(name)) == (b"7", -1)
+                await redis.delete(name)
+
+
+async def tasks_set(locks: LockClient, name: str, count: int) -> bool:
+    return await locks.count_down_latch(name).try_set_count(count)

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from time import monotonic
 
 import pytest
 from redis.asyncio import RedisCluster
 
-from aiolock import LockClient
+from aiolock import LockClient, LockConfig
 from aiolock._embedded_server import Server
 from tests.interop.service import Redisson, Service
 from tests.interop.test_waking import soon
@@ -17,6 +18,7 @@ from tests.support.waiters import Waiters, waits_quietly
 NAMES = [f"name {number}" for number in range(12)]
 NAME = "orders"
 LEASE = 600
+SHORT = 2.0
 WITHOUT_SHARDED_MESSAGES = ("3.17.7",)
 
 
@@ -51,6 +53,46 @@ async def test_each_side_keeps_the_other_out_of_every_slot(ours: LockClient, the
         assert await lock.try_lock() is None
         await theirs.ask("unlock", name)
         assert not await lock.locked()
+
+
+async def test_each_side_keeps_the_other_from_several_slots_at_once(ours: LockClient, theirs: Redisson) -> None:
+    several, other_order = ours.multi(*NAMES), NAMES[::-1]
+    async with several:
+        assert not await theirs.ask("tryLock", names=other_order)
+        assert not await theirs.ask("tryLock", NAMES[3])
+    assert await theirs.ask("tryLock", names=other_order, lease=LEASE)
+    assert await several.try_lock() is None
+    assert await ours.lock(NAMES[3]).try_lock() is None
+    await theirs.ask("unlock", names=other_order)
+    await theirs.ask("lock", NAMES[3], lease=LEASE)
+    assert await several.try_lock(wait=0.05) is None
+    assert not any([await ours.lock(name).locked() for name in NAMES if name != NAMES[3]])
+    await theirs.ask("unlock", NAMES[3])
+
+
+async def test_either_watchdog_keeps_what_it_holds_until_its_side_is_gone(
+    jvm: Service, cluster: ClusterOf, ours: LockClient, theirs: Redisson
+) -> None:
+    url = cluster.primaries[0].url
+    mortal = await jvm.connect(url, watchdog=SHORT, cluster=True)
+    redis = RedisCluster(host=cluster.primaries[0].host, port=cluster.primaries[0].port)
+    async with LockClient(redis, config=LockConfig(lease=SHORT)) as keeper:
+        for number, name in enumerate(NAMES):
+            await (keeper.lock(name).acquire() if number % 2 else mortal.ask("lock", name))
+        ends = monotonic() + 2.5 * SHORT
+        while monotonic() < ends:
+            for number, name in enumerate(NAMES):
+                if number % 2:
+                    assert not await theirs.ask("tryLock", name)
+                else:
+                    assert await ours.lock(name).try_lock() is None
+        assert keeper.statistics().losses == 0
+        await mortal.shutdown()  # Releases nothing, and renews no more.
+        for name in NAMES[::2]:
+            assert await ours.lock(name).try_lock(30) is not None
+    for name in NAMES[1::2]:
+        assert await theirs.ask("tryLock", name, lease=LEASE)
+    await redis.aclose()
 
 
 async def test_each_side_is_woken_by_the_other(jvm: Service, ours: LockClient, theirs: Redisson) -> None:

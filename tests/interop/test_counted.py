@@ -17,6 +17,9 @@ from tests.support.observe import until
 from tests.support.waiters import waits_quietly
 
 NAME = "places"
+PLACES = 3
+EACH = 4  # So many threads, and tasks.
+TIMES = 25
 BY_MESSAGE = 4  # Seconds: sooner than anybody who waits asks by itself.
 
 Java = Callable[..., Awaitable[Any]]
@@ -83,6 +86,48 @@ async def test_the_number_of_the_first_acquire_is_redissons_too(locks: LockClien
     async with locks.semaphore(NAME, 3):
         assert not await java("trySetPermits", 5)
         assert await java("availablePermits") == 2
+
+
+async def test_no_more_have_permits_than_there_are_and_a_latch_counts_them_all(
+    locks: LockClient, redisson: Redisson, redis: Redis
+) -> None:
+    """Threads and tasks at once, which count each time down, too."""
+    times = 2 * EACH * TIMES
+    semaphore, latch = locks.semaphore(NAME, PLACES), locks.count_down_latch("times")
+    inside = most = 0
+
+    def enter(more: int) -> None:
+        nonlocal inside, most
+        inside += more
+        most = max(most, inside)
+        assert 0 <= inside <= PLACES
+
+    async def in_java(thread: int) -> None:
+        for _ in range(TIMES):
+            await redisson.ask("acquire", NAME, thread=thread, kind="counted")
+            enter(1)
+            await asyncio.sleep(0.001)
+            enter(-1)
+            await redisson.ask("release", NAME, thread=thread, kind="counted")
+            await redisson.ask("countDown", "times", thread=thread, kind="latch")
+
+    async def in_python() -> None:
+        for _ in range(TIMES):
+            async with semaphore:
+                enter(1)
+                await asyncio.sleep(0.001)
+                enter(-1)
+            await latch.count_down()
+
+    assert await semaphore.try_set_permits(PLACES)
+    assert await latch.try_set_count(times)
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        waiting = group.create_task(latch.wait())
+        for thread in range(1, EACH + 1):
+            group.create_task(in_java(thread))
+            group.create_task(in_python())
+    assert waiting.result()
+    assert (most, await redis.get(NAME), await redis.exists("times")) == (PLACES, str(PLACES).encode(), 0)
 
 
 @pytest.mark.parametrize("verb", ["release", "add_permits", "try_set_permits", "acquire"])

@@ -6,7 +6,7 @@ from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
 
-from aiolock import AsyncRLock
+from aiolock import AsyncMultiLock, AsyncRLock
 
 
 class Visit(NamedTuple):
@@ -25,7 +25,7 @@ class Visits:
         (directory / "count").write_text("0")
         (directory / "visits").touch()
 
-    async def visit_until_over(self, lock: AsyncRLock) -> int:
+    async def visit_until_over(self, lock: AsyncRLock | AsyncMultiLock) -> int:
         visits = 0
         while not (self.directory / "over").exists():
             async with lock:

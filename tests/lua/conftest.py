@@ -3,9 +3,16 @@
 import pytest
 from redis.asyncio import Redis
 
-from tests.lua.table import Table
+from tests.lua.table import FairTable, Table
+
+
+@pytest.fixture(params=[Table, FairTable], ids=["plain", "fair"])
+def table(redis: Redis, request: pytest.FixtureRequest) -> Table:
+    """A lock, by the scripts of a plain one and by those of a fair one, which differ only for who waits."""
+    made: Table = request.param(redis)
+    return made
 
 
 @pytest.fixture
-def table(redis: Redis) -> Table:
-    return Table(redis)
+def fair(redis: Redis) -> FairTable:
+    return FairTable(redis)

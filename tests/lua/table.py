@@ -13,6 +13,7 @@ from aiolock._scripts import (
     ACQUIRE,
     CARD,
     EXPIRED,
+    FAIR,
     FORCE_RELEASE,
     FORCED,
     FREED,
@@ -130,6 +131,32 @@ class Table:
     async def expire(self) -> None:
         """End the lease on the lock."""
         assert await self.redis.delete(KEYS.lock)
+
+
+class FairTable(Table):
+    """The same lock, by the scripts of a fair one; who does not wait, and so stands in no line."""
+
+    async def acquire(
+        self, id: str = MINE, *, owner: str = ME, step: int = 1, holds: int = 1, ms: int = LEASE
+    ) -> Reply:
+        return await self._ask(id, owner, (step, holds, ms), (0, 0))
+
+    async def wait(self, id: str, arrived: int = 0) -> Reply:
+        """An acquire that waits, by an owner of the same name; it has just come, or *arrived* earlier."""
+        return await self._ask(id, id, (1, 1, LEASE), (1, arrived))
+
+    async def _ask(self, id: str, owner: str, how: tuple[int, ...], waits: tuple[int, ...]) -> Reply:
+        return await self.run(FAIR.acquire, (KEYS.lock, KEYS.tokens), owner, id, *how, RETENTION, MEMORY, *waits)
+
+    async def release(
+        self, id: str = MINE, *, owner: str = ME, step: int = 9, left: int = 0, forget: str = ""
+    ) -> Reply:
+        how = (RETENTION, MEMORY, forget, KEYS.channel, "PUBLISH")
+        return await self.run(FAIR.release, (KEYS.lock, KEYS.tokens), owner, id, step, left, *how)
+
+    async def line(self) -> list[str]:
+        """Who stands in line, the first one first."""
+        return [member.decode()[7:] for member in (await self.look()).tokens if member.startswith(b"ticket ")]
 
 
 State = Callable[[Table], Awaitable[object]]

@@ -30,7 +30,7 @@ mine              granted    granted=3  granted   forced=3   granted=3  granted=
 others            refused    expired    expired   forced=3   granted=3  granted=2  granted:1
 awaited           refused    expired    expired   forced=3   granted=3  granted=2  granted:1
 kept_for_others   refused    expired    expired   forced=3   granted=4  granted=3  granted:2
-expired           granted=1  expired=3  expired=3 forced=3   granted=3  granted=2  granted:3
+expired           granted=1  expired=3  expired=3 nobody=3   granted=3  granted=2  granted:3
 freed             stale      granted    expired   nobody     granted=5  granted=4  granted:3
 given_up          stale      expired    expired   nobody     granted=5  granted=4  granted:3
 forced            stale      forced     forced    nobody     granted=5  granted=4  granted:3

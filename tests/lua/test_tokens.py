@@ -21,7 +21,7 @@ from tests.lua.table import (
 
 
 async def token_of(table: Table, id: str = MINE) -> int:
-    status, token, _ = await table.acquire(id)
+    status, token, *_ = await table.acquire(id)
     assert status == GRANTED
     assert isinstance(token, int)
     return token

@@ -1,17 +1,19 @@
-"""A process of the test: tasks that take one to three of three permits, and count each of their sections down."""
+"""A process of the test: tasks that take one to three of four permits, and count each of their sections down."""
 
 import asyncio
+import sys
 from random import Random
 from time import monotonic
 
 from aiolock import LockClient
 from tests.processes import crew
 
-NAME, PERMITS, LATCH = "seats", 3, "sections"
+NAME, PERMITS, LATCH = "seats", 4, "sections"
+_to_be_lost = [1]
 
 
-async def section(locks: LockClient, choose: Random) -> str:
-    permits = choose.randint(1, PERMITS)
+async def section(locks: LockClient, choose: Random, who: tuple[int, int]) -> str:
+    permits = choose.randint(1, PERMITS - 1)
     asked = monotonic()
     async with locks.semaphore(NAME, PERMITS).hold(permits=permits):
         entered = monotonic()
@@ -21,5 +23,14 @@ async def section(locks: LockClient, choose: Random) -> str:
     return f"{permits} {asked} {entered} {left}"
 
 
+async def keep(locks: LockClient, choose: Random, who: tuple[int, int]) -> str:
+    """That of the process that is killed: one of its tasks has a permit, and never gives it back."""
+    if not _to_be_lost:
+        await asyncio.Event().wait()
+    permits, asked = _to_be_lost.pop(), monotonic()
+    await locks.semaphore(NAME, PERMITS).acquire(permits)
+    return f"{permits} {asked} {monotonic()} inf"
+
+
 if __name__ == "__main__":
-    crew.main(section)
+    crew.main(keep if sys.argv[-1] == str(crew.FOR_EVER) else section)

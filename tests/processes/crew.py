@@ -4,19 +4,24 @@ import asyncio
 import os
 import random
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
+from typing import Protocol
 
 from aiolock import LockClient, LockConfig
 from tests.support.observe import until
 
 FOR_EVER = 1_000_000
+LEASE = 5.0  # Seconds: for so long what the one had that is killed is nobody else's.
+BUSY = 15.0  # Seconds that waiting may take on a busy machine beside that; on an idle one it takes some tenths.
 
-Section = Callable[[LockClient, random.Random], Awaitable[str]]
-"""One section: what happened in it, in words that are numbers, most of them."""
+Section = Callable[[LockClient, random.Random, tuple[int, int]], Awaitable[str]]
+"""One section by *who*, a process and its task by their numbers: what happened, in words that are mostly numbers."""
 
 
-async def serve(url: str, path: str, tasks: int, times: int, section: Section) -> None:
+async def serve(url: str, path: str, section: Section, *, process: int, tasks: int, times: int) -> None:
     """Do so many sections in each of so many tasks; each is a line of the file."""
     asyncio.get_running_loop().slow_callback_duration = 60  # On a busy machine asyncio's debug mode would complain.
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -25,17 +30,17 @@ async def serve(url: str, path: str, tasks: int, times: int, section: Section) -
         choose = random.Random(f"{os.getpid()} {task}")
         for _ in range(times):
             # One line, written as a whole, also beside other processes.
-            os.write(file, f"{os.getpid()}-{task} {await section(locks, choose)}\n".encode())
+            os.write(file, f"{os.getpid()}-{task} {await section(locks, choose, (process, task))}\n".encode())
 
-    async with LockClient.from_url(url, config=LockConfig(lease=5)) as locks, asyncio.TaskGroup() as group:
+    async with LockClient.from_url(url, config=LockConfig(lease=LEASE)) as locks, asyncio.TaskGroup() as group:
         for task in range(tasks):
             group.create_task(work(task))
 
 
 def main(section: Section) -> None:
-    """The program: url, path, tasks, times."""
-    _, url, path, tasks, times = sys.argv
-    asyncio.run(serve(url, path, int(tasks), int(times), section))
+    """The program: url, path, number, tasks, times."""
+    _, url, path, process, tasks, times = sys.argv
+    asyncio.run(serve(url, path, section, process=int(process), tasks=int(tasks), times=int(times)))
 
 
 async def let_work(
@@ -44,12 +49,12 @@ async def let_work(
     """Let so many processes do their work, beside one that is killed; all lines, and the process id of that one."""
     path.touch()
 
-    async def start(times: int) -> asyncio.subprocess.Process:
-        arguments = ["-m", module, url, str(path), str(tasks), str(times)]
+    async def start(number: int, times: int) -> asyncio.subprocess.Process:
+        arguments = ["-m", module, url, str(path), str(number), str(tasks), str(times)]
         return await asyncio.create_subprocess_exec(sys.executable, *arguments)
 
-    victim = await start(FOR_EVER)
-    workers = [await start(times) for _ in range(processes)]
+    victim = await start(processes, FOR_EVER)
+    workers = [await start(number, times) for number in range(processes)]
     try:
         await until(lambda: f"{victim.pid}-" in path.read_text(), within=60)
         victim.kill()
@@ -70,3 +75,34 @@ def most_at_once(visits: Iterable[tuple[float, float, int]]) -> int:
         now += change
         most = max(most, now)
     return most
+
+
+class Waited(Protocol):
+    """Something that was asked for, and granted; times are on the monotonic clock."""
+
+    @property
+    def asked(self) -> float: ...
+
+    @property
+    def entered(self) -> float: ...
+
+
+def check_waits(who: str, waits: Sequence[Waited], rivals: Iterable[Waited], share: float) -> None:
+    """
+    Nobody waited for long, beside the time in which nobody could enter, as the one had it that was killed; and while
+    anybody waited, less than that *share* of the *rivals* entered, which are all that were in the way at any time. How
+    fast the machine is does not matter to that.
+    """
+    entered = sorted(rival.entered for rival in rivals)
+    longest = busy = 0.0
+    overtaken = 0
+    for each in waits:
+        meanwhile = entered[bisect_right(entered, each.asked) : bisect_left(entered, each.entered)]
+        silence = max(after - before for before, after in pairwise((each.asked, *meanwhile, each.entered)))
+        longest = max(longest, each.entered - each.asked)
+        busy = max(busy, each.entered - each.asked - silence)
+        overtaken = max(overtaken, len(meanwhile))
+    print(f"{who}: at most {longest:.2f} s; {busy:.2f} s, and {overtaken} of {len(entered)} others, while any entered")
+    assert longest < LEASE + BUSY
+    assert busy < BUSY
+    assert overtaken < share * len(entered)

@@ -1,4 +1,4 @@
-"""A process of the test: tasks that take one to three of three permits, each so and so often."""
+"""A process of the test: tasks that take all of three permits if it is the first process, else one permit."""
 
 import asyncio
 from random import Random
@@ -10,8 +10,9 @@ from tests.processes import crew
 NAME, PERMITS = "places", 3
 
 
-async def section(locks: LockClient, choose: Random) -> str:
-    permits = choose.randint(1, PERMITS)
+async def section(locks: LockClient, choose: Random, who: tuple[int, int]) -> str:
+    process, _ = who
+    permits = PERMITS if process == 0 else 1
     asked = monotonic()
     async with locks.permit_expirable_semaphore(NAME, PERMITS).hold(permits=permits) as permit:
         entered = monotonic()

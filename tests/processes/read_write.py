@@ -1,4 +1,4 @@
-"""A process of the test: tasks that read or write one lock, each so and so often, without a pause."""
+"""A process of the test: a task that writes and others that read, each so and so often, without a pause."""
 
 import asyncio
 from random import Random
@@ -8,12 +8,12 @@ from aiolock import LockClient
 from tests.processes import crew
 
 NAME = "report"
-ONE_IN = 5  # Sections that write.
 
 
-async def section(locks: LockClient, choose: Random) -> str:
+async def section(locks: LockClient, choose: Random, who: tuple[int, int]) -> str:
     lock = locks.read_write_lock(NAME)
-    writes = choose.randrange(ONE_IN) == 0
+    _, task = who
+    writes = task == 0
     asked = monotonic()
     async with lock.write if writes else lock.read as lease:
         entered = monotonic()

@@ -2,15 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from random import Random
 from time import monotonic
 
 import anyio
 
-from aiolock import AsyncRLock, LockClient
-from tests.soak.journal import Entry, Journal, Section, inside
+from aiolock import AsyncMultiLock, AsyncReadLock, AsyncReadWriteLock, AsyncRLock, AsyncWriteLock, LockClient
+from tests.soak.journal import READS, Entry, Journal, Section, inside
 from tests.soak.settings import NAMES
+
+Lock = AsyncRLock | AsyncReadLock | AsyncWriteLock
 
 TICK = 0.05  # Seconds from one mark to the next.
 MOMENTS = (0.0, 0.0, 0.0, 0.005, 0.005, 0.005, 0.005, 0.02, 0.02, 0.02, 0.05, 0.05, 0.1, 0.1, 0.3)
@@ -29,9 +31,9 @@ class Waits:
         """Of the locks, oldest wait first."""
         return " ".join(name for _, name in sorted(self._begun.values()))
 
-    def begin(self, lock: AsyncRLock) -> float:
+    def begin(self, lock: Lock | AsyncMultiLock) -> float:
         at = monotonic()
-        self._begun[asyncio.current_task()] = at, lock.name
+        self._begun[asyncio.current_task()] = at, lock.name.replace(", ", "+")
         return at
 
     def end(self) -> None:
@@ -51,7 +53,8 @@ class Visitor:
         self._chance = chance
         self._stays = stays
         self._releasing: set[asyncio.Task[None]] = set()
-        self._plain = (self.scoped, self.held, self.tried, self.nested, self.named, self.fixed, self.renewed)
+        plain = (self.scoped, self.held, self.tried, self.nested, self.named, self.fixed, self.renewed)
+        self._plain = (*plain, self.several, self.read, self.written)
         cut = (self.forgotten, self.cancelled, self.timed_out, self.moved_on, self.group)
         self._forms: tuple[Callable[[], Awaitable[None]], ...] = (*self._plain, *cut)
 
@@ -102,6 +105,31 @@ class Visitor:
                     await asyncio.sleep(self._chance.choice((0, 0.05)))
             except* ArithmeticError:
                 section.mark()
+            await self._stay(section)
+
+    async def several(self) -> None:
+        """Each of the locks is a section of its own, which begin and end together."""
+        locks = self._locks.multi(*self._chance.sample(NAMES, self._chance.randint(2, 3)))
+        asked = self._waits.begin(locks)
+        try:
+            async with locks as lease:
+                self._waits.end()
+                with ExitStack() as stack:
+                    each_inside = [
+                        inside(self._journal, each, "several", asked, scoped=True) for each in lease.leases.values()
+                    ]
+                    sections = [stack.enter_context(each) for each in each_inside]
+                    await self._stay(sections[-1])
+        finally:
+            self._waits.end()
+
+    async def read(self) -> None:
+        """Others may be inside, if they read too."""
+        async with self._entered(READS, self._read_write().read) as section:
+            await self._stay(section)
+
+    async def written(self) -> None:
+        async with self._entered("written", self._read_write().write) as section:
             await self._stay(section)
 
     async def tried(self) -> None:
@@ -177,12 +205,15 @@ class Visitor:
         with anyio.move_on_after(self._chance.uniform(0, 0.3)):
             await self._chance.choice(self._plain)()
 
+    def _read_write(self) -> AsyncReadWriteLock:
+        return self._locks.read_write_lock(f"{self._chance.choice(NAMES)} to be read")
+
     def _lock(self, owner: str | None = None) -> AsyncRLock:
         return self._locks.lock(self._chance.choice(NAMES), owner=owner)
 
     @asynccontextmanager
     async def _entered(
-        self, form: str, lock: AsyncRLock | None = None, *, wait: float | None = None, lease: float | None = None
+        self, form: str, lock: Lock | None = None, *, wait: float | None = None, lease: float | None = None
     ) -> AsyncIterator[Section]:
         lock = lock or self._lock()
         asked = self._waits.begin(lock)

@@ -26,6 +26,8 @@ Kind = Literal[
     "end",  # The client is closed; *note* names the tasks that are left.
 ]
 
+READS = "read"  # The form in which several may be inside.
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:

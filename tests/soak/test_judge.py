@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.soak.faults import Fault
-from tests.soak.journal import Entry, Journal
+from tests.soak.journal import READS, Entry, Journal
 from tests.soak.judge import Evidence, judge
 from tests.soak.lives import Life
 
@@ -12,10 +12,17 @@ BEGIN, END = 100.0, 200.0
 
 
 def section(
-    number: int, token: int, begin: float, end: float | None, *, until: float = END, scoped: bool = True
+    number: int,
+    token: int,
+    begin: float,
+    end: float | None,
+    *,
+    until: float = END,
+    scoped: bool = True,
+    form: str = "scoped",
 ) -> list[Entry]:
     """Inside from *begin* to *end*, or killed half a second later; the lease is good *until*."""
-    enter = Entry("enter", begin, number, "a", token, "scoped", begin, until, renewed=until == END, scoped=scoped)
+    enter = Entry("enter", begin, number, "a", token, form, begin, until, renewed=until == END, scoped=scoped)
     marks = [begin + 0.5] if end is None else []
     marked = [Entry("mark", at, number, deadline=until) for at in marks]
     leave = [] if end is None else [Entry("leave", end, number, deadline=until if end < until else 0)]
@@ -53,6 +60,12 @@ def test_an_overlap_with_one_that_is_not_the_one_before(tmp_path: Path) -> None:
     found = findings(tmp_path, section(1, 1, 100, 105) + section(2, 2, 101, 102), section(1, 3, 103, 104))
     assert len(found) == 2
     assert all("overlap: of 1.000 s" in each for each in found)
+
+
+def test_readers_may_meet_each_other_and_nobody_else(tmp_path: Path) -> None:
+    reader, before_it = section(1, 2, 100, 102, form=READS), section(1, 1, 100.1, 101, form=READS)
+    assert not findings(tmp_path, reader, before_it)
+    assert "overlap: of 0.500 s" in only(findings(tmp_path, reader, before_it, section(1, 3, 101.5, 103)))
 
 
 def test_who_was_killed_is_inside_until_its_last_mark(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 from hypothesis import strategies as st
@@ -11,42 +11,14 @@ from redis.asyncio import Redis
 
 from aiolock import AsyncRLock, Lease, LeaseLostError, LockClient, NotHeldError
 from aiolock._embedded_server import Server
-from tests.stateful.machine import CLIENTS, clients, few, settings_of
+from tests.stateful.machine import CLIENTS, TASKS, Worker, actors, clients, few, settings_of
 from tests.stateful.model import Actor, Model
 from tests.support.observe import until
 
 T = TypeVar("T")
 NAMES = ("red", "green")
-TASKS = ("task 1", "task 2")  # The other owners are named ones.
-ACTORS = [Actor(client, owner) for client in CLIENTS for owner in (*TASKS, "a name")]
 SETTINGS = settings_of(120)
-actors = st.sampled_from(ACTORS)
 names = st.sampled_from(NAMES)
-
-
-class Worker:
-    """A task that lives long and does what it is told, so that it can be the owner in several steps."""
-
-    def __init__(self) -> None:
-        self._jobs: asyncio.Queue[tuple[Callable[[], Awaitable[Any]], asyncio.Future[Any]]] = asyncio.Queue()
-        self._task = asyncio.create_task(self._work())
-
-    async def do(self, job: Callable[[], Awaitable[T]]) -> T:
-        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._jobs.put_nowait((job, done))
-        return await done
-
-    async def stop(self) -> None:
-        self._task.cancel()
-        await asyncio.wait([self._task])
-
-    async def _work(self) -> None:
-        while True:
-            job, done = await self._jobs.get()
-            try:
-                done.set_result(await job())
-            except Exception as error:
-                done.set_exception(error)
 
 
 class World:

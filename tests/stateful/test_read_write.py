@@ -1,4 +1,4 @@
-"""Random histories of readers and writers do what a small model says."""
+"""Random histories of readers and writers, some of whom lose what they have, do what a small model says."""
 
 from collections import Counter
 
@@ -6,14 +6,38 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from aiolock import AsyncReadLock, AsyncReadWriteLock, AsyncWriteLock, NotHeldError
+from aiolock import AsyncReadLock, AsyncReadWriteLock, AsyncWriteLock, LeaseLostError, NotHeldError
 from aiolock._embedded_server import Server
-from tests.stateful.machine import CLIENTS, Machine, agrees, clients
+from tests.stateful.machine import ACTORS, CLIENTS, SHORT, TASKS, Machine, actors, agrees, clients
 from tests.stateful.model import Actor
 
-ACTORS = [Actor(client, owner) for client in CLIENTS for owner in ("one", "two")]
-actors = st.sampled_from(ACTORS)
 halves = st.sampled_from(("read", "write"))
+
+
+class Holds:
+    """How often each owner has one half, or thinks so; who is *unaware* lost it, and who was *told* knows."""
+
+    def __init__(self) -> None:
+        self.live: Counter[Actor] = Counter()
+        self.unaware: Counter[Actor] = Counter()
+        self.told: Counter[Actor] = Counter()
+
+    def believed(self, actor: Actor) -> bool:
+        return bool(self.live[actor] or self.unaware[actor])
+
+    def lose(self) -> None:
+        """The server has none any more."""
+        self.unaware += self.live
+        self.live.clear()
+
+    def tell(self, actor: Actor) -> None:
+        self.told[actor] += self.unaware.pop(actor, 0) + self.live.pop(actor, 0)
+
+    def forget(self, client: int) -> None:
+        for holds in (self.live, self.unaware, self.told):
+            for actor in ACTORS:
+                if actor.client == client:
+                    holds.pop(actor, None)
 
 
 class ReadWriteMachine(Machine):
@@ -21,58 +45,103 @@ class ReadWriteMachine(Machine):
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
-        self.holds: dict[str, Counter[Actor]] = {"read": Counter(), "write": Counter()}
+        self.holds = {"read": Holds(), "write": Holds()}
 
     def of(self, actor: Actor) -> AsyncReadWriteLock:
-        return self.clients[actor.client].read_write_lock("prices", owner=actor.owner)
+        owner = None if actor.owner in TASKS else actor.owner
+        return self.clients[actor.client].read_write_lock("prices", owner=owner)
 
     def half_of(self, actor: Actor, half: str) -> AsyncReadLock | AsyncWriteLock:
         return self.of(actor).read if half == "read" else self.of(actor).write
 
     def may(self, actor: Actor, half: str) -> bool:
         """Whether it is granted: nobody else writes and, to write, nobody else reads."""
-        others = self.holds["write"].keys() | (self.holds["read"].keys() if half == "write" else set())
-        return not others - {actor}
+        excludes = ("write",) if half == "read" else ("read", "write")
+        return all(self.holds[each].live[other] == 0 for each in excludes for other in ACTORS if other != actor)
 
     @rule(actor=actors, half=halves)
     def try_lock(self, actor: Actor, half: str) -> None:
-        lock = self.half_of(actor, half)
-        if half == "write" and actor in self.holds["read"] and actor not in self.holds["write"]:
+        lock, holds = self.half_of(actor, half), self.holds[half]
+        if half == "write" and self.holds["read"].believed(actor) and not holds.believed(actor):
             with pytest.raises(RuntimeError):
-                self.run(lock.try_lock())
-            return
-        granted = self.run(lock.try_lock()) is not None
-        assert granted == self.may(actor, half)
-        self.holds[half][actor] += granted
-        self.holds[half] += Counter()  # Without those who have none.
+                self.let(actor, lock.try_lock)
+        elif holds.unaware[actor]:
+            with pytest.raises(LeaseLostError):
+                self.let(actor, lock.try_lock)
+            holds.tell(actor)
+        else:
+            granted = self.let(actor, lock.try_lock) is not None
+            assert granted == self.may(actor, half)
+            if granted:
+                self._grant(actor, half)
 
     @rule(actor=actors, half=halves)
     def release(self, actor: Actor, half: str) -> None:
-        lock = self.half_of(actor, half)
-        if actor not in self.holds[half]:
-            with pytest.raises(NotHeldError):
-                self.run(lock.release())
+        lock, holds = self.half_of(actor, half), self.holds[half]
+        if holds.live[actor]:
+            self.let(actor, lock.release)
+            holds.live[actor] -= 1
             return
-        self.run(lock.release())
-        self.holds[half] -= Counter([actor])
+        lost = holds.unaware[actor] + holds.told[actor]
+        with pytest.raises(LeaseLostError if lost else NotHeldError):
+            self.let(actor, lock.release)
+        holds.tell(actor)
+        holds.told[actor] = max(0, lost - 1)
+
+    @rule(actor=actors, half=halves)
+    def let_expire(self, actor: Actor, half: str) -> None:
+        """A lease that is not renewed: its owner knows when the server has it no longer."""
+        lock = self.half_of(actor, half)
+        if not self.may(actor, half) or any(holds.believed(actor) for holds in self.holds.values()):
+            return
+        if self.expires(actor, lambda: lock.try_lock(lease=SHORT), lock.held):
+            self._grant(actor, half)
+            self.holds[half].tell(actor)
+
+    @rule(client=clients, half=halves)
+    def force_release(self, client: int, half: str) -> None:
+        holds = self.holds[half]
+        freed = self.run(self.half_of(Actor(client, "a name"), half).force_release())
+        assert freed == bool(+holds.live)
+        holds.lose()
+        for actor in ACTORS:
+            if freed and actor.client == client:
+                holds.tell(actor)
+
+    @rule()
+    def forget(self) -> None:
+        self.run(self.redis.flushall())
+        for holds in self.holds.values():
+            holds.lose()
 
     @rule(client=clients)
     def restart(self, client: int) -> None:
         self.run(self.restart_client(client))
-        for half, holds in self.holds.items():
-            self.holds[half] = Counter({actor: times for actor, times in holds.items() if actor.client != client})
+        for holds in self.holds.values():
+            holds.forget(client)
 
     @invariant()
     def the_server_says_the_same(self) -> None:
-        for actor in ACTORS if self.started else ():
-            for half, holds in self.holds.items():
-                assert self.run(self.half_of(actor, half).hold_count()) == holds[actor]
-        if self.started:
-            assert self.run(self.of(ACTORS[0]).write.locked()) == bool(self.holds["write"])
-            assert len(self.run(self.of(ACTORS[0]).read.holders())) == len(self.holds["read"])
+        if not self.started:
+            return
+        for half, holds in self.holds.items():
+            for actor in holds.live.keys() | holds.unaware.keys() | holds.told.keys():
+                assert self.let(actor, self.half_of(actor, half).hold_count) == holds.live[actor]
+            assert self.run(self.half_of(Actor(0, "a name"), half).locked()) == bool(+holds.live)
+        for client in CLIENTS:
+            believed = [actor for actor in ACTORS for holds in self.holds.values() if holds.believed(actor)]
+            assert self.clients[client].statistics().held == sum(actor.client == client for actor in believed)
+
+    def _grant(self, actor: Actor, half: str) -> None:
+        holds = self.holds[half]
+        holds.live[actor] += 1
+        holds.told.pop(actor, None)
+        for other in ACTORS if half == "write" else ():  # The client knows that none of its others can have it.
+            if other != actor and other.client == actor.client:
+                holds.tell(other)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_random_histories_agree_with_the_model(server: Server) -> None:
-    agrees(ReadWriteMachine, server.url, 40)
+    agrees(ReadWriteMachine, server.url, 15)

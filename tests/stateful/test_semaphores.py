@@ -1,14 +1,13 @@
 """Random histories of semaphores, of both kinds, and of latches do what small models say."""
 
-from typing import Any
-
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from aiolock import AsyncCountDownLatch, AsyncPermitExpirableSemaphore, AsyncSemaphore, Lease, LeaseLostError
 from aiolock._embedded_server import Server
-from tests.stateful.machine import Machine, agrees, clients, few
+from tests.stateful.machine import SHORT, TASKS, Machine, actors, agrees, clients, few
+from tests.stateful.model import Actor
 
 NAME = "places"
 KNOWN = (3, None)  # How many permits each client says that there are.
@@ -109,19 +108,43 @@ class PermitMachine(Machine):
         return sum(permits for _, _, permits in self.held)
 
     def of(self, client: int) -> AsyncPermitExpirableSemaphore:
-        return self.clients[client].permit_expirable_semaphore(NAME, KNOWN[client], owner="somebody")
+        return self.of_actor(Actor(client, "a name"))
+
+    def of_actor(self, actor: Actor) -> AsyncPermitExpirableSemaphore:
+        owner = None if actor.owner in TASKS else actor.owner
+        return self.clients[actor.client].permit_expirable_semaphore(NAME, KNOWN[actor.client], owner=owner)
 
     def all_for(self, client: int) -> int:
         return (KNOWN[client] or 0) if self.total is None else self.total
 
-    @rule(client=clients, permits=few)
-    def try_acquire(self, client: int, permits: int) -> None:
-        lease: Any = self.run(self.of(client).try_acquire(permits))
+    def has_enough(self, client: int, permits: int) -> bool:
+        """Whether so many are available; an acquire says how many there are, if nobody has."""
         if self.total is None:
             self.total = KNOWN[client]
-        assert (lease is not None) == (self.all_for(client) - self.acquired >= permits)
+        return self.all_for(client) - self.acquired >= permits
+
+    @rule(actor=actors, permits=few)
+    def try_acquire(self, actor: Actor, permits: int) -> None:
+        lease = self.let(actor, lambda: self.of_actor(actor).try_acquire(permits))
+        assert (lease is not None) == self.has_enough(actor.client, permits)
         if lease is not None:
-            self.held.append((lease, client, permits))
+            self.held.append((lease, actor.client, permits))
+
+    @rule(actor=actors, permits=few)
+    def let_expire(self, actor: Actor, permits: int) -> None:
+        """A lease that is not renewed: its owner knows when the server has it no longer."""
+        semaphore, before = self.of_actor(actor), self.acquired
+
+        async def take() -> Lease | None:
+            return await semaphore.try_acquire(permits, lease=SHORT)
+
+        async def has() -> bool:
+            return await semaphore.acquired() > before
+
+        if self.has_enough(actor.client, permits):
+            self.expires(actor, take, has)
+        else:
+            assert self.let(actor, take) is None
 
     @rule(which=st.integers(0, 9))
     def release(self, which: int) -> None:
@@ -215,4 +238,4 @@ class LatchMachine(Machine):
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("machine", [CountingMachine, PermitMachine, LatchMachine], ids=lambda each: each.__name__)
 def test_random_histories_agree_with_the_model(machine: type[Machine], server: Server) -> None:
-    agrees(machine, server.url)
+    agrees(machine, server.url, 25)

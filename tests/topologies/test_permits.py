@@ -8,7 +8,9 @@ from redis.asyncio import RedisCluster
 
 from aiolock import Lease, LockClient, LockConfig
 from aiolock._keys import LockKeys
-from tests.support.observe import until
+from aiolock.testing import lose
+from tests.support.observe import renewed, until
+from tests.support.resharding import begin_to_move, end_move, move_keys
 from tests.support.topologies import ClusterOf, ask
 
 NAMES = [
@@ -40,6 +42,22 @@ async def test_all_of_a_semaphore_is_on_one_server(
     assert await its.available() == 3
 
 
+async def test_permits_and_locks_of_several_servers_are_had_as_one(ours: LockClient, theirs: LockClient) -> None:
+    """And lost as one, where that is asked for."""
+    names = [f"lock {number}" for number in range(6)]
+    permits = theirs.permit_expirable_semaphore("many", 3)
+    many = ours.multi(*names, ours.permit_expirable_semaphore("many", 3).taking(2))
+    async with permits.hold(permits=2), theirs.lock(names[3]):
+        assert await many.try_lock() is None
+        assert not await theirs.multi(*(name for name in names if name != names[3])).locked()
+    lease = await many.acquire()
+    assert (await permits.available(), len(lease.tokens)) == (1, 7)
+    await lose(ours, many)
+    assert [each.lost.is_set() for each in lease.leases.values()] == [True] * 7
+    async with theirs.multi(*names, permits):
+        pass
+
+
 async def test_a_waiter_is_woken_by_the_message_of_another_client(
     calm: ClusterOf, ours: LockClient, theirs: LockClient
 ) -> None:
@@ -64,4 +82,36 @@ async def test_permits_on_every_server_are_renewed(calm: ClusterOf, quick: LockC
         permit.check()
         assert await theirs.permit_expirable_semaphore(permit.name).acquired() == 1
     await asyncio.gather(*(permit.release() for permit in permits))
+    assert quick.statistics().losses == 0
+
+
+async def test_a_slot_moves_with_a_permit_and_a_semaphore_in_it(
+    calm: ClusterOf, quick: LockClient, theirs: LockClient
+) -> None:
+    """Whether all has moved, a part of it or nothing, either semaphore has so many permits, and the lease goes on."""
+    expiring, counted = "{moving}:places", "{moving}:seats"
+
+    async def check() -> None:
+        await renewed(quick, 2)
+        permit.check()
+        for locks in (quick, theirs):
+            one, two = locks.permit_expirable_semaphore(expiring), locks.semaphore(counted)
+            assert (await one.available(), await one.acquired(), await two.available()) == (1, 1, 1)
+            async with one.hold(wait=10), two.hold(wait=10):
+                assert await two.available() == 0
+                assert not await two.try_acquire()
+                assert await one.try_acquire() is None
+
+    permit = await quick.permit_expirable_semaphore(expiring, 2).acquire()
+    await quick.semaphore(counted, 2).acquire()
+    await check()
+    source, target = begin_to_move(calm, expiring)
+    await check()
+    move_keys(calm, expiring, source, target)
+    await check()
+    end_move(calm, expiring, target)
+    await check()
+    await permit.release()
+    await theirs.semaphore(counted).release()
+    assert [ask(target, "GET", name) for name in (expiring, counted)] == ["2", "2"]
     assert quick.statistics().losses == 0

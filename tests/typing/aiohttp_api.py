@@ -35,6 +35,16 @@ async def stream(request: web.Request) -> web.StreamResponse:
     return web.StreamResponse()
 
 
+@synchronized("report:{day}", of=lambda locks, name: locks.read_write_lock(name).read)
+async def read(request: web.Request) -> web.Response:
+    return web.Response()
+
+
+@synchronized("seats", of=LockClient.semaphore)
+async def sit(request: web.Request) -> web.Response:
+    return web.Response()
+
+
 class View(web.View):
     @synchronized(lambda request: request.path)
     async def post(self) -> web.Response:
@@ -52,11 +62,15 @@ async def handlers(request: web.Request) -> None:
 async def refused(request: web.Request) -> None:
     await pay()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     synchronized(7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    synchronized("a", of=LockClient.count_down_latch)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     synchronized("a", 2)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def faults(locks: LockClient, server: Server) -> None:
     assert_type(await lose(locks, "a"), None)
+    await lose(locks, locks.multi("a", locks.permit_expirable_semaphore("b", 4).taking(2)))
+    await lose(locks, locks.read_write_lock("a"))
+    await lose(locks, locks.semaphore("a"))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     with delayed_renewals(locks), failing_commands(locks, most=None):
         server.restart()
     assert_type(server.url, str)

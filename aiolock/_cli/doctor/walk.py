@@ -4,14 +4,11 @@ from collections.abc import Awaitable
 from typing import Any
 from uuid import uuid4
 
+from aiolock import AsyncRLock, Lease, LeaseLostError, LockClient, LossReason, NotALockError
 from aiolock._cli.doctor.permissions import known_of
 from aiolock._cli.doctor.probe import Probe
-from aiolock._client import LockClient
 from aiolock._core.hold import Hold
-from aiolock._core.lease import Lease
-from aiolock._errors import LeaseLostError, LossReason, NotALockError
 from aiolock._keys import LockKeys
-from aiolock._primitives.rlock import AsyncRLock
 from aiolock._scripts import CARD, GRANTED, LOCK, LOST, READ_CARD, STALE, Claim, Script, Want
 
 _LEASE = 10.0  # Seconds: longer than all that is tried with it may take, and soon over if it cannot be given back.
@@ -119,17 +116,14 @@ class Walk:
         """A release after which the lock is kept, and one that comes again or too late."""
         self.place = "a lock that is kept after its release"
         session = self._ours._sessions.open()
-        for at_least in (_LEASE, 0.0):
-            claim = self._claim()
-            _, token, *_ = await self._answered(session.commands.acquire(claim, _LEASE), GRANTED)
-            for _ in range(2):
-                hold = Hold(claim, token, session.timing)
-                hold.keep(at_least, session.client)
-                await self._answered(session.commands.release(hold), GRANTED)
-            self._expect(await self._theirs.force_release() == (at_least > 0))
-        hold = Hold(self._claim(), 0, session.timing)
-        hold.keep(at_least, session.client)
-        await self._answered(session.commands.release(hold), LOST)
+        ours = self._claim()
+        await self._answered(session.commands.acquire(ours, _LEASE), GRANTED)
+        for claim, status in ((ours, GRANTED), (ours, GRANTED), (self._claim(), LOST)):
+            hold = Hold(claim, 0, session.timing)
+            hold.keep(_LEASE, session.client)
+            await self._answered(session.commands.release(hold), status)
+        self._expect(await self._theirs.try_lock() is None)
+        self._expect(await self._theirs.force_release())
 
     async def _show_the_card(self) -> None:
         self.place = "a client's card"

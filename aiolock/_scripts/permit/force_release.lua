@@ -19,14 +19,15 @@ if known then return {GRANTED, known == FREED and 1 or 0, 0} end
 if is_foreign(KEYS[1], KEYS[2]) then return {NOT_A_LOCK, 0, 0} end
 
 local members, memory = redis.call('ZRANGE', KEYS[2], 0, -1), tonumber(ARGV[3])
+local had = redis.call('ZCOUNT', KEYS[2], '(' .. milliseconds(), '+inf') > 0 -- One that has expired nobody has.
 redis.call('PEXPIRE', KEYS[3], ARGV[2]) -- First: a server out of memory refuses a first write that takes memory.
 redis.call('DEL', KEYS[2])
 redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', '(0')
-remember(KEYS[3], #members > 0 and FREED or EXPIRED, ARGV[1], memory, ARGV[2], '')
+remember(KEYS[3], had and FREED or EXPIRED, ARGV[1], memory, ARGV[2], '')
 for _, member in ipairs(members) do
   local acquisition = string.match(member, '^(.*#%d+)#1$')
   if acquisition then remember(KEYS[3], FORCED, acquisition, memory, ARGV[2], '') end
 end
 put_back(KEYS[1], #members)
 announce(KEYS[1], ARGV[4], ARGV[5])
-return {GRANTED, #members > 0 and 1 or 0, 0}
+return {GRANTED, had and 1 or 0, 0}

@@ -23,11 +23,12 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 import aiolock.fastapi
-from aiolock import Lease, LockClient, MultiLease
+from aiolock import Lease, LockClient, LockTimeoutError, MultiLease
 from aiolock._embedded_server import Server
 from aiolock.fastapi import Locks, lock_for
 from aiolock.testing import failing_commands, lose
 from tests.support.asgi import served
+from tests.support.makers import MAKERS, is_taken, seen_as
 from tests.support.observe import answered, until
 
 
@@ -252,6 +253,71 @@ async def test_several_names_are_one_multi_lock(keys: tuple[Any, ...], locks: Lo
             assert (await client.post("/1/2")).status_code == 503
     await answered(locks)
     assert not await locks.multi("account:1", "account:2").locked()
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+async def test_a_request_may_run_under_another_kind_than_a_lock(
+    kind: str, locks: LockClient, other: LockClient
+) -> None:
+    """It is given what the `hold` of that gives; and is refused, and told of a close, as of a lock."""
+    app = FastAPI()
+    of, obstacle = MAKERS[kind]
+
+    @app.post("/{day}")
+    async def endpoint(day: int, granted: Annotated[Any, lock_for("report:{day}", of=of)]) -> bool:
+        return seen_as(kind, granted, f"report:{day}") and await is_taken(locks, kind, f"report:{day}")
+
+    async with requests(app, locks) as client:
+        assert (await client.post("/7")).json() is True
+        assert not await is_taken(locks, kind, "report:7")
+        async with obstacle(other, "report:7"):
+            assert (await client.post("/7")).status_code == 409
+        assert (await client.post("/x")).status_code == 422
+
+
+async def test_what_makes_the_lock_may_fail_and_that_is_a_mistake_in_the_service(locks: LockClient) -> None:
+    app = FastAPI()
+
+    @app.post("/{name}", dependencies=[lock_for("{name}", of=lambda locks, name: locks.semaphore(name, -1))])
+    async def endpoint(name: str) -> None: ...
+
+    async with requests(app, locks) as client:
+        assert (await client.post("/aiolock_token:a")).status_code == 422
+        assert (await client.post("/a")).status_code == 500
+    with pytest.raises(TypeError, match="of must be a function"):
+        lock_for("a", of=locks.semaphore("a", 4))  # type: ignore[arg-type]
+
+
+async def test_who_has_a_permit_that_is_only_counted_is_told_of_the_close(redis: Redis) -> None:
+    app = FastAPI()
+    began, rolled_back = asyncio.Event(), asyncio.Event()
+
+    @app.post("/", dependencies=[lock_for("seats", of=lambda locks, name: locks.semaphore(name, 3))])
+    async def endpoint() -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            rolled_back.set()
+
+    async with LockClient(redis) as locks, requests(app, locks) as client:
+        answer = asyncio.create_task(client.post("/"))
+        await began.wait()
+        await locks.aclose()
+        assert rolled_back.is_set()
+        assert (await answer).status_code == 503
+    assert await redis.get("seats") == b"3"
+
+
+async def test_what_a_body_raises_under_a_permit_that_is_only_counted_is_its_own(locks: LockClient) -> None:
+    app = FastAPI()
+
+    @app.post("/", dependencies=[lock_for("seats", of=lambda locks, name: locks.semaphore(name, 3))])
+    async def endpoint() -> None:
+        raise LockTimeoutError("another", 1)
+
+    async with requests(app, locks) as client:
+        assert (await client.post("/")).status_code == 500
 
 
 async def test_the_loss_of_one_of_several_is_told_as_any_loss(locks: LockClient) -> None:

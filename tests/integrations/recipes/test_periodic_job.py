@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aiolock import BackendError, LockClient, Slot, _background, background
+from aiolock import BackendError, LockClient, Slot, background
 from aiolock._embedded_server import Server
 from aiolock.testing import failing_commands
 from tests.integrations.recipes.crew import Crew
@@ -185,7 +185,7 @@ async def test_it_ends_in_the_midst_of_its_first_command(
     run: Run, locks: LockClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On Python 3.11 redis-py swallows a cancellation that comes at the wrong turn of the loop."""
-    monkeypatch.setattr(_background, "_TO_CLEAN_UP", 0.02)
+    monkeypatch.setattr("aiolock._core.background._TO_CLEAN_UP", 0.02)
     for turns in range(40):
         async with asyncio.timeout(SOON), background(run(locks, "report", 60, Worked())):
             for _ in range(turns):

@@ -9,14 +9,16 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 import org.redisson.Redisson;
+import org.redisson.RedissonFairLock;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
 /**
- * Callers with a lock of their own each, or reading under one name, on one Redisson client with its default settings.
+ * Callers with a lock of their own each, or reading under one name, or waiting for one fair lock, on one Redisson client
+ * with its default settings.
  *
- * <p>Each line of the input is a request: {"url", "callers", "warm_up", "seconds", "asynchronous", "reading"}; each line
+ * <p>Each line of the input is a request: {"url", "callers", "warm_up", "seconds", "asynchronous", "kind"}; each line
  * of the output answers one. Callers are threads that call lock() and unlock(), or, asynchronously, chains of lockAsync() and
  * unlockAsync(), each as an owner of its own.
  */
@@ -65,11 +67,11 @@ public final class OwnLocks {
 
     private List<Thread> start(RedissonClient client, JsonNode request) {
         boolean asynchronous = request.get("asynchronous").asBoolean();
-        boolean reading = request.get("reading").asBoolean();
+        AtomicInteger together = new AtomicInteger();
         List<Thread> threads = new ArrayList<>();
         for (int caller = 0; caller < request.get("callers").asInt(); caller++) {
-            RLock lock = reading ? client.getReadWriteLock("report").readLock() : client.getLock("own:" + caller);
-            AtomicInteger inside = new AtomicInteger();
+            RLock lock = lock(client, request.get("kind").asText(), caller);
+            AtomicInteger inside = lock instanceof RedissonFairLock ? together : new AtomicInteger();
             if (asynchronous) {
                 chain(lock, caller + 1, inside);
             } else {
@@ -80,6 +82,17 @@ public final class OwnLocks {
             }
         }
         return threads;
+    }
+
+    private static RLock lock(RedissonClient client, String kind, int caller) {
+        switch (kind) {
+            case "reading":
+                return client.getReadWriteLock("report").readLock();
+            case "fair":
+                return client.getFairLock("passed");
+            default:
+                return client.getLock("own:" + caller);
+        }
     }
 
     private void loop(RLock lock, AtomicInteger inside) {

@@ -1,0 +1,69 @@
+-- acquire: grant the lock to an owner whose turn it is, or let it stand in line.
+--
+-- KEYS[1] lock
+-- KEYS[2] tokens
+-- ARGV[1] owner
+-- ARGV[2] acquisition id
+-- ARGV[3] step
+-- ARGV[4] hold count that the owner will have
+-- ARGV[5] lease, milliseconds
+-- ARGV[6] token retention, milliseconds
+-- ARGV[7] memory of ended acquisitions, milliseconds
+-- ARGV[8] 1 if it waits when it is refused, else 0
+-- ARGV[9] when it arrived, as an earlier refusal told; 0 for the first try
+--
+-- Reply {GRANTED, token, ms left, ms after which who waits asks again, 1 if the next in line is of the same client else 0}
+--       {REFUSED, when it arrived, ms after which it asks again, 1, 1 if the first in line is of the same client else 0}
+--       {REFUSED, 0, ms} if it does not wait  {LOST, why, 0}  {STALE, 0, 0}  {NOT_A_LOCK, 0, 0}
+--
+-- Twice: the id finds its own grant, or its own place in line. An id that was released or given up is STALE: a call that
+-- arrives late grants nothing, and stands in no line. Else as acquire of a plain lock.
+--
+-- Only the first of the tasks that wait at a client asks again, so that what stands before it there is nobody's.
+
+local owner, acquisition, step, holds = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local lease, retention, arrived = tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[9])
+local client = client_of(acquisition)
+
+local function stand_in_line()
+  redis.call('ZADD', KEYS[2], 'NX', TICKETS + arrived, 'ticket ' .. acquisition)
+end
+
+-- Whether the first in line is of the same client.
+local function leads()
+  local first = first_in_line(KEYS[2])
+  return first and client_of(first) == client and 1 or 0
+end
+
+local kind, ttl = state(KEYS[1])
+if kind == 'held' or holds > 1 then
+  local granted = again(KEYS[1], KEYS[2], owner, acquisition, step, holds, lease, retention)
+  if granted then return {granted[1], granted[2], granted[3], HEARTBEAT, leads()} end
+end
+
+if holds > 1 then return lost(KEYS[1], KEYS[2], acquisition, tonumber(ARGV[7]), retention, '') end
+if kind == 'foreign' then return {NOT_A_LOCK, 0, 0} end
+local scores = redis.call('ZMSCORE', KEYS[2], acquisition, 'token')
+if scores[1] then return {STALE, 0, 0} end
+
+local time = microseconds()
+local now, soon = math.floor(time / 1000), HEARTBEAT
+if kind == 'held' then
+  if ARGV[8] == '0' then return {REFUSED, 0, ttl} end
+  soon = math.min(soon, ttl)
+else
+  if arrived > 0 then stand_in_line() end
+  local first = next_in_line(KEYS[2], now, arrived > 0 and client, acquisition)
+  if first == nil or first == acquisition then
+    if first then leave_line(KEYS[2], acquisition) end
+    local granted = grant(KEYS[1], KEYS[2], owner, acquisition, step, holds, lease, retention, scores[2])
+    return {granted[1], granted[2], granted[3], HEARTBEAT, leads()}
+  end
+  if not first then soon = 0 end
+end
+if ARGV[8] == '0' then return {REFUSED, 0, soon} end
+if arrived == 0 then arrived = time end
+stand_in_line()
+redis.call('ZADD', KEYS[2], ALIVE + now + SILENCE, 'alive ' .. client)
+redis.call('PEXPIRE', KEYS[2], retention)
+return {REFUSED, arrived, soon, 1, leads()}

@@ -1,0 +1,143 @@
+"""The line of a fair lock, by its scripts: who stands in it, who is next, and that twice is once."""
+
+import pytest
+
+from aiolock._scripts import EXPIRED, GRANTED, LOST, REFUSED, STALE
+from tests.lua.table import KEYS, LEASE, OTHER, THEIRS, FairTable
+
+FIRST, SECOND, OURS = "b:1", "c:1", "b:2"  # Acquisitions of the clients b and c.
+SILENCE = 700
+
+
+async def a_line(fair: FairTable, *ids: str) -> dict[str, int]:
+    """Others hold the lock, and these wait; when each of them arrived."""
+    await fair.acquire(THEIRS, owner=OTHER)
+    return {id: (await fair.wait(id, 0))[1] for id in ids}
+
+
+async def test_a_refusal_gives_a_place_and_says_who_leads(fair: FairTable) -> None:
+    await fair.acquire(THEIRS, owner=OTHER)
+    status, arrived, soon, keeps, leads = await fair.wait(FIRST, 0)
+    assert (status, keeps, leads) == (REFUSED, 1, 1)
+    assert 0 < soon <= 250
+    assert (await fair.wait(SECOND, 0))[4] == 0
+    assert (await fair.wait(OURS, 0))[4] == 1
+    assert await fair.line() == [FIRST, SECOND, OURS]
+    assert arrived <= (await fair.wait(FIRST, arrived))[1]
+
+
+async def test_asking_twice_is_one_place(fair: FairTable) -> None:
+    arrived = await a_line(fair, FIRST, SECOND)
+    for again in (0, arrived[FIRST]):
+        await fair.wait(FIRST, again)
+    assert await fair.line() == [FIRST, SECOND]
+
+
+async def test_only_the_next_is_granted(fair: FairTable) -> None:
+    arrived = await a_line(fair, FIRST, SECOND)
+    await fair.release(THEIRS, owner=OTHER)
+    assert (await fair.wait(SECOND, arrived[SECOND]))[0] == REFUSED
+    assert (await fair.acquire("d:1", owner="d:1"))[0] == REFUSED, "a newcomer"
+    granted = await fair.wait(FIRST, arrived[FIRST])
+    assert (granted[0], granted[4]) == (GRANTED, 0)
+    assert await fair.line() == [SECOND]
+    assert (await fair.wait(FIRST, arrived[FIRST]))[:2] == granted[:2]
+
+
+async def test_a_grant_says_whether_the_next_is_of_the_same_client(fair: FairTable) -> None:
+    arrived = await a_line(fair, FIRST, OURS)
+    await fair.release(THEIRS, owner=OTHER)
+    assert (await fair.wait(FIRST, arrived[FIRST]))[4] == 1
+
+
+async def test_who_gave_up_leaves_no_place_and_gets_none_by_a_late_try(fair: FairTable) -> None:
+    await a_line(fair, FIRST, SECOND)
+    for _ in range(2):
+        assert (await fair.release(FIRST, owner=FIRST, step=2))[0] == LOST
+    assert await fair.line() == [SECOND]
+    assert await fair.wait(FIRST, 0) == [STALE, 0, 0]
+    assert await fair.line() == [SECOND]
+
+
+async def test_a_silent_client_is_passed_over_and_comes_back_to_its_place(fair: FairTable) -> None:
+    arrived = await a_line(fair, FIRST, SECOND, "d:1")
+    await fair.release(THEIRS, owner=OTHER)
+    await silence(fair, "b")
+    assert (await fair.wait(SECOND, arrived[SECOND]))[0] == GRANTED
+    assert await fair.line() == ["d:1"]
+    await fair.wait(FIRST, arrived[FIRST])
+    assert await fair.line() == [FIRST, "d:1"]
+
+
+async def silence(fair: FairTable, client: str) -> None:
+    """The *client* has given no sign of life for long."""
+    await fair.redis.zincrby(KEYS.tokens, -SILENCE, f"alive {client}")
+
+
+async def test_who_asks_again_is_the_first_of_its_client(fair: FairTable) -> None:
+    """A place before it is of a command that nobody sent any more: without that it would keep all others waiting."""
+    arrived = await a_line(fair, FIRST, OURS)
+    await fair.release(THEIRS, owner=OTHER)
+    assert (await fair.wait(OURS, arrived[OURS]))[0] == GRANTED
+    assert await fair.line() == []
+
+
+async def test_what_the_server_forgot_comes_back_in_order(fair: FairTable) -> None:
+    arrived = await a_line(fair, FIRST, SECOND)
+    await fair.redis.flushall()
+    await fair.acquire(THEIRS, owner=OTHER)
+    for id in (SECOND, FIRST):
+        await fair.wait(id, arrived[id])
+    assert await fair.line() == [FIRST, SECOND]
+
+
+async def test_many_dead_are_passed_over_by_more_than_one_command(fair: FairTable) -> None:
+    await a_line(fair, *(f"b:{number}" for number in range(1, 101)), SECOND)
+    await fair.release(THEIRS, owner=OTHER)
+    await silence(fair, "b")
+    status, arrived, soon, *_ = await fair.wait(SECOND, 0)
+    assert (status, soon) == (REFUSED, 0)
+    assert len(await fair.line()) == 101 - 64
+    assert (await fair.wait(SECOND, arrived))[0] == GRANTED
+
+
+async def test_a_line_leaves_nothing_when_it_is_over(fair: FairTable) -> None:
+    arrived = await a_line(fair, FIRST)
+    await fair.release(THEIRS, owner=OTHER)
+    await fair.wait(FIRST, arrived[FIRST])
+    await fair.release(FIRST, owner=FIRST)
+    members = (await fair.look()).tokens
+    assert members.keys() == {b"token", THEIRS.encode(), FIRST.encode()}
+
+
+@pytest.mark.parametrize("first", [FIRST, None], ids=["in line", "nobody"])
+async def test_one_message_to_whoever_is_next(fair: FairTable, first: str | None) -> None:
+    await a_line(fair, *([first] if first else []))
+    async with fair.redis.pubsub() as heard:
+        await heard.psubscribe("*")
+        assert (await heard.get_message(timeout=5))["type"] == "psubscribe"
+        assert await fair.release(THEIRS, owner=OTHER) == [GRANTED, 0 if first else 1, 0]
+        message = await heard.get_message(timeout=5)
+        assert message["channel"].decode() == (f"{KEYS.channel}:b" if first else KEYS.channel)
+        assert message["data"] == b"0"
+        await fair.redis.publish("end", "")
+        assert (await heard.get_message(timeout=5))["channel"] == b"end"
+
+
+async def test_who_leaves_while_it_is_next_tells_the_one_behind(fair: FairTable) -> None:
+    await a_line(fair, FIRST, SECOND)
+    await fair.release(THEIRS, owner=OTHER)
+    async with fair.redis.pubsub() as heard:
+        await heard.subscribe(f"{KEYS.channel}:c")
+        assert (await heard.get_message(timeout=5))["type"] == "subscribe"
+        assert await fair.release(FIRST, owner=FIRST, step=2) == [LOST, EXPIRED, 0]
+        assert (await heard.get_message(timeout=5))["data"] == b"0"
+
+
+async def test_tickets_and_tokens_do_not_meet(fair: FairTable) -> None:
+    await a_line(fair, FIRST)
+    before = int((await fair.look()).tokens[b"token"])
+    await fair.redis.delete(KEYS.lock)
+    status, token, left, *_ = await fair.wait(FIRST, 1)
+    assert (status, left) == (GRANTED, LEASE)
+    assert token > before
