@@ -14,6 +14,7 @@ from aiolock._errors import (
     LossReason,
     NotALockError,
     NotHeldError,
+    OnceFailedError,
     QuorumError,
     ReplicationError,
 )
@@ -21,8 +22,10 @@ from aiolock._events import Acquired, HandedOff, LockEvent, Lost, Orphaned, Rele
 from aiolock._primitives.base import HeldLock
 from aiolock._primitives.fair_lock import AsyncFairLock
 from aiolock._primitives.latch import AsyncCountDownLatch
+from aiolock._primitives.leader import AsyncLeader, Term
 from aiolock._primitives.multi import AsyncMultiLock, HeldMultiLock
 from aiolock._primitives.multi_lease import MultiLease, MultiLoss
+from aiolock._primitives.once import AsyncOnce, Slot, Turn
 from aiolock._primitives.permits import AsyncPermitExpirableSemaphore, HeldPermits
 from aiolock._primitives.read_write import AsyncReadLock, AsyncReadWriteLock, AsyncWriteLock
 from aiolock._primitives.rlock import AsyncRLock
@@ -36,7 +39,9 @@ __all__ = [
     "AioLockError",
     "AsyncCountDownLatch",
     "AsyncFairLock",
+    "AsyncLeader",
     "AsyncMultiLock",
+    "AsyncOnce",
     "AsyncPermitExpirableSemaphore",
     "AsyncRLock",
     "AsyncReadLock",
@@ -67,12 +72,16 @@ __all__ = [
     "MultiLoss",
     "NotALockError",
     "NotHeldError",
+    "OnceFailedError",
     "Orphaned",
     "QuorumError",
     "Released",
     "RenewalLate",
     "Renewed",
     "ReplicationError",
+    "Slot",
+    "Term",
+    "Turn",
     "background",
     "to_thread",
 ]

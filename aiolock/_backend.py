@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from aiolock._errors import BackendError
 from aiolock._scripts import Script
 
-Argument = str | int
+Argument = str | int | bytes
 Reply = list[Any]
 
 

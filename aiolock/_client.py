@@ -11,13 +11,15 @@ from aiolock._config import LockConfig
 from aiolock._core.session import Sessions
 from aiolock._keys import WRITER, LockKeys, stays_together
 from aiolock._primitives.fair_lock import AsyncFairLock
-from aiolock._primitives.handle import Handle
+from aiolock._primitives.handle import Handle, kept
 from aiolock._primitives.latch import AsyncCountDownLatch
+from aiolock._primitives.leader import AsyncLeader
 from aiolock._primitives.member import Member
 from aiolock._primitives.multi import AsyncMultiLock
+from aiolock._primitives.once import AsyncOnce, Failures, Slot, slot_of
 from aiolock._primitives.permits import AsyncPermitExpirableSemaphore
 from aiolock._primitives.read_write import AsyncReadWriteLock
-from aiolock._primitives.rlock import AsyncRLock
+from aiolock._primitives.rlock import AsyncRLock, at_least_seconds
 from aiolock._primitives.semaphore import AsyncSemaphore
 from aiolock._primitives.synchronized import check_maker, synchronize
 from aiolock._redis.backend import backend_of
@@ -78,8 +80,8 @@ class LockClient:
 
         Raises:
             TypeError, ValueError: *name* or *owner* is not a non-empty `str`, or the key would be one that aiolock
-                needs for itself (``aiolock_token:...``, ``aiolock_client:...``). Or, in a cluster, *name* has braces
-                that would put its keys into several slots.
+                needs for itself (``aiolock_token:...``, ``aiolock_client:...``, ``aiolock_once:...``). Or, in a
+                cluster, *name* has braces that would put its keys into several slots.
         """
         keys = LockKeys.of(self._checked(name), self._config.prefix)
         return AsyncRLock(self._sessions, keys, None if owner is None else text(owner, "owner"))
@@ -155,6 +157,49 @@ class LockClient:
         """
         return AsyncCountDownLatch(self._sessions, LockKeys.of_latch(self._checked(name), self._config.prefix))
 
+    def once(
+        self, key: str, *, keep: Duration, wait: Duration | None = None, failures: Failures = "release"
+    ) -> AsyncOnce:
+        """
+        What is done once per *key* in the whole fleet, while *keep* lasts: seconds from when it has been done.
+
+        ``await locks.once("report:7", keep=3600).run(make_report)``, or ``async with locks.once(...) as turn: if turn:
+        ...``. Who comes while another does it waits for that, *wait* seconds at most: ``None`` for as long as it takes,
+        0 skips it. When who does it fails, is cancelled or dies, the next one does it; if *failures* are to
+        "remember", nobody does while *keep* lasts. No I/O. A lock may have the same name.
+
+        Raises:
+            TypeError, ValueError: *key* is refused as `lock` does its name; or a duration or *failures* is none.
+        """
+        keys = LockKeys.of_once(self._checked(key), self._config.prefix)
+        return AsyncOnce(self._sessions, keys, keep, wait, failures)
+
+    async def slot(self, name: str, *, every: Duration) -> Slot:
+        """
+        Which slot of so many seconds it is, by the server's clock: a name for `once` that all processes agree about.
+
+        Slots are counted from the epoch, so that those of a day begin at midnight UTC. In a cluster, *name* says whose
+        clock it is. Waits up to `LockConfig.command_timeout`; cancelling is harmless.
+
+        Raises:
+            TypeError, ValueError: *name* is refused as `lock` does, or *every* is no duration.
+            BackendError: Redis failed.
+            ClientClosedError: the client is closed, or belongs to another loop or process.
+        """
+        return await slot_of(self._sessions, LockKeys.of_once(self._checked(name), self._config.prefix), every)
+
+    def leader(self, name: str, *, pause: Duration = 1) -> AsyncLeader:
+        """
+        The leader *name*: of all who stand for it, in all processes, one at a time leads.
+
+        Who leads has the lock *name*, which `lock` gives, too. After a term, and when Redis has failed, *pause* seconds
+        pass before this process stands again, so that others may go first. No I/O.
+
+        Raises:
+            TypeError, ValueError: *name* is refused as `lock` does, or *pause* is no duration.
+        """
+        return AsyncLeader(self.lock(name), pause)
+
     def multi(self, *locks: str | Member, owner: str | None = None) -> AsyncMultiLock:
         """
         Several locks as one, all of them or none: names, or locks, which may be of other clients and kinds.
@@ -176,13 +221,15 @@ class LockClient:
         of: "Maker | None" = None,
         wait: Duration | None = None,
         lease: Duration | None = None,
+        at_least: Duration | None = None,
     ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R]]]:
         """
         Decorate a coroutine function to run under the lock *name*, a template: ``"order:{order_id}"``.
 
         With *more* names it runs under all of them, as `multi` does. *of* makes something else than a lock of this
         client and a name: ``of=lambda locks, name: locks.read_write_lock(name).read``. The placeholders are parameters
-        of the function, filled from its bound arguments, defaults included. *wait* and *lease* (seconds), errors and
+        of the function, filled from its bound arguments, defaults included. *wait*, *lease* and *at_least* (seconds),
+        errors and
         cancelling as in `AsyncRLock.hold`: a wait that ends raises `LockTimeoutError`.
 
         Raises:
@@ -191,7 +238,13 @@ class LockClient:
                 makes nothing that can be held so.
         """
         check_maker(of)
-        return synchronize((name, *more), partial(self._handle_of, of=of), wait, lease)
+        make = partial(self._handle_of, of=of)
+        if at_least is None:
+            return synchronize((name, *more), make, wait, lease)
+        if more:
+            raise ValueError("at_least is for one lock, not for several as one")
+        least = at_least_seconds(at_least, lease)
+        return synchronize((name,), lambda name: kept(make(name), least), wait, lease)
 
     def _handle_of(self, names: object, of: "Maker | None" = None) -> Handle:
         """What *of* makes of one name, or of several as one; each of these may be several, too."""

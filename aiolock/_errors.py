@@ -9,6 +9,7 @@ Everything that aiolock raises on purpose.
     ├── ReplicationError                    granted, but not acknowledged by the replicas asked for; undone
     ├── QuorumError                         no majority of servers
     ├── ClientClosedError  (RuntimeError)   the client is closed, or belongs to another loop or process
+    ├── OnceFailedError                     what runs once has failed, and that is remembered
     └── BackendError                        Redis failed: the redis-py exception is the cause
 
 Each carries data, builds its own message from it, and can be pickled.
@@ -138,6 +139,15 @@ class QuorumError(AioLockError):
     def __init__(self, errors: Sequence[BaseException]) -> None:
         self.errors: tuple[BaseException, ...] = tuple(errors)
         super().__init__(f"no majority of servers: {', '.join(map(repr, self.errors)) or 'no server answered'}")
+
+
+class OnceFailedError(AioLockError):
+    """What runs once has failed elsewhere, or before, and that is remembered; *failure* says with what."""
+
+    def __init__(self, name: str, failure: str) -> None:
+        self.name = name
+        self.failure = failure
+        super().__init__(f"once {name!r} has failed, and is not run again while that is remembered: {failure}")
 
 
 class ClientClosedError(AioLockError, RuntimeError):

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 WRITER = ":write"  # What ends the field of an owner who writes.
-OWN_KEYS = ("aiolock_token:", "aiolock_client:")  # What aiolock keeps in Redis beside the locks.
+OWN_KEYS = ("aiolock_token:", "aiolock_client:", "aiolock_once:")  # What aiolock keeps in Redis beside the locks.
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,14 @@ class LockKeys:
         count, tag = _tagged(name, prefix)
         tokens = f"aiolock_token:{tag}"
         return cls(name, count, tokens, f"redisson_countdownlatch__channel__{tag}", (count, tokens), f"latch {count}")
+
+    @classmethod
+    @lru_cache(1024)
+    def of_once(cls, name: str, prefix: str) -> "LockKeys":
+        """Those of the body that runs once per *name*, which a lock may have, too; as `of`."""
+        _, tag = _tagged(name, prefix)
+        once, tokens = f"aiolock_once:{tag}", f"aiolock_token:{tag}"
+        return cls(name, once, tokens, f"redisson_lock__channel:{once}", (once, tokens), f"once {once}")
 
     @classmethod
     @lru_cache(1024)

@@ -16,6 +16,7 @@ from aiolock import (
     LossReason,
     NotALockError,
     NotHeldError,
+    OnceFailedError,
     QuorumError,
     ReplicationError,
 )
@@ -101,6 +102,12 @@ def test_a_quorum_error_carries_what_each_failure_was() -> None:
     assert str(QuorumError([])) == "no majority of servers: no server answered"
 
 
+def test_a_remembered_failure_says_what_it_was() -> None:
+    error = pickle.loads(pickle.dumps(OnceFailedError("invoice:42", "ValueError: no total")))
+    assert (error.name, error.failure) == ("invoice:42", "ValueError: no total")
+    assert "'invoice:42' has failed" in str(error)
+
+
 def test_nobody_holds_it_is_said_too() -> None:
     assert "is not held by 'me': nobody holds it." in str(NotHeldError("orders", "me", None))
 
@@ -120,6 +127,7 @@ def test_every_reason_of_a_loss_has_its_words(reason: LossReason) -> None:
         (NotALockError, [AioLockError]),
         (ReplicationError, [AioLockError]),
         (QuorumError, [AioLockError]),
+        (OnceFailedError, [AioLockError]),
         (ClientClosedError, [AioLockError, RuntimeError]),
         (BackendError, [AioLockError]),
         (AioLockError, [Exception]),

@@ -17,7 +17,9 @@ NAMES = [
     "AioLockError",
     "AsyncCountDownLatch",
     "AsyncFairLock",
+    "AsyncLeader",
     "AsyncMultiLock",
+    "AsyncOnce",
     "AsyncPermitExpirableSemaphore",
     "AsyncRLock",
     "AsyncReadLock",
@@ -48,12 +50,16 @@ NAMES = [
     "MultiLoss",
     "NotALockError",
     "NotHeldError",
+    "OnceFailedError",
     "Orphaned",
     "QuorumError",
     "Released",
     "RenewalLate",
     "Renewed",
     "ReplicationError",
+    "Slot",
+    "Term",
+    "Turn",
     "background",
     "to_thread",
 ]
@@ -71,17 +77,22 @@ MEMBERS = {
         count_down_latch(self, name: str) -> aiolock.AsyncCountDownLatch
         fair_lock(self, name: str, *, owner: str | None = None) -> aiolock.AsyncFairLock
         from_url(url: str, *, config: aiolock.LockConfig | None = None, **settings: Any) -> Self
+        leader(self, name: str, *, pause: float | datetime.timedelta = 1) -> aiolock.AsyncLeader
         lock(self, name: str, *, owner: str | None = None) -> aiolock.AsyncRLock
         multi(self, *locks: str | aiolock.AsyncRLock | aiolock.AsyncFairLock | aiolock.AsyncReadLock | \
 aiolock.AsyncWriteLock | aiolock.AsyncPermitExpirableSemaphore, owner: str | None = None) -> aiolock.AsyncMultiLock
+        once(self, key: str, *, keep: float | datetime.timedelta, wait: float | datetime.timedelta | None = None, \
+failures: Literal['release', 'remember'] = 'release') -> aiolock.AsyncOnce
         permit_expirable_semaphore(self, name: str, permits: int | None = None, *, owner: str | None = None) -> \
 aiolock.AsyncPermitExpirableSemaphore
         ping(self) -> None
         read_write_lock(self, name: str, *, owner: str | None = None) -> aiolock.AsyncReadWriteLock
         semaphore(self, name: str, permits: int | None = None) -> aiolock.AsyncSemaphore
+        slot(self, name: str, *, every: float | datetime.timedelta) -> aiolock.Slot
         statistics(self) -> aiolock.ClientStatistics
         synchronized(self, name: str, *more: str, of: 'Maker | None' = None, \
-wait: float | datetime.timedelta | None = None, lease: float | datetime.timedelta | None = None) -> \
+wait: float | datetime.timedelta | None = None, lease: float | datetime.timedelta | None = None, \
+at_least: float | datetime.timedelta | None = None) -> \
 collections.abc.Callable[[collections.abc.Callable[~P, collections.abc.Coroutine[typing.Any, typing.Any, ~R]]], \
 collections.abc.Callable[~P, collections.abc.Coroutine[typing.Any, typing.Any, ~R]]]
         """,
@@ -89,8 +100,8 @@ collections.abc.Callable[~P, collections.abc.Coroutine[typing.Any, typing.Any, ~
         acquire(self, *, lease: float | datetime.timedelta | None = None) -> aiolock.Lease
         force_release(self) -> bool
         held(self) -> bool
-        hold(self, wait: float | datetime.timedelta | None = None, lease: float | datetime.timedelta | None = None) \
--> 'HeldLock'
+        hold(self, wait: float | datetime.timedelta | None = None, lease: float | datetime.timedelta | None = None, *, \
+at_least: float | datetime.timedelta | None = None) -> aiolock.HeldLock
         hold_count(self) -> int
         holder(self) -> aiolock.Holder | None
         locked(self) -> bool
@@ -118,6 +129,38 @@ lease: float | datetime.timedelta | None = None) -> aiolock.Lease | None
         is_set(self) -> bool
         """,
     "HeldLock": "",
+    "AsyncOnce": """
+        name: property
+        run(self, function: collections.abc.Callable[~P, collections.abc.Awaitable[~R]], /, *args: P.args, \
+**kwargs: P.kwargs) -> 'R | None'
+        """,
+    "Turn": """
+        done: attribute
+        failure: attribute
+        lease: attribute
+        result: property
+        """,
+    "Slot": """
+        ends: attribute
+        name: attribute
+        number: attribute
+        remaining: property
+        """,
+    "AsyncLeader": """
+        holder(self) -> aiolock.Holder | None
+        name: property
+        run(self, work: collections.abc.Callable[[aiolock.Term], \
+collections.abc.Coroutine[typing.Any, typing.Any, object]]) -> None
+        """,
+    "Term": """
+        check(self) -> None
+        lease: attribute
+        lost: property
+        name: property
+        run(self, *work: collections.abc.Coroutine[typing.Any, typing.Any, object]) -> None
+        start(self, work: collections.abc.Coroutine[typing.Any, typing.Any, ~T]) -> 'asyncio.Task[T]'
+        token: property
+        """,
     "AsyncMultiLock": """
         acquire(self, *, lease: float | datetime.timedelta | None = None) -> aiolock.MultiLease
         force_release(self) -> bool
@@ -253,6 +296,7 @@ CONSTRUCTORS = {
     "ClientStatistics": "(held: int = 0, parked: int = 0, subscriptions: int = 0, pending: int = 0, "
     "connections: int = 0, commands: int = 0, batches: int = 0, renewals: int = 0, losses: int = 0, "
     "hand_offs: int = 0) -> None",
+    "Slot": "(name: str, number: int, ends: float) -> None",
     "Acquired": "(name: str, owner: str, token: int, holds: int, waited: float) -> None",
     "Released": "(name: str, owner: str, token: int, holds: int) -> None",
     "Renewed": "(name: str, owner: str, token: int, remaining: float) -> None",
@@ -316,7 +360,7 @@ def test_coroutine_functions_are_those_that_do_io() -> None:
     }
     assert waiting == {
         *("aclose", "acquire", "try_lock", "release", "locked", "held", "hold_count", "remaining", "holder"),
-        *("force_release", "renew", "ping"),
+        *("force_release", "renew", "ping", "slot"),
     }
 
 

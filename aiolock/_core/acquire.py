@@ -24,9 +24,17 @@ from aiolock._core.queue import Entry, Place
 from aiolock._core.report import logger
 from aiolock._core.session import Session
 from aiolock._errors import BackendError, ClientClosedError, LeaseLostError, NotALockError, ReplicationError
-from aiolock._scripts import GRANTED, LOST, NOT_A_LOCK, STALE, Claim, Want
+from aiolock._scripts import DONE, GRANTED, LOST, REFUSED, STALE, Claim, Want
 
 _MOST_TOO_LATE = 3  # Grants in a row: a pause of the process may cause one.
+
+
+class DoneError(Exception):
+    """There is nothing to be acquired any more: what it was for has been done, and came to *outcome*."""
+
+    def __init__(self, outcome: bytes) -> None:
+        super().__init__(outcome)
+        self.outcome = outcome
 
 
 class Acquisition:
@@ -39,6 +47,7 @@ class Acquisition:
     __slots__ = (
         *(
             "_arrived",
+            "_asked_for",
             "_call",
             "_claim",
             "_has_turn",
@@ -74,6 +83,7 @@ class Acquisition:
         self._kept = kept
         self._watched = lease is None and want.scripts.expires
         self._lease = session.timing.lease if lease is None else lease
+        self._asked_for = max(self._lease, want.at_least)  # Also for the time when this process may be no more.
         self._waits = True  # When it is refused, it goes on to try.
         self._claim: Claim | None = None  # None until the server is asked.
         self._call: Call | None = None  # The last try.
@@ -182,7 +192,7 @@ class Acquisition:
         self._in_doubt = True
         if self._claim is None:
             self._claim = commands.claim(self._want, self._owner)
-        self._call = commands.acquire(self._claim, self._lease, waits=self._waits, arrived=self._arrived)
+        self._call = commands.acquire(self._claim, self._asked_for, waits=self._waits, arrived=self._arrived)
         return self._call
 
     async def _attempt(self, handed: Call | None) -> Lease | None:
@@ -201,8 +211,8 @@ class Acquisition:
             self._begin_anew()
             return await self._attempt(None)
         self._note_refusal(call, left / 1000)
-        if status == NOT_A_LOCK:
-            raise NotALockError(self._keys.name)
+        if status != REFUSED:
+            raise DoneError(call.reply[3]) if status == DONE else NotALockError(self._keys.name)
         self.refuse_upgrade()
         if (hold := self._held()) is not None:
             return await self._nest(hold)  # Granted meanwhile, to another task that acts as the same owner.
@@ -247,7 +257,7 @@ class Acquisition:
             hold.stay(call.sent)
         if monotonic() < hold.deadline:
             return self._grant(hold, call, left)
-        session.commands.give_up(self._claim, self._lease)
+        session.commands.give_up(self._claim, self._asked_for)
         self._begin_anew()
         self._too_late += 1
         if self._too_late == _MOST_TOO_LATE:
@@ -259,6 +269,8 @@ class Acquisition:
         self._in_doubt = False
         lease = self._add_lease(hold)
         lease._granted = True
+        if self._want.at_least:
+            hold.keep(self._want.at_least, self._session.client)
         entry: Entry | None
         if self._kept:
             entry = self._session.leases.keep(hold)
@@ -286,7 +298,7 @@ class Acquisition:
         leases = self._session.leases
         leases.refuse_if_over(hold)
         lease = self._add_lease(hold)
-        call = self._session.commands.acquire_again(hold, self._lease)
+        call = self._session.commands.acquire_again(hold, self._asked_for)
         try:
             status, why, left, *_ = await call
             if status == LOST:
@@ -304,6 +316,8 @@ class Acquisition:
         hold.extend(call.sent, left / 1000)
         self._session.watchdog.watch(hold)
         lease._granted = True
+        if self._want.at_least:
+            hold.keep(self._want.at_least, self._session.client)
         return lease
 
     def _checked(self, lease: Lease) -> Lease:
@@ -350,4 +364,4 @@ class Acquisition:
         commands = self._session.commands
         if self._repeated or self._has_turn or self._call is None or not commands.backend.withdraw(self._call):
             assert self._claim is not None
-            commands.give_up(self._claim, self._lease)
+            commands.give_up(self._claim, self._asked_for)

@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from contextvars import Context
+from typing import Any, TypeVar
 
 import anyio
 
@@ -13,6 +14,7 @@ logger = logging.getLogger("aiolock")
 _TO_CLEAN_UP = 0.5  # Seconds from one cancellation to the next: what cleans up is not broken into before.
 
 Work = Coroutine[Any, Any, object]
+T = TypeVar("T")
 
 
 def background(*work: Work) -> AbstractAsyncContextManager[None]:
@@ -32,45 +34,103 @@ def background(*work: Work) -> AbstractAsyncContextManager[None]:
         Exception: at the end of the block, what the work raised; of several, the first in their order. It is logged
             when it happens, and the block goes on until then. What the block itself raises comes first.
     """
+    check_work(*work)
+    return _running(work)
+
+
+class Works:
+    """Tasks that are ended together, however often they swallow what cancels them."""
+
+    def __init__(self, failed: Callable[[], object] = lambda: None) -> None:
+        self.to_clean_up: float = _TO_CLEAN_UP  # Seconds from one cancellation to the next.
+        self._failed = failed  # Called when one has failed.
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._again: asyncio.TimerHandle | None = None  # Cancels once more what has not ended by then.
+
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run *work* in a task of its own."""
+        task = asyncio.create_task(work, name=getattr(work, "__qualname__", None))
+        self._tasks.append(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    @property
+    def running(self) -> list[asyncio.Task[Any]]:
+        """Those that have not ended."""
+        return [task for task in self._tasks if not task.done()]
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What they raised; of several, the first in their order."""
+        return next((error for task in self._tasks if (error := _failure(task)) is not None), None)
+
+    def stop(self) -> None:
+        """Cancel them, and again until they have ended."""
+        self._go_on()
+        running = self.running
+        for task in running:
+            task.cancel()
+        if running:
+            context = Context()
+            self._again = asyncio.get_running_loop().call_later(self.to_clean_up, self.stop, context=context)
+
+    async def end(self, *, insist: bool = False) -> None:
+        """Stop them, and wait until they have ended; as `ended`."""
+        if self._again is None:
+            self.stop()
+        try:
+            await self.ended(insist=insist)
+        finally:
+            self._go_on()
+
+    async def ended(self, *, insist: bool = False) -> None:
+        """
+        Wait until they have ended. A cancellation of the caller's stops them, and is let out then, not before.
+
+        If they are being stopped, another breaks into their cleanup only if *insist* is set.
+        """
+        cancelled: asyncio.CancelledError | None = None
+        with anyio.CancelScope(shield=True):  # A scope that is cancelled would break off each wait at once.
+            while running := self.running:
+                try:
+                    await asyncio.wait(running)
+                except asyncio.CancelledError as error:
+                    cancelled = error
+                    if insist or self._again is None:
+                        self.stop()
+        if cancelled is not None:
+            raise cancelled
+
+    def _go_on(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        if (error := _failure(task)) is not None:
+            logger.error("the background work %r failed, and is not started again", task.get_name(), exc_info=error)
+            self._failed()
+
+
+def check_work(*work: object) -> None:
+    """Raise `TypeError` if any is no coroutine, such as a function that was not called."""
     for each in work:
         if not asyncio.iscoroutine(each):
             raise TypeError(f"background needs coroutines, as in background(work()), not {each!r}")
-    return _running(work)
 
 
 @asynccontextmanager
 async def _running(work: Sequence[Work]) -> AsyncIterator[None]:
-    tasks = [asyncio.create_task(each, name=getattr(each, "__qualname__", None)) for each in work]
-    for task in tasks:
-        task.add_done_callback(_log_failure)
+    works = Works()
+    for each in work:
+        _ = works.start(each)
     try:
         yield
     finally:
-        await _end(tasks)
-    for task in tasks:
-        if (error := _failure(task)) is not None:
-            raise error
+        await works.end(insist=True)
+    if (error := works.failure) is not None:
+        raise error
 
 
-async def _end(tasks: Sequence[asyncio.Task[object]]) -> None:
-    """Cancel *tasks* until they have ended. A cancellation of the caller's is let out then, and not before."""
-    cancelled: asyncio.CancelledError | None = None
-    with anyio.CancelScope(shield=True):  # A scope that is cancelled would break off each wait at once.
-        while running := [task for task in tasks if not task.done()]:
-            for task in running:
-                task.cancel()
-            try:
-                await asyncio.wait(running, timeout=_TO_CLEAN_UP)
-            except asyncio.CancelledError as error:
-                cancelled = error
-    if cancelled is not None:
-        raise cancelled
-
-
-def _failure(task: asyncio.Task[object]) -> BaseException | None:
-    return None if task.cancelled() else task.exception()
-
-
-def _log_failure(task: asyncio.Task[object]) -> None:
-    if (error := _failure(task)) is not None:
-        logger.error("the background work %r failed, and is not started again", task.get_name(), exc_info=error)
+def _failure(task: asyncio.Task[Any]) -> BaseException | None:
+    return task.exception() if task.done() and not task.cancelled() else None

@@ -7,7 +7,7 @@ from time import monotonic
 
 from aiolock._backend import Argument, Backend, Call
 from aiolock._config import ENDED_MEMORY, Timing
-from aiolock._core.hold import Hold
+from aiolock._core.hold import Hold, Remains
 from aiolock._keys import LockKeys, card_key
 from aiolock._scripts import CARD, INSPECT, NONE, PING, READ_CARD, Claim, Script, Want
 from aiolock._types import milliseconds
@@ -48,7 +48,7 @@ class Commands:
 
         Where there is a line, the server said when it *arrived* there, unless it has not been asked yet.
         """
-        keys, scripts, amount, terms = claim.want
+        keys, scripts, amount, terms, _ = claim.want
         if scripts.reentrant:
             return self._acquire(claim, 1, 1, lease, waits=waits, arrived=arrived)
         if scripts.release is NONE:
@@ -63,6 +63,8 @@ class Commands:
 
     def release(self, hold: Hold) -> Call:
         """Tell the server that the owner of *hold* has as many holds as it has leases left."""
+        if hold.remains is not None and not hold.leases and hold.remains.until > monotonic():
+            return self._release_later(hold, hold.remains)
         return self._release(hold.claim, _next_step(hold), len(hold.leases), hold.expires + ENDED_MEMORY)
 
     def freed(self, hold: Hold, release: Call) -> None:
@@ -82,7 +84,10 @@ class Commands:
 
     def end(self, hold: Hold) -> None:
         """Tell the server that *hold* is over, whatever leases it has; nobody waits for the answer."""
-        _ = self._release(hold.claim, _next_step(hold), 0, hold.expires + ENDED_MEMORY)
+        if hold.remains is not None and hold.remains.until > monotonic():
+            _ = self._release_later(hold, hold.remains)
+        else:
+            _ = self._release(hold.claim, _next_step(hold), 0, hold.expires + ENDED_MEMORY)
 
     def give_up(self, claim: Claim, lease: float) -> None:
         """Free what an acquire of unknown outcome was granted, and see to it that it is granted nothing any more."""
@@ -195,13 +200,21 @@ class Commands:
     # A release is tried as long as there can be something to free: until the lease is over, and that of an acquire or
     # a renewal that arrives as late as any command may.
     def _release(self, claim: Claim, step: int, left: int, until: float, *, granted: bool = True) -> Call:
-        keys, scripts, amount, _ = claim.want
+        keys, scripts, amount, *_ = claim.want
         forgettable = "" if left else self._take_forgettable(keys)
         who: tuple[Argument, ...] = (claim.owner, claim.id, step, left) if scripts.reentrant else (claim.id,)
         if not scripts.expires:
             who, until = (claim.id, int(granted)), min(until, monotonic() + _REMEMBERED)
         arguments = (*who, self._retention, _MEMORY, forgettable, *amount, keys.channel)
         return self._send(scripts.release, claim.keys, arguments, patience=self._timing.release_timeout, until=until)
+
+    def _release_later(self, hold: Hold, remains: Remains) -> Call:
+        """Give *hold* back, and leave *remains* for what is left of their time: if it comes late, until later."""
+        claim, stays = hold.claim, max(1, milliseconds(remains.until - monotonic()))
+        memory = (max(self._retention, stays), _MEMORY, self._take_forgettable(hold.keys))
+        arguments = (claim.id, *memory, stays, remains.field, remains.value, hold.keys.channel)
+        until, patience = hold.expires + ENDED_MEMORY, self._timing.release_timeout
+        return self._send(claim.want.scripts.release_later, claim.keys, arguments, patience=patience, until=until)
 
     def _send(
         self,

@@ -8,7 +8,7 @@ A hold: what one owner has of one lock, from its first acquire to its last relea
     LOST         it is lost          no                        may have it, unless it is `gone`, or is being told
 
     LIVE ──► GIVEN_BACK            the last lease is given back
-    LIVE ──► CLOSING               the client is closed
+    LIVE ──► CLOSING               the client is closed, or its time will be over before a leader's work has stopped
     LIVE, CLOSING ──► LOST         its time is over, the server says that it is not ours, or what ran under it has left
     GIVEN_BACK ──► LOST            the server answers that it was not ours any more
 
@@ -20,9 +20,10 @@ import asyncio
 import math
 from enum import Enum
 from time import monotonic
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from weakref import ref
 
+from aiolock._backend import Argument
 from aiolock._config import Timing
 from aiolock._core.owners import is_named
 from aiolock._errors import LeaseLostError, LossReason
@@ -32,6 +33,8 @@ from aiolock._scripts import Claim
 # Seconds that a body which is unwinding by a cancellation of the user's own has for its cleanup when the lock is lost;
 # and how long before its deadline a hold has its bodies look whether they unwind.
 CLEANUP = 0.5
+
+KEPT = "kept"  # Stands in the place of the owner: no task has such a number, nor a named owner such an id.
 
 
 class State(Enum):
@@ -55,6 +58,15 @@ class Body(Protocol):
 
     def look(self, due: float) -> None:
         """The end of the hold may be near: note what the body is at; late, if the loop was blocked since *due*."""
+
+
+class Remains(NamedTuple):
+    """What is left in a lock's place when it is given back: one field, which is no owner's, for as long as it says."""
+
+    field: str
+    value: Argument
+    until: float
+    """On the monotonic clock."""
 
 
 class Grant:
@@ -84,6 +96,7 @@ class Hold:
     __slots__ = (
         *("claim", "keys", "owner", "token", "leases", "in_a_row", "step", "renewal", "renewals", "unanswered"),
         *("heard", "expires", "deadline", "renew_at", "state", "loss", "gone", "bodies", "patient_until", "sent_once"),
+        "remains",
         *("watched", "watchdog", "alarm", "due", "asleep", "asked", "guard", "guard_at", "doubted"),
         *("_asking", "_lost", "_timing"),
     )
@@ -107,14 +120,14 @@ class Hold:
         self.watched: bool = False  # It is to be renewed: any lease asked for it, and it has not ended.
         self.bodies: list[Body] = []
         self.in_a_row: int = 0  # Local hand-offs that led here without a chance for other processes.
-        self.step: int = 1
-        self.renewal: int = 0
+        self.step, self.renewal = 1, 0  # The last of each.
         self.renewals: int = 0  # Acknowledged ones.
         self.unanswered: int = 0  # Renewals on their way, failed or cancelled, since the last acknowledged one.
         self.heard: float = 0.0  # When the command left whose answer told the TTL last.
         self.expires: float = 0.0  # The server keeps the key at least until then (monotonic clock).
         self.deadline: float = 0.0  # From then on the hold counts as over.
         self._lost: asyncio.Event | None = None  # Made when somebody waits for it.
+        self.remains: Remains | None = None
         self.patient_until: float | None = None  # No rollback need be broken into before that (monotonic clock).
         self.watchdog: asyncio.Task[None] | None = None  # Renews it, from the first time on that it is due.
         self.alarm: dict[Hold, None] | None = None  # What starts that task, or wakes it; the hold is in there.
@@ -185,6 +198,12 @@ class Hold:
             self.expires = sent + left
             self.deadline = sent + left - margin(left, self._timing)
             self.renew_at = sent + min(self._timing.renew_interval, left / 2)
+
+    def keep(self, at_least: float, client: str) -> None:
+        """It was granted just now: of what its owner asked for, the longest *at_least* counts."""
+        until = monotonic() + at_least
+        if self.remains is None or self.remains.until < until:
+            self.remains = Remains(f"{client}:{KEPT}", 1, until)
 
     def stay(self, sent: float) -> None:
         """A command that left at *sent* was answered: it lasts until it is given back."""

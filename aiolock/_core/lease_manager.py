@@ -251,6 +251,12 @@ class LeaseManager:
         hold.tell(reason)
         self._report.lost(hold, reason)
 
+    def tell_early(self, hold: Hold) -> None:
+        """Tell the holder of a loss that is to come, so that what runs under the lock ends before; then it is free."""
+        if hold.loss is None and not hold.ended:
+            hold.state = State.CLOSING
+            self._tell(hold, "unreachable" if hold.unanswered else "expired")
+
     def notice_end(self, hold: Hold) -> None:
         """Lose *hold* if its time is over, whether or not its timer has come to it."""
         if hold.expired:

@@ -3,8 +3,10 @@
 from typing import Any
 
 from aiolock._primitives.base import Held
+from aiolock._primitives.fair_lock import AsyncFairLock
 from aiolock._primitives.member import Member
 from aiolock._primitives.multi import AsyncMultiLock
+from aiolock._primitives.rlock import AsyncRLock
 from aiolock._primitives.semaphore import AsyncSemaphore
 from aiolock._types import Duration
 
@@ -24,6 +26,13 @@ def block_of(handle: Handle, wait: Duration | None, lease: Duration | None) -> H
     if not isinstance(handle, Handle):
         raise TypeError(f"of must return a lock (of a read-write lock one half) or a semaphore, not {handle!r}")
     return handle.hold(wait, lease)
+
+
+def kept(handle: object, at_least: float) -> AsyncRLock | AsyncFairLock:
+    """*handle*, whose holds keep it for so many seconds at least; `TypeError` if it is no lock that one owner holds."""
+    if not isinstance(handle, AsyncRLock | AsyncFairLock):
+        raise TypeError(f"at_least is for a lock or a fair lock, not for {handle!r}")
+    return handle._kept(at_least)
 
 
 def shown(handle: Handle, granted: Any) -> Any:

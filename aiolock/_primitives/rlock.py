@@ -1,18 +1,40 @@
 """AsyncRLock: a reentrant lock, owned by one asyncio task or by a named owner."""
 
-from typing import final
+from copy import copy
+from typing import Self, final
 
 from aiolock._core.session import Sessions
 from aiolock._keys import LockKeys
-from aiolock._primitives.base import BaseLock
+from aiolock._primitives.base import BaseLock, HeldLock
 from aiolock._scripts import LOCK, Want
-from aiolock._types import Holder
+from aiolock._types import Duration, Holder, lease_seconds
 
 
 class OneHolder(BaseLock):
     """A lock that one owner holds at a time: what can be asked of it, and done to it, from outside."""
 
     __slots__ = ()
+
+    def hold(
+        self, wait: Duration | None = None, lease: Duration | None = None, *, at_least: Duration | None = None
+    ) -> HeldLock:
+        """
+        The lock for an ``async with`` block, bounded: ``async with lock.hold(wait=2, lease=10) as lease:``.
+
+        *wait* and *lease* are in seconds, as in `try_lock`, but a wait that ends raises `LockTimeoutError`. When the
+        lock is lost the block is cancelled, once, and `LeaseLostError` raised.
+
+        For *at_least* seconds from its grant nobody else gets the lock, nor does its owner anew: also when the block
+        ends sooner, however it ends, and when the process dies. Leaving the block does not wait for that. Of nested
+        holds the longest counts. As ShedLock's ``lockAtLeastFor``; an *at_least* above *lease* raises `ValueError`.
+        """
+        return HeldLock(self if at_least is None else self._kept(at_least_seconds(at_least, lease)), wait, lease)
+
+    def _kept(self, at_least: float) -> Self:
+        """The same lock, whose holds keep it for so many seconds at least."""
+        kept = copy(self)
+        kept._want = self._want._replace(at_least=at_least)
+        return kept
 
     async def locked(self) -> bool:
         """
@@ -71,3 +93,11 @@ class AsyncRLock(OneHolder):
 
     def __init__(self, sessions: Sessions, keys: LockKeys, named: str | None) -> None:
         super().__init__(sessions, Want(keys, LOCK), named)
+
+
+def at_least_seconds(at_least: Duration, lease: Duration | None) -> float:
+    """The shortest time for which a lock is kept that is held for *lease*, checked."""
+    least = lease_seconds(at_least, "at_least")
+    if lease is not None and lease_seconds(lease) < least:
+        raise ValueError(f"at_least must be no longer than the lease, {lease!r}, not {at_least!r}")
+    return least

@@ -14,6 +14,7 @@ REFUSED = 0
 LOST = -1
 STALE = -2
 NOT_A_LOCK = -3
+DONE = 2  # Only of a body that runs once; stands in once/outcome.lua.
 
 # Why an acquisition does not hold the lock: the value of a LOST reply. The same order stands in ends.lua.
 FREED, EXPIRED, TAKEN, FORCED = 1, 2, 3, 4
@@ -58,17 +59,19 @@ class ScriptSet:
     What makes a primitive: how it is taken, given back, kept and freed by force.
 
     What *expires* has an end of its own, unless it is renewed; else it lasts until it is given back. What has no
-    *release* leaves nothing on the server: it was only asked for. Of an *exclusive* one, who has it keeps everybody
-    else of the client from asking for it. Of a *reentrant* one an owner has one hold, however often it acquires; of
-    another each acquire makes a hold of its own. An unlock message wakes *one* waiter of the client, or *all*. Where
-    there are *turns*, an acquire is sent with the time for which others may not overtake it. Where there is a *line*,
-    the server keeps in order who waits: everybody asks at once, to stand in it.
+    *release* leaves nothing on the server: it was only asked for. What has a *release_later* can leave something in its
+    place. Of an *exclusive* one, who has it keeps everybody else of the client from asking for it. Of a *reentrant* one
+    an owner has one hold, however often it acquires; of another each acquire makes a hold of its own. An unlock message
+    wakes *one* waiter of the client, or *all*. Where there are *turns*, an acquire is sent with the time for which
+    others may not overtake it. Where there is a *line*, the server keeps in order who waits: everybody asks at once, to
+    stand in it.
     """
 
     acquire: Script
     release: Script = NONE
     renew: Script = NONE
     force_release: Script = NONE
+    release_later: Script = NONE
     expires: bool = True
     exclusive: bool = False
     reentrant: bool = False
@@ -88,6 +91,8 @@ class Want(NamedTuple):
     scripts: ScriptSet
     amount: tuple[int, ...] = ()
     terms: tuple[int | str, ...] = ()
+    at_least: float = 0.0
+    """Seconds from the grant for which nobody else gets it, though it was given back."""
 
 
 class Claim(NamedTuple):
@@ -132,7 +137,8 @@ ACQUIRE = _script("lock/acquire", *_GRANT, lasts=True)
 RELEASE = _script("lock/release", *_LOCK, publishes=True)
 RENEW = _script("lock/renew", *_LOCK, lasts=True)
 FORCE_RELEASE = _script("lock/force_release", *_LOCK, publishes=True)
-LOCK = ScriptSet(ACQUIRE, RELEASE, RENEW, FORCE_RELEASE, exclusive=True, reentrant=True)
+RELEASE_LATER = _script("lock/release_later", *_LOCK, publishes=True)
+LOCK = ScriptSet(ACQUIRE, RELEASE, RENEW, FORCE_RELEASE, RELEASE_LATER, exclusive=True, reentrant=True)
 INSPECT = _script("lock/inspect", *_LOCK)
 
 FAIR = ScriptSet(
@@ -140,9 +146,13 @@ FAIR = ScriptSet(
     release=_script("fair/release", *_LOCK, "fair/fair", publishes=True),
     renew=RENEW,
     force_release=FORCE_RELEASE,
+    release_later=RELEASE_LATER,  # Who stands in line asks again in time by itself.
     reentrant=True,
     line=True,
 )
+
+ONCE = replace(LOCK, acquire=_script("lock/acquire", *_GRANT, "once/outcome", lasts=True), wake="all")
+SLOT = _script("once/slot", "ends")
 
 _PERMIT = ("ends", "turns", "permit/permit")
 PERMIT = ScriptSet(

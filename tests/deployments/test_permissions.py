@@ -17,11 +17,11 @@ from tests.support.observe import commandstats, until
 PAGE = read(ROOT / "docs/deployments/one-server.md")
 [LINE] = [block.code.text for block in PAGE.blocks if block.code.text.startswith("ACL SETUSER")]
 RULES = shlex.split(LINE)
-# What others than locks need beside, by their channel.
+# What others than locks need beside, by their channel, or by their keys if they have no channel of their own.
 BESIDE = {
-    re.findall(r"&redisson_([a-z]+)", text)[0]: text
+    re.findall(r"(?:&redisson|~aiolock)_([a-z]+)", text)[0]: text
     for block in PAGE.blocks
-    if (text := block.code.text).startswith(("~{", "&"))
+    if (text := block.code.text).startswith(("~{", "&", "~aiolock_once"))
 }
 # Commands that every client may send to say who it is; which of them redis-py sends depends on its version.
 OF_THE_CONNECTION = {"auth", "client|setinfo", "client|setname", "client", "hello", "ping", "select", "command"}
@@ -122,8 +122,27 @@ async def count(client: LockClient, other: LockClient) -> None:
     assert await latch.delete()
 
 
+async def run_once(client: LockClient, other: LockClient) -> None:
+    async def work() -> str:
+        return "done"
+
+    slot = await client.slot("nightly", every=3600)
+    async with client.once(slot.name, keep=60) as turn:
+        assert turn.lease is not None
+        await turn.lease.renew()
+        assert await other.once(slot.name, keep=60, wait=0.1).run(work) is None
+        turn.result = "done before"
+    assert await other.once(slot.name, keep=60).run(work) == "done before"
+    async with client.leader("scheduler") as term:
+        await term.start(work())
+    async with client.lock("orders").hold(at_least=60):
+        pass
+    assert await other.lock("orders").try_lock() is None
+
+
 @pytest.mark.parametrize(
-    ("part", "use"), [("sc", use_permits), ("rwlock", use_read_and_write_locks), ("countdownlatch", count)]
+    ("part", "use"),
+    [("sc", use_permits), ("rwlock", use_read_and_write_locks), ("countdownlatch", count), ("once", run_once)],
 )
 async def test_what_others_than_locks_need_beside_is_enough_and_no_command_too_many(
     own: Server, admin: Redis, part: str, use: Callable[[LockClient, LockClient], Awaitable[None]]

@@ -20,6 +20,7 @@ from aiolock._scripts import (
     INSPECT,
     READ_CARD,
     RELEASE,
+    RELEASE_LATER,
     RENEW,
     TAKEN,
     Script,
@@ -31,6 +32,7 @@ CARD_KEY = "aiolock_client:me"
 ME, OTHER = "me:1", "other:7"
 MINE, THEIRS, EARLIER = "me:a2", "other:a1", "me:a1"
 REQUEST = "operator:r1"
+KEPT = "me:kept"  # The field of what stays in the place of a lock.
 
 LEASE = 30_000
 RETENTION = 3_600_000
@@ -71,6 +73,10 @@ class Table:
     ) -> Reply:
         how = (RETENTION, MEMORY, forget, KEYS.channel, "PUBLISH")
         return await self.run(RELEASE, (KEYS.lock, KEYS.tokens), owner, id, step, left, *how)
+
+    async def later(self, id: str = MINE, *, ms: int = LEASE, forget: str = "") -> Reply:
+        how = (RETENTION, MEMORY, forget, ms, KEPT, 1, KEYS.channel, "PUBLISH")
+        return await self.run(RELEASE_LATER, (KEYS.lock, KEYS.tokens), id, *how)
 
     async def renew(self, id: str = MINE, *, number: int = 1, ms: int = LEASE) -> Reply:
         [reply] = await self.run(RENEW, (KEYS.lock, KEYS.tokens), RETENTION, MEMORY, id, number, ms)
@@ -196,6 +202,17 @@ async def taken(table: Table) -> None:
 async def freed(table: Table) -> None:
     await table.acquire()
     await table.release()
+
+
+async def kept(table: Table) -> None:
+    """Given back, and kept for a while."""
+    await table.acquire()
+    await table.later()
+
+
+async def others_kept(table: Table) -> None:
+    await others(table)
+    await table.later(THEIRS)
 
 
 async def given_up(table: Table) -> None:

@@ -14,34 +14,38 @@ COMMANDS: dict[str, Callable[[Table], Awaitable[Reply]]] = {
     "nest": lambda table: table.acquire(step=3, holds=3),
     "release_1": lambda table: table.release(step=4, left=1),
     "release_0": lambda table: table.release(step=4, left=0),
+    "later": lambda table: table.later(),
     "give_up": lambda table: table.release(step=2, left=0),
     "renew": lambda table: table.renew(),
     "force": lambda table: table.force(),
     "inspect": lambda table: table.inspect(),
 }
 
-# The answer, and after "=" the hold count that this owner has then, 0 for no key. Without it the key is left alone.
+# The answer, and after "=" the hold count that this owner has then, 0 for no key, K for one that is kept for nobody.
+# Without it the key is left alone.
 TABLE = """
-                    acquire    nest       release_1  release_0  give_up    renew      force      inspect
-free                granted=1  expired    expired    expired    expired    expired    nobody     free
-mine                granted    granted=3  granted=1  granted=0  granted=0  granted=1  forced=0   mine:1
-mine_twice          granted    granted=3  granted=1  granted=0  granted=0  granted=2  forced=0   mine:2
-others              refused    taken      taken      taken      taken      taken      forced=0   others:1
-earlier             refused    taken      taken      taken      taken      taken      forced=0   mine:1
-redissons           refused    taken      taken      taken      taken      taken      forced=0   others:2
-expired             granted=1  expired    expired    expired    expired    expired    nobody     free
-taken               refused    taken      taken      taken      taken      taken      forced=0   others:1
-freed               stale      expired    freed      freed      freed      expired    nobody     free
-given_up            stale      expired    expired    expired    expired    expired    nobody     free
-given_up_to_others  stale      taken      taken      taken      taken      taken      forced=0   others:1
-forced              stale      forced     forced     forced     forced     forced     nobody     free
-forced_and_taken    stale      forced     forced     forced     forced     forced     forced=0   others:1
-string              foreign    expired    expired    expired    expired    expired    foreign    foreign
-a_list              foreign    expired    expired    expired    expired    expired    foreign    foreign
-eternal             foreign    expired    expired    expired    expired    expired    foreign    foreign
-record              foreign    expired    expired    expired    expired    expired    foreign    foreign
-note                foreign    expired    expired    expired    expired    expired    foreign    foreign
-read_write_lock     foreign    expired    expired    expired    expired    expired    foreign    foreign
+                    acquire    nest       release_1  release_0  later      give_up    renew      force      inspect
+free                granted=1  expired    expired    expired    expired    expired    expired    nobody     free
+mine                granted    granted=3  granted=1  granted=0  granted=K  granted=0  granted=1  forced=0   mine:1
+mine_twice          granted    granted=3  granted=1  granted=0  granted=K  granted=0  granted=2  forced=0   mine:2
+others              refused    taken      taken      taken      taken      taken      taken      forced=0   others:1
+earlier             refused    taken      taken      taken      taken      taken      taken      forced=0   mine:1
+redissons           refused    taken      taken      taken      taken      taken      taken      forced=0   others:2
+expired             granted=1  expired    expired    expired    expired    expired    expired    nobody     free
+taken               refused    taken      taken      taken      taken      taken      taken      forced=0   others:1
+freed               stale      expired    freed      freed      freed      freed      expired    nobody     free
+kept                stale      taken      freed      freed      freed      freed      taken      forced=0   others:1
+others_kept         refused    taken      taken      taken      taken      taken      taken      forced=0   others:1
+given_up            stale      expired    expired    expired    expired    expired    expired    nobody     free
+given_up_to_others  stale      taken      taken      taken      taken      taken      taken      forced=0   others:1
+forced              stale      forced     forced     forced     forced     forced     forced     nobody     free
+forced_and_taken    stale      forced     forced     forced     forced     forced     forced     forced=0   others:1
+string              foreign    expired    expired    expired    expired    expired    expired    foreign    foreign
+a_list              foreign    expired    expired    expired    expired    expired    expired    foreign    foreign
+eternal             foreign    expired    expired    expired    expired    expired    expired    foreign    foreign
+record              foreign    expired    expired    expired    expired    expired    expired    foreign    foreign
+note                foreign    expired    expired    expired    expired    expired    expired    foreign    foreign
+read_write_lock     foreign    expired    expired    expired    expired    expired    expired    foreign    foreign
 """
 
 HEAD, *ROWS = (line.split() for line in TABLE.strip().splitlines())
@@ -94,7 +98,9 @@ async def test_once_and_twice(table: Table, state: str, command: str, cell: str)
     after = await table.look()
     check_answer(first, state, command, cell)
     check_lock(before, after, cell)
-    if not cell.endswith("=0") and "=" in cell:
+    if cell.endswith("=K"):
+        assert await table.fields() == {states.KEPT.encode(): b"1"}
+    elif not cell.endswith("=0") and "=" in cell:
         assert await table.holds() == int(cell.partition("=")[2])
         assert (await table.fields()).keys() == {ME.encode(), *FIELDS}
     check_times(after, state)

@@ -8,6 +8,8 @@ from redis.asyncio import Redis
 
 import aiolock
 from aiolock import (
+    AsyncLeader,
+    AsyncOnce,
     AsyncRLock,
     ClientStatistics,
     HeldLock,
@@ -22,6 +24,9 @@ from aiolock import (
     Loss,
     LossReason,
     NotHeldError,
+    Slot,
+    Term,
+    Turn,
 )
 
 Reason = Literal["expired", "taken", "forced", "unreachable", "closed"]
@@ -112,6 +117,64 @@ def decorated(locks: LockClient) -> None:
     def plain(order_id: int) -> None: ...
 
     locks.synchronized("{order_id}")(plain)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def kept(locks: LockClient) -> None:
+    assert_type(locks.lock("orders").hold(at_least=timedelta(seconds=1)), HeldLock)
+    _: Callable[[], Coroutine[Any, Any, bytes]] = locks.synchronized("calls", at_least=1)(make)
+    locks.read_write_lock("a").read.hold(at_least=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+async def make() -> bytes:
+    return b""
+
+
+async def once(locks: LockClient) -> None:
+    async def write(number: int, *, text: str) -> str:
+        return text * number
+
+    async def nothing() -> None: ...
+
+    async def count() -> int:
+        return 1
+
+    once = locks.once("report", keep=timedelta(days=1), wait=0, failures="remember")
+    assert_type(once, AsyncOnce)
+    assert_type(await once.run(make), bytes | None)
+    assert_type(await once.run(write, 2, text="a"), str | None)
+    await once.run(nothing)
+    async with once as turn:
+        assert_type(turn, Turn)
+        assert_type(turn.lease, Lease | None)
+        assert_type(turn.failure, str | None)
+        turn.result = b"done" if turn else "not"
+    slot = await locks.slot("nightly", every=3600)
+    assert_type(slot, Slot)
+    assert_type((slot.name, slot.number, slot.remaining), tuple[str, int, float])
+    await once.run(count)  # type: ignore[type-var]  # pyright: ignore[reportArgumentType]
+    await once.run(write, "2", text="a")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    locks.once("report")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    locks.once("a", keep=1, failures="retry")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def leaders(locks: LockClient) -> None:
+    leader = locks.leader("scheduler", pause=2)
+    assert_type(leader, AsyncLeader)
+    async with leader as term:
+        assert_type(term, Term)
+        assert_type(term.token, int)
+        assert_type(await term.lost, Reason)
+        assert_type(await term.start(make()), bytes)
+    async for term in leader:
+        assert_type(term, Term)
+        await term.run(make(), make())
+    await leader.run(lead)
+    assert_type(await leader.holder(), Holder | None)
+    _ = term.start(make)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def lead(term: Term) -> None:
+    term.check()
 
 
 def errors(lost: LeaseLostError, late: LockTimeoutError, not_held: NotHeldError) -> None:

@@ -11,7 +11,7 @@ from aiolock._cli.doctor.probe import Probe
 from aiolock._keys import LockKeys, card_key
 from aiolock._scripts import CARD, FORCE_RELEASE, INSPECT, LOCK, READ_CARD
 
-_SCRIPTS = (LOCK.acquire, LOCK.release, LOCK.renew, FORCE_RELEASE, INSPECT, CARD, READ_CARD)
+_SCRIPTS = (LOCK.acquire, LOCK.release, LOCK.release_later, LOCK.renew, FORCE_RELEASE, INSPECT, CARD, READ_CARD)
 
 _ASK = resources.files(__package__).joinpath("allowed.lua").read_text("utf-8")
 _KEYLESS = {"TIME"}

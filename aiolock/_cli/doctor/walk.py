@@ -9,7 +9,7 @@ from aiolock._cli.doctor.permissions import known_of
 from aiolock._cli.doctor.probe import Probe
 from aiolock._core.hold import Hold
 from aiolock._keys import LockKeys
-from aiolock._scripts import CARD, GRANTED, LOCK, READ_CARD, STALE, Claim, Script, Want
+from aiolock._scripts import CARD, GRANTED, LOCK, LOST, READ_CARD, STALE, Claim, Script, Want
 
 _LEASE = 10.0  # Seconds: longer than all that is tried with it may take, and soon over if it cannot be given back.
 _MILLISECONDS = str(round(_LEASE * 1000))
@@ -105,11 +105,25 @@ class Walk:
             await self._answered(commands.release(Hold(claim, granted[1], session.timing)), GRANTED)
         for request in [str(uuid4())] * 2:
             await self._answered(commands.force_release(Want(self._keys, LOCK), request), GRANTED)
+        await self._keep_for_a_while()
         self.place = "an acquire that comes late"
         await self._answered(commands.acquire(claim, _LEASE), STALE)
         claim = self._claim()
         commands.give_up(claim, _LEASE)
         await self._answered(commands.acquire(claim, _LEASE), STALE)
+
+    async def _keep_for_a_while(self) -> None:
+        """A release after which the lock is kept, and one that comes again or too late."""
+        self.place = "a lock that is kept after its release"
+        session = self._ours._sessions.open()
+        ours = self._claim()
+        await self._answered(session.commands.acquire(ours, _LEASE), GRANTED)
+        for claim, status in ((ours, GRANTED), (ours, GRANTED), (self._claim(), LOST)):
+            hold = Hold(claim, 0, session.timing)
+            hold.keep(_LEASE, session.client)
+            await self._answered(session.commands.release(hold), status)
+        self._expect(await self._theirs.try_lock() is None)
+        self._expect(await self._theirs.force_release())
 
     async def _show_the_card(self) -> None:
         self.place = "a client's card"

@@ -4,18 +4,14 @@ import asyncio
 import os
 import runpy
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from itertools import pairwise
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 import pytest
-from redis.asyncio import Redis
 
-from aiolock import Lease, LockClient, LockConfig
+from aiolock import LockClient, Term, background
 from aiolock._embedded_server import Server
-from aiolock.testing import delayed_renewals
 from tests.integrations.recipes.crew import Crew
 from tests.integrations.recipes.recipe import recipe
 from tests.processes.store import Entry, Store
@@ -34,16 +30,16 @@ from time import monotonic
 from tests.processes.store import Store
 
 
-async def report(lease):
+async def report(term):
     store, count = Store(Path(os.environ["STORE"])), 0
-    store.read(lease.token, monotonic())
+    store.read(term.token, monotonic())
     try:
         while True:
             count += 1
-            store.write(lease.token, count)
+            store.write(term.token, count)
             await asyncio.sleep(0.05)
     finally:
-        store.left(lease.token, monotonic())
+        store.left(term.token, monotonic())
 """
 
 MAIN = """
@@ -55,7 +51,7 @@ async def main():
     leading = asyncio.current_task()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leading.cancel)
     async with LockClient.from_url("{url}", config=LockConfig(lease=float(os.environ["LEASE"]))) as locks:
-        await lead(locks, "leader:reports", report, pause=0.05)
+        await lead(locks)
 
 
 asyncio.run(main())
@@ -185,105 +181,31 @@ async def ready() -> None: ...
 """
 
 
-# In one process, where the order of things can be told.
-
-Lead = Callable[..., Coroutine[Any, Any, None]]
-
-
-@pytest.fixture
-def lead(tmp_path: Path) -> Lead:
-    (tmp_path / "leader.py").write_text(recipe(PAGE, "async def lead(", ""), "utf-8")
-    names: dict[str, Any] = runpy.run_path(str(tmp_path / "leader.py"))
-    return names["lead"]  # type: ignore[no-any-return]
-
-
-@pytest.fixture
-async def short(redis: Redis) -> AsyncIterator[LockClient]:
-    """A client that loses its locks soon when it does not renew them."""
-    async with LockClient(redis, config=LockConfig(lease=1)) as client:
-        yield client
-
-
-class Office:
-    """The work of one candidate, and what became of it."""
-
-    def __init__(self) -> None:
-        self.events: list[str] = []
-
-    def of(self, who: str) -> Callable[[Lease], Awaitable[None]]:
-        async def work(lease: Lease) -> None:
-            self.events.append(f"{who} leads")
-            try:
-                await asyncio.sleep(60)
-            finally:
-                self.events.append(f"{who} stops")
-
-        return work
-
-
-async def ended(*tasks: "asyncio.Task[None]") -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)
-
-
-async def test_a_leader_that_loses_its_lock_stops_before_another_starts(
-    lead: Lead, short: LockClient, other: LockClient
-) -> None:
-    office = Office()
-    first = asyncio.create_task(lead(short, NAME, office.of("first")))
-    await until(lambda: office.events == ["first leads"])
-    second = asyncio.create_task(lead(other, NAME, office.of("second")))
-    await until(lambda: other.statistics().parked == 1)
-    with delayed_renewals(short):
-        await until(lambda: "second leads" in office.events, within=SOON)
-    assert office.events == ["first leads", "first stops", "second leads"]
-    await ended(first, second)
-    assert not await other.lock(NAME).locked()
+# In one process; what a leader promises is tested in tests/test_leader.py.
 
 
 async def test_work_that_fails_lets_another_lead_and_stands_again(
-    lead: Lead, locks: LockClient, other: LockClient, caplog: pytest.LogCaptureFixture
+    locks: LockClient, other: LockClient, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    office = Office()
-    failing = asyncio.Event()
+    (tmp_path / "leader.py").write_text(recipe(PAGE, "async def lead(", ""), "utf-8")
+    terms: list[Term] = []
+    fail = asyncio.Event()
 
-    async def fail(lease: Lease) -> None:
-        office.events.append("first leads")
-        await failing.wait()
+    async def report(term: Term) -> None:
+        terms.append(term)
+        await fail.wait()
         raise ZeroDivisionError
 
-    first = asyncio.create_task(lead(locks, NAME, fail, 0))
-    await until(lambda: office.events == ["first leads"])
-    second = asyncio.create_task(lead(other, NAME, office.of("second")))
-    await until(lambda: other.statistics().parked == 1)
-    failing.set()
-    await until(lambda: "second leads" in office.events and locks.statistics().parked == 1)
-    await ended(second)
-    await until(lambda: office.events[-1] == "first leads")
-    await ended(first)
+    names = runpy.run_path(str(tmp_path / "leader.py"), {"report": report})
+    async with background(names["lead"](locks)):
+        await until(lambda: len(terms) == 1)
+        waiting = asyncio.ensure_future(other.lock(NAME, owner="other").acquire())
+        await until(lambda: other.statistics().parked == 1)
+        fail.set()
+        lease = await waiting
+        fail.clear()
+        await until(lambda: locks.statistics().parked == 1)
+        await lease.release()
+        await until(lambda: len(terms) == 2)
     assert "ZeroDivisionError" in caplog.text
-
-
-async def test_it_outlives_a_redis_that_is_away(lead: Lead, own: Server) -> None:
-    office = Office()
-    config = LockConfig(lease=1, command_timeout=0.5, release_timeout=0.5)
-    async with LockClient.from_url(own.url, config=config) as client:
-        leading = asyncio.create_task(lead(client, NAME, office.of("it"), 0.01))
-        await until(lambda: office.events == ["it leads"])
-        own.stop()
-        await until(lambda: office.events == ["it leads", "it stops"], within=SOON)
-        own.start()
-        await until(lambda: office.events[-1] == "it leads", within=SOON)
-        await ended(leading)
-
-
-async def test_it_ends_when_its_client_is_closed(lead: Lead, redis: Redis) -> None:
-    office = Office()
-    client = LockClient(redis)
-    leading = asyncio.create_task(lead(client, NAME, office.of("it"), 0.01))
-    await until(lambda: office.events == ["it leads"])
-    await client.aclose()
-    async with asyncio.timeout(SOON):
-        await leading
-    assert office.events == ["it leads", "it stops"]
+    assert not await other.lock(NAME).locked()

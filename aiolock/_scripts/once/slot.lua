@@ -1,0 +1,10 @@
+-- slot: which slot of time it is, by this server's clock; the key that is sent along says by which server's.
+--
+-- ARGV[1] length of a slot, milliseconds
+--
+-- Reply {number of the slot, counted from the epoch; ms until its end}
+--
+-- Twice: it only reads.
+
+local now, length = math.floor(microseconds() / 1000), tonumber(ARGV[1])
+return {math.floor(now / length), length - now % length}

@@ -1,0 +1,83 @@
+"""Processes that are killed while they lead, keep a lock, or run what runs once."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from time import monotonic
+
+from redis.asyncio import Redis
+
+from aiolock import LockClient
+from aiolock._embedded_server import Server
+from tests.processes.lead import AT_LEAST, LEASE, NAME
+from tests.support.observe import until
+
+SLACK = 5.0  # Seconds that a busy machine may take beside.
+
+
+@asynccontextmanager
+async def process(server: Server, act: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    command = (sys.executable, "-m", "tests.processes.lead", server.url, act)
+    worker = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    try:
+        yield worker
+    finally:
+        if worker.returncode is None:
+            worker.kill()
+        await worker.wait()
+
+
+async def said(worker: asyncio.subprocess.Process) -> list[str]:
+    """The next words of the process."""
+    assert worker.stdout is not None
+    async with asyncio.timeout(30):
+        return (await worker.stdout.readline()).decode().split()
+
+
+async def test_a_leader_that_is_killed_is_followed_after_one_lease_and_never_before(
+    server: Server, redis: Redis
+) -> None:
+    async with process(server, "lead") as first:
+        _, token, _ = await said(first)
+        async with process(server, "lead") as second:
+            await until_waited_for(redis)
+            first.kill()
+            killed = monotonic()
+            left = await redis.pttl(NAME) / 1000
+            _, next_token, at = await said(second)
+            assert int(next_token) > int(token)
+            assert left - 0.1 <= float(at) - killed < LEASE + SLACK
+
+
+async def until_waited_for(redis: Redis) -> None:
+    async def waited_for() -> bool:
+        return bool(await redis.pubsub_channels(f"*{NAME}*"))
+
+    await until(waited_for, within=30)
+
+
+async def test_a_lock_is_kept_though_its_process_was_killed(server: Server, redis: Redis, locks: LockClient) -> None:
+    async with process(server, "keep") as holder:
+        _, held = await said(holder)
+        holder.kill()
+        await holder.wait()
+        async with locks.lock(NAME).hold():
+            assert AT_LEAST - 0.5 < monotonic() - float(held) < AT_LEAST + SLACK
+
+
+async def test_what_is_to_be_remembered_is_run_by_nobody_though_its_process_was_killed(
+    server: Server, redis: Redis, locks: LockClient
+) -> None:
+    async def work() -> None:
+        ran.append(monotonic())
+
+    ran: list[float] = []
+    async with process(server, "once") as runner:
+        _, began = await said(runner)
+        runner.kill()
+        await runner.wait()
+        await locks.once(NAME, keep=AT_LEAST, wait=0).run(work)
+        assert ran == []
+        await locks.once(NAME, keep=AT_LEAST).run(work)
+    assert AT_LEAST - 0.5 < ran[0] - float(began) < AT_LEAST + SLACK

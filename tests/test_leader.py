@@ -1,0 +1,407 @@
+"""`LockClient.leader`: one leads at a time, and what it started has ended before another does."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from time import monotonic
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolock import AsyncLeader, LeaseLostError, LockClient, LockConfig, NotHeldError, Term, background
+from aiolock._core import background as works
+from aiolock._embedded_server import Server
+from aiolock._primitives import leader as module
+from aiolock.testing import delayed_renewals, lose
+from tests.support.cancellation import MODES, Mode, Outcome, every_suspension
+from tests.support.observe import answered, until
+
+NAME = "scheduler"
+SOON = 30.0  # Seconds; a machine that is busy takes some.
+
+
+class Office:
+    """What those who led have done, in order."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.fail = asyncio.Event()
+
+    async def work(self, who: str, swallowed: int = 0) -> None:
+        """Works until it is cancelled, once more than it swallows; or fails."""
+        self.events.append(f"{who} begins")
+        try:
+            while True:
+                try:
+                    await self.fail.wait()
+                    raise ZeroDivisionError(who)
+                except asyncio.CancelledError:
+                    swallowed -= 1
+                    if swallowed < 0:
+                        raise
+        finally:
+            for _ in range(3):
+                await asyncio.sleep(0)
+            self.events.append(f"{who} ends")
+
+    async def lead(self, leader: AsyncLeader, who: str, swallowed: int = 0) -> None:
+        async for term in leader:
+            await term.run(self.work(who, swallowed))
+
+    async def saw(self, *events: str) -> None:
+        await until(lambda: self.events[: len(events)] == list(events), SOON)
+
+
+@pytest.fixture
+def office() -> Office:
+    return Office()
+
+
+@pytest.fixture
+async def short(redis: Redis) -> AsyncIterator[LockClient]:
+    """A client that loses its locks soon when it does not renew them."""
+    async with LockClient(redis, config=LockConfig(lease=1)) as client:
+        yield client
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is cancelled twice."""
+    monkeypatch.setattr(works, "_TO_CLEAN_UP", 3600)
+    monkeypatch.setattr(module, "_CANCELLATIONS", 1e-4)
+
+
+async def ended(*tasks: "asyncio.Task[None]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+async def test_a_block_leads_and_hands_over_when_it_ends(locks: LockClient, other: LockClient) -> None:
+    async with locks.leader(NAME) as term:
+        assert (term.name, term.lost.is_set()) == (NAME, False)
+        term.check()
+        waiting = asyncio.create_task(_one_term(other.leader(NAME)))
+        await until(lambda: other.statistics().parked == 1)
+        left = monotonic()
+    assert await waiting > term.token
+    assert monotonic() - left < 15  # The lease is twice as long.
+    with pytest.raises(NotHeldError):
+        term.check()
+    assert not await locks.lock(NAME).locked()
+
+
+async def _one_term(leader: AsyncLeader) -> int:
+    async with leader as term:
+        return term.token
+
+
+async def test_what_is_started_has_ended_before_the_lock_is_given_back(
+    locks: LockClient, office: Office, patient: None
+) -> None:
+    async with locks.leader(NAME) as term:
+        first, second = term.start(office.work("first")), term.start(office.work("second"))
+        await until(lambda: len(office.events) == 2)
+        assert term.lease.holds == 1
+    assert office.events[2:] == ["first ends", "second ends"]
+    assert first.cancelled()
+    assert second.cancelled()
+    assert not await locks.lock(NAME).locked()
+
+
+async def test_work_that_swallows_cancellations_does_not_keep_the_lead(
+    locks: LockClient, office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(works, "_TO_CLEAN_UP", 0.01)
+    async with locks.leader(NAME) as term:
+        _ = term.start(office.work("it", swallowed=5))
+        await office.saw("it begins")
+    assert office.events == ["it begins", "it ends"]
+
+
+async def test_work_that_returns_does_not_end_the_term(locks: LockClient) -> None:
+    async def count() -> int:
+        return 7
+
+    async with locks.leader(NAME) as term:
+        assert await term.start(count()) == 7
+        term.check()
+
+
+async def test_work_that_fails_ends_the_term_and_is_raised(locks: LockClient, office: Office) -> None:
+    async def lead() -> None:
+        async with locks.leader(NAME) as term:
+            _ = term.start(office.work("failing")), term.start(office.work("other"))
+            await until(lambda: len(office.events) == 2)
+            office.fail.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(lead())
+    with pytest.raises(ZeroDivisionError, match="failing"):
+        await task
+    assert office.events[2:] == ["failing ends", "other ends"]
+    assert not await locks.lock(NAME).locked()
+
+
+async def test_what_the_block_raises_comes_first(locks: LockClient, office: Office) -> None:
+    with pytest.raises(KeyError):
+        async with locks.leader(NAME) as term:
+            _ = term.start(office.work("failing"))
+            await office.saw("failing begins")
+            office.fail.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                raise KeyError
+    assert not await locks.lock(NAME).locked()
+
+
+async def test_a_time_limit_of_the_users_own_stays_one(locks: LockClient, office: Office) -> None:
+    with pytest.raises(TimeoutError):
+        async with locks.leader(NAME) as term:
+            _ = term.start(office.work("it"))
+            async with asyncio.timeout(0.01):
+                await asyncio.sleep(SOON)
+    assert not await locks.lock(NAME).locked()
+
+
+@pytest.mark.parametrize("swallowed", [0, 3])
+async def test_a_leader_that_cannot_renew_has_stopped_before_another_leads(
+    short: LockClient, other: LockClient, office: Office, swallowed: int
+) -> None:
+    first = asyncio.create_task(office.lead(short.leader(NAME), "first", swallowed))
+    await office.saw("first begins")
+    second = asyncio.create_task(office.lead(other.leader(NAME), "second"))
+    await until(lambda: other.statistics().parked == 1)
+    with delayed_renewals(short):
+        await office.saw("first begins", "first ends", "second begins")
+    await ended(first, second)
+
+
+async def test_the_block_of_a_leader_that_cannot_renew_is_cancelled_once_and_told_why(
+    short: LockClient, office: Office
+) -> None:
+    terms: list[Term] = []
+
+    async def lead() -> None:
+        async with short.leader(NAME) as term:
+            terms.append(term)
+            _ = term.start(office.work("it"))
+            with delayed_renewals(short):
+                await asyncio.sleep(SOON)
+
+    with pytest.raises(LeaseLostError) as lost:
+        await asyncio.create_task(lead())
+    assert lost.value.reason == "unreachable"
+    (term,) = terms
+    assert term.lost.is_set()
+    with pytest.raises(LeaseLostError):
+        _ = term.start(office.work("too late"))
+    assert office.events == ["it begins", "it ends"]
+    await answered(short)
+    assert not await short.lock(NAME).locked()  # It was given back: the lease had not ended.
+
+
+async def test_a_lead_that_is_renewed_goes_on(short: LockClient, office: Office) -> None:
+    task = asyncio.create_task(office.lead(short.leader(NAME), "it"))
+    await until(lambda: short.statistics().renewals >= 5, SOON)
+    assert office.events == ["it begins"]
+    assert short.statistics().losses == 0
+    await ended(task)
+
+
+async def test_after_a_loss_it_stands_again(locks: LockClient, office: Office, redis: Redis) -> None:
+    task = asyncio.create_task(office.lead(locks.leader(NAME, pause=0), "it"))
+    await office.saw("it begins")
+    await lose(locks, NAME)
+    await office.saw("it begins", "it ends", "it begins")
+    await ended(task)
+    assert office.events == ["it begins", "it ends"] * 2
+
+
+async def test_a_loop_that_is_left_gives_back(locks: LockClient, other: LockClient, office: Office) -> None:
+    async for term in locks.leader(NAME):
+        _ = term.start(office.work("it"))
+        await office.saw("it begins")
+        break
+    async with other.leader(NAME):
+        assert office.events == ["it begins", "it ends"]
+    del term
+
+
+async def test_a_loop_whose_body_does_nothing_leads_again(locks: LockClient) -> None:
+    tokens: list[int] = []
+    async for term in locks.leader(NAME, pause=0):
+        tokens.append(term.token)
+        if len(tokens) == 3:
+            break
+    assert tokens == sorted(set(tokens))
+
+
+async def test_work_that_a_loop_started_fails_at_its_next_turn(locks: LockClient, office: Office) -> None:
+    office.fail.set()
+    with pytest.raises(ZeroDivisionError):
+        async for term in locks.leader(NAME):
+            await asyncio.wait([term.start(office.work("it"))])
+    assert office.events == ["it begins", "it ends"]
+
+
+async def test_a_loop_that_catches_what_the_work_raises_stands_again(locks: LockClient, office: Office) -> None:
+    office.fail.set()
+    failed = 0
+    async for term in locks.leader(NAME, pause=0):
+        try:
+            await term.run(office.work("it"))
+        except ZeroDivisionError:
+            failed += 1
+        if failed == 3:
+            break
+    assert office.events == ["it begins", "it ends"] * 3
+
+
+async def test_run_leads_beside_a_block_and_ends_with_it(locks: LockClient, office: Office) -> None:
+    tokens: list[int] = []
+
+    async def work(term: Term) -> None:
+        tokens.append(term.token)
+        await office.work("it")
+
+    async with background(locks.leader(NAME).run(work)):
+        await office.saw("it begins")
+        holder = await locks.leader(NAME).holder()
+        assert holder is not None
+    assert office.events == ["it begins", "it ends"]
+    assert len(tokens) == 1
+    assert await locks.leader(NAME).holder() is None
+
+
+async def test_run_raises_what_the_work_raises(locks: LockClient, office: Office) -> None:
+    office.fail.set()
+    with pytest.raises(ZeroDivisionError):
+        await asyncio.create_task(locks.leader(NAME).run(lambda term: office.work(str(term.token))))
+    assert not await locks.lock(NAME).locked()
+
+
+async def test_run_ends_when_the_client_is_closed(redis: Redis, office: Office) -> None:
+    client = LockClient(redis)
+    task = asyncio.create_task(client.leader(NAME).run(lambda _: office.work("it")))
+    await office.saw("it begins")
+    await client.aclose()
+    assert office.events == ["it begins", "it ends"]
+    await asyncio.wait_for(task, SOON)
+    assert not await redis.exists(NAME)
+
+
+async def test_it_outlives_a_redis_that_is_away(own: Server, office: Office, caplog: pytest.LogCaptureFixture) -> None:
+    config = LockConfig(lease=1, command_timeout=0.5, release_timeout=0.5)
+    async with LockClient.from_url(own.url, config=config) as client:
+        task = asyncio.create_task(client.leader(NAME, pause=0.01).run(lambda _: office.work("it")))
+        await office.saw("it begins")
+        own.stop()
+        await office.saw("it begins", "it ends")
+        await until(lambda: "not elected, tried again" in caplog.text, SOON)
+        own.start()
+        await office.saw("it begins", "it ends", "it begins")
+        await ended(task)
+
+
+async def test_a_cancelled_leader_lets_its_work_end_and_leaves_no_orphan(
+    locks: LockClient, office: Office, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "aiolock")
+    task = asyncio.create_task(office.lead(locks.leader(NAME), "it"))
+    await office.saw("it begins")
+    await ended(task)
+    assert task.cancelled()
+    assert office.events == ["it begins", "it ends"]
+    assert caplog.records == []
+    assert locks.statistics().held == 0
+
+
+async def test_blocks_of_one_handle_are_each_left_by_their_own(locks: LockClient) -> None:
+    leader = locks.leader(NAME)
+
+    async def use() -> int:
+        async with leader as term:
+            await asyncio.sleep(0)
+            term.check()
+            return term.token
+
+    tokens = await asyncio.gather(*(use() for _ in range(5)))
+    assert len(set(tokens)) == 5
+
+
+async def test_a_term_that_was_left_cannot_be_used(locks: LockClient, office: Office) -> None:
+    async with locks.leader(NAME) as term:
+        pass
+    with pytest.raises(NotHeldError):
+        await term.run(office.work("it"))
+    with pytest.raises(RuntimeError, match="not entered"):
+        await term.__aexit__(None, None, None)
+    assert office.events == []
+    assert repr(locks.leader(NAME)) == "<AsyncLeader 'scheduler'>"
+    assert repr(term).startswith("<Term of <Lease of 'scheduler'")
+
+
+@pytest.mark.parametrize("use", ["start", "run"])
+async def test_work_that_is_no_coroutine_is_refused(locks: LockClient, use: str) -> None:
+    async with locks.leader(NAME) as term:
+        with pytest.raises(TypeError, match="coroutines"):
+            answer: Awaitable[object] = getattr(term, use)(_one_term)
+            await answer
+
+
+async def some(tasks: "list[asyncio.Task[object]]") -> None:
+    """Work that takes some turns of the loop, to be cancelled or not."""
+    task = asyncio.current_task()
+    assert task is not None
+    tasks.append(task)
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+async def in_a_block(leader: AsyncLeader, work: Coroutine[Any, Any, None]) -> None:
+    async with leader as term:
+        await term.start(work)
+
+
+async def in_a_loop(leader: AsyncLeader, work: Coroutine[Any, Any, None]) -> None:
+    async for term in leader:
+        await term.run(work)
+        break
+
+
+async def in_a_loop_that_waits(leader: AsyncLeader, work: Coroutine[Any, Any, None]) -> None:
+    async for term in leader:
+        await term.start(work)
+        break
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("form", [in_a_block, in_a_loop, in_a_loop_that_waits])
+async def test_cancelled_anywhere_its_work_has_ended_and_the_lock_is_free(
+    mode: Mode,
+    form: Callable[[AsyncLeader, Coroutine[Any, Any, None]], Coroutine[Any, Any, None]],
+    locks: LockClient,
+    redis: Redis,
+) -> None:
+    async def setup() -> "list[asyncio.Task[object]]":
+        return []
+
+    async def run(tasks: "list[asyncio.Task[object]]") -> None:
+        work = some(tasks)
+        try:
+            await form(locks.leader(NAME), work)
+        finally:
+            work.close()
+
+    async def verify(tasks: "list[asyncio.Task[object]]", outcome: Outcome[None]) -> None:
+        if form is in_a_loop_that_waits:  # What a loop leaves is given back a moment later.
+            await until(lambda: locks.statistics().held == 0)
+        assert all(task.done() for task in tasks)
+        assert (locks.statistics().held, outcome.swallowed) == (0, 0)
+        await answered(locks)
+        assert not await redis.exists(NAME)
+
+    assert await every_suspension(mode, setup, run, verify) > 1

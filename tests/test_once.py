@@ -1,0 +1,391 @@
+"""`LockClient.once`: a body runs once per key in the fleet, and late-comers get what it came to."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolock import LeaseLostError, LockClient, LockConfig, OnceFailedError, Turn
+from aiolock._keys import LockKeys
+from aiolock._scripts import ONCE, RELEASE_LATER
+from aiolock.testing import delayed_renewals
+from tests.support.cancellation import MODES, Mode, Outcome, every_suspension
+from tests.support.observe import answered, until
+from tests.support.proxy import Proxy, Rule, drop_reply, hold, script
+
+KEY, KEEP = "invoice:42", 3600.0
+REDIS_KEY = "aiolock_once:{invoice:42}"
+WAITERS = 20
+
+
+class Report:
+    """A body: how often it was run, and when it may end."""
+
+    def __init__(self, result: str | bytes | None = "report 7", error: BaseException | None = None) -> None:
+        self.runs = 0
+        self.begun = asyncio.Event()
+        self.may_end = asyncio.Event()
+        self._result = result
+        self._error = error
+
+    async def __call__(self) -> str | bytes | None:
+        self.runs += 1
+        self.begun.set()
+        await self.may_end.wait()
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+@pytest.fixture
+def report() -> Report:
+    return Report()
+
+
+def at_once(report: Report) -> Report:
+    report.may_end.set()
+    return report
+
+
+@pytest.mark.parametrize("result", ["report 7", "", "\N{SNOWMAN}", b"\xff\x00", b"", None, "x" * 65_536])
+async def test_it_runs_once_and_all_get_what_it_came_to(
+    locks: LockClient, other: LockClient, result: str | bytes | None
+) -> None:
+    report = at_once(Report(result))
+    got = [await client.once(KEY, keep=KEEP).run(report) for client in (locks, locks, other)]
+    assert (got, report.runs) == ([result] * 3, 1)
+
+
+async def test_who_comes_while_it_runs_waits_and_all_are_told_at_once(
+    locks: LockClient, other: LockClient, report: Report
+) -> None:
+    runner = asyncio.create_task(locks.once(KEY, keep=KEEP).run(report))
+    await report.begun.wait()
+    once = other.once(KEY, keep=KEEP)  # A handle that tasks share.
+    waiting = [asyncio.create_task(once.run(report)) for _ in range(WAITERS)]
+    await until(lambda: other.statistics().parked == WAITERS and other.statistics().pending == 0)
+    before = other.statistics()
+    report.may_end.set()
+    assert set(await asyncio.gather(runner, *waiting)) == {"report 7"}
+    assert report.runs == 1
+    assert other.statistics().commands - before.commands <= WAITERS + 1  # Each has asked once more,
+    assert other.statistics().batches - before.batches <= 3  # and not one after the other.
+
+
+async def test_who_need_not_wait_skips_it(locks: LockClient, other: LockClient, report: Report) -> None:
+    runner = asyncio.create_task(locks.once(KEY, keep=KEEP).run(report))
+    await report.begun.wait()
+    async with other.once(KEY, keep=KEEP, wait=0) as turn:
+        assert (bool(turn), turn.done, turn.result, turn.lease) == (False, False, None, None)
+    assert await other.once(KEY, keep=KEEP, wait=0.01).run(report) is None
+    report.may_end.set()
+    await runner
+    async with other.once(KEY, keep=KEEP, wait=0) as turn:
+        assert (bool(turn), turn.done, turn.result) == (False, True, "report 7")
+
+
+async def test_a_block_sets_the_result(locks: LockClient, other: LockClient) -> None:
+    async with locks.once(KEY, keep=KEEP) as turn:
+        assert turn
+        assert turn.lease is not None
+        assert turn.lease.token > 0
+        turn.result = b"done"
+    async with other.once(KEY, keep=KEEP) as late:
+        assert not late
+        assert late.result == b"done"
+
+
+async def test_it_runs_again_when_what_is_remembered_is_over(locks: LockClient, report: Report) -> None:
+    at_once(report)
+    await locks.once(KEY, keep=0.05).run(report)
+    once = locks.once(KEY, keep=0.05)
+    while report.runs == 1:  # What is over is over by the server's clock.
+        await once.run(report)
+
+
+async def test_a_failure_lets_the_next_run_it(locks: LockClient, other: LockClient, report: Report) -> None:
+    failing = Report(error=ZeroDivisionError())
+    first = asyncio.create_task(locks.once(KEY, keep=KEEP).run(failing))
+    await failing.begun.wait()
+    second = asyncio.create_task(other.once(KEY, keep=KEEP).run(at_once(report)))
+    await until(lambda: other.statistics().parked == 1)
+    failing.may_end.set()
+    with pytest.raises(ZeroDivisionError):
+        await first
+    assert await second == "report 7"
+
+
+async def test_a_failure_that_is_remembered_is_told_and_not_tried_again(
+    locks: LockClient, other: LockClient, report: Report
+) -> None:
+    failing = at_once(Report(error=ZeroDivisionError("by zero")))
+    with pytest.raises(ZeroDivisionError):
+        await locks.once(KEY, keep=KEEP, failures="remember").run(failing)
+    with pytest.raises(OnceFailedError) as told:
+        await other.once(KEY, keep=KEEP).run(report)
+    assert (told.value.name, told.value.failure, report.runs) == (KEY, "ZeroDivisionError: by zero", 0)
+    async with other.once(KEY, keep=KEEP) as turn:
+        assert (bool(turn), turn.done, turn.failure) == (False, True, "ZeroDivisionError: by zero")
+
+
+@pytest.mark.parametrize("failures", ["release", "remember"])
+async def test_a_body_that_is_cancelled(locks: LockClient, other: LockClient, report: Report, failures: str) -> None:
+    task = asyncio.create_task(locks.once(KEY, keep=KEEP, failures=failures).run(report))  # type: ignore[arg-type]
+    await report.begun.wait()
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    later = at_once(Report("another"))
+    if failures == "release":
+        assert await other.once(KEY, keep=KEEP).run(later) == "another"
+    else:
+        with pytest.raises(OnceFailedError, match="CancelledError"):
+            await other.once(KEY, keep=KEEP).run(later)
+
+
+async def test_what_is_to_be_remembered_lets_nobody_run_it_though_the_process_died(
+    locks: LockClient, redis: Redis
+) -> None:
+    """Its lease is as long; of a process that died nothing else is left."""
+    async with locks.once(KEY, keep=KEEP, failures="remember"):
+        assert await redis.pttl(REDIS_KEY) > (KEEP - 60) * 1000
+    async with locks.once("another", keep=KEEP):
+        assert await redis.pttl("aiolock_once:{another}") <= 30_000
+
+
+async def test_who_lost_the_lock_stores_nothing_over_what_another_did(
+    redis: Redis, other: LockClient, report: Report
+) -> None:
+    async with LockClient(redis, config=LockConfig(lease=0.5)) as short:
+        with delayed_renewals(short):
+            late = Report("too late")
+            paused = asyncio.create_task(short.once(KEY, keep=KEEP).run(late))
+            await late.begun.wait()
+            assert await other.once(KEY, keep=KEEP).run(at_once(report)) == "report 7"
+            with pytest.raises(LeaseLostError):
+                await paused
+        await answered(short)
+        assert await short.once(KEY, keep=KEEP).run(report) == "report 7"
+
+
+async def test_a_lost_lock_remembers_nothing(locks: LockClient, redis: Redis, report: Report) -> None:
+    with pytest.raises(LeaseLostError):
+        async with locks.once(KEY, keep=KEEP) as turn:
+            assert turn
+            await redis.delete(REDIS_KEY)
+            turn.result = "too late"
+    assert await locks.once(KEY, keep=KEEP).run(at_once(report)) == "report 7"
+
+
+async def test_closing_the_client_cancels_the_body_and_the_next_runs_it(
+    redis: Redis, other: LockClient, report: Report
+) -> None:
+    client = LockClient(redis)
+    running = asyncio.create_task(client.once(KEY, keep=KEEP).run(report))
+    await report.begun.wait()
+    await client.aclose()
+    with pytest.raises(LeaseLostError):
+        await running
+    assert await other.once(KEY, keep=KEEP).run(at_once(report)) == "report 7"
+
+
+async def test_a_server_that_forgot_everything_has_it_run_again(
+    locks: LockClient, redis: Redis, report: Report
+) -> None:
+    once = locks.once(KEY, keep=KEEP)
+    await once.run(at_once(report))
+    await redis.flushall()
+    await once.run(report)
+    assert report.runs == 2
+
+
+async def test_a_lost_reply_changes_nothing(proxy: Proxy, through: Redis, other: LockClient, report: Report) -> None:
+    async with LockClient(through) as client:
+        for each in (ONCE.acquire, RELEASE_LATER):
+            proxy.install(Rule(script(each), drop_reply()))
+        assert await client.once(KEY, keep=KEEP).run(at_once(report)) == "report 7"
+        proxy.install(Rule(script(ONCE.acquire), drop_reply()))
+        assert await client.once(KEY, keep=KEEP).run(report) == "report 7"
+        await answered(client)
+    assert await other.once(KEY, keep=KEEP).run(report) == "report 7"
+    assert report.runs == 1
+
+
+async def test_what_comes_late_changes_nothing(proxy: Proxy, through: Redis, other: LockClient, redis: Redis) -> None:
+    async with LockClient(through) as client:
+        late = proxy.install(Rule(script(RELEASE_LATER), hold()))
+        await client.once(KEY, keep=KEEP).run(at_once(Report("first")))
+        await redis.delete(REDIS_KEY)
+        await other.once(KEY, keep=KEEP).run(at_once(Report("second")))
+        await late.deliver()
+    assert await other.once(KEY, keep=KEEP).run(at_once(Report("third"))) == "second"
+
+
+async def test_a_lock_may_have_the_same_name(locks: LockClient, other: LockClient, redis: Redis) -> None:
+    async with other.lock(KEY):
+        assert await locks.once(KEY, keep=KEEP).run(at_once(Report())) == "report 7"
+    assert {key for key in await redis.keys() if b"client" not in key} == {
+        REDIS_KEY.encode(),
+        b"aiolock_token:{invoice:42}",
+    }
+
+
+async def test_whoever_waits_for_himself_is_told(locks: LockClient) -> None:
+    once = locks.once(KEY, keep=KEEP)
+    with pytest.raises(RuntimeError, match="would wait for itself"):
+        await once.run(lambda: once.run(at_once(Report())))
+
+
+async def test_blocks_of_one_handle_are_each_left_by_their_own(locks: LockClient) -> None:
+    once = locks.once(KEY, keep=KEEP)
+    with pytest.raises(RuntimeError, match="not entered"):
+        await once.__aexit__(None, None, None)
+
+    async def use() -> bool:
+        async with once as turn:
+            await asyncio.sleep(0)
+            return bool(turn)
+
+    assert sorted(await asyncio.gather(*(use() for _ in range(5)))) == [False] * 4 + [True]
+
+
+@pytest.mark.parametrize(("result", "error"), [(7, TypeError), ({}, TypeError), ("x" * 65_537, ValueError)])
+async def test_a_result_that_cannot_be_remembered_is_a_failure(
+    locks: LockClient, result: object, error: type[Exception], report: Report
+) -> None:
+    async def bad() -> str:
+        return result  # type: ignore[return-value]
+
+    with pytest.raises(error, match="a result must be"):
+        await locks.once(KEY, keep=KEEP).run(bad)
+    assert await locks.once(KEY, keep=KEEP).run(at_once(report)) == "report 7"
+
+
+def test_what_cannot_be_is_refused_at_once(locks: LockClient) -> None:
+    makes: list[tuple[type[Exception], Callable[[], object]]] = [
+        (TypeError, lambda: locks.once(7, keep=1)),  # type: ignore[arg-type]
+        (ValueError, lambda: locks.once("", keep=1)),
+        (ValueError, lambda: locks.once("aiolock_once:a", keep=1)),
+        (ValueError, lambda: locks.once("a", keep=0)),
+        (ValueError, lambda: locks.once("a", keep=1, wait=-1)),
+        (ValueError, lambda: locks.once("a", keep=1, failures="retry")),  # type: ignore[arg-type]
+    ]
+    for error, make in makes:
+        with pytest.raises(error):
+            make()
+    assert repr(locks.once("a", keep=1)) == "<AsyncOnce 'a'>"
+    assert [repr(Turn(None, each)) for each in (None, b"n", b"fbad")] == [
+        "<Turn skipped>",
+        "<Turn done>",
+        "<Turn failed>",
+    ]
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_cancelled_anywhere_it_is_done_or_runs_anew(mode: Mode, locks: LockClient, redis: Redis) -> None:
+    """Nothing is held then, and what was done is what is remembered."""
+    done: list[bool] = []
+
+    async def body() -> str:
+        await asyncio.sleep(0)
+        done.append(True)
+        return "mine"
+
+    async def setup() -> None:
+        done.clear()
+        await redis.delete(REDIS_KEY)
+
+    async def run(_: None) -> object:
+        return await locks.once(KEY, keep=KEEP).run(body)
+
+    async def verify(_: None, outcome: Outcome[object]) -> None:
+        await answered(locks)
+        assert (locks.statistics().held, outcome.swallowed) == (0, 0)
+        assert await locks.once(KEY, keep=KEEP, wait=0).run(at_once(Report("anew"))) == ("mine" if done else "anew")
+
+    assert await every_suspension(mode, setup, run, verify) > 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_cancelled_while_it_waits_nothing_is_left(
+    mode: Mode, locks: LockClient, other: LockClient, redis: Redis
+) -> None:
+    running: list[tuple[Report, asyncio.Task[object]]] = []
+
+    async def setup() -> None:
+        await redis.delete(REDIS_KEY)
+        report = Report()
+        running.append((report, asyncio.create_task(other.once(KEY, keep=KEEP).run(report))))
+        await report.begun.wait()
+
+    async def run(_: None) -> object:
+        asyncio.get_running_loop().call_later(0.02, running[-1][0].may_end.set)
+        return await locks.once(KEY, keep=KEEP).run(Report())
+
+    async def verify(_: None, outcome: Outcome[object]) -> None:
+        report, task = running[-1]
+        report.may_end.set()
+        await task
+        await answered(locks)
+        assert (locks.statistics().held, locks.statistics().parked, outcome.swallowed) == (0, 0, 0)
+        assert await locks.once(KEY, keep=KEEP, wait=0).run(Report()) == "report 7"
+
+    assert await every_suspension(mode, setup, run, verify) > 1
+
+
+# Slots.
+
+
+async def test_all_agree_on_the_slot_whatever_their_clocks_say(
+    locks: LockClient, other: LockClient, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = time.time()
+    slots = []
+    for client, error in ((locks, 0.0), (other, 86_400.0)):
+        monkeypatch.setattr(time, "time", lambda error=error: real + error)
+        monkeypatch.setattr(time, "time_ns", lambda error=error: int((real + error) * 1e9))
+        slots.append(await client.slot("nightly", every=3600))
+    first, second = slots
+    seconds, _ = await redis.time()
+    assert second.number - first.number in {0, 1}  # The hour may have ended in between.
+    assert seconds // 3600 - first.number in {0, 1}
+    assert first.name == f"nightly:{first.number}"
+    assert 0 <= first.remaining <= 3600
+    assert not await redis.keys()
+
+
+async def test_a_slot_is_over_when_it_says_so(locks: LockClient) -> None:
+    slot = await locks.slot("often", every=0.02)
+    await asyncio.sleep(slot.remaining)
+    assert slot.remaining == 0
+    assert (await locks.slot("often", every=0.02)).number > slot.number
+
+
+async def test_a_job_once_per_slot_is_three_lines(locks: LockClient, other: LockClient) -> None:
+    ran: list[str] = []
+
+    async def work(locks: LockClient, job: Callable[[str], Awaitable[None]]) -> None:
+        while len(ran) < 5:
+            slot = await locks.slot("often", every=0.1)
+            await locks.once(slot.name, keep=60, wait=0).run(job, slot.name)
+            await asyncio.sleep(slot.remaining)
+
+    async def job(slot: str) -> None:
+        ran.append(slot)
+
+    await asyncio.gather(*(work(client, job) for client in (locks, other)))
+    assert len(set(ran)) == len(ran)
+
+
+@pytest.mark.parametrize("every", [0, -1, float("nan"), 0.0001])
+async def test_no_slot_is_as_short(locks: LockClient, every: float) -> None:
+    with pytest.raises(ValueError, match="every"):
+        await locks.slot("a", every=every)
+
+
+def test_its_keys_are_in_one_slot_of_a_cluster() -> None:
+    for name, tag in (("a", "{a}"), ("a{b}c", "a{b}c")):
+        keys = LockKeys.of_once(name, "")
+        assert {key.endswith(tag) for key in (*keys.all, keys.channel)} == {True}
