@@ -1,6 +1,6 @@
 """LockClient: where everything is put together."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, final
 
@@ -17,8 +17,10 @@ from aiolock._primitives.rlock import AsyncRLock
 from aiolock._primitives.semaphore import AsyncSemaphore
 from aiolock._primitives.synchronized import synchronize
 from aiolock._redis.backend import backend_of
-from aiolock._types import ClientStatistics, Duration, number_of_permits, text
+from aiolock._redis.quorum import quorum_of
+from aiolock._types import ClientStatistics, Duration, lease_seconds, number_of_permits, seconds, text
 
+_LONGEST_LEASE = 60.0  # Seconds, of a quorum, if nobody says more.
 _SEVERAL = (list, tuple, set, frozenset)
 
 P = ParamSpec("P")
@@ -40,12 +42,11 @@ class LockClient:
     """
 
     def __init__(self, redis: "Redis | RedisCluster", *, config: LockConfig | None = None) -> None:
-        if config is not None and not isinstance(config, LockConfig):
-            raise TypeError(f"config must be a LockConfig, not {config!r}")
-        self._redis = redis
-        self._config = config or LockConfig()
+        self._config = _checked(config)
         self._sessions = Sessions(backend_of(redis, self._config), self._config)
+        self._redises: Sequence[Redis | RedisCluster] = (redis,)
         self._owns_redis = False
+        self._is_quorum = False
 
     @classmethod
     def from_url(cls, url: str, *, config: LockConfig | None = None, **settings: Any) -> Self:
@@ -59,6 +60,43 @@ class LockClient:
         """
         client = cls(Redis.from_url(url, **settings), config=config)
         client._owns_redis = True
+        return client
+
+    @classmethod
+    def redlock(
+        cls,
+        redises: "Iterable[Redis]",
+        *,
+        config: LockConfig | None = None,
+        longest_lease: Duration | None = None,
+    ) -> Self:
+        """
+        A client whose locks are kept by several independent servers, and held by who has a majority of them (Redlock).
+
+        Borrows three *redises* or more, better an odd number, each as `LockClient` does; none may replicate another. A
+        lock can be had while most of them answer. A server that has lost its memory grants nothing for *longest_lease*
+        (seconds; ``None`` means 60, or `LockConfig.lease` if that is longer), also a new one; no lease may be longer,
+        and all clients must say the same. No I/O.
+
+        Locks, read-write locks, multi locks and semaphores whose permits expire are kept so; what only counts is not.
+        What most servers did not answer alike raises `QuorumError`, a `BackendError`. The algorithm is that of
+        https://redis.io/docs/latest/develop/use/patterns/distributed-locks/, with a token that grows.
+
+        Raises:
+            TypeError, ValueError: one of *redises* is a `RedisCluster` or no client, there are fewer than three, or one
+                is there twice; `LockConfig.replicas` is set; or *longest_lease* is shorter than `LockConfig.lease`.
+        """
+        config = _checked(config)
+        lease = seconds(config.lease, "lease")
+        longest = max(_LONGEST_LEASE, lease) if longest_lease is None else lease_seconds(longest_lease, "longest_lease")
+        if longest < lease:
+            raise ValueError(f"longest_lease must be at least the lease, {lease:g} s, not {longest_lease!r}")
+        client = cls.__new__(cls)
+        client._config = config
+        client._redises = servers = tuple(redises)
+        client._sessions = Sessions(quorum_of(servers, config, longest), config, longest)
+        client._owns_redis = False
+        client._is_quorum = True
         return client
 
     def lock(self, name: str, *, owner: str | None = None) -> AsyncRLock:
@@ -120,8 +158,10 @@ class LockClient:
         `LockConfig.prefix` and *name*; a lock must not have the same.
 
         Raises:
-            TypeError, ValueError: *name* is refused as `lock` does; or *permits* is no whole number, or is below zero.
+            TypeError, ValueError: *name* is refused as `lock` does; or *permits* is no whole number, or is below zero;
+                or this is a client of several servers (`redlock`).
         """
+        self._refuse_in_quorum("a semaphore that only counts")
         keys = LockKeys.of_semaphore(text(name, "name"), self._config.prefix)
         return AsyncSemaphore(self._sessions, keys, None if permits is None else number_of_permits(permits, least=0))
 
@@ -130,8 +170,9 @@ class LockClient:
         The count-down latch *name*. No I/O. The Redis key is `LockConfig.prefix` and *name*; a lock must not have it.
 
         Raises:
-            TypeError, ValueError: *name* is refused as `lock` does.
+            TypeError, ValueError: *name* is refused as `lock` does; or this is a client of several servers (`redlock`).
         """
+        self._refuse_in_quorum("a count-down latch")
         return AsyncCountDownLatch(self._sessions, LockKeys.of_latch(text(name, "name"), self._config.prefix))
 
     def multi(self, *locks: str | Member, owner: str | None = None) -> AsyncMultiLock:
@@ -172,13 +213,20 @@ class LockClient:
             raise TypeError(f"the name must be a str, or a list, tuple or set of them, not {names!r}")
         return self.multi(*flat)
 
+    def _refuse_in_quorum(self, what: str) -> None:
+        if self._is_quorum:
+            raise TypeError(
+                f"{what} cannot be kept by several servers: a count of which each misses something else is nobody's; "
+                "use a LockClient of one server, or permit_expirable_semaphore()"
+            )
+
     async def ping(self) -> None:
         """
         Ask the server for an answer to a command like those of locks: for readiness checks; it changes nothing.
 
         Waits up to `LockConfig.command_timeout`. When the server has been out of reach for longer than that, it waits
         for one attempt only: a fifth of a second, or twice what a connection takes at best. Cancelling is harmless.
-        In a cluster one server is asked.
+        In a cluster one server is asked; of several independent servers, most must answer.
 
         Raises:
             BackendError: there is no answer, or it is an error.
@@ -211,10 +259,16 @@ class LockClient:
         it goes on by itself. Safe to call twice.
         """
         await self._sessions.here().aclose()
-        if self._owns_redis:
-            await self._redis.aclose()
+        for redis in self._redises if self._owns_redis else ():
+            await redis.aclose()
 
     def __repr__(self) -> str:
         session = self._sessions.session
         state = "not started" if session is None else "closed" if session.closed else session.client
         return f"<LockClient {state}>"
+
+
+def _checked(config: LockConfig | None) -> LockConfig:
+    if config is not None and not isinstance(config, LockConfig):
+        raise TypeError(f"config must be a LockConfig, not {config!r}")
+    return config or LockConfig()

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 WRITER = ":write"  # What ends the field of an owner who writes.
-OWN_KEYS = ("aiolock_token:", "aiolock_client:")  # What aiolock keeps in Redis beside the locks.
+QUORUM_KEY = "aiolock_quorum"  # Says since when a server of a quorum has forgotten nothing.
+OWN_KEYS = ("aiolock_token:", "aiolock_client:", QUORUM_KEY)  # What aiolock keeps in Redis beside the locks.
 
 
 @dataclass(frozen=True, slots=True)

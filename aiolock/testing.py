@@ -127,7 +127,8 @@ async def lose(
     if entry is None or not entry.holds:
         raise NotHeldError(keys.name, session.client, None)
     holds = list(entry.holds.values())
-    await locks._redis.delete(*{key for hold in holds for key in hold.claim.keys if key != keys.tokens})
+    for each in locks._redises:
+        await each.delete(*{key for hold in holds for key in hold.claim.keys if key != keys.tokens})
     session.doubt(lambda key: key == keys.lock)
     for hold in holds:
         if not hold.ended:  # Given back meanwhile: its release finds it lost, or came before.

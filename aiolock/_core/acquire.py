@@ -13,6 +13,7 @@ Rules:
 
 import asyncio
 from logging import DEBUG
+from random import uniform
 from time import monotonic
 
 from aiolock._backend import Call
@@ -24,9 +25,11 @@ from aiolock._core.queue import Entry, Place
 from aiolock._core.report import logger
 from aiolock._core.session import Session
 from aiolock._errors import BackendError, ClientClosedError, LeaseLostError, NotALockError, ReplicationError
-from aiolock._scripts import GRANTED, LOST, NOT_A_LOCK, STALE, Claim, Want
+from aiolock._scripts import GRANTED, HAS_TURN, LOST, NOT_A_LOCK, REFUSED, SPLIT, STALE, Claim, Want
 
 _MOST_TOO_LATE = 3  # Grants in a row: a pause of the process may cause one.
+# Seconds that one of a split vote lets others go first, at random: so many at most, twice as many each time, no more.
+_FIRST_STEP_BACK, _MOST_STEP_BACK = 0.01, 0.5
 
 
 class Acquisition:
@@ -40,6 +43,7 @@ class Acquisition:
         *(
             "_call",
             "_claim",
+            "_ends",
             "_has_turn",
             "_in_doubt",
             "_kept",
@@ -51,7 +55,7 @@ class Acquisition:
             "_scripts",
             "_session",
         ),
-        *("_task", "_too_late", "_waits", "_want", "_watched"),
+        *("_splits", "_task", "_too_late", "_waits", "_want", "_watched"),
     )
 
     def __init__(
@@ -64,6 +68,8 @@ class Acquisition:
         lease: float | None,
         kept: bool = True,
     ) -> None:
+        if lease is not None:
+            session.timing.check_lease(lease)
         self._session = session
         self._want = want
         self._keys = want.keys
@@ -80,12 +86,15 @@ class Acquisition:
         self._has_turn = False  # It was told that others may not overtake it.
         self._repeated = False  # A try was sent again after a failure: an earlier copy of it may still arrive.
         self._left: float | None = None  # Seconds that the holder had left when we were refused.
+        self._ends: float | None = None  # When the wait is over, on the monotonic clock.
+        self._splits = 0  # Tries that some servers of a quorum granted, and no majority.
         self._too_late = 0  # Grants whose lease was over when they arrived.
 
     async def run(self, wait: float | None) -> Lease | None:
         """The lease that is wanted; ``None`` when *wait* seconds (``None``: for ever) ended."""
         session, started = self._session, monotonic()
         self._waits = wait != 0
+        self._ends = None if wait is None else started + wait
         granted, first = None, self.is_next()
         session.acquiring += 1
         try:
@@ -94,7 +103,7 @@ class Acquisition:
             elif wait == 0:
                 granted = await self._attempt(None)
             if granted is None and wait != 0:
-                granted = await self._contend(None if wait is None else started + wait, first=first)
+                granted = await self._contend(first=first)
         except BackendError:
             self._note_failure()
             session.check_open()  # Closing fails what is under way.
@@ -139,10 +148,10 @@ class Acquisition:
             if not entry.holds:
                 entry.settle()
 
-    async def _contend(self, ends: float | None, *, first: bool) -> Lease | None:
+    async def _contend(self, *, first: bool) -> Lease | None:
         """The wait loop: take a place, the *first* if refused already, and try whenever it is its turn."""
         entry = self._session.entries.of(self._keys)
-        place = Place(self._owner, self._submit, ends)
+        place = Place(self._owner, self._submit, self._ends)
         exclusive = self._scripts.exclusive
         left = entry.hold.expires - monotonic() if exclusive and entry.hold is not None else self._left
         queue = entry.join(place, self._scripts, left, first=first and (exclusive or self._has_turn))
@@ -200,8 +209,28 @@ class Acquisition:
             raise NotALockError(self._keys.name)
         if (hold := self._held()) is not None:
             return await self._nest(hold)  # Granted meanwhile, to another task that acts as the same owner.
-        self._look_later(left / 1000, handed=handed is not None)
+        left = await self._step_back(call, left / 1000)
+        self._look_later(left, handed=handed is not None)
         return None
+
+    async def _step_back(self, call: Call, left: float) -> float:
+        """
+        Give back what too few servers granted, and let others who did the same go first, for a random time.
+
+        How many seconds are left then, of *left* in any other refusal.
+        """
+        if call.reply[3:] != [SPLIT]:
+            return left
+        assert self._claim is not None
+        self._session.commands.give_up(self._claim, self._lease)
+        self._begin_anew()
+        self._left = 0.0
+        if self._waits:
+            longest = min(_MOST_STEP_BACK, _FIRST_STEP_BACK * 2**self._splits)
+            most = longest if self._ends is None else max(0.0, self._ends - monotonic())
+            self._splits += 1
+            await asyncio.sleep(min(uniform(0, longest), most))
+        return 0.0
 
     def _held(self) -> Hold | None:
         """What the owner has of the lock, where all its acquires are of one hold."""
@@ -275,6 +304,8 @@ class Acquisition:
             if status == LOST:
                 leases.lose(hold, REASONS[why], gone=True)
             leases.refuse_if_over(hold)
+            if status == REFUSED:
+                raise BackendError("acquire failed: too few servers of the quorum can say so at the moment")
             if call.short is not None:
                 raise ReplicationError(self._keys.name, *call.short)
         except BackendError:
@@ -305,7 +336,7 @@ class Acquisition:
     def _note_refusal(self, call: Call, left: float) -> None:
         """The server refused it; the holder has *left* seconds."""
         self._repeated = self._repeated or call.repeated
-        self._has_turn = self._has_turn or call.reply[3:] == [1]
+        self._has_turn = self._has_turn or call.reply[3:] == [HAS_TURN]
         self._in_doubt = self._repeated or self._has_turn
         self._left = left
 

@@ -13,6 +13,11 @@ REFUSED = 0
 LOST = -1
 STALE = -2
 NOT_A_LOCK = -3
+ABSTAINS = -4  # Of a server of a quorum; in remember.lua.
+
+# The fourth element of a REFUSED reply: others may not overtake the acquisition; or no majority of a quorum granted it,
+# though some server did, or may have: what that has is to be given back, by a try of a new acquisition.
+HAS_TURN, SPLIT = 1, 2
 
 # Why an acquisition does not hold the lock: the value of a LOST reply. The same order stands in ends.lua.
 FREED, EXPIRED, TAKEN, FORCED = 1, 2, 3, 4
@@ -100,8 +105,11 @@ def _read(name: str) -> str:
 def _load(path: str, *shared: str, publishes: bool = False, lasts: bool = False) -> Script:
     """The script at *path*, with the *shared* files in front of it."""
     source = "".join(map(_read, (*shared, path)))
-    sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
-    return Script(path.partition("/")[2], source, sha, publishes, lasts)
+    return Script(path.partition("/")[2], source, _sha(source), publishes, lasts)
+
+
+def _sha(source: str) -> str:
+    return hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
 
 
 _LOCK = ("ends", "lives", "lock/lock")
@@ -161,3 +169,34 @@ SET_COUNT = _load("latch/set", *_LATCH, publishes=True)
 PING = replace(INSPECT, name="ping")  # The same question, under the name that its failure is told by.
 CARD = _load("client/card")
 READ_CARD = _load("client/read_card")
+
+
+@dataclass(frozen=True, slots=True)
+class Ballot:
+    """
+    How a quorum is asked to grant what an `acquire` does: with *ask*, which has it abstain if it has lost its memory.
+
+    What a majority granted is confirmed by *confirm*, which raises the token everywhere to the greatest, and is sent
+    those arguments whose places are *passed*: the acquisition's id and the token retention. What is *counted* is
+    granted to as many as there are permits: those that have any, on any server, are counted then.
+    """
+
+    ask: Script
+    confirm: Script
+    passed: tuple[int, int]
+    counted: bool = False
+
+
+def _ballot(acquire: Script, confirm: Script, *passed: int, counted: bool = False) -> Ballot:
+    source = _read("quorum/remember") + acquire.source
+    return Ballot(replace(acquire, source=source, sha=_sha(source)), confirm, (passed[0], passed[1]), counted)
+
+
+# By the script that acquires it, what a quorum can grant.
+BALLOTS: dict[Script, Ballot] = {
+    LOCK.acquire: _ballot(LOCK.acquire, _load("quorum/raise", *_LOCK, "quorum/quorum"), 1, 5),
+    READ.acquire: _ballot(READ.acquire, _load("quorum/raise_read_write", *_READ_WRITE, "quorum/quorum"), 1, 5),
+    PERMIT.acquire: _ballot(
+        PERMIT.acquire, _load("quorum/raise_permits", *_PERMIT, "quorum/quorum"), 0, 2, counted=True
+    ),
+}
