@@ -68,8 +68,6 @@ class Acquisition:
         lease: float | None,
         kept: bool = True,
     ) -> None:
-        if lease is not None:
-            session.timing.check_lease(lease)
         self._session = session
         self._want = want
         self._keys = want.keys
