@@ -50,12 +50,13 @@ class Acquisition:
             "_keys",
             "_lease",
             "_left",
+            "_let_go_first",
             "_owner",
             "_repeated",
             "_scripts",
             "_session",
         ),
-        *("_splits", "_task", "_too_late", "_waits", "_want", "_watched"),
+        *("_task", "_too_late", "_waits", "_want", "_watched"),
     )
 
     def __init__(
@@ -85,7 +86,7 @@ class Acquisition:
         self._repeated = False  # A try was sent again after a failure: an earlier copy of it may still arrive.
         self._left: float | None = None  # Seconds that the holder had left when we were refused.
         self._ends: float | None = None  # When the wait is over, on the monotonic clock.
-        self._splits = 0  # Tries that some servers of a quorum granted, and no majority.
+        self._let_go_first = 0.0  # Seconds that others had for that at most, when a vote was split last.
         self._too_late = 0  # Grants whose lease was over when they arrived.
 
     async def run(self, wait: float | None) -> Lease | None:
@@ -168,6 +169,8 @@ class Acquisition:
                     self._note_hand_off(granted._hold, place.in_a_row)
                     queue.in_a_row = place.in_a_row
                     return granted
+                if self._let_go_first and self._ends is not None and monotonic() >= self._ends:
+                    return None  # What is given back wakes also who gives it back.
         finally:
             queue.leave(place)
 
@@ -224,10 +227,9 @@ class Acquisition:
         self._begin_anew()
         self._left = 0.0
         if self._waits:
-            longest = min(_MOST_STEP_BACK, _FIRST_STEP_BACK * 2**self._splits)
-            most = longest if self._ends is None else max(0.0, self._ends - monotonic())
-            self._splits += 1
-            await asyncio.sleep(min(uniform(0, longest), most))
+            self._let_go_first = min(max(_FIRST_STEP_BACK, 2 * self._let_go_first), _MOST_STEP_BACK)
+            rest = self._let_go_first if self._ends is None else max(0.0, self._ends - monotonic())
+            await asyncio.sleep(min(uniform(0, self._let_go_first), rest))
         return 0.0
 
     def _held(self) -> Hold | None:

@@ -197,10 +197,11 @@ async def test_the_greatest_token_is_raised_to_a_majority_before_it_is_told(
 async def test_the_tokens_of_others_grow_so_too(kind: Kind, redises: list[Redis], locks: LockClient) -> None:
     ahead = time.time_ns() // 1000 + 3_600_000_000
     await let_token_be(redises[0], "it", ahead)
+    await redises[2].delete(QUORUM_KEY)
     taken = await kind.take(locks)
     assert taken.token == ahead + 1
     await kind.give(locks, taken)
-    assert sum([await token_of(redis, "it") >= taken.token for redis in redises]) >= 2
+    assert await token_of(redises[1], "it") >= taken.token
 
 
 # Servers that have lost their memory.
@@ -311,7 +312,7 @@ def test_what_else_cannot_be(three: list[Server]) -> None:
         LockClient.redlock(of(1, 2, 3), config=7)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="RedisCluster"):
         LockClient.redlock([*of(1, 2), RedisCluster(host="localhost")])  # type: ignore[list-item]
-    with pytest.raises(TypeError, match="not a builtins.int"):
+    with pytest.raises(TypeError, match=r"not a builtins\.int"):
         LockClient.redlock([*of(1, 2), 7])  # type: ignore[list-item]
 
 
