@@ -1,6 +1,6 @@
 """LockClient: where everything is put together."""
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, final
 
@@ -44,9 +44,9 @@ class LockClient:
     def __init__(self, redis: "Redis | RedisCluster", *, config: LockConfig | None = None) -> None:
         self._config = _checked(config)
         self._sessions = Sessions(backend_of(redis, self._config), self._config)
-        self._redises: Sequence[Redis | RedisCluster] = (redis,)
+        self._redis = redis
+        self._quorum: tuple[Redis, ...] = ()  # All of them, where there are several.
         self._owns_redis = False
-        self._is_quorum = False
 
     @classmethod
     def from_url(cls, url: str, *, config: LockConfig | None = None, **settings: Any) -> Self:
@@ -93,10 +93,10 @@ class LockClient:
             raise ValueError(f"longest_lease must be at least the lease, {lease:g} s, not {longest_lease!r}")
         client = cls.__new__(cls)
         client._config = config
-        client._redises = servers = tuple(redises)
-        client._sessions = Sessions(quorum_of(servers, config, longest), config, longest)
+        client._quorum = tuple(redises)
+        client._sessions = Sessions(quorum_of(client._quorum, config, longest), config, longest)
+        client._redis = client._quorum[0]
         client._owns_redis = False
-        client._is_quorum = True
         return client
 
     def lock(self, name: str, *, owner: str | None = None) -> AsyncRLock:
@@ -214,7 +214,7 @@ class LockClient:
         return self.multi(*flat)
 
     def _refuse_in_quorum(self, what: str) -> None:
-        if self._is_quorum:
+        if self._quorum:
             raise TypeError(
                 f"{what} cannot be kept by several servers: a count of which each misses something else is nobody's; "
                 "use a LockClient of one server, or permit_expirable_semaphore()"
@@ -259,8 +259,8 @@ class LockClient:
         it goes on by itself. Safe to call twice.
         """
         await self._sessions.here().aclose()
-        for redis in self._redises if self._owns_redis else ():
-            await redis.aclose()
+        if self._owns_redis:
+            await self._redis.aclose()
 
     def __repr__(self) -> str:
         session = self._sessions.session

@@ -127,7 +127,7 @@ async def lose(
     if entry is None or not entry.holds:
         raise NotHeldError(keys.name, session.client, None)
     holds = list(entry.holds.values())
-    for each in locks._redises:
+    for each in locks._quorum or (locks._redis,):
         await each.delete(*{key for hold in holds for key in hold.claim.keys if key != keys.tokens})
     session.doubt(lambda key: key == keys.lock)
     for hold in holds:

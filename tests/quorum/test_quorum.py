@@ -75,7 +75,7 @@ async def test_whatever_reply_is_lost(
         await client.ping()
         await until(lambda: client.statistics().pending == 0)
         for proxy in proxies[:2]:
-            seen = []
+            seen: list[Request] = []
 
             def is_the_one(request: Request, seen: list[Request] = seen) -> bool:
                 if request.name in {b"EVALSHA", b"EVAL"} and kind.keys.lock.encode() in request.args:
