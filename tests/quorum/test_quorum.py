@@ -8,6 +8,10 @@ import pytest
 from redis.asyncio import Redis, RedisCluster
 
 from aiolock import BackendError, LeaseLostError, LockClient, LockConfig
+from aiolock._cli.doctor.facts import Facts
+from aiolock._cli.doctor.quorum import Member, judge
+from aiolock._cli.doctor.run import report_on_quorum
+from aiolock._config import Timing
 from aiolock._embedded_server import Server
 from aiolock._keys import QUORUM_KEY
 from tests.contract.acts import check_that_messages_wake, is_untouched, nothing_under_way, section
@@ -18,6 +22,7 @@ from tests.support.inside import session_of
 from tests.support.observe import until
 from tests.support.proxy import Proxy, Request, Rule, drop_reply, hold
 
+TIMING = Timing.of(LockConfig())
 KEPT = tuple(kind for kind in KINDS if not isinstance(kind, Counted | Latch))
 each_kind = pytest.mark.parametrize("kind", KEPT, ids=repr)
 
@@ -361,3 +366,38 @@ async def test_an_acquire_that_comes_after_its_caller_gave_up(
             await rule.deliver()
         assert await other.lock(NAME).try_lock()
         assert sum(await who_has(redises, NAME)) >= 2
+
+
+# The doctor.
+
+
+@pytest.mark.slow
+async def test_the_doctor_looks_whether_they_are_independent(three: list[Server], mine: list[Server]) -> None:
+    report = await report_on_quorum([server.url for server in three], 30, "")
+    assert report.fit, report.text()
+    assert "3 servers, of which 1 may fail" in report.text()
+    assert "all are different" in report.text()
+
+    same = await report_on_quorum([three[0].url, three[1].url, three[0].url.replace("127.0.0.1", "localhost")], 30, "")
+    assert not same.fit
+    assert "are the same server" in same.text()
+
+    async with Redis.from_url(mine[1].url) as redis:
+        await redis.replicaof(mine[0].host, mine[0].port)
+    mine[2].kill()
+    found = (await report_on_quorum([server.url for server in mine], 30, "")).text()
+    assert f"replicates {mine[0].host}:{mine[0].port}" in found
+    assert "reachable" in found
+    assert "Use three, or five." in (await report_on_quorum([server.url for server in three[:2]], 30, "")).text()
+
+
+def of_clocks(*clocks: float | None) -> str:
+    members = [Member(f"{number}", Facts(info={"run_id": str(number)}), clock) for number, clock in enumerate(clocks)]
+    return next(f"{check.status} {check.found}" for check in judge(members, 3, TIMING) if check.name == "clocks")
+
+
+def test_clocks_that_do_not_agree() -> None:
+    assert of_clocks(1.0, 1.1, 1.2) == "ok 0.2 s apart"
+    assert of_clocks(1.0, 1.1, 2.0) == "warning 1 s apart"
+    assert of_clocks(1.0, 1.1, 70.0) == "error 69 s apart"
+    assert of_clocks(1.0, 1.1, None).startswith("unknown")
