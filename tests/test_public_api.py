@@ -72,7 +72,8 @@ owner: str | None = None) -> aiolock.AsyncMultiLock
 aiolock.AsyncPermitExpirableSemaphore
         ping(self) -> None
         read_write_lock(self, name: str, *, owner: str | None = None) -> aiolock.AsyncReadWriteLock
-        redlock(redises: 'Iterable[Redis]', *, config: aiolock.LockConfig | None = None, longest_lease: float | datetime.timedelta | None = None) -> Self
+        redlock(redises: 'Iterable[Redis]', *, config: aiolock.LockConfig | None = None, \
+longest_lease: float | datetime.timedelta | None = None) -> Self
         semaphore(self, name: str, permits: int | None = None) -> aiolock.AsyncSemaphore
         statistics(self) -> aiolock.ClientStatistics
         synchronized(self, name: str, *more: str, wait: float | datetime.timedelta | None = None, \

@@ -12,8 +12,10 @@ there: of several who do so at the same time, the last one sees all.
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from time import monotonic
+from typing import Any
 
-from aiolock._backend import Call, Reply
+from aiolock._backend import Argument, Call, Reply
 from aiolock._redis.poll import Member, Poll
 from aiolock._scripts import (
     ABSTAINS,
@@ -25,7 +27,44 @@ from aiolock._scripts import (
     SPLIT,
     STALE,
     Ballot,
+    Script,
 )
+
+_LEAD = 0.001  # Seconds that a proposed token lies ahead of the clock that was ahead of all others.
+
+
+class Clock:
+    """
+    What to propose as a token, so that all servers grant with the same, which none need raise.
+
+    It lies a little after what their clocks say, so far as these were seen to differ.
+    """
+
+    def __init__(self) -> None:
+        self._ahead: float | None = None  # Of the monotonic clock, in seconds.
+
+    def propose(self) -> int:
+        """A token that no server has reached, probably; 0 if nothing is known of them."""
+        return 0 if self._ahead is None else int((monotonic() + self._ahead) * 1e6)
+
+    def learn(self, sent: float, tokens: Sequence[int]) -> None:
+        """Servers that were asked at *sent* granted with *tokens*."""
+        if min(tokens) < max(tokens):
+            self._ahead = max(tokens) / 1e6 - sent + _LEAD
+
+
+class _Vote(Call):
+    """A copy of an acquire; its first argument tells the *member* whether the connection it is written to is new."""
+
+    __slots__ = ("_member",)
+
+    def __init__(self, member: Member, *what: Any, **how: Any) -> None:
+        super().__init__(*what, **how)
+        self._member = member
+
+    def command(self, publish: str) -> tuple[Any, ...]:
+        self.args = (int(self._member.is_new), *self.args[1:])
+        return super().command(publish)
 
 
 class Election(Poll):
@@ -33,8 +72,17 @@ class Election(Poll):
 
     # Invariant: the token is the greatest that a majority had when there was one; who has `_confirmed` has none below.
 
-    def __init__(self, call: Call, members: Sequence[Member], over: Callable[[Poll], object], ballot: Ballot) -> None:
+    def __init__(
+        self,
+        call: Call,
+        members: Sequence[Member],
+        over: Callable[[Poll], object],
+        *,
+        ballot: Ballot,
+        clock: Clock,
+    ) -> None:
         super().__init__(call, members, over)
+        self._clock = clock
         self._ballot = ballot
         self._token = 0
         self._confirmed: dict[Member, Reply] = {}
@@ -44,6 +92,12 @@ class Election(Poll):
     @property
     def is_waiting(self) -> bool:
         return self.missing > 0 or len(self._asked) > len(self._confirmed) + len(self._gone)
+
+    def ask(self, script: Script, keys: tuple[str, ...], args: tuple[Argument, ...]) -> None:
+        arguments = (0, *args[:1], self._clock.propose(), *args[1:])
+        for member in self._members:
+            tell, make = partial(self._answered, member), partial(_Vote, member)
+            self._copies[member] = self._send(member, script, keys, arguments, tell, make=make)
 
     def outcome(self) -> Reply | None:
         granted = [member for member, vote in self.votes.items() if vote.reply[0] == GRANTED]
@@ -63,6 +117,7 @@ class Election(Poll):
         self._token = self._token or max(self.votes[member].reply[1] for member in granted)
         if first:
             self.begin_moments()
+            self._clock.learn(self.sent, [self.votes[member].reply[1] for member in granted])
         for member in granted:
             if member not in self._asked:
                 self._asked.add(member)

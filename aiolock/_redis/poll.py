@@ -25,6 +25,10 @@ class Member(Protocol):
     """One server of a quorum."""
 
     @property
+    def is_new(self) -> bool:
+        """Whether the connection to it is new: it may have been started since it was asked last."""
+
+    @property
     def address(self) -> str:
         """Where it is, for people."""
 
@@ -115,9 +119,11 @@ class Poll(ABC):
         keys: tuple[str, ...],
         args: tuple[Argument, ...],
         tell: Callable[[Call], object],
+        *,
+        make: Callable[..., Call] = Call,
     ) -> Call:
         call, patience = self.call, self.call.deadline - monotonic()
-        copy = Call(script, keys, args, patience=patience, until=call.until, urgent=call.urgent)
+        copy = make(script, keys, args, patience=patience, until=call.until, urgent=call.urgent)
         copy.when_ended(tell)
         member.submit(copy)
         return copy

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.sentinel import SentinelConnectionPool
 
 from aiolock import _backend as seam
@@ -20,7 +21,7 @@ from aiolock._errors import BackendError
 from aiolock._keys import QUORUM_KEY
 from aiolock._redis.backend import OneServer, RedisBackend
 from aiolock._redis.connector import Connector, check_borrowed
-from aiolock._redis.election import Election
+from aiolock._redis.election import Clock, Election
 from aiolock._redis.fold import fold_of
 from aiolock._redis.poll import Poll, Question
 from aiolock._redis.quorum_notifier import QuorumNotifier
@@ -42,26 +43,26 @@ def quorum_of(
     Raises:
         TypeError, ValueError: they are none that can be a quorum; the message says why.
     """
-    servers: list[Redis] = []
+    members: list[Redis] = []
     for redis in redises:
         check_borrowed(redis)
         if isinstance(redis, RedisCluster):
             raise TypeError("a quorum consists of single servers: a RedisCluster keeps locks by itself, LockClient(it)")
-        servers.append(redis)
-    if len(servers) < _FEWEST:
-        raise ValueError(f"a quorum needs {_FEWEST} servers at least, better 3 or 5, not {len(servers)}")
-    addresses = [_address(redis) for redis in servers]
+        members.append(redis)
+    if len(members) < _FEWEST:
+        raise ValueError(f"a quorum needs {_FEWEST} servers at least, better 3 or 5, not {len(members)}")
+    addresses = [_address(redis) for redis in members]
     if twice := {address for address in addresses if addresses.count(address) > 1}:
         raise ValueError(f"the servers of a quorum must be independent, but {', '.join(sorted(twice))} is there twice")
     if config.replicas is not None:
         raise ValueError("replicas must be None for a quorum: its servers are independent, and a majority has a grant")
     timing = Timing.of(config)
-    connectors = [Connector.of(redis, config.client_name, timing.patience) for redis in servers]
+    connectors = [Connector.of(redis, config.client_name, timing.patience) for redis in members]
 
     def connect(client: Client) -> QuorumBackend:
         quiet = _Undoubting(client)
-        backends = [RedisBackend(OneServer(each, timing, quiet, each.sentinels)) for each in connectors]
-        return QuorumBackend(list(map(_Member, addresses, backends)), longest_lease)
+        servers = [_Voter(each, timing, quiet, each.sentinels) for each in connectors]
+        return QuorumBackend(list(map(_Member, addresses, servers)), longest_lease)
 
     return connect
 
@@ -74,6 +75,16 @@ def _address(redis: Redis) -> str:
         return f"{pool.service_name} of the Sentinels {', '.join(sorted(known))}"
     settings = pool.connection_kwargs
     return str(settings.get("path") or f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}")
+
+
+class _Voter(OneServer):
+    """A server that may have been started since the last connection to it was made."""
+
+    is_new = True
+
+    async def greet(self, connection: AbstractConnection) -> None:
+        await super().greet(connection)
+        self.is_new = True
 
 
 class _Undoubting:
@@ -89,15 +100,22 @@ class _Undoubting:
 class _Member:
     """One server."""
 
-    def __init__(self, address: str, backend: RedisBackend) -> None:
+    def __init__(self, address: str, server: "_Voter") -> None:
         self.address = address
-        self.backend = backend
+        self.backend = backend = RedisBackend(server)
         self.submit = backend.submit
         self.withdraw = backend.withdraw
         self.abstains = False  # When it was asked last.
+        self._server = server
+
+    @property
+    def is_new(self) -> bool:
+        return self._server.is_new
 
     def note(self, vote: Call) -> None:
-        """Say once that it abstains."""
+        """It has answered; say once that it abstains."""
+        if vote.args[0]:
+            self._server.is_new = False
         abstains = vote.reply[0] == ABSTAINS
         if abstains and not self.abstains:
             words = "aiolock: %s has no vote for %.3g s: it is new, was started, or has lost its memory"
@@ -113,6 +131,7 @@ class QuorumBackend:
     def __init__(self, members: Sequence[_Member], longest_lease: float) -> None:
         self._members = members
         self._longest = milliseconds(longest_lease)
+        self._clock = Clock()
         self._polls: dict[Call, Poll] = {}  # Those without an outcome.
         self._settled: asyncio.Event | None = None  # Somebody waits until there is none.
         self.notifier: seam.Notifier = QuorumNotifier([member.backend.notifier for member in members])
@@ -123,7 +142,7 @@ class QuorumBackend:
             poll: Poll = Question(call, self._members, self._over, fold_of(call.script))
             script, keys, args = call.script, call.keys, call.args
         else:
-            poll = Election(call, self._members, self._over, ballot)
+            poll = Election(call, self._members, self._over, ballot=ballot, clock=self._clock)
             script, keys, args = ballot.ask, (QUORUM_KEY, *call.keys), (self._longest, *call.args)
         self._polls[call] = poll
         poll.ask(script, keys, args)

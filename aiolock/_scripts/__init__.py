@@ -105,11 +105,8 @@ def _read(name: str) -> str:
 def _load(path: str, *shared: str, publishes: bool = False, lasts: bool = False) -> Script:
     """The script at *path*, with the *shared* files in front of it."""
     source = "".join(map(_read, (*shared, path)))
-    return Script(path.partition("/")[2], source, _sha(source), publishes, lasts)
-
-
-def _sha(source: str) -> str:
-    return hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+    sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+    return Script(path.partition("/")[2], source, sha, publishes, lasts)
 
 
 _LOCK = ("ends", "lives", "lock/lock")
@@ -187,16 +184,25 @@ class Ballot:
     counted: bool = False
 
 
-def _ballot(acquire: Script, confirm: Script, *passed: int, counted: bool = False) -> Ballot:
-    source = _read("quorum/remember") + acquire.source
-    return Ballot(replace(acquire, source=source, sha=_sha(source)), confirm, (passed[0], passed[1]), counted)
-
+_REMEMBER = "quorum/remember"
+_QUORUM = "quorum/quorum"
 
 # By the script that acquires it, what a quorum can grant.
 BALLOTS: dict[Script, Ballot] = {
-    LOCK.acquire: _ballot(LOCK.acquire, _load("quorum/raise", *_LOCK, "quorum/quorum"), 1, 5),
-    READ.acquire: _ballot(READ.acquire, _load("quorum/raise_read_write", *_READ_WRITE, "quorum/quorum"), 1, 5),
-    PERMIT.acquire: _ballot(
-        PERMIT.acquire, _load("quorum/raise_permits", *_PERMIT, "quorum/quorum"), 0, 2, counted=True
+    LOCK.acquire: Ballot(
+        _load("lock/acquire", _REMEMBER, "ends", "quorum/ahead", "lives", "lock/lock", lasts=True),
+        _load("quorum/raise", *_LOCK, _QUORUM),
+        (1, 5),
+    ),
+    READ.acquire: Ballot(
+        _load("read_write/acquire", _REMEMBER, *_READ_WRITE, publishes=True, lasts=True),
+        _load("quorum/raise_read_write", *_READ_WRITE, _QUORUM),
+        (1, 5),
+    ),
+    PERMIT.acquire: Ballot(
+        _load("permit/acquire", _REMEMBER, *_PERMIT, publishes=True, lasts=True),
+        _load("quorum/raise_permits", *_PERMIT, _QUORUM),
+        (0, 2),
+        counted=True,
     ),
 }
