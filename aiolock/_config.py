@@ -7,7 +7,7 @@ from typing import Literal
 
 from aiolock._events import LockEvent
 from aiolock._keys import OWN_KEYS
-from aiolock._types import Duration, lease_seconds, seconds, text
+from aiolock._types import LONGEST, Duration, lease_seconds, seconds, text
 
 # A command may still be on its way this long after its caller gave up on it: ended acquisitions are remembered for as
 # long, and the release of what such a command could be granted is tried for as long.
@@ -123,9 +123,11 @@ class Timing:
     replicas: int | None
     """``None`` for all that there are, 0 for not asking."""
     replicas_timeout: float
+    longest_lease: float
+    """What no lease may be longer than."""
 
     @classmethod
-    def of(cls, config: LockConfig) -> "Timing":
+    def of(cls, config: LockConfig, longest_lease: float = LONGEST) -> "Timing":
         """Work out what *config* leaves open."""
         lease = seconds(config.lease, "lease")
         return cls(
@@ -137,7 +139,15 @@ class Timing:
             command_timeout=seconds(config.command_timeout, "command_timeout"),
             replicas=None if config.replicas == "all" else config.replicas or 0,
             replicas_timeout=seconds(config.replicas_timeout, "replicas_timeout"),
+            longest_lease=longest_lease,
         )
+
+    def check_lease(self, lease: float) -> None:
+        """Raise `ValueError` if *lease* is longer than the servers are known to remember."""
+        if lease > self.longest_lease:
+            raise ValueError(
+                f"lease must be at most longest_lease, which is {self.longest_lease:g} s for this quorum, not {lease:g}"
+            )
 
     @property
     def patience(self) -> float:

@@ -7,15 +7,15 @@ Everything that aiolock raises on purpose.
     ├── LeaseLostError                      the lock was ours and is gone
     ├── NotALockError                       the key exists and is something else
     ├── ReplicationError                    granted, but not acknowledged by the replicas asked for; undone
-    ├── QuorumError                         no majority of servers
     ├── ClientClosedError  (RuntimeError)   the client is closed, or belongs to another loop or process
     ├── OnceFailedError                     what runs once has failed, and that is remembered
     └── BackendError                        Redis failed: the redis-py exception is the cause
+        └── QuorumError                     no majority of the servers of a quorum said the same
 
 Each carries data, builds its own message from it, and can be pickled.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Literal
 
 from aiolock._types import Holder
@@ -133,14 +133,6 @@ class ReplicationError(AioLockError):
         super().__init__(f"lock {name!r} reached {acks} of {wanted} replicas and was given back")
 
 
-class QuorumError(AioLockError):
-    """No majority of servers granted the lock; *errors* holds what each failure was."""
-
-    def __init__(self, errors: Sequence[BaseException]) -> None:
-        self.errors: tuple[BaseException, ...] = tuple(errors)
-        super().__init__(f"no majority of servers: {', '.join(map(repr, self.errors)) or 'no server answered'}")
-
-
 class OnceFailedError(AioLockError):
     """What runs once has failed elsewhere, or before, and that is remembered; *failure* says with what."""
 
@@ -168,5 +160,24 @@ class BackendError(AioLockError):
     def copy(self) -> "BackendError":
         """The same for another task: what is raised in a task collects its traceback and notes."""
         error = BackendError(*self.args)
+        error.__cause__ = self.__cause__
+        return error
+
+
+class QuorumError(BackendError):
+    """
+    No majority of the servers of a quorum said the same; *errors* has what each said or met, by its address.
+
+    A `BackendError`, since it is met as one: a majority cannot be reached now, and may be later.
+    """
+
+    def __init__(self, what: str, errors: Mapping[str, str]) -> None:
+        self.what = what
+        self.errors: dict[str, str] = dict(errors)
+        said = "; ".join(f"{address}: {words}" for address, words in self.errors.items()) or "no server answered"
+        super().__init__(f"{what} failed: no majority of servers ({said})")
+
+    def copy(self) -> "QuorumError":
+        error = QuorumError(self.what, self.errors)
         error.__cause__ = self.__cause__
         return error

@@ -4,7 +4,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 WRITER = ":write"  # What ends the field of an owner who writes.
-OWN_KEYS = ("aiolock_token:", "aiolock_client:", "aiolock_once:")  # What aiolock keeps in Redis beside the locks.
+QUORUM_KEY = "aiolock_quorum"  # Says since when a server of a quorum has forgotten nothing.
+# What aiolock keeps in Redis beside the locks.
+OWN_KEYS = ("aiolock_token:", "aiolock_client:", "aiolock_once:", QUORUM_KEY)
 
 
 @dataclass(frozen=True, slots=True)

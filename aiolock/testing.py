@@ -142,7 +142,8 @@ async def lose(locks: LockClient, lock: str | Leased | AsyncMultiLock | AsyncRea
         raise NotHeldError(every[0].name, session.client, None)
     gone = {key for hold in holds for key in hold.claim.keys if key != hold.keys.tokens}
     for key in gone:  # One by one: in a cluster they may be on several servers.
-        await locks._redis.delete(key)
+        for server in locks._quorum or (locks._redis,):
+            await server.delete(key)
     session.doubt(lambda key: key in gone)
     for hold in holds:
         if not hold.ended:  # Given back meanwhile: its release finds it lost, or came before.

@@ -116,6 +116,11 @@ def _of_readers(peer: str, tasks: float) -> Figure:
     return Figure("B14", f"sections of {tasks:g} tasks per second / {peer}", ours, 1, theirs, at_least=True, unit=" ×")
 
 
+def _of_a_quorum(text: str, measure: str, peer: str, tasks: float, limit: float, *, at_least: bool = False) -> Figure:
+    ours, theirs = (Side(each, measure, tasks) for each in ("quorum", peer))
+    return Figure("B15", text, ours, limit, theirs, at_least=at_least, unit=" ×")
+
+
 def _of_many_held(lease: float, *, cpu_share: float) -> tuple[Figure, ...]:
     which = f"leases of {lease:g} s: "
     return (
@@ -174,6 +179,10 @@ FIGURES = (
     _of_tasks("B14", "time of a section of one task / a lock", "as-lock", 1, 1.3),
     _of_readers("redisson", 100),
     _of_readers("redisson-async", 100),
+    _of_a_quorum("time of a section of one task / one server", "seconds_per_section", OURS, 1, 2),
+    _of_a_quorum(
+        "sections of 100 tasks per second / pottery", "sections_per_second", "pottery-quorum", 100, 5, at_least=True
+    ),
 )
 
 

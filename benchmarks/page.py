@@ -103,7 +103,7 @@ _COLUMNS: dict[str, tuple[tuple[str, str, float], ...]] = {
         ("server_bytes_per_name", "the same on the server, B", 1),
     ),
     **dict.fromkeys(
-        ("B12", "B13", "B14"),
+        ("B12", "B13", "B14", "B15"),
         (("sections_per_second", "sections/s", 1), ("cpu_per_section", "CPU per section, µs", 1e6)),
     ),
     **dict.fromkeys(
@@ -120,6 +120,7 @@ _NOTES = {
     "B12": "`one-by-one` is aiolock without its multi lock: a block for each, in one another. So are other libraries.",
     "B13": "`as-lock` is aiolock's lock in place of its semaphore, `counted` its semaphore that only counts.",
     "B14": "`as-lock` is aiolock's lock in place of its read lock.",
+    "B15": "`quorum` and `pottery-quorum` have locks on three servers, `aiolock` on one.",
     "B8": "`asyncio-lock` is `asyncio.Lock`, without Redis: what a waiting task costs anyway.",
 }
 # The measure by which peers are compared, and whether more of it is better.

@@ -54,6 +54,7 @@ def figure(workload: str, measure: str, peer: str) -> Figure:
         ("B10", ["aiolock", "no-lock"], ["aiolock", "no-lock"] * 2),
         ("B11 B12 B13", ["aiolock"], ["aiolock"] * 6),
         ("B14", ["aiolock"], ["aiolock"] * 2),
+        ("B15", ["aiolock", "quorum"], ["aiolock", "quorum"] * 2),
     ],
 )
 def test_a_tiny_round_yields_results_without_problems(

@@ -87,6 +87,8 @@ failures: Literal['release', 'remember'] = 'release') -> aiolock.AsyncOnce
 aiolock.AsyncPermitExpirableSemaphore
         ping(self) -> None
         read_write_lock(self, name: str, *, owner: str | None = None) -> aiolock.AsyncReadWriteLock
+        redlock(redises: 'Iterable[Redis]', *, config: aiolock.LockConfig | None = None, \
+longest_lease: float | datetime.timedelta | None = None) -> Self
         semaphore(self, name: str, permits: int | None = None) -> aiolock.AsyncSemaphore
         slot(self, name: str, *, every: float | datetime.timedelta) -> aiolock.Slot
         statistics(self) -> aiolock.ClientStatistics

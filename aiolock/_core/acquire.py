@@ -13,6 +13,7 @@ Rules:
 
 import asyncio
 from logging import DEBUG
+from random import uniform
 from time import monotonic
 
 from aiolock._backend import Call
@@ -24,9 +25,11 @@ from aiolock._core.queue import Entry, Place
 from aiolock._core.report import logger
 from aiolock._core.session import Session
 from aiolock._errors import BackendError, ClientClosedError, LeaseLostError, NotALockError, ReplicationError
-from aiolock._scripts import DONE, GRANTED, LOST, REFUSED, STALE, Claim, Want
+from aiolock._scripts import DONE, GRANTED, HAS_TURN, LOST, REFUSED, SPLIT, STALE, Claim, Want
 
 _MOST_TOO_LATE = 3  # Grants in a row: a pause of the process may cause one.
+# Seconds that one of a split vote lets others go first, at random: so many at most, twice as many each time, no more.
+_FIRST_STEP_BACK, _MOST_STEP_BACK = 0.01, 0.5
 
 
 class DoneError(Exception):
@@ -50,12 +53,14 @@ class Acquisition:
             "_asked_for",
             "_call",
             "_claim",
+            "_ends",
             "_has_turn",
             "_in_doubt",
             "_kept",
             "_keys",
             "_lease",
             "_left",
+            "_let_go_first",
             "_owner",
             "_repeated",
             "_scripts",
@@ -76,8 +81,7 @@ class Acquisition:
     ) -> None:
         self._session = session
         self._want = want
-        self._keys = want.keys
-        self._scripts = want.scripts
+        self._keys, self._scripts = want.keys, want.scripts
         self._owner = owner
         self._task = task
         self._kept = kept
@@ -92,12 +96,15 @@ class Acquisition:
         self._arrived = 0  # When it did, by the server, where that keeps a line.
         self._repeated = False  # A try was sent again after a failure: an earlier copy of it may still arrive.
         self._left: float | None = None  # Seconds that the holder had left when we were refused.
+        self._ends: float | None = None  # When the wait is over, on the monotonic clock.
+        self._let_go_first = 0.0  # Seconds that others had for that at most, when a vote was split last.
         self._too_late = 0  # Grants whose lease was over when they arrived.
 
     async def run(self, wait: float | None) -> Lease | None:
         """The lease that is wanted; ``None`` when *wait* seconds (``None``: for ever) ended."""
         session, started = self._session, monotonic()
         self._waits = wait != 0
+        self._ends = None if wait is None else started + wait
         granted, first = None, self.is_next()
         session.acquiring += 1
         try:
@@ -106,7 +113,7 @@ class Acquisition:
             elif wait == 0:
                 granted = await self._attempt(None)
             if granted is None and wait != 0:
-                granted = await self._contend(None if wait is None else started + wait, first=first)
+                granted = await self._contend(first=first)
         except BackendError:
             self._note_failure()
             session.check_open()  # Closing fails what is under way.
@@ -153,10 +160,10 @@ class Acquisition:
             if not entry.holds:
                 entry.settle()
 
-    async def _contend(self, ends: float | None, *, first: bool) -> Lease | None:
+    async def _contend(self, *, first: bool) -> Lease | None:
         """The wait loop: take a place, the *first* if refused already, and try whenever it is its turn."""
         entry = self._session.entries.of(self._keys)
-        place = Place(self._owner, self._submit, ends)
+        place = Place(self._owner, self._submit, self._ends)
         exclusive = self._scripts.exclusive
         left = entry.hold.expires - monotonic() if exclusive and entry.hold is not None else self._left
         first = first and not self._scripts.line and (exclusive or self._has_turn)
@@ -176,6 +183,8 @@ class Acquisition:
                     self._note_hand_off(granted._hold, place.in_a_row)
                     queue.in_a_row = place.in_a_row
                     return granted
+                if self._let_go_first and self._ends is not None and monotonic() >= self._ends:
+                    return None  # What is given back wakes also who gives it back.
         finally:
             queue.leave(place)
 
@@ -216,8 +225,27 @@ class Acquisition:
         self.refuse_upgrade()
         if (hold := self._held()) is not None:
             return await self._nest(hold)  # Granted meanwhile, to another task that acts as the same owner.
-        self._look_later(left / 1000, handed=handed is not None)
+        left = await self._step_back(call, left / 1000)
+        self._look_later(left, handed=handed is not None)
         return None
+
+    async def _step_back(self, call: Call, left: float) -> float:
+        """
+        Give back what too few servers granted, and let others who did the same go first, for a random time.
+
+        How many seconds are left then, of *left* in any other refusal.
+        """
+        if call.reply[3:] != [SPLIT]:
+            return left
+        assert self._claim is not None
+        self._session.commands.give_up(self._claim, self._lease)
+        self._begin_anew()
+        self._left = 0.0
+        if self._waits:
+            self._let_go_first = min(max(_FIRST_STEP_BACK, 2 * self._let_go_first), _MOST_STEP_BACK)
+            rest = self._let_go_first if self._ends is None else max(0.0, self._ends - monotonic())
+            await asyncio.sleep(min(uniform(0, self._let_go_first), rest))
+        return 0.0
 
     def _held(self) -> Hold | None:
         """What the owner has of the lock, where all its acquires are of one hold."""
@@ -304,6 +332,8 @@ class Acquisition:
             if status == LOST:
                 leases.lose(hold, REASONS[why], gone=True)
             leases.refuse_if_over(hold)
+            if status == REFUSED:
+                raise BackendError("acquire failed: too few servers of the quorum can say so at the moment")
             if call.short is not None:
                 raise ReplicationError(self._keys.name, *call.short)
         except BackendError:
@@ -336,7 +366,7 @@ class Acquisition:
     def _note_refusal(self, call: Call, left: float) -> None:
         """The server refused it; the holder has *left* seconds."""
         self._repeated = self._repeated or call.repeated
-        self._has_turn = self._has_turn or call.reply[3:4] == [1]
+        self._has_turn = self._has_turn or call.reply[3:4] == [HAS_TURN]
         self._in_doubt = self._repeated or self._has_turn
         self._left = left
         if self._scripts.line:

@@ -164,6 +164,7 @@ class LeaseManager:
     async def renew_lease(self, lease: Grant, seconds: float) -> None:
         """Let *lease* live so many seconds from now; as `Lease.renew`."""
         hold = lease._hold
+        self._timing.check_lease(seconds)
         self.refuse_if_over(hold)
         refuse_if_given_back(lease)
         # Redis counts whole milliseconds, and those that older servers spend within the script.

@@ -30,7 +30,7 @@ from aiolock._errors import BackendError, ClientClosedError, NotALockError
 from aiolock._keys import LockKeys
 from aiolock._process import Lineage
 from aiolock._scripts import NOT_A_LOCK, Script, Want
-from aiolock._types import ClientStatistics, LockStatistics
+from aiolock._types import LONGEST, ClientStatistics, LockStatistics
 
 _TURNS_OF_A_LOSS = 3  # Of the loop: for the cancellation of a body, for that to be delivered, and one to be sure.
 
@@ -44,10 +44,10 @@ _TO_ROLL_BACK, _TO_LEAVE = 0.5, 0.6
 class Session:
     """What a started client runs on."""
 
-    def __init__(self, connect: Callable[[Client], Backend], config: LockConfig) -> None:
+    def __init__(self, connect: Callable[[Client], Backend], config: LockConfig, longest_lease: float) -> None:
         anyio.CancelScope()  # Loads anyio's backend now, not when a body has failed and its lock waits for release.
         self.client: str = str(uuid4())
-        self.timing: Timing = Timing.of(config)
+        self.timing: Timing = Timing.of(config, longest_lease)
         self.closed: bool = False
         self._loop = asyncio.get_running_loop()
         self._forks = Lineage.forks
@@ -235,16 +235,19 @@ class Session:
 class Sessions:
     """The lives of a client: begun by its first use, and anew in a forked child."""
 
-    def __init__(self, connect: Callable[[Client], Backend], config: LockConfig) -> None:
+    def __init__(
+        self, connect: Callable[[Client], Backend], config: LockConfig, longest_lease: float = LONGEST
+    ) -> None:
         self._connect = connect
         self._config = config
+        self._longest_lease = longest_lease
         self.session: Session | None = None
         self._inherited: list[Session] = []  # What a fork left here belongs to the parent: kept, never used.
 
     def here(self) -> Session:
         """The session, begun if it is not; raises `ClientClosedError` in another loop or process than its own."""
         if self.session is None:
-            self.session = Session(self._connect, self._config)
+            self.session = Session(self._connect, self._config, self._longest_lease)
         self.session.check_place()
         return self.session
 

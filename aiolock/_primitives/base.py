@@ -115,6 +115,8 @@ class Single(Lockable[Lease]):
     def _acquisition(self, lease: float | None) -> Acquisition:
         """An acquire by the owner, who may be refused at once."""
         session = self._sessions.open()
+        if lease is not None:
+            session.timing.check_lease(lease)
         owner, task = session.owners.acting(self._named)
         if self._named is None and getattr(task.get_coro(), "cr_code", None) in _ACQUIRES:
             raise RuntimeError(_WHOLE)

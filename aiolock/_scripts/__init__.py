@@ -15,6 +15,11 @@ LOST = -1
 STALE = -2
 NOT_A_LOCK = -3
 DONE = 2  # Only of a body that runs once; stands in once/outcome.lua.
+ABSTAINS = -4  # Of a server of a quorum; in remember.lua.
+
+# The fourth element of a REFUSED reply: others may not overtake the acquisition; or no majority of a quorum granted it,
+# though some server did, or may have: what that has is to be given back, by a try of a new acquisition.
+HAS_TURN, SPLIT = 1, 2
 
 # Why an acquisition does not hold the lock: the value of a LOST reply. The same order stands in ends.lua.
 FREED, EXPIRED, TAKEN, FORCED = 1, 2, 3, 4
@@ -203,3 +208,43 @@ SET_COUNT = _script("latch/set", *_LATCH, publishes=True)
 PING = replace(INSPECT, name="ping")  # The same question, under the name that its failure is told by.
 CARD = _script("client/card")
 READ_CARD = _script("client/read_card")
+
+
+@dataclass(frozen=True, slots=True)
+class Ballot:
+    """
+    How a quorum is asked to grant what an `acquire` does: with *ask*, which has it abstain if it has lost its memory.
+
+    What a majority granted is confirmed by *confirm*, which raises the token everywhere to the greatest, and is sent
+    those arguments whose places are *passed*: the acquisition's id and the token retention. What is *counted* is
+    granted to as many as there are permits: those that have any, on any server, are counted then.
+    """
+
+    ask: Script
+    confirm: Script
+    passed: tuple[int, int]
+    counted: bool = False
+
+
+_REMEMBER = "quorum/remember"
+_QUORUM = "quorum/quorum"
+
+# By the script that acquires it, what a quorum can grant.
+BALLOTS: dict[Script, Ballot] = {
+    LOCK.acquire: Ballot(
+        _script("lock/acquire", _REMEMBER, "ends", "quorum/ahead", "lives", "lock/lock", "lock/grant", lasts=True),
+        _script("quorum/raise", *_LOCK, _QUORUM),
+        (1, 5),
+    ),
+    READ.acquire: Ballot(
+        _script("read_write/acquire", _REMEMBER, *_READ_WRITE, publishes=True, lasts=True),
+        _script("quorum/raise_read_write", *_READ_WRITE, _QUORUM),
+        (1, 5),
+    ),
+    PERMIT.acquire: Ballot(
+        _script("permit/acquire", _REMEMBER, *_PERMIT, publishes=True, lasts=True),
+        _script("quorum/raise_permits", *_PERMIT, _QUORUM),
+        (0, 2),
+        counted=True,
+    ),
+}

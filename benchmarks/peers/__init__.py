@@ -20,6 +20,8 @@ ADAPTERS: dict[str, tuple[str, str]] = {
     "pottery": ("pottery_lock:Pottery", "pottery"),
     "py-redis-semaphore": ("py_redis_semaphore:PyRedisSemaphore", "py-redis-semaphore"),
     "redis-lock-py": ("redis_lock_py:RedisLockPy", "redis-lock-py"),
+    "quorum": ("quorum:Ours", "aiolock-redis"),
+    "pottery-quorum": ("quorum:Pottery", "pottery"),
     "asyncio-lock": ("asyncio_lock:AsyncioLock", ""),
 }
 # Measured by functions of the workloads, as they have no lock to enter: the pipeline, the Java program, nothing at all.

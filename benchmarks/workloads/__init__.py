@@ -17,6 +17,7 @@ from benchmarks.workloads import (
     own_locks,
     pass_around,
     permits,
+    quorum,
     readers,
     several_names,
 )
@@ -171,5 +172,12 @@ WORKLOADS: dict[str, Workload] = {
         quick_peers=("aiolock", "as-lock"),
         special=dict.fromkeys(redisson.PEERS, redisson.read),
         most={"as-lock": 1},
+    ),
+    "B15": Workload(
+        "a lock for each task on three servers, one task and 100",
+        quorum.run,
+        ({"tasks": 1}, {"tasks": 100}),
+        ("aiolock", "quorum", "pottery-quorum"),
+        quick_peers=("aiolock", "quorum"),
     ),
 }

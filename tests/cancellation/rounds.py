@@ -293,8 +293,8 @@ async def visit(
     visited = await every_suspension(mode, begin, run, end)
     # The server has forgotten the release that comes before the attempt it hands over, so that the attempt is refused;
     # how often who was refused parks again, before it hears of the release, is for the two connections to say. Where a
-    # wait for what is held ends by the clock, what comes before that is for the machine to say. Of several answers, more
-    # or fewer have come together when the first is there.
+    # wait for what is held ends by the clock, what comes before that is for the machine to say. So it is of several
+    # answers, how many of them have come together.
     if state != "held" and (temperature, state) != ("flushed", "handed") and "several" not in run.__name__:
         assert visited == outcome.suspended
     assert visited >= 1

@@ -8,8 +8,8 @@ SUMMARY = "check whether a server is fit to keep locks"
 DESCRIPTION = """\
 Checks whether a server is fit to keep locks: what it says of itself, and what it does when a throw-away lock is taken
 and a message sent, and how soon it answers. Of a cluster, every primary is checked, and of a Sentinel the one
-that it names. Takes some two seconds, and leaves
-no key behind.
+that it names. Several servers are checked as a quorum: each, and whether
+they are independent. Takes some two seconds, and leaves no key behind.
 """
 
 ENVIRONMENT = """\
@@ -22,7 +22,7 @@ environment:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What may follow the verb."""
     url = "redis://, rediss:// or unix://, as redis-py reads it; by default REDIS_URL, else redis://localhost"
-    parser.add_argument("url", nargs="?", metavar="URL", help=url)
+    parser.add_argument("url", nargs="*", metavar="URL", help=url)
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
     parser.add_argument("--lease", type=float, default=30.0, metavar="SECONDS", help="the lease that you will use (30)")
     parser.add_argument("--primary", metavar="NAME", help="which one to check, where a Sentinel watches several")
@@ -33,5 +33,5 @@ def run(parsed: argparse.Namespace) -> int:
     """Run it; the exit code."""
     from aiolock._cli.doctor.run import run
 
-    url = parsed.url or os.environ.get("REDIS_URL") or "redis://localhost"
-    return run(url, lease=parsed.lease, prefix=parsed.prefix, primary=parsed.primary, as_json=parsed.json)
+    urls = parsed.url or [os.environ.get("REDIS_URL") or "redis://localhost"]
+    return run(urls, lease=parsed.lease, prefix=parsed.prefix, primary=parsed.primary, as_json=parsed.json)

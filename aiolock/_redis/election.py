@@ -1,0 +1,181 @@
+"""
+A quorum is asked to grant something: two rounds, the second of which confirms what the first one granted.
+
+A majority has to grant it. Each has a token of its own, and the next majority may have none of those that had the
+greatest: so that is raised everywhere, and whoever acquired is told only when a majority has it, and for as long as all
+of that majority keep the lock.
+
+Permits are granted by each server to as many as there are; a majority each could have more: three servers with two
+permits have six, for three who have two each. So all that have any are counted, on a majority, when the own ones are
+there: of several who do so at the same time, the last one sees all.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from time import monotonic
+from typing import Any
+
+from aiolock._backend import Argument, Call, Reply
+from aiolock._redis.poll import Member, Poll
+from aiolock._scripts import (
+    ABSTAINS,
+    GRANTED,
+    HAS_TURN,
+    LOST,
+    NOT_A_LOCK,
+    REFUSED,
+    SPLIT,
+    STALE,
+    Ballot,
+    Script,
+)
+
+_LEAD = 0.001  # Seconds that a proposed token lies ahead of the clock that was ahead of all others.
+
+
+class Clock:
+    """
+    What to propose as a token, so that all servers grant with the same, which none need raise.
+
+    It lies a little after what their clocks say, so far as these were seen to differ.
+    """
+
+    def __init__(self) -> None:
+        self._ahead: float | None = None  # Of the monotonic clock, in seconds.
+
+    def propose(self) -> int:
+        """A token that no server has reached, probably; 0 if nothing is known of them."""
+        return 0 if self._ahead is None else int((monotonic() + self._ahead) * 1e6)
+
+    def learn(self, sent: float, tokens: Sequence[int]) -> None:
+        """Servers that were asked at *sent* granted with *tokens*."""
+        if min(tokens) < max(tokens):
+            self._ahead = max(tokens) / 1e6 - sent + _LEAD
+
+
+class _Vote(Call):
+    """A copy of an acquire; its first argument tells the *member* whether the connection it is written to is new."""
+
+    __slots__ = ("_member",)
+
+    def __init__(self, member: Member, *what: Any, **how: Any) -> None:
+        super().__init__(*what, **how)
+        self._member = member
+
+    def command(self, publish: str) -> tuple[Any, ...]:
+        self.args = (int(self._member.is_new), *self.args[1:])
+        return super().command(publish)
+
+
+class Election(Poll):
+    """The acquire *call*, put to all *members*."""
+
+    # Invariant: the token is the greatest that a majority had when there was one; who has `_confirmed` has none below.
+
+    def __init__(
+        self,
+        call: Call,
+        members: Sequence[Member],
+        over: Callable[[Poll], object],
+        *,
+        ballot: Ballot,
+        clock: Clock,
+    ) -> None:
+        super().__init__(call, members, over)
+        self._clock = clock
+        self._ballot = ballot
+        self._token = 0
+        self._confirmed: dict[Member, Reply] = {}
+        self._asked: set[Member] = set()  # To confirm.
+        self._gone: set[Member] = set()  # Did not.
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.missing > 0 or len(self._asked) > len(self._confirmed) + len(self._gone)
+
+    def ask(self, script: Script, keys: tuple[str, ...], args: tuple[Argument, ...]) -> None:
+        arguments = (0, *args[:1], self._clock.propose(), *args[1:])
+        for member in self._members:
+            tell, make = partial(self._answered, member), partial(_Vote, member)
+            self._copies[member] = self._send(member, script, keys, arguments, tell, make=make)
+
+    def outcome(self) -> Reply | None:
+        granted = [member for member, vote in self.votes.items() if vote.reply[0] == GRANTED]
+        if len(granted) >= self.majority or self._token:
+            self._confirm(granted)
+            if len(self._confirmed) >= self.majority:
+                return self._granted()
+        may_grant = len(granted) - len(self._gone) + self.missing >= self.majority
+        if not (may_grant or (self.missing and not self.moments)) or self.is_late:
+            return self._refused(granted)
+        return None
+
+    # The second round.
+
+    def _confirm(self, granted: Sequence[Member]) -> None:
+        first = not self._token
+        self._token = self._token or max(self.votes[member].reply[1] for member in granted)
+        if first:
+            self.begin_moments()
+            self._clock.learn(self.sent, [self.votes[member].reply[1] for member in granted])
+        for member in granted:
+            if member not in self._asked:
+                self._asked.add(member)
+                self._have_confirmed(member, self.votes[member])
+
+    def _have_confirmed(self, member: Member, vote: Call) -> None:
+        if vote.reply[1] >= self._token and not self._ballot.counted:
+            self._confirmed[member] = vote.reply
+            return
+        own = self.call.args
+        arguments = (self._token, *(own[place] for place in self._ballot.passed))
+        _ = self._send(member, self._ballot.confirm, self.call.keys, arguments, partial(self._has_confirmed, member))
+
+    def _answered(self, member: Member, copy: Call) -> None:
+        if copy.error is None:
+            member.note(copy)
+        super()._answered(member, copy)
+
+    def _has_confirmed(self, member: Member, copy: Call) -> None:
+        if copy.error is None and copy.reply[0] == GRANTED:
+            self._confirmed[member] = copy.reply
+        else:
+            self._gone.add(member)
+        self.count()
+
+    def _granted(self) -> Reply:
+        if self._ballot.counted and self._is_overdrawn():
+            return self._refused(list(self._confirmed))
+        votes = [self.votes[member] for member in self._confirmed]
+        left = self.left([(vote.sent, vote.reply[2]) for vote in votes], self.majority)
+        longest = max((vote.reply[3:] for vote in votes), default=[])
+        return [GRANTED, self._token, left, *longest]
+
+    def _is_overdrawn(self) -> bool:
+        """Whether more permits are acquired, here or there, than there are."""
+        replies = list(self._confirmed.values())
+        acquired = {permit for reply in replies for permit in reply[3:]}
+        least: int = min(reply[1] for reply in replies)
+        return len(acquired) > least
+
+    # What is no grant.
+
+    def _refused(self, granted: Sequence[Member]) -> Reply:
+        for member in self._members:
+            if self.missing and member not in self.votes and member not in self.errors:
+                self._withdraw(member)  # Else it may be granted there yet.
+        statuses = [vote.reply[0] for vote in self.votes.values()]
+        for status in (NOT_A_LOCK, LOST, STALE):
+            if statuses.count(status) >= self.majority:
+                self.call.repeated = self.call.repeated or bool(granted or self.missing)
+                return next(list(vote.reply) for vote in self.votes.values() if vote.reply[0] == status)
+        turns = sum(vote.reply[0] == REFUSED and vote.reply[3:] == [HAS_TURN] for vote in self.votes.values())
+        clean = not granted and not self.missing and STALE not in statuses
+        if clean and turns >= self.majority:
+            return [REFUSED, 0, self._wait_for(), HAS_TURN]
+        return [REFUSED, 0, self._wait_for(), *(() if clean and not turns else (SPLIT,))]
+
+    def _wait_for(self) -> int:
+        """Milliseconds until a majority can grant it, if those that granted it get it back."""
+        lefts = sorted(vote.reply[2] if vote.reply[0] in (REFUSED, ABSTAINS) else 0 for vote in self.votes.values())
+        return int(lefts[min(self.majority, len(lefts)) - 1])

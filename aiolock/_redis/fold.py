@@ -1,0 +1,143 @@
+"""What a quorum says, of what its servers say: plain functions of their answers, `None` while that is not certain."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from aiolock._backend import Reply
+from aiolock._redis.poll import Poll
+from aiolock._scripts import (
+    GRANTED,
+    INSPECT,
+    INSPECT_PERMITS,
+    INSPECT_READ_WRITE,
+    LOCK,
+    LOST,
+    NOT_A_LOCK,
+    PERMIT,
+    PING,
+    READ,
+    READ_CARD,
+    REFUSED,
+    Script,
+)
+
+_Rows = Sequence[tuple[float, Any]]  # When each was sent, and what was answered.
+
+
+def agreed(poll: Poll) -> Reply | None:
+    """What a majority says: of a release, or of a change."""
+    return _agreed(poll, [(vote.sent, vote.reply) for vote in poll.votes.values()])
+
+
+def _agreed(poll: Poll, rows: _Rows) -> Reply | None:
+    counted = Counter(row[0] for _, row in rows).most_common(1)
+    if not counted or counted[0][1] < poll.majority:
+        return None
+    status = counted[0][0]
+    same = [(sent, row) for sent, row in rows if row[0] == status]
+    if status == LOST:
+        return [LOST, Counter(row[1] for _, row in same).most_common(1)[0][0], 0]
+    if status != GRANTED or len(same[0][1]) == 1:
+        return list(same[0][1])
+    left = poll.left([(sent, row[2]) for sent, row in same], poll.majority)
+    return [GRANTED, max(row[1] for _, row in same), left]
+
+
+def renewed(poll: Poll) -> Reply | None:
+    """The same for each of several renewals."""
+    if len(poll.votes) < poll.majority:
+        return None
+    votes = list(poll.votes.values())
+    rows = [_agreed(poll, [(vote.sent, vote.reply[row]) for vote in votes]) for row in range(len(votes[0].reply))]
+    return None if None in rows else rows
+
+
+def first_known(poll: Poll) -> Reply | None:
+    """What the first says that knows anything."""
+    for vote in poll.votes.values():
+        if vote.reply[0] is not None:
+            return vote.reply
+    return next(iter(poll.votes.values())).reply if poll.votes and _is_over(poll) else None
+
+
+def holder(poll: Poll) -> Reply | None:
+    """Who holds a lock: whom a majority names, or may name."""
+    groups: dict[tuple[int, bytes], list[tuple[float, Reply]]] = {}
+    for vote in poll.votes.values():
+        groups.setdefault((vote.reply[0], vote.reply[3]), []).append((vote.sent, vote.reply))
+    if not groups:
+        return None
+    over = _is_over(poll)
+    same = max(groups.values(), key=len)
+    if len(same) < poll.majority and not over:
+        return None
+    named = max((group for (status, _), group in groups.items() if status != REFUSED), key=len, default=None)
+    if named is None or len(named) + poll.silent < poll.majority:
+        return [REFUSED, 0, 0, b"", 0, 0]  # Several have a minority each, which none of them knows to be its.
+    status, _, _, *who = named[0][1]
+    left = poll.left([(sent, reply[2]) for sent, reply in named], poll.majority)
+    return [status, max(reply[1] for _, reply in named), left, *who]
+
+
+def readers_and_writer(poll: Poll) -> Reply | None:
+    """Who reads and writes."""
+    if not _is_over(poll) or not poll.votes:
+        return None
+    if sum(vote.reply[0] == NOT_A_LOCK for vote in poll.votes.values()) >= poll.majority:
+        return [NOT_A_LOCK]
+    return [GRANTED, *_named(poll, start=1, width=4, left=2)]
+
+
+def permits(poll: Poll) -> Reply | None:
+    """How many permits there are, and who has them."""
+    if not _is_over(poll) or not poll.votes:
+        return None
+    replies = [vote.reply for vote in poll.votes.values()]
+    if sum(reply[0] == NOT_A_LOCK for reply in replies) >= poll.majority:
+        return [NOT_A_LOCK, 0, 0]
+    known = [reply for reply in replies if reply[0] == GRANTED] or replies
+
+    def of_most(place: int) -> int:
+        """The number that most have at least."""
+        return int(sorted((reply[place] for reply in known), reverse=True)[(len(known) - 1) // 2])
+
+    return [known[0][0], of_most(1), of_most(2), *_named(poll, start=3, width=2, left=1)]
+
+
+def _named(poll: Poll, *, start: int, width: int, left: int) -> Reply:
+    """The rows of the answers that a majority has, or may have, with what each has *left*; a row begins with a name."""
+    rows: dict[bytes, list[tuple[float, Reply]]] = {}
+    for vote in poll.votes.values():
+        for place in range(start, len(vote.reply), width):
+            row = vote.reply[place : place + width]
+            rows.setdefault(row[0], []).append((vote.sent, row))
+    named: Reply = []
+    for same in rows.values():
+        if len(same) + poll.silent >= poll.majority:
+            row = list(same[0][1])
+            row[left] = poll.left([(sent, each[left]) for sent, each in same], poll.majority)
+            named += row
+    return named
+
+
+def _is_over(poll: Poll) -> bool:
+    """Whether to wait for no more answers to a question that each answers for itself."""
+    return not poll.missing or (poll.moments > 0 and len(poll.votes) >= poll.majority)
+
+
+_FOLDS: dict[Script, Callable[[Poll], Reply | None]] = {
+    LOCK.renew: renewed,
+    READ.renew: renewed,
+    PERMIT.renew: renewed,
+    INSPECT: holder,
+    PING: holder,
+    INSPECT_READ_WRITE: readers_and_writer,
+    INSPECT_PERMITS: permits,
+    READ_CARD: first_known,
+}
+
+
+def fold_of(script: Script) -> Callable[[Poll], Reply | None]:
+    """What becomes of the answers to *script*, unless it acquires something."""
+    return _FOLDS.get(script, agreed)

@@ -1,0 +1,220 @@
+"""
+A call that every server of a quorum has a copy of, and the answers so far.
+
+It ends as soon as its outcome is certain, and waits for no slow server: what comes later changes nothing. Where servers
+that are slow could make a difference to what is told, they have a moment from when a majority has answered.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextvars import Context
+from functools import partial
+from time import monotonic
+from typing import Protocol
+
+from aiolock._backend import Argument, Call, Reply
+from aiolock._errors import QuorumError
+from aiolock._scripts import Script
+
+# Seconds from the answers of a majority on: for others to say whether they refuse, too; and to be the ones that decide.
+_MOMENTS = (0.05, 0.5)
+
+
+class Member(Protocol):
+    """One server of a quorum."""
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the connection to it is new: it may have been started since it was asked last."""
+
+    @property
+    def address(self) -> str:
+        """Where it is, for people."""
+
+    def note(self, vote: Call) -> None:
+        """It was asked to grant something, and answered."""
+
+    def submit(self, call: Call) -> None:
+        """As `Backend.submit`."""
+
+    def withdraw(self, call: Call) -> bool:
+        """As `Backend.withdraw`."""
+
+
+class Poll(ABC):
+    """*call*, asked of all *members*; *over* is called when there is no more to be done about it."""
+
+    # Invariant: each member has answered (`votes`), has failed (`errors`), or is one of the `missing`.
+
+    def __init__(self, call: Call, members: Sequence[Member], over: "Callable[[Poll], object]") -> None:
+        self.call = call
+        self.votes: dict[Member, Call] = {}
+        self.errors: dict[Member, Call] = {}
+        self.moments: int = 0  # How many of the moments have passed, since a majority has answered.
+        self.majority: int = len(members) // 2 + 1
+        self._members = members
+        self._copies: dict[Member, Call] = {}
+        self._over = over
+        self._counting = False  # What is noted meanwhile is counted at the end of it.
+        self._timer: asyncio.TimerHandle | None = None
+
+    @abstractmethod
+    def outcome(self) -> Reply | None:
+        """The reply to the call; ``None`` while that is not certain."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether any answer is to come that could change anything."""
+        return self.missing > 0
+
+    @property
+    def missing(self) -> int:
+        """How many have neither answered nor failed."""
+        return len(self._members) - len(self.votes) - len(self.errors)
+
+    @property
+    def silent(self) -> int:
+        """How many may have something to say that is not known, and perhaps never will be."""
+        return len(self._members) - len(self.votes)
+
+    @property
+    def sent(self) -> float:
+        """When the first copy left of those that were answered; of all, if none was."""
+        copies = self.votes or self._copies
+        return min((copy.sent for copy in copies.values() if copy.sent), default=0.0)
+
+    def ask(self, script: Script, keys: tuple[str, ...], args: tuple[Argument, ...]) -> None:
+        """Send each member its copy."""
+        for member in self._members:
+            self._copies[member] = self._send(member, script, keys, args, partial(self._answered, member))
+
+    def withdraw(self) -> bool:
+        """As `Backend.withdraw`: what has left for any member is not withdrawn."""
+        self._counting = True
+        withdrawn = [self._withdraw(member) for member in self._members]
+        self._counting = False
+        if all(withdrawn):
+            self._close()
+        else:
+            self.count()
+        return all(withdrawn)
+
+    def _withdraw(self, member: Member) -> bool:
+        copy = self._copies[member]
+        if copy.ended or not member.withdraw(copy):
+            return False
+        copy.fail(asyncio.CancelledError(), "nobody waits for it")
+        return True
+
+    def left(self, sent_and_left: Sequence[tuple[float, int]], count: int) -> int:
+        """Milliseconds from `sent` on until fewer than *count* servers have what each had left from its sending on."""
+        ends = sorted((sent + left / 1000 for sent, left in sent_and_left), reverse=True)
+        return max(0, int((ends[min(count, len(ends)) - 1] - self.sent) * 1000))
+
+    def _send(
+        self,
+        member: Member,
+        script: Script,
+        keys: tuple[str, ...],
+        args: tuple[Argument, ...],
+        tell: Callable[[Call], object],
+        *,
+        make: Callable[..., Call] = Call,
+    ) -> Call:
+        call, patience = self.call, self.call.deadline - monotonic()
+        copy = make(script, keys, args, patience=patience, until=call.until, urgent=call.urgent)
+        copy.when_ended(tell)
+        member.submit(copy)
+        return copy
+
+    def _answered(self, member: Member, copy: Call) -> None:
+        (self.votes if copy.error is None else self.errors)[member] = copy
+        self.count()
+
+    def count(self) -> None:
+        """End the call if that is certain by now."""
+        if self.call.ended or self._counting:
+            return
+        self._counting = True
+        is_hopeless = len(self.votes) + self.missing < self.majority
+        reply = None if is_hopeless else self.outcome()
+        self._counting = False
+        if reply is not None:
+            self._end(reply)
+        elif is_hopeless or not self.is_waiting:
+            self._fail()
+        elif len(self.votes) >= self.majority and self._timer is None:
+            self.begin_moments()
+
+    @property
+    def is_late(self) -> bool:
+        """Whether to wait for nobody any more, though it might change something."""
+        return self.moments == len(_MOMENTS)
+
+    def begin_moments(self) -> None:
+        """A majority has answered; what others say may still matter."""
+        self._cancel_timer()
+        self.moments = 0
+        self._wait(0.0)
+
+    def _wait(self, passed: float) -> None:
+        moment = _MOMENTS[self.moments]
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(moment - passed, self._moment_over, moment, context=Context())
+
+    def _moment_over(self, moment: float) -> None:
+        self.moments += 1
+        if self.moments < len(_MOMENTS):
+            self._wait(moment)
+        self.count()
+
+    def _end(self, reply: Reply) -> None:
+        self._note()
+        self._close()
+        self.call.end(reply)
+
+    def _fail(self) -> None:
+        """No majority says the same, or can any more."""
+        error = QuorumError(self.call.script.name, {each.address: self._words(each) for each in self._members})
+        error.__cause__ = next((copy.error.__cause__ for copy in self.errors.values() if copy.error), None)
+        self._note()
+        self._close()
+        self.call.end([], error)
+
+    def _words(self, member: Member) -> str:
+        if member in self.votes:
+            return f"answered {self.votes[member].reply!r}"
+        failed = self.errors.get(member)
+        return "no answer yet" if failed is None else str(failed.error).removeprefix(f"{failed.script.name} failed: ")
+
+    def _note(self) -> None:
+        """What is told of a call beside its reply."""
+        self.call.sent = self.sent
+        self.call.repeated = self.call.repeated or any(copy.repeated for copy in self._copies.values())
+
+    def _close(self) -> None:
+        self._cancel_timer()
+        self._over(self)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+
+
+class Question(Poll):
+    """A poll whose outcome *fold* tells from the answers so far."""
+
+    def __init__(
+        self,
+        call: Call,
+        members: Sequence[Member],
+        over: Callable[[Poll], object],
+        fold: "Callable[[Poll], Reply | None]",
+    ) -> None:
+        super().__init__(call, members, over)
+        self._fold = fold
+
+    def outcome(self) -> Reply | None:
+        return self._fold(self)

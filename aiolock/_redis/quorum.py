@@ -1,0 +1,180 @@
+"""
+Several independent servers as one backend: what a majority of them says, counts (Redlock).
+
+Each server has every script, with the same keys and arguments, on connections of its own, and what makes a script safe
+to be sent twice or late holds for each of them. A server that breaks puts no hold in doubt: the others have it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+
+from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.sentinel import SentinelConnectionPool
+
+from aiolock import _backend as seam
+from aiolock._backend import BackendStatistics, Call, Client
+from aiolock._config import LockConfig, Timing
+from aiolock._errors import BackendError
+from aiolock._keys import QUORUM_KEY
+from aiolock._redis.backend import OneServer, RedisBackend
+from aiolock._redis.connector import Connector, check_borrowed
+from aiolock._redis.election import Clock, Election
+from aiolock._redis.fold import fold_of
+from aiolock._redis.poll import Poll, Question
+from aiolock._redis.quorum_notifier import QuorumNotifier
+from aiolock._scripts import ABSTAINS, BALLOTS
+from aiolock._types import milliseconds
+
+logger = logging.getLogger("aiolock")
+
+_FEWEST = 3
+_LINGER = 0.25  # Seconds for servers to be told what a majority has answered by then.
+
+
+def quorum_of(
+    redises: Iterable[Redis | RedisCluster], config: LockConfig, longest_lease: float
+) -> Callable[[Client], "QuorumBackend"]:
+    """
+    What connects a client to the servers of *redises*, which are borrowed; no I/O happens here.
+
+    Raises:
+        TypeError, ValueError: they are none that can be a quorum; the message says why.
+    """
+    members: list[Redis] = []
+    for redis in redises:
+        check_borrowed(redis)
+        if isinstance(redis, RedisCluster):
+            raise TypeError("a quorum consists of single servers: a RedisCluster keeps locks by itself, LockClient(it)")
+        members.append(redis)
+    if len(members) < _FEWEST:
+        raise ValueError(f"a quorum needs {_FEWEST} servers at least, better 3 or 5, not {len(members)}")
+    addresses = [_address(redis) for redis in members]
+    if twice := {address for address in addresses if addresses.count(address) > 1}:
+        raise ValueError(f"the servers of a quorum must be independent, but {', '.join(sorted(twice))} is there twice")
+    if config.replicas is not None:
+        raise ValueError("replicas must be None for a quorum: its servers are independent, and a majority has a grant")
+    timing = Timing.of(config)
+    connectors = [Connector.of(redis, config.client_name, timing.patience) for redis in members]
+
+    def connect(client: Client) -> QuorumBackend:
+        quiet = _Undoubting(client)
+        servers = [_Voter(each, timing, quiet, each.sentinels) for each in connectors]
+        return QuorumBackend(list(map(_Member, addresses, servers)), longest_lease)
+
+    return connect
+
+
+def _address(redis: Redis) -> str:
+    """Which server it is, by its settings."""
+    pool = redis.connection_pool
+    if isinstance(pool, SentinelConnectionPool):
+        known = [_address(sentinel) for sentinel in pool.sentinel_manager.sentinels]
+        return f"{pool.service_name} of the Sentinels {', '.join(sorted(known))}"
+    settings = pool.connection_kwargs
+    return str(settings.get("path") or f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}")
+
+
+class _Voter(OneServer):
+    """A server that may have been started since the last connection to it was made."""
+
+    is_new = True
+
+    async def greet(self, connection: AbstractConnection) -> None:
+        await super().greet(connection)
+        self.is_new = True
+
+
+class _Undoubting:
+    """The client as one server knows it: what that one may have forgotten, the majority has not."""
+
+    def __init__(self, client: Client) -> None:
+        self.is_in_use = client.is_in_use
+
+    def doubt(self, had: Callable[[str], bool]) -> None:
+        pass
+
+
+class _Member:
+    """One server."""
+
+    def __init__(self, address: str, server: "_Voter") -> None:
+        self.address = address
+        self.backend = backend = RedisBackend(server)
+        self.submit = backend.submit
+        self.withdraw = backend.withdraw
+        self.abstains = False  # When it was asked last.
+        self._server = server
+
+    @property
+    def is_new(self) -> bool:
+        return self._server.is_new
+
+    def note(self, vote: Call) -> None:
+        """It has answered; say once that it abstains."""
+        if vote.args[0]:
+            self._server.is_new = False
+        abstains = vote.reply[0] == ABSTAINS
+        if abstains and not self.abstains:
+            words = "aiolock: %s has no vote for %.3g s: it is new, was started, or has lost its memory"
+            logger.warning(words, self.address, vote.reply[2] / 1000)
+        self.abstains = abstains
+
+
+class QuorumBackend:
+    """The backend of a quorum of *members*; no lease is longer than *longest_lease* seconds."""
+
+    apart = False
+
+    def __init__(self, members: Sequence[_Member], longest_lease: float) -> None:
+        self._members = members
+        self._longest = milliseconds(longest_lease)
+        self._clock = Clock()
+        self._polls: dict[Call, Poll] = {}  # Those without an outcome.
+        self._settled: asyncio.Event | None = None  # Somebody waits until there is none.
+        self.notifier: seam.Notifier = QuorumNotifier([member.backend.notifier for member in members])
+
+    def submit(self, call: Call) -> None:
+        ballot = BALLOTS.get(call.script)
+        if ballot is None:
+            poll: Poll = Question(call, self._members, self._over, fold_of(call.script))
+            script, keys, args = call.script, call.keys, call.args
+        else:
+            poll = Election(call, self._members, self._over, ballot=ballot, clock=self._clock)
+            script, keys, args = ballot.ask, (QUORUM_KEY, *call.keys), (self._longest, *call.args)
+        self._polls[call] = poll
+        poll.ask(script, keys, args)
+
+    def withdraw(self, call: Call) -> bool:
+        poll = self._polls.get(call)
+        return poll is not None and poll.withdraw()
+
+    def statistics(self) -> BackendStatistics:
+        each = [member.backend.statistics() for member in self._members]
+        return BackendStatistics(
+            pending=len(self._polls),
+            connections=sum(one.connections for one in each),
+            commands=sum(one.commands for one in each),
+            batches=sum(one.batches for one in each),
+        )
+
+    async def drained(self) -> None:
+        while self._polls:
+            self._settled = self._settled or asyncio.Event()
+            await self._settled.wait()
+        with suppress(TimeoutError, BackendError):  # What a minority is not told, ends there with its lease.
+            async with asyncio.timeout(_LINGER):
+                for member in self._members:
+                    await member.backend.drained()
+
+    async def aclose(self) -> None:
+        for member in self._members:
+            await member.backend.aclose()
+
+    def _over(self, poll: Poll) -> None:
+        del self._polls[poll.call]
+        if self._settled is not None and not self._polls:
+            self._settled.set()
+            self._settled = None

@@ -1,0 +1,78 @@
+"""Three servers that know nothing of each other, and clients that have locks by a majority of them."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, ExitStack
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolock import LockClient
+from aiolock._embedded_server import Server
+from tests.quorum.several import remember
+from tests.support.proxy import Proxy
+
+
+@pytest.fixture(scope="session")
+def three(server: Server) -> Iterator[list[Server]]:
+    """For the whole session, shared: a test that stops or pauses any starts its own."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(Server(server._executable)) for _ in range(3)]
+
+
+@pytest.fixture
+def mine(server: Server) -> Iterator[list[Server]]:
+    """Three of this test alone: to be paused, stopped and flushed."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(Server(server._executable)) for _ in range(3)]
+
+
+async def clients_of(servers: list[Server]) -> AsyncIterator[list[Redis]]:
+    """Clients of the servers, which are empty, and have forgotten nothing."""
+    redises = [Redis.from_url(server.url) for server in servers]
+    for redis in redises:
+        await redis.flushall()
+        await remember(redis)
+    yield redises
+    for redis in redises:
+        await redis.aclose()
+
+
+@pytest.fixture
+async def redises(three: list[Server]) -> AsyncIterator[list[Redis]]:
+    async for each in clients_of(three):
+        yield each
+
+
+@pytest.fixture
+async def of_mine(mine: list[Server]) -> AsyncIterator[list[Redis]]:
+    async for each in clients_of(mine):
+        yield each
+
+
+@pytest.fixture
+async def locks(redises: list[Redis]) -> AsyncIterator[LockClient]:
+    async with LockClient.redlock(redises) as client:
+        yield client
+
+
+@pytest.fixture
+async def other(redises: list[Redis]) -> AsyncIterator[LockClient]:
+    """Another client, which stands for another process."""
+    async with LockClient.redlock(redises) as client:
+        yield client
+
+
+@pytest.fixture
+async def proxies(three: list[Server], redises: list[Redis]) -> AsyncIterator[list[Proxy]]:
+    """A proxy before each of the shared servers."""
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(Proxy(each.host, each.port)) for each in three]
+
+
+@pytest.fixture
+async def through(proxies: list[Proxy]) -> AsyncIterator[list[Redis]]:
+    """A user's clients behind the proxies."""
+    clients = [Redis.from_url(proxy.url) for proxy in proxies]
+    yield clients
+    for client in clients:
+        await client.aclose()

@@ -1,0 +1,30 @@
+"""What the tests of quorums do with several servers."""
+
+from redis.asyncio import Redis
+
+from aiolock._keys import QUORUM_KEY
+
+
+async def run_id(redis: Redis) -> str:
+    return str((await redis.info("server"))["run_id"])
+
+
+async def remember(redis: Redis, since: int = 0) -> None:
+    """Let the server have forgotten nothing since then, in milliseconds."""
+    await redis.set(QUORUM_KEY, f"{await run_id(redis)} {since}")
+
+
+async def who_has(redises: list[Redis], key: str) -> list[bool]:
+    """Of each server, whether the key is there."""
+    return [bool(await redis.exists(key)) for redis in redises]
+
+
+async def token_of(redis: Redis, name: str) -> int:
+    """The last token of the lock *name*."""
+    score = await redis.zscore(f"aiolock_token:{{{name}}}", "token")
+    return int(score or 0)
+
+
+async def let_token_be(redis: Redis, name: str, token: int) -> None:
+    """Let the last token of the lock *name* be that."""
+    await redis.zadd(f"aiolock_token:{{{name}}}", {"token": token})

@@ -1,0 +1,26 @@
+"""The model of a quorum: nothing goes wrong in it, unless a rule is left out."""
+
+import pytest
+
+from tests.quorum.model import Rules, explore
+
+
+@pytest.mark.slow
+def test_nothing_goes_wrong() -> None:
+    wrong, worlds = explore(Rules())
+    assert not wrong
+    assert worlds > 100_000  # Else something of it cannot happen.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rules", "wrong"),
+    [
+        (Rules(abstains=False), "two hold the lock"),
+        (Rules(subtracts=False), "two hold the lock"),
+        (Rules(raises=False), "a token is not above the last"),
+    ],
+    ids=str,
+)
+def test_without_a_rule_something_does(rules: Rules, wrong: str) -> None:
+    assert explore(rules)[0] == wrong
