@@ -12,6 +12,14 @@ that it names. Takes some two seconds, and leaves
 no key behind.
 """
 
+EXAMPLES = """\
+examples:
+  aiolock doctor redis://localhost
+  aiolock doctor redis://sentinel-1:26379 --primary orders
+  aiolock doctor --lease 10 --json
+
+"""
+
 ENVIRONMENT = """\
 environment:
   REDIS_URL  the server, when no URL is given: a password there does not show up in the list of processes
