@@ -5,15 +5,25 @@ import sys
 from collections.abc import Sequence
 
 from aiolock import __version__
+from aiolock._cli.break_ import verb as break_
+from aiolock._cli.clients import verb as clients
 from aiolock._cli.demo import verb as demo
 from aiolock._cli.doctor import verb as doctor
 from aiolock._cli.exit_codes import TEXT, VerbError
+from aiolock._cli.inspect import verb as inspect
+from aiolock._cli.ls import verb as ls
 from aiolock._cli.output import OutputError, ReaderGoneError, flush
 from aiolock._cli.run import verb as run
+from aiolock._cli.top import verb as top
 
 # Each has SUMMARY, DESCRIPTION, EXAMPLES, ENVIRONMENT, add_arguments(parser) and run(parsed).
 VERBS = {
     "run": run,
+    "ls": ls,
+    "inspect": inspect,
+    "break": break_,
+    "top": top,
+    "clients": clients,
     "demo": demo,
     "doctor": doctor,
 }

@@ -1,0 +1,38 @@
+"""`run`: the locks, as a table or as JSON."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from aiolock._cli import options, terminal
+from aiolock._cli.locks.model import Lock
+from aiolock._cli.locks.progress import Progress
+from aiolock._cli.locks.reader import Reader
+from aiolock._cli.locks.words import HEADINGS, aligned, rows
+from aiolock._cli.output import write
+from aiolock._cli.servers import Servers, asked
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """List them; the exit code."""
+
+    async def verb(servers: Servers) -> int:
+        with Progress() as progress:
+            locks = await Reader(servers, progress).locks(parsed.pattern)
+        locks.sort(key=lambda lock: lock.name)
+        if parsed.json:
+            write(json.dumps({"locks": [lock.as_dict() for lock in locks]}))
+        elif locks:
+            write(table(locks))
+        else:
+            print("aiolock: no lock is held", file=sys.stderr)
+        return 0
+
+    return asked(options.url_of(parsed), parsed.primary, verb)
+
+
+def table(locks: Sequence[Lock]) -> str:
+    """For people."""
+    heading, *lines = aligned([HEADINGS, *(row for lock in locks for row in rows(lock))], terminal.width())
+    return "\n".join([terminal.bold(heading), *lines])
