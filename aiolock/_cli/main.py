@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from aiolock import __version__
 from aiolock._cli.break_ import verb as break_
 from aiolock._cli.clients import verb as clients
+from aiolock._cli.completion import verb as completion
 from aiolock._cli.demo import verb as demo
 from aiolock._cli.doctor import verb as doctor
 from aiolock._cli.exit_codes import TEXT, VerbError
@@ -26,6 +27,7 @@ VERBS = {
     "clients": clients,
     "demo": demo,
     "doctor": doctor,
+    "completion": completion,
 }
 
 

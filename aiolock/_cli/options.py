@@ -15,8 +15,10 @@ environment:
 
 def add_server(parser: argparse.ArgumentParser, *, as_json: str | None = None) -> None:
     """Which server to talk to; and, where there is any output, what its JSON is."""
-    what = "redis://, rediss:// or unix://, of a server, any node of a cluster, or a Sentinel; by default REDIS_URL, "
-    parser.add_argument("--url", metavar="URL", help=f"{what}else {DEFAULT_URL}")
+    what = (
+        "the server, any node of a cluster, or a Sentinel: redis://, rediss:// or unix://; by default REDIS_URL, else"
+    )
+    parser.add_argument("--url", metavar="URL", help=f"{what} {DEFAULT_URL}")
     parser.add_argument("--primary", metavar="NAME", help="which primary, where a Sentinel watches several")
     if as_json is not None:
         parser.add_argument("--json", action="store_true", help=as_json)

@@ -1,10 +1,12 @@
 """The servers that a URL leads to: one, the primary that a Sentinel names, or every primary of a cluster."""
 
+import argparse
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import cast
 from urllib.parse import urlsplit
 
 from redis.asyncio import Redis, RedisCluster, Sentinel
@@ -14,8 +16,9 @@ from redis.exceptions import RedisClusterException, ResponseError
 
 from aiolock._cli.doctor import sentinel
 from aiolock._cli.doctor.probe import PATIENCE, Address, Probe, SilentError, address, place, with_address, without_user
-from aiolock._cli.exit_codes import USAGE, VerbError
+from aiolock._cli.exit_codes import UNREACHABLE, USAGE, VerbError
 from aiolock._cli.failure import told_in_words
+from aiolock._cli.options import url_of
 from aiolock._redis.connector import Connector
 
 _TIMEOUT = 5.0  # Seconds that a server has for an answer; for a page of a scan it needs some milliseconds.
@@ -36,20 +39,21 @@ class Servers:
         """The primary that has *key*, with its address."""
         if isinstance(self.client, RedisCluster):
             node = self.client.get_node_from_key(key)
-            if node is None or place(node.host, node.port) not in self.primaries:
-                raise VerbError(f"no server of the cluster has the slot of {key!r}", USAGE)
-            return place(node.host, node.port), self.primaries[place(node.host, node.port)]
+            where = place(node.host, int(node.port)) if node is not None else ""
+            if where not in self.primaries:
+                raise VerbError(f"no server of the cluster has the slot of {key!r}", UNREACHABLE)
+            return where, self.primaries[where]
         [only] = self.primaries.items()
         return only
 
 
-def asked(url: str, primary: str | None, verb: Callable[[Servers], Awaitable[int]]) -> int:
-    """Run *verb* with the servers that *url* leads to; its exit code."""
+def asked(parsed: argparse.Namespace, verb: Callable[[argparse.Namespace, Servers], Awaitable[int]]) -> int:
+    """Run *verb* with the arguments that were *parsed*, and the servers that they name; its exit code."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell that starts us in the background has it ignored.
 
     async def ask() -> int:
-        async with connected(url, primary) as servers:
-            return await verb(servers)
+        async with connected(url_of(parsed), parsed.primary) as servers:
+            return await verb(parsed, servers)
 
     with told_in_words():
         return asyncio.run(ask())
@@ -145,8 +149,9 @@ def _address(known: list[bytes]) -> Address:
 def _client_behind(sentinels: list[Address], url: str, way_in: str, name: str) -> Redis:
     """A client of whichever server these *sentinels* name: also after a failover, when the one of the URL is gone."""
     each = _settings(way_in) | {"socket_timeout": PATIENCE}
-    manager = Sentinel(sentinels, sentinel_kwargs=each, **_settings(url), db=_database(url))
-    return manager.master_for(name)
+    settings = {**_settings(url), "db": _database(url)}
+    manager = Sentinel(sentinels, sentinel_kwargs=each, **settings)  # type: ignore[no-untyped-call]
+    return cast("Redis", manager.master_for(name))
 
 
 def _settings(url: str) -> dict[str, object]:
@@ -163,20 +168,22 @@ async def _of_a_cluster(stack: AsyncExitStack, url: str) -> Servers:
     try:
         client = RedisCluster.from_url(url)
     except (TypeError, RedisClusterException) as error:
-        words = "a cluster, and redis-py makes no RedisCluster of this URL: give host and port of a node, and no database"
+        words = (
+            "a cluster, and redis-py makes no RedisCluster of this URL: give host and port of a node, and no database"
+        )
         raise VerbError(words, USAGE) from error
     stack.push_async_callback(client.aclose)
-    await client.initialize()
+    _ = await client.initialize()
     primaries: dict[str, Redis] = {}
     for node in client.get_primaries():
         redis = client_of(with_address(url, (node.host, int(node.port))))
-        primaries[place(node.host, node.port)] = await stack.enter_async_context(redis)
+        primaries[place(node.host, int(node.port))] = await stack.enter_async_context(redis)
     return Servers(client, primaries, await _are_sharded(primaries))
 
 
 async def _are_sharded(primaries: Mapping[str, Redis]) -> bool:
     try:
-        await next(iter(primaries.values())).execute_command("PUBSUB SHARDNUMSUB")
+        await next(iter(primaries.values())).execute_command("PUBSUB SHARDNUMSUB")  # type: ignore[no-untyped-call]
     except ResponseError:
         return False
     return True

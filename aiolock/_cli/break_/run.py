@@ -6,7 +6,6 @@ import sys
 from collections.abc import Sequence
 from uuid import uuid4
 
-from aiolock._cli import options
 from aiolock._cli.break_.scripts import breaking, can_break
 from aiolock._cli.exit_codes import FAILED, USAGE, VerbError
 from aiolock._cli.locks.model import Hold, Lock
@@ -19,23 +18,23 @@ from aiolock._cli.servers import Servers, asked
 
 def run(parsed: argparse.Namespace) -> int:
     """Free it; the exit code."""
-    checked(parsed.name)
+    return asked(parsed, verb)
 
-    async def verb(servers: Servers) -> int:
-        reader = Reader(servers)
-        lock = await reader.lock(parsed.name)
-        if lock is None:
-            return _nothing(parsed, "nobody holds it")
-        if not can_break(lock):
-            return _nothing(parsed, f"a {lock.kind} has no owner, and nothing to be freed")
-        chosen = [hold for hold in lock.holds if _is_meant(parsed, hold)]
-        if not chosen:
-            return _nothing(parsed, f"it is held, but not by that grant; by {_listed(lock.holds)}")
-        if not parsed.yes and not _agreed(lock, chosen):
-            return _nothing(parsed, "as you wish")
-        return await _break(parsed, reader, lock, chosen)
 
-    return asked(options.url_of(parsed), parsed.primary, verb)
+async def verb(parsed: argparse.Namespace, servers: Servers) -> int:
+    """Free the one that was *parsed*; the exit code."""
+    reader = Reader(servers)
+    lock = await reader.lock(checked(parsed.name))
+    if lock is None:
+        return _nothing(parsed, "nobody holds it")
+    if not can_break(lock):
+        return _nothing(parsed, f"a {lock.kind} has no owner, and nothing to be freed")
+    chosen = [hold for hold in lock.holds if _is_meant(parsed, hold)]
+    if not chosen:
+        return _nothing(parsed, f"it is held, but not by that grant; by {_listed(lock.holds)}")
+    if not parsed.yes and not _agreed(lock, chosen):
+        return _nothing(parsed, "as you wish")
+    return await _break(parsed, reader, lock, chosen)
 
 
 def _is_meant(parsed: argparse.Namespace, hold: Hold) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from time import time
 
-from aiolock._cli import options, terminal
+from aiolock._cli import terminal
 from aiolock._cli.locks.hashes import REDISSON
 from aiolock._cli.locks.model import Card, Lock
 from aiolock._cli.locks.progress import Progress
@@ -55,22 +55,23 @@ class Client:
 
 def run(parsed: argparse.Namespace) -> int:
     """List them; the exit code."""
+    return asked(parsed, verb)
 
-    async def verb(servers: Servers) -> int:
-        with Progress() as progress:
-            reader = Reader(servers, progress)
-            clients = gathered(await reader.locks(), await reader.cards())
-        if parsed.json:
-            write(json.dumps({"clients": [each.as_dict() for each in clients]}))
-        elif clients:
-            now = time()
-            heading, *lines = aligned([_HEADINGS, *(each.row(now) for each in clients)], terminal.width(), (6, 0))
-            write("\n".join([terminal.bold(heading), *lines]))
-        else:
-            print("aiolock: no client holds anything", file=sys.stderr)
-        return 0
 
-    return asked(options.url_of(parsed), parsed.primary, verb)
+async def verb(parsed: argparse.Namespace, servers: Servers) -> int:
+    """Print those of *servers*; the exit code."""
+    with Progress() as progress:
+        reader = Reader(servers, progress)
+        clients = gathered(await reader.locks(), await reader.cards())
+    if parsed.json:
+        write(json.dumps({"clients": [each.as_dict() for each in clients]}))
+    elif clients:
+        now = time()
+        heading, *lines = aligned([_HEADINGS, *(each.row(now) for each in clients)], terminal.width(), (6, 0))
+        write("\n".join([terminal.bold(heading), *lines]))
+    else:
+        print("aiolock: no client holds anything", file=sys.stderr)
+    return 0
 
 
 def gathered(locks: Iterable[Lock], cards: Mapping[str, Card]) -> list[Client]:

@@ -4,7 +4,7 @@ import argparse
 import json
 from datetime import UTC, datetime
 
-from aiolock._cli import options, terminal
+from aiolock._cli import terminal
 from aiolock._cli.exit_codes import FAILED
 from aiolock._cli.locks.hashes import REDISSON
 from aiolock._cli.locks.model import Hold, Lock
@@ -22,17 +22,17 @@ Field = tuple[str, object]
 
 def run(parsed: argparse.Namespace) -> int:
     """Tell it; the exit code."""
-    name = checked(parsed.name)
+    return asked(parsed, verb)
 
-    async def verb(servers: Servers) -> int:
-        reader = Reader(servers)
-        lock = await reader.lock(name)
-        if lock is None:
-            lock = Lock(name=name, kind="free", server=servers.of(name)[0], last_token=await reader.last_token(name))
-        write(json.dumps(lock.as_dict()) if parsed.json else text(lock))
-        return 0 if lock.kind != "free" else FAILED
 
-    return asked(options.url_of(parsed), parsed.primary, verb)
+async def verb(parsed: argparse.Namespace, servers: Servers) -> int:
+    """Print the one that was *parsed*; the exit code."""
+    name, reader = checked(parsed.name), Reader(servers)
+    lock = await reader.lock(name)
+    if lock is None:
+        lock = Lock(name=name, kind="free", server=servers.of(name)[0], last_token=await reader.last_token(name))
+    write(json.dumps(lock.as_dict()) if parsed.json else text(lock))
+    return 0 if lock.kind != "free" else FAILED
 
 
 def text(lock: Lock) -> str:

@@ -80,7 +80,9 @@ def _plain(node: Node, found: _Found, now: float, answers: list[Any]) -> Lock | 
     if len(owners) != 1 or not (found.acquisition or _OF_REDISSON.fullmatch(owners[0][0])):
         return None
     [(owner, count)] = owners
-    line = [ticket.decode(errors="replace").removeprefix("ticket ") for ticket in tickets or () if ticket[:7] == b"ticket "]
+    line = [
+        ticket.decode(errors="replace").removeprefix("ticket ") for ticket in tickets or () if ticket[:7] == b"ticket "
+    ]
     since = found.token and found.token / _MICROSECONDS
     hold = Hold(
         holder=owner,
@@ -109,9 +111,7 @@ async def _read_write(node: Node, found: _Found, now: float, answers: list[Any])
     front, _ = found.keys.record
     records = [f"{front}{owner}:rwlock_timeout:1" for owner, _ in owners]
     asked = await node.ask([q for key in records for q in (("PTTL", key), ("HGET", key, "token"))])
-    holds = [
-        _half(owner, count, found.left, now, *asked[2 * at : 2 * at + 2]) for at, (owner, count) in enumerate(owners)
-    ]
+    holds = [_half(each, found.left, now, asked[2 * at : 2 * at + 2]) for at, each in enumerate(owners)]
     there = [each for each in holds if each is not None]
     return Lock(
         name=found.keys.name,
@@ -124,8 +124,9 @@ async def _read_write(node: Node, found: _Found, now: float, answers: list[Any])
     )
 
 
-def _half(owner: str, count: int, left_of_all: float, now: float, left: int, token: bytes | None) -> Hold | None:
+def _half(field: tuple[str, int], left_of_all: float, now: float, record: list[Any]) -> Hold | None:
     """One who reads or writes; ``None`` if its time is over."""
+    (owner, count), (left, token) = field, record
     writes = owner.endswith(WRITER)
     # A writer of Redisson's has no record: it has as long as the lock. Its readers' records are no hashes.
     if left is None or left < 0:

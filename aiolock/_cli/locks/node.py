@@ -39,8 +39,8 @@ class Node:
 
     async def now(self) -> float:
         """The server's clock, in seconds of the epoch."""
-        seconds, microseconds = await self._redis.execute_command("TIME")
-        return float(seconds) + microseconds / 1e6
+        seconds, microseconds = await self._command("TIME")
+        return int(seconds) + int(microseconds) / 1e6
 
     async def run(self, source: str, keys: Sequence[str], arguments: Sequence[str | bytes | int]) -> Any:
         """What a script answers, which may be sent twice."""
@@ -48,16 +48,18 @@ class Node:
 
     async def size(self) -> int:
         """How many keys there are."""
-        return int(await self._redis.execute_command("DBSIZE"))
+        return int(await self._command("DBSIZE"))
 
     async def pages(self, pattern: str, kind: str) -> AsyncIterator[tuple[int, list[str]]]:
         """Keys of that *kind* that match *pattern*, page by page, each with how many keys were looked at."""
         cursor, again = 0, True
         while again:
-            command = ("SCAN", cursor, "MATCH", pattern, "COUNT", _PAGE, "TYPE", kind)
-            cursor, keys = await self._redis.execute_command(*command)
+            cursor, keys = await self._command("SCAN", cursor, "MATCH", pattern, "COUNT", _PAGE, "TYPE", kind)
             yield _PAGE, [text for key in keys if (text := decoded(key)) is not None]
             again = bool(cursor)
+
+    async def _command(self, *words: str | int) -> Any:
+        return await self._redis.execute_command(*words)  # type: ignore[no-untyped-call]
 
 
 def _is_of_its_key(error: Exception) -> bool:

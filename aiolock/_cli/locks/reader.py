@@ -78,9 +78,7 @@ class Reader:
 
     async def _with_cards(self, locks: Sequence[Lock]) -> list[Lock]:
         cards = await self._cards_of({hold.client for lock in locks for hold in lock.holds if hold.client})
-        return [
-            replace(lock, holds=[hold.shown_by(cards.get(hold.client)) for hold in lock.holds]) for lock in locks
-        ]
+        return [replace(lock, holds=[hold.shown_by(cards.get(hold.client)) for hold in lock.holds]) for lock in locks]
 
     async def _cards_of(self, clients: Iterable[str]) -> dict[str, Card]:
         by_node: dict[str, list[str]] = {}

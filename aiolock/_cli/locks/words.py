@@ -72,7 +72,9 @@ def rows(lock: Lock) -> list[tuple[str, ...]]:
         lines.append((f"and {more} more", "", ""))
     left = "" if lock.available is None else f", {lock.available} left"
     first = (printable(lock.name), f"{lock.kind}{left}")
-    return [(*(first if at == 0 else ("", "")), *line, waiting(lock) if at == 0 else "") for at, line in enumerate(lines)]
+    return [
+        (*(first if at == 0 else ("", "")), *line, waiting(lock) if at == 0 else "") for at, line in enumerate(lines)
+    ]
 
 
 def widths(table: Sequence[Sequence[str]], width: int | None, may_shrink: Sequence[int] = _MAY_SHRINK) -> list[int]:

@@ -10,8 +10,8 @@ nor the death of the other process keeps it from what it is there for.
     kill                        stopping          it was told to end: the lock may be lost
                                 ended STATUS      below zero: by that signal
 
-The deadline is on the monotonic clock, which all processes share. The other process is taken for dead when its end of the
-line is closed.
+The deadline is on the monotonic clock, which all processes share. The other process is taken for dead when its end of
+the line is closed.
 """
 
 import ctypes
@@ -24,6 +24,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from time import monotonic, sleep
+from typing import Any
 
 _DIE_WITH_PARENT = 1, signal.SIGKILL  # What prctl is told; Linux only.
 _LOOK_AGAIN = 0.01  # Seconds, while what is left of the process group ends.
@@ -32,8 +33,8 @@ _LOOK_AGAIN = 0.01  # Seconds, while what is left of the process group ends.
 class Guard:
     """Runs one command in a process group of its own."""
 
-    # Invariant: until SIGKILL was sent, `kill_at` is not later than the last deadline that was told: before that, nobody
-    # else is granted the lock. Once the command was told to end, it is not put off any more.
+    # Invariant: until SIGKILL was sent, `kill_at` is not later than the last deadline that was told: before that,
+    # nobody else is granted the lock. Once the command was told to end, it is not put off any more.
 
     def __init__(self, line: socket.socket, command: list[str]) -> None:
         self._line = line
@@ -45,7 +46,8 @@ class Guard:
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        self._child = subprocess.Popen(command, start_new_session=True, preexec_fn=_die_with_parent)
+        # Between fork and exec a function may run, since there is no other thread here.
+        self._child = subprocess.Popen(command, start_new_session=True, preexec_fn=_die_with_parent)  # noqa: PLW1509
 
     def run(self) -> int:
         """Watch over the command until it, and if it was stopped its process group, has ended; how it ended."""
@@ -76,7 +78,7 @@ class Guard:
 
     def _wait(self) -> None:
         due = self._kill_at if self._stopping else self._term_at
-        reading = [self._ended] if self._line.fileno() < 0 else [self._ended, self._line]
+        reading: list[Any] = [self._ended] if self._line.fileno() < 0 else [self._ended, self._line]
         timeout = None if due == math.inf else max(0.0, due - monotonic())
         ready, _, _ = select.select(reading, [], [], timeout)
         if self._ended in ready:

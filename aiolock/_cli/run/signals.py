@@ -19,7 +19,7 @@ class Signals:
 
     @contextmanager
     def handled(self) -> Iterator[None]:
-        """Handle them, but for those that whoever started us had ignored, as `nohup` does: the command ignores them, too."""
+        """Handle them, but for those that whoever started us ignores, as `nohup` does: so will the command."""
         loop = asyncio.get_running_loop()
         ours = [each for each in _PASSED_ON if signal.getsignal(each) is not signal.SIG_IGN]
         for each in ours:

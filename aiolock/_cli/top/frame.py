@@ -15,7 +15,7 @@ _ORDERS: dict[str, Callable[[Lock], tuple[object, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The *locks*, in order, as they were *at* that time of day; the look took some seconds, or failed with an *error*."""
+    """The *locks*, in order, *at* that time of day; the look *took* some seconds, or failed with an *error*."""
 
     at: str
     server: str

@@ -7,7 +7,7 @@ import termios
 import tty
 from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -35,7 +35,7 @@ class LiveScreen(Screen):
         self._live = Live(console=self._console, auto_refresh=False, screen=True)
         self._leases = Leases()
         self._left: asyncio.Event | None = None
-        self._before: list[object] | None = None  # How the terminal was.
+        self._before: Any = None  # How the terminal was.
 
     def __enter__(self) -> Self:
         if sys.stdin.isatty():
@@ -74,7 +74,8 @@ class LiveScreen(Screen):
 
     def _picture(self, frame: Frame) -> Group:
         room = max(1, self._console.height - _AROUND)
-        shown, used = [], 0
+        shown: list[Lock] = []
+        used = 0
         for lock in frame.locks:
             used += min(max(1, len(lock.holds)), MOST_OF_A_LOCK + 1)
             if used > room and shown:
@@ -86,9 +87,9 @@ class LiveScreen(Screen):
 
     def _table(self, locks: list[Lock]) -> Table:
         table = Table(box=None, expand=True, pad_edge=False, header_style="bold")
-        table.add_column("NAME", ratio=3, no_wrap=True)
+        table.add_column("NAME", max_width=self._console.width * 2 // 5, no_wrap=True)
         table.add_column("KIND", no_wrap=True, style="dim")
-        table.add_column("HOLDER", ratio=4, no_wrap=True)
+        table.add_column("HOLDER", ratio=1, no_wrap=True)
         table.add_column("HELD FOR", no_wrap=True, justify="right")
         table.add_column("LEFT", no_wrap=True, justify="right")
         table.add_column("", no_wrap=True, width=_BAR)
@@ -102,7 +103,9 @@ class LiveScreen(Screen):
         left = "" if lock.available is None else f", {lock.available} left"
         name = Text(printable(lock.name), style="bold yellow" if lock.waiting else "bold")
         waits = Text(waiting(lock), style="yellow" if lock.waiting else "dim")
-        held = [self._of_a_hold(lock, hold) for hold in lock.holds[:MOST_OF_A_LOCK]] or [[Text("-", style="dim"), *_NONE]]
+        held = [self._of_a_hold(lock, hold) for hold in lock.holds[:MOST_OF_A_LOCK]] or [
+            [Text("-", style="dim"), *_NONE]
+        ]
         if more := lock.more + len(lock.holds[MOST_OF_A_LOCK:]):
             held.append([Text(f"and {more} more", style="dim"), *_NONE])
         first = [name, Text(f"{lock.kind}{left}")]
@@ -126,6 +129,8 @@ def _head(frame: Frame) -> Table:
     head.add_column(ratio=1, no_wrap=True)
     head.add_column(justify="right", no_wrap=True)
     style = "bold" if frame.error is None else "bold red"
-    head.add_row(Text.assemble(("aiolock top  ", "bold blue"), (frame.server, "dim")), Text(f"{frame.at}  q ends", "dim"))
+    head.add_row(
+        Text.assemble(("aiolock top  ", "bold blue"), (frame.server, "dim")), Text(f"{frame.at}  q ends", "dim")
+    )
     head.add_row(Text(frame.summary, style=style), Text(f"look took {frame.took * 1000:.0f} ms", style="dim"))
     return head
