@@ -1,9 +1,10 @@
-"""A script for each shell, made from the parser."""
+"""A script for each shell, made from what the verbs tell their parsers."""
 
 import argparse
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -68,27 +69,37 @@ class _Verb:
     runs: bool
 
 
-def script(shell: str, parser: argparse.ArgumentParser) -> str:
-    """The script for *shell*, for all that *parser* knows."""
+def script(shell: str, verbs: Mapping[str, Any]) -> str:
+    """The script for *shell*, for all *verbs*."""
     make = {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell]
-    return make(_verbs(parser))
+    return make({name: _verb(verb) for name, verb in verbs.items()})
 
 
-def _verbs(parser: argparse.ArgumentParser) -> dict[str, _Verb]:
-    [commands] = [each for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
-    helps = {each.dest: each.help or "" for each in commands._choices_actions}
-    return {name: _verb(helps[name], each) for name, each in commands.choices.items()}
+class Recorder(argparse.ArgumentParser):
+    """Remembers what it is told of, in *actions*: argparse has no public way to ask."""
+
+    def __init__(self) -> None:
+        self.actions: list[argparse.Action] = []
+        super().__init__()
+
+    def add_argument(self, *names: Any, **settings: Any) -> argparse.Action:
+        """As `argparse.ArgumentParser` does."""
+        action = super().add_argument(*names, **settings)
+        self.actions.append(action)
+        return action
 
 
-def _verb(help_: str, parser: argparse.ArgumentParser) -> _Verb:
-    named = [each for each in parser._actions if each.option_strings]
-    words = [each for each in parser._actions if not each.option_strings]
+def _verb(verb: Any) -> _Verb:
+    recorder = Recorder()
+    verb.add_arguments(recorder)
+    named = [each for each in recorder.actions if each.option_strings]
+    words = [each for each in recorder.actions if not each.option_strings]
     options = tuple(
         _Option(tuple(each.option_strings), _first(each.help), each.nargs != 0, tuple(each.choices or ()))
         for each in named
     )
     choices = tuple(str(choice) for each in words for choice in each.choices or ())
-    return _Verb(help_, options, choices, any(each.dest == "command" for each in words))
+    return _Verb(verb.SUMMARY, options, choices, any(each.dest == "command" for each in words))
 
 
 def _first(help_: str | None) -> str:
@@ -114,8 +125,9 @@ def _zsh(verbs: Mapping[str, _Verb]) -> str:
         specs = [f"'{each}[{option.help}]{_value(option)}'" for option in verb.options for each in option.names]
         if verb.choices:
             specs.append(f"'1:{name}:({' '.join(verb.choices)})'")
-        if verb.runs:
-            specs += ["'1:name:'", "'*::command:_normal'"]
+        specs += (
+            ["'1:name:()'", "'2:command:_command_names -e'", "'*:argument:_files'"] if verb.runs else ["'*:name:()'"]
+        )
         options.append(f"        {name}) _arguments {' '.join(specs)} ;;")
     listed = "\n".join(f"        '{name}:{_first(verb.help)}'" for name, verb in verbs.items())
     return _ZSH % {"verbs": listed, "options": "\n".join(options)}

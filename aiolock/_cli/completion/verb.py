@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Run it; the exit code."""
-    from aiolock._cli.main import parser
+    from aiolock._cli.main import VERBS
 
-    write(script(parsed.shell, parser()))
+    write(script(parsed.shell, VERBS))
     return 0

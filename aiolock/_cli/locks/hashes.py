@@ -112,7 +112,7 @@ async def _read_write(node: Node, found: _Found, now: float, answers: list[Any])
     records = [f"{front}{owner}:rwlock_timeout:1" for owner, _ in owners]
     asked = await node.ask([q for key in records for q in (("PTTL", key), ("HGET", key, "token"))])
     holds = [_half(each, found.left, now, asked[2 * at : 2 * at + 2]) for at, each in enumerate(owners)]
-    there = [each for each in holds if each is not None]
+    there = _without_expired_writers([each for each in holds if each is not None])
     return Lock(
         name=found.keys.name,
         kind=READ_WRITE,
@@ -144,6 +144,12 @@ def _half(field: tuple[str, int], left_of_all: float, now: float, record: list[A
         since=since,
         age=since and max(0.0, now - since),
     )
+
+
+def _without_expired_writers(holds: list[Hold]) -> list[Hold]:
+    """A writer without a record whose owner reads with one of ours is one of ours, whose time is over."""
+    ours = {(hold.client, hold.owner) for hold in holds if hold.mode == "read" and hold.by == AIOLOCK}
+    return [hold for hold in holds if not (hold.by == REDISSON and (hold.client, hold.owner) in ours)]
 
 
 def _owners(answer: Any) -> list[tuple[str, int]]:
