@@ -54,8 +54,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    # What is behind -- is a command that another program reads: argparse would take any -- in there for its own.
+    end = given.index("--") if given[:1] == ["run"] and "--" in given else len(given)
     try:
-        parsed, unknown = parser().parse_known_args(arguments)
+        parsed, unknown = parser().parse_known_args(given[:end])
+        parsed.behind = given[end + 1 :]
     finally:
         flush()  # Where help was wanted, it is printed by now.
     if unknown:  # Told by the parser of the command: argparse itself would show the usage of none.

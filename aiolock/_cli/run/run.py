@@ -19,6 +19,8 @@ from aiolock._cli.run.guarded import Guarded
 from aiolock._cli.run.signals import Signals
 from aiolock._cli.servers import connected
 
+_RELEASE = 2.0  # Seconds that a server may take to answer a release, and then again until the client is closed.
+
 
 def run(parsed: argparse.Namespace) -> int:
     """Run the command that was *parsed*; the exit code."""
@@ -50,7 +52,7 @@ class UnderLock:
                 return OF_A_SIGNAL + self.signals.received
 
     async def _run_with(self, redis: "Redis | RedisCluster") -> int:
-        config = LockConfig(lease=self.parsed.lease, on_event=self._note)
+        config = LockConfig(lease=self.parsed.lease, release_timeout=_RELEASE, on_event=self._note)
         async with LockClient(redis, config=config) as locks:
             lease = await self._acquired(locks)
             if lease is None:
@@ -101,17 +103,25 @@ class UnderLock:
     async def _given_back(self, lease: Lease) -> str | None:
         """Why the lock was lost, if it was."""
         try:
-            await lease.release()
+            async with asyncio.timeout(
+                lease.remaining if self._stopped else None
+            ):  # Then nobody may be there to answer.
+                await lease.release()
         except LeaseLostError as error:
             return error.reason
+        except TimeoutError:
+            return "unreachable"
         except BackendError as error:
             self._say("not given back", f"could not be given back, and is free when its lease ends: {error}")
         return None
 
+    @property
+    def _stopped(self) -> bool:
+        return self.guarded is not None and self.guarded.stopped
+
     def _code(self, returned: int, lost: str | None) -> int:
         code = OF_A_SIGNAL - returned if returned < 0 else returned
-        stopped = self.guarded is not None and self.guarded.stopped
-        if lost is None and not stopped:
+        if lost is None and not self._stopped:
             return code
         why = "could not be renewed in time" if lost in (None, "unreachable") else f"was lost: {lost}"
         how = f"by signal {-returned}" if returned < 0 else f"with {returned}"
