@@ -181,12 +181,12 @@ async def test_many_keys_are_looked_at_in_pages_and_never_all_at_once(own: Serve
 
 
 async def test_of_a_lock_that_thousands_read_some_are_named(server: Server, redis: Redis) -> None:
-    readers = {f"{JAVA}:{number}": 1 for number in range(3000)}
-    await redis.hset("prices", mapping={"mode": "read", **readers})
+    readers = [f"{JAVA}:{number}" for number in range(3000)]
+    await redis.hset("prices", mapping={"mode": "read", **dict.fromkeys(readers, "1")})
     await redis.pexpire("prices", 30_000)
     pipe = redis.pipeline()
     for reader in readers:
-        pipe.set(f"{{prices}}:{reader}:rwlock_timeout:1", 1, px=20_000)
+        _ = pipe.set(f"{{prices}}:{reader}:rwlock_timeout:1", 1, px=20_000)
     await pipe.execute()
     found = (await all_locks(server))["prices"]
     assert len(found.holds) + found.more == 3000

@@ -6,10 +6,11 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from redis.asyncio import Redis, RedisCluster, Sentinel
+from redis.asyncio.connection import SSLConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisClusterException, ResponseError
@@ -23,7 +24,7 @@ from aiolock._redis.connector import Connector
 
 _TIMEOUT = 5.0  # Seconds that a server has for an answer; for a page of a scan it needs some milliseconds.
 _OURS = ("protocol", "decode_responses")  # Settings of a URL that would change what answers look like.
-_SETTINGS_OF_A_SERVER = ("host", "port", "path", "retry", "db")
+_OF_A_PLACE = ("connection_class", "host", "path", "port")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,20 +149,18 @@ def _address(known: list[bytes]) -> Address:
 
 def _client_behind(sentinels: list[Address], url: str, way_in: str, name: str) -> Redis:
     """A client of whichever server these *sentinels* name: also after a failover, when the one of the URL is gone."""
-    each = _settings(way_in) | {"socket_timeout": PATIENCE}
-    settings = {**_settings(url), "db": _database(url)}
-    manager = Sentinel(sentinels, sentinel_kwargs=each, **settings)  # type: ignore[no-untyped-call]
+    each = {name: value for name, value in _settings(way_in).items() if name != "db"}
+    bounds = {"socket_timeout": PATIENCE, "socket_connect_timeout": PATIENCE}
+    settings = _settings(url)
+    manager = Sentinel(sentinels, sentinel_kwargs=bounds | each, **settings)  # type: ignore[no-untyped-call]
     return cast("Redis", manager.master_for(name))
 
 
-def _settings(url: str) -> dict[str, object]:
-    pool = client_of(url).connection_pool
-    kept = {name: value for name, value in pool.connection_kwargs.items() if name not in _SETTINGS_OF_A_SERVER}
-    return kept | ({"ssl": True} if "SSL" in pool.connection_class.__name__ else {})
-
-
-def _database(url: str) -> int:
-    return client_of(url).connection_pool.connection_kwargs.get("db") or 0
+def _settings(url: str) -> dict[str, Any]:
+    """What the URL says, but for the place."""
+    said: dict[str, Any] = {**parse_url(url)}
+    secure = said.get("connection_class") is SSLConnection
+    return {name: value for name, value in said.items() if name not in _OF_A_PLACE} | ({"ssl": True} if secure else {})
 
 
 async def _of_a_cluster(stack: AsyncExitStack, url: str) -> Servers:

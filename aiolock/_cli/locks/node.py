@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from redis.asyncio import Redis
-from redis.exceptions import NoPermissionError, ResponseError
+from redis.exceptions import AskError, MovedError
 
 Question = tuple[str | int | float, ...]
 
@@ -21,7 +21,7 @@ class Node:
         self._subscribers = "PUBSUB SHARDNUMSUB" if sharded else "PUBSUB NUMSUB"
 
     async def ask(self, questions: Sequence[Question]) -> list[Any]:
-        """The answers, in order; ``None`` for what the server refuses, as of a key that became something else."""
+        """The answers, in order; ``None`` of a key that became something else, or went elsewhere, in the meantime."""
         if not questions:
             return []
         async with self._redis.pipeline(transaction=False) as pipe:
@@ -63,7 +63,8 @@ class Node:
 
 
 def _is_of_its_key(error: Exception) -> bool:
-    return isinstance(error, ResponseError) and not isinstance(error, NoPermissionError)
+    """It became something else, or its slot another server's, since it was looked at."""
+    return isinstance(error, (MovedError, AskError)) or str(error).startswith("WRONGTYPE")
 
 
 def decoded(value: bytes) -> str | None:

@@ -16,6 +16,7 @@ from aiolock._cli.run import guard
 
 _SCRIPT = str(Path(guard.__file__))
 _KILLED = -signal.SIGKILL
+_TO_DIE = 0.1  # Seconds that it may take, on a busy machine, until a process group that is killed does nothing more.
 
 
 class Guarded:
@@ -53,7 +54,7 @@ class Guarded:
 
     def allow(self, remaining: float) -> None:
         """It may run for *remaining* seconds from now, the grace included."""
-        self._tell(f"until {monotonic() + remaining} {self._grace}")
+        self._tell(f"until {monotonic() + remaining - _TO_DIE} {self._grace}")
 
     def signal(self, number: int) -> None:
         """Pass a signal on to its process group."""

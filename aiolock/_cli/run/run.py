@@ -17,8 +17,10 @@ from aiolock._cli.exit_codes import LOST, NOT_GRANTED, OF_A_SIGNAL, USAGE, VerbE
 from aiolock._cli.failure import told_in_words
 from aiolock._cli.run.guarded import Guarded
 from aiolock._cli.run.signals import Signals
+from aiolock._cli.run.wanted import Wanted, wanted_of
 from aiolock._cli.servers import connected
 
+_WONDERS = 1.0  # Seconds after which somebody at a terminal wonders what goes on.
 _RELEASE = 2.0  # Seconds that a server may take to answer a release, and then again until the client is closed.
 
 
@@ -65,16 +67,23 @@ class UnderLock:
             return self._code(returned, lost)
 
     async def _acquired(self, locks: LockClient) -> Lease | None:
-        name, wait = self.parsed.name, self.parsed.wait
         owner = PurePath(self.parsed.command[0]).name.encode(errors="replace").decode() or "run"
         try:
-            if self.parsed.kind == "semaphore":
-                semaphore = locks.permit_expirable_semaphore(name, self.parsed.permits, owner=owner)
-                return await semaphore.try_acquire(wait=wait)
-            lock = locks.fair_lock(name, owner=owner) if self.parsed.kind == "fair" else locks.lock(name, owner=owner)
-            return await lock.try_lock(wait)
+            wanted = wanted_of(locks, self.parsed, owner)
         except ValueError as error:
             raise VerbError(str(error), USAGE) from error
+        telling = asyncio.create_task(self._tell_who_holds(wanted)) if sys.stderr.isatty() else None
+        try:
+            return await wanted.try_acquire(self.parsed.wait)
+        finally:
+            if telling is not None:
+                telling.cancel()
+
+    async def _tell_who_holds(self, wanted: Wanted) -> None:
+        """For somebody who sits there and wonders."""
+        await asyncio.sleep(_WONDERS)
+        holders = [f"{each.host} pid {each.pid}" if each.host else each.client for each in await wanted.holders()]
+        self._say("waiting", f"is held by {', '.join(holders) or 'nobody'}; waiting", holders=holders)
 
     async def _command(self, lease: Lease) -> int:
         """Run the command; its return code."""

@@ -30,8 +30,8 @@ _AROUND = 5  # Lines above and below the locks.
 class LiveScreen(Screen):
     """A table that stays in place, as high as the terminal."""
 
-    def __init__(self) -> None:
-        self._console = Console(highlight=False)
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(highlight=False)
         self._live = Live(console=self._console, auto_refresh=False, screen=True)
         self._leases = Leases()
         self._left: asyncio.Event | None = None
@@ -53,7 +53,7 @@ class LiveScreen(Screen):
 
     def show(self, frame: Frame) -> None:
         self._leases.see(frame.locks)
-        self._live.update(self._picture(frame), refresh=True)
+        self._live.update(self.picture(frame), refresh=True)
 
     async def left_within(self, seconds: float) -> bool:
         """Wait until the next look, or for a key that ends it."""
@@ -72,7 +72,8 @@ class LiveScreen(Screen):
         if not keys or any(key in _ENDS for key in keys):
             left.set()
 
-    def _picture(self, frame: Frame) -> Group:
+    def picture(self, frame: Frame) -> Group:
+        """The locks, as far as there is room for them, and what there is beside."""
         room = max(1, self._console.height - _AROUND)
         shown: list[Lock] = []
         used = 0
