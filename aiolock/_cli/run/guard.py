@@ -15,7 +15,6 @@ the line is closed.
 """
 
 import ctypes
-import math
 import os
 import select
 import signal
@@ -36,11 +35,11 @@ class Guard:
     # Invariant: until SIGKILL was sent, `kill_at` is not later than the last deadline that was told: before that,
     # nobody else is granted the lock. Once the command was told to end, it is not put off any more.
 
-    def __init__(self, line: socket.socket, command: list[str]) -> None:
+    def __init__(self, line: socket.socket, deadline: float, grace: float, command: list[str]) -> None:
         self._line = line
         self._unread = b""
-        self._grace = 0.0
-        self._term_at = self._kill_at = math.inf
+        self._grace = grace
+        self._term_at, self._kill_at = deadline - grace, deadline
         self._stopping = False
         self._ended, wake = os.pipe()
         os.set_blocking(wake, False)
@@ -79,8 +78,7 @@ class Guard:
     def _wait(self) -> None:
         due = self._kill_at if self._stopping else self._term_at
         reading: list[Any] = [self._ended] if self._line.fileno() < 0 else [self._ended, self._line]
-        timeout = None if due == math.inf else max(0.0, due - monotonic())
-        ready, _, _ = select.select(reading, [], [], timeout)
+        ready, _, _ = select.select(reading, [], [], max(0.0, due - monotonic()))
         if self._ended in ready:
             os.read(self._ended, 512)
         if self._line in ready:
@@ -132,11 +130,12 @@ def _die_with_parent() -> None:
 
 
 def main() -> None:
-    """Run the command that the arguments name, behind the number of the line."""
-    line = socket.socket(fileno=int(sys.argv[1]))
+    """Run a command; the arguments are the number of the line, the first deadline, the grace, and the command."""
+    _, number, deadline, grace, *command = sys.argv
+    line = socket.socket(fileno=int(number))
     line.set_inheritable(False)
     try:
-        guard = Guard(line, sys.argv[2:])
+        guard = Guard(line, float(deadline), float(grace), command)
     except OSError as error:
         tell(line, f"cannot {error.errno}")
         return

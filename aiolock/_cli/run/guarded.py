@@ -38,13 +38,15 @@ class Guarded:
         """Whether it was told to end because the lock may be lost."""
 
     @classmethod
-    async def start(cls, command: Sequence[str], environment: Mapping[str, str], grace: float) -> Self:
-        """Start the guard, which starts *command*; it ends *grace* seconds after it is told to."""
+    async def start(
+        cls, command: Sequence[str], environment: Mapping[str, str], grace: float, remaining: float
+    ) -> Self:
+        """Start the guard, which starts *command*; that may run for *remaining* seconds, the *grace* included."""
         ours, theirs = socket.socketpair()
         with theirs:
-            line = str(theirs.fileno())
+            line, deadline = str(theirs.fileno()), str(_deadline(remaining))
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", _SCRIPT, line, *command),
+                *(sys.executable, "-I", "-S", _SCRIPT, line, deadline, str(grace), *command),
                 env=dict(environment),
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,  # What a terminal sends goes to us alone.
@@ -54,7 +56,7 @@ class Guarded:
 
     def allow(self, remaining: float) -> None:
         """It may run for *remaining* seconds from now, the grace included."""
-        self._tell(f"until {monotonic() + remaining - _TO_DIE} {self._grace}")
+        self._tell(f"until {_deadline(remaining)} {self._grace}")
 
     def signal(self, number: int) -> None:
         """Pass a signal on to its process group."""
@@ -101,3 +103,7 @@ class Guarded:
         await self._process.wait()
         with suppress(OSError):
             await self._writer.wait_closed()
+
+
+def _deadline(remaining: float) -> float:
+    return monotonic() + remaining - _TO_DIE

@@ -6,12 +6,13 @@ import json
 import logging
 import os
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
 from redis.asyncio import Redis, RedisCluster
 
-from aiolock import BackendError, Lease, LeaseLostError, LockClient, LockConfig, LockEvent, Lost, Renewed
+from aiolock import AioLockError, BackendError, Lease, LeaseLostError, LockClient, LockConfig, LockEvent, Lost, Renewed
 from aiolock._cli import options
 from aiolock._cli.exit_codes import LOST, NOT_GRANTED, OF_A_SIGNAL, USAGE, VerbError
 from aiolock._cli.failure import told_in_words
@@ -82,18 +83,19 @@ class UnderLock:
     async def _tell_who_holds(self, wanted: Wanted) -> None:
         """For somebody who sits there and wonders."""
         await asyncio.sleep(_WONDERS)
-        holders = [f"{each.host} pid {each.pid}" if each.host else each.client for each in await wanted.holders()]
-        self._say("waiting", f"is held by {', '.join(holders) or 'nobody'}; waiting", holders=holders)
+        with suppress(AioLockError):  # Whoever waits is told.
+            holders = [f"{each.host} pid {each.pid}" if each.host else each.client for each in await wanted.holders()]
+            self._say("waiting", f"is held by {', '.join(holders) or 'nobody'}; waiting", holders=holders)
 
     async def _command(self, lease: Lease) -> int:
         """Run the command; its return code."""
         early: list[int] = []
         self.signals.pass_to = early.append
         environment = os.environ | {"AIOLOCK_NAME": lease.name, "AIOLOCK_TOKEN": str(lease.token)}
-        guarded = await Guarded.start(self.parsed.command, environment, self.grace)
+        guarded = await Guarded.start(self.parsed.command, environment, self.grace, lease.remaining)
         try:
             self.guarded = guarded
-            guarded.allow(lease.remaining)
+            guarded.allow(lease.remaining)  # It may have been renewed meanwhile, or lost.
             self.signals.pass_to = guarded.signal
             for number in early:
                 guarded.signal(number)
@@ -111,10 +113,9 @@ class UnderLock:
 
     async def _given_back(self, lease: Lease) -> str | None:
         """Why the lock was lost, if it was."""
+        most = lease.remaining if self._stopped else None  # Nobody may be there to answer.
         try:
-            async with asyncio.timeout(
-                lease.remaining if self._stopped else None
-            ):  # Then nobody may be there to answer.
+            async with asyncio.timeout(most):
                 await lease.release()
         except LeaseLostError as error:
             return error.reason
