@@ -199,7 +199,7 @@ async def test_ls_prints_a_table_or_json(server: Server, locks: LockClient, caps
     lease = await locks.lock("orders").acquire()
     assert await run(server.url, ls, "ls") == 0
     heading, line = capsys.readouterr().out.splitlines()
-    assert heading.split() == ["NAME", "KIND", "HOLDER", "HELD", "FOR", "LEFT", "WAITING"]
+    assert heading.split() == ["NAME", "KIND", "HOLDER", "HELD", "LEFT", "WAITING"]
     assert line.startswith("orders")
     assert f"pid {os.getpid()}" in line
     assert await run(server.url, ls, "ls", "--json") == 0

@@ -33,7 +33,7 @@ async def verb(parsed: argparse.Namespace, servers: Servers) -> int:
     if not chosen:
         return _nothing(parsed, f"it is held, but not by that grant; by {_listed(lock.holds)}")
     if not parsed.yes and not _agreed(lock, chosen):
-        return _nothing(parsed, "as you wish")
+        return _nothing(parsed, "the answer was no")
     return await _break(parsed, reader, lock, chosen)
 
 

@@ -11,7 +11,7 @@ _SHORT_ID = 8
 _GAP = 2
 MOST_OF_A_LOCK = 5  # Holders of one lock in a list.
 
-HEADINGS = ("NAME", "KIND", "HOLDER", "HELD FOR", "LEFT", "WAITING")
+HEADINGS = ("NAME", "KIND", "HOLDER", "HELD", "LEFT", "WAITING")
 _MAY_SHRINK = (0, 2)  # The columns of names and of holders.
 _LEAST = 16
 

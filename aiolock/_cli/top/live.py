@@ -91,7 +91,7 @@ class LiveScreen(Screen):
         table.add_column("NAME", max_width=self._console.width * 2 // 5, no_wrap=True)
         table.add_column("KIND", no_wrap=True, style="dim")
         table.add_column("HOLDER", ratio=1, no_wrap=True)
-        table.add_column("HELD FOR", no_wrap=True, justify="right")
+        table.add_column("HELD", no_wrap=True, justify="right")
         table.add_column("LEFT", no_wrap=True, justify="right")
         table.add_column("", no_wrap=True, width=_BAR)
         table.add_column("WAITING", no_wrap=True, justify="right")
