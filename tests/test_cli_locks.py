@@ -24,7 +24,7 @@ from aiolock._cli.servers import connected
 from aiolock._embedded_server import Server
 from tests.support.cli import run
 from tests.support.holding import lock_client, seize
-from tests.support.observe import commandstats, until
+from tests.support.observe import answered, commandstats, until
 
 JAVA = "b983c153-7421-469a-addb-44fb92259a1b"
 
@@ -54,6 +54,7 @@ async def test_a_lock_is_listed_with_all_that_is_known_of_it(server: Server, red
     async with lock_client(server.url, client_name="shop", prefix="shop:") as locks:
         lease = await locks.lock("orders", owner="nightly").acquire()
         await locks.lock("orders", owner="nightly").acquire()
+        await answered(locks)  # Its card follows its first grant.
         found = (await all_locks(server))["shop:orders"]
         [hold] = found.holds
         seconds, microseconds = await redis.time()
@@ -165,6 +166,7 @@ async def test_many_keys_are_looked_at_in_pages_and_never_all_at_once(own: Serve
     async with Redis.from_url(own.url) as redis, lock_client(own.url) as locks:
         await redis.mset({f"key:{number}": 1 for number in range(5000)})
         await locks.lock("orders").acquire()
+        await answered(locks)
         before = await commandstats(redis)
         looked: list[int] = []
         async with connected(own.url, None) as servers:
@@ -197,6 +199,7 @@ async def test_ls_prints_a_table_or_json(server: Server, locks: LockClient, caps
     assert await run(server.url, ls, "ls") == 0
     assert capsys.readouterr() == ("", "aiolock: no lock is held\n")
     lease = await locks.lock("orders").acquire()
+    await answered(locks)
     assert await run(server.url, ls, "ls") == 0
     heading, line = capsys.readouterr().out.splitlines()
     assert heading.split() == ["NAME", "KIND", "HOLDER", "HELD", "LEFT", "WAITING"]
@@ -211,6 +214,7 @@ async def test_inspect_tells_all_and_exits_with_1_when_it_is_free(
     server: Server, locks: LockClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with locks.lock("orders") as lease:
+        await answered(locks)
         assert await run(server.url, inspect, "inspect", "orders") == 0
         shown = capsys.readouterr().out
         assert str(lease.token) in shown
@@ -231,6 +235,8 @@ async def test_clients_are_listed_with_how_much_they_hold(
             await locks.lock(name).acquire()
         async with other.lock("d"):
             pass
+        await answered(locks)
+        await answered(other)
         assert await run(server.url, clients, "clients", "--json") == 0
         most, *others = told(capsys)["clients"]
         assert (most["client_name"], most["held"], most["locks"]) == ("shop", 3, ["a", "b", "c"])

@@ -17,7 +17,7 @@ from aiolock._cli.inspect.run import verb as inspect
 from aiolock._cli.ls.run import verb as ls
 from aiolock._embedded_server import Server
 from tests.support.cli import run
-from tests.support.observe import until
+from tests.support.observe import answered, until
 from tests.support.topologies import NAME, ClusterOf, Replicated, ask, wait_until
 from tests.test_cli_run import ended, pid_in, program, running
 
@@ -31,6 +31,8 @@ async def test_locks_of_every_primary_are_listed_with_their_holders(
     for name in NAMES:
         await ours.lock(name).acquire()
     await theirs.permit_expirable_semaphore("api", 5).acquire(2)
+    await answered(ours)
+    await answered(theirs)
     assert await run(calm.primaries[0].url, ls, "ls", "--json") == 0
     locks = json.loads(capsys.readouterr().out)["locks"]
     assert sorted(lock["name"] for lock in locks) == sorted([*NAMES, "api"])
