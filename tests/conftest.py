@@ -37,7 +37,7 @@ def choice(variable: str, default: str, allowed: tuple[str, ...]) -> str:
 # Only in `make test-all`: what needs other programs, many processes, or minutes.
 FOR_TEST_ALL = {
     *("deployments", "docs", "interop", "processes", "stateful", "support_tests", "topologies"),
-    *("test_benchmarks.py", "test_demo.py", "test_doctor.py", "test_main.py"),
+    *("test_benchmarks.py", "test_cli_run.py", "test_demo.py", "test_doctor.py", "test_main.py"),
 }
 
 # What can come out differently on another kind of server: what the scripts do there, also when they are sent again or

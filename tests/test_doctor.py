@@ -497,7 +497,6 @@ async def test_messages_that_do_not_arrive_are_missed(proxy: Proxy) -> None:
         ["redis://:secret@localhost", "--lease", "soon"],
         ["redis://:secret@localhost", "--prefix", "aiolock_token:"],
         ["redis://:secret@localhost", "--no-such-option"],
-        ["redis://localhost", "redis://:secret@localhost"],
     ],
     ids=" ".join,
 )

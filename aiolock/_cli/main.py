@@ -5,22 +5,30 @@ import sys
 from collections.abc import Sequence
 
 from aiolock import __version__
+from aiolock._cli.break_ import verb as break_
+from aiolock._cli.clients import verb as clients
+from aiolock._cli.completion import verb as completion
 from aiolock._cli.demo import verb as demo
 from aiolock._cli.doctor import verb as doctor
+from aiolock._cli.exit_codes import TEXT, VerbError
+from aiolock._cli.inspect import verb as inspect
+from aiolock._cli.ls import verb as ls
 from aiolock._cli.output import OutputError, ReaderGoneError, flush
+from aiolock._cli.run import verb as run
+from aiolock._cli.top import verb as top
 
-# Each has SUMMARY, DESCRIPTION, ENVIRONMENT, add_arguments(parser) and run(parsed).
-_VERBS = {"demo": demo, "doctor": doctor}
-
-_EXIT_CODES = """\
-exit codes:
-  0    all is well
-  1    demo: a deposit was lost, or a fault that belongs to it did not happen
-       doctor: an error was found: the server is not fit to keep locks, or does not answer
-  2    wrong usage, or the command could not run (for the demo also if there is no server), or could not write
-  130  interrupted (Ctrl-C); what was started is ended
-  141  whoever read the output has gone; what was started is ended. The doctor's stays 0 or 1
-"""
+# Each has SUMMARY, DESCRIPTION, EXAMPLES, ENVIRONMENT, add_arguments(parser) and run(parsed).
+VERBS = {
+    "run": run,
+    "ls": ls,
+    "inspect": inspect,
+    "break": break_,
+    "top": top,
+    "clients": clients,
+    "demo": demo,
+    "doctor": doctor,
+    "completion": completion,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,6 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OutputError as error:
         print(f"aiolock: the output cannot be written: {error}", file=sys.stderr)
         return 2
+    except VerbError as error:
+        print(f"aiolock: {error}", file=sys.stderr)
+        return error.code
     except KeyboardInterrupt:
         print("\naiolock: interrupted", file=sys.stderr)
         return 130
@@ -43,8 +54,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    # What is behind -- is a command that another program reads: argparse would take any -- in there for its own.
+    end = given.index("--") if given[:1] == ["run"] and "--" in given else len(given)
     try:
-        parsed, unknown = _parser().parse_known_args(arguments)
+        parsed, unknown = parser().parse_known_args(given[:end])
+        parsed.behind = given[end + 1 :]
     finally:
         flush()  # Where help was wanted, it is printed by now.
     if unknown:  # Told by the parser of the command: argparse itself would show the usage of none.
@@ -53,17 +68,18 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parsed
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """What reads the arguments, with every verb."""
     raw = argparse.RawDescriptionHelpFormatter
     about = "aiolock: a distributed lock for asyncio, on Redis and Valkey."
-    parser = argparse.ArgumentParser("aiolock", description=about, epilog=_EXIT_CODES, formatter_class=raw)
-    parser.add_argument("--version", action="version", version=f"aiolock {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, verb in _VERBS.items():
-        epilog = verb.ENVIRONMENT + _EXIT_CODES
+    whole = argparse.ArgumentParser("aiolock", description=about, epilog=TEXT, formatter_class=raw)
+    whole.add_argument("--version", action="version", version=f"aiolock {__version__}")
+    commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, verb in VERBS.items():
+        epilog = verb.EXAMPLES + verb.ENVIRONMENT + TEXT
         each = commands.add_parser(
             name, help=verb.SUMMARY, description=verb.DESCRIPTION, epilog=epilog, formatter_class=raw
         )
         verb.add_arguments(each)
         each.set_defaults(run=verb.run, parser=each)
-    return parser
+    return whole

@@ -10,6 +10,13 @@ Processes share one account file under a lock. One of them is killed, one is pau
 The verdict at the end is computed from the file. Takes some 20 seconds.
 """
 
+EXAMPLES = """\
+examples:
+  aiolock demo
+  aiolock demo --plain > story.txt
+
+"""
+
 ENVIRONMENT = """\
 environment:
   REDIS_URL  use this server, under keys that are deleted at the end; without it, an embedded one is started

@@ -8,8 +8,16 @@ SUMMARY = "check whether a server is fit to keep locks"
 DESCRIPTION = """\
 Checks whether a server is fit to keep locks: what it says of itself, and what it does when a throw-away lock is taken
 and a message sent, and how soon it answers. Of a cluster, every primary is checked, and of a Sentinel the one
-that it names. Several servers are checked as a quorum: each, and whether
-they are independent. Takes some two seconds, and leaves no key behind.
+that it names. Several servers are checked as a quorum: each of them, and whether they are independent. Takes some
+two seconds, and leaves no key behind.
+"""
+
+EXAMPLES = """\
+examples:
+  aiolock doctor redis://localhost
+  aiolock doctor redis://sentinel-1:26379 --primary orders
+  aiolock doctor --lease 10 --json
+
 """
 
 ENVIRONMENT = """\

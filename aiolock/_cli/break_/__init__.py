@@ -1,0 +1,1 @@
+"""`python -m aiolock break`: frees a lock by force."""

@@ -1,0 +1,89 @@
+"""`run`: look who holds the lock, ask, free it from exactly those, and say what was done."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from uuid import uuid4
+
+from aiolock._cli.break_.scripts import breaking, can_break
+from aiolock._cli.exit_codes import FAILED, USAGE, VerbError
+from aiolock._cli.locks.model import Hold, Lock
+from aiolock._cli.locks.names import checked
+from aiolock._cli.locks.reader import Reader
+from aiolock._cli.locks.words import duration, how
+from aiolock._cli.output import write
+from aiolock._cli.servers import Servers, asked
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Free it; the exit code."""
+    return asked(parsed, verb)
+
+
+async def verb(parsed: argparse.Namespace, servers: Servers) -> int:
+    """Free the one that was *parsed*; the exit code."""
+    reader = Reader(servers)
+    lock = await reader.lock(checked(parsed.name))
+    if lock is None:
+        return _nothing(parsed, "nobody holds it")
+    if not can_break(lock):
+        return _nothing(parsed, f"a {lock.kind} has no owner, and nothing to be freed")
+    chosen = [hold for hold in lock.holds if _is_meant(parsed, hold)]
+    if not chosen:
+        return _nothing(parsed, f"it is held, but not by that grant; by {_listed(lock.holds)}")
+    if not parsed.yes and not _agreed(lock, chosen):
+        return _nothing(parsed, "the answer was no")
+    return await _break(parsed, reader, lock, chosen)
+
+
+def _is_meant(parsed: argparse.Namespace, hold: Hold) -> bool:
+    return parsed.token in (None, hold.token) and (parsed.client is None or hold.client.startswith(parsed.client))
+
+
+def _agreed(lock: Lock, chosen: Sequence[Hold]) -> bool:
+    if not sys.stdin.isatty():
+        raise VerbError("nobody is there to be asked: say --yes", USAGE)
+    print(f"{lock.kind} {lock.name!r} is held by", file=sys.stderr)
+    for hold in chosen:
+        age = "" if hold.age is None else f", for {duration(hold.age)}"
+        token = "" if hold.token is None else f", token {hold.token}"
+        print(f"  {how(hold)}{age}{token}", file=sys.stderr)
+    print("Free it? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+async def _break(parsed: argparse.Namespace, reader: Reader, lock: Lock, chosen: Sequence[Hold]) -> int:
+    node, freed, kept = reader.node_of(lock.name), list[Hold](), list[Hold]()
+    for hold in chosen:
+        was_freed = await node.run(*breaking(lock, hold, f"break:{uuid4()}", node.publish))
+        (freed if was_freed else kept).append(hold)
+    if parsed.json:
+        _write_json(lock.name, freed, kept)
+    else:
+        for hold in freed:
+            write(f"freed {lock.name!r} from {_named(hold)}")
+        for hold in kept:
+            write(f"left {lock.name!r} alone: {_named(hold)} does not hold it any more")
+    return 0 if freed else FAILED
+
+
+def _nothing(parsed: argparse.Namespace, why: str) -> int:
+    if parsed.json:
+        _write_json(parsed.name, [], [], why=why)
+    else:
+        write(f"nothing was freed of {parsed.name!r}: {why}")
+    return FAILED
+
+
+def _write_json(name: str, freed: Sequence[Hold], kept: Sequence[Hold], **more: str) -> None:
+    done = {"freed": [hold.as_dict() for hold in freed], "left_alone": [hold.as_dict() for hold in kept]}
+    write(json.dumps({"name": name, **done, **more}))
+
+
+def _listed(holds: Sequence[Hold]) -> str:
+    return "; ".join(map(_named, holds[:5]))
+
+
+def _named(hold: Hold) -> str:
+    return how(hold) + ("" if hold.token is None else f" (token {hold.token})")

@@ -1,0 +1,42 @@
+"""The scripts that free one grant, each with what it shares with the scripts of its primitive in front of it."""
+
+from functools import cache
+from importlib import resources
+
+from aiolock._cli.locks.model import FAIR, LOCK, PERMITS, READ_WRITE, Hold, Lock
+from aiolock._config import ENDED_MEMORY, LockConfig, Timing
+from aiolock._keys import LockKeys
+from aiolock._scripts import Script
+from aiolock._types import milliseconds
+
+_SHARED = {
+    "lock": ("ends", "lives", "lock/lock"),
+    "read_write": ("ends", "lives", "turns", "read_write/read_write"),
+    "permits": ("ends", "turns", "permit/permit"),
+}
+_FILES = {LOCK: "lock", FAIR: "lock", READ_WRITE: "read_write", PERMITS: "permits"}
+_RETENTION = milliseconds(Timing.of(LockConfig()).token_retention)
+
+Sent = tuple[str, tuple[str, ...], list[str | bytes | int]]
+
+
+@cache
+def _source(name: str) -> str:
+    own = resources.files(__package__).joinpath(f"{name}.lua").read_text("utf-8")
+    return Script(name, _SHARED[name]).source + own
+
+
+def breaking(lock: Lock, hold: Hold, request: str, publish: str) -> Sent:
+    """What frees *lock* from *hold*: a script, its keys and its arguments; *request* is unique."""
+    memory, source = milliseconds(ENDED_MEMORY), _source(_FILES[lock.kind])
+    if lock.kind == PERMITS:
+        keys = LockKeys.of_permits(lock.name, "")
+        return source, keys.all, [request, _RETENTION, memory, keys.channel, publish, *hold.permits]
+    keys = LockKeys.of_read_write(lock.name, "")[0] if lock.kind == READ_WRITE else LockKeys.of(lock.name, "")
+    token = "" if hold.token is None else hold.token
+    return source, keys.all, [request, hold.holder, token, _RETENTION, memory, keys.channel, publish]
+
+
+def can_break(lock: Lock) -> bool:
+    """Whether anybody owns it."""
+    return lock.kind in _FILES

@@ -1,0 +1,1 @@
+"""`python -m aiolock clients`: who holds locks."""

@@ -1,0 +1,1 @@
+"""`python -m aiolock completion`: completes verbs and options in a shell."""

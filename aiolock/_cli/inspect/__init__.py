@@ -1,0 +1,1 @@
+"""`python -m aiolock inspect`: tells all that is known of one lock."""

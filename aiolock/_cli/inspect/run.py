@@ -1,0 +1,75 @@
+"""`run`: one lock, as text or as JSON."""
+
+import argparse
+import json
+from datetime import UTC, datetime
+
+from aiolock._cli import terminal
+from aiolock._cli.exit_codes import FAILED
+from aiolock._cli.locks.hashes import REDISSON
+from aiolock._cli.locks.model import Hold, Lock
+from aiolock._cli.locks.names import checked
+from aiolock._cli.locks.reader import Reader
+from aiolock._cli.locks.words import duration, printable, waiting, who
+from aiolock._cli.output import write
+from aiolock._cli.servers import Servers, asked
+
+_MOST_SHOWN = 50  # Holders, and places in the line; JSON has up to a thousand.
+_INDENT = " " * 2
+
+Field = tuple[str, object]
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Tell it; the exit code."""
+    return asked(parsed, verb)
+
+
+async def verb(parsed: argparse.Namespace, servers: Servers) -> int:
+    """Print the one that was *parsed*; the exit code."""
+    name, reader = checked(parsed.name), Reader(servers)
+    lock = await reader.lock(name)
+    if lock is None:
+        lock = Lock(name=name, kind="free", server=servers.of(name)[0], last_token=await reader.last_token(name))
+    write(json.dumps(lock.as_dict()) if parsed.json else text(lock))
+    return 0 if lock.kind != "free" else FAILED
+
+
+def text(lock: Lock) -> str:
+    """For people."""
+    lines = [terminal.bold(printable(lock.name))]
+    lines += _fields(
+        ("kind", "free: nobody holds it" if lock.kind == "free" else lock.kind),
+        ("available", lock.available),
+        ("last token", lock.last_token),
+        ("waiting", waiting(lock)),
+        ("server", lock.server),
+    )
+    for number, hold in enumerate(lock.holds[:_MOST_SHOWN], 1):
+        lines += ["", terminal.bold(f"{_INDENT}holder {number}" if len(lock.holds) > 1 else f"{_INDENT}holder")]
+        lines += _fields(*_of_a_hold(hold), indent=_INDENT)
+    if (more := lock.more + len(lock.holds[_MOST_SHOWN:])) > 0:
+        lines += ["", f"{_INDENT}and {more} more"]
+    if lock.line:
+        lines += ["", terminal.bold(f"{_INDENT}line")]
+        lines += [f"{_INDENT * 2}{at}  {printable(each)}" for at, each in enumerate(lock.line[:_MOST_SHOWN], 1)]
+    return "\n".join(lines)
+
+
+def _of_a_hold(hold: Hold) -> list[Field]:
+    since = None if hold.since is None else datetime.fromtimestamp(hold.since, UTC)
+    age = f"{since:%Y-%m-%d %H:%M:%S} UTC, {duration(hold.age)} ago" if since is not None else None
+    return [
+        ("who", who(hold)),
+        ("mode", hold.mode),
+        ("client", printable(hold.client)),
+        ("by", hold.by if hold.by == REDISSON else None),
+        ("holds", hold.holds),
+        ("since", age),
+        ("left", duration(hold.left)),
+        ("token", hold.token),
+    ]
+
+
+def _fields(*fields: Field, indent: str = "") -> list[str]:
+    return [f"{indent}{_INDENT}{name:<10}  {value}" for name, value in fields if value not in (None, "")]

@@ -1,0 +1,36 @@
+"""How far a long scan is, on standard error if that is a terminal."""
+
+import sys
+from time import monotonic
+from types import TracebackType
+from typing import Self
+
+_SOON = 0.5  # Seconds: a scan that takes no longer needs no word.
+_OFTEN = 0.1
+
+
+class Progress:
+    """Shown while it is entered; call it with how many keys were looked at, of how many more."""
+
+    def __init__(self) -> None:
+        self._began = self._shown = monotonic()
+        self._some = self._all = 0
+        self._visible = False
+
+    def __call__(self, some: int, of: int) -> None:
+        self._some += some
+        self._all += of
+        now = monotonic()
+        if sys.stderr.isatty() and now - self._began > _SOON and now - self._shown > _OFTEN:
+            self._visible, self._shown = True, now
+            share = min(99, 100 * self._some // max(1, self._all))
+            print(f"\r\33[Klooking at {self._all:,} keys: {share} %", end="", file=sys.stderr, flush=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._visible:
+            print("\r\33[K", end="", file=sys.stderr, flush=True)

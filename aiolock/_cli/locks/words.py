@@ -1,0 +1,105 @@
+"""How locks are said to people: short, aligned, and with nothing in it that a terminal would obey."""
+
+from collections.abc import Sequence
+
+from aiolock._cli.locks.hashes import REDISSON
+from aiolock._cli.locks.model import Hold, Lock
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_FRACTION_BELOW = 10
+_SHORT_ID = 8
+_GAP = 2
+MOST_OF_A_LOCK = 5  # Holders of one lock in a list.
+
+HEADINGS = ("NAME", "KIND", "HOLDER", "HELD", "LEFT", "WAITING")
+_MAY_SHRINK = (0, 2)  # The columns of names and of holders.
+_LEAST = 16
+
+
+def printable(text: str) -> str:
+    """*text*, in which whatever a terminal would not print is replaced."""
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+
+
+def duration(seconds: float | None) -> str:
+    """A duration, in two units at most; a dash where it is not known."""
+    if seconds is None:
+        return "-"
+    if seconds < _FRACTION_BELOW:
+        return f"{max(0.0, seconds):.1f} s"
+    whole = round(seconds)
+    if whole < _MINUTE:
+        return f"{whole} s"
+    if whole < _HOUR:
+        return f"{whole // _MINUTE} min {whole % _MINUTE:02} s"
+    if whole < _DAY:
+        return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE:02} min"
+    return f"{whole // _DAY} d {whole % _DAY // _HOUR:02} h"
+
+
+def who(hold: Hold) -> str:
+    """The holder: where it runs, and who of its client it is."""
+    if hold.by == REDISSON:
+        return f"Redisson {hold.client[:_SHORT_ID]} thread {hold.owner}" if hold.client else "Redisson"
+    owner = hold.owner if hold.named else f"task {hold.owner}"
+    if hold.card is None:
+        return printable(f"client {hold.client[:_SHORT_ID]}, {owner}")
+    name = f" ({hold.card.name})" if hold.card.name else ""
+    return printable(f"{hold.card.host} pid {hold.card.pid}{name}, {owner}")
+
+
+def how(hold: Hold) -> str:
+    """The holder, with what it has of the lock."""
+    mode = {"read": "reads: ", "write": "writes: "}.get(hold.mode or "", "")
+    return f"{mode}{who(hold)}{f' x{hold.holds}' if hold.holds > 1 else ''}"
+
+
+def waiting(lock: Lock) -> str:
+    """Who waits, as far as that is known."""
+    if lock.line:
+        return f"{lock.waiting} in line"
+    if not lock.waiting:
+        return "-"
+    return f"{lock.waiting} client{'s' if lock.waiting > 1 else ''}"
+
+
+def rows(lock: Lock) -> list[tuple[str, ...]]:
+    """A lock in a list: a row for each of its holders, up to so many."""
+    shown = lock.holds[:MOST_OF_A_LOCK]
+    more = lock.more + len(lock.holds) - len(shown)
+    lines = [(how(hold), duration(hold.age), duration(hold.left)) for hold in shown] or [("-", "-", "-")]
+    if more:
+        lines.append((f"and {more} more", "", ""))
+    left = "" if lock.available is None else f", {lock.available} left"
+    first = (printable(lock.name), f"{lock.kind}{left}")
+    return [
+        (*(first if at == 0 else ("", "")), *line, waiting(lock) if at == 0 else "") for at, line in enumerate(lines)
+    ]
+
+
+def widths(table: Sequence[Sequence[str]], width: int | None, may_shrink: Sequence[int] = _MAY_SHRINK) -> list[int]:
+    """How wide each column is to be, so that a row has *width* characters at most, as far as that goes."""
+    each = [max(map(len, column)) for column in zip(*table, strict=True)]
+    too_much = 0 if width is None else sum(each) + _GAP * (len(each) - 1) - width
+    while too_much > 0:
+        widest = max(may_shrink, key=lambda column: each[column])
+        if each[widest] <= _LEAST:
+            break
+        each[widest] -= 1
+        too_much -= 1
+    return each
+
+
+def aligned(table: Sequence[Sequence[str]], width: int | None, may_shrink: Sequence[int] = _MAY_SHRINK) -> list[str]:
+    """The rows of *table* as lines."""
+    columns = widths(table, width, may_shrink)
+    gap = " " * _GAP
+    return [
+        gap.join(f"{cut(cell, column):<{column}}" for cell, column in zip(row, columns, strict=True)).rstrip()
+        for row in table
+    ]
+
+
+def cut(text: str, width: int) -> str:
+    """*text*, in *width* characters at most."""
+    return text if len(text) <= width else f"{text[: width - 1]}…"

@@ -1,0 +1,1 @@
+"""`python -m aiolock ls`: lists the locks that are held."""

@@ -1,0 +1,39 @@
+"""`run`: the locks, as a table or as JSON."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from aiolock._cli import terminal
+from aiolock._cli.locks.model import Lock
+from aiolock._cli.locks.progress import Progress
+from aiolock._cli.locks.reader import Reader
+from aiolock._cli.locks.words import HEADINGS, aligned, rows
+from aiolock._cli.output import write
+from aiolock._cli.servers import Servers, asked
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """List them; the exit code."""
+    return asked(parsed, verb)
+
+
+async def verb(parsed: argparse.Namespace, servers: Servers) -> int:
+    """Print those of *servers*; the exit code."""
+    with Progress() as progress:
+        locks = await Reader(servers, progress).locks(parsed.pattern)
+    locks.sort(key=lambda lock: lock.name)
+    if parsed.json:
+        write(json.dumps({"locks": [lock.as_dict() for lock in locks]}))
+    elif locks:
+        write(table(locks))
+    else:
+        print("aiolock: no lock is held", file=sys.stderr)
+    return 0
+
+
+def table(locks: Sequence[Lock]) -> str:
+    """For people."""
+    heading, *lines = aligned([HEADINGS, *(row for lock in locks for row in rows(lock))], terminal.width())
+    return "\n".join([terminal.bold(heading), *lines])

@@ -1,0 +1,1 @@
+"""`python -m aiolock run`: runs a command under a lock."""

@@ -1,0 +1,149 @@
+"""
+Runs a command, and stops it in time: a process of its own, beside the one that holds the lock.
+
+It is run by its path and imports only the standard library. It does nothing else, so that neither a stalled event loop
+nor the death of the other process keeps it from what it is there for.
+
+    it is told                  it tells
+    until DEADLINE GRACE        pid PID           the command runs
+    signal N                    cannot ERRNO      it cannot be run
+    kill                        stopping          it was told to end: the lock may be lost
+                                ended STATUS      below zero: by that signal
+
+The deadline is on the monotonic clock, which all processes share. The other process is taken for dead when its end of
+the line is closed.
+"""
+
+import ctypes
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from time import monotonic, sleep
+from typing import Any
+
+_DIE_WITH_PARENT = 1, signal.SIGKILL  # What prctl is told; Linux only.
+_LOOK_AGAIN = 0.01  # Seconds, while what is left of the process group ends.
+
+
+class Guard:
+    """Runs one command in a process group of its own."""
+
+    # Invariant: until SIGKILL was sent, `kill_at` is not later than the last deadline that was told: before that,
+    # nobody else is granted the lock. Once the command was told to end, it is not put off any more.
+
+    def __init__(self, line: socket.socket, deadline: float, grace: float, command: list[str]) -> None:
+        self._line = line
+        self._unread = b""
+        self._grace = grace
+        self._term_at, self._kill_at = deadline - grace, deadline
+        self._stopping = False
+        self._ended, wake = os.pipe()
+        os.set_blocking(wake, False)
+        signal.set_wakeup_fd(wake)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        # Between fork and exec a function may run, since there is no other thread here.
+        self._child = subprocess.Popen(command, start_new_session=True, preexec_fn=_die_with_parent)  # noqa: PLW1509
+
+    def run(self) -> int:
+        """Watch over the command until it, and if it was stopped its process group, has ended; how it ended."""
+        self._tell(f"pid {self._child.pid}")
+        while (status := self._child.poll()) is None:
+            self._stop_if_due()
+            self._wait()
+        while self._stopping and self._signal(0):
+            self._stop_if_due()
+            sleep(_LOOK_AGAIN)
+        return status
+
+    def _stop_if_due(self) -> None:
+        if monotonic() >= self._kill_at:
+            self._stopping = True
+            self._signal(signal.SIGKILL)
+            self._kill_at = monotonic() + _LOOK_AGAIN
+        elif not self._stopping and monotonic() >= self._term_at:
+            self._stop()
+
+    def _stop(self) -> None:
+        """Let the command end by itself, in the time that is left."""
+        self._stopping = True
+        self._kill_at = min(self._kill_at, self._term_at + self._grace, monotonic() + self._grace)
+        self._tell("stopping")
+        self._signal(signal.SIGTERM)
+        self._signal(signal.SIGCONT)  # What is paused hears of nothing.
+
+    def _wait(self) -> None:
+        due = self._kill_at if self._stopping else self._term_at
+        reading: list[Any] = [self._ended] if self._line.fileno() < 0 else [self._ended, self._line]
+        ready, _, _ = select.select(reading, [], [], max(0.0, due - monotonic()))
+        if self._ended in ready:
+            os.read(self._ended, 512)
+        if self._line in ready:
+            self._hear()
+
+    def _hear(self) -> None:
+        heard = b""
+        with suppress(ConnectionError):
+            heard = self._line.recv(4096)
+        if not heard:  # Whoever holds the lock is dead, and the lock lives on until the deadline.
+            self._line.close()
+            self._term_at = min(self._term_at, monotonic())
+            return
+        *lines, self._unread = (self._unread + heard).split(b"\n")
+        for words in lines:
+            self._obey(*words.decode().split())
+
+    def _obey(self, act: str, *numbers: str) -> None:
+        if act == "signal":
+            self._signal(int(numbers[0]))
+        elif act == "kill":
+            self._stopping, self._kill_at = True, 0.0
+        elif not self._stopping:
+            deadline, self._grace = map(float, numbers)
+            self._term_at, self._kill_at = deadline - self._grace, deadline
+
+    def _signal(self, number: int) -> bool:
+        """Send a signal to the process group; whether there is any."""
+        with suppress(PermissionError):  # Of some of them; all others have it.
+            try:
+                os.killpg(self._child.pid, number)
+            except ProcessLookupError:
+                return False
+        return True
+
+    def _tell(self, words: str) -> None:
+        tell(self._line, words)
+
+
+def tell(line: socket.socket, words: str) -> None:
+    """Tell the other process, if it still is."""
+    with suppress(OSError):
+        line.sendall(f"{words}\n".encode())
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(*_DIE_WITH_PARENT)
+
+
+def main() -> None:
+    """Run a command; the arguments are the number of the line, the first deadline, the grace, and the command."""
+    _, number, deadline, grace, *command = sys.argv
+    line = socket.socket(fileno=int(number))
+    line.set_inheritable(False)
+    try:
+        guard = Guard(line, float(deadline), float(grace), command)
+    except OSError as error:
+        tell(line, f"cannot {error.errno}")
+        return
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):  # Whoever reads what the command writes waits for nobody else.
+        os.dup2(nowhere, stream)
+    tell(line, f"ended {guard.run()}")
+
+
+if __name__ == "__main__":
+    main()

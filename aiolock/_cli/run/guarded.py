@@ -1,0 +1,109 @@
+"""A command that runs under a guard, as the process that holds the lock sees it."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic
+from typing import Self
+
+from aiolock._cli.exit_codes import CANNOT_EXECUTE, NOT_FOUND, VerbError
+from aiolock._cli.run import guard
+
+_SCRIPT = str(Path(guard.__file__))
+_KILLED = -signal.SIGKILL
+_TO_DIE = 0.1  # Seconds that it may take, on a busy machine, until a process group that is killed does nothing more.
+
+
+class Guarded:
+    """The command; made by `start`."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        grace: float,
+    ) -> None:
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+        self._grace = grace
+        self._pid: int | None = None
+        self.stopped: bool = False
+        """Whether it was told to end because the lock may be lost."""
+
+    @classmethod
+    async def start(
+        cls, command: Sequence[str], environment: Mapping[str, str], grace: float, remaining: float
+    ) -> Self:
+        """Start the guard, which starts *command*; that may run for *remaining* seconds, the *grace* included."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            line, deadline = str(theirs.fileno()), str(_deadline(remaining))
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", _SCRIPT, line, deadline, str(grace), *command),
+                env=dict(environment),
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,  # What a terminal sends goes to us alone.
+            )
+        reader, writer = await asyncio.open_connection(sock=ours)
+        return cls(process, reader, writer, grace)
+
+    def allow(self, remaining: float) -> None:
+        """It may run for *remaining* seconds from now, the grace included."""
+        self._tell(f"until {_deadline(remaining)} {self._grace}")
+
+    def signal(self, number: int) -> None:
+        """Pass a signal on to its process group."""
+        self._tell(f"signal {number}")
+
+    def kill(self) -> None:
+        """Others may hold the lock."""
+        self._tell("kill")
+
+    async def ended(self) -> int:
+        """
+        Wait until it has ended; its return code, below zero for a signal.
+
+        Raises:
+            VerbError: it could not be started.
+        """
+        while line := await self._reader.readline():
+            what, *numbers = line.decode().split()
+            if what == "ended":
+                return int(numbers[0])
+            if what == "cannot":
+                code = int(numbers[0])
+                missing = FileNotFoundError in type(OSError(code, "")).__mro__
+                words = f"the command cannot be run: {os.strerror(code)}"
+                raise VerbError(words, NOT_FOUND if missing else CANNOT_EXECUTE)
+            if what == "pid":
+                self._pid = int(numbers[0])
+            self.stopped = self.stopped or what == "stopping"
+        return self._left_alone()
+
+    def _left_alone(self) -> int:
+        """Somebody killed the guard, and Linux the command with it; but not what that had started."""
+        if self._pid is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._pid, signal.SIGKILL)
+        return _KILLED
+
+    def _tell(self, words: str) -> None:
+        self._writer.write(f"{words}\n".encode())
+
+    async def aclose(self) -> None:
+        """Hang up; if the command still runs, that ends it."""
+        self._writer.close()
+        await self._process.wait()
+        with suppress(OSError):
+            await self._writer.wait_closed()
+
+
+def _deadline(remaining: float) -> float:
+    return monotonic() + remaining - _TO_DIE

@@ -1,0 +1,146 @@
+"""`run`: the lock, the command under it, and how both ended."""
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import sys
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import PurePath
+
+from redis.asyncio import Redis, RedisCluster
+
+from aiolock import AioLockError, BackendError, Lease, LeaseLostError, LockClient, LockConfig, LockEvent, Lost, Renewed
+from aiolock._cli import options
+from aiolock._cli.exit_codes import LOST, NOT_GRANTED, OF_A_SIGNAL, USAGE, VerbError
+from aiolock._cli.failure import told_in_words
+from aiolock._cli.run.guarded import Guarded
+from aiolock._cli.run.signals import Signals
+from aiolock._cli.run.wanted import Wanted, wanted_of
+from aiolock._cli.servers import connected
+
+_WONDERS = 1.0  # Seconds after which somebody at a terminal wonders what goes on.
+_RELEASE = 2.0  # Seconds that a server may take to answer a release, and then again until the client is closed.
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Run the command that was *parsed*; the exit code."""
+    logging.getLogger("aiolock").addHandler(logging.NullHandler())  # What it says of a loss, we say.
+    grace = parsed.lease / 3 if parsed.grace is None else parsed.grace
+    with told_in_words():
+        return asyncio.run(UnderLock(parsed, grace).run())
+
+
+@dataclass(slots=True)
+class UnderLock:
+    """One command under one lock."""
+
+    parsed: argparse.Namespace
+    grace: float
+    signals: Signals = field(init=False)
+    guarded: Guarded | None = None
+
+    async def run(self) -> int:
+        """The exit code."""
+        self.signals = Signals()
+        with self.signals.handled():
+            try:
+                async with connected(options.url_of(self.parsed), self.parsed.primary) as servers:
+                    return await self._run_with(servers.client)
+            except asyncio.CancelledError:
+                if self.signals.received is None:
+                    raise
+                return OF_A_SIGNAL + self.signals.received
+
+    async def _run_with(self, redis: "Redis | RedisCluster") -> int:
+        config = LockConfig(lease=self.parsed.lease, release_timeout=_RELEASE, on_event=self._note)
+        async with LockClient(redis, config=config) as locks:
+            lease = await self._acquired(locks)
+            if lease is None:
+                self._say("not granted", f"was not granted within {self.parsed.wait:g} s")
+                return NOT_GRANTED
+            try:
+                returned = await self._command(lease)
+            finally:
+                lost = await self._given_back(lease)
+            return self._code(returned, lost)
+
+    async def _acquired(self, locks: LockClient) -> Lease | None:
+        owner = PurePath(self.parsed.command[0]).name.encode(errors="replace").decode() or "run"
+        try:
+            wanted = wanted_of(locks, self.parsed, owner)
+        except ValueError as error:
+            raise VerbError(str(error), USAGE) from error
+        telling = asyncio.create_task(self._tell_who_holds(wanted)) if sys.stderr.isatty() else None
+        try:
+            return await wanted.try_acquire(self.parsed.wait)
+        finally:
+            if telling is not None:
+                telling.cancel()
+
+    async def _tell_who_holds(self, wanted: Wanted) -> None:
+        """For somebody who sits there and wonders."""
+        await asyncio.sleep(_WONDERS)
+        with suppress(AioLockError):  # Whoever waits is told.
+            holders = [f"{each.host} pid {each.pid}" if each.host else each.client for each in await wanted.holders()]
+            self._say("waiting", f"is held by {', '.join(holders) or 'nobody'}; waiting", holders=holders)
+
+    async def _command(self, lease: Lease) -> int:
+        """Run the command; its return code."""
+        early: list[int] = []
+        self.signals.pass_to = early.append
+        environment = os.environ | {"AIOLOCK_NAME": lease.name, "AIOLOCK_TOKEN": str(lease.token)}
+        guarded = await Guarded.start(self.parsed.command, environment, self.grace, lease.remaining)
+        try:
+            self.guarded = guarded
+            guarded.allow(lease.remaining)  # It may have been renewed meanwhile, or lost.
+            self.signals.pass_to = guarded.signal
+            for number in early:
+                guarded.signal(number)
+            return await guarded.ended()
+        finally:
+            await guarded.aclose()
+
+    def _note(self, event: LockEvent) -> None:
+        if self.guarded is None:
+            return
+        if isinstance(event, Renewed):
+            self.guarded.allow(event.remaining)
+        elif isinstance(event, Lost):
+            self.guarded.kill()
+
+    async def _given_back(self, lease: Lease) -> str | None:
+        """Why the lock was lost, if it was."""
+        most = lease.remaining if self._stopped else None  # Nobody may be there to answer.
+        try:
+            async with asyncio.timeout(most):
+                await lease.release()
+        except LeaseLostError as error:
+            return error.reason
+        except TimeoutError:
+            return "unreachable"
+        except BackendError as error:
+            self._say("not given back", f"could not be given back, and is free when its lease ends: {error}")
+        return None
+
+    @property
+    def _stopped(self) -> bool:
+        return self.guarded is not None and self.guarded.stopped
+
+    def _code(self, returned: int, lost: str | None) -> int:
+        code = OF_A_SIGNAL - returned if returned < 0 else returned
+        if lost is None and not self._stopped:
+            return code
+        why = "could not be renewed in time" if lost in (None, "unreachable") else f"was lost: {lost}"
+        how = f"by signal {-returned}" if returned < 0 else f"with {returned}"
+        self._say("lost", f"{why}; the command ended {how}", reason=lost or "unreachable", exit_code=code)
+        return LOST
+
+    def _say(self, what: str, words: str, **more: object) -> None:
+        name = self.parsed.name
+        if self.parsed.json:
+            print(json.dumps({"lock": name, "event": what, "words": words, **more}), file=sys.stderr)
+        else:
+            print(f"aiolock: lock {name!r} {words}", file=sys.stderr)

@@ -1,0 +1,1 @@
+"""`python -m aiolock top`: the locks as they change."""

@@ -1,0 +1,185 @@
+"""`break` frees a lock from the grant that it saw, and from no other."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolock import LeaseLostError, LockClient
+from aiolock._cli.break_.run import verb as break_
+from aiolock._cli.break_.scripts import breaking
+from aiolock._cli.exit_codes import VerbError
+from aiolock._cli.locks.model import Lock
+from aiolock._cli.locks.node import Node
+from aiolock._cli.locks.reader import Reader
+from aiolock._cli.servers import Servers, connected
+from aiolock._embedded_server import Server
+from tests.support.cli import run
+from tests.support.holding import seize
+from tests.support.observe import until
+
+REQUEST = "break:1"
+
+
+@pytest.fixture
+async def servers(server: Server) -> AsyncIterator[Servers]:
+    async with connected(server.url, None) as found:
+        yield found
+
+
+async def seen(servers: Servers, name: str) -> tuple[Lock, Node]:
+    reader = Reader(servers)
+    lock = await reader.lock(name)
+    assert lock is not None
+    return lock, reader.node_of(name)
+
+
+async def test_it_frees_the_lock_and_the_next_one_gets_it_at_once(
+    server: Server, locks: LockClient, other: LockClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lease = await locks.lock("orders").acquire()
+    assert await run(server.url, break_, "break", "orders", "--token", str(lease.token), "--yes") == 0
+    assert f"token {lease.token}" in capsys.readouterr().out
+    async with other.lock("orders").hold(0):
+        with pytest.raises(LeaseLostError) as lost:
+            await lease.release()
+    assert lost.value.reason == "forced"
+
+
+async def test_who_waits_is_woken(server: Server, locks: LockClient, other: LockClient) -> None:
+    await locks.lock("orders").acquire()
+
+    async def wait() -> float:
+        async with other.lock("orders"):
+            return asyncio.get_running_loop().time()
+
+    waits = asyncio.create_task(wait())
+    await until(lambda: other.lock("orders").statistics().subscriptions == 1)
+    assert await run(server.url, break_, "break", "orders", "--yes") == 0
+    await asyncio.wait_for(waits, 15)  # Half of what the lease would have taken.
+
+
+@pytest.mark.parametrize("kind", ["lock", "fair", "writer", "reader", "permits", "Redisson"])
+async def test_another_grant_is_left_alone_and_twice_is_once(
+    kind: str, servers: Servers, redis: Redis, locks: LockClient, other: LockClient
+) -> None:
+    def of(client: LockClient) -> Any:
+        return {
+            "lock": client.lock("orders"),
+            "fair": client.fair_lock("orders"),
+            "writer": client.read_write_lock("orders").write,
+            "reader": client.read_write_lock("orders").read,
+            "permits": client.permit_expirable_semaphore("orders", 1),
+        }[kind]
+
+    if kind == "Redisson":
+        await seize(redis, "orders", redisson=True)
+    lease = None if kind == "Redisson" else await of(locks).acquire()
+    lock, node = await seen(servers, "orders")
+    [hold] = lock.holds
+    sent = breaking(lock, hold, REQUEST, "PUBLISH")
+    assert await node.run(*sent) == 1
+    assert not await Reader(servers).lock("orders")
+    if lease is not None:
+        with pytest.raises(LeaseLostError, match="force"):
+            await lease.release()
+    kind = "lock" if kind == "Redisson" else kind
+    for client in (other, locks):  # And the one that had it before.
+        later = await of(client).acquire()
+        assert await node.run(*sent) == 1, "the same request is told the same"
+        assert await node.run(*breaking(lock, hold, f"break:{uuid4()}", "PUBLISH")) == 0, "it finds another grant"
+        await later.renew()
+        await later.release()
+
+
+async def test_a_token_chooses_one_of_several_readers(
+    server: Server, locks: LockClient, other: LockClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = await locks.read_write_lock("prices").read.acquire()
+    theirs = await other.read_write_lock("prices").read.acquire()
+    assert await run(server.url, break_, "break", "prices", "--token", str(mine.token), "--yes", "--json") == 0
+    done = json.loads(capsys.readouterr().out)
+    assert [hold["token"] for hold in done["freed"]] == [mine.token]
+    await theirs.renew()
+    with pytest.raises(LeaseLostError, match="force"):
+        await mine.renew()
+    await theirs.release()
+
+
+async def test_a_client_chooses_one_of_several_permits(
+    server: Server, servers: Servers, locks: LockClient, other: LockClient
+) -> None:
+    mine = await locks.permit_expirable_semaphore("api", 5).acquire(2)
+    theirs = await other.permit_expirable_semaphore("api").acquire(3)
+    lock, _ = await seen(servers, "api")
+    [client] = [hold.client for hold in lock.holds if hold.holds == 2]
+    assert await run(server.url, break_, "break", "api", "--client", client[:8], "--yes") == 0
+    assert await locks.permit_expirable_semaphore("api").available() == 2
+    with pytest.raises(LeaseLostError, match="force"):
+        await mine.release()
+    await theirs.release()
+
+
+async def test_the_writer_goes_and_its_owner_reads_on(server: Server, locks: LockClient, other: LockClient) -> None:
+    prices = locks.read_write_lock("prices")
+    write, read = await prices.write.acquire(), await prices.read.acquire()
+    assert await run(server.url, break_, "break", "prices", "--token", str(write.token), "--yes") == 0
+    async with other.read_write_lock("prices").read.hold(0):
+        await read.release()
+    with pytest.raises(LeaseLostError, match="force"):
+        await write.release()
+
+
+async def test_a_longer_memory_of_tokens_stays(server: Server, redis: Redis, locks: LockClient) -> None:
+    await locks.lock("orders").acquire()
+    await redis.expire("aiolock_token:{orders}", 86400)
+    assert await run(server.url, break_, "break", "orders", "--yes") == 0
+    assert await redis.ttl("aiolock_token:{orders}") > 86000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("nobody", "--yes"), "nobody holds it"),
+        (("held", "--token", "7", "--yes"), "not by that grant"),
+        (("held", "--client", "nobody", "--yes"), "not by that grant"),
+        (("seats", "--yes"), "no owner"),
+    ],
+)
+async def test_where_nothing_is_freed_it_says_why_and_exits_with_1(
+    arguments: tuple[str, ...],
+    why: str,
+    server: Server,
+    locks: LockClient,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    held = await locks.lock("held").acquire()
+    await locks.semaphore("seats", 3).acquire()
+    assert await run(server.url, break_, "break", *arguments) == 1
+    assert why in capsys.readouterr().out
+    await held.renew()
+
+
+async def test_it_asks_before_it_acts(
+    server: Server, locks: LockClient, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lease = await locks.lock("orders").acquire()
+    with pytest.raises(VerbError, match="--yes"):
+        await run(server.url, break_, "break", "orders")
+    for answer, code in {"\n": 1, "no\n": 1, "": 1, "y\n": 0}.items():
+        monkeypatch.setattr(sys, "stdin", Person(answer))
+        assert await run(server.url, break_, "break", "orders") == code
+        assert str(lease.token) in capsys.readouterr().err
+
+
+class Person:
+    """At a terminal."""
+
+    def __init__(self, answer: str) -> None:
+        self.readline = lambda: answer
+        self.isatty = lambda: True

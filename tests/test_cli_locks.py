@@ -1,0 +1,309 @@
+"""What `ls`, `inspect` and `clients` tell of what is in Redis."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolock import LockClient
+from aiolock._cli.clients.run import verb as clients
+from aiolock._cli.exit_codes import VerbError
+from aiolock._cli.failure import told_in_words
+from aiolock._cli.inspect.run import verb as inspect
+from aiolock._cli.locks.model import Hold, Lock
+from aiolock._cli.locks.progress import Progress
+from aiolock._cli.locks.reader import Reader
+from aiolock._cli.locks.words import aligned, duration, how, printable, rows
+from aiolock._cli.ls.run import verb as ls
+from aiolock._cli.servers import connected
+from aiolock._embedded_server import Server
+from tests.support.cli import run
+from tests.support.holding import lock_client, seize
+from tests.support.observe import answered, commandstats, until
+
+JAVA = "b983c153-7421-469a-addb-44fb92259a1b"
+
+
+async def all_locks(server: Server, pattern: str = "*") -> dict[str, Lock]:
+    async with connected(server.url, None) as servers:
+        return {lock.name: lock for lock in await Reader(servers).locks(pattern)}
+
+
+@asynccontextmanager
+async def waiting(*waits: Coroutine[Any, Any, object]) -> AsyncIterator[None]:
+    async def each(wait: Coroutine[Any, Any, object]) -> None:
+        await wait
+
+    tasks = [asyncio.create_task(each(wait)) for wait in waits]
+    yield
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> Any:
+    return json.loads(capsys.readouterr().out)
+
+
+async def test_a_lock_is_listed_with_all_that_is_known_of_it(server: Server, redis: Redis) -> None:
+    async with lock_client(server.url, client_name="shop", prefix="shop:") as locks:
+        lease = await locks.lock("orders", owner="nightly").acquire()
+        await locks.lock("orders", owner="nightly").acquire()
+        await answered(locks)  # Its card follows its first grant.
+        found = (await all_locks(server))["shop:orders"]
+        [hold] = found.holds
+        seconds, microseconds = await redis.time()
+    assert (found.kind, found.waiting, found.last_token) == ("lock", 0, lease.token)
+    assert (hold.token, hold.holds, hold.owner, hold.named, hold.by) == (lease.token, 2, "nightly", True, "aiolock")
+    assert hold.card is not None
+    assert (hold.card.pid, hold.card.name) == (os.getpid(), "shop")
+    assert hold.since == lease.token / 1e6
+    assert hold.age is not None
+    assert 0 <= hold.age <= seconds + microseconds / 1e6 - hold.since
+    assert 0 < hold.left <= 30
+
+
+async def test_every_kind_is_told_by_what_is_in_redis(
+    server: Server, redis: Redis, locks: LockClient, other: LockClient
+) -> None:
+    await locks.read_write_lock("menu").write.acquire()
+    await locks.read_write_lock("menu").read.acquire()
+    await locks.read_write_lock("prices").read.acquire()
+    await other.read_write_lock("prices").read.acquire()
+    await locks.permit_expirable_semaphore("api", 5).acquire(3)
+    await locks.semaphore("seats", 9).acquire(2)
+    await locks.count_down_latch("jobs").try_set_count(3)
+    async with waiting(locks.count_down_latch("jobs").wait()):
+        await until(lambda: locks.count_down_latch("jobs").statistics().subscriptions == 1)
+        found = await all_locks(server)
+    assert {name: lock.kind for name, lock in found.items()} == {
+        "menu": "read-write lock",
+        "prices": "read-write lock",
+        "api": "permits",
+        "seats": "semaphore",
+        "jobs": "latch",
+    }
+    assert [hold.mode for hold in found["menu"].holds] == ["write", "read"]
+    assert [hold.mode for hold in found["prices"].holds] == ["read", "read"]
+    assert len({hold.client for hold in found["prices"].holds}) == 2
+    assert (found["api"].available, [hold.holds for hold in found["api"].holds]) == (2, [3])
+    assert (found["seats"].available, found["jobs"].available, found["jobs"].waiting) == (7, 3, 1)
+
+
+async def test_what_java_holds_is_shown_as_such(server: Server, redis: Redis) -> None:
+    await seize(redis, "orders", redisson=True)
+    await redis.hset("prices", mapping={"mode": "read", f"{JAVA}:57": 1})
+    await redis.pexpire("prices", 30_000)
+    await redis.set(f"{{prices}}:{JAVA}:57:rwlock_timeout:1", 1, px=20_000)
+    await redis.set("api", 3)
+    await redis.zadd("{api}:timeout", {b"\x00\xff" * 8: 4e12})
+    found = await all_locks(server)
+    assert sorted(found) == ["api", "orders", "prices"]
+    assert [hold.by for lock in found.values() for hold in lock.holds] == ["Redisson"] * 3
+    assert "Redisson" in how(found["orders"].holds[0])
+    assert found["prices"].holds[0].left <= 20
+
+
+async def test_what_is_no_lock_is_left_out(server: Server, redis: Redis, locks: LockClient) -> None:
+    await locks.lock("real").acquire()
+    await redis.hset("profile", mapping={"name": "a", "age": 7})
+    await redis.hset("session", mapping={"user": 1})
+    await redis.pexpire("session", 30_000)
+    await redis.hset("no-end", mapping={f"{JAVA}:1": 1})
+    await redis.hset("ended", mapping={"aiolock:acquisition": "a"})
+    await redis.pexpire("ended", 30_000)
+    await redis.set("number", 7)
+    await redis.zadd("{scores}:timeout", {"a": 1})
+    await redis.zadd("aiolock_token:{text}", {"a": 11})
+    await redis.set("text", "seven")
+    await redis.hset(b"\xff", mapping={f"{JAVA}:1": 1})
+    async with locks.lock("free"), locks.permit_expirable_semaphore("idle", 2).hold():
+        pass
+    assert list(await all_locks(server)) == ["real"]
+
+
+async def test_the_line_of_a_fair_lock_and_the_listeners_of_a_plain_one(
+    server: Server, locks: LockClient, other: LockClient
+) -> None:
+    await locks.fair_lock("printer").acquire()
+    await locks.lock("orders").acquire()
+    line = [other.fair_lock("printer", owner=str(number)).try_lock(60) for number in range(3)]
+    async with waiting(*line, other.lock("orders").try_lock(60)):
+        await until(lambda: other.fair_lock("printer").statistics().parked == 3)
+        await until(lambda: other.lock("orders").statistics().subscriptions == 1)
+
+        async def all_are_seen() -> bool:
+            found = await all_locks(server)
+            return (found["printer"].waiting, found["orders"].waiting) == (3, 1)
+
+        await until(all_are_seen)
+        printer = (await all_locks(server))["printer"]
+    assert (printer.kind, len(printer.line)) == ("fair lock", 3)
+
+
+async def test_a_pattern_is_that_of_redis(server: Server, locks: LockClient) -> None:
+    for name in ("shop:a", "shop:b", "bank:a"):
+        await locks.lock(name).acquire()
+    await locks.permit_expirable_semaphore("shop:p", 2).acquire()
+    await locks.permit_expirable_semaphore("bank:p", 2).acquire()
+    assert sorted(await all_locks(server, "shop:*")) == ["shop:a", "shop:b", "shop:p"]
+    assert sorted(await all_locks(server, "shop:[^a]")) == ["shop:b", "shop:p"]
+
+
+async def test_names_with_braces_are_told_apart(server: Server, locks: LockClient) -> None:
+    for name in ("{a}", "{a}b", "x{a}"):
+        await locks.permit_expirable_semaphore(name, 2).acquire()
+    await locks.permit_expirable_semaphore("a", 2).acquire()
+    assert sorted(await all_locks(server)) == ["a", "x{a}", "{a}", "{a}b"]
+
+
+async def test_many_keys_are_looked_at_in_pages_and_never_all_at_once(own: Server) -> None:
+    async with Redis.from_url(own.url) as redis, lock_client(own.url) as locks:
+        await redis.mset({f"key:{number}": 1 for number in range(5000)})
+        await locks.lock("orders").acquire()
+        await answered(locks)
+        before = await commandstats(redis)
+        looked: list[int] = []
+        async with connected(own.url, None) as servers:
+            await Reader(servers, lambda some, of: looked.append(some)).locks()
+        after = await commandstats(redis)
+    assert sum(looked) >= 2 * 5000
+    assert max(looked) == 1000
+    written = {name for name in after if after[name] != before.get(name, 0)}
+    assert written <= {
+        *("scan", "type", "pttl", "hlen", "hmget", "hscan", "zscore", "zrangebyscore", "zcount", "zcard", "time"),
+        *("zrevrange", "strlen", "get", "hget", "pubsub|numsub", "dbsize", "hello", "ping", "client|setinfo", "info"),
+    }
+    assert "keys" not in written
+
+
+async def test_of_a_lock_that_thousands_read_some_are_named(server: Server, redis: Redis) -> None:
+    readers = [f"{JAVA}:{number}" for number in range(3000)]
+    await redis.hset("prices", mapping={"mode": "read", **dict.fromkeys(readers, "1")})
+    await redis.pexpire("prices", 30_000)
+    pipe = redis.pipeline()
+    for reader in readers:
+        _ = pipe.set(f"{{prices}}:{reader}:rwlock_timeout:1", 1, px=20_000)
+    await pipe.execute()
+    found = (await all_locks(server))["prices"]
+    assert len(found.holds) + found.more == 3000
+    assert 0 < len(found.holds) <= 1000
+
+
+async def test_ls_prints_a_table_or_json(server: Server, locks: LockClient, capsys: pytest.CaptureFixture[str]) -> None:
+    assert await run(server.url, ls, "ls") == 0
+    assert capsys.readouterr() == ("", "aiolock: no lock is held\n")
+    lease = await locks.lock("orders").acquire()
+    await answered(locks)
+    assert await run(server.url, ls, "ls") == 0
+    heading, line = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["NAME", "KIND", "HOLDER", "HELD", "LEFT", "WAITING"]
+    assert line.startswith("orders")
+    assert f"pid {os.getpid()}" in line
+    assert await run(server.url, ls, "ls", "--json") == 0
+    [lock] = told(capsys)["locks"]
+    assert (lock["name"], lock["holds"][0]["token"]) == ("orders", lease.token)
+
+
+async def test_inspect_tells_all_and_exits_with_1_when_it_is_free(
+    server: Server, locks: LockClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with locks.lock("orders") as lease:
+        await answered(locks)
+        assert await run(server.url, inspect, "inspect", "orders") == 0
+        shown = capsys.readouterr().out
+        assert str(lease.token) in shown
+        assert f"pid {os.getpid()}" in shown
+    assert await run(server.url, inspect, "inspect", "orders", "--json") == 1
+    free = told(capsys)
+    assert (free["kind"], free["last_token"], free["holds"]) == ("free", lease.token, [])
+    with pytest.raises(VerbError, match="aiolock's own"):
+        await run(server.url, inspect, "inspect", "aiolock_token:{orders}")
+
+
+async def test_clients_are_listed_with_how_much_they_hold(
+    server: Server, redis: Redis, other: LockClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await seize(redis, "java", redisson=True)
+    async with lock_client(server.url, client_name="shop") as locks:
+        for name in "abc":
+            await locks.lock(name).acquire()
+        async with other.lock("d"):
+            pass
+        await answered(locks)
+        await answered(other)
+        assert await run(server.url, clients, "clients", "--json") == 0
+        most, *others = told(capsys)["clients"]
+        assert (most["client_name"], most["held"], most["locks"]) == ("shop", 3, ["a", "b", "c"])
+        assert sorted((each["by"], each["held"]) for each in others) == [("Redisson", 1), ("aiolock", 0)]
+        assert await run(server.url, clients, "clients") == 0
+        assert "shop" in capsys.readouterr().out
+
+
+async def test_a_user_who_may_not_look_is_told_which_command_that_takes(server: Server, redis: Redis) -> None:
+    await redis.acl_setuser("narrow", enabled=True, nopass=True, commands=["+@connection"], keys=["*"])
+    try:
+        with pytest.raises(VerbError, match=r"Redis refuses.*dbsize"), told_in_words():
+            await run(server.url.replace("//", "//narrow:x@"), ls, "ls")
+    finally:
+        await redis.acl_deluser("narrow")
+
+
+def test_a_scan_that_takes_long_shows_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("aiolock._cli.locks.progress._SOON", -1)
+    monkeypatch.setattr("aiolock._cli.locks.progress._OFTEN", -1)
+    with Progress() as progress:
+        progress(0, 2000)
+        progress(1000, 0)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    with Progress() as progress:
+        progress(0, 2000)
+        progress(1000, 0)
+    assert "looking at 2,000 keys: 50 %" in capsys.readouterr().err
+
+
+def lock_of(holds: Iterable[Hold] = (), **more: Any) -> Lock:
+    return Lock(name="orders", kind="lock", server="s", holds=list(holds), **more)
+
+
+def test_nothing_in_a_name_reaches_the_terminal() -> None:
+    assert printable("a\33[2Jb\n") == "a�[2Jb�"
+    [row] = rows(Lock(name="\33]0;x\7", kind="lock", server="s", holds=[hold("\33[1m")]))
+    assert "\33" not in "".join(row)
+
+
+def hold(owner: str) -> Hold:
+    return Hold(holder=f"{JAVA}:named:{owner}", by="aiolock", holds=1, left=3)
+
+
+def test_long_lists_are_cut_and_what_is_left_out_is_counted() -> None:
+    shown = rows(lock_of([hold(str(number)) for number in range(9)], more=3))
+    assert len(shown) == 6
+    assert "and 7 more" in shown[-1]
+    lines = aligned([("n" * 50, "k", "h" * 70), ("n", "kind", "h")], 60, (0, 2))
+    assert max(map(len, lines)) == 60
+    assert lines[0].count("…") == 2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (None, "-"),
+        (0.04, "0.0 s"),
+        (9.94, "9.9 s"),
+        (59, "59 s"),
+        (61, "1 min 01 s"),
+        (7260, "2 h 01 min"),
+        (90000, "1 d 01 h"),
+    ],
+)
+def test_durations_are_short(seconds: float | None, words: str) -> None:
+    assert duration(seconds) == words

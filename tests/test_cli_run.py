@@ -1,0 +1,326 @@
+"""`run`, as a user runs it: what becomes of the command, whatever happens to the lock, the server and aiolock."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from aiolock._embedded_server import Server
+from tests.support.topologies import ask, wait_until
+
+RUN = [sys.executable, "-W", "error", "-m", "aiolock", "run"]
+# The command: writes its number into a file; with "and-child" a child of it does so, too, and goes on as it does. Then
+# it says again and again when it was alive, until it is ended, or its file is removed.
+PROGRAM = """
+import os, signal, sys, time
+path, *hows = sys.argv[1:]
+if "and-child" in hows and os.fork() == 0:
+    path += ".child"
+for how in hows:
+    if how.startswith("catches-"):
+        signal.signal(int(how[8:]), lambda number, _: (os.write(1, b"caught\\n"), os._exit(9)))
+if "stubborn" in hows:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if "slow" in hows:
+    signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.3), print("ended in order", flush=True), os._exit(0)))
+with open(path + ".new", "w") as file:
+    file.write(str(os.getpid()))
+os.rename(path + ".new", path)
+alive = open(path + ".alive", "w", buffering=1)
+while os.path.exists(path):
+    alive.seek(0)
+    alive.write(f"{time.monotonic():.6f}\\n")
+    time.sleep(0.01)
+"""
+LEASE = 6.0  # Seconds: long enough for a busy machine to renew in time.
+
+Running = subprocess.Popen[str]
+
+
+@contextmanager
+def running(server: Server, *arguments: str) -> Iterator[Running]:
+    """`aiolock run` with these arguments."""
+    environment = os.environ | {"REDIS_URL": server.url, "PYTHONASYNCIODEBUG": ""}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [*RUN, *arguments], stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def ended(process: Running, within: float = 30) -> tuple[int, str, str]:
+    """The exit code, and what was said on both outputs."""
+    output, errors = process.communicate(timeout=within)
+    return process.returncode, output, errors
+
+
+def run(server: Server, *arguments: str) -> tuple[int, str, str]:
+    with running(server, *arguments) as process:
+        return ended(process)
+
+
+def pid_in(path: Path) -> int:
+    """The process that wrote it, once it is there."""
+    wait_until(path.exists, f"{path.name} is there")
+    return int(path.read_text())
+
+
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def gone(*pids: int, within: float = 30) -> None:
+    """Return when all of these processes have ended."""
+    wait_until(lambda: not any(map(lives, pids)), f"{pids} have ended", within)
+
+
+def last_alive(*paths: Path) -> float:
+    """When any of these processes did something last, on the monotonic clock, which is one for all."""
+    return max(float(path.with_name(f"{path.name}.alive").read_text()) for path in paths)
+
+
+def paused(server: Server) -> float:
+    """Pause the server when it has just renewed the lock; when it would let it expire, on the monotonic clock."""
+    renewals = ask(server, "HGET", "orders", "aiolock:renewal")
+    wait_until(lambda: bool(ask(server, "HGET", "orders", "aiolock:renewal") != renewals), "it is renewed")
+    expires = time.monotonic() + int(ask(server, "PTTL", "orders")) / 1000
+    server.pause()
+    return expires
+
+
+def program(path: Path, *hows: str) -> list[str]:
+    return ["--", sys.executable, "-c", PROGRAM, str(path), *hows]
+
+
+@pytest.fixture
+def sync(server: Server) -> Iterator[Redis]:
+    with Redis.from_url(server.url, decode_responses=True) as client:
+        client.flushall()
+        yield client
+
+
+def test_the_command_has_its_streams_its_environment_and_its_exit_code(server: Server, sync: Redis) -> None:
+    says = 'read line; echo "$line $AIOLOCK_NAME $AIOLOCK_TOKEN $# $1"; echo oops >&2; exit 7'
+    with running(server, "orders", "--", "sh", "-c", says, "sh", "--wait", "--") as process:
+        output, errors = process.communicate("hello\n", timeout=30)
+    assert (process.returncode, errors) == (7, "oops\n")
+    said, name, token, count, first = output.split()
+    assert (said, name, count, first) == ("hello", "orders", "2", "--wait")
+    assert int(token) == int(sync.zscore("aiolock_token:{orders}", "token") or 0)
+    assert not sync.exists("orders")
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [(["true"], 0), (["sh", "-c", "kill -9 $$"], 137), (["no-such-command"], 127), (["/etc/passwd"], 126)],
+    ids=["true", "killed", "missing", "no program"],
+)
+def test_exit_codes_are_those_of_a_shell(command: list[str], code: int, server: Server, sync: Redis) -> None:
+    assert run(server, "orders", "--", *command)[0] == code
+    assert not sync.exists("orders")
+
+
+@pytest.mark.parametrize("kind", [(), ("--kind", "fair"), ("--kind", "semaphore", "--permits", "1")], ids=str)
+def test_two_exclude_each_other(kind: tuple[str, ...], server: Server, sync: Redis, tmp_path: Path) -> None:
+    with running(server, "orders", *kind, *program(tmp_path / "pid")) as first:
+        pid = pid_in(tmp_path / "pid")
+        code, _, errors = run(server, "orders", *kind, "--wait", "0.1", "--", "true")
+        assert (code, errors) == (75, "aiolock: lock 'orders' was not granted within 0.1 s\n")
+        with running(server, "orders", *kind, "--", "true") as second:
+            wait_until(lambda: bool(waits(sync)), "the second waits")
+            first.terminate()
+            assert ended(first)[0] == 143
+            assert ended(second)[0] == 0
+    gone(pid)
+
+
+def waits(redis: Redis) -> Any:
+    return [channel for channel in redis.pubsub_channels() if "orders" in channel]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2])
+def test_signals_are_passed_on_to_the_whole_process_group(
+    number: signal.Signals, server: Server, sync: Redis, tmp_path: Path
+) -> None:
+    with running(server, "orders", *program(tmp_path / "pid", f"catches-{number}", "and-child")) as process:
+        pids = pid_in(tmp_path / "pid"), pid_in(tmp_path / "pid.child")
+        process.send_signal(number)
+        code, output, errors = ended(process)
+    assert (code, output.splitlines(), errors) == (9, ["caught"] * 2, "")
+    gone(*pids)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_a_signal_ends_the_wait(number: signal.Signals, server: Server, sync: Redis, tmp_path: Path) -> None:
+    with running(server, "orders", *program(tmp_path / "pid")) as first:
+        pid_in(tmp_path / "pid")
+        with running(server, "orders", "--", "true") as second:
+            wait_until(lambda: bool(waits(sync)), "the second waits")
+            second.send_signal(number)
+            assert ended(second) == (128 + number, "", "")
+        first.terminate()
+        assert ended(first)[0] == 143
+
+
+def test_it_is_renewed_for_as_long_as_the_command_runs(server: Server, sync: Redis, tmp_path: Path) -> None:
+    path = tmp_path / "pid"
+    with running(server, "orders", "--lease", "1", *program(path)) as process:
+        pid_in(path)
+        wait_until(lambda: int(sync.hget("orders", "aiolock:renewal") or 0) >= 5, "it is renewed five times")
+        path.unlink()
+        assert ended(process) == (0, "", "")
+
+
+def test_a_server_that_hangs_stops_the_command_before_the_lock_can_be_anothers(own: Server, tmp_path: Path) -> None:
+    """It is told to end while the lock is its own, and has the time for that; `consul lock` would exit with 0."""
+    path = tmp_path / "pid"
+    with running(own, "orders", "--lease", str(LEASE), "--json", *program(path, "slow")) as process:
+        pid = pid_in(path)
+        expires = paused(own)
+        try:
+            gone(pid)
+            assert last_alive(path) < expires
+            code, output, errors = ended(process)
+        finally:
+            own.resume()
+    assert (code, output) == (76, "ended in order\n")
+    [said] = [json.loads(line) for line in errors.splitlines()]
+    assert (said["lock"], said["event"], said["exit_code"]) == ("orders", "lost", 0)
+
+
+def test_what_does_not_end_by_itself_is_killed_at_the_deadline(own: Server, tmp_path: Path) -> None:
+    """With all that it has started."""
+    path = tmp_path / "pid"
+    with running(own, "orders", "--lease", str(LEASE), *program(path, "stubborn", "and-child")) as process:
+        pids = pid_in(path), pid_in(tmp_path / "pid.child")
+        expires = paused(own)
+        try:
+            gone(*pids)
+            assert last_alive(path, tmp_path / "pid.child") < expires
+            code, _, errors = ended(process)
+        finally:
+            own.resume()
+    assert code == 76
+    assert errors == "aiolock: lock 'orders' could not be renewed in time; the command ended by signal 9\n"
+
+
+def test_a_lock_that_is_freed_by_force_stops_the_command_at_once(server: Server, sync: Redis, tmp_path: Path) -> None:
+    path = tmp_path / "pid"
+    catches = f"catches-{signal.SIGTERM}"
+    with running(server, "orders", "--lease", "12", "--grace", "1", *program(path, catches)) as process:
+        pid = pid_in(path)
+        token = sync.hget("orders", "aiolock:token")
+        freed = [sys.executable, "-m", "aiolock", "break", "orders", "--token", str(token), "--yes"]
+        subprocess.run([*freed, "--url", server.url], check=True, capture_output=True, timeout=30)
+        code, output, errors = ended(process)
+        gone(pid)
+    assert (code, output) == (76, ""), "it was not asked to end"
+    assert errors == "aiolock: lock 'orders' was lost: forced; the command ended by signal 9\n"
+
+
+def test_a_loss_that_nobody_noticed_is_not_success(server: Server, sync: Redis, tmp_path: Path) -> None:
+    path = tmp_path / "pid"
+    with running(server, "orders", *program(path)) as process:
+        pid_in(path)
+        sync.delete("orders")
+        path.unlink()
+        code, _, errors = ended(process)
+    assert (code, errors) == (76, "aiolock: lock 'orders' was lost: expired; the command ended with 0\n")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells who lives")
+@pytest.mark.parametrize("how", ["obedient", "stubborn"])
+def test_when_aiolock_is_killed_its_command_ends_before_the_lock(
+    how: str, server: Server, sync: Redis, tmp_path: Path
+) -> None:
+    path = tmp_path / "pid"
+    with running(server, "orders", "--grace", "1", *program(path, how, "and-child")) as process:
+        pids = pid_in(path), pid_in(tmp_path / "pid.child")
+        process.kill()
+        gone(*pids, within=15)  # Long before the deadline.
+        assert sync.exists("orders")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells who lives")
+def test_when_aiolock_is_paused_its_command_ends_before_the_lock(server: Server, sync: Redis, tmp_path: Path) -> None:
+    path = tmp_path / "pid"
+    with running(server, "orders", "--lease", str(LEASE), *program(path)) as process:
+        pid = pid_in(path)
+        process.send_signal(signal.SIGSTOP)
+        gone(pid)
+        assert sync.exists("orders")
+        process.send_signal(signal.SIGCONT)
+        assert ended(process)[0] == 76
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there alone a child dies with its parent")
+def test_when_the_guard_is_killed_the_command_is_too(server: Server, sync: Redis, tmp_path: Path) -> None:
+    path = tmp_path / "pid"
+    with running(server, "orders", *program(path, "stubborn")) as process:
+        pid = pid_in(path)
+        guard = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        assert guard != process.pid
+        os.kill(guard, signal.SIGKILL)
+        assert ended(process)[0] == 137
+        gone(pid)
+        assert not sync.exists("orders")
+
+
+def test_whatever_reads_its_output_waits_for_the_command_alone(server: Server, sync: Redis) -> None:
+    code, output, _ = run(server, "orders", "--", "sh", "-c", "echo all")
+    assert (code, output) == (0, "all\n")
+
+
+def test_ignored_signals_stay_ignored(server: Server, sync: Redis, tmp_path: Path) -> None:
+    path = tmp_path / "pid"
+    ignoring = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *RUN]
+    command = [*ignoring, "orders", *program(path)]
+    with subprocess.Popen(command, env=os.environ | {"REDIS_URL": server.url}) as process:
+        pid_in(path)
+        process.send_signal(signal.SIGHUP)
+        path.unlink()
+        assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["orders", "--url", "redis://127.0.0.1:1", "--", "true"], 69, "Redis cannot be reached"),
+        (["orders", "--url", "redis://me:secr/et@localhost", "--", "true"], 2, "cannot use this URL"),
+        (["orders", "--kind", "semaphore", "--", "true"], 2, "belong together"),
+        (["orders", "--grace", "20", "--", "true"], 2, "half the lease"),
+        (["orders", "--lease", "0.5", "--", "true"], 2, "1 seconds or more"),
+        (["aiolock_token:{a}", "--", "true"], 2, "aiolock's own"),
+        (["orders"], 2, "CMD"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_words(
+    arguments: list[str], code: int, words: str, server: Server, sync: Redis
+) -> None:
+    found, output, errors = run(server, *arguments)
+    assert (found, output) == (code, "")
+    assert words in errors
+    assert "Traceback" not in errors
+    assert "secr" not in errors
+
+
+def test_a_key_that_is_no_lock_is_left_alone(server: Server, sync: Redis) -> None:
+    sync.set("orders", "text")
+    code, _, errors = run(server, "orders", "--", "true")
+    assert (code, sync.get("orders")) == (2, "text")
+    assert "not a lock" in errors

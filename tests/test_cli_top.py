@@ -1,0 +1,154 @@
+"""`top`: what it shows, in what order, and how it ends."""
+
+import asyncio
+import io
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from aiolock import LockClient
+from aiolock._cli.locks.model import Hold, Lock
+from aiolock._cli.top import run as top
+from aiolock._cli.top.frame import Frame, Leases, ordered
+from aiolock._cli.top.live import LiveScreen
+from aiolock._embedded_server import Server
+from tests.support.cli import parsed
+
+
+def lock(name: str, *, waiting: int = 0, age: float | None = 1.0, left: float = 20.0, holders: int = 1) -> Lock:
+    holds = [
+        Hold(holder=f"c{number}:1", by="aiolock", holds=1, left=left, age=age, token=7) for number in range(holders)
+    ]
+    return Lock(name=name, kind="lock", server="s", holds=holds, waiting=waiting)
+
+
+LOCKS = [lock("b", waiting=1, age=3, left=9), lock("a", waiting=5, age=1, left=20), lock("c", age=60, left=2)]
+
+
+@pytest.mark.parametrize(("order", "names"), [("waiting", "abc"), ("held", "cba"), ("left", "cba"), ("name", "abc")])
+def test_what_comes_first_is_what_was_asked_for(order: str, names: str) -> None:
+    assert "".join(each.name for each in ordered(LOCKS, order)) == names
+
+
+def test_the_share_of_a_lease_is_of_the_most_that_was_seen_of_it() -> None:
+    leases, first, later = Leases(), lock("a", left=30), lock("a", left=6)
+    leases.see([first])
+    assert leases.share(first, first.holds[0]) == 1
+    leases.see([later])
+    assert leases.share(later, later.holds[0]) == 0.2
+    granted_anew = replace(later, holds=[replace(later.holds[0], token=8)])
+    leases.see([granted_anew])
+    assert leases.share(granted_anew, granted_anew.holds[0]) == 1
+
+
+def picture(frame: Frame, *, height: int = 20) -> str:
+    console = Console(width=100, height=height, record=True, file=io.StringIO())
+    console.print(LiveScreen(console).picture(frame))
+    return console.export_text()
+
+
+def test_the_picture_fits_the_terminal_and_says_what_it_leaves_out() -> None:
+    many = [lock(f"orders:{number:03}", holders=number % 3 + 1) for number in range(100)]
+    shown = picture(Frame("12:00:00", "redis://a", many, 0.01), height=20)
+    assert len(shown.splitlines()) <= 20
+    assert "100 held by 3 clients, 0 waiting" in shown
+    listed = shown.count("orders:")
+    assert f"and {100 - listed} more" in shown
+    crowded = picture(Frame("12:00:00", "s", [lock("a", holders=50)], 0.0))
+    assert "and 45 more" in crowded
+    lost = picture(Frame("12:00:00", "s", error="Redis cannot be reached"))
+    assert "Redis cannot be reached" in lost
+
+
+async def test_plain_lines_and_objects_for_programs(
+    server: Server, locks: LockClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await locks.lock("orders").acquire()
+    asked = ("top", "--url", server.url, "--interval", "0.1", "--count", "2")
+    await top._watch(parsed(*asked))
+    shown = capsys.readouterr().out
+    assert shown.count("1 held by 1 client, 0 waiting") == 2
+    assert shown.count("\norders ") == 2
+    await top._watch(parsed(*asked, "--json"))
+    looks = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [look["locks"][0]["name"] for look in looks] == ["orders"] * 2
+
+
+async def test_a_server_that_is_gone_for_a_while_ends_nothing(
+    own: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames: list[Frame] = []
+    watching = asyncio.create_task(top._watch(parsed("top", "--url", own.url, "--interval", "0.1")))
+    monkeypatch.setattr("aiolock._cli.top.screen.Screen.show", lambda self, frame: frames.append(frame))
+
+    async def shows(error: bool) -> None:
+        while not frames or (frames[-1].error is None) is error:
+            await asyncio.sleep(0.01)
+
+    async with asyncio.timeout(30):
+        await shows(error=False)
+        own.stop()
+        await shows(error=True)
+        own.restart()
+        await shows(error=False)
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+
+
+@contextmanager
+def on_a_terminal(server: Server, *arguments: str) -> Iterator[tuple[Any, int]]:
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "90", "LINES": "20", "PYTHONASYNCIODEBUG": ""}
+    environment.pop("NO_COLOR", None)
+    command = [sys.executable, "-W", "error", "-m", "aiolock", "top", "--url", server.url, *arguments]
+    with subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, env=environment, start_new_session=True
+    ) as process:
+        os.close(theirs)
+        try:
+            yield process, ours
+        finally:
+            process.kill()
+            os.close(ours)
+
+
+def read_until(terminal: int, wanted: bytes, within: float = 30) -> bytes:
+    read, deadline = b"", time.monotonic() + within
+    while wanted not in read:
+        assert time.monotonic() < deadline, read
+        if select.select([terminal], [], [], 0.1)[0]:
+            read += os.read(terminal, 4096)
+    return read
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["q", "Ctrl-C"])
+async def test_on_a_terminal_it_stays_in_place_until_somebody_has_seen_enough(
+    end: str, server: Server, locks: LockClient
+) -> None:
+    await locks.lock("orders:42").acquire()
+
+    def watch() -> tuple[int, bytes]:
+        with on_a_terminal(server) as (process, terminal):
+            read_until(terminal, b"orders:42")
+            if end == "q":
+                os.write(terminal, b"q")
+            else:
+                process.send_signal(signal.SIGINT)
+            shown = read_until(terminal, b"\x1b[?1049l")  # The screen that was there before.
+            assert b"\x1b[?25h" in shown or b"\x1b[?25h" in read_until(terminal, b"\x1b[?25h")
+            return process.wait(30), process.stderr.read()
+
+    assert await asyncio.to_thread(watch) == (0, b"")
