@@ -15,7 +15,7 @@ from aiolock._config import Timing
 from aiolock._embedded_server import Server
 from aiolock._keys import QUORUM_KEY
 from aiolock._redis.quorum import QuorumBackend
-from tests.contract.acts import check_that_messages_wake, is_untouched, nothing_under_way, section
+from tests.contract.acts import check_that_messages_wake, is_untouched, nothing_under_way, section, waiting
 from tests.contract.kinds import KINDS, NAME, Counted, Kind, Latch
 from tests.quorum.several import let_token_be, remember, run_id, token_of, who_has
 from tests.support.cancellation import MODES, Mode, Outcome, every_suspension
@@ -162,6 +162,31 @@ async def test_what_too_few_granted_is_given_back(redises: list[Redis], locks: L
     await until(lambda: locks.statistics().parked == 1)
     await redises[0].delete(NAME)
     await waiter
+
+
+@each_kind
+async def test_who_waits_for_what_two_of_three_keep_is_idle(
+    kind: Kind, redises: list[Redis], locks: LockClient, other: LockClient
+) -> None:
+    """The third grants it to whoever asks: that is given back without a word, which would wake the giver again."""
+    remove = await kind.obstruct(other)
+
+    async def users_keys() -> list[set[bytes]]:
+        found: list[list[bytes]] = [await redis.keys("*") for redis in redises]  # type: ignore[misc]
+        return [{key for key in keys if not key.startswith(b"aiolock_")} for keys in found]
+
+    async def has_arrived() -> bool:
+        return len(set(map(frozenset, await users_keys()))) == 1
+
+    await until(has_arrived)
+    await redises[2].delete(*(await users_keys())[2])
+    (waiter,) = await waiting(kind, locks, 1)
+    before = locks.statistics().commands
+    await asyncio.sleep(1)
+    assert locks.statistics().commands - before <= 18  # Who may keep others from overtaking asks once a second.
+    await remove()
+    async with asyncio.timeout(5):
+        await waiter
 
 
 async def test_a_hold_that_two_servers_forgot_is_lost(redises: list[Redis], other: LockClient) -> None:
