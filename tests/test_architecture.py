@@ -48,7 +48,7 @@ FOREIGN = {
 }
 
 LONGEST_MODULE = 400
-MOST_LINES = 7500
+MOST_LINES = 7650
 LONGEST_FUNCTION = 30  # without its docstring and its decorators
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
