@@ -25,7 +25,7 @@ from aiolock._core.queue import Entry, Place
 from aiolock._core.report import logger
 from aiolock._core.session import Session
 from aiolock._errors import BackendError, ClientClosedError, LeaseLostError, NotALockError, ReplicationError
-from aiolock._scripts import DONE, GRANTED, HAS_TURN, LOST, REFUSED, SPLIT, STALE, Claim, Want
+from aiolock._scripts import DONE, GRANTED, HAS_TURN, HELD, LOST, REFUSED, SPLIT, STALE, Claim, Want
 
 _MOST_TOO_LATE = 3  # Grants in a row: a pause of the process may cause one.
 # Seconds that one of a split vote lets others go first, at random: so many at most, twice as many each time, no more.
@@ -235,11 +235,14 @@ class Acquisition:
 
         How many seconds are left then, of *left* in any other refusal.
         """
-        if call.reply[3:] != [SPLIT]:
+        if call.reply[3:] not in ([SPLIT], [HELD]):
             return left
         assert self._claim is not None
-        self._session.commands.give_up(self._claim, self._lease)
+        held = call.reply[3] == HELD
+        self._session.commands.give_up(self._claim, self._lease, quietly=held)
         self._begin_anew()
+        if held:
+            return left
         self._left = 0.0
         if self._waits:
             self._let_go_first = min(max(_FIRST_STEP_BACK, 2 * self._let_go_first), _MOST_STEP_BACK)

@@ -18,6 +18,7 @@ _TURN = 2000  # Milliseconds for which one who waits may keep others from overta
 _MOST_FORGETTABLE = 1024  # Names whose last clean ends are kept in mind, so that the server need not.
 _MOST_ENDS = 128  # Of one name.
 _FORGOTTEN_AT_ONCE = 16  # By one command.
+_QUIET = ":quiet"  # Behind the channel: nobody listens there, and who may publish on the one may on the other.
 _REMEMBERED = ENDED_MEMORY / 2  # Seconds for which the server surely remembers what was counted, from when it was sent.
 
 
@@ -89,10 +90,15 @@ class Commands:
         else:
             _ = self._release(hold.claim, _next_step(hold), 0, hold.expires + ENDED_MEMORY)
 
-    def give_up(self, claim: Claim, lease: float) -> None:
-        """Free what an acquire of unknown outcome was granted, and see to it that it is granted nothing any more."""
+    def give_up(self, claim: Claim, lease: float, *, quietly: bool = False) -> None:
+        """
+        Free what an acquire of unknown outcome was granted, and see to it that it is granted nothing any more.
+
+        *quietly* where another holds the lock all the same, so that nobody need be told, the caller neither.
+        """
         if claim.want.scripts.release is not NONE:
-            _ = self._release(claim, 2, 0, monotonic() + ENDED_MEMORY + lease, granted=False)
+            until = monotonic() + ENDED_MEMORY + lease
+            _ = self._release(claim, 2, 0, until, granted=False, suffix=_QUIET if quietly else "")
 
     def renew(self, leases: Sequence[tuple[Hold, float]], patience: float) -> Call:
         """Let each hold live as many seconds from now, all by one script; nothing queues before it."""
@@ -199,13 +205,15 @@ class Commands:
 
     # A release is tried as long as there can be something to free: until the lease is over, and that of an acquire or
     # a renewal that arrives as late as any command may.
-    def _release(self, claim: Claim, step: int, left: int, until: float, *, granted: bool = True) -> Call:
+    def _release(
+        self, claim: Claim, step: int, left: int, until: float, *, granted: bool = True, suffix: str = ""
+    ) -> Call:
         keys, scripts, amount, *_ = claim.want
         forgettable = "" if left else self._take_forgettable(keys)
         who: tuple[Argument, ...] = (claim.owner, claim.id, step, left) if scripts.reentrant else (claim.id,)
         if not scripts.expires:
             who, until = (claim.id, int(granted)), min(until, monotonic() + _REMEMBERED)
-        arguments = (*who, self._retention, _MEMORY, forgettable, *amount, keys.channel)
+        arguments = (*who, self._retention, _MEMORY, forgettable, *amount, keys.channel + suffix)
         return self._send(scripts.release, claim.keys, arguments, patience=self._timing.release_timeout, until=until)
 
     def _release_later(self, hold: Hold, remains: Remains) -> Call:

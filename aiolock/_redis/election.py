@@ -16,11 +16,13 @@ from time import monotonic
 from typing import Any
 
 from aiolock._backend import Argument, Call, Reply
-from aiolock._redis.poll import Member, Poll
+from aiolock._redis.fold import is_held
+from aiolock._redis.poll import Member, Poll, Question
 from aiolock._scripts import (
     ABSTAINS,
     GRANTED,
     HAS_TURN,
+    HELD,
     LOST,
     NOT_A_LOCK,
     REFUSED,
@@ -30,6 +32,7 @@ from aiolock._scripts import (
     Script,
 )
 
+_PERMITS = 3  # Where an acquire has the number of permits, among its arguments.
 _LEAD = 0.001  # Seconds that a proposed token lies ahead of the clock that was ahead of all others.
 
 
@@ -88,10 +91,12 @@ class Election(Poll):
         self._confirmed: dict[Member, Reply] = {}
         self._asked: set[Member] = set()  # To confirm.
         self._gone: set[Member] = set()  # Did not.
+        self._look: Call | None = None  # Whether another holds it, where some grant it.
 
     @property
     def is_waiting(self) -> bool:
-        return self.missing > 0 or len(self._asked) > len(self._confirmed) + len(self._gone)
+        looks = self._look is not None and not self._look.ended
+        return looks or self.missing > 0 or len(self._asked) > len(self._confirmed) + len(self._gone)
 
     def ask(self, script: Script, keys: tuple[str, ...], args: tuple[Argument, ...]) -> None:
         arguments = (0, *args[:1], self._clock.propose(), *args[1:])
@@ -107,7 +112,7 @@ class Election(Poll):
                 return self._granted()
         may_grant = len(granted) - len(self._gone) + self.missing >= self.majority
         if not (may_grant or (self.missing and not self.moments)) or self.is_late:
-            return self._refused(granted)
+            return None if self._is_looking(granted) else self._refused(granted)
         return None
 
     # The second round.
@@ -143,9 +148,10 @@ class Election(Poll):
             self._gone.add(member)
         self.count()
 
-    def _granted(self) -> Reply:
+    def _granted(self) -> Reply | None:
         if self._ballot.counted and self._is_overdrawn():
-            return self._refused(list(self._confirmed))
+            granted = list(self._confirmed)
+            return None if self._is_looking(granted) else self._refused(granted)
         votes = [self.votes[member] for member in self._confirmed]
         left = self.left([(vote.sent, vote.reply[2]) for vote in votes], self.majority)
         longest = max((vote.reply[3:] for vote in votes), default=[])
@@ -160,6 +166,18 @@ class Election(Poll):
 
     # What is no grant.
 
+    def _is_looking(self, granted: Sequence[Member]) -> bool:
+        """Look, which tells a split vote from what is held by others, and not on every server."""
+        if self._look is None and granted:
+            script, keys, argument = self._ballot.look
+            patience = max(0.0, self.call.deadline - monotonic())
+            self._look = look = Call(script, self.call.keys[:keys], (argument,), patience=patience)
+            wanted = int(self.call.args[_PERMITS]) if self._ballot.counted else 1
+            fold = partial(is_held, wanted=wanted)
+            Question(look, self._members, lambda poll: None, fold).ask(look.script, look.keys, look.args)
+            look.when_ended(lambda look: self.count())
+        return self._look is not None and not self._look.ended
+
     def _refused(self, granted: Sequence[Member]) -> Reply:
         for member in self._members:
             if self.missing and member not in self.votes and member not in self.errors:
@@ -170,6 +188,8 @@ class Election(Poll):
                 self.call.repeated = self.call.repeated or bool(granted or self.missing)
                 return next(list(vote.reply) for vote in self.votes.values() if vote.reply[0] == status)
         turns = sum(vote.reply[0] == REFUSED and vote.reply[3:] == [HAS_TURN] for vote in self.votes.values())
+        if self._look is not None and self._look.reply == [1]:
+            return [REFUSED, 0, self._wait_for(), HELD]
         clean = not granted and not self.missing and STALE not in statuses
         if clean and turns >= self.majority:
             return [REFUSED, 0, self._wait_for(), HAS_TURN]

@@ -80,6 +80,17 @@ def holder(poll: Poll) -> Reply | None:
     return [status, max(reply[1] for _, reply in named), left, *who]
 
 
+def is_held(poll: Poll, wanted: int) -> Reply | None:
+    """Whether others have it by a majority, as many as to leave no room for who *wanted* so many: 1 or 0."""
+    script, replies = poll.call.script, [vote.reply for vote in poll.votes.values()]
+    start, width = _NAMES[script]
+    named = Counter(name for reply in replies for name in reply[start::width] if name)
+    room = max(reply[1] + reply[2] for reply in replies) - wanted if script is INSPECT_PERMITS else 0
+    if sum(number >= poll.majority for number in named.values()) > room:
+        return [1]
+    return [0] if _is_over(poll) else None
+
+
 def readers_and_writer(poll: Poll) -> Reply | None:
     """Who reads and writes."""
     if not _is_over(poll) or not poll.votes:
@@ -125,6 +136,9 @@ def _is_over(poll: Poll) -> bool:
     """Whether to wait for no more answers to a question that each answers for itself."""
     return not poll.missing or (poll.moments > 0 and len(poll.votes) >= poll.majority)
 
+
+# Where the names of holders are in the answers of who looks: the first, and how far it is to the next.
+_NAMES = {INSPECT: (3, 3), INSPECT_READ_WRITE: (1, 4), INSPECT_PERMITS: (3, 2)}
 
 _FOLDS: dict[Script, Callable[[Poll], Reply | None]] = {
     LOCK.renew: renewed,

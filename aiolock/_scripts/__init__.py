@@ -19,7 +19,8 @@ ABSTAINS = -4  # Of a server of a quorum; in remember.lua.
 
 # The fourth element of a REFUSED reply: others may not overtake the acquisition; or no majority of a quorum granted it,
 # though some server did, or may have: what that has is to be given back, by a try of a new acquisition.
-HAS_TURN, SPLIT = 1, 2
+# The same, but another holds it by a majority: then what is given back frees nothing for anybody.
+HAS_TURN, SPLIT, HELD = 1, 2, 3
 
 # Why an acquisition does not hold the lock: the value of a LOST reply. The same order stands in ends.lua.
 FREED, EXPIRED, TAKEN, FORCED = 1, 2, 3, 4
@@ -217,17 +218,20 @@ class Ballot:
 
     What a majority granted is confirmed by *confirm*, which raises the token everywhere to the greatest, and is sent
     those arguments whose places are *passed*: the acquisition's id and the token retention. What is *counted* is
-    granted to as many as there are permits: those that have any, on any server, are counted then.
+    granted to as many as there are permits: those that have any, on any server, are counted then. Where some
+    grant it and most do not, *look* tells who has it, of so many of its keys, and by that argument.
     """
 
     ask: Script
     confirm: Script
     passed: tuple[int, int]
+    look: tuple[Script, int, int | str]
     counted: bool = False
 
 
 _REMEMBER = "quorum/remember"
 _QUORUM = "quorum/quorum"
+_MOST_NAMED = 1000
 
 # By the script that acquires it, what a quorum can grant.
 BALLOTS: dict[Script, Ballot] = {
@@ -235,16 +239,19 @@ BALLOTS: dict[Script, Ballot] = {
         _script("lock/acquire", _REMEMBER, "ends", "quorum/ahead", "lives", "lock/lock", "lock/grant", lasts=True),
         _script("quorum/raise", *_LOCK, _QUORUM),
         (1, 5),
+        (INSPECT, 1, ""),
     ),
     READ.acquire: Ballot(
         _script("read_write/acquire", _REMEMBER, *_READ_WRITE, publishes=True, lasts=True),
         _script("quorum/raise_read_write", *_READ_WRITE, _QUORUM),
         (1, 5),
+        (INSPECT_READ_WRITE, 1, _MOST_NAMED),
     ),
     PERMIT.acquire: Ballot(
         _script("permit/acquire", _REMEMBER, *_PERMIT, publishes=True, lasts=True),
         _script("quorum/raise_permits", *_PERMIT, _QUORUM),
         (0, 2),
+        (INSPECT_PERMITS, 2, _MOST_NAMED),
         counted=True,
     ),
 }
