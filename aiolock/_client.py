@@ -19,7 +19,7 @@ from aiolock._primitives.semaphore import AsyncSemaphore
 from aiolock._primitives.synchronized import synchronize
 from aiolock._redis.backend import backend_of
 from aiolock._scripts import read_all
-from aiolock._types import ClientStatistics, Duration, number_of_permits, text
+from aiolock._types import ClientStatistics, Duration, LockActivity, number_of_permits, text
 
 _SEVERAL = (list, tuple, set, frozenset)
 
@@ -74,7 +74,8 @@ class LockClient:
 
         Raises:
             TypeError, ValueError: *name* or *owner* is not a non-empty `str`, or the key would be one that aiolock
-                needs for itself (``aiolock_token:...``, ``aiolock_client:...``).
+                needs for itself (``aiolock_token:...``, ``aiolock_client:...``,
+                ``aiolock_mark:...``).
         """
         keys = LockKeys.of(text(name, "name"), self._config.prefix)
         return AsyncRLock(self._sessions, keys, None if owner is None else text(owner, "owner"))
@@ -206,6 +207,16 @@ class LockClient:
         """What this client does right now, and has done since it started; no I/O, also after closing."""
         session = self._sessions.session
         return ClientStatistics() if session is None else session.statistics()
+
+    def activity(self) -> list[LockActivity]:
+        """
+        Who of this client holds what and waits for what right now, by name; no I/O, empty before the first use.
+
+        A name appears once for each kind of lock that is used under it. What other clients do is not in it: ask
+        `AsyncRLock.holder`. What is acquired without an owner, as by `AsyncSemaphore.acquire`, is nobody's.
+        """
+        session = self._sessions.session
+        return [] if session is None else session.activity()
 
     async def __aenter__(self) -> Self:
         self._sessions.start_after_fork()

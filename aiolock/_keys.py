@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 WRITER = ":write"  # What ends the field of an owner who writes.
-OWN_KEYS = ("aiolock_token:", "aiolock_client:")  # What aiolock keeps in Redis beside the locks.
+OWN_KEYS = ("aiolock_token:", "aiolock_client:", "aiolock_mark:")  # What aiolock keeps in Redis beside the locks.
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +103,8 @@ def _tagged(name: str, prefix: str) -> tuple[str, str]:
 def card_key(client: str) -> str:
     """The key of the card of *client*."""
     return f"aiolock_client:{client}"
+
+
+def mark_key(keys: LockKeys) -> str:
+    """The key of the mark that whoever holds what has these *keys* may leave."""
+    return f"aiolock_mark:{keys.tokens.removeprefix('aiolock_token:')}"

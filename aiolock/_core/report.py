@@ -3,57 +3,119 @@
 import logging
 from asyncio import CancelledError
 from collections.abc import Callable
+from dataclasses import fields
+from time import monotonic
 
 from aiolock._core.hold import Hold
+from aiolock._core.marks import Marks, Wait
+from aiolock._core.queue import Entries
 from aiolock._errors import LossReason
-from aiolock._events import Acquired, HandedOff, LockEvent, Lost, Orphaned, Released, RenewalLate, Renewed
+from aiolock._events import (
+    Acquired,
+    HandedOff,
+    LockEvent,
+    Lost,
+    NotAcquired,
+    NotAcquiredReason,
+    Orphaned,
+    Released,
+    RenewalLate,
+    Renewed,
+    WaitStarted,
+)
+from aiolock._scripts import Want
+from aiolock._types import LockKind
 
 logger = logging.getLogger("aiolock")
+
+Who = tuple[str, LockKind, str, int]  # What each event begins with.
 
 
 class Reporter:
     """Counts what happens to the holds of one client, logs it, and passes it to the user's hook."""
 
-    def __init__(self, client: str, on_event: Callable[[LockEvent], object] | None) -> None:
+    def __init__(
+        self, client: str, entries: Entries, on_event: Callable[[LockEvent], object] | None, marks: Marks | None
+    ) -> None:
         self._client = client
-        self.on_event = on_event
+        self._entries = entries
+        self.on_event = on_event if marks is None else on_event or _ignore
+        self._marks = marks
         self._hook_failed = False
         self.renewals: int = 0
         self.losses: int = 0
         self.hand_offs: int = 0
 
-    def acquired(self, hold: Hold, waited: float) -> None:
-        self._tell(logging.DEBUG, Acquired(*_who(hold), len(hold.leases), waited), "acquired")
+    # Acquires.
 
-    def released(self, hold: Hold, holds: int) -> None:
-        self._tell(logging.DEBUG, Released(*_who(hold), holds), "released")
+    def wait_started(self, want: Want, owner: str) -> Wait:
+        """An acquire waits; what will be known of whom it waits for."""
+        wait = Wait(self._entries, want.keys)
+        event = WaitStarted(want.keys.name, want.scripts.kind, owner, 0, wait.holder)
+        self._tell(logging.DEBUG, event, "waits")
+        if self._marks is not None:
+            self._marks.look_for(wait)
+        return wait
 
-    def renewed(self, hold: Hold, remaining: float) -> None:
-        self.renewals += 1
-        if self.is_heard():
-            self._tell(logging.DEBUG, Renewed(*_who(hold), remaining), "renewed")
+    def acquired(self, hold: Hold, wait: Wait | None, waited: float) -> None:
+        event = Acquired(*_who(hold), len(hold.leases), waited, *_waited_for(wait))
+        self._tell(logging.DEBUG, event, "acquired")
+        if self._marks is not None:
+            self._marks.granted(hold, event)
+
+    def not_acquired(
+        self, who: Who, wait: Wait | None, waited: float, reason: NotAcquiredReason, *, error: str | None
+    ) -> None:
+        event = NotAcquired(*who, reason, error, waited, *_waited_for(wait))
+        self._tell(logging.DEBUG, event, f"not acquired in {waited:.3g} s: {error or reason}")
 
     def handed_off(self, hold: Hold) -> None:
         self.hand_offs += 1
         if self.is_heard():
             self._tell(logging.DEBUG, HandedOff(*_who(hold)), "handed off")
 
+    # Holds.
+
+    def released(self, hold: Hold, holds: int, ended: float, *, confirmed: bool = True) -> None:
+        event = Released(*_who(hold), holds, ended - hold.since, confirmed)
+        self._tell(logging.DEBUG, event, "released" if confirmed else "released, without an answer")
+        if not holds:
+            self._ended(hold)
+
+    def renewed(self, hold: Hold, remaining: float) -> None:
+        self.renewals += 1
+        hold.late = False
+        if self.is_heard():
+            self._tell(logging.DEBUG, Renewed(*_who(hold), remaining), "renewed")
+
     def renewal_late(self, hold: Hold, late: float, remaining: float) -> None:
         why = "none got through" if hold.unanswered else "the event loop was blocked"
         event = RenewalLate(*_who(hold), late, remaining)
-        self._tell(logging.WARNING, event, f"renewal {late:.3g} s late, {remaining:.3g} s of the lease left: {why}")
+        level = logging.DEBUG if hold.late else logging.WARNING  # One warning, until it recovers.
+        hold.late = True
+        self._tell(level, event, f"renewal {late:.3g} s late, {remaining:.3g} s of the lease left: {why}")
 
     def lost(self, hold: Hold, reason: LossReason) -> None:
         self.losses += 1
-        level = logging.INFO if reason == "expired" and hold.ran_out else logging.WARNING
-        self._tell(level, Lost(*_who(hold), reason), f"lost: {reason}")
+        ran_out = reason == "expired" and hold.ran_out
+        event = Lost(*_who(hold), reason, monotonic() - hold.since, ran_out)
+        self._tell(logging.INFO if ran_out else logging.WARNING, event, f"lost: {reason}")
+        self._ended(hold)
 
     def orphaned(self, hold: Hold, task: str) -> None:
         text = (
             f"task {task!r} ended while it held the lock. It is released, unless the event loop ends first. "
             "Use `async with`, or a named owner"
         )
-        self._tell(logging.WARNING, Orphaned(*_who(hold), len(hold.leases), task), text)
+        event = Orphaned(*_who(hold), len(hold.leases), task, monotonic() - hold.since)
+        self._tell(logging.WARNING, event, text)
+        self._ended(hold)
+
+    def _ended(self, hold: Hold) -> None:
+        if self._marks is not None:
+            self._marks.ended(hold)
+
+    # What is no event.
 
     def left_elsewhere(self, hold: Hold) -> None:
         """An ``async with`` block was left by a task that did not enter it."""
@@ -67,16 +129,26 @@ class Reporter:
         text = "closed while %d commands had no answer: what these should free ends with its lease"
         logger.warning(text, pending, extra={"client": self._client})
 
+    def closed(self) -> None:
+        """The client is closed."""
+        if self._marks is not None:
+            self._marks.close(self._client)
+
     def is_heard(self) -> bool:
         """Whether anybody wants to know of what happens all the time."""
         return self.on_event is not None or logger.isEnabledFor(logging.DEBUG)
 
     def _tell(self, level: int, event: LockEvent, text: str) -> None:
         if logger.isEnabledFor(level):
-            extra = {"lock_name": event.name, "owner": event.owner, "token": event.token, "client": self._client}
-            logger.log(level, "lock %r (token %d): %s", event.name, event.token, text, extra=extra)
+            where = f"lock {event.name!r}" + (f" (token {event.token})" if event.token else "")
+            logger.log(level, "%s: %s", where, text, extra=self._fields(event))
         if self.on_event is not None:
             self._call_hook(self.on_event, event)
+
+    def _fields(self, event: LockEvent) -> dict[str, object]:
+        """What a log record has of *event*: all of it, its name by one that records do not have already."""
+        found = {each.name: getattr(event, each.name) for each in fields(event)}
+        return {"event": type(event).__name__, "client": self._client, "lock_name": found.pop("name"), **found}
 
     def _call_hook(self, hook: Callable[[LockEvent], object], event: LockEvent) -> None:
         try:
@@ -87,5 +159,21 @@ class Reporter:
             self._hook_failed = True
 
 
-def _who(hold: Hold) -> tuple[str, str, int]:
-    return hold.keys.name, hold.owner, hold.token
+def _who(hold: Hold) -> Who:
+    return hold.keys.name, hold.claim.want.scripts.kind, hold.owner, hold.token
+
+
+def why_not(failed: type[BaseException] | None, most: float | None) -> NotAcquiredReason:
+    """Why an acquire that was to wait *most* seconds ended without the lock."""
+    if failed is None:
+        return "busy" if most == 0 else "timeout"
+    return "cancelled" if issubclass(failed, CancelledError) else "error"
+
+
+def _waited_for(wait: Wait | None) -> tuple[bool, str | None, str | None]:
+    """Whether there was a *wait*, for which owner of this client, and for whose mark."""
+    return (False, None, None) if wait is None else (True, wait.holder, wait.mark)
+
+
+def _ignore(event: LockEvent) -> None:
+    """Who takes part by marks alone has events made, too."""

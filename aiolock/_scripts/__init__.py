@@ -1,12 +1,13 @@
 """The Lua scripts, read when needed; each file's header states keys, arguments, reply and why twice is safe."""
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib import resources
 from typing import Any, Literal, NamedTuple
 
 from aiolock._keys import LockKeys
+from aiolock._types import LockKind
 
 # The first element of a reply. The same numbers stand at the top of ends.lua.
 GRANTED = 1
@@ -55,7 +56,7 @@ NONE = Script("", ())
 @dataclass(frozen=True, slots=True)
 class ScriptSet:
     """
-    What makes a primitive: how it is taken, given back, kept and freed by force.
+    What makes a primitive: how it is taken, given back, kept and freed by force. Its *kind* is for people and metrics.
 
     What *expires* has an end of its own, unless it is renewed; else it lasts until it is given back. What has no
     *release* leaves nothing on the server: it was only asked for. Of an *exclusive* one, who has it keeps everybody
@@ -65,6 +66,7 @@ class ScriptSet:
     the server keeps in order who waits: everybody asks at once, to stand in it.
     """
 
+    kind: LockKind = field(kw_only=True)
     acquire: Script
     release: Script = NONE
     renew: Script = NONE
@@ -132,10 +134,11 @@ ACQUIRE = _script("lock/acquire", *_GRANT, lasts=True)
 RELEASE = _script("lock/release", *_LOCK, publishes=True)
 RENEW = _script("lock/renew", *_LOCK, lasts=True)
 FORCE_RELEASE = _script("lock/force_release", *_LOCK, publishes=True)
-LOCK = ScriptSet(ACQUIRE, RELEASE, RENEW, FORCE_RELEASE, exclusive=True, reentrant=True)
+LOCK = ScriptSet(ACQUIRE, RELEASE, RENEW, FORCE_RELEASE, kind="lock", exclusive=True, reentrant=True)
 INSPECT = _script("lock/inspect", *_LOCK)
 
 FAIR = ScriptSet(
+    kind="fair_lock",
     acquire=_script("fair/acquire", *_GRANT, "fair/fair", lasts=True),
     release=_script("fair/release", *_LOCK, "fair/fair", publishes=True),
     renew=RENEW,
@@ -146,6 +149,7 @@ FAIR = ScriptSet(
 
 _PERMIT = ("ends", "turns", "permit/permit")
 PERMIT = ScriptSet(
+    kind="permit_expirable_semaphore",
     acquire=_script("permit/acquire", *_PERMIT, publishes=True, lasts=True),
     release=_script("permit/release", *_PERMIT, publishes=True),
     renew=_script("permit/renew", *_PERMIT, lasts=True),
@@ -158,6 +162,7 @@ RESIZE = _script("permit/resize", *_PERMIT, publishes=True)
 _READ_WRITE = ("ends", "lives", "turns", "read_write/read_write")
 _FORCE = (*_READ_WRITE, "read_write/force")
 READ = ScriptSet(
+    kind="read_lock",
     acquire=_script("read_write/acquire", *_READ_WRITE, publishes=True, lasts=True),
     release=_script("read_write/release", *_READ_WRITE, publishes=True),
     renew=_script("read_write/renew", *_READ_WRITE, lasts=True),
@@ -168,6 +173,7 @@ READ = ScriptSet(
 )
 WRITE = replace(
     READ,
+    kind="write_lock",
     force_release=_script("read_write/force_release_writer", *_FORCE, publishes=True),
     exclusive=True,
     wake="one",
@@ -176,6 +182,7 @@ INSPECT_READ_WRITE = _script("read_write/inspect", *_READ_WRITE)
 
 _SEMAPHORE = ("ends", "counter", "semaphore/semaphore")
 SEMAPHORE = ScriptSet(
+    kind="semaphore",
     acquire=_script("semaphore/acquire", *_SEMAPHORE, publishes=True, lasts=True),
     release=_script("semaphore/release", *_SEMAPHORE, publishes=True),
     expires=False,
@@ -186,10 +193,12 @@ DRAIN = _script("semaphore/drain", *_SEMAPHORE)
 INSPECT_SEMAPHORE = _script("semaphore/inspect", *_SEMAPHORE)
 
 _LATCH = ("ends", "counter", "latch/latch")
-LATCH = ScriptSet(acquire=_script("latch/wait", *_LATCH), expires=False, wake="all")
+LATCH = ScriptSet(kind="count_down_latch", acquire=_script("latch/wait", *_LATCH), expires=False, wake="all")
 COUNT_DOWN = _script("latch/count_down", *_LATCH, publishes=True)
 SET_COUNT = _script("latch/set", *_LATCH, publishes=True)
 
 PING = replace(INSPECT, name="ping")  # The same question, under the name that its failure is told by.
 CARD = _script("client/card")
 READ_CARD = _script("client/read_card")
+MARK = _script("mark/mark")
+READ_MARK = _script("mark/read_mark")
