@@ -73,7 +73,7 @@ class Released(LockEvent):
     """
     One hold was given back; *holds* are left. *held* is how long the owner has had the lock.
 
-    *confirmed* is false when the server's answer did not come, or was not waited for; the release was sent all the same.
+    *confirmed* is false when the server's answer did not come, or was not waited for: the release was sent.
     """
 
     holds: int

@@ -26,6 +26,8 @@ MAY_IMPORT = {
     "_web": {"ground", "_primitives"},
     "fastapi": {"ground", "_primitives", "_web"},
     "aiohttp": {"ground", "_primitives", "_web"},
+    "opentelemetry": {"ground", "_otel"},
+    "_otel": {"ground"},
     "testing": {"_backend", "_embedded_server"},
     "_cli": {"ground", "_scripts", "_redis", "_core.hold", "_embedded_server"},
     "__main__": {"_cli"},
@@ -41,6 +43,7 @@ FOREIGN = {
     "fastapi": {"fastapi"},
     "starlette": {"fastapi"},
     "aiohttp": {"aiohttp"},
+    "opentelemetry": {"opentelemetry", "_otel"},
     "pytest": {"testing"},
     "pytest_asyncio": {"testing"},
 }
@@ -127,7 +130,7 @@ def test_a_folder_imports_only_what_it_may_know() -> None:
 
 def is_a_face(folder: str) -> bool:
     """Whether it may use the public names, as users do."""
-    return folder in {"_cli", "_web", "fastapi", "aiohttp", "testing"}
+    return folder in {"_cli", "_web", "_otel", "fastapi", "aiohttp", "opentelemetry", "testing"}
 
 
 def test_no_cycles() -> None:

@@ -4,7 +4,9 @@ import logging
 from asyncio import CancelledError
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from time import monotonic
+from typing import TypeVar
 
 from aiolock._core.hold import Hold
 from aiolock._core.marks import Marks, Wait
@@ -28,6 +30,7 @@ from aiolock._types import LockKind
 
 logger = logging.getLogger("aiolock")
 
+Event = TypeVar("Event", bound=LockEvent)
 Who = tuple[str, LockKind, str, int]  # What each event begins with.
 
 
@@ -61,7 +64,7 @@ class Reporter:
         event = Acquired(*_who(hold), len(hold.leases), waited, *_waited_for(wait))
         self._tell(logging.DEBUG, event, "acquired")
         if self._marks is not None:
-            self._marks.granted(hold, event)
+            self._call_hook(partial(self._marks.granted, hold), event)
 
     def not_acquired(
         self, who: Who, wait: Wait | None, waited: float, reason: NotAcquiredReason, *, error: str | None
@@ -77,6 +80,8 @@ class Reporter:
     # Holds.
 
     def released(self, hold: Hold, holds: int, ended: float, *, confirmed: bool = True) -> None:
+        if hold.loss is not None:  # Which was told.
+            return
         event = Released(*_who(hold), holds, ended - hold.since, confirmed)
         self._tell(logging.DEBUG, event, "released" if confirmed else "released, without an answer")
         if not holds:
@@ -150,7 +155,7 @@ class Reporter:
         found = {each.name: getattr(event, each.name) for each in fields(event)}
         return {"event": type(event).__name__, "client": self._client, "lock_name": found.pop("name"), **found}
 
-    def _call_hook(self, hook: Callable[[LockEvent], object], event: LockEvent) -> None:
+    def _call_hook(self, hook: Callable[[Event], object], event: Event) -> None:
         try:
             hook(event)
         except (Exception, CancelledError):
