@@ -135,7 +135,8 @@ async def test_a_lease_that_was_left_to_end_is_an_event_and_no_warning(
         with pytest.raises(LeaseLostError):
             async with locks.lock("orders").hold(lease=0.05):
                 await asyncio.sleep(60)
-    assert kinds(events) == ["Acquired", "Lost"] * 2
+    told = [kind for kind in kinds(events) if kind != "WaitStarted"]  # On the server the first one ends a bit later.
+    assert told == ["Acquired", "Lost"] * 2
     levels = [record.levelno for record in caplog.records if record.getMessage().endswith("lost: expired")]
     assert levels == [logging.INFO, logging.WARNING]
 
@@ -344,10 +345,10 @@ async def test_a_renewal_that_stays_late_is_one_warning_until_it_recovers(
         for incident in (1, 2):
             told = kinds(events).count("RenewalLate")
             await redis.execute_command("ACL", "SETUSER", "default", "-pexpire")  # type: ignore[no-untyped-call]
-            await until(lambda told=told: kinds(events).count("RenewalLate") >= told + 3)  # type: ignore[misc]
+            await until(lambda told=told: kinds(events).count("RenewalLate") >= told + 3)
             await redis.execute_command("ACL", "SETUSER", "default", "+pexpire")  # type: ignore[no-untyped-call]
             renewals = locks.statistics().renewals
-            await until(lambda renewals=renewals: locks.statistics().renewals > renewals)  # type: ignore[misc]
+            await until(lambda renewals=renewals: locks.statistics().renewals > renewals)
             assert len([each for each in caplog.records if "late" in each.getMessage()]) == incident
 
 

@@ -137,7 +137,10 @@ class Reporter:
     def closed(self) -> None:
         """The client is closed."""
         if self._marks is not None:
-            self._marks.close(self._client)
+            try:
+                self._marks.close(self._client)
+            except Exception:
+                logger.exception("the telemetry failed when its client was closed", extra={"client": self._client})
 
     def is_heard(self) -> bool:
         """Whether anybody wants to know of what happens all the time."""
