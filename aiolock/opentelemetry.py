@@ -18,6 +18,7 @@ from aiolock import (
     Duration,
     LockConfig,
     LockEvent,
+    LockKind,
     Lost,
     NotAcquired,
     Orphaned,
@@ -81,6 +82,7 @@ class _Reporter:
         self._metrics = instruments_of(meter_provider)
         self._spans = Spans(tracer_provider)
         self.patience: float = patience
+        self._used: set[tuple[LockKind, str | None]] = set()  # Kinds and groups of which something was acquired.
         self._handlers: dict[type[LockEvent], Callable[[Any], None]] = {
             Acquired: self._acquired,
             Lost: self._lost,
@@ -117,6 +119,9 @@ class _Reporter:
 
     def _acquired(self, event: Acquired) -> None:
         group = self._group(event.name)
+        if (used := (event.kind, group)) not in self._used:
+            self._used.add(used)
+            self._metrics.expect(event.kind, group)
         self._metrics.acquires.add((KIND, event.kind), (GROUP, group), (OUTCOME, "acquired"))
         if event.contended:
             self._metrics.waited(event.waited, event.kind, group, "acquired")

@@ -8,11 +8,12 @@ a fifth of the time of a whole critical section.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from time import monotonic
+from typing import get_args
 from weakref import WeakKeyDictionary
 
 from opentelemetry.metrics import CallbackOptions, Histogram, Meter, MeterProvider, Observation, get_meter
 
-from aiolock import ClientStatistics, LockKind, __version__
+from aiolock import ClientStatistics, LockKind, LossReason, __version__
 
 KIND, GROUP, OUTCOME, REASON, ERROR = (
     *("aiolock.lock.kind", "aiolock.lock.group", "aiolock.outcome", "aiolock.loss.reason", "error.type"),
@@ -50,6 +51,10 @@ class Tally:
 
     def add(self, *attributes: tuple[str, str | None]) -> None:
         self._counts[attributes] = self._counts.get(attributes, 0) + 1
+
+    def expect(self, *attributes: tuple[str, str | None]) -> None:
+        """Tell zero of these, so that the first time is a growth, which an alert can see."""
+        self._counts.setdefault(attributes, 0)
 
     def _observe(self, _: CallbackOptions) -> Iterable[Observation]:
         return [Observation(count, attributes_of(*key)) for key, count in list(self._counts.items())]
@@ -118,6 +123,14 @@ class Instruments:
         )
         self._spare = float(_MOST_HOLDS)  # Holds that may be recorded now; so many more with each second.
         self._spared_at = monotonic()
+
+    def expect(self, kind: LockKind, group: str | None) -> None:
+        """Something of that *kind* and *group* is used: tell of what should not happen to it that it has not."""
+        who = ((KIND, kind), (GROUP, group))
+        self.contentions.expect(*who)
+        self.late_renewals.expect(*who)
+        for reason in get_args(LossReason):
+            self.losses.expect(*who, (REASON, reason))
 
     def waited(self, duration: float, kind: LockKind, group: str | None, outcome: str) -> None:
         self._waits.record(duration, attributes_of((KIND, kind), (GROUP, group), (OUTCOME, outcome)))
