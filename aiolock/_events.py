@@ -7,10 +7,12 @@ from typing import Literal, Protocol, runtime_checkable
 from aiolock._errors import LossReason
 from aiolock._types import ClientStatistics, LockKind
 
+# Nobody changes an event. It is not frozen all the same: making one would take three times as long.
+
 NotAcquiredReason = Literal["busy", "timeout", "cancelled", "error"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class LockEvent:
     """
     Something happened to the lock *name*, of some *kind*, or to whatever else has an owner.
@@ -24,7 +26,7 @@ class LockEvent:
     token: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class WaitStarted(LockEvent):
     """
     An acquire was refused, or others of this client were before it: it waits.
@@ -35,7 +37,7 @@ class WaitStarted(LockEvent):
     holder: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Acquired(LockEvent):
     """
     An acquire was granted; *holds* is the hold count now, *waited* the time it took.
@@ -51,7 +53,7 @@ class Acquired(LockEvent):
     mark: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class NotAcquired(LockEvent):
     """
     An acquire ended without the lock, after *waited* seconds.
@@ -68,7 +70,7 @@ class NotAcquired(LockEvent):
     mark: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Released(LockEvent):
     """
     One hold was given back; *holds* are left. *held* is how long the owner has had the lock.
@@ -81,14 +83,14 @@ class Released(LockEvent):
     confirmed: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Renewed(LockEvent):
     """The server acknowledged a renewal; the lease now has *remaining* seconds."""
 
     remaining: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class RenewalLate(LockEvent):
     """A renewal is *late* seconds behind: the event loop was blocked, or Redis failed; *remaining* are left."""
 
@@ -96,7 +98,7 @@ class RenewalLate(LockEvent):
     remaining: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Lost(LockEvent):
     """
     The lock was ours and is gone, after it was *held* for so long.
@@ -109,7 +111,7 @@ class Lost(LockEvent):
     ran_out: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Orphaned(LockEvent):
     """The task named *task* ended while it had *holds* holds, for *held* seconds; they were released."""
 
@@ -118,7 +120,7 @@ class Orphaned(LockEvent):
     held: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class HandedOff(LockEvent):
     """The lock went from one owner of this client to this one in a single round trip."""
 

@@ -26,7 +26,7 @@ from aiolock import (
     RenewalLate,
     WaitStarted,
 )
-from aiolock._otel.metrics import ERROR, GROUP, KIND, OUTCOME, REASON, instruments_of
+from aiolock._otel.metrics import ERROR, GROUP, KIND, OUTCOME, REASON, Key, instruments_of
 from aiolock._otel.traces import Spans
 from aiolock._types import seconds
 
@@ -82,7 +82,8 @@ class _Reporter:
         self._metrics = instruments_of(meter_provider)
         self._spans = Spans(tracer_provider)
         self.patience: float = patience
-        self._used: set[tuple[LockKind, str | None]] = set()  # Kinds and groups of which something was acquired.
+        # Of kinds and groups of which something was acquired: what an acquire more is counted as.
+        self._used: dict[tuple[LockKind, str | None], Key] = {}
         self._handlers: dict[type[LockEvent], Callable[[Any], None]] = {
             Acquired: self._acquired,
             Lost: self._lost,
@@ -115,25 +116,29 @@ class _Reporter:
                 self._on_event(event)
 
     def _wait_started(self, event: WaitStarted) -> None:
-        self._metrics.contentions.add((KIND, event.kind), (GROUP, self._group(event.name)))
+        self._metrics.contentions.add(((KIND, event.kind), (GROUP, self._group(event.name))))
 
     def _acquired(self, event: Acquired) -> None:
         group = self._group(event.name)
-        if (used := (event.kind, group)) not in self._used:
-            self._used.add(used)
-            self._metrics.expect(event.kind, group)
-        self._metrics.acquires.add((KIND, event.kind), (GROUP, group), (OUTCOME, "acquired"))
+        acquired = self._used.get((event.kind, group)) or self._begin_to_use(event.kind, group)
+        self._metrics.acquires.add(acquired)
         if event.contended:
             self._metrics.waited(event.waited, event.kind, group, "acquired")
             self._spans.waited(event, group)
         if event.holds == 1:
             self._spans.hold_began(event, group)
 
+    def _begin_to_use(self, kind: LockKind, group: str | None) -> Key:
+        self._metrics.expect(kind, group)
+        acquired = self._used[kind, group] = ((KIND, kind), (GROUP, group), (OUTCOME, "acquired"))
+        return acquired
+
     def _not_acquired(self, event: NotAcquired) -> None:
         group, metrics = self._group(event.name), self._metrics
-        metrics.acquires.add((KIND, event.kind), (GROUP, group), (OUTCOME, event.reason), (ERROR, event.error))
+        who = ((KIND, event.kind), (GROUP, group))
+        metrics.acquires.add((*who, (OUTCOME, event.reason), (ERROR, event.error)))
         if event.reason == "busy":
-            metrics.contentions.add((KIND, event.kind), (GROUP, group))
+            metrics.contentions.add(who)
         if event.contended:
             metrics.waited(event.waited, event.kind, group, event.reason)
             self._spans.waited(event, group)
@@ -148,7 +153,7 @@ class _Reporter:
         outcome = "ran out" if event.ran_out else "lost"
         self._metrics.held(event.held, event.kind, group, outcome)
         if not event.ran_out:
-            self._metrics.losses.add((KIND, event.kind), (GROUP, group), (REASON, event.reason))
+            self._metrics.losses.add(((KIND, event.kind), (GROUP, group), (REASON, event.reason)))
         self._spans.hold_ended(event, outcome, why=None if event.ran_out else f"lost: {event.reason}")
 
     def _orphaned(self, event: Orphaned) -> None:
@@ -156,7 +161,7 @@ class _Reporter:
         self._spans.hold_ended(event, "orphaned", why=f"task {event.task!r} ended while it held the lock")
 
     def _renewal_late(self, event: RenewalLate) -> None:
-        self._metrics.late_renewals.add((KIND, event.kind), (GROUP, self._group(event.name)))
+        self._metrics.late_renewals.add(((KIND, event.kind), (GROUP, self._group(event.name))))
         self._spans.note(event, "renewal late", {"aiolock.late": event.late, "aiolock.remaining": event.remaining})
 
 

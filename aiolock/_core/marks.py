@@ -74,8 +74,8 @@ class Marks:
     # Left.
 
     def granted(self, hold: Hold, event: Acquired) -> None:
-        """*hold* was granted; a nested one has its mark already."""
-        if event.holds == 1 and hold not in self._marks and (mark := self._telemetry.mark(event)):
+        """*hold* was granted, for the first time."""
+        if mark := self._telemetry.mark(event):
             self._marks[hold] = mark[:_LONGEST]
             self._young[hold] = hold.since + self._patience / 4
             self._plan()

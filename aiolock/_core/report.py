@@ -4,9 +4,7 @@ import logging
 from asyncio import CancelledError
 from collections.abc import Callable
 from dataclasses import fields
-from functools import partial
 from time import monotonic
-from typing import TypeVar
 
 from aiolock._core.hold import Hold
 from aiolock._core.marks import Marks, Wait
@@ -30,7 +28,6 @@ from aiolock._types import LockKind
 
 logger = logging.getLogger("aiolock")
 
-Event = TypeVar("Event", bound=LockEvent)
 Who = tuple[str, LockKind, str, int]  # What each event begins with.
 
 
@@ -61,15 +58,23 @@ class Reporter:
         return wait
 
     def acquired(self, hold: Hold, wait: Wait | None, waited: float) -> None:
-        event = Acquired(*_who(hold), len(hold.leases), waited, *_waited_for(wait))
+        name, kind, holds = hold.keys.name, hold.claim.want.scripts.kind, len(hold.leases)
+        if wait is None:
+            event = Acquired(name, kind, hold.owner, hold.token, holds, waited, False, None, None)
+        else:
+            event = Acquired(name, kind, hold.owner, hold.token, holds, waited, True, wait.holder, wait.mark)
         self._tell(logging.DEBUG, event, "acquired")
-        if self._marks is not None:
-            self._call_hook(partial(self._marks.granted, hold), event)
+        if self._marks is not None and holds == 1:
+            try:
+                self._marks.granted(hold, event)
+            except (Exception, CancelledError):
+                self._note_failure(event)
 
     def not_acquired(
         self, who: Who, wait: Wait | None, waited: float, reason: NotAcquiredReason, *, error: str | None
     ) -> None:
-        event = NotAcquired(*who, reason, error, waited, *_waited_for(wait))
+        known = (False, None, None) if wait is None else (True, wait.holder, wait.mark)
+        event = NotAcquired(*who, reason, error, waited, *known)
         self._tell(logging.DEBUG, event, f"not acquired in {waited:.3g} s: {error or reason}")
 
     def handed_off(self, hold: Hold) -> None:
@@ -82,10 +87,11 @@ class Reporter:
     def released(self, hold: Hold, holds: int, ended: float, *, confirmed: bool = True) -> None:
         if hold.loss is not None:  # Which was told.
             return
-        event = Released(*_who(hold), holds, ended - hold.since, confirmed)
+        name, kind = hold.keys.name, hold.claim.want.scripts.kind
+        event = Released(name, kind, hold.owner, hold.token, holds, ended - hold.since, confirmed)
         self._tell(logging.DEBUG, event, "released" if confirmed else "released, without an answer")
-        if not holds:
-            self._ended(hold)
+        if not holds and self._marks is not None:
+            self._marks.ended(hold)
 
     def renewed(self, hold: Hold, remaining: float) -> None:
         self.renewals += 1
@@ -151,20 +157,21 @@ class Reporter:
             where = f"lock {event.name!r}" + (f" (token {event.token})" if event.token else "")
             logger.log(level, "%s: %s", where, text, extra=self._fields(event))
         if self.on_event is not None:
-            self._call_hook(self.on_event, event)
+            try:
+                self.on_event(event)
+            except (Exception, CancelledError):
+                self._note_failure(event)
 
     def _fields(self, event: LockEvent) -> dict[str, object]:
         """What a log record has of *event*: all of it, its name by one that records do not have already."""
         found = {each.name: getattr(event, each.name) for each in fields(event)}
         return {"event": type(event).__name__, "client": self._client, "lock_name": found.pop("name"), **found}
 
-    def _call_hook(self, hook: Callable[[Event], object], event: Event) -> None:
-        try:
-            hook(event)
-        except (Exception, CancelledError):
-            if not self._hook_failed:
-                logger.exception("on_event failed on %r; further failures are not logged", event)
-            self._hook_failed = True
+    def _note_failure(self, event: LockEvent) -> None:
+        """The user's hook has raised."""
+        if not self._hook_failed:
+            logger.exception("on_event failed on %r; further failures are not logged", event)
+        self._hook_failed = True
 
 
 def _who(hold: Hold) -> Who:
@@ -176,11 +183,6 @@ def why_not(failed: type[BaseException] | None, most: float | None) -> NotAcquir
     if failed is None:
         return "busy" if most == 0 else "timeout"
     return "cancelled" if issubclass(failed, CancelledError) else "error"
-
-
-def _waited_for(wait: Wait | None) -> tuple[bool, str | None, str | None]:
-    """Whether there was a *wait*, for which owner of this client, and for whose mark."""
-    return (False, None, None) if wait is None else (True, wait.holder, wait.mark)
 
 
 def _ignore(event: LockEvent) -> None:

@@ -22,6 +22,7 @@ SCOPE = "aiolock"
 
 _BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10)  # Those of db.client.operation.duration.
 _MOST_HOLDS = 100  # Whose duration is recorded, in a second.
+_SHARES = 4  # Of a second: it is not the first holds of a second that are recorded.
 _FRESH = 0.1  # Seconds for which what the clients said of themselves is told again.
 
 # What the clients count themselves: the metric, its unit, what it is, and its number in `ClientStatistics`.
@@ -49,10 +50,10 @@ class Tally:
         self._counts: dict[Key, int] = {}
         meter.create_observable_counter(name, [self._observe], unit, description)
 
-    def add(self, *attributes: tuple[str, str | None]) -> None:
+    def add(self, attributes: Key) -> None:
         self._counts[attributes] = self._counts.get(attributes, 0) + 1
 
-    def expect(self, *attributes: tuple[str, str | None]) -> None:
+    def expect(self, attributes: Key) -> None:
         """Tell zero of these, so that the first time is a growth, which an alert can see."""
         self._counts.setdefault(attributes, 0)
 
@@ -121,26 +122,25 @@ class Instruments:
         self._holds = meter.create_histogram(
             "aiolock.hold.duration", "s", "Time for which a lock was held", explicit_bucket_boundaries_advisory=_BUCKETS
         )
-        self._spare = float(_MOST_HOLDS)  # Holds that may be recorded now; so many more with each second.
-        self._spared_at = monotonic()
+        self._spare = 0  # Holds that may be recorded until `_until`.
+        self._until = monotonic()
 
     def expect(self, kind: LockKind, group: str | None) -> None:
         """Something of that *kind* and *group* is used: tell of what should not happen to it that it has not."""
         who = ((KIND, kind), (GROUP, group))
-        self.contentions.expect(*who)
-        self.late_renewals.expect(*who)
+        self.contentions.expect(who)
+        self.late_renewals.expect(who)
         for reason in get_args(LossReason):
-            self.losses.expect(*who, (REASON, reason))
+            self.losses.expect((*who, (REASON, reason)))
 
     def waited(self, duration: float, kind: LockKind, group: str | None, outcome: str) -> None:
         self._waits.record(duration, attributes_of((KIND, kind), (GROUP, group), (OUTCOME, outcome)))
 
     def held(self, duration: float, kind: LockKind, group: str | None, outcome: str) -> None:
         """All of them are recorded, unless there are very many."""
-        now = monotonic()
-        self._spare = min(_MOST_HOLDS, self._spare + (now - self._spared_at) * _MOST_HOLDS)
-        self._spared_at = now
-        if self._spare >= 1:
+        if self._spare == 0 and (now := monotonic()) >= self._until:
+            self._spare, self._until = _MOST_HOLDS // _SHARES, now + 1 / _SHARES
+        if self._spare:
             self._spare -= 1
             self._holds.record(duration, attributes_of((KIND, kind), (GROUP, group), (OUTCOME, outcome)))
 

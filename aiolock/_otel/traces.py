@@ -81,8 +81,9 @@ class Spans:
 
     def mark(self, event: Acquired) -> str:
         """The context of the span of the hold that was just granted; empty if it is in no trace that is kept."""
-        spans = self._holds.get(_key(event))
-        if not spans or not spans[-1].get_span_context().trace_flags.sampled:
+        if not self._holds or not (spans := self._holds.get(_key(event))):
+            return ""
+        if not spans[-1].get_span_context().trace_flags.sampled:
             return ""
         carrier: dict[str, str] = {}
         _W3C.inject(carrier, set_span_in_context(spans[-1]))
