@@ -26,7 +26,7 @@ from aiolock import (
     RenewalLate,
     WaitStarted,
 )
-from aiolock._otel.metrics import ERROR, GROUP, KIND, OUTCOME, REASON, Key, instruments_of
+from aiolock._otel.metrics import ERROR, GROUP, KIND, OUTCOME, REASON, Count, instruments_of
 from aiolock._otel.traces import Spans
 from aiolock._types import seconds
 
@@ -82,8 +82,7 @@ class _Reporter:
         self._metrics = instruments_of(meter_provider)
         self._spans = Spans(tracer_provider)
         self.patience: float = patience
-        # Of kinds and groups of which something was acquired: what an acquire more is counted as.
-        self._used: dict[tuple[LockKind, str | None], Key] = {}
+        self._acquires: dict[tuple[LockKind, str | None], Count] = {}  # Those that were granted.
         self._handlers: dict[type[LockEvent], Callable[[Any], None]] = {
             Acquired: self._acquired,
             Lost: self._lost,
@@ -120,18 +119,15 @@ class _Reporter:
 
     def _acquired(self, event: Acquired) -> None:
         group = self._group(event.name)
-        acquired = self._used.get((event.kind, group)) or self._begin_to_use(event.kind, group)
-        self._metrics.acquires.add(acquired)
+        acquires = self._acquires.get((event.kind, group))
+        if acquires is None:
+            acquires = self._acquires[event.kind, group] = self._metrics.begin(event.kind, group)
+        acquires.number += 1
         if event.contended:
             self._metrics.waited(event.waited, event.kind, group, "acquired")
             self._spans.waited(event, group)
         if event.holds == 1:
             self._spans.hold_began(event, group)
-
-    def _begin_to_use(self, kind: LockKind, group: str | None) -> Key:
-        self._metrics.expect(kind, group)
-        acquired = self._used[kind, group] = ((KIND, kind), (GROUP, group), (OUTCOME, "acquired"))
-        return acquired
 
     def _not_acquired(self, event: NotAcquired) -> None:
         group, metrics = self._group(event.name), self._metrics

@@ -15,7 +15,7 @@ from aiolock._config import Timing
 from aiolock._core.commands import Commands
 from aiolock._core.hold import Hold
 from aiolock._core.queue import Entries
-from aiolock._events import Acquired, Telemetry
+from aiolock._events import Telemetry
 from aiolock._keys import LockKeys
 
 _LONGEST = 200  # Characters of a mark.
@@ -55,40 +55,39 @@ class Wait:
 class Marks:
     """The marks that one client leaves and looks for."""
 
-    # Invariant: a hold that has a mark is in `_marks` until it ends. From its grant on it is in `_young`, and once the
+    # Invariant: a hold that has a mark is in `texts` until it ends. From its grant on it is in `_young`, and once the
     # mark was left, in `_left`, by when that is to be done next. Both are in that order, and the timer runs while
     # there is anything in them.
 
     def __init__(self, telemetry: Telemetry, entries: Entries, commands: Commands, timing: Timing) -> None:
-        self._telemetry = telemetry
+        self.telemetry: Telemetry = telemetry
         self._commands = commands
         self._timing = timing
         self._patience = telemetry.patience
         self._loop = asyncio.get_running_loop()
         self._context = Context()  # Of the timers: what the user's tasks carry is not kept alive by them.
-        self._marks: dict[Hold, str] = {}
+        self.texts: dict[Hold, str] = {}
         self._young: OrderedDict[Hold, float] = OrderedDict()
         self._left: OrderedDict[Hold, float] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
 
     # Left.
 
-    def granted(self, hold: Hold, event: Acquired) -> None:
-        """*hold* was granted, for the first time."""
-        if mark := self._telemetry.mark(event):
-            self._marks[hold] = mark[:_LONGEST]
-            self._young[hold] = hold.since + self._patience / 4
-            self._plan()
+    def keep(self, hold: Hold, mark: str) -> None:
+        """*hold* was granted, and is to leave this *mark*."""
+        self.texts[hold] = mark[:_LONGEST]
+        self._young[hold] = hold.since + self._patience / 4
+        self._plan()
 
     def ended(self, hold: Hold) -> None:
         """*hold* is no more; another may have left its mark since."""
-        if (mark := self._marks.pop(hold, None)) is not None:
+        if (mark := self.texts.pop(hold, None)) is not None:
             self._young.pop(hold, None)
             if self._left.pop(hold, None) is not None:
                 self._commands.leave_mark(hold, mark, 0)
 
     def _plan(self) -> None:
-        if self._timer is None and self._marks:
+        if self._timer is None and self.texts:
             due = min(next(iter(each.values())) for each in (self._young, self._left) if each)
             self._timer = self._loop.call_later(due - monotonic(), self._leave, context=self._context)
 
@@ -101,7 +100,7 @@ class Marks:
                 self._left[hold] = now + self._timing.renew_interval
                 ttl = min(hold.expires - now, self._timing.lease)  # No longer than the lock, if nobody renews it.
                 if ttl > 0:
-                    self._commands.leave_mark(hold, self._marks[hold], ttl)
+                    self._commands.leave_mark(hold, self.texts[hold], ttl)
         self._plan()
 
     # Looked for.
@@ -117,7 +116,7 @@ class Marks:
         if wait.mark is not None:
             return
         if (hold := wait.hold()) is not None:
-            wait.mark = self._marks.get(hold)
+            wait.mark = self.texts.get(hold)
         else:
             self._commands.read_mark(wait.keys).when_ended(wait.learn)
         self._look_in(wait, 2 * waited)  # In case that there is none yet.
@@ -126,4 +125,4 @@ class Marks:
         """The client is closed."""
         if self._timer is not None:
             self._timer.cancel()
-        self._telemetry.closed(client)
+        self.telemetry.closed(client)

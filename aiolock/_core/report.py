@@ -65,10 +65,17 @@ class Reporter:
             event = Acquired(name, kind, hold.owner, hold.token, holds, waited, True, wait.holder, wait.mark)
         self._tell(logging.DEBUG, event, "acquired")
         if self._marks is not None and holds == 1:
-            try:
-                self._marks.granted(hold, event)
-            except (Exception, CancelledError):
-                self._note_failure(event)
+            self._mark(self._marks, hold, event)
+
+    def _mark(self, marks: Marks, hold: Hold, event: Acquired) -> None:
+        """Have a mark left for a new *hold*, if the user's telemetry gives one."""
+        try:
+            mark = marks.telemetry.mark(event)
+        except (Exception, CancelledError):
+            self._note_failure(event)
+            return
+        if mark:
+            marks.keep(hold, mark)
 
     def not_acquired(
         self, who: Who, wait: Wait | None, waited: float, reason: NotAcquiredReason, *, error: str | None
@@ -90,7 +97,7 @@ class Reporter:
         name, kind = hold.keys.name, hold.claim.want.scripts.kind
         event = Released(name, kind, hold.owner, hold.token, holds, ended - hold.since, confirmed)
         self._tell(logging.DEBUG, event, "released" if confirmed else "released, without an answer")
-        if not holds and self._marks is not None:
+        if self._marks is not None and hold in self._marks.texts and not holds:
             self._marks.ended(hold)
 
     def renewed(self, hold: Hold, remaining: float) -> None:

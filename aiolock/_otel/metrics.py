@@ -43,22 +43,31 @@ Statistics = Callable[[], ClientStatistics]
 Key = tuple[tuple[str, str | None], ...]  # Attributes; those without a value are left out.
 
 
+class Count:
+    """A number that grows."""
+
+    __slots__ = ("number",)
+
+    def __init__(self) -> None:
+        self.number: int = 0
+
+
 class Tally:
     """A number for each combination of attributes, told when somebody asks, in whatever thread."""
 
     def __init__(self, meter: Meter, name: str, unit: str, description: str) -> None:
-        self._counts: dict[Key, int] = {}
+        self._counts: dict[Key, Count] = {}
         meter.create_observable_counter(name, [self._observe], unit, description)
 
-    def add(self, attributes: Key) -> None:
-        self._counts[attributes] = self._counts.get(attributes, 0) + 1
+    def of(self, attributes: Key) -> Count:
+        """That of these; from now on it is told, also as zero, so that an alert sees the first one as a growth."""
+        return self._counts.setdefault(attributes, Count())
 
-    def expect(self, attributes: Key) -> None:
-        """Tell zero of these, so that the first time is a growth, which an alert can see."""
-        self._counts.setdefault(attributes, 0)
+    def add(self, attributes: Key) -> None:
+        self.of(attributes).number += 1
 
     def _observe(self, _: CallbackOptions) -> Iterable[Observation]:
-        return [Observation(count, attributes_of(*key)) for key, count in list(self._counts.items())]
+        return [Observation(count.number, attributes_of(*key)) for key, count in list(self._counts.items())]
 
 
 class Clients:
@@ -125,13 +134,18 @@ class Instruments:
         self._spare = 0  # Holds that may be recorded until `_until`.
         self._until = monotonic()
 
-    def expect(self, kind: LockKind, group: str | None) -> None:
-        """Something of that *kind* and *group* is used: tell of what should not happen to it that it has not."""
+    def begin(self, kind: LockKind, group: str | None) -> Count:
+        """
+        Something of that *kind* and *group* is acquired for the first time; what counts such acquires.
+
+        Of what should not happen to it, it is told from now on that it has not.
+        """
         who = ((KIND, kind), (GROUP, group))
-        self.contentions.expect(who)
-        self.late_renewals.expect(who)
+        for tally in (self.contentions, self.late_renewals):
+            tally.of(who)
         for reason in get_args(LossReason):
-            self.losses.expect((*who, (REASON, reason)))
+            self.losses.of((*who, (REASON, reason)))
+        return self.acquires.of((*who, (OUTCOME, "acquired")))
 
     def waited(self, duration: float, kind: LockKind, group: str | None, outcome: str) -> None:
         self._waits.record(duration, attributes_of((KIND, kind), (GROUP, group), (OUTCOME, outcome)))
