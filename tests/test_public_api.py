@@ -10,6 +10,7 @@ import pytest
 import aiolock
 import aiolock.aiohttp
 import aiolock.fastapi
+import aiolock.opentelemetry
 import aiolock.testing
 
 NAMES = [
@@ -34,11 +35,14 @@ NAMES = [
     "HeldPermits",
     "HeldSemaphore",
     "Holder",
+    "Holding",
     "Lease",
     "LeaseLostError",
+    "LockActivity",
     "LockClient",
     "LockConfig",
     "LockEvent",
+    "LockKind",
     "LockStatistics",
     "LockTimeoutError",
     "Loss",
@@ -47,6 +51,8 @@ NAMES = [
     "MultiLease",
     "MultiLoss",
     "NotALockError",
+    "NotAcquired",
+    "NotAcquiredReason",
     "NotHeldError",
     "Orphaned",
     "QuorumError",
@@ -54,10 +60,15 @@ NAMES = [
     "RenewalLate",
     "Renewed",
     "ReplicationError",
+    "Telemetry",
+    "WaitStarted",
+    "Waiting",
     "background",
     "to_thread",
 ]
-ALIASES = {"Duration", "LossReason"}
+ALIASES = {"Duration", "LockKind", "LossReason", "NotAcquiredReason"}
+KIND = str(aiolock.LockKind).replace("typing.", "")
+WHO = f"name: str, kind: {KIND}, owner: str, token: int"
 FUNCTIONS = {
     "background": "(*work: collections.abc.Coroutine[Any, Any, object]) "
     "-> contextlib.AbstractAsyncContextManager[None]",
@@ -68,6 +79,7 @@ CLASSES = [getattr(aiolock, name) for name in NAMES if name not in {*ALIASES, *F
 MEMBERS = {
     "LockClient": """
         aclose(self) -> None
+        activity(self) -> list[aiolock.LockActivity]
         count_down_latch(self, name: str) -> aiolock.AsyncCountDownLatch
         fair_lock(self, name: str, *, owner: str | None = None) -> aiolock.AsyncFairLock
         from_url(url: str, *, config: aiolock.LockConfig | None = None, **settings: Any) -> Self
@@ -233,7 +245,8 @@ CONSTRUCTORS = {
     "token_retention: float | datetime.timedelta = 3600.0, release_timeout: float | datetime.timedelta = 5.0, "
     "command_timeout: float | datetime.timedelta = 5.0, replicas: Union[int, Literal['all'], NoneType] = None, "
     "replicas_timeout: float | datetime.timedelta = 1.0, client_name: str | None = None, "
-    "on_event: collections.abc.Callable[[aiolock.LockEvent], object] | None = None) -> None",
+    "on_event: collections.abc.Callable[[aiolock.LockEvent], object] | None = None, "
+    "telemetry: aiolock.Telemetry | None = None) -> None",
     "Holder": "(client: str, owner: str, holds: int, remaining: float, host: str | None = None, "
     "pid: int | None = None, client_name: str | None = None) -> None",
     "LockStatistics": "(held: int = 0, parked: int = 0, subscriptions: int = 0, renewals: int = 0, "
@@ -241,14 +254,21 @@ CONSTRUCTORS = {
     "ClientStatistics": "(held: int = 0, parked: int = 0, subscriptions: int = 0, pending: int = 0, "
     "connections: int = 0, commands: int = 0, batches: int = 0, renewals: int = 0, losses: int = 0, "
     "hand_offs: int = 0) -> None",
-    "Acquired": "(name: str, owner: str, token: int, holds: int, waited: float) -> None",
-    "Released": "(name: str, owner: str, token: int, holds: int) -> None",
-    "Renewed": "(name: str, owner: str, token: int, remaining: float) -> None",
-    "RenewalLate": "(name: str, owner: str, token: int, late: float, remaining: float) -> None",
-    "Lost": "(name: str, owner: str, token: int, "
-    "reason: Literal['expired', 'taken', 'forced', 'unreachable', 'closed']) -> None",
-    "Orphaned": "(name: str, owner: str, token: int, holds: int, task: str) -> None",
-    "HandedOff": "(name: str, owner: str, token: int) -> None",
+    "Holding": "(owner: str, task: str | None, token: int, holds: int, held: float, remaining: float | None) -> None",
+    "Waiting": "(owner: str, task: str | None, waited: float) -> None",
+    "LockActivity": f"(name: str, kind: {KIND}, holding: tuple[aiolock.Holding, ...], "
+    "waiting: tuple[aiolock.Waiting, ...]) -> None",
+    "WaitStarted": f"({WHO}, holder: str | None) -> None",
+    "Acquired": f"({WHO}, holds: int, waited: float, contended: bool, holder: str | None, mark: str | None) -> None",
+    "NotAcquired": f"({WHO}, reason: Literal['busy', 'timeout', 'cancelled', 'error'], error: str | None, "
+    "waited: float, contended: bool, holder: str | None, mark: str | None) -> None",
+    "Released": f"({WHO}, holds: int, held: float, confirmed: bool) -> None",
+    "Renewed": f"({WHO}, remaining: float) -> None",
+    "RenewalLate": f"({WHO}, late: float, remaining: float) -> None",
+    "Lost": f"({WHO}, reason: Literal['expired', 'taken', 'forced', 'unreachable', 'closed'], held: float, "
+    "ran_out: bool) -> None",
+    "Orphaned": f"({WHO}, holds: int, task: str, held: float) -> None",
+    "HandedOff": f"({WHO}) -> None",
 }
 
 
@@ -290,6 +310,16 @@ def signatures(names: Iterable[str]) -> dict[str, str]:
 
 def test_the_constructors() -> None:
     assert signatures(CONSTRUCTORS) == CONSTRUCTORS
+
+
+def test_the_function_of_opentelemetry() -> None:
+    assert aiolock.opentelemetry.__all__ == ["instrument"]
+    assert str(inspect.signature(aiolock.opentelemetry.instrument)) == (
+        "(config: aiolock.LockConfig | None = None, *, group: collections.abc.Callable[[str], str | None] | None = None, "
+        "link_after: float | datetime.timedelta = 0.1, "
+        "meter_provider: opentelemetry.metrics._internal.MeterProvider | None = None, "
+        "tracer_provider: opentelemetry.trace.TracerProvider | None = None) -> aiolock.LockConfig"
+    )
 
 
 def test_the_functions() -> None:
@@ -335,7 +365,9 @@ def test_the_version_is_a_number() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", [aiolock, aiolock.testing, aiolock.fastapi, aiolock.aiohttp], ids=lambda of: of.__name__
+    "module",
+    [aiolock, aiolock.testing, aiolock.fastapi, aiolock.aiohttp, aiolock.opentelemetry],
+    ids=lambda of: of.__name__,
 )
 def test_each_class_and_function_is_known_by_the_name_that_users_import(module: ModuleType) -> None:
     public = {
