@@ -1,4 +1,4 @@
-"""What type checkers see of `aiolock.opentelemetry`, of events and of `Telemetry`: checked by mypy and pyright, never run."""
+"""What type checkers see of `aiolock.opentelemetry` and of events: checked by mypy and pyright, never run."""
 
 from collections.abc import Callable
 from datetime import timedelta
