@@ -225,6 +225,16 @@ async def test_a_wait_that_ends_inside_of_an_except_block_is_no_error(
     assert [event.reason for event in events if isinstance(event, NotAcquired)] == ["busy"]
 
 
+async def test_a_wait_that_python_destroys_is_not_told(redis: Redis, events: Events, other: LockClient) -> None:
+    """It may be destroyed in any thread, when there is no loop any more."""
+    async with listening(redis, events) as locks, other.lock("orders"):
+        waiting = locks.lock("orders", owner="b").acquire()
+        waiting.send(None)  # It goes as far as asking the server.
+        waiting.close()
+        await answered(locks)
+    assert kinds(events) == []
+
+
 async def test_released_and_lost_tell_how_long_it_was_held(redis: Redis, events: Events) -> None:
     async with listening(redis, events) as locks:
         began = time.monotonic()
@@ -254,21 +264,25 @@ async def test_a_release_without_an_answer_is_told_and_not_confirmed(redis: Redi
 
 
 async def test_after_a_loss_nothing_more_is_told_of_the_hold(redis: Redis, events: Events) -> None:
-    """Closing the client tells the body, which goes on to give its lock back."""
+    """Closing the client tells the body, which goes on to give its locks back."""
     async with LockClient(redis, config=LockConfig(on_event=events.append)) as locks:
         entered = asyncio.Event()
 
         async def work() -> None:
             async with locks.lock("orders"):
+                nested = await locks.lock("orders").acquire()
                 entered.set()
-                await asyncio.sleep(60)
+                try:
+                    await asyncio.sleep(60)
+                finally:
+                    await nested.release()
 
         working = asyncio.create_task(work())
         await entered.wait()
         await locks.aclose()
         with pytest.raises(LeaseLostError):
             await working
-    assert kinds(events) == ["Acquired", "Lost"]
+    assert kinds(events) == ["Acquired", "Acquired", "Lost"]
 
 
 async def test_events_say_what_kind_of_lock_it_is(redis: Redis, events: Events) -> None:

@@ -11,13 +11,14 @@ from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricR
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Decision, Sampler, SamplingResult
 from opentelemetry.trace import Tracer
 from redis.asyncio import Redis
 
 import aiolock
 from aiolock import LeaseLostError, LockClient, LockConfig, LockEvent
 from aiolock._embedded_server import Server
+from aiolock._process import Lineage
 from aiolock.opentelemetry import instrument
 from aiolock.testing import delayed_renewals
 from tests.support.observe import answered, commandstats, until
@@ -160,6 +161,16 @@ async def test_what_clients_say_of_themselves_is_added_up(redis: Redis, service:
         assert service.numbers("aiolock.held.count") == {(): 0}
 
 
+async def test_after_a_fork_the_parents_clients_are_not_counted(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with service, service.locks.lock("orders"):
+        with monkeypatch.context() as child:
+            child.setattr(Lineage, "forks", Lineage.forks + 1)
+            assert service.numbers("aiolock.held.count") == {(): 0}
+        await until(lambda: service.numbers("aiolock.held.count") == {(): 1})
+
+
 async def test_the_metrics_follow_the_conventions(service: Service) -> None:
     async with service, service.locks.lock("orders"):
         for name, metric in service.metrics().items():
@@ -297,8 +308,19 @@ async def test_a_short_wait_leads_nowhere(redis: Redis) -> None:
     assert not wait.links
 
 
-async def test_who_is_not_sampled_leaves_nothing(redis: Redis) -> None:
-    async with Service(redis, sampler=ALWAYS_OFF) as service:
+class RecordOnly(Sampler):
+    """What is recorded is not exported: nobody could follow a link to it."""
+
+    def should_sample(self, *_: Any, **__: Any) -> SamplingResult:
+        return SamplingResult(Decision.RECORD_ONLY)
+
+    def get_description(self) -> str:
+        return "RecordOnly"
+
+
+@pytest.mark.parametrize("sampler", [ALWAYS_OFF, RecordOnly()])
+async def test_who_is_not_sampled_leaves_nothing(redis: Redis, sampler: Sampler) -> None:
+    async with Service(redis, sampler=sampler) as service:
         with service.tracer.start_as_current_span("request"):
             async with service.locks.lock("orders"):
                 await asyncio.sleep(SOON)
@@ -342,6 +364,18 @@ async def test_a_key_that_is_no_mark_keeps_nobody_from_the_lock(redis: Redis, se
         with service.tracer.start_as_current_span("request"):
             async with service.locks.lock("orders"):
                 await asyncio.sleep(SOON)
+
+
+async def test_who_may_not_leave_marks_has_locks_all_the_same(own: Server, caplog: pytest.LogCaptureFixture) -> None:
+    async with Redis.from_url(own.url) as redis, Service(redis) as holder, Service(redis) as waiter:
+        rules = ("default", "resetkeys", "~orders", "~aiolock_token:*", "~aiolock_client:*")
+        await redis.execute_command("ACL", "SETUSER", *rules)  # type: ignore[no-untyped-call]
+        with holder.tracer.start_as_current_span("request"):
+            async with holder.locks.lock("orders"):
+                assert await waiter.locks.lock("orders").try_lock(4 * SOON) is None
+        async with waiter.locks.lock("orders"):
+            pass
+    assert caplog.records == []
 
 
 async def test_without_telemetry_nothing_is_sent_for_it(redis: Redis, locks: LockClient, other: LockClient) -> None:

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 from opentelemetry.metrics import CallbackOptions, Histogram, Meter, MeterProvider, Observation, get_meter
 
 from aiolock import ClientStatistics, LockKind, LossReason, __version__
+from aiolock._process import Lineage
 
 KIND, GROUP, OUTCOME, REASON, ERROR = (
     *("aiolock.lock.kind", "aiolock.lock.group", "aiolock.outcome", "aiolock.loss.reason", "error.type"),
@@ -74,7 +75,7 @@ class Clients:
     """What all clients say of themselves, added up; of those that are closed what they have done."""
 
     def __init__(self, meter: Meter) -> None:
-        self._running: dict[str, Statistics] = {}
+        self._running: dict[tuple[int, str], Statistics] = {}  # After a fork, those of the parent are no more ours.
         self._closed: dict[str, int] = {}
         self._sums: Mapping[str, int] = {}
         self._summed_at = -_FRESH
@@ -84,10 +85,10 @@ class Clients:
             meter.create_observable_counter(name, [self._teller(number)], unit, description)
 
     def started(self, client: str, statistics: Statistics) -> None:
-        self._running[client] = statistics
+        self._running[Lineage.forks, client] = statistics
 
     def closed(self, client: str) -> None:
-        if (statistics := self._running.pop(client, None)) is not None:
+        if (statistics := self._running.pop((Lineage.forks, client), None)) is not None:
             last = asdict(statistics())
             for _, _, _, number in _SO_FAR:
                 self._closed[number] = self._closed.get(number, 0) + last[number]
@@ -103,7 +104,7 @@ class Clients:
     def _sum(self) -> None:
         sums = dict(self._closed)
         try:
-            for statistics in list(self._running.values()):
+            for statistics in [each for (forks, _), each in list(self._running.items()) if forks == Lineage.forks]:
                 for number, value in asdict(statistics()).items():
                     sums[number] = sums.get(number, 0) + value
         except RuntimeError:  # The thread of the loop has changed what this one was looking at: told as it was.
