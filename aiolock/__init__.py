@@ -18,7 +18,20 @@ from aiolock._errors import (
     QuorumError,
     ReplicationError,
 )
-from aiolock._events import Acquired, HandedOff, LockEvent, Lost, Orphaned, Released, RenewalLate, Renewed
+from aiolock._events import (
+    Acquired,
+    HandedOff,
+    LockEvent,
+    Lost,
+    NotAcquired,
+    NotAcquiredReason,
+    Orphaned,
+    Released,
+    RenewalLate,
+    Renewed,
+    Telemetry,
+    WaitStarted,
+)
 from aiolock._primitives.base import HeldLock
 from aiolock._primitives.fair_lock import AsyncFairLock
 from aiolock._primitives.latch import AsyncCountDownLatch
@@ -30,7 +43,16 @@ from aiolock._primitives.permits import AsyncPermitExpirableSemaphore, HeldPermi
 from aiolock._primitives.read_write import AsyncReadLock, AsyncReadWriteLock, AsyncWriteLock
 from aiolock._primitives.rlock import AsyncRLock
 from aiolock._primitives.semaphore import AsyncSemaphore, HeldSemaphore
-from aiolock._types import ClientStatistics, Duration, Holder, LockStatistics
+from aiolock._types import (
+    ClientStatistics,
+    Duration,
+    Holder,
+    Holding,
+    LockActivity,
+    LockKind,
+    LockStatistics,
+    Waiting,
+)
 
 __version__ = "0.1.0"
 
@@ -58,11 +80,14 @@ __all__ = [
     "HeldPermits",
     "HeldSemaphore",
     "Holder",
+    "Holding",
     "Lease",
     "LeaseLostError",
+    "LockActivity",
     "LockClient",
     "LockConfig",
     "LockEvent",
+    "LockKind",
     "LockStatistics",
     "LockTimeoutError",
     "Loss",
@@ -71,6 +96,8 @@ __all__ = [
     "MultiLease",
     "MultiLoss",
     "NotALockError",
+    "NotAcquired",
+    "NotAcquiredReason",
     "NotHeldError",
     "OnceFailedError",
     "Orphaned",
@@ -80,12 +107,15 @@ __all__ = [
     "Renewed",
     "ReplicationError",
     "Slot",
+    "Telemetry",
     "Term",
     "Turn",
+    "WaitStarted",
+    "Waiting",
     "background",
     "to_thread",
 ]
 
 for _name in __all__:  # Users import them from here, so that is where they say they are from; pickles, too.
-    if hasattr(_public := globals()[_name], "__qualname__"):  # `Duration` and `LossReason` are none of ours.
+    if hasattr(_public := globals()[_name], "__qualname__"):  # Aliases, as `Duration`, are none of ours.
         _public.__module__ = __name__

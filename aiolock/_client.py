@@ -17,7 +17,7 @@ from aiolock._primitives.synchronized import check_maker, synchronize
 from aiolock._redis.backend import backend_of
 from aiolock._redis.quorum import quorum_of
 from aiolock._scripts import read_all
-from aiolock._types import ClientStatistics, Duration, lease_seconds, seconds
+from aiolock._types import ClientStatistics, Duration, LockActivity, lease_seconds, seconds
 
 _LONGEST_LEASE = 60.0  # Seconds, of a quorum, if nobody says more.
 _SEVERAL = (list, tuple, set, frozenset)
@@ -162,6 +162,16 @@ class LockClient(Factories):
         """What this client does right now, and has done since it started; no I/O, also after closing."""
         session = self._sessions.session
         return ClientStatistics() if session is None else session.statistics()
+
+    def activity(self) -> list[LockActivity]:
+        """
+        Who of this client holds what and waits for what right now, by name; no I/O, empty before the first use.
+
+        A name appears once for each kind of lock that is used under it. What other clients do is not in it: ask
+        `AsyncRLock.holder`. What is acquired without an owner, as by `AsyncSemaphore.acquire`, is nobody's.
+        """
+        session = self._sessions.session
+        return [] if session is None else session.activity()
 
     async def __aenter__(self) -> Self:
         self._sessions.start_after_fork()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from typing import Literal
 
-from aiolock._events import LockEvent
+from aiolock._events import LockEvent, Telemetry
 from aiolock._keys import OWN_KEYS
 from aiolock._types import LONGEST, Duration, lease_seconds, seconds, text
 
@@ -57,12 +57,16 @@ class LockConfig:
     on_event: Callable[[LockEvent], object] | None = None
     """Called with every event, in the event loop; must not block. Its exceptions are logged once and swallowed."""
 
+    telemetry: Telemetry | None = None
+    """What makes metrics and traces of the client: `aiolock.opentelemetry.instrument` sets it, with `on_event`."""
+
     def __post_init__(self) -> None:
         if self.prefix != "":
             self._check_prefix(text(self.prefix, "prefix"))
         if self.client_name is not None:
             self._check_client_name(text(self.client_name, "client_name"))
         self._check_hook(self.on_event)
+        self._check_telemetry(self.telemetry)
         lease = lease_seconds(self.lease)
         if lease < LEAST_LEASE:
             raise ValueError(f"lease must be at least {LEAST_LEASE} s, so that it can be renewed, not {self.lease!r}")
@@ -95,6 +99,10 @@ class LockConfig:
             return
         if not callable(hook) or iscoroutinefunction(hook) or iscoroutinefunction(hook.__call__):
             raise TypeError(f"on_event must be a plain function, not {hook!r}")
+
+    def _check_telemetry(self, telemetry: object) -> None:
+        if telemetry is not None and not isinstance(telemetry, Telemetry):
+            raise TypeError(f"telemetry must have what aiolock.Telemetry has, unlike {telemetry!r}")
 
     def _check_prefix(self, prefix: str) -> None:
         if prefix.startswith(OWN_KEYS):

@@ -5,8 +5,9 @@ from functools import lru_cache
 
 WRITER = ":write"  # What ends the field of an owner who writes.
 QUORUM_KEY = "aiolock_quorum"  # Says since when a server of a quorum has forgotten nothing.
+_ONCE = "aiolock_once:"
 # What aiolock keeps in Redis beside the locks.
-OWN_KEYS = ("aiolock_token:", "aiolock_client:", "aiolock_once:", QUORUM_KEY)
+OWN_KEYS = ("aiolock_token:", "aiolock_client:", _ONCE, "aiolock_mark:", QUORUM_KEY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class LockKeys:
     def of_once(cls, name: str, prefix: str) -> "LockKeys":
         """Those of the body that runs once per *name*, which a lock may have, too; as `of`."""
         _, tag = _tagged(name, prefix)
-        once, tokens = f"aiolock_once:{tag}", f"aiolock_token:{tag}"
+        once, tokens = f"{_ONCE}{tag}", f"aiolock_token:{tag}"
         return cls(name, once, tokens, f"redisson_lock__channel:{once}", (once, tokens), f"once {once}")
 
     @classmethod
@@ -125,3 +126,10 @@ def stays_together(key: str) -> bool:
 def card_key(client: str) -> str:
     """The key of the card of *client*."""
     return f"aiolock_client:{client}"
+
+
+def mark_key(keys: LockKeys) -> str:
+    """The key of the mark that whoever holds what has these *keys* may leave."""
+    if keys.lock.startswith(_ONCE):  # A lock may have the same name.
+        return f"aiolock_mark:{keys.lock}"
+    return f"aiolock_mark:{keys.tokens.removeprefix('aiolock_token:')}"

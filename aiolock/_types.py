@@ -2,9 +2,22 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Literal
 
 # Every duration that a user gives or gets is in seconds; milliseconds exist only on the wire.
 Duration = float | timedelta
+
+# What there is to be acquired, by the names of the factories of `LockClient`.
+LockKind = Literal[
+    "lock",
+    "fair_lock",
+    "read_lock",
+    "write_lock",
+    "permit_expirable_semaphore",
+    "semaphore",
+    "count_down_latch",
+    "once",
+]
 
 SHORTEST = 0.001  # Seconds: Redis counts whole milliseconds.
 MOST_PERMITS = 2**31 - 1  # As in Java; also of a latch's count.
@@ -84,6 +97,41 @@ class Holder:
     host: str | None = None
     pid: int | None = None
     client_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """
+    Something that a client holds; *held* says for how long, *remaining* until when, in seconds.
+
+    *task* is the name of the task that owns it, ``None`` of a named owner. Without an end, *remaining* is ``None``.
+    """
+
+    owner: str
+    task: str | None
+    token: int
+    holds: int
+    held: float
+    remaining: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Somebody of a client who waits, for *waited* seconds so far; all else as in `Holding`."""
+
+    owner: str
+    task: str | None
+    waited: float
+
+
+@dataclass(frozen=True, slots=True)
+class LockActivity:
+    """What one client has to do with one name right now: who of it is *holding*, and who *waiting*, in that order."""
+
+    name: str
+    kind: LockKind
+    holding: tuple[Holding, ...]
+    waiting: tuple[Waiting, ...]
 
 
 @dataclass(frozen=True, slots=True)

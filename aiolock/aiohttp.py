@@ -22,11 +22,24 @@ from aiolock._client import Maker
 from aiolock._primitives.handle import Handle
 from aiolock._primitives.synchronized import check_maker
 from aiolock._types import lease_seconds, seconds
+from aiolock._web import page
 from aiolock._web.handler import RefusedError, locked_for_handler
+from aiolock._web.health import HEALTHY, NO_STORE, health_of
 from aiolock._web.key_template import parameters_of
 from aiolock._web.problem import CONFLICT, ERRORS, MEDIA_TYPE, Problem, error_status, problem_of
 
-__all__ = ["LOCKS", "LockProblem", "lease_from", "leases_from", "locks_from", "problems", "setup", "synchronized"]
+__all__ = [
+    "LOCKS",
+    "LockProblem",
+    "healthz",
+    "lease_from",
+    "leases_from",
+    "locks_from",
+    "locks_page",
+    "problems",
+    "setup",
+    "synchronized",
+]
 
 LOCKS: web.AppKey[LockClient] = web.AppKey("LOCKS", LockClient)
 """Where the application keeps its client: ``request.app[LOCKS]``."""
@@ -213,6 +226,32 @@ def synchronized(
         return under_lock  # type: ignore[return-value]  # It takes and gives what the handler does.
 
     return decorate
+
+
+async def healthz(request: web.Request) -> web.Response:
+    """
+    A handler for readiness probes: ``app.router.add_get("/healthz", healthz)``.
+
+    Answers within a second: 200, or 503 with a problem document that says what is wrong, for whoever looks after the
+    service. It names the server: do not show it to everybody.
+    """
+    problem = await health_of(locks_from(request))
+    if problem is None:
+        return web.json_response(HEALTHY, headers=NO_STORE)
+    return web.json_response(
+        problem.document, status=problem.status, headers=problem.headers | NO_STORE, content_type=MEDIA_TYPE
+    )
+
+
+async def locks_page(request: web.Request) -> web.Response:
+    """
+    A handler that shows who of this process holds and waits, and for how long, to a browser; it changes nothing.
+
+    ``app.router.add_get("/locks", operators_only(locks_page))``: it shows the names of locks, of tasks and of hosts,
+    and asks nobody who they are. What is waited for here and held elsewhere, it asks Redis about.
+    """
+    text = await page.page_of(locks_from(request))
+    return web.Response(text=text, content_type="text/html", headers=page.HEADERS)
 
 
 def _lock(request: web.Request, names: Names, of: Maker | None) -> Handle:

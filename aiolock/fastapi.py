@@ -17,7 +17,7 @@ from fastapi.dependencies import utils
 from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
 from redis.asyncio import Redis, RedisCluster
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.websockets import WebSocket
 
 from aiolock import Duration, Lease, LockClient, LockConfig, MultiLease
@@ -25,11 +25,23 @@ from aiolock._client import Maker
 from aiolock._primitives.handle import Handle
 from aiolock._primitives.synchronized import check_maker
 from aiolock._types import lease_seconds, seconds
+from aiolock._web import page
 from aiolock._web.handler import RefusedError, locked_for_handler
+from aiolock._web.health import HEALTHY, NO_STORE, health_of
 from aiolock._web.key_template import parameters_of
 from aiolock._web.problem import CONFLICT, ERRORS, MEDIA_TYPE, UNAVAILABLE, Problem, error_status, problem_of
 
-__all__ = ["LockProblem", "Locks", "LocksState", "add_exception_handlers", "get_locks", "lifespan", "lock_for"]
+__all__ = [
+    "LockProblem",
+    "Locks",
+    "LocksState",
+    "add_exception_handlers",
+    "get_locks",
+    "healthz",
+    "lifespan",
+    "lock_for",
+    "locks_page",
+]
 
 _TRY_AGAIN_LATER = 1013  # The close code of WebSockets.
 
@@ -176,6 +188,29 @@ def add_exception_handlers(app: FastAPI) -> None:
         return schema
 
     app.openapi = openapi  # type: ignore[method-assign]  # As FastAPI's documentation extends the schema.
+
+
+async def healthz(locks: Locks) -> JSONResponse:
+    """
+    An endpoint for readiness probes: ``app.add_api_route("/healthz", healthz)``.
+
+    Answers within a second: 200, or 503 with a problem document that says what is wrong, for whoever looks after the
+    service. It names the server: do not show it to everybody.
+    """
+    problem = await health_of(locks)
+    if problem is None:
+        return JSONResponse(HEALTHY, headers=NO_STORE)
+    return JSONResponse(problem.document, problem.status, problem.headers | NO_STORE, MEDIA_TYPE)
+
+
+async def locks_page(locks: Locks) -> HTMLResponse:
+    """
+    An endpoint that shows who of this process holds and waits, and for how long, to a browser; it changes nothing.
+
+    ``app.add_api_route("/locks", locks_page, dependencies=[Depends(operators_only)])``: it shows the names of locks, of
+    tasks and of hosts, and asks nobody who they are. What is waited for here and held elsewhere, it asks Redis about.
+    """
+    return HTMLResponse(await page.page_of(locks), headers=page.HEADERS)
 
 
 def _lock(connection: HTTPConnection, locks: LockClient, names: object, of: Maker | None) -> Handle:

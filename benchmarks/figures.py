@@ -111,6 +111,11 @@ def _of_counted(text: str, peer: str, tasks: float, limit: float) -> Figure:
     return Figure("B13", text, counted, limit, other, unit=" ×")
 
 
+def _of_telemetry(workload: str) -> Figure:
+    telemetry, ours = (Side(each, "seconds_per_section") for each in ("telemetry", OURS))
+    return Figure(workload, "time of a section with telemetry / without", telemetry, 1.1, ours, unit=" ×")
+
+
 def _of_readers(peer: str, tasks: float) -> Figure:
     ours, theirs = (Side(each, "sections_per_second", tasks) for each in (OURS, peer))
     return Figure("B14", f"sections of {tasks:g} tasks per second / {peer}", ours, 1, theirs, at_least=True, unit=" ×")
@@ -134,11 +139,13 @@ def _of_many_held(lease: float, *, cpu_share: float) -> tuple[Figure, ...]:
 FIGURES = (
     _ratio("B1", "time of a section / two bare EVALSHA", "seconds_per_section", "bare", 0.95),
     _ratio("B1", "time of a section / redis-py's Lock", "seconds_per_section", "redis-py", 1.05),
+    _of_telemetry("B1"),
     _ratio("B2", "sections per second / redis-py's Lock", "sections_per_second", "redis-py", 4, at_least=True),
     _ratio("B2", "sections per second / pipelined by hand", "sections_per_second", "pipelined", 1.3, at_least=True),
     _ratio("B3", "sections per second / redis-py's Lock", "sections_per_second", "redis-py", 5, at_least=True),
     _ratio("B3", "sections per second / pipelined by hand", "sections_per_second", "pipelined", 1.2, at_least=True),
     Figure("B3", "connections", _ours("connections"), 8),
+    _of_telemetry("B3"),
     _ratio("B4", "median / bare chain", "median", "chain", 1.0),
     _ratio("B4", "p99 / bare chain's p99", "p99", "chain", 1.25),
     Figure("B4", "p99 / median", _ours("p99"), 3, _ours("median"), unit=" ×"),

@@ -26,6 +26,8 @@ MAY_IMPORT = {
     "_web": {"ground", "_primitives"},
     "fastapi": {"ground", "_client", "_primitives", "_web"},
     "aiohttp": {"ground", "_client", "_primitives", "_web"},
+    "opentelemetry": {"ground", "_otel"},
+    "_otel": {"ground"},
     "testing": {"_backend", "_embedded_server"},
     "_cli": {"ground", "_scripts", "_redis", "_core.hold", "_embedded_server"},
     "__main__": {"_cli"},
@@ -41,6 +43,7 @@ FOREIGN = {
     "fastapi": {"fastapi"},
     "starlette": {"fastapi"},
     "aiohttp": {"aiohttp"},
+    "opentelemetry": {"opentelemetry", "_otel"},
     "pytest": {"testing"},
     "pytest_asyncio": {"testing"},
 }
@@ -49,7 +52,7 @@ LONGEST_MODULE = 400
 # Lines of Python, comments and blank ones included, in what all primitives share: these places, with
 # `_primitives/base.py`. Not in it: the other primitives, the faces, the command line, the embedded server, Lua.
 SHARED = {"ground", "_scripts", "_backend", "_redis", "_core", "_client", "_web"}
-MOST_LINES = 8200
+MOST_LINES = 8722
 LONGEST_FUNCTION = 30  # without its docstring and its decorators
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -127,7 +130,7 @@ def test_a_folder_imports_only_what_it_may_know() -> None:
 
 def is_a_face(folder: str) -> bool:
     """Whether it may use the public names, as users do."""
-    return folder in {"_cli", "_web", "fastapi", "aiohttp", "testing"}
+    return folder in {"_cli", "_web", "_otel", "fastapi", "aiohttp", "opentelemetry", "testing"}
 
 
 def test_no_cycles() -> None:

@@ -34,6 +34,7 @@ def test_the_defaults() -> None:
         "replicas_timeout": 1.0,
         "client_name": None,
         "on_event": None,
+        "telemetry": None,
     }
 
 

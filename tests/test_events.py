@@ -19,11 +19,15 @@ from aiolock import (
     LockClient,
     LockConfig,
     LockEvent,
+    LockKind,
     Lost,
+    NotAcquired,
+    NotALockError,
     Orphaned,
     Released,
     RenewalLate,
     Renewed,
+    WaitStarted,
 )
 from aiolock._embedded_server import Server
 from tests.support.observe import answered, until
@@ -133,7 +137,8 @@ async def test_a_lease_that_was_left_to_end_is_an_event_and_no_warning(
         with pytest.raises(LeaseLostError):
             async with locks.lock("orders").hold(lease=0.05):
                 await asyncio.sleep(60)
-    assert kinds(events) == ["Acquired", "Lost"] * 2
+    told = [kind for kind in kinds(events) if kind != "WaitStarted"]  # On the server the first one ends a bit later.
+    assert told == ["Acquired", "Lost"] * 2
     levels = [record.levelno for record in caplog.records if record.getMessage().endswith("lost: expired")]
     assert levels == [logging.INFO, logging.WARNING]
 
@@ -186,11 +191,152 @@ async def _forgets(permits: AsyncPermitExpirableSemaphore) -> None:
     await permits.acquire()
 
 
-async def test_what_is_refused_or_fails_is_no_event(redis: Redis, events: Events) -> None:
-    async with listening(redis, events) as locks, locks.lock("orders", owner="somebody"):
-        before = len(events)
-        assert await locks.lock("orders").try_lock() is None
-        assert len(events) == before
+async def test_a_wait_tells_that_it_begins_and_whom_it_waits_for(redis: Redis, events: Events) -> None:
+    async with listening(redis, events) as locks:
+        await hand_on(locks)
+    acquired = [event for event in events if isinstance(event, Acquired)]
+    started = next(event for event in events if isinstance(event, WaitStarted))
+    assert (started.name, started.token, started.holder) == ("orders", 0, acquired[0].owner)
+    assert started.owner == acquired[1].owner
+    assert [(event.contended, event.holder) for event in acquired] == [(False, None), (True, started.holder)]
+
+
+async def test_who_holds_elsewhere_is_not_known(redis: Redis, events: Events, other: LockClient) -> None:
+    async with listening(redis, events) as locks, other.lock("orders"):
+        assert await locks.lock("orders").try_lock(0.05) is None
+    assert kinds(events) == ["WaitStarted", "NotAcquired"]
+    assert [event.holder for event in events if isinstance(event, WaitStarted | NotAcquired)] == [None, None]
+
+
+async def test_an_acquire_that_ends_without_the_lock_tells_why(redis: Redis, events: Events, other: LockClient) -> None:
+    await redis.set("string", "no lock")
+    async with listening(redis, events) as locks, other.lock("orders"):
+        lock = locks.lock("orders")
+        assert await lock.try_lock() is None
+        assert await lock.try_lock(0.05) is None
+        waiting = asyncio.create_task(locks.lock("orders", owner="b").acquire())
+        await until(lambda: lock.statistics().parked == 1)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        with pytest.raises(NotALockError):
+            await locks.lock("string").try_lock(1)
+    ended = [event for event in events if isinstance(event, NotAcquired)]
+    assert [(event.reason, event.error, event.contended) for event in ended] == [
+        ("busy", None, False),
+        ("timeout", None, True),
+        ("cancelled", None, True),
+        ("error", "NotALockError", False),
+    ]
+    assert ended[1].waited >= 0.05 > ended[0].waited
+    assert kinds(events).count("WaitStarted") == 2
+
+
+async def test_a_wait_that_ends_inside_of_an_except_block_is_no_error(
+    redis: Redis, events: Events, other: LockClient
+) -> None:
+    async with listening(redis, events) as locks, other.lock("orders"):
+        try:
+            raise ZeroDivisionError
+        except ZeroDivisionError:
+            assert await locks.lock("orders").try_lock() is None
+    assert [event.reason for event in events if isinstance(event, NotAcquired)] == ["busy"]
+
+
+async def test_a_wait_that_python_destroys_is_not_told(redis: Redis, events: Events, other: LockClient) -> None:
+    """It may be destroyed in any thread, when there is no loop any more."""
+    async with listening(redis, events) as locks, other.lock("orders"):
+        waiting = locks.lock("orders", owner="b").acquire()
+        waiting.send(None)  # It goes as far as asking the server.
+        waiting.close()
+        await answered(locks)
+    assert kinds(events) == []
+
+
+async def test_released_and_lost_tell_how_long_it_was_held(redis: Redis, events: Events) -> None:
+    async with listening(redis, events) as locks:
+        began = time.monotonic()
+        async with locks.lock("orders"):
+            await asyncio.sleep(0.05)
+            within = time.monotonic() - began
+        await locks.lock("orders").acquire()
+        await asyncio.sleep(0.05)
+        await locks.lock("orders").force_release()
+        whole = time.monotonic() - began
+    released, lost = (event.held for event in events if isinstance(event, Released | Lost))
+    assert 0.04 < released <= within
+    assert 0.04 < lost <= whole - released
+
+
+async def test_a_release_without_an_answer_is_told_and_not_confirmed(redis: Redis, events: Events) -> None:
+    async with listening(redis, events) as locks:
+        lease = await locks.lock("orders").acquire()
+        releasing = asyncio.create_task(lease.release())
+        await asyncio.sleep(0)
+        releasing.cancel()
+        await asyncio.wait([releasing])
+        assert releasing.cancelled()
+        await locks.lock("orders").acquire()
+        await locks.lock("orders").release()
+    assert [event.confirmed for event in events if isinstance(event, Released)] == [False, True]
+
+
+async def test_after_a_loss_nothing_more_is_told_of_the_hold(redis: Redis, events: Events) -> None:
+    """Closing the client tells the body, which goes on to give its locks back."""
+    async with LockClient(redis, config=LockConfig(on_event=events.append)) as locks:
+        entered = asyncio.Event()
+
+        async def work() -> None:
+            async with locks.lock("orders"):
+                nested = await locks.lock("orders").acquire()
+                entered.set()
+                try:
+                    await asyncio.sleep(60)
+                finally:
+                    await nested.release()
+
+        working = asyncio.create_task(work())
+        await entered.wait()
+        await locks.aclose()
+        with pytest.raises(LeaseLostError):
+            await working
+    assert kinds(events) == ["Acquired", "Acquired", "Lost"]
+
+
+async def test_events_say_what_kind_of_lock_it_is(redis: Redis, events: Events) -> None:
+    async with listening(redis, events) as locks:
+        both = locks.read_write_lock("prices")
+        wanted: list[tuple[LockKind, Any]] = [
+            ("lock", locks.lock("orders")),
+            ("fair_lock", locks.fair_lock("printer")),
+            ("read_lock", both.read),
+            ("write_lock", both.write),
+            ("permit_expirable_semaphore", locks.permit_expirable_semaphore("api", 1)),
+            ("semaphore", locks.semaphore("seats", 1)),
+        ]
+        for _, lock in wanted:
+            async with lock.hold(1):
+                pass
+    assert [event.kind for event in events] == [kind for kind, _ in wanted for _ in ("Acquired", "Released")]
+
+
+async def test_what_was_run_before_is_no_error(redis: Redis, events: Events) -> None:
+    async with listening(redis, events) as locks:
+        for _ in range(2):
+            async with locks.once("report", keep=60):
+                pass
+    assert kinds(events) == ["Acquired", "Released", "NotAcquired"]
+    assert {event.kind for event in events} == {"once"}
+    assert [(event.reason, event.error) for event in events if isinstance(event, NotAcquired)] == [("done", None)]
+
+
+async def test_what_nobody_owns_is_no_event(redis: Redis, events: Events) -> None:
+    async with listening(redis, events) as locks:
+        seats = locks.semaphore("seats", 1)
+        await seats.acquire()
+        assert not await seats.try_acquire(wait=0.01)
+        await seats.release()
+        assert await locks.count_down_latch("done").wait()
+    assert events == []
 
 
 @pytest.mark.parametrize("failure", [ZeroDivisionError, asyncio.CancelledError])
@@ -229,6 +375,24 @@ async def test_the_hook_runs_in_the_loop_and_may_use_it(redis: Redis) -> None:
     assert loops == [asyncio.get_running_loop()] * 2
 
 
+async def test_a_renewal_that_stays_late_is_one_warning_until_it_recovers(
+    own: Server, events: Events, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        Redis.from_url(own.url) as redis,
+        listening(redis, events, lease=30, renew_interval=0.1) as locks,
+        locks.lock("orders"),
+    ):
+        for incident in (1, 2):
+            told = kinds(events).count("RenewalLate")
+            await redis.execute_command("ACL", "SETUSER", "default", "-pexpire")  # type: ignore[no-untyped-call]
+            await until(lambda told=told: kinds(events).count("RenewalLate") >= told + 3)
+            await redis.execute_command("ACL", "SETUSER", "default", "+pexpire")  # type: ignore[no-untyped-call]
+            renewals = locks.statistics().renewals
+            await until(lambda renewals=renewals: locks.statistics().renewals > renewals)
+            assert len([each for each in caplog.records if "late" in each.getMessage()]) == incident
+
+
 FIELDS = {"lock_name", "owner", "token", "client"}
 
 
@@ -253,6 +417,10 @@ async def test_log_records_carry_their_fields(
     record = next(record for record in caplog.records if record.getMessage().endswith(text))
     assert (record.name, record.levelno) == ("aiolock", level)
     assert record.getMessage() == f"lock 'orders' (token {lease.token}): {text}"
+    event = {"acquired": "Acquired", "released": "Released", "lost: forced": "Lost"}[text]
+    own = {"Acquired": ("holds", "waited"), "Released": ("holds", "held"), "Lost": ("reason", "held")}[event]
+    assert (record.__dict__["event"], record.__dict__["kind"]) == (event, "lock")
+    assert record.__dict__.keys() >= set(own)
     fields = {name: getattr(record, name) for name in FIELDS}
     assert fields == {
         "lock_name": "orders",

@@ -10,6 +10,7 @@ import pytest
 import aiolock
 import aiolock.aiohttp
 import aiolock.fastapi
+import aiolock.opentelemetry
 import aiolock.testing
 
 NAMES = [
@@ -36,11 +37,14 @@ NAMES = [
     "HeldPermits",
     "HeldSemaphore",
     "Holder",
+    "Holding",
     "Lease",
     "LeaseLostError",
+    "LockActivity",
     "LockClient",
     "LockConfig",
     "LockEvent",
+    "LockKind",
     "LockStatistics",
     "LockTimeoutError",
     "Loss",
@@ -49,6 +53,8 @@ NAMES = [
     "MultiLease",
     "MultiLoss",
     "NotALockError",
+    "NotAcquired",
+    "NotAcquiredReason",
     "NotHeldError",
     "OnceFailedError",
     "Orphaned",
@@ -58,12 +64,17 @@ NAMES = [
     "Renewed",
     "ReplicationError",
     "Slot",
+    "Telemetry",
     "Term",
     "Turn",
+    "WaitStarted",
+    "Waiting",
     "background",
     "to_thread",
 ]
-ALIASES = {"Duration", "LossReason"}
+ALIASES = {"Duration", "LockKind", "LossReason", "NotAcquiredReason"}
+KIND = str(aiolock.LockKind).replace("typing.", "")
+WHO = f"name: str, kind: {KIND}, owner: str, token: int"
 FUNCTIONS = {
     "background": "(*work: collections.abc.Coroutine[Any, Any, object]) "
     "-> contextlib.AbstractAsyncContextManager[None]",
@@ -74,6 +85,7 @@ CLASSES = [getattr(aiolock, name) for name in NAMES if name not in {*ALIASES, *F
 MEMBERS = {
     "LockClient": """
         aclose(self) -> None
+        activity(self) -> list[aiolock.LockActivity]
         count_down_latch(self, name: str) -> aiolock.AsyncCountDownLatch
         fair_lock(self, name: str, *, owner: str | None = None) -> aiolock.AsyncFairLock
         from_url(url: str, *, config: aiolock.LockConfig | None = None, **settings: Any) -> Self
@@ -290,7 +302,8 @@ CONSTRUCTORS = {
     "token_retention: float | datetime.timedelta = 3600.0, release_timeout: float | datetime.timedelta = 5.0, "
     "command_timeout: float | datetime.timedelta = 5.0, replicas: Union[int, Literal['all'], NoneType] = None, "
     "replicas_timeout: float | datetime.timedelta = 1.0, client_name: str | None = None, "
-    "on_event: collections.abc.Callable[[aiolock.LockEvent], object] | None = None) -> None",
+    "on_event: collections.abc.Callable[[aiolock.LockEvent], object] | None = None, "
+    "telemetry: aiolock.Telemetry | None = None) -> None",
     "Holder": "(client: str, owner: str, holds: int, remaining: float, host: str | None = None, "
     "pid: int | None = None, client_name: str | None = None) -> None",
     "LockStatistics": "(held: int = 0, parked: int = 0, subscriptions: int = 0, renewals: int = 0, "
@@ -299,14 +312,21 @@ CONSTRUCTORS = {
     "connections: int = 0, commands: int = 0, batches: int = 0, renewals: int = 0, losses: int = 0, "
     "hand_offs: int = 0) -> None",
     "Slot": "(name: str, number: int, ends: float) -> None",
-    "Acquired": "(name: str, owner: str, token: int, holds: int, waited: float) -> None",
-    "Released": "(name: str, owner: str, token: int, holds: int) -> None",
-    "Renewed": "(name: str, owner: str, token: int, remaining: float) -> None",
-    "RenewalLate": "(name: str, owner: str, token: int, late: float, remaining: float) -> None",
-    "Lost": "(name: str, owner: str, token: int, "
-    "reason: Literal['expired', 'taken', 'forced', 'unreachable', 'closed']) -> None",
-    "Orphaned": "(name: str, owner: str, token: int, holds: int, task: str) -> None",
-    "HandedOff": "(name: str, owner: str, token: int) -> None",
+    "Holding": "(owner: str, task: str | None, token: int, holds: int, held: float, remaining: float | None) -> None",
+    "Waiting": "(owner: str, task: str | None, waited: float) -> None",
+    "LockActivity": f"(name: str, kind: {KIND}, holding: tuple[aiolock.Holding, ...], "
+    "waiting: tuple[aiolock.Waiting, ...]) -> None",
+    "WaitStarted": f"({WHO}, holder: str | None) -> None",
+    "Acquired": f"({WHO}, holds: int, waited: float, contended: bool, holder: str | None, mark: str | None) -> None",
+    "NotAcquired": f"({WHO}, reason: Literal['busy', 'timeout', 'cancelled', 'done', 'error'], error: str | None, "
+    "waited: float, contended: bool, holder: str | None, mark: str | None) -> None",
+    "Released": f"({WHO}, holds: int, held: float, confirmed: bool) -> None",
+    "Renewed": f"({WHO}, remaining: float) -> None",
+    "RenewalLate": f"({WHO}, late: float, remaining: float) -> None",
+    "Lost": f"({WHO}, reason: Literal['expired', 'taken', 'forced', 'unreachable', 'closed'], held: float, "
+    "ran_out: bool) -> None",
+    "Orphaned": f"({WHO}, holds: int, task: str, held: float) -> None",
+    "HandedOff": f"({WHO}) -> None",
 }
 
 
@@ -348,6 +368,19 @@ def signatures(names: Iterable[str]) -> dict[str, str]:
 
 def test_the_constructors() -> None:
     assert signatures(CONSTRUCTORS) == CONSTRUCTORS
+
+
+def test_the_function_of_opentelemetry() -> None:
+    assert aiolock.opentelemetry.__all__ == ["instrument"]
+    parameters = inspect.signature(aiolock.opentelemetry.instrument).parameters.values()
+    found = {each.name: (each.default, each.kind is inspect.Parameter.KEYWORD_ONLY) for each in parameters}
+    assert found == {
+        "config": (None, False),
+        "group": (None, True),
+        "link_after": (0.1, True),
+        "meter_provider": (None, True),
+        "tracer_provider": (None, True),
+    }
 
 
 def test_the_functions() -> None:
@@ -393,7 +426,9 @@ def test_the_version_is_a_number() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", [aiolock, aiolock.testing, aiolock.fastapi, aiolock.aiohttp], ids=lambda of: of.__name__
+    "module",
+    [aiolock, aiolock.testing, aiolock.fastapi, aiolock.aiohttp, aiolock.opentelemetry],
+    ids=lambda of: of.__name__,
 )
 def test_each_class_and_function_is_known_by_the_name_that_users_import(module: ModuleType) -> None:
     public = {

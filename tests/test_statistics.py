@@ -152,6 +152,31 @@ async def settled(locks: LockClient, parked: int) -> None:
     assert locks.statistics().parked == parked
 
 
+async def test_activity_says_who_holds_and_who_waits(locks: LockClient, other: LockClient) -> None:
+    assert LockClient.from_url("redis://127.0.0.1:1").activity() == []
+    async with locks.lock("b"), locks.lock("b"), locks.semaphore("c", 1), other.lock("a"):
+        first = asyncio.create_task(hold_until(asyncio.Event(), locks.lock("a")), name="first")
+        await until(lambda: locks.statistics().parked == 1)
+        second = asyncio.create_task(locks.lock("a", owner="job-17").acquire())
+        await until(lambda: locks.statistics().parked == 2)
+        a, b, c = locks.activity()
+        assert (a.name, a.kind, a.holding) == ("a", "lock", ())
+        assert [each.task for each in a.waiting] == ["first", None]
+        assert a.waiting[1].owner.endswith(":named:job-17")
+        assert a.waiting[0].waited >= a.waiting[1].waited >= 0
+        [holding] = b.holding
+        task = asyncio.current_task()
+        assert task is not None
+        assert (b.name, b.waiting, holding.task, holding.holds) == ("b", (), task.get_name(), 2)
+        assert holding.remaining is not None
+        assert 0 <= holding.held < 25 < holding.remaining <= 30
+        assert (c.kind, c.holding[0].remaining) == ("semaphore", None)
+        for waiting in (first, second):
+            waiting.cancel()
+        await asyncio.wait([first, second])
+    assert locks.activity() == []
+
+
 async def test_each_name_counts_its_own_hand_offs(locks: LockClient) -> None:
     go, last = asyncio.Event(), asyncio.Event()
     go.set()

@@ -20,9 +20,10 @@ from aiolock._backend import Call
 from aiolock._core.hold import Hold
 from aiolock._core.lease import Lease
 from aiolock._core.lease_manager import REASONS
+from aiolock._core.marks import Wait
 from aiolock._core.owners import is_named
 from aiolock._core.queue import Entry, Place
-from aiolock._core.report import logger
+from aiolock._core.report import Failure, logger, why_not
 from aiolock._core.session import Session
 from aiolock._errors import BackendError, ClientClosedError, LeaseLostError, NotALockError, ReplicationError
 from aiolock._scripts import DONE, GRANTED, HAS_TURN, HELD, LOST, REFUSED, SPLIT, STALE, Claim, Want
@@ -48,25 +49,9 @@ class Acquisition:
     """
 
     __slots__ = (
-        *(
-            "_arrived",
-            "_asked_for",
-            "_call",
-            "_claim",
-            "_ends",
-            "_has_turn",
-            "_in_doubt",
-            "_kept",
-            "_keys",
-            "_lease",
-            "_left",
-            "_let_go_first",
-            "_owner",
-            "_repeated",
-            "_scripts",
-            "_session",
-        ),
-        *("_task", "_too_late", "_waits", "_want", "_watched"),
+        *("_arrived", "_asked_for", "_call", "_claim", "_ends", "_has_turn", "_in_doubt", "_kept", "_keys"),
+        *("_lease", "_left", "_let_go_first", "_owner", "_repeated", "_scripts", "_session"),
+        *("_task", "_too_late", "_wait", "_waits", "_want", "_watched"),
     )
 
     def __init__(
@@ -79,8 +64,7 @@ class Acquisition:
         lease: float | None,
         kept: bool = True,
     ) -> None:
-        self._session = session
-        self._want = want
+        self._session, self._want = session, want
         self._keys, self._scripts = want.keys, want.scripts
         self._owner = owner
         self._task = task
@@ -96,6 +80,7 @@ class Acquisition:
         self._arrived = 0  # When it did, by the server, where that keeps a line.
         self._repeated = False  # A try was sent again after a failure: an earlier copy of it may still arrive.
         self._left: float | None = None  # Seconds that the holder had left when we were refused.
+        self._wait: Wait | None = None  # What is told of its wait, if anybody listens.
         self._ends: float | None = None  # When the wait is over, on the monotonic clock.
         self._let_go_first = 0.0  # Seconds that others had for that at most, when a vote was split last.
         self._too_late = 0  # Grants whose lease was over when they arrived.
@@ -106,6 +91,7 @@ class Acquisition:
         self._waits = wait != 0
         self._ends = None if wait is None else started + wait
         granted, first = None, self.is_next()
+        failed: Failure = None
         session.acquiring += 1
         try:
             if first:
@@ -114,19 +100,31 @@ class Acquisition:
                 granted = await self._attempt(None)
             if granted is None and wait != 0:
                 granted = await self._contend(first=first)
-        except BackendError:
-            self._note_failure()
-            session.check_open()  # Closing fails what is under way.
+        except BaseException as error:
+            failed = type(error)
+            if isinstance(error, BackendError):
+                self._note_failure()
+                session.check_open()  # Closing fails what is under way.
             raise
         finally:
             session.acquiring -= 1
             if self._in_doubt:
                 self._abandon()
-        if granted is None:
-            return None
-        if self._kept and (session.report.on_event is not None or logger.isEnabledFor(DEBUG)):
-            session.report.acquired(granted._hold, monotonic() - started)
-        return self._checked(granted)
+            if self._kept and (session.report.on_event is not None or logger.isEnabledFor(DEBUG)):
+                self._tell_end(granted, monotonic() - started, wait, failed)
+        return None if granted is None else self._checked(granted)
+
+    def _tell_end(self, granted: Lease | None, waited: float, most: float | None, failed: Failure) -> None:
+        """It has ended: in a lease, by an exception, or because it was to wait *most* seconds and no longer."""
+        if self._wait is not None:
+            self._wait.end()
+        report = self._session.report
+        if granted is not None:
+            report.acquired(granted._hold, self._wait, waited)
+        elif failed is not GeneratorExit:  # Else Python destroys it, perhaps in another thread.
+            reason = "done" if failed is DoneError else why_not(failed, most)
+            who = (self._keys.name, self._scripts.kind, self._owner, 0)
+            report.not_acquired(who, self._wait, waited, reason, failed)
 
     # When to try.
 
@@ -163,6 +161,8 @@ class Acquisition:
     async def _contend(self, *, first: bool) -> Lease | None:
         """The wait loop: take a place, the *first* if refused already, and try whenever it is its turn."""
         entry = self._session.entries.of(self._keys)
+        if self._kept and (self._session.report.on_event is not None or logger.isEnabledFor(DEBUG)):
+            self._wait = self._session.report.wait_started(self._want, self._owner)
         place = Place(self._owner, self._submit, self._ends)
         exclusive = self._scripts.exclusive
         left = entry.hold.expires - monotonic() if exclusive and entry.hold is not None else self._left
@@ -286,7 +286,8 @@ class Acquisition:
             hold.extend(call.sent, left)
         else:
             hold.stay(call.sent)
-        if monotonic() < hold.deadline:
+        hold.since = monotonic()
+        if hold.since < hold.deadline:
             return self._grant(hold, call, left)
         session.commands.give_up(self._claim, self._asked_for)
         self._begin_anew()

@@ -8,8 +8,8 @@ from time import monotonic
 from aiolock._backend import Argument, Backend, Call
 from aiolock._config import ENDED_MEMORY, Timing
 from aiolock._core.hold import Hold, Remains
-from aiolock._keys import LockKeys, card_key
-from aiolock._scripts import CARD, INSPECT, NONE, PING, READ_CARD, Claim, Script, Want
+from aiolock._keys import LockKeys, card_key, mark_key
+from aiolock._scripts import CARD, INSPECT, MARK, NONE, PING, READ_CARD, READ_MARK, Claim, Script, Want
 from aiolock._types import milliseconds
 
 _MOST_TOGETHER = 32  # Locks, or permits, that one script renews, for whose time the server does nothing else.
@@ -173,6 +173,14 @@ class Commands:
     def read_card(self, client: str) -> Call:
         """Ask who *client* is."""
         return self._send(READ_CARD, (card_key(client),), ())
+
+    def leave_mark(self, hold: Hold, mark: str, ttl: float) -> None:
+        """Leave *mark* beside the lock, for *ttl* seconds; 0 takes it away. Nobody waits for the answer."""
+        _ = self._send(MARK, (mark_key(hold.keys),), (hold.claim.id, mark, milliseconds(ttl)))
+
+    def read_mark(self, keys: LockKeys) -> Call:
+        """Ask for the mark that was left beside a lock."""
+        return self._send(READ_MARK, (mark_key(keys),), ())
 
     def _may_forget(self, keys: LockKeys, id: str) -> None:
         ends = self._forgettable.setdefault(keys.entry, [])

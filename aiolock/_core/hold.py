@@ -97,11 +97,14 @@ class Hold:
         *("claim", "keys", "owner", "token", "leases", "in_a_row", "step", "renewal", "renewals", "unanswered"),
         *("heard", "expires", "deadline", "renew_at", "state", "loss", "gone", "bodies", "patient_until", "sent_once"),
         "remains",
-        *("watched", "watchdog", "alarm", "due", "asleep", "asked", "guard", "guard_at", "doubted"),
+        *("watched", "watchdog", "alarm", "due", "asleep", "asked", "guard", "guard_at", "doubted", "late", "since"),
         *("_asking", "_lost", "_timing"),
     )
 
+    since: float  # When it was granted, on the monotonic clock.
+    late: bool  # It was logged that a renewal is late, and none has been acknowledged since.
     renew_at: float  # Once it was extended.
+    asked: bool  # A renewal of the watchdog's is on its way.
     due: float  # When the next renewal is; the alarm rings then or before.
     guard_at: float
 
@@ -132,7 +135,7 @@ class Hold:
         self.watchdog: asyncio.Task[None] | None = None  # Renews it, from the first time on that it is due.
         self.alarm: dict[Hold, None] | None = None  # What starts that task, or wakes it; the hold is in there.
         self.asleep: asyncio.Future[None] | None = None  # What the task waits for while nothing is due.
-        self.asked: bool = False  # A renewal of the watchdog's is on its way.
+        self.asked = self.late = False
         self.guard: asyncio.TimerHandle | None = None  # Looks whether the deadline has come, at `guard_at`.
         self.doubted: float = 0.0  # When the server may have forgotten it; no answer to what was sent before tells.
 

@@ -85,20 +85,25 @@ class LeaseManager:
         """Give the hold of *lease* back; as `Lease.release`."""
         hold = lease._hold
         refuse_if_given_back(lease)
-        if monotonic() >= hold.deadline:
+        ended = monotonic()
+        if ended >= hold.deadline:
             self.notice_end(hold)
         call = self.take_back(lease)
         if call is None:
             raise hold.error()
         left = len(hold.leases)
-        status, why, _ = await call
+        try:
+            status, why, _ = await call
+        except BaseException:
+            self._report.released(hold, left, ended, confirmed=False)
+            raise
         if status == LOST:
             self.lose(hold, REASONS[why], gone=True)
             raise hold.error()
         if not left:
             self._commands.freed(hold, call)
         if self._report.on_event is not None or logger.isEnabledFor(DEBUG):
-            self._report.released(hold, left)
+            self._report.released(hold, left, ended)
 
     def take_back(self, lease: Grant) -> Call | None:
         """Take *lease* from its hold and tell the server; ``None`` when the lock is lost, so that nothing answers."""

@@ -65,6 +65,10 @@ class Owners:
         """The owner id of the owner called *name*; distinct from that of every task."""
         return f"{self._client}{_NAMED}{name}"
 
+    def tasks(self) -> dict[str, str]:
+        """The names of the tasks that have used the client and have not ended, by their owner ids."""
+        return {record.owner: record.name for record in self._tasks.values()}
+
     def _number(self, task: asyncio.Task[object]) -> OwningTask:
         self._last += 1
         record = self._tasks[ref(task, self._destroyed)] = OwningTask(f"{self._client}:{self._last}", task.get_name())

@@ -12,7 +12,7 @@ Rules:
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from contextvars import Context
 from time import monotonic
@@ -23,6 +23,7 @@ from aiolock._core.scope import Scope
 from aiolock._errors import BackendError
 from aiolock._keys import LockKeys
 from aiolock._scripts import GRANTED, ScriptSet
+from aiolock._types import LockKind
 
 MOST_HAND_OFFS = 16  # In a row; at the next release other processes that wait go first.
 _STEP_ASIDE = 0.005  # Seconds that others are let go first: enough for a message and an acquire.
@@ -36,10 +37,23 @@ class Place:
     # Invariant: the task awaits its turn (`_awaits`), or it is `trying`, with a call of its own or the one handed to
     # it (`_call`, until it is taken); `woken` says that something happened which the last try cannot have seen.
 
-    __slots__ = ("_awaits", "_call", "_ends", "_error", "_submit", "in_a_row", "owner", "served", "trying", "woken")
+    __slots__ = (
+        "_awaits",
+        "_call",
+        "_ends",
+        "_error",
+        "_submit",
+        "in_a_row",
+        "owner",
+        "served",
+        "since",
+        "trying",
+        "woken",
+    )
 
     def __init__(self, owner: str, submit: Callable[[], Call], ends: float | None) -> None:
         self.owner: str = owner  # Who waits.
+        self.since: float = monotonic()
         self._submit = submit  # Sends the acquire.
         self.woken: asyncio.Event = asyncio.Event()
         self.in_a_row: int = 0  # Which hand-off in a row the attempt is; 0 when it is an attempt of the place's own.
@@ -107,6 +121,7 @@ class Queue:
     def __init__(
         self, channels: Sequence[str], notifier: Notifier, scripts: ScriptSet, emptied: Callable[[], object]
     ) -> None:
+        self.kind: LockKind = scripts.kind
         self._channels = channels  # On the last one messages of own releases arrive.
         self._notifier = notifier
         self._steps_aside = not scripts.line  # Where the server keeps a line, it says whose turn it is.
@@ -126,6 +141,9 @@ class Queue:
 
     def __len__(self) -> int:
         return len(self._places)
+
+    def __iter__(self) -> Iterator[Place]:
+        return iter(self._places)
 
     @property
     def head(self) -> Place | None:

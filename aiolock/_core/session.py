@@ -16,12 +16,14 @@ import anyio
 
 from aiolock._backend import Argument, Backend, Client, Reply
 from aiolock._config import LockConfig, Timing
+from aiolock._core.activity import activity_of
 from aiolock._core.blocks import Blocks, nothing_to_give_back
 from aiolock._core.card import Card
 from aiolock._core.commands import Commands
 from aiolock._core.hold import Hold
 from aiolock._core.inspect import Inspector
 from aiolock._core.lease_manager import LeaseManager
+from aiolock._core.marks import Marks
 from aiolock._core.owners import Owners, OwningTask
 from aiolock._core.queue import Entries
 from aiolock._core.report import Reporter
@@ -30,7 +32,7 @@ from aiolock._errors import BackendError, ClientClosedError, NotALockError
 from aiolock._keys import LockKeys
 from aiolock._process import Lineage
 from aiolock._scripts import NOT_A_LOCK, Script, Want
-from aiolock._types import LONGEST, ClientStatistics, LockStatistics
+from aiolock._types import LONGEST, ClientStatistics, LockActivity, LockStatistics
 
 _TURNS_OF_A_LOSS = 3  # Of the loop: for the cancellation of a body, for that to be delivered, and one to be sure.
 
@@ -57,12 +59,16 @@ class Session:
         self.entries: Entries = Entries(self.client, backend.notifier)
         self.commands: Commands = Commands(self.client, backend, self.timing)
         self.inspector: Inspector = Inspector(self.commands)
-        self.report: Reporter = Reporter(self.client, config.on_event)
+        telemetry = config.telemetry
+        marks = None if telemetry is None else Marks(telemetry, self.entries, self.commands, self.timing)
+        self.report: Reporter = Reporter(self.client, self.entries, config.on_event, marks)
         self.leases: LeaseManager = LeaseManager(self.entries, self.commands, self.inspector, self.timing, self.report)
         self.watchdog: Watchdog = Watchdog(self.leases, self.timing.renew_interval)
         self.owners: Owners = Owners(self.client, self._task_ended)
         self.blocks: Blocks = Blocks(self.entries, self.leases, self.owners, self.report, self.can_leave)
         self.card: Card = Card(config.client_name, self.commands, self._holds_any)
+        if telemetry is not None:
+            telemetry.started(self.client, self.statistics)
 
     # Where it may be used.
 
@@ -160,7 +166,7 @@ class Session:
         sent = self.commands.backend.statistics()
         return ClientStatistics(
             held=sum(len(entry.holds) for entry in self.entries.all()),
-            parked=sum(len(entry.queue) for entry in self.entries.all() if entry.queue is not None),
+            parked=sum(len(queue) for entry in self.entries.all() if (queue := entry.queue) is not None),
             subscriptions=self.entries.notifier.subscriptions,
             pending=sent.pending,
             connections=sent.connections,
@@ -170,6 +176,10 @@ class Session:
             losses=self.report.losses,
             hand_offs=self.report.hand_offs,
         )
+
+    def activity(self) -> list[LockActivity]:
+        """What `LockClient.activity` says."""
+        return activity_of(self.entries, self.owners)
 
     def statistics_of(self, keys: LockKeys) -> LockStatistics:
         """What `AsyncRLock.statistics` says."""
@@ -209,6 +219,7 @@ class Session:
             self.report.closed_in_doubt(self.commands.backend.statistics().pending)
         finally:
             await self.commands.backend.aclose()
+            self.report.closed()
 
     async def _end_all(self) -> None:
         """Let the holders leave, and end every wait."""

@@ -34,8 +34,8 @@ class Factories:
 
         Raises:
             TypeError, ValueError: *name* or *owner* is not a non-empty `str`, or the key would be one that aiolock
-                needs for itself (``aiolock_token:...``, ``aiolock_client:...``, ``aiolock_once:...``). Or, in a
-                cluster, *name* has braces that would put its keys into several slots.
+                needs for itself (``aiolock_token:...``, ``aiolock_client:...``, ``aiolock_once:...``,
+                ``aiolock_mark:...``). Or, in a cluster, *name* has braces that would put its keys into several slots.
         """
         keys = LockKeys.of(self._checked(name), self._config.prefix)
         return AsyncRLock(self._sessions, keys, None if owner is None else text(owner, "owner"))

@@ -301,4 +301,4 @@ def _let_go(leases: Iterable[Lease]) -> None:
     for lease in leases:
         session, hold = lease._session, lease._hold
         if not lease.given_back and session.leases.take_back(lease) is not None:
-            session.report.released(hold, len(hold.leases))
+            session.report.released(hold, len(hold.leases), monotonic(), confirmed=False)

@@ -18,6 +18,7 @@ from aiolock._scripts import (
     PING,
     READ,
     READ_CARD,
+    READ_MARK,
     REFUSED,
     Script,
 )
@@ -149,6 +150,7 @@ _FOLDS: dict[Script, Callable[[Poll], Reply | None]] = {
     INSPECT_READ_WRITE: readers_and_writer,
     INSPECT_PERMITS: permits,
     READ_CARD: first_known,
+    READ_MARK: first_known,
 }
 
 

@@ -1,12 +1,13 @@
 """The Lua scripts, read when needed; each file's header states keys, arguments, reply and why twice is safe."""
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib import resources
 from typing import Any, Literal, NamedTuple
 
 from aiolock._keys import LockKeys
+from aiolock._types import LockKind
 
 # The first element of a reply. The same numbers stand at the top of ends.lua.
 GRANTED = 1
@@ -62,7 +63,7 @@ NONE = Script("", ())
 @dataclass(frozen=True, slots=True)
 class ScriptSet:
     """
-    What makes a primitive: how it is taken, given back, kept and freed by force.
+    What makes a primitive: how it is taken, given back, kept and freed by force. Its *kind* is for people and metrics.
 
     What *expires* has an end of its own, unless it is renewed; else it lasts until it is given back. What has no
     *release* leaves nothing on the server: it was only asked for. What has a *release_later* can leave something in its
@@ -73,6 +74,7 @@ class ScriptSet:
     stand in it.
     """
 
+    kind: LockKind = field(kw_only=True)
     acquire: Script
     release: Script = NONE
     renew: Script = NONE
@@ -144,10 +146,11 @@ RELEASE = _script("lock/release", *_LOCK, publishes=True)
 RENEW = _script("lock/renew", *_LOCK, lasts=True)
 FORCE_RELEASE = _script("lock/force_release", *_LOCK, publishes=True)
 RELEASE_LATER = _script("lock/release_later", *_LOCK, publishes=True)
-LOCK = ScriptSet(ACQUIRE, RELEASE, RENEW, FORCE_RELEASE, RELEASE_LATER, exclusive=True, reentrant=True)
+LOCK = ScriptSet(ACQUIRE, RELEASE, RENEW, FORCE_RELEASE, RELEASE_LATER, kind="lock", exclusive=True, reentrant=True)
 INSPECT = _script("lock/inspect", *_LOCK)
 
 FAIR = ScriptSet(
+    kind="fair_lock",
     acquire=_script("fair/acquire", *_GRANT, "fair/fair", lasts=True),
     release=_script("fair/release", *_LOCK, "fair/fair", publishes=True),
     renew=RENEW,
@@ -157,11 +160,12 @@ FAIR = ScriptSet(
     line=True,
 )
 
-ONCE = replace(LOCK, acquire=_script("lock/acquire", *_GRANT, "once/outcome", lasts=True), wake="all")
+ONCE = replace(LOCK, kind="once", acquire=_script("lock/acquire", *_GRANT, "once/outcome", lasts=True), wake="all")
 SLOT = _script("once/slot", "ends")
 
 _PERMIT = ("ends", "turns", "permit/permit")
 PERMIT = ScriptSet(
+    kind="permit_expirable_semaphore",
     acquire=_script("permit/acquire", *_PERMIT, publishes=True, lasts=True),
     release=_script("permit/release", *_PERMIT, publishes=True),
     renew=_script("permit/renew", *_PERMIT, lasts=True),
@@ -174,6 +178,7 @@ RESIZE = _script("permit/resize", *_PERMIT, publishes=True)
 _READ_WRITE = ("ends", "lives", "turns", "read_write/read_write")
 _FORCE = (*_READ_WRITE, "read_write/force")
 READ = ScriptSet(
+    kind="read_lock",
     acquire=_script("read_write/acquire", *_READ_WRITE, publishes=True, lasts=True),
     release=_script("read_write/release", *_READ_WRITE, publishes=True),
     renew=_script("read_write/renew", *_READ_WRITE, lasts=True),
@@ -184,6 +189,7 @@ READ = ScriptSet(
 )
 WRITE = replace(
     READ,
+    kind="write_lock",
     force_release=_script("read_write/force_release_writer", *_FORCE, publishes=True),
     exclusive=True,
     wake="one",
@@ -192,6 +198,7 @@ INSPECT_READ_WRITE = _script("read_write/inspect", *_READ_WRITE)
 
 _SEMAPHORE = ("ends", "counter", "semaphore/semaphore")
 SEMAPHORE = ScriptSet(
+    kind="semaphore",
     acquire=_script("semaphore/acquire", *_SEMAPHORE, publishes=True, lasts=True),
     release=_script("semaphore/release", *_SEMAPHORE, publishes=True),
     expires=False,
@@ -202,13 +209,15 @@ DRAIN = _script("semaphore/drain", *_SEMAPHORE)
 INSPECT_SEMAPHORE = _script("semaphore/inspect", *_SEMAPHORE)
 
 _LATCH = ("ends", "counter", "latch/latch")
-LATCH = ScriptSet(acquire=_script("latch/wait", *_LATCH), expires=False, wake="all")
+LATCH = ScriptSet(kind="count_down_latch", acquire=_script("latch/wait", *_LATCH), expires=False, wake="all")
 COUNT_DOWN = _script("latch/count_down", *_LATCH, publishes=True)
 SET_COUNT = _script("latch/set", *_LATCH, publishes=True)
 
 PING = replace(INSPECT, name="ping")  # The same question, under the name that its failure is told by.
 CARD = _script("client/card")
 READ_CARD = _script("client/read_card")
+MARK = _script("mark/mark")
+READ_MARK = _script("mark/read_mark")
 
 
 @dataclass(frozen=True, slots=True)

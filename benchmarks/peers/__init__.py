@@ -7,6 +7,7 @@ from benchmarks.peers.adapter import Peer
 # Peer: where its adapter is, and the distribution whose version is reported.
 ADAPTERS: dict[str, tuple[str, str]] = {
     "aiolock": ("ours:Ours", "aiolock-redis"),
+    "telemetry": ("ours:OursWithTelemetry", "aiolock-redis"),
     "one-by-one": ("ours:OursOneByOne", "aiolock-redis"),
     "as-lock": ("ours:OursAsLock", "aiolock-redis"),
     "fair": ("ours:OursFair", "aiolock-redis"),

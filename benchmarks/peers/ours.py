@@ -42,6 +42,20 @@ class Ours(Peer):
         await self._client.aclose()
 
 
+class OursWithTelemetry(Ours):
+    """With metrics, kept by the SDK of OpenTelemetry; no task is in a trace, so that there are no spans."""
+
+    def __init__(self, url: str, tasks: int, lease: float) -> None:
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+        from aiolock.opentelemetry import instrument
+
+        super().__init__(url, tasks, lease)
+        config = instrument(LockConfig(lease=lease), meter_provider=MeterProvider([InMemoryMetricReader()]))
+        self._client = LockClient.from_url(url, config=config)
+
+
 class OursOneByOne(Ours):
     """Without the multi lock."""
 

@@ -60,8 +60,8 @@ WORKLOADS: dict[str, Workload] = {
         "one task, a lock that nobody else wants",
         own_locks.run,
         ({"tasks": 1},),
-        ("aiolock", "bare", "redis-py", *LIBRARIES, *redisson.PEERS),
-        quick_peers=("aiolock", "bare", "redis-py"),
+        ("aiolock", "telemetry", "bare", "redis-py", *LIBRARIES, *redisson.PEERS),
+        quick_peers=("aiolock", "telemetry", "bare", "redis-py"),
         special=_BY_PIPE,
     ),
     "B2": Workload(
@@ -76,8 +76,8 @@ WORKLOADS: dict[str, Workload] = {
         "1,000 tasks, a lock for each",
         own_locks.run,
         ({"tasks": 1000},),
-        (*_OWN, "redis-py-default-pool", *redisson.PEERS),
-        quick_peers=("aiolock", "redis-py", "pipelined"),
+        ("aiolock", "telemetry", *_OWN[1:], "redis-py-default-pool", *redisson.PEERS),
+        quick_peers=("aiolock", "telemetry", "redis-py", "pipelined"),
         special=_BY_PIPE,
     ),
     "B4": Workload(

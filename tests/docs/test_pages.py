@@ -12,6 +12,7 @@ import pytest
 import aiolock
 import aiolock.aiohttp
 import aiolock.fastapi
+import aiolock.opentelemetry
 import aiolock.testing
 from tests.docs.pages import BLOCKS, PAGES, ROOT, Block, Page, read
 
@@ -169,7 +170,7 @@ def test_tables_of_the_api_have_every_call() -> None:
 
 
 def test_reference_has_every_public_name_for_frameworks() -> None:
-    for module in (aiolock.aiohttp, aiolock.fastapi, aiolock.testing):
+    for module in (aiolock.aiohttp, aiolock.fastapi, aiolock.opentelemetry, aiolock.testing):
         framework = module.__name__.removeprefix("aiolock.")
         page = read(ROOT / f"docs/reference/{framework}.md")
         shown = re.findall(rf"^::: aiolock\.{framework}\.(\w+)$", page.prose, re.MULTILINE)

@@ -18,7 +18,9 @@ from aiolock._scripts import (
     FORCED,
     FREED,
     INSPECT,
+    MARK,
     READ_CARD,
+    READ_MARK,
     RELEASE,
     RELEASE_LATER,
     RENEW,
@@ -28,6 +30,7 @@ from aiolock._scripts import (
 
 KEYS = LockKeys.of("orders:42", "")
 CARD_KEY = "aiolock_client:me"
+MARK_KEY = "aiolock_mark:{orders:42}"
 
 ME, OTHER = "me:1", "other:7"
 MINE, THEIRS, EARLIER = "me:a2", "other:a1", "me:a1"
@@ -94,6 +97,12 @@ class Table:
 
     async def read_card(self) -> Reply:
         return await self.run(READ_CARD, (CARD_KEY,))
+
+    async def mark(self, id: str = MINE, text: str = "text", ms: int = LEASE) -> object:
+        return await self.run(MARK, (MARK_KEY,), id, text, ms)
+
+    async def read_mark(self) -> Reply:
+        return await self.run(READ_MARK, (MARK_KEY,))
 
     # What is there.
 

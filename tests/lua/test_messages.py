@@ -15,7 +15,9 @@ from aiolock._scripts import (
     FORCE_RELEASE,
     GRANTED,
     INSPECT,
+    MARK,
     READ_CARD,
+    READ_MARK,
     RELEASE,
     RENEW,
     Script,
@@ -24,6 +26,7 @@ from tests.lua.table import (
     CARD_KEY,
     KEYS,
     LEASE,
+    MARK_KEY,
     ME,
     MEMORY,
     MINE,
@@ -128,6 +131,9 @@ CALLS: list[tuple[Script, tuple[str, ...], tuple[str | int, ...]]] = [
     (FORCE_RELEASE, (KEYS.lock, KEYS.tokens), (REQUEST, RETENTION, MEMORY, KEYS.channel, "PUBLISH")),
     (CARD, (CARD_KEY,), (1_000, "host", 4711, "web", 1_700_000_000)),
     (READ_CARD, (CARD_KEY,), ()),
+    (MARK, (MARK_KEY,), ("me:a2", "text", 1_000)),
+    (MARK, (MARK_KEY,), ("me:a2", "text", 0)),
+    (READ_MARK, (MARK_KEY,), ()),
 ]
 
 

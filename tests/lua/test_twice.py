@@ -205,6 +205,24 @@ async def test_inspect_tells_who_holds_it(table: Table) -> None:
     assert (await table.inspect(states.OTHER))[1] == 1
 
 
+async def test_mark_twice_is_one_mark_with_an_end(table: Table) -> None:
+    for _ in range(2):
+        assert await table.mark() == [1]
+        assert await table.read_mark() == [b"text"]
+        assert states.LEASE - 1000 < await table.redis.pttl(states.MARK_KEY) <= states.LEASE
+    for _ in range(2):
+        assert await table.mark(ms=0) == [1]
+        assert await table.read_mark() == [None]
+
+
+async def test_a_mark_is_taken_away_by_the_hold_that_left_it(table: Table) -> None:
+    await table.mark(states.EARLIER, "earlier")
+    await table.mark(states.THEIRS, "theirs")
+    await table.mark(states.EARLIER, ms=0)
+    assert await table.read_mark() == [b"theirs"]
+    assert await table.redis.pttl(states.MARK_KEY) > 0
+
+
 async def test_card_twice_is_one_card_with_an_end(table: Table) -> None:
     for _ in range(2):
         assert await table.card() == [1]

@@ -16,6 +16,7 @@ from aiolock import (
     Holder,
     Lease,
     LeaseLostError,
+    LockActivity,
     LockClient,
     LockConfig,
     LockEvent,
@@ -39,6 +40,7 @@ async def clients(redis: Redis) -> None:
         assert_type(locks.lock("orders"), AsyncRLock)
         assert_type(locks.lock("orders", owner="job-17"), AsyncRLock)
         assert_type(locks.statistics(), ClientStatistics)
+        assert_type(locks.activity(), list[LockActivity])
     assert_type(LockClient.from_url("redis://localhost", config=config, db=3), LockClient)
     await LockClient(redis).aclose()
 

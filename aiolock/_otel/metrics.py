@@ -1,0 +1,185 @@
+"""
+The metrics of all clients that report to one provider of meters.
+
+Whatever is counted is counted here, in plain numbers, and told when somebody asks: to record a duration takes the SDK
+a fifth of the time of a whole critical section.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from time import monotonic
+from typing import get_args
+from weakref import WeakKeyDictionary
+
+from opentelemetry.metrics import CallbackOptions, Histogram, Meter, MeterProvider, Observation, get_meter
+
+from aiolock import ClientStatistics, LockKind, LossReason, __version__
+from aiolock._process import Lineage
+
+KIND, GROUP, OUTCOME, REASON, ERROR = (
+    *("aiolock.lock.kind", "aiolock.lock.group", "aiolock.outcome", "aiolock.loss.reason", "error.type"),
+)
+SCOPE = "aiolock"
+
+_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10)  # Those of db.client.operation.duration.
+_MOST_HOLDS = 100  # Whose duration is recorded, in a second.
+_SHARES = 4  # Of a second: it is not the first holds of a second that are recorded.
+_FRESH = 0.1  # Seconds for which what the clients said of themselves is told again.
+
+# What the clients count themselves: the metric, its unit, what it is, and its number in `ClientStatistics`.
+_NOW = (
+    ("aiolock.held.count", "{lock}", "Locks and permits that are held now", "held"),
+    ("aiolock.waiting.count", "{acquire}", "Acquires that wait in line now", "parked"),
+    ("aiolock.pending.count", "{command}", "Commands that wait for their reply now", "pending"),
+    ("aiolock.connection.count", "{connection}", "Connections to Redis that are open now", "connections"),
+)
+_SO_FAR = (
+    ("aiolock.commands", "{command}", "Script calls written", "commands"),
+    ("aiolock.batches", "{batch}", "Writes of script calls", "batches"),
+    ("aiolock.renewals", "{renewal}", "Renewals acknowledged", "renewals"),
+    ("aiolock.hand_offs", "{hand_off}", "Times a release sent the next local waiter's acquire along", "hand_offs"),
+)
+
+Statistics = Callable[[], ClientStatistics]
+Key = tuple[tuple[str, str | None], ...]  # Attributes; those without a value are left out.
+
+
+class Count:
+    """A number that grows."""
+
+    __slots__ = ("number",)
+
+    def __init__(self) -> None:
+        self.number: int = 0
+
+
+class Tally:
+    """A number for each combination of attributes, told when somebody asks, in whatever thread."""
+
+    def __init__(self, meter: Meter, name: str, unit: str, description: str) -> None:
+        self._counts: dict[Key, Count] = {}
+        meter.create_observable_counter(name, [self._observe], unit, description)
+
+    def of(self, attributes: Key) -> Count:
+        """That of these; from now on it is told, also as zero, so that an alert sees the first one as a growth."""
+        return self._counts.setdefault(attributes, Count())
+
+    def add(self, attributes: Key) -> None:
+        self.of(attributes).number += 1
+
+    def _observe(self, _: CallbackOptions) -> Iterable[Observation]:
+        return [Observation(count.number, attributes_of(*key)) for key, count in list(self._counts.items())]
+
+
+class Clients:
+    """What all clients say of themselves, added up; of those that are closed what they have done."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._running: dict[tuple[int, str], Statistics] = {}  # After a fork, those of the parent are no more ours.
+        self._closed: dict[str, int] = {}
+        self._sums: Mapping[str, int] = {}
+        self._summed_at = -_FRESH
+        for name, unit, description, number in _NOW:
+            meter.create_observable_up_down_counter(name, [self._teller(number)], unit, description)
+        for name, unit, description, number in _SO_FAR:
+            meter.create_observable_counter(name, [self._teller(number)], unit, description)
+
+    def started(self, client: str, statistics: Statistics) -> None:
+        self._running[Lineage.forks, client] = statistics
+
+    def closed(self, client: str) -> None:
+        if (statistics := self._running.pop((Lineage.forks, client), None)) is not None:
+            last = asdict(statistics())
+            for _, _, _, number in _SO_FAR:
+                self._closed[number] = self._closed.get(number, 0) + last[number]
+
+    def _teller(self, number: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
+        def tell(_: CallbackOptions) -> Iterable[Observation]:
+            if monotonic() >= self._summed_at + _FRESH:
+                self._sum()
+            return [Observation(self._sums.get(number, 0))]
+
+        return tell
+
+    def _sum(self) -> None:
+        sums = dict(self._closed)
+        try:
+            for statistics in [each for (forks, _), each in list(self._running.items()) if forks == Lineage.forks]:
+                for number, value in asdict(statistics()).items():
+                    sums[number] = sums.get(number, 0) + value
+        except RuntimeError:  # The thread of the loop has changed what this one was looking at: told as it was.
+            return
+        self._sums, self._summed_at = sums, monotonic()
+
+
+class Instruments:
+    """Everything that is measured."""
+
+    def __init__(self, meter: Meter) -> None:
+        self.clients = Clients(meter)
+        self.acquires = Tally(meter, "aiolock.acquires", "{acquire}", "Acquires that ended, by outcome")
+        self.contentions = Tally(
+            meter, "aiolock.contentions", "{acquire}", "Acquires that had to wait, or did not want to"
+        )
+        self.losses = Tally(meter, "aiolock.losses", "{lock}", "Holds lost that were not to end")
+        self.late_renewals = Tally(meter, "aiolock.late_renewals", "{renewal}", "Renewals found to be late")
+        self._waits = meter.create_histogram(
+            "aiolock.wait.duration",
+            "s",
+            "Time of acquires that had to wait",
+            explicit_bucket_boundaries_advisory=_BUCKETS,
+        )
+        self._holds = meter.create_histogram(
+            "aiolock.hold.duration", "s", "Time for which a lock was held", explicit_bucket_boundaries_advisory=_BUCKETS
+        )
+        self._spare = 0  # Holds that may be recorded until `_until`.
+        self._until = monotonic()
+
+    def begin(self, kind: LockKind, group: str | None) -> Count:
+        """
+        Something of that *kind* and *group* is acquired for the first time; what counts such acquires.
+
+        Of what should not happen to it, it is told from now on that it has not.
+        """
+        who = ((KIND, kind), (GROUP, group))
+        for tally in (self.contentions, self.late_renewals):
+            tally.of(who)
+        for reason in get_args(LossReason):
+            self.losses.of((*who, (REASON, reason)))
+        return self.acquires.of((*who, (OUTCOME, "acquired")))
+
+    def waited(self, duration: float, kind: LockKind, group: str | None, outcome: str) -> None:
+        self._waits.record(duration, attributes_of((KIND, kind), (GROUP, group), (OUTCOME, outcome)))
+
+    def held(self, duration: float, kind: LockKind, group: str | None, outcome: str) -> None:
+        """All of them are recorded, unless there are very many."""
+        if self._spare == 0 and (now := monotonic()) >= self._until:
+            self._spare, self._until = _MOST_HOLDS // _SHARES, now + 1 / _SHARES
+        if self._spare:
+            self._spare -= 1
+            self._holds.record(duration, attributes_of((KIND, kind), (GROUP, group), (OUTCOME, outcome)))
+
+
+def _durations(meter: Meter, name: str, description: str) -> Histogram:
+    return meter.create_histogram(name, "s", description, explicit_bucket_boundaries_advisory=_BUCKETS)
+
+
+def attributes_of(*attributes: tuple[str, str | None]) -> dict[str, str]:
+    """The *attributes* that have a value."""
+    return {name: value for name, value in attributes if value is not None}
+
+
+# By provider, as there may be one of each only; under the meter itself for the provider of the whole process.
+_instruments: "WeakKeyDictionary[MeterProvider, Instruments]" = WeakKeyDictionary()
+_global: list[Instruments] = []
+
+
+def instruments_of(provider: MeterProvider | None) -> Instruments:
+    """Those of *provider*; ``None`` for that of the whole process, also if that is set later."""
+    if provider is not None:
+        if provider not in _instruments:
+            _instruments[provider] = Instruments(provider.get_meter(SCOPE, __version__))
+        return _instruments[provider]
+    if not _global:
+        _global.append(Instruments(get_meter(SCOPE, __version__)))
+    return _global[0]

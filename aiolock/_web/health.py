@@ -1,0 +1,28 @@
+"""Whether a service can use its locks, in words for whoever looks after it."""
+
+import asyncio
+
+from aiolock import BackendError, ClientClosedError, LockClient
+from aiolock._web.problem import UNAVAILABLE, Problem
+
+HEALTHY = {"status": "ok"}
+NO_STORE = {"Cache-Control": "no-store"}
+_PATIENCE = 0.9  # Seconds; Kubernetes gives a probe one second by default.
+
+
+async def health_of(locks: LockClient) -> Problem | None:
+    """What is wrong with *locks*; ``None`` if nothing is."""
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            await locks.ping()
+    except TimeoutError:
+        return _out_of_service(f"Redis has not answered within {_PATIENCE:g} s.")
+    except ClientClosedError:
+        return _out_of_service("The client is closed: the service is shutting down.")
+    except BackendError as error:
+        return _out_of_service(f"Redis does not answer as it should: {error}.")
+    return None
+
+
+def _out_of_service(detail: str) -> Problem:
+    return Problem(UNAVAILABLE, "Locks are out of service", detail)

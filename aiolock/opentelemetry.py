@@ -1,0 +1,165 @@
+"""
+Metrics and traces of locks, by OpenTelemetry: ``LockClient.from_url(url, config=instrument())``.
+
+Needs the API of OpenTelemetry (the extra ``opentelemetry``). Where metrics and traces go is the application's to say,
+by an SDK; without one nothing is recorded.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from opentelemetry.metrics import MeterProvider
+from opentelemetry.trace import TracerProvider
+
+from aiolock import (
+    Acquired,
+    ClientStatistics,
+    Duration,
+    LockConfig,
+    LockEvent,
+    LockKind,
+    Lost,
+    NotAcquired,
+    Orphaned,
+    Released,
+    RenewalLate,
+    WaitStarted,
+)
+from aiolock._otel.metrics import ERROR, GROUP, KIND, OUTCOME, REASON, Count, instruments_of
+from aiolock._otel.traces import Spans
+from aiolock._types import seconds
+
+__all__ = ["instrument"]
+
+
+def instrument(
+    config: LockConfig | None = None,
+    *,
+    group: Callable[[str], str | None] | None = None,
+    link_after: Duration = 0.1,
+    meter_provider: MeterProvider | None = None,
+    tracer_provider: TracerProvider | None = None,
+) -> LockConfig:
+    """
+    *config*, whose clients report to OpenTelemetry; its own `LockConfig.on_event` is called as before.
+
+    Names of locks are in spans, and in no metric, where each would be a time series of its own. *group* makes of a
+    name what metrics are told apart by, out of few: ``lambda name: name.partition(":")[0]``.
+
+    Within a trace there is a span for each wait and each hold. A wait that took longer than *link_after* seconds has a
+    link to the span of whoever held the lock, in whatever process: that one leaves its trace context in Redis when it
+    has held the lock for a quarter of *link_after*. Holders that are not sampled leave nothing.
+
+    The providers are those of the whole process unless you give others; they may be set later.
+
+    Raises:
+        TypeError, ValueError: *config* is none, or has a telemetry already; *link_after* is no time.
+    """
+    settings = LockConfig() if config is None else config
+    if not isinstance(settings, LockConfig):
+        raise TypeError(f"instrument takes a LockConfig, and returns another one for the client, not {config!r}")
+    if settings.telemetry is not None:
+        raise ValueError("this LockConfig has a telemetry already")
+    patience = seconds(link_after, "link_after")
+    reporter = _Reporter(settings.on_event, group, patience, meter_provider, tracer_provider)
+    return replace(settings, on_event=reporter.hear, telemetry=reporter)
+
+
+class _Reporter:
+    """What makes metrics and spans of the events of some clients: their `Telemetry`."""
+
+    def __init__(
+        self,
+        on_event: Callable[[LockEvent], object] | None,
+        group: Callable[[str], str | None] | None,
+        patience: float,
+        meter_provider: MeterProvider | None,
+        tracer_provider: TracerProvider | None,
+    ) -> None:
+        self._on_event = on_event
+        self._group = group or _no_group
+        self._metrics = instruments_of(meter_provider)
+        self._spans = Spans(tracer_provider)
+        self.patience: float = patience
+        self._acquires: dict[tuple[LockKind, str | None], Count] = {}  # Those that were granted.
+        self._handlers: dict[type[LockEvent], Callable[[Any], None]] = {
+            Acquired: self._acquired,
+            Lost: self._lost,
+            NotAcquired: self._not_acquired,
+            Orphaned: self._orphaned,
+            Released: self._released,
+            RenewalLate: self._renewal_late,
+            WaitStarted: self._wait_started,
+        }
+
+    # As `Telemetry` has it.
+
+    def started(self, client: str, statistics: Callable[[], ClientStatistics]) -> None:
+        self._metrics.clients.started(client, statistics)
+
+    def closed(self, client: str) -> None:
+        self._metrics.clients.closed(client)
+
+    def mark(self, event: Acquired) -> str:
+        return self._spans.mark(event)
+
+    # Events.
+
+    def hear(self, event: LockEvent) -> None:
+        try:
+            if (handler := self._handlers.get(type(event))) is not None:
+                handler(event)
+        finally:
+            if self._on_event is not None:
+                self._on_event(event)
+
+    def _wait_started(self, event: WaitStarted) -> None:
+        self._metrics.contentions.add(((KIND, event.kind), (GROUP, self._group(event.name))))
+
+    def _acquired(self, event: Acquired) -> None:
+        group = self._group(event.name)
+        acquires = self._acquires.get((event.kind, group))
+        if acquires is None:
+            acquires = self._acquires[event.kind, group] = self._metrics.begin(event.kind, group)
+        acquires.number += 1
+        if event.contended:
+            self._metrics.waited(event.waited, event.kind, group, "acquired")
+            self._spans.waited(event, group)
+        if event.holds == 1:
+            self._spans.hold_began(event, group)
+
+    def _not_acquired(self, event: NotAcquired) -> None:
+        group, metrics = self._group(event.name), self._metrics
+        who = ((KIND, event.kind), (GROUP, group))
+        metrics.acquires.add((*who, (OUTCOME, event.reason), (ERROR, event.error)))
+        if event.reason == "busy":
+            metrics.contentions.add(who)
+        if event.contended:
+            metrics.waited(event.waited, event.kind, group, event.reason)
+            self._spans.waited(event, group)
+
+    def _released(self, event: Released) -> None:
+        if not event.holds:
+            self._metrics.held(event.held, event.kind, self._group(event.name), "released")
+            self._spans.hold_ended(event, "released")
+
+    def _lost(self, event: Lost) -> None:
+        group = self._group(event.name)
+        outcome = "ran out" if event.ran_out else "lost"
+        self._metrics.held(event.held, event.kind, group, outcome)
+        if not event.ran_out:
+            self._metrics.losses.add(((KIND, event.kind), (GROUP, group), (REASON, event.reason)))
+        self._spans.hold_ended(event, outcome, why=None if event.ran_out else f"lost: {event.reason}")
+
+    def _orphaned(self, event: Orphaned) -> None:
+        self._metrics.held(event.held, event.kind, self._group(event.name), "orphaned")
+        self._spans.hold_ended(event, "orphaned", why=f"task {event.task!r} ended while it held the lock")
+
+    def _renewal_late(self, event: RenewalLate) -> None:
+        self._metrics.late_renewals.add(((KIND, event.kind), (GROUP, self._group(event.name))))
+        self._spans.note(event, "renewal late", {"aiolock.late": event.late, "aiolock.remaining": event.remaining})
+
+
+def _no_group(_: str) -> None:
+    """Names are not told apart."""
