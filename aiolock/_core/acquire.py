@@ -17,7 +17,7 @@ from random import uniform
 from time import monotonic
 
 from aiolock._backend import Call
-from aiolock._core.hold import Hold
+from aiolock._core.hold import DoneError, Hold
 from aiolock._core.lease import Lease
 from aiolock._core.lease_manager import REASONS
 from aiolock._core.marks import Wait
@@ -31,14 +31,6 @@ from aiolock._scripts import DONE, GRANTED, HAS_TURN, HELD, LOST, REFUSED, SPLIT
 _MOST_TOO_LATE = 3  # Grants in a row: a pause of the process may cause one.
 # Seconds that one of a split vote lets others go first, at random: so many at most, twice as many each time, no more.
 _FIRST_STEP_BACK, _MOST_STEP_BACK = 0.01, 0.5
-
-
-class DoneError(Exception):
-    """There is nothing to be acquired any more: what it was for has been done, and came to *outcome*."""
-
-    def __init__(self, outcome: bytes) -> None:
-        super().__init__(outcome)
-        self.outcome = outcome
 
 
 class Acquisition:
@@ -252,8 +244,12 @@ class Acquisition:
 
     def _held(self) -> Hold | None:
         """What the owner has of the lock, where all its acquires are of one hold."""
-        entry = self._session.entries.get(self._keys.entry)
-        return None if entry is None else entry.holds.get(self._owner)
+        return None if (entry := self._entry) is None else entry.holds.get(self._owner)
+
+    @property
+    def _entry(self) -> Entry | None:
+        """What this client knows of the name."""
+        return self._session.entries.get(self._keys.entry)
 
     def refuse_upgrade(self) -> None:
         """Raise if the owner wants to write while it reads: it would wait for itself."""
@@ -266,8 +262,7 @@ class Acquisition:
 
     def _look_later(self, left: float, *, handed: bool) -> None:
         """Whoever has the lock has it for *left* seconds: who waits need not try before, unless a message comes."""
-        entry = self._session.entries.get(self._keys.entry)
-        if entry is not None and entry.queue is not None:
+        if (entry := self._entry) is not None and entry.queue is not None:
             entry.queue.probe_in(left)
             if handed:  # It may have run before the release that it was sent along with.
                 entry.queue.look_again()
@@ -311,7 +306,7 @@ class Acquisition:
                 self._session.card.show()
         else:
             self._session.commands.taken(hold)
-            entry = self._session.entries.get(self._keys.entry)
+            entry = self._entry
         if self._scripts.line:
             self._note_line(call)
         if entry is not None and entry.queue is not None:
@@ -379,8 +374,7 @@ class Acquisition:
 
     def _note_line(self, call: Call) -> None:
         """The server said whether somebody of this client is the first in line, whom a release may be handed to."""
-        entry = self._session.entries.get(self._keys.entry)
-        if entry is not None and (told := call.reply[4:]):
+        if (entry := self._entry) is not None and (told := call.reply[4:]):
             entry.leads = told == [1]
 
     def _note_failure(self) -> None:

@@ -37,6 +37,14 @@ CLEANUP = 0.5
 KEPT = "kept"  # Stands in the place of the owner: no task has such a number, nor a named owner such an id.
 
 
+class DoneError(Exception):
+    """There is nothing to be acquired any more: what it was for has been done, and came to *outcome*."""
+
+    def __init__(self, outcome: bytes) -> None:
+        super().__init__(outcome)
+        self.outcome = outcome
+
+
 class State(Enum):
     """What becomes of a hold."""
 

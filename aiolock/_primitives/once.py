@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Literal, ParamSpec, TypeVar, cast, final
 
-from aiolock._core.acquire import DoneError
-from aiolock._core.hold import Remains
+from aiolock._core.hold import DoneError, Remains
 from aiolock._core.lease import Lease
 from aiolock._core.session import Sessions
 from aiolock._errors import OnceFailedError
