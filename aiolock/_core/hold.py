@@ -104,13 +104,14 @@ class Hold:
     __slots__ = (
         *("claim", "keys", "owner", "token", "leases", "in_a_row", "step", "renewal", "renewals", "unanswered"),
         *("heard", "expires", "deadline", "renew_at", "state", "loss", "gone", "bodies", "patient_until", "sent_once"),
-        "remains",
         *("watched", "watchdog", "alarm", "due", "asleep", "asked", "guard", "guard_at", "doubted", "late", "since"),
-        *("_asking", "_lost", "_timing"),
+        *("remains", "_asking", "_lost", "_timing"),
     )
 
     since: float  # When it was granted, on the monotonic clock.
     late: bool  # It was logged that a renewal is late, and none has been acknowledged since.
+    step: int
+    renewal: int
     renew_at: float  # Once it was extended.
     asked: bool  # A renewal of the watchdog's is on its way.
     due: float  # When the next renewal is; the alarm rings then or before.

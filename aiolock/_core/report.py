@@ -40,7 +40,7 @@ class Reporter:
     ) -> None:
         self._client = client
         self._entries = entries
-        self.on_event = on_event if marks is None else on_event or _ignore
+        self.on_event: Callable[[LockEvent], object] | None = on_event if marks is None else on_event or _ignore
         self._marks = marks
         self._hook_failed = False
         self.renewals: int = 0
