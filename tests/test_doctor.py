@@ -159,7 +159,7 @@ async def test_json_has_every_check(own: Server, admin: Redis) -> None:
 
 async def test_the_page_about_it_has_every_check(own: Server) -> None:
     [page] = [page for page in PAGES if page.name == "docs/how-to/check-a-server.md"]
-    listed = re.findall(r"^\| `([a-z-]+)` \|", page.prose.partition("## A cluster")[0], re.MULTILINE)
+    listed = re.findall(r"^\| `([a-z-]+)` \|", page.prose.partition("## Several servers")[0], re.MULTILINE)
     assert listed == list((await examine(own.url)).checks)
     assert "`answering`" in page.prose
 

@@ -41,9 +41,9 @@ def background(*work: Work) -> AbstractAsyncContextManager[None]:
 class Works:
     """Tasks that are ended together, however often they swallow what cancels them."""
 
-    def __init__(self, failed: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, failed: Callable[[asyncio.Task[Any], BaseException], object]) -> None:
         self.to_clean_up: float = _TO_CLEAN_UP  # Seconds from one cancellation to the next.
-        self._failed = failed  # Called when one has failed.
+        self._failed = failed  # Called when one has, with what.
         self._tasks: list[asyncio.Task[Any]] = []
         self._again: asyncio.TimerHandle | None = None  # Cancels once more what has not ended by then.
 
@@ -108,8 +108,12 @@ class Works:
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         if (error := _failure(task)) is not None:
-            logger.error("the background work %r failed, and is not started again", task.get_name(), exc_info=error)
-            self._failed()
+            self._failed(task, error)
+
+
+def _log_failure(task: asyncio.Task[Any], error: BaseException) -> None:
+    """It is raised at the end of the block only, which may be that of the program."""
+    logger.error("the background work %r failed, and is not started again", task.get_name(), exc_info=error)
 
 
 def check_work(*work: object) -> None:
@@ -121,7 +125,7 @@ def check_work(*work: object) -> None:
 
 @asynccontextmanager
 async def _running(work: Sequence[Work]) -> AsyncIterator[None]:
-    works = Works()
+    works = Works(_log_failure)
     for each in work:
         _ = works.start(each)
     try:

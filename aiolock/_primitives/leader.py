@@ -174,7 +174,7 @@ class Term:
             self._has_raised = True
             raise failure
 
-    def _work_failed(self) -> None:
+    def _work_failed(self, task: asyncio.Task[Any], error: BaseException) -> None:
         """The term is over; if the lock is lost, that is told already."""
         self._works.stop()
         if self._body is not None and not self.lost.is_set():

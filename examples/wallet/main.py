@@ -189,7 +189,10 @@ async def renew_report() -> None:
 
 @app.get("/report", dependencies=[lock_for("report", of=reading, wait=10)])
 async def read_report() -> dict[str, int]:
-    lines = (await to_thread((DIRECTORY / "report.txt").read_text)).splitlines()
+    try:
+        lines = (await to_thread((DIRECTORY / "report.txt").read_text)).splitlines()
+    except FileNotFoundError:
+        raise HTTPException(404, "nobody has written a report yet") from None
     return {name: int(cents) for name, cents in (line.split() for line in lines)}
 
 

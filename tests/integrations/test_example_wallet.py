@@ -100,6 +100,7 @@ async def test_what_was_looked_at_stays_so_until_it_is_moved(wallet: WebProcess,
 
 async def test_the_report_is_never_read_in_the_middle(wallet: WebProcess) -> None:
     async with wallet.client() as client:
+        assert (await client.get("/report")).status_code == 404
         assert (await client.post("/report")).status_code == 201
         writing = [client.post("/report") for _ in range(20)]
         reading = [client.get("/report") for _ in range(200)]
