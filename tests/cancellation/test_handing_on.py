@@ -12,6 +12,7 @@ from aiolock._scripts import ACQUIRE, RELEASE
 from tests.support.cancellation import Mode, cancel_at
 from tests.support.observe import answered, commandstats, pubsub_channels, until
 from tests.support.proxy import Proxy, Rule, drop_reply, hold, script, withhold_reply
+from tests.support.waiters import waits_quietly
 
 AT_ONCE = 10.0  # Seconds; the lease has thirty.
 PARKED = 4  # The suspension of a waiter that was refused, parked, refused again when subscribed, and parked again.
@@ -29,7 +30,7 @@ async def parked(client: LockClient, count: int) -> None:
 
     def all_wait() -> bool:
         now = client.statistics()
-        return now.parked == count and now.pending == 0 and now.commands >= 2
+        return now.parked == count and now.pending == 0 and waits_quietly(client, client.lock("lock"))
 
     await until(all_wait)
     for _ in range(3):

@@ -99,7 +99,7 @@ async def test_whatever_reply_is_lost(
 async def test_held_by_one_owner_and_again_by_it(redises: list[Redis], locks: LockClient, other: LockClient) -> None:
     lock = locks.lock("orders")
     async with lock as lease:
-        assert await who_has(redises, "orders") in ([True] * 3, [True, True, False])
+        assert sum(await who_has(redises, "orders")) >= 2
         assert await other.lock("orders").try_lock() is None
         async with lock as inner:
             assert inner.token == lease.token
