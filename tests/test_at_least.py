@@ -146,13 +146,15 @@ async def test_a_lock_that_was_lost_is_not_kept(lock: AsyncRLock, locks: LockCli
 
 async def test_an_acquire_that_is_given_up_keeps_nothing(proxy: Proxy, through: Redis, redis: Redis) -> None:
     async with LockClient(through) as client:
-        rule = proxy.install(Rule(script(ACQUIRE), hold()))
+        await client.ping()
+        late = proxy.install(Rule(script(ACQUIRE), hold(reset=False)))
         task = asyncio.create_task(kept(client.lock("orders")))
-        await rule.caught()
+        await late.caught()
         task.cancel()
         await asyncio.wait([task])
-        await rule.deliver()
-        await answered(client)
+        proxy.reset_all()
+        await answered(client, within=20)
+        await late.deliver()
     assert not await redis.exists("orders")
 
 

@@ -3,6 +3,7 @@
 from redis.asyncio import Redis
 
 from aiolock._keys import QUORUM_KEY
+from tests.support.observe import until
 
 
 async def run_id(redis: Redis) -> str:
@@ -17,6 +18,15 @@ async def remember(redis: Redis, since: int = 0) -> None:
 async def who_has(redises: list[Redis], key: str) -> list[bool]:
     """Of each server, whether the key is there."""
     return [bool(await redis.exists(key)) for redis in redises]
+
+
+async def everywhere(redises: list[Redis], *keys: str) -> None:
+    """Return when every server has them: who acquires is told when most do."""
+
+    async def have_all() -> bool:
+        return all([all(await who_has(redises, key)) for key in keys])
+
+    await until(have_all)
 
 
 async def token_of(redis: Redis, name: str) -> int:
