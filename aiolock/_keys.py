@@ -26,12 +26,10 @@ class LockKeys:
     """What stands before and behind the owner in the key that each of its owners has for itself."""
     other: str = ""
     """The other half of a read-write lock, as a client knows it."""
-    fair: bool = False
-    """Each client has a channel of its own, where it is told that it is next, beside the one for all."""
 
-    def channels_of(self, client: str) -> tuple[str, ...]:
-        """The channels that *client* listens on while it waits; a message of its own arrives on the last."""
-        return (self.channel, f"{self.channel}:{client}") if self.fair else (self.channel,)
+    def channel_of(self, client: str) -> str:
+        """Where *client* alone is told that it is next, if the server keeps a line."""
+        return f"{self.channel}:{client}"
 
     @classmethod
     @lru_cache(1024)
@@ -49,7 +47,7 @@ class LockKeys:
     @lru_cache(1024)
     def of_fair(cls, name: str, prefix: str) -> "LockKeys":
         """Those of the fair lock *name*, which excludes the lock of that name; as `of`."""
-        return replace(cls.of(name, prefix), entry=f"fair {prefix}{name}", fair=True)
+        return replace(cls.of(name, prefix), entry=f"fair {prefix}{name}")
 
     @classmethod
     @lru_cache(1024)

@@ -66,7 +66,8 @@ async def members(redis: Redis) -> list[bytes]:
 def hears(client: LockClient) -> bool:
     """Whether messages for it arrive, and nothing is under way."""
     session = session_of(client)
-    channels = LockKeys.of_fair(NAME, "").channels_of(session.client)
+    keys = LockKeys.of_fair(NAME, "")
+    channels = (keys.channel, keys.channel_of(session.client))
     told = all(session.entries.notifier.confirmed(channel) for channel in channels)
     return told and client.statistics().pending == 0
 

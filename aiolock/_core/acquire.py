@@ -153,7 +153,7 @@ class Acquisition:
     async def _contend(self, *, first: bool) -> Lease | None:
         """The wait loop: take a place, the *first* if refused already, and try whenever it is its turn."""
         entry = self._session.entries.of(self._keys)
-        if self._kept and (self._session.report.on_event is not None or logger.isEnabledFor(DEBUG)):
+        if self._kept and self._session.report.is_heard():
             self._wait = self._session.report.wait_started(self._want, self._owner)
         place = Place(self._owner, self._submit, self._ends)
         exclusive = self._scripts.exclusive
@@ -231,7 +231,7 @@ class Acquisition:
             return left
         assert self._claim is not None
         held = call.reply[3] == HELD
-        self._session.commands.give_up(self._claim, self._lease, quietly=held)
+        self._session.commands.give_up(self._claim, self._asked_for, quietly=held)
         self._begin_anew()
         if held:
             return left

@@ -64,9 +64,7 @@ class Commands:
 
     def release(self, hold: Hold) -> Call:
         """Tell the server that the owner of *hold* has as many holds as it has leases left."""
-        if hold.remains is not None and not hold.leases and hold.remains.until > monotonic():
-            return self._release_later(hold, hold.remains)
-        return self._release(hold.claim, _next_step(hold), len(hold.leases), hold.expires + ENDED_MEMORY)
+        return self._give_back(hold, len(hold.leases))
 
     def freed(self, hold: Hold, release: Call) -> None:
         """
@@ -85,10 +83,7 @@ class Commands:
 
     def end(self, hold: Hold) -> None:
         """Tell the server that *hold* is over, whatever leases it has; nobody waits for the answer."""
-        if hold.remains is not None and hold.remains.until > monotonic():
-            _ = self._release_later(hold, hold.remains)
-        else:
-            _ = self._release(hold.claim, _next_step(hold), 0, hold.expires + ENDED_MEMORY)
+        _ = self._give_back(hold, 0)
 
     def give_up(self, claim: Claim, lease: float, *, quietly: bool = False) -> None:
         """
@@ -223,6 +218,11 @@ class Commands:
             who, until = (claim.id, int(granted)), min(until, monotonic() + _REMEMBERED)
         arguments = (*who, self._retention, _MEMORY, forgettable, *amount, keys.channel + suffix)
         return self._send(scripts.release, claim.keys, arguments, patience=self._timing.release_timeout, until=until)
+
+    def _give_back(self, hold: Hold, left: int) -> Call:
+        if not left and hold.remains is not None and hold.remains.until > monotonic():
+            return self._release_later(hold, hold.remains)
+        return self._release(hold.claim, _next_step(hold), left, hold.expires + ENDED_MEMORY)
 
     def _release_later(self, hold: Hold, remains: Remains) -> Call:
         """Give *hold* back, and leave *remains* for what is left of their time: if it comes late, until later."""

@@ -308,7 +308,8 @@ class Entry:
         The holder has *left* seconds; ``None`` when that is yet to be learned, by an acquire that is on its way.
         """
         if self.queue is None:
-            channels = self.keys.channels_of(self._entries.client)
+            own = (self.keys.channel_of(self._entries.client),) if scripts.line else ()
+            channels = (self.keys.channel, *own)
             self.queue = Queue(channels, self._entries.notifier, scripts, self._emptied)
             if left is not None:
                 self.queue.probe_in(left)
