@@ -26,7 +26,12 @@ def add_server(parser: argparse.ArgumentParser, *, as_json: str | None = None) -
 
 def url_of(parsed: argparse.Namespace) -> str:
     """The server that was named."""
-    return parsed.url or os.environ.get("REDIS_URL") or DEFAULT_URL
+    return parsed.url or usual_url()
+
+
+def usual_url() -> str:
+    """The server, when none was named."""
+    return os.environ.get("REDIS_URL") or DEFAULT_URL
 
 
 def seconds(least: float) -> "_Seconds":

@@ -16,9 +16,8 @@ from opentelemetry.metrics import CallbackOptions, Histogram, Meter, MeterProvid
 from aiolock import ClientStatistics, LockKind, LossReason, __version__
 from aiolock._process import Lineage
 
-KIND, GROUP, OUTCOME, REASON, ERROR = (
-    *("aiolock.lock.kind", "aiolock.lock.group", "aiolock.outcome", "aiolock.loss.reason", "error.type"),
-)
+KIND, GROUP, OUTCOME = "aiolock.lock.kind", "aiolock.lock.group", "aiolock.outcome"
+REASON, ERROR = "aiolock.loss.reason", "error.type"
 SCOPE = "aiolock"
 
 _BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10)  # Those of db.client.operation.duration.
@@ -123,15 +122,8 @@ class Instruments:
         )
         self.losses = Tally(meter, "aiolock.losses", "{lock}", "Holds lost that were not to end")
         self.late_renewals = Tally(meter, "aiolock.late_renewals", "{renewal}", "Renewals found to be late")
-        self._waits = meter.create_histogram(
-            "aiolock.wait.duration",
-            "s",
-            "Time of acquires that had to wait",
-            explicit_bucket_boundaries_advisory=_BUCKETS,
-        )
-        self._holds = meter.create_histogram(
-            "aiolock.hold.duration", "s", "Time for which a lock was held", explicit_bucket_boundaries_advisory=_BUCKETS
-        )
+        self._waits = _durations(meter, "aiolock.wait.duration", "Time of acquires that had to wait")
+        self._holds = _durations(meter, "aiolock.hold.duration", "Time for which a lock was held")
         self._spare = 0  # Holds that may be recorded until `_until`.
         self._until = monotonic()
 

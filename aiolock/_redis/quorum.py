@@ -30,7 +30,7 @@ from aiolock._types import milliseconds
 
 logger = logging.getLogger("aiolock")
 
-_FEWEST = 3
+FEWEST_SERVERS = 3
 _LINGER = 0.25  # Seconds for servers to be told what a majority has answered by then.
 
 
@@ -49,8 +49,8 @@ def quorum_of(
         if isinstance(redis, RedisCluster):
             raise TypeError("a quorum consists of single servers: a RedisCluster keeps locks by itself, LockClient(it)")
         members.append(redis)
-    if len(members) < _FEWEST:
-        raise ValueError(f"a quorum needs {_FEWEST} servers at least, better 3 or 5, not {len(members)}")
+    if len(members) < FEWEST_SERVERS:
+        raise ValueError(f"a quorum needs {FEWEST_SERVERS} servers at least, better 3 or 5, not {len(members)}")
     addresses = [_address(redis) for redis in members]
     if twice := {address for address in addresses if addresses.count(address) > 1}:
         raise ValueError(f"the servers of a quorum must be independent, but {', '.join(sorted(twice))} is there twice")

@@ -142,7 +142,8 @@ def _script(path: str, *shared: str, publishes: bool = False, lasts: bool = Fals
 _LOCK = ("ends", "lives", "lock/lock")
 _GRANT = (*_LOCK, "lock/grant")
 ACQUIRE = _script("lock/acquire", *_GRANT, lasts=True)
-RELEASE = _script("lock/release", *_LOCK, publishes=True)
+_GIVE_BACK = (*_LOCK, "lock/give_back")
+RELEASE = _script("lock/release", *_GIVE_BACK, publishes=True)
 RENEW = _script("lock/renew", *_LOCK, lasts=True)
 FORCE_RELEASE = _script("lock/force_release", *_LOCK, publishes=True)
 RELEASE_LATER = _script("lock/release_later", *_LOCK, publishes=True)
@@ -152,7 +153,7 @@ INSPECT = _script("lock/inspect", *_LOCK)
 FAIR = ScriptSet(
     kind="fair_lock",
     acquire=_script("fair/acquire", *_GRANT, "fair/fair", lasts=True),
-    release=_script("fair/release", *_LOCK, "fair/fair", publishes=True),
+    release=_script("fair/release", *_GIVE_BACK, "fair/fair", publishes=True),
     renew=RENEW,
     force_release=FORCE_RELEASE,
     release_later=RELEASE_LATER,  # Who stands in line asks again in time by itself.

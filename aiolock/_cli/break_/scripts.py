@@ -6,14 +6,11 @@ from importlib import resources
 from aiolock._cli.locks.model import FAIR, LOCK, PERMITS, READ_WRITE, Hold, Lock
 from aiolock._config import ENDED_MEMORY, LockConfig, Timing
 from aiolock._keys import LockKeys
-from aiolock._scripts import Script
+from aiolock._scripts import FORCE_RELEASE, PERMIT, READ, Script
 from aiolock._types import milliseconds
 
-_SHARED = {
-    "lock": ("ends", "lives", "lock/lock"),
-    "read_write": ("ends", "lives", "turns", "read_write/read_write"),
-    "permits": ("ends", "turns", "permit/permit"),
-}
+# What stands in front of the last file of a script of the primitive, its own.
+_SHARED = {"lock": FORCE_RELEASE.files[:-1], "read_write": READ.renew.files[:-1], "permits": PERMIT.renew.files[:-1]}
 _FILES = {LOCK: "lock", FAIR: "lock", READ_WRITE: "read_write", PERMITS: "permits"}
 _RETENTION = milliseconds(Timing.of(LockConfig()).token_retention)
 

@@ -16,8 +16,7 @@ from aiolock._cli.doctor.facts import Facts, gather
 from aiolock._cli.doctor.probe import Probe, SilentError, address
 from aiolock._config import LockConfig, Timing
 from aiolock._core.hold import margin
-
-_FEWEST = 3
+from aiolock._redis.quorum import FEWEST_SERVERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ def judge(members: Sequence[Member], number: int, timing: Timing) -> list[Check]
 
 
 def _size(number: int) -> Check:
-    if number < _FEWEST:
+    if number < FEWEST_SERVERS:
         return Check("quorum", "error", f"{number} servers", "Use three, or five.")
     if number % 2 == 0:
         found = f"{number} servers, of which {(number - 1) // 2} may fail"

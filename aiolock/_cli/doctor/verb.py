@@ -1,7 +1,8 @@
 """`aiolock doctor` on the command line."""
 
 import argparse
-import os
+
+from aiolock._cli import options
 
 SUMMARY = "check whether a server is fit to keep locks"
 
@@ -29,7 +30,7 @@ environment:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What may follow the verb."""
-    url = "redis://, rediss:// or unix://, as redis-py reads it; by default REDIS_URL, else redis://localhost"
+    url = f"redis://, rediss:// or unix://, as redis-py reads it; by default REDIS_URL, else {options.DEFAULT_URL}"
     parser.add_argument("url", nargs="*", metavar="URL", help=url)
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
     parser.add_argument("--lease", type=float, default=30.0, metavar="SECONDS", help="the lease that you will use (30)")
@@ -41,5 +42,5 @@ def run(parsed: argparse.Namespace) -> int:
     """Run it; the exit code."""
     from aiolock._cli.doctor.run import run
 
-    urls = parsed.url or [os.environ.get("REDIS_URL") or "redis://localhost"]
+    urls = parsed.url or [options.usual_url()]
     return run(urls, lease=parsed.lease, prefix=parsed.prefix, primary=parsed.primary, as_json=parsed.json)

@@ -21,19 +21,10 @@
 
 local owner, acquisition, step, left = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 
-local last = if_held_by(acquisition, KEYS[1], 'aiolock:step')
-if last then
-  if left == 0 then
-    redis.call('DEL', KEYS[1])
-    remember(KEYS[2], FREED, acquisition, tonumber(ARGV[6]), ARGV[5], ARGV[7])
-    return {GRANTED, redis.call(ARGV[9], ARGV[8], '0'), 0}
-  end
-  if step > tonumber(last) then
-    redis.call('PEXPIRE', KEYS[2], ARGV[5]) -- First: a server out of memory refuses a first write that takes memory.
-    redis.call('HSET', KEYS[1], owner, left, 'aiolock:step', step)
-  end
-  return {GRANTED, 0, 0}
-end
+local memory = tonumber(ARGV[6])
+local freed = give_back(KEYS[1], KEYS[2], owner, acquisition, step, left, memory, ARGV[5], ARGV[7])
+if freed then return {GRANTED, redis.call(ARGV[9], ARGV[8], '0'), 0} end
+if freed == false then return {GRANTED, 0, 0} end
 
 if ending(KEYS[2], acquisition) == FREED then return {GRANTED, 0, 0} end
-return lost(KEYS[1], KEYS[2], acquisition, tonumber(ARGV[6]), ARGV[5], ARGV[7])
+return lost(KEYS[1], KEYS[2], acquisition, memory, ARGV[5], ARGV[7])
