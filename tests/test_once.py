@@ -358,8 +358,8 @@ async def test_all_agree_on_the_slot_whatever_their_clocks_say(
 
 async def test_a_slot_is_over_when_it_says_so(locks: LockClient) -> None:
     slot = await locks.slot("often", every=0.02)
-    await asyncio.sleep(slot.remaining)
-    assert slot.remaining == 0
+    while slot.remaining:
+        await asyncio.sleep(slot.remaining)  # Timers may ring a little early.
     assert (await locks.slot("often", every=0.02)).number > slot.number
 
 
