@@ -280,6 +280,41 @@ async def test_who_waits_for_the_plain_lock_gets_it_when_nobody_stands_in_line(
     assert await line.over() == [0, 1]
 
 
+@pytest.mark.parametrize("together", [True, False])
+async def test_a_line_that_never_ends_lets_who_waits_for_the_plain_lock_go_in_between(
+    line: Line, locks: LockClient, other: LockClient, together: bool
+) -> None:
+    over = False
+
+    async def again_and_again(client: LockClient) -> None:
+        while not over:
+            async with client.fair_lock(NAME):
+                await asyncio.sleep(0)
+
+    clients = [locks] * 6 if together else [locks, other] * 3
+    tasks = [asyncio.create_task(again_and_again(client)) for client in clients]
+    await line.is_as_long(5)
+    for _ in range(2):
+        async with asyncio.timeout(PAST_THE_HEARTBEAT), other.lock(NAME):
+            pass
+    over = True
+    await asyncio.gather(*tasks)
+
+
+async def test_the_turn_of_those_who_do_not_want_the_plain_lock_any_more_passes(
+    line: Line, redis: Redis, locks: LockClient, other: LockClient
+) -> None:
+    lease = await locks.fair_lock(NAME).acquire(lease=LONG)
+    await line.stand(locks, other, locks)
+    assert await other.lock(NAME).try_lock() is None
+    due = await redis.zscore(TOKENS, "plain")
+    assert due is not None
+    await redis.zincrby(TOKENS, -10_000, "plain")
+    await lease.release()
+    assert await line.over() == [0, 1, 2]
+    assert b"plain" not in await members(redis)
+
+
 async def test_forced_it_goes_to_the_next(line: Line, locks: LockClient, other: LockClient) -> None:
     lease = await locks.fair_lock(NAME).acquire(lease=LONG)
     await line.stand(other, locks)

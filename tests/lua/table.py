@@ -58,6 +58,9 @@ class Sight:
 class Table:
     """The lock `orders:42` on a server of which nothing else is used."""
 
+    further: tuple[bytes, ...] = ()
+    """Fields that its locks have beside those of every lock."""
+
     def __init__(self, redis: Redis) -> None:
         self.redis = redis
 
@@ -144,6 +147,8 @@ class Table:
 
 class FairTable(Table):
     """The same lock, by the scripts of a fair one; who does not wait, and so stands in no line."""
+
+    further = (b"aiolock:fair",)
 
     async def acquire(
         self, id: str = MINE, *, owner: str = ME, step: int = 1, holds: int = 1, ms: int = LEASE

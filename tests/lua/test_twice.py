@@ -102,7 +102,7 @@ async def test_once_and_twice(table: Table, state: str, command: str, cell: str)
         assert await table.fields() == {states.KEPT.encode(): b"1"}
     elif not cell.endswith("=0") and "=" in cell:
         assert await table.holds() == int(cell.partition("=")[2])
-        assert (await table.fields()).keys() == {ME.encode(), *FIELDS}
+        assert (await table.fields()).keys() == {ME.encode(), *FIELDS, *table.further}
     check_times(after, state)
 
     await table.age(BETWEEN)

@@ -13,6 +13,7 @@ AIOLOCK, REDISSON = "aiolock", "Redisson"
 MOST_NAMED = 1000  # Holders of one lock; the others are counted.
 
 _OF_REDISSON = re.compile(r"[0-9a-f-]{36}:\d+", re.IGNORECASE)
+_OF_A_FAIR_ONE = b"aiolock:fair"
 _MICROSECONDS = 1_000_000
 _TICKETS, _NO_TICKETS = "-4000000000000000", "(-1000000000000000"  # Between them the line is; see fair.lua.
 _MOST_IN_LINE = 1000
@@ -95,7 +96,7 @@ def _plain(node: Node, found: _Found, now: float, answers: list[Any]) -> Lock | 
     )
     return Lock(
         name=found.keys.name,
-        kind=FAIR if line else LOCK,
+        kind=FAIR if line or (fields and _OF_A_FAIR_ONE in fields[1]) else LOCK,
         server=node.address,
         holds=[hold],
         waiting=max(len(line), number_of(listening)),

@@ -14,13 +14,14 @@ local function again(key, tokens, owner, acquisition, step, holds, lease, retent
   return {GRANTED, tonumber(redis.call('HGET', key, 'aiolock:token')), redis.call('PTTL', key)}
 end
 
--- Grant the lock, which is free; the *last* token of it, or nil, is what the new one is greater than.
-local function grant(key, tokens, owner, acquisition, step, holds, lease, retention, last)
+-- Grant the lock, which is free; the *last* token of it, or nil, is what the new one is greater than. What is behind that
+-- are further fields of the lock.
+local function grant(key, tokens, owner, acquisition, step, holds, lease, retention, last, ...)
   local token = math.max(tonumber(last or 0) + 1, microseconds())
   redis.call('ZADD', tokens, token, 'token')
   redis.call('PEXPIRE', tokens, retention)
   redis.call('HSET', key, owner, holds, 'aiolock:acquisition', acquisition, 'aiolock:token', token,
-    'aiolock:step', step, 'aiolock:renewal', 0)
+    'aiolock:step', step, 'aiolock:renewal', 0, ...)
   redis.call('PEXPIRE', key, lease)
   return {GRANTED, token, lease}
 end

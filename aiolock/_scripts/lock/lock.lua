@@ -6,11 +6,19 @@
 --   aiolock:token        the fencing token of that acquisition
 --   aiolock:step         number of the last change of the hold count; an earlier step changes nothing any more
 --   aiolock:renewal      number of the last renewal; an earlier one changes nothing any more
+--   aiolock:fair         there if it was granted to a fair lock
 --
 -- All of it is one key, which is there when the lock is: a script that finds only some of its keys does not run while
 -- their slot moves to another server.
 --
+-- Who is refused the plain lock because a fair one of the name is held leaves in the set of tokens, which is where the line
+-- of the fair ones is (fair.lua):
+--   plain                scored, as in that line, by when it is the turn of the plain ones, in milliseconds
+--
 -- The channel is no key: in a cluster a key that does not exist would keep a script from running while its slot moves.
+
+local IN_LINE = -1000000000000000 -- Added to times in milliseconds, so that they lie below all that is no line.
+local LINE_FIRST = 1000 -- Milliseconds for which the fair ones go first.
 
 -- What the lock is to an acquisition that does not hold it: 'free', 'held', or 'foreign' for a key that is no lock and
 -- must not be touched; and the milliseconds left.
