@@ -190,6 +190,7 @@ FIGURES = (
     _of_a_quorum(
         "sections of 100 tasks per second / pottery", "sections_per_second", "pottery-quorum", 100, 5, at_least=True
     ),
+    _of_a_quorum("the same / RedissonRedLock", "sections_per_second", "redisson", 100, 1, at_least=True),
 )
 
 

@@ -120,7 +120,7 @@ _NOTES = {
     "B12": "`one-by-one` is aiolock without its multi lock: a block for each, in one another. So are other libraries.",
     "B13": "`as-lock` is aiolock's lock in place of its semaphore, `counted` its semaphore that only counts.",
     "B14": "`as-lock` is aiolock's lock in place of its read lock.",
-    "B15": "`quorum` and `pottery-quorum` have locks on three servers, `aiolock` on one.",
+    "B15": "All but `aiolock` have locks on three servers; those of Redisson are of the class `RedissonRedLock`.",
     "B8": "`asyncio-lock` is `asyncio.Lock`, without Redis: what a waiting task costs anyway.",
 }
 # The measure by which peers are compared, and whether more of it is better.

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from asyncio.subprocess import PIPE
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.observer import Observer
@@ -43,27 +44,28 @@ def version() -> dict[str, str]:
 
 async def run(run: Run, observer: Observer) -> Outcome:
     """Like `own_locks.run`, with threads, or chains of asynchronous calls, for tasks. The loop does not matter."""
-    return await _run(run, observer, "own")
+    return await on_servers([run.url], run, observer)
 
 
 async def read(run: Run, observer: Observer) -> Outcome:
     """Like `readers.run`, as `run`."""
-    return await _run(run, observer, "reading")
+    return await on_servers([run.url], run, observer, "reading")
 
 
 async def pass_around(run: Run, observer: Observer) -> Outcome:
     """Like `pass_around.run` with a fair lock, as `run`."""
-    return await _run(run, observer, "fair")
+    return await on_servers([run.url], run, observer, "fair")
 
 
-async def _run(run: Run, observer: Observer, kind: str) -> Outcome:
+async def on_servers(urls: Sequence[str], run: Run, observer: Observer, kind: str = "own") -> Outcome:
+    """As `run`, with locks of this *kind*; on several servers each is a `RedissonRedLock`."""
     classes = f"{_TARGET / 'classes'}:{_TARGET / 'dependency'}/*"
     process = await asyncio.create_subprocess_exec("java", "-cp", classes, _PROGRAM, stdin=PIPE, stdout=PIPE)
     assert process.stdin is not None
     assert process.stdout is not None
     warm_up = max(JIT, run.warm_up)
     request = {
-        "url": run.url,
+        "urls": urls,
         "callers": run.number("tasks"),
         "warm_up": warm_up,
         "seconds": run.seconds,

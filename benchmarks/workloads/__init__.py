@@ -177,7 +177,8 @@ WORKLOADS: dict[str, Workload] = {
         "a lock for each task on three servers, one task and 100",
         quorum.run,
         ({"tasks": 1}, {"tasks": 100}),
-        ("aiolock", "quorum", "pottery-quorum"),
+        ("aiolock", "quorum", "pottery-quorum", *redisson.PEERS),
         quick_peers=("aiolock", "quorum"),
+        special=dict.fromkeys(redisson.PEERS, quorum.by_redisson),
     ),
 }

@@ -1,13 +1,14 @@
 """B15: every task of one process has a lock of its own, kept by three servers; beside one server."""
 
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 from redis.asyncio import Redis
 
 from aiolock._embedded_server import Server
 from aiolock._keys import QUORUM_KEY
-from benchmarks import peers
+from benchmarks import peers, redisson
 from benchmarks.observer import Observer
 from benchmarks.run import Outcome, Run
 from benchmarks.sections import Sections
@@ -20,8 +21,7 @@ async def run(run: Run, observer: Observer) -> Outcome:
     """Parameter *tasks*: how many. The other servers are there for whoever uses one only, too."""
     tasks = run.number("tasks")
     names = [f"own:{number}" for number in range(tasks)]
-    with ExitStack() as stack:
-        urls = [run.url, *(stack.enter_context(Server()).url for _ in range(_OTHERS))]
+    with _with_others(run.url) as urls:
         for url in urls:
             await _let_vote(url)
         async with peers.make(run.peer, ",".join(urls) if "quorum" in run.peer else run.url, tasks, 30) as peer:
@@ -29,6 +29,18 @@ async def run(run: Run, observer: Observer) -> Outcome:
             with Witness(tasks) as witness:
                 tally = await Sections(peer, names, witness, shared=False).count(begin, begin + run.seconds)
     return Outcome(tally.measures(), problem=tally.problem)
+
+
+async def by_redisson(run: Run, observer: Observer) -> Outcome:
+    """The same with threads, or chains of asynchronous calls, for tasks."""
+    with _with_others(run.url) as urls:
+        return await redisson.on_servers(urls, run, observer)
+
+
+@contextmanager
+def _with_others(url: str) -> Iterator[list[str]]:
+    with ExitStack() as stack:
+        yield [url, *(stack.enter_context(Server()).url for _ in range(_OTHERS))]
 
 
 async def _let_vote(url: str) -> None:

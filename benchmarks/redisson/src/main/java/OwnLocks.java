@@ -10,15 +10,16 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 import org.redisson.Redisson;
 import org.redisson.RedissonFairLock;
+import org.redisson.RedissonRedLock;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
 /**
  * Callers with a lock of their own each, or reading under one name, or waiting for one fair lock, on one Redisson client
- * with its default settings.
+ * with its default settings for each server; where there are several, a lock is a RedissonRedLock of all.
  *
- * <p>Each line of the input is a request: {"url", "callers", "warm_up", "seconds", "asynchronous", "kind"}; each line
+ * <p>Each line of the input is a request: {"urls", "callers", "warm_up", "seconds", "asynchronous", "kind"}; each line
  * of the output answers one. Callers are threads that call lock() and unlock(), or, asynchronously, chains of lockAsync() and
  * unlockAsync(), each as an owner of its own.
  */
@@ -38,11 +39,14 @@ public final class OwnLocks {
     }
 
     private Map<String, Object> answer(JsonNode request) throws Exception {
-        Config config = new Config();
-        config.useSingleServer().setAddress(request.get("url").asText());
-        RedissonClient client = Redisson.create(config);
+        List<RedissonClient> clients = new ArrayList<>();
         try {
-            List<Thread> threads = start(client, request);
+            for (JsonNode url : request.get("urls")) {
+                Config config = new Config();
+                config.useSingleServer().setAddress(url.asText());
+                clients.add(Redisson.create(config));
+            }
+            List<Thread> threads = start(clients, request);
             Thread.sleep((long) (request.get("warm_up").asDouble() * 1000));
             long before = sections.get();
             long began = System.nanoTime();
@@ -61,16 +65,16 @@ public final class OwnLocks {
                     "overlaps", overlaps.get(),
                     "problem", error == null ? "" : error.toString());
         } finally {
-            client.shutdown();
+            clients.forEach(RedissonClient::shutdown);
         }
     }
 
-    private List<Thread> start(RedissonClient client, JsonNode request) {
+    private List<Thread> start(List<RedissonClient> clients, JsonNode request) {
         boolean asynchronous = request.get("asynchronous").asBoolean();
         AtomicInteger together = new AtomicInteger();
         List<Thread> threads = new ArrayList<>();
         for (int caller = 0; caller < request.get("callers").asInt(); caller++) {
-            RLock lock = lock(client, request.get("kind").asText(), caller);
+            RLock lock = lock(clients, request.get("kind").asText(), caller);
             AtomicInteger inside = lock instanceof RedissonFairLock ? together : new AtomicInteger();
             if (asynchronous) {
                 chain(lock, caller + 1, inside);
@@ -82,6 +86,14 @@ public final class OwnLocks {
             }
         }
         return threads;
+    }
+
+    private static RLock lock(List<RedissonClient> clients, String kind, int caller) {
+        if (clients.size() > 1) {
+            return new RedissonRedLock(
+                    clients.stream().map(client -> lock(client, kind, caller)).toArray(RLock[]::new));
+        }
+        return lock(clients.get(0), kind, caller);
     }
 
     private static RLock lock(RedissonClient client, String kind, int caller) {
