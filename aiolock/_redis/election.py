@@ -33,7 +33,7 @@ from aiolock._scripts import (
 )
 
 _PERMITS = 3  # Where an acquire has the number of permits, among its arguments.
-_LEAD = 0.001  # Seconds that a proposed token lies ahead of the clock that was ahead of all others.
+_LEAD = 0.01  # Seconds that a proposed token lies ahead of the clock that was ahead of all others.
 
 
 class Clock:
@@ -59,14 +59,12 @@ class Clock:
 class _Vote(Call):
     """A copy of an acquire; its first argument tells the *member* whether the connection it is written to is new."""
 
-    __slots__ = ("_member",)
+    __slots__ = ("member",)
 
-    def __init__(self, member: Member, *what: Any, **how: Any) -> None:
-        super().__init__(*what, **how)
-        self._member = member
+    member: Member
 
     def command(self, publish: str) -> tuple[Any, ...]:
-        self.args = (int(self._member.is_new), *self.args[1:])
+        self.args = (int(self.member.is_new), *self.args[1:])
         return super().command(publish)
 
 
@@ -101,8 +99,9 @@ class Election(Poll):
     def ask(self, script: Script, keys: tuple[str, ...], args: tuple[Argument, ...]) -> None:
         arguments = (0, *args[:1], self._clock.propose(), *args[1:])
         for member in self._members:
-            tell, make = partial(self._answered, member), partial(_Vote, member)
-            self._copies[member] = self._send(member, script, keys, arguments, tell, make=make)
+            vote = self._copies[member] = self._copy(_Vote, script, keys, arguments)
+            vote.member = member
+            self._send(member, vote, self._answered)
 
     def outcome(self) -> Reply | None:
         granted = [member for member, vote in self.votes.items() if vote.reply[0] == GRANTED]
@@ -121,7 +120,7 @@ class Election(Poll):
         first = not self._token
         self._token = self._token or max(self.votes[member].reply[1] for member in granted)
         if first:
-            self.begin_moments()
+            self.begin_moments_anew()
             self._clock.learn(self.sent, [self.votes[member].reply[1] for member in granted])
         for member in granted:
             if member not in self._asked:
@@ -134,7 +133,7 @@ class Election(Poll):
             return
         own = self.call.args
         arguments = (self._token, *(own[place] for place in self._ballot.passed))
-        _ = self._send(member, self._ballot.confirm, self.call.keys, arguments, partial(self._has_confirmed, member))
+        self._send(member, self._copy(Call, self._ballot.confirm, self.call.keys, arguments), self._has_confirmed)
 
     def _answered(self, member: Member, copy: Call) -> None:
         if copy.error is None:

@@ -28,14 +28,16 @@ _Rows = Sequence[tuple[float, Any]]  # When each was sent, and what was answered
 
 def agreed(poll: Poll) -> Reply | None:
     """What a majority says: of a release, or of a change."""
+    if len(poll.votes) < poll.majority:
+        return None
     return _agreed(poll, [(vote.sent, vote.reply) for vote in poll.votes.values()])
 
 
 def _agreed(poll: Poll, rows: _Rows) -> Reply | None:
-    counted = Counter(row[0] for _, row in rows).most_common(1)
-    if not counted or counted[0][1] < poll.majority:
+    statuses = [row[0] for _, row in rows]
+    status = max(statuses, key=statuses.count)
+    if statuses.count(status) < poll.majority:
         return None
-    status = counted[0][0]
     same = [(sent, row) for sent, row in rows if row[0] == status]
     if status == LOST:
         return [LOST, Counter(row[1] for _, row in same).most_common(1)[0][0], 0]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextvars import Context
 from functools import partial
 from time import monotonic
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from aiolock._backend import Argument, Call, Reply
 from aiolock._errors import QuorumError
@@ -19,6 +19,9 @@ from aiolock._scripts import Script
 
 # Seconds from the answers of a majority on: for others to say whether they refuse, too; and to be the ones that decide.
 _MOMENTS = (0.05, 0.5)
+
+
+C = TypeVar("C", bound=Call)
 
 
 class Member(Protocol):
@@ -82,12 +85,13 @@ class Poll(ABC):
     def sent(self) -> float:
         """When the first copy left of those that were answered; of all, if none was."""
         copies = self.votes or self._copies
-        return min((copy.sent for copy in copies.values() if copy.sent), default=0.0)
+        return min([copy.sent for copy in copies.values() if copy.sent], default=0.0)
 
     def ask(self, script: Script, keys: tuple[str, ...], args: tuple[Argument, ...]) -> None:
         """Send each member its copy."""
         for member in self._members:
-            self._copies[member] = self._send(member, script, keys, args, partial(self._answered, member))
+            copy = self._copies[member] = self._copy(Call, script, keys, args)
+            self._send(member, copy, self._answered)
 
     def withdraw(self) -> bool:
         """As `Backend.withdraw`: what has left for any member is not withdrawn."""
@@ -112,21 +116,14 @@ class Poll(ABC):
         ends = sorted((sent + left / 1000 for sent, left in sent_and_left), reverse=True)
         return max(0, int((ends[min(count, len(ends)) - 1] - self.sent) * 1000))
 
-    def _send(
-        self,
-        member: Member,
-        script: Script,
-        keys: tuple[str, ...],
-        args: tuple[Argument, ...],
-        tell: Callable[[Call], object],
-        *,
-        make: Callable[..., Call] = Call,
-    ) -> Call:
+    def _copy(self, kind: type[C], script: Script, keys: tuple[str, ...], args: tuple[Argument, ...]) -> C:
+        """What one member is sent, tried for as long as the call itself."""
         call, patience = self.call, self.call.deadline - monotonic()
-        copy = make(script, keys, args, patience=patience, until=call.until, urgent=call.urgent)
-        copy.when_ended(tell)
+        return kind(script, keys, args, patience=patience, until=call.until, urgent=call.urgent)
+
+    def _send(self, member: Member, copy: Call, tell: Callable[[Member, Call], object]) -> None:
+        copy.when_ended(partial(tell, member))
         member.submit(copy)
-        return copy
 
     def _answered(self, member: Member, copy: Call) -> None:
         (self.votes if copy.error is None else self.errors)[member] = copy
@@ -145,18 +142,17 @@ class Poll(ABC):
         elif is_hopeless or not self.is_waiting:
             self._fail()
         elif len(self.votes) >= self.majority and self._timer is None:
-            self.begin_moments()
+            self._wait(0.0)
 
     @property
     def is_late(self) -> bool:
         """Whether to wait for nobody any more, though it might change something."""
         return self.moments == len(_MOMENTS)
 
-    def begin_moments(self) -> None:
-        """A majority has answered; what others say may still matter."""
+    def begin_moments_anew(self) -> None:
+        """What others say may matter once more, from now on, unless the call ends now."""
         self._cancel_timer()
         self.moments = 0
-        self._wait(0.0)
 
     def _wait(self, passed: float) -> None:
         moment = _MOMENTS[self.moments]
