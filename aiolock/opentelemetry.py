@@ -82,6 +82,7 @@ class _Reporter:
         self._metrics = instruments_of(meter_provider)
         self._spans = Spans(tracer_provider)
         self.patience: float = patience
+        self.mark: Callable[[Acquired], str] = self._spans.mark
         self._acquires: dict[tuple[LockKind, str | None], Count] = {}  # Those that were granted.
         self._handlers: dict[type[LockEvent], Callable[[Any], None]] = {
             Acquired: self._acquired,
@@ -100,9 +101,6 @@ class _Reporter:
 
     def closed(self, client: str) -> None:
         self._metrics.clients.closed(client)
-
-    def mark(self, event: Acquired) -> str:
-        return self._spans.mark(event)
 
     # Events.
 

@@ -6,6 +6,7 @@ Where there is no trace there is no span: a lock alone tells nobody's story.
 
 from time import time_ns
 
+from opentelemetry.context import get_current
 from opentelemetry.trace import (
     Link,
     Span,
@@ -58,7 +59,7 @@ class Spans:
 
     def hold_began(self, event: Acquired, group: str | None) -> None:
         """A first hold was granted."""
-        if get_current_span().is_recording():
+        if get_current() and get_current_span().is_recording():  # The context is empty most of the time.
             span = self._tracer.start_span("aiolock.hold", attributes=_attributes(event, group))
             self._holds.setdefault(_key(event), []).append(span)
 
