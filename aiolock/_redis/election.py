@@ -32,7 +32,6 @@ from aiolock._scripts import (
     Script,
 )
 
-_PERMITS = 3  # Where an acquire has the number of permits, among its arguments.
 _LEAD = 0.01  # Seconds that a proposed token lies ahead of the clock that was ahead of all others.
 
 
@@ -128,7 +127,7 @@ class Election(Poll):
                 self._have_confirmed(member, self.votes[member])
 
     def _have_confirmed(self, member: Member, vote: Call) -> None:
-        if vote.reply[1] >= self._token and not self._ballot.counted:
+        if vote.reply[1] >= self._token and self._ballot.counted is None:
             self._confirmed[member] = vote.reply
             return
         own = self.call.args
@@ -148,7 +147,7 @@ class Election(Poll):
         self.count()
 
     def _granted(self) -> Reply | None:
-        if self._ballot.counted and self._is_overdrawn():
+        if self._ballot.counted is not None and self._is_overdrawn():
             granted = list(self._confirmed)
             return None if self._is_looking(granted) else self._refused(granted)
         votes = [self.votes[member] for member in self._confirmed]
@@ -168,11 +167,11 @@ class Election(Poll):
     def _is_looking(self, granted: Sequence[Member]) -> bool:
         """Look, which tells a split vote from what is held by others, and not on every server."""
         if self._look is None and granted:
-            script, keys, argument = self._ballot.look
+            how, counted = self._ballot.look, self._ballot.counted
             patience = max(0.0, self.call.deadline - monotonic())
-            self._look = look = Call(script, self.call.keys[:keys], (argument,), patience=patience)
-            wanted = int(self.call.args[_PERMITS]) if self._ballot.counted else 1
-            fold = partial(is_held, wanted=wanted)
+            self._look = look = Call(how.script, self.call.keys[: how.keys], (how.argument,), patience=patience)
+            wanted = None if counted is None else int(self.call.args[counted])
+            fold = partial(is_held, look=how, wanted=wanted)
             Question(look, self._members, lambda poll: None, fold).ask(look.script, look.keys, look.args)
             look.when_ended(lambda look: self.count())
         return self._look is not None and not self._look.ended

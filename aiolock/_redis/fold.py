@@ -6,22 +6,7 @@ from typing import Any
 
 from aiolock._backend import Reply
 from aiolock._redis.poll import Poll
-from aiolock._scripts import (
-    GRANTED,
-    INSPECT,
-    INSPECT_PERMITS,
-    INSPECT_READ_WRITE,
-    LOCK,
-    LOST,
-    NOT_A_LOCK,
-    PERMIT,
-    PING,
-    READ,
-    READ_CARD,
-    READ_MARK,
-    REFUSED,
-    Script,
-)
+from aiolock._scripts import GRANTED, LOST, NOT_A_LOCK, REFUSED, Fold, Look, Script
 
 _Rows = Sequence[tuple[float, Any]]  # When each was sent, and what was answered.
 
@@ -83,12 +68,11 @@ def holder(poll: Poll) -> Reply | None:
     return [status, max(reply[1] for _, reply in named), left, *who]
 
 
-def is_held(poll: Poll, wanted: int) -> Reply | None:
-    """Whether others have it by a majority, as many as to leave no room for who *wanted* so many: 1 or 0."""
-    script, replies = poll.call.script, [vote.reply for vote in poll.votes.values()]
-    start, width = _NAMES[script]
-    named = Counter(name for reply in replies for name in reply[start::width] if name)
-    room = max(reply[1] + reply[2] for reply in replies) - wanted if script is INSPECT_PERMITS else 0
+def is_held(poll: Poll, look: Look, wanted: int | None) -> Reply | None:
+    """Whether others have it by a majority: 1 or 0; of permits, so many that there is no room for who *wanted* some."""
+    replies = [vote.reply for vote in poll.votes.values()]
+    named = Counter(name for reply in replies for name in reply[look.first :: look.step] if name)
+    room = 0 if wanted is None else max(reply[1] + reply[2] for reply in replies) - wanted
     if sum(number >= poll.majority for number in named.values()) > room:
         return [1]
     return [0] if _is_over(poll) else None
@@ -140,22 +124,16 @@ def _is_over(poll: Poll) -> bool:
     return not poll.missing or (poll.moments > 0 and len(poll.votes) >= poll.majority)
 
 
-# Where the names of holders are in the answers of who looks: the first, and how far it is to the next.
-_NAMES = {INSPECT: (3, 3), INSPECT_READ_WRITE: (1, 4), INSPECT_PERMITS: (3, 2)}
-
-_FOLDS: dict[Script, Callable[[Poll], Reply | None]] = {
-    LOCK.renew: renewed,
-    READ.renew: renewed,
-    PERMIT.renew: renewed,
-    INSPECT: holder,
-    PING: holder,
-    INSPECT_READ_WRITE: readers_and_writer,
-    INSPECT_PERMITS: permits,
-    READ_CARD: first_known,
-    READ_MARK: first_known,
+_FOLDS: dict[Fold, Callable[[Poll], Reply | None]] = {
+    "agreed": agreed,
+    "renewed": renewed,
+    "holder": holder,
+    "readers_and_writer": readers_and_writer,
+    "permits": permits,
+    "first_known": first_known,
 }
 
 
 def fold_of(script: Script) -> Callable[[Poll], Reply | None]:
     """What becomes of the answers to *script*, unless it acquires something."""
-    return _FOLDS.get(script, agreed)
+    return _FOLDS[script.fold]

@@ -32,19 +32,26 @@ def grants(reply: list[Any]) -> bool:
     return reply[0] == GRANTED or (isinstance(reply[0], list) and any(row[0] == GRANTED for row in reply))
 
 
+# How the answers of the servers of a quorum become one: what most say; the same for each of several rows; who holds it;
+# rows of names; what the first says that knows anything.
+Fold = Literal["agreed", "renewed", "holder", "readers_and_writer", "permits", "first_known"]
+
+
 @dataclass(frozen=True, eq=False)
 class Script:
     """
     A script as the server knows it; there is one object of each. Its Lua is what its *files* say, one after the other.
 
     One that *publishes* takes the command to do so with as its last argument. What one that *lasts* grants must survive
-    the server that granted it, so that replicas may have to have it, too.
+    the server that granted it, so that replicas may have to have it, too. *fold* makes one answer of those of several
+    servers.
     """
 
     name: str
     files: tuple[str, ...]
     publishes: bool = False
     lasts: bool = False
+    fold: Fold = "agreed"
 
     @cached_property
     def source(self) -> str:
@@ -132,9 +139,9 @@ def read_all() -> None:
         _ = script.sha
 
 
-def _script(path: str, *shared: str, publishes: bool = False, lasts: bool = False) -> Script:
+def _script(path: str, *shared: str, publishes: bool = False, lasts: bool = False, fold: Fold = "agreed") -> Script:
     """The script at *path*, with the *shared* files in front of it; they are read when they are needed."""
-    script = Script(path.partition("/")[2], (*shared, path), publishes, lasts)
+    script = Script(path.partition("/")[2], (*shared, path), publishes, lasts, fold)
     _ALL.append(script)
     return script
 
@@ -144,11 +151,11 @@ _GRANT = (*_LOCK, "lock/grant")
 ACQUIRE = _script("lock/acquire", *_GRANT, lasts=True)
 _GIVE_BACK = (*_LOCK, "lock/give_back")
 RELEASE = _script("lock/release", *_GIVE_BACK, publishes=True)
-RENEW = _script("lock/renew", *_LOCK, lasts=True)
+RENEW = _script("lock/renew", *_LOCK, lasts=True, fold="renewed")
 FORCE_RELEASE = _script("lock/force_release", *_LOCK, publishes=True)
 RELEASE_LATER = _script("lock/release_later", *_LOCK, publishes=True)
 LOCK = ScriptSet(ACQUIRE, RELEASE, RENEW, FORCE_RELEASE, RELEASE_LATER, kind="lock", exclusive=True, reentrant=True)
-INSPECT = _script("lock/inspect", *_LOCK)
+INSPECT = _script("lock/inspect", *_LOCK, fold="holder")
 
 FAIR = ScriptSet(
     kind="fair_lock",
@@ -169,11 +176,11 @@ PERMIT = ScriptSet(
     kind="permit_expirable_semaphore",
     acquire=_script("permit/acquire", *_PERMIT, publishes=True, lasts=True),
     release=_script("permit/release", *_PERMIT, publishes=True),
-    renew=_script("permit/renew", *_PERMIT, lasts=True),
+    renew=_script("permit/renew", *_PERMIT, lasts=True, fold="renewed"),
     force_release=_script("permit/force_release", *_PERMIT, publishes=True),
     turns=True,
 )
-INSPECT_PERMITS = _script("permit/inspect", *_PERMIT)
+INSPECT_PERMITS = _script("permit/inspect", *_PERMIT, fold="permits")
 RESIZE = _script("permit/resize", *_PERMIT, publishes=True)
 
 _READ_WRITE = ("ends", "lives", "turns", "read_write/read_write")
@@ -182,7 +189,7 @@ READ = ScriptSet(
     kind="read_lock",
     acquire=_script("read_write/acquire", *_READ_WRITE, publishes=True, lasts=True),
     release=_script("read_write/release", *_READ_WRITE, publishes=True),
-    renew=_script("read_write/renew", *_READ_WRITE, lasts=True),
+    renew=_script("read_write/renew", *_READ_WRITE, lasts=True, fold="renewed"),
     force_release=_script("read_write/force_release_readers", *_FORCE, publishes=True),
     reentrant=True,
     wake="all",
@@ -195,7 +202,7 @@ WRITE = replace(
     exclusive=True,
     wake="one",
 )
-INSPECT_READ_WRITE = _script("read_write/inspect", *_READ_WRITE)
+INSPECT_READ_WRITE = _script("read_write/inspect", *_READ_WRITE, fold="readers_and_writer")
 
 _SEMAPHORE = ("ends", "counter", "semaphore/semaphore")
 SEMAPHORE = ScriptSet(
@@ -216,9 +223,24 @@ SET_COUNT = _script("latch/set", *_LATCH, publishes=True)
 
 PING = replace(INSPECT, name="ping")  # The same question, under the name that its failure is told by.
 CARD = _script("client/card")
-READ_CARD = _script("client/read_card")
+READ_CARD = _script("client/read_card", fold="first_known")
 MARK = _script("mark/mark")
-READ_MARK = _script("mark/read_mark")
+READ_MARK = _script("mark/read_mark", fold="first_known")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """
+    A *script* that tells who has something, sent with so many of its *keys* and one *argument*.
+
+    The names of those who have it are in its answer from place *first* on, *step* places from one to the next.
+    """
+
+    script: Script
+    keys: int
+    argument: int | str
+    first: int
+    step: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,16 +249,16 @@ class Ballot:
     How a quorum is asked to grant what an `acquire` does: with *ask*, which has it abstain if it has lost its memory.
 
     What a majority granted is confirmed by *confirm*, which raises the token everywhere to the greatest, and is sent
-    those arguments whose places are *passed*: the acquisition's id and the token retention. What is *counted* is
-    granted to as many as there are permits: those that have any, on any server, are counted then. Where some
-    grant it and most do not, *look* tells who has it, of so many of its keys, and by that argument.
+    those arguments whose places are *passed*: the acquisition's id and the token retention. Permits are granted to as
+    many as there are: those that have any, on any server, are counted then, and how many are asked for is told by the
+    argument at the place *counted*. Where some grant it and most do not, *look* tells who has it.
     """
 
     ask: Script
     confirm: Script
     passed: tuple[int, int]
-    look: tuple[Script, int, int | str]
-    counted: bool = False
+    look: Look
+    counted: int | None = None
 
 
 _REMEMBER = "quorum/remember"
@@ -249,19 +271,19 @@ BALLOTS: dict[Script, Ballot] = {
         _script("lock/acquire", _REMEMBER, "ends", "quorum/ahead", "lives", "lock/lock", "lock/grant", lasts=True),
         _script("quorum/raise", *_LOCK, _QUORUM),
         (1, 5),
-        (INSPECT, 1, ""),
+        Look(INSPECT, 1, "", first=3, step=3),
     ),
     READ.acquire: Ballot(
         _script("read_write/acquire", _REMEMBER, *_READ_WRITE, publishes=True, lasts=True),
         _script("quorum/raise_read_write", *_READ_WRITE, _QUORUM),
         (1, 5),
-        (INSPECT_READ_WRITE, 1, _MOST_NAMED),
+        Look(INSPECT_READ_WRITE, 1, _MOST_NAMED, first=1, step=4),
     ),
     PERMIT.acquire: Ballot(
         _script("permit/acquire", _REMEMBER, *_PERMIT, publishes=True, lasts=True),
         _script("quorum/raise_permits", *_PERMIT, _QUORUM),
         (0, 2),
-        (INSPECT_PERMITS, 2, _MOST_NAMED),
-        counted=True,
+        Look(INSPECT_PERMITS, 2, _MOST_NAMED, first=3, step=2),
+        counted=3,
     ),
 }
