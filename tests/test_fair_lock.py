@@ -301,6 +301,17 @@ async def test_a_line_that_never_ends_lets_who_waits_for_the_plain_lock_go_in_be
     await asyncio.gather(*tasks)
 
 
+async def test_who_waits_for_the_plain_lock_is_not_forgotten_when_the_line_is_empty_for_a_moment(
+    line: Line, redis: Redis, locks: LockClient, other: LockClient
+) -> None:
+    lease = await locks.fair_lock(NAME).acquire(lease=LONG)
+    assert await other.lock(NAME).try_lock() is None
+    await line.stand(other)
+    await lease.release()
+    assert await line.over() == [0]
+    assert b"plain" in await members(redis)
+
+
 async def test_the_turn_of_those_who_do_not_want_the_plain_lock_any_more_passes(
     line: Line, redis: Redis, locks: LockClient, other: LockClient
 ) -> None:

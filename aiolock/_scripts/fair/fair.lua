@@ -13,7 +13,7 @@
 -- back with the time at which it first arrived. That is by the clock of the server, which told it.
 
 -- Added to the times, so that all tickets lie below whoever lives, and these below all else.
-local TICKETS, ALIVE, ELSE = -4000000000000000, IN_LINE, -900000000000000
+local TICKETS, ALIVE, ELSE = -4000000000000000, -1000000000000000, -900000000000000
 local HEARTBEAT = 250 -- Milliseconds after which a client asks again.
 local SILENCE = 700 -- Milliseconds after which one that has not is passed over. Together they stay below a second.
 local TURN = 50 -- Milliseconds that the plain ones have to come, when it is their turn.
@@ -55,6 +55,6 @@ end
 
 -- For how many milliseconds it has been the turn of the plain ones; nil if nobody waits for it, or it is not yet.
 local function turn_of_plain(due, now)
-  local since = due and now - (tonumber(due) - IN_LINE)
+  local since = due and now - (tonumber(due) - PLAIN)
   return since and since >= 0 and since or nil
 end

@@ -25,7 +25,7 @@ local function wake()
   local first = next_in_line(KEYS[2], now)
   if first == false then first = first_in_line(KEYS[2]) end
   local turn = first and turn_of_plain(redis.call('ZSCORE', KEYS[2], 'plain'), now)
-  if turn then redis.call('ZADD', KEYS[2], IN_LINE + now, 'plain') end
+  if turn then redis.call('ZADD', KEYS[2], PLAIN + now, 'plain') end
   if turn or not first then return redis.call(ARGV[9], ARGV[8], '0') end
   local client = client_of(first)
   local receivers = redis.call(ARGV[9], ARGV[8] .. ':' .. client, '0')

@@ -32,7 +32,7 @@ local scores = redis.call('ZMSCORE', KEYS[2], acquisition, 'token', 'plain')
 if scores[1] then return {STALE, 0, 0} end
 if kind == 'held' then
   if redis.call('HEXISTS', KEYS[1], 'aiolock:fair') == 1 then
-    redis.call('ZADD', KEYS[2], 'NX', IN_LINE + math.floor(microseconds() / 1000) + LINE_FIRST, 'plain')
+    redis.call('ZADD', KEYS[2], 'NX', PLAIN + math.floor(microseconds() / 1000) + LINE_FIRST, 'plain')
     redis.call('PEXPIRE', KEYS[2], retention)
   end
   return {REFUSED, 0, ttl}

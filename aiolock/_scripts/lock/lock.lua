@@ -13,11 +13,12 @@
 --
 -- Who is refused the plain lock because a fair one of the name is held leaves in the set of tokens, which is where the line
 -- of the fair ones is (fair.lua):
---   plain                scored, as in that line, by when it is the turn of the plain ones, in milliseconds
+--   plain                scored below zero by when it is the turn of the plain ones, in milliseconds; it stays when the line
+--                        is empty for a moment, for who waits does not ask again
 --
 -- The channel is no key: in a cluster a key that does not exist would keep a script from running while its slot moves.
 
-local IN_LINE = -1000000000000000 -- Added to times in milliseconds, so that they lie below all that is no line.
+local PLAIN = -800000000000000 -- Added to that time.
 local LINE_FIRST = 1000 -- Milliseconds for which the fair ones go first.
 
 -- What the lock is to an acquisition that does not hold it: 'free', 'held', or 'foreign' for a key that is no lock and
