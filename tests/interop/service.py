@@ -92,14 +92,14 @@ class Redisson:
 
     def __init__(self, service: Service, client: str) -> None:
         self._service = service
-        self._client = client
+        self.client: str = client
 
     def post(self, call: str, name: str = "", *, thread: int = 1, **command: object) -> "asyncio.Future[Answer]":
         """Make a call of the lock in that thread, and go on. Durations are seconds."""
         for duration in ("wait", "lease"):
             if duration in command:
                 command[duration] = round(float(str(command[duration])) * 1000)
-        calling = self._service.call(call, client=self._client, thread=thread, name=name, **command)
+        calling = self._service.call(call, client=self.client, thread=thread, name=name, **command)
         return asyncio.wrap_future(calling)
 
     async def ask(self, call: str, name: str = "", *, thread: int = 1, **command: object) -> Any:

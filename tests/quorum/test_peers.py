@@ -1,47 +1,72 @@
-"""What another library does when a server crashes and comes back empty, beside aiolock: two hold the lock there."""
+"""What other libraries do when a server crashes and comes back empty, beside aiolock: two hold the lock there."""
 
 import asyncio
+import os
+import subprocess
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import LockClient, LockConfig
 from aiolock._embedded_server import Server
+from tests.quorum.redlocks import NAME
 
 pytestmark = pytest.mark.slow
 
-
-async def crash_empty(servers: list[Server], clients: list[Redis]) -> None:
-    """The second server forgets all; the third, which was away until now, comes back."""
-    servers[1].kill()
-    servers[1].start()
-    servers[2].start()
-    for client in clients:
-        await client.connection_pool.disconnect()
+# Without what they depend on, which are other versions than ours; what is not here is in the group `tests`.
+OLD_ONES = ("redlock-ng==2.0.4", "aioredlock==0.7.3", "aioredis==1.3.1", "async-timeout==5.0.1", "attrs==25.3.0")
 
 
-async def test_two_hold_a_lock_of_pottery(mine: list[Server], of_mine: list[Redis]) -> None:
-    pottery = pytest.importorskip("pottery")  # In the group `tests`: where it is missing is `AIOLOCK_REQUIRE` to say.
-    others = [Redis.from_url(server.url) for server in mine]
-    first = pottery.AIORedlock(key="orders", masters=set(of_mine), auto_release_time=30)
-    second = pottery.AIORedlock(key="orders", masters=set(others), auto_release_time=30)
-    mine[2].kill()
-    assert await first.acquire()
-    await crash_empty(mine, [*of_mine, *others])
-    async with asyncio.timeout(10):
-        assert await second.acquire()
-    for redis in others:
-        await redis.aclose()
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the other libraries are, apart from ours."""
+    target = tmp_path_factory.mktemp("redlocks")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    done = subprocess.run([*command, "--target", str(target), *OLD_ONES], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"the other libraries cannot be installed: {done.stderr.strip()}")
+    return target
 
 
-async def test_one_holds_a_lock_of_ours(mine: list[Server], of_mine: list[Redis]) -> None:
-    config = LockConfig(command_timeout=2)
-    async with (
-        LockClient.redlock(of_mine, config=config) as first,
-        LockClient.redlock(of_mine, config=config) as second,
-    ):
-        mine[2].kill()
-        lease = await first.lock("orders").acquire(lease=30)
-        await crash_empty(mine, of_mine)
-        assert await second.lock("orders").try_lock(2) is None
-        assert not lease.lost.is_set()
+@asynccontextmanager
+async def who_wants_it(library: str, servers: list[Server], installed: Path) -> AsyncIterator[Process]:
+    """A process that tries to have the lock, and keeps it if it does."""
+    urls = [server.url for server in servers]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.quorum.redlocks", library, *urls),
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(installed))))},
+        stdin=PIPE,
+        stdout=PIPE,
+    )
+    try:
+        yield process
+    finally:
+        await process.communicate(b"\n")
+
+
+async def answer(process: Process) -> str:
+    assert process.stdout is not None
+    return (await process.stdout.readline()).decode().strip()
+
+
+@pytest.mark.timeout(120)  # To install the others takes a while, too.
+@pytest.mark.parametrize(
+    ("library", "second"),
+    [("pottery", "acquired"), ("redlock-ng", "acquired"), ("aioredlock", "acquired"), ("aiolock", "refused")],
+)
+async def test_who_holds_a_lock_when_a_server_comes_back_empty(
+    mine: list[Server], of_mine: list[Redis], installed: Path, library: str, second: str
+) -> None:
+    mine[2].kill()  # Away for a while: the first two are the majority.
+    async with who_wants_it(library, mine, installed) as one:
+        assert await answer(one) == "acquired"
+        mine[1].kill()
+        mine[1].start()
+        mine[2].start()
+        async with who_wants_it(library, mine, installed) as other:
+            assert await answer(other) == second
+            assert await of_mine[0].keys(f"*{NAME}*"), "the first one has it yet"

@@ -10,6 +10,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.StreamSupport;
 import org.redisson.Redisson;
+import org.redisson.RedissonRedLock;
 import org.redisson.api.RCountDownLatch;
 import org.redisson.api.RLock;
 import org.redisson.api.RPermitExpirableSemaphore;
@@ -26,8 +27,8 @@ import org.redisson.config.ReadMode;
  * <p>A command is {"id", "call", "client", "thread", "name", ...}. A call of what has that name is made in the numbered
  * thread of the client, which is kept; so a call that blocks blocks no other thread, and answers come in any order.
  * One of a lock is of that half of a read-write lock, "read" or "write", if the command has a "half", and of several
- * locks as one, in that order, if it has their "names". One with the
- * "kind" "counted" is of the semaphore that only counts, one with "latch" of the count-down latch.
+ * locks as one, in that order, if it has their "names"; of the RedissonRedLock of several clients if it has these
+ * "clients". One with the "kind" "counted" is of the semaphore that only counts, one with "latch" of the count-down latch.
  * "connect", "shutdown" and "parked" (whether the thread waits for a message) are done at once. Durations are
  * milliseconds. An answer is {"id", "value" or "error" and "message", "began", "ended"}; these two are seconds on the
  * clock that System.nanoTime() reads, and Python's time.monotonic().
@@ -113,7 +114,12 @@ public final class LockService {
         }
     }
 
-    private static RLock lock(RedissonClient client, JsonObject command) {
+    private RLock lock(RedissonClient client, JsonObject command) {
+        if (command.get("clients") != null) {
+            return new RedissonRedLock(StreamSupport.stream(command.get("clients").asArray().spliterator(), false)
+                    .map(each -> clients.get(each.asString()).getLock(command.getString("name", "")))
+                    .toArray(RLock[]::new));
+        }
         if (command.get("names") != null) {
             return client.getMultiLock(StreamSupport.stream(command.get("names").asArray().spliterator(), false)
                     .map(name -> client.getLock(name.asString()))

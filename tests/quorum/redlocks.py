@@ -1,0 +1,63 @@
+"""
+Redlock as other libraries have it: `python -m tests.quorum.redlocks LIBRARY URL...`.
+
+Says whether it acquired the lock, and ends when it is told a line; the lock is kept then, for half a minute from its grant.
+"""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+
+NAME = "orders"
+LEASE = 30  # Seconds.
+
+
+async def pottery(urls: list[str]) -> bool:
+    from pottery import AIORedlock
+    from redis.asyncio import Redis
+
+    lock = AIORedlock(key=NAME, masters={Redis.from_url(url) for url in urls}, auto_release_time=LEASE)
+    return bool(await lock.acquire())
+
+
+async def redlock_ng(urls: list[str]) -> bool:
+    from redlock import AsyncRedlock
+
+    return await AsyncRedlock(urls).acquire(NAME, LEASE * 1000) is not None
+
+
+async def aioredlock(urls: list[str]) -> bool:
+    from aioredlock import Aioredlock, LockError
+
+    try:
+        await Aioredlock(urls).lock(NAME, lock_timeout=LEASE)
+    except LockError:
+        return False
+    return True
+
+
+async def ours(urls: list[str]) -> bool:
+    from redis.asyncio import Redis
+
+    from aiolock import LockClient
+
+    locks = LockClient.redlock([Redis.from_url(url) for url in urls])
+    return await locks.lock(NAME).try_lock(2, LEASE) is not None
+
+
+LIBRARIES: dict[str, Callable[[list[str]], Awaitable[bool]]] = {
+    "pottery": pottery,
+    "redlock-ng": redlock_ng,
+    "aioredlock": aioredlock,
+    "aiolock": ours,
+}
+
+
+async def main(library: str, urls: list[str]) -> None:
+    async with asyncio.timeout(20):
+        print("acquired" if await LIBRARIES[library](urls) else "refused", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], sys.argv[2:]))
