@@ -6,6 +6,7 @@ import time
 
 import pytest
 from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.sentinel import Sentinel
 
 from aiolock import BackendError, LeaseLostError, LockClient, LockConfig
 from aiolock._cli.doctor.facts import Facts
@@ -379,6 +380,9 @@ def test_what_else_cannot_be(three: list[Server]) -> None:
         LockClient.redlock(of(1, 2, 3), config=7)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="RedisCluster"):
         LockClient.redlock([*of(1, 2), RedisCluster(host="localhost")])  # type: ignore[list-item]
+    behind_sentinels = Sentinel([("localhost", 26379)]).master_for("locks")  # type: ignore[no-untyped-call]
+    with pytest.raises(TypeError, match="what Sentinels name may be two at a time, with a vote each; give"):
+        LockClient.redlock([*of(1, 2), behind_sentinels])
     with pytest.raises(TypeError, match=r"not a builtins\.int"):
         LockClient.redlock([*of(1, 2), 7])  # type: ignore[list-item]
 
