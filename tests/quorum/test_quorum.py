@@ -17,7 +17,7 @@ from aiolock._embedded_server import Server
 from aiolock._keys import QUORUM_KEY
 from aiolock._redis.quorum import QuorumBackend
 from tests.contract.acts import check_that_messages_wake, is_untouched, nothing_under_way, section, waiting
-from tests.contract.kinds import KINDS, NAME, Counted, Fair, Kind, Latch
+from tests.contract.kinds import KINDS, NAME, Counted, Fair, Kind, Latch, Once
 from tests.quorum.several import everywhere, let_token_be, remember, run_id, token_of, who_has
 from tests.support.cancellation import MODES, Mode, Outcome, every_suspension
 from tests.support.inside import session_of
@@ -25,7 +25,7 @@ from tests.support.observe import until
 from tests.support.proxy import Proxy, Request, Rule, drop_reply, hold
 
 TIMING = Timing.of(LockConfig())
-KEPT = tuple(kind for kind in KINDS if not isinstance(kind, Counted | Fair | Latch))
+KEPT = tuple(kind for kind in KINDS if not isinstance(kind, Counted | Fair | Latch | Once))
 each_kind = pytest.mark.parametrize("kind", KEPT, ids=repr)
 
 
