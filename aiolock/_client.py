@@ -85,8 +85,9 @@ class LockClient(Factories):
         https://redis.io/docs/latest/develop/use/patterns/distributed-locks/, with a token that grows.
 
         Raises:
-            TypeError, ValueError: one of *redises* is a `RedisCluster` or no client, there are fewer than three, or one
-                is there twice; `LockConfig.replicas` is set; or *longest_lease* is shorter than `LockConfig.lease`.
+            TypeError, ValueError: one of *redises* is a `RedisCluster`, behind Sentinels, or no client; there are fewer
+                than three, or one is there twice; `LockConfig.replicas` is set; or *longest_lease* is shorter than
+                `LockConfig.lease`.
         """
         config = _config_or_default(config)
         lease = seconds(config.lease, "lease")

@@ -31,6 +31,7 @@ from aiolock._types import milliseconds
 logger = logging.getLogger("aiolock")
 
 FEWEST_SERVERS = 3
+_TWO = "may be two at a time, with a vote each; give the servers by their addresses, and no replicas"
 _LINGER = 0.25  # Seconds for servers to be told what a majority has answered by then.
 
 
@@ -48,6 +49,8 @@ def quorum_of(
         check_borrowed(redis)
         if isinstance(redis, RedisCluster):
             raise TypeError("a quorum consists of single servers: a RedisCluster keeps locks by itself, LockClient(it)")
+        if isinstance(redis.connection_pool, SentinelConnectionPool):
+            raise TypeError(f"a quorum consists of single servers: what Sentinels name {_TWO}")
         members.append(redis)
     if len(members) < FEWEST_SERVERS:
         raise ValueError(f"a quorum needs {FEWEST_SERVERS} servers at least, better 3 or 5, not {len(members)}")
@@ -61,7 +64,7 @@ def quorum_of(
 
     def connect(client: Client) -> QuorumBackend:
         quiet = _Undoubting(client)
-        servers = [_Voter(each, timing, quiet, each.sentinels) for each in connectors]
+        servers = [_Voter(each, timing, quiet) for each in connectors]
         return QuorumBackend(list(map(_Member, addresses, servers)), longest_lease)
 
     return connect
@@ -69,11 +72,7 @@ def quorum_of(
 
 def _address(redis: Redis) -> str:
     """Which server it is, by its settings."""
-    pool = redis.connection_pool
-    if isinstance(pool, SentinelConnectionPool):
-        known = [_address(sentinel) for sentinel in pool.sentinel_manager.sentinels]
-        return f"{pool.service_name} of the Sentinels {', '.join(sorted(known))}"
-    settings = pool.connection_kwargs
+    settings = redis.connection_pool.connection_kwargs
     return str(settings.get("path") or f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}")
 
 

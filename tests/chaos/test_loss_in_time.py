@@ -5,16 +5,16 @@ from time import monotonic
 
 from redis.asyncio import Redis
 
-from aiolock import Lease, LockEvent, Lost
+from aiolock import Lease
 from aiolock._scripts import ACQUIRE, RENEW
 from tests.support.cancellation import cancelling
 from tests.support.holding import Holder, client_behind
 from tests.support.observe import renewed, until
 from tests.support.proxy import ALWAYS, Proxy, Rule, delay, script, withhold_reply
+from tests.support.told import Told
 
 KEY = "job"
 LEASE = 1.0
-MOMENT = 0.005  # Seconds: what there may be between two readings of the clock.
 DRIFT = 0.2  # Seconds that the holder is told early: more than the loop of a busy machine lags behind.
 
 
@@ -36,35 +36,6 @@ async def measured(redis: Redis, lease: Lease) -> tuple[float, float]:
     start = monotonic()
     lost, gone = await asyncio.wait_for(asyncio.gather(when_lost(lease), when_gone(redis, lease)), 10)
     return lost - start, gone - start
-
-
-class Told:
-    """Whose holders have been told of a loss; a lease that is asked itself goes by the clock."""
-
-    def __init__(self) -> None:
-        self.names: set[str] = set()
-
-    def hear(self, event: LockEvent) -> None:
-        if isinstance(event, Lost):
-            self.names.add(event.name)
-
-    async def in_time(self, lease: Lease) -> bool:
-        """
-        Whether a timer that is set for a moment after the deadline finds that the holder has been told.
-
-        Timers ring in their order, so that it does not matter how late the event loop is.
-        """
-        loop = asyncio.get_running_loop()
-        in_time: asyncio.Future[bool] = loop.create_future()
-
-        def ring() -> None:
-            if lease.remaining > 0:  # It was renewed meanwhile.
-                loop.call_later(lease.remaining + MOMENT, ring)
-            else:
-                in_time.set_result(lease.name in self.names)
-
-        loop.call_later(lease.remaining + MOMENT, ring)
-        return await in_time
 
 
 async def test_holders_are_told_at_the_deadline(redis: Redis, proxy: Proxy) -> None:

@@ -23,12 +23,13 @@ from tests.contract.acts import (
     wait_quietly,
     waiting,
 )
-from tests.contract.kinds import BLOCKS, KINDS, LEASED, NAME, Counted, Kind, Latch, Reader, Writer
+from tests.contract.kinds import BLOCKS, HAD, KINDS, LEASED, NAME, Counted, Kind, Latch, Reader, Writer
 from tests.support.cancellation import MODES, Mode, Outcome, every_suspension
 from tests.support.observe import until
 from tests.support.proxy import Proxy, Request, Rule, drop_reply, hold, script
 
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=repr)
+each_had = pytest.mark.parametrize("kind", HAD, ids=repr)
 each_block = pytest.mark.parametrize("kind", BLOCKS, ids=repr)
 each_leased = pytest.mark.parametrize("kind", LEASED, ids=repr)
 
@@ -36,7 +37,7 @@ each_leased = pytest.mark.parametrize("kind", LEASED, ids=repr)
 # Had by whom.
 
 
-@each_block
+@each_had
 async def test_no_more_have_it_than_may(kind: Kind, locks: LockClient, other: LockClient) -> None:
     """Tasks of two clients, and others beside that are in their way, a writer's readers say."""
     inside: Counter[str] = Counter()
@@ -163,11 +164,7 @@ async def test_cancelled_wherever_it_suspends(kind: Kind, mode: Mode, redis: Red
         return client
 
     async def run(client: LockClient) -> None:
-        if kind.blocks:
-            async with kind.of(client):
-                await asyncio.sleep(0)
-        else:
-            await section(kind, client)
+        await kind.visit(client)
 
     async def verify(client: LockClient, outcome: Outcome[None]) -> None:
         assert isinstance(outcome.error, asyncio.CancelledError | None)
@@ -199,11 +196,7 @@ async def test_cancelled_wherever_it_suspends_while_it_waits(
 
     async def run(context: tuple[LockClient, asyncio.Event, asyncio.Task[object]]) -> None:
         client, *_ = context
-        if kind.blocks:
-            async with kind.of(client).hold(wait=60):
-                await asyncio.sleep(0)
-        else:
-            await section(kind, client)
+        await kind.visit(client, wait=60)
 
     async def verify(context: tuple[LockClient, asyncio.Event, asyncio.Task[object]], outcome: Outcome[None]) -> None:
         client, over, making_way = context
@@ -308,7 +301,7 @@ async def test_closing_ends_waits(kind: Kind, redis: Redis, other: LockClient) -
     await is_untouched(kind, other)
 
 
-@each_block
+@each_had
 async def test_closing_cancels_blocks_and_gives_back_what_they_have(
     kind: Kind, redis: Redis, other: LockClient
 ) -> None:
@@ -350,11 +343,11 @@ async def test_leaves_nothing_that_stays(kind: Kind, redis: Redis, locks: LockCl
 
 @each_kind
 async def test_a_key_that_is_something_else_is_not_touched(kind: Kind, redis: Redis, locks: LockClient) -> None:
-    await redis.rpush(NAME, "the user's")
+    await redis.rpush(kind.key, "the user's")
     for wait in (0, 1):
         with pytest.raises(NotALockError, match=NAME):
             await kind.take(locks, wait=wait)
-    assert await redis.lrange(NAME, 0, -1) == [b"the user's"]
+    assert await redis.lrange(kind.key, 0, -1) == [b"the user's"]
     await until(lambda: nothing_under_way(locks))
 
 

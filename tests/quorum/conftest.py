@@ -1,4 +1,4 @@
-"""Three servers that know nothing of each other, and clients that have locks by a majority of them."""
+"""Three or five servers that know nothing of each other, and clients that have locks by a majority of them."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack
@@ -20,10 +20,10 @@ def three(server: Server) -> Iterator[list[Server]]:
 
 
 @pytest.fixture
-def mine(server: Server) -> Iterator[list[Server]]:
-    """Three of this test alone: to be paused, stopped and flushed."""
+def mine(request: pytest.FixtureRequest, server: Server) -> Iterator[list[Server]]:
+    """Three of this test alone, or as many as its parameter says: to be paused, stopped and flushed."""
     with ExitStack() as stack:
-        yield [stack.enter_context(Server(server._executable)) for _ in range(3)]
+        yield [stack.enter_context(Server(server._executable)) for _ in range(getattr(request, "param", 3))]
 
 
 async def clients_of(servers: list[Server]) -> AsyncIterator[list[Redis]]:

@@ -5,8 +5,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
-from itertools import pairwise
+from contextlib import AsyncExitStack, contextmanager
+from itertools import combinations, cycle, pairwise, product
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -21,48 +21,66 @@ from tests.processes.store import Entry, Store
 from tests.quorum.several import remember, who_has
 from tests.support.observe import until
 from tests.support.proxy import Proxy
+from tests.support.told import Told
 
 pytestmark = pytest.mark.slow
 LEASE = 1.0
 SOON = 30.0  # Seconds; the machine is busy.
-Fault = Callable[[list[Server], list[Redis], int], Coroutine[Any, Any, None]]
+HOWS = ["killed", "paused", "black-holed"]
+Fault = Callable[[list[Server], list[Redis]], Coroutine[Any, Any, None]]  # Of those servers.
 
 
 # From one process.
 
 
-@pytest.mark.parametrize("how", ["killed", "paused", "black-holed"])
-async def test_with_any_one_away_all_goes_on(
-    how: str, server: Server, mine: list[Server], of_mine: list[Redis]
-) -> None:
-    config = LockConfig(lease=LEASE, command_timeout=1.5)
-    for number, away in enumerate(mine):
-        async with Proxy(away.host, away.port) as proxy:
-            redises = [Redis.from_url(each.url) for each in mine]
-            redises[number] = Redis.from_url(proxy.url)
-            async with LockClient.redlock(redises, config=config) as locks, LockClient.redlock(redises) as other:
-                before = await locks.lock("before").acquire()
-                await take_away(how, away, proxy)
-                async with locks.lock("orders"):
-                    assert await other.lock("orders").try_lock() is None
-                async with other.lock("orders").hold(wait=SOON):
-                    pass
-                renewals = locks.statistics().renewals
-                await until(lambda renewals=renewals: locks.statistics().renewals >= renewals + 4)
-                assert not before.lost.is_set()
-                assert await other.lock("before").try_lock() is None
-                await before.release()
-                assert await other.lock("before").try_lock() is not None
-            await bring_back(how, away, proxy)
-            for redis in redises:
-                await redis.aclose()
+@pytest.mark.parametrize(
+    ("mine", "hows"),
+    [(3, ["killed"]), (3, ["paused"]), (3, ["black-holed"]), (5, HOWS)],
+    indirect=["mine"],
+    ids=["one killed", "one paused", "one black-holed", "two of five"],
+)
+async def test_with_any_minority_away_all_goes_on(hows: list[str], mine: list[Server], of_mine: list[Redis]) -> None:
+    """Each that there is; of five, in each way together with each."""
+    minority = len(mine) // 2
+    ways = cycle(product(hows, repeat=minority))
+    for numbers, how in zip(combinations(range(len(mine)), minority), ways, strict=False):
+        await check_with_some_away(dict(zip(numbers, how, strict=True)), mine)
         for redis in of_mine:
             await redis.connection_pool.disconnect()
             await redis.flushall()
             await remember(redis)
 
 
-async def take_away(how: str, server: Server, proxy: Proxy) -> None:
+async def check_with_some_away(away: dict[int, str], servers: list[Server]) -> None:
+    """With those servers gone, each in its way: who has a lock keeps it, and others are excluded, and get it after."""
+    config = LockConfig(lease=LEASE, command_timeout=1.5)
+    async with AsyncExitStack() as stack:
+        proxies = {
+            number: await stack.enter_async_context(Proxy(servers[number].host, servers[number].port))
+            for number in away
+        }
+        redises = [Redis.from_url(proxies.get(number, each).url) for number, each in enumerate(servers)]
+        for redis in redises:
+            stack.push_async_callback(redis.aclose)
+        async with LockClient.redlock(redises, config=config) as locks, LockClient.redlock(redises) as other:
+            before = await locks.lock("before").acquire()
+            for number, how in away.items():
+                take_away(how, servers[number], proxies[number])
+            async with locks.lock("orders"):
+                assert await other.lock("orders").try_lock() is None
+            async with other.lock("orders").hold(wait=SOON):
+                pass
+            renewals = locks.statistics().renewals
+            await until(lambda: locks.statistics().renewals >= renewals + 4)
+            assert not before.lost.is_set()
+            assert await other.lock("before").try_lock() is None
+            await before.release()
+            assert await other.lock("before").try_lock() is not None
+        for number, how in away.items():
+            bring_back(how, servers[number], proxies[number])
+
+
+def take_away(how: str, server: Server, proxy: Proxy) -> None:
     if how == "killed":
         server.kill()
     elif how == "paused":
@@ -71,7 +89,7 @@ async def take_away(how: str, server: Server, proxy: Proxy) -> None:
         proxy.black_hole()
 
 
-async def bring_back(how: str, server: Server, proxy: Proxy) -> None:
+def bring_back(how: str, server: Server, proxy: Proxy) -> None:
     if how == "killed":
         server.start()
     elif how == "paused":
@@ -79,23 +97,28 @@ async def bring_back(how: str, server: Server, proxy: Proxy) -> None:
     proxy.restore()
 
 
+@pytest.mark.parametrize("mine", [3, 5], indirect=True)
 async def test_without_a_majority_nothing_is_granted_and_holders_are_told(
     mine: list[Server], of_mine: list[Redis]
 ) -> None:
-    async with LockClient.redlock(of_mine, config=LockConfig(lease=LEASE, command_timeout=0.6)) as locks:
+    told, majority = Told(), mine[: len(mine) // 2 + 1]
+    config = LockConfig(lease=LEASE, command_timeout=0.6, on_event=told.hear)
+    async with LockClient.redlock(of_mine, config=config) as locks:
         lease = await locks.lock("orders").acquire()
-        for each in mine[:2]:
+        for each in majority:
             each.pause()
+        in_time = asyncio.create_task(told.in_time(lease))
         with pytest.raises(QuorumError) as raised:
             await locks.lock("others").acquire()
         assert set(raised.value.errors) == {f"{each.host}:{each.port}" for each in mine}
         assert "no answer in time" in raised.value.errors[f"{mine[0].host}:{mine[0].port}"]
-        assert "answered [1, " in raised.value.errors[f"{mine[2].host}:{mine[2].port}"]
+        assert "answered [1, " in raised.value.errors[f"{mine[-1].host}:{mine[-1].port}"]
         with pytest.raises(QuorumError):
             await locks.ping()
         async with asyncio.timeout(SOON):
+            assert await in_time
             assert await lease.lost == "unreachable"
-        for each in mine[:2]:
+        for each in majority:
             each.resume()
         async with locks.lock("others").hold(wait=SOON):
             await locks.ping()
@@ -162,23 +185,32 @@ async def test_a_server_that_started_from_its_disk_waits_too(server: Server) -> 
 # From several processes, judged by a file.
 
 
-async def kill_and_start_empty(servers: list[Server], redises: list[Redis], number: int) -> None:
-    servers[number].kill()
+async def kill_and_start_empty(servers: list[Server], redises: list[Redis]) -> None:
+    for each in servers:
+        each.kill()
     await asyncio.sleep(LEASE / 4)
-    servers[number].start()
+    for each in servers:
+        each.start()
 
 
-async def pause_and_resume(servers: list[Server], redises: list[Redis], number: int) -> None:
-    servers[number].pause()
+async def pause_and_resume(servers: list[Server], redises: list[Redis]) -> None:
+    for each in servers:
+        each.pause()
     await asyncio.sleep(LEASE * 1.5)
-    servers[number].resume()
+    for each in servers:
+        each.resume()
 
 
-async def flush(servers: list[Server], redises: list[Redis], number: int) -> None:
-    await redises[number].flushall()
+async def flush(servers: list[Server], redises: list[Redis]) -> None:
+    for redis in redises:
+        await redis.flushall()
 
 
-async def nothing(servers: list[Server], redises: list[Redis], number: int) -> None:
+async def kill_one_and_pause_the_other(servers: list[Server], redises: list[Redis]) -> None:
+    await asyncio.gather(kill_and_start_empty(servers[:1], []), pause_and_resume(servers[1:], []))
+
+
+async def nothing(servers: list[Server], redises: list[Redis]) -> None:
     """The votes of many are split all the same."""
 
 
@@ -198,7 +230,14 @@ def crew(servers: list[Server], path: Path, processes: int, tasks: int) -> Itera
             worker.wait()
 
 
-@pytest.mark.parametrize("fault", [nothing, kill_and_start_empty, pause_and_resume, flush])
+@pytest.mark.parametrize(
+    ("mine", "fault"),
+    [
+        *((3, fault) for fault in (nothing, kill_and_start_empty, pause_and_resume, flush)),
+        (5, kill_one_and_pause_the_other),
+    ],
+    indirect=["mine"],
+)
 async def test_counted_by_many_processes(
     fault: Fault, mine: list[Server], of_mine: list[Redis], tmp_path: Path
 ) -> None:
@@ -208,11 +247,12 @@ async def test_counted_by_many_processes(
     def counted() -> int:
         return sum(entry.kind == "write" for entry in store.entries())
 
+    minority = len(mine) // 2
     with crew(mine, path, processes=3, tasks=20) as workers:
-        for number in (0, 1, 2, 1):
+        for first in (0, 1, 2, 1) if minority == 1 else (0, 3):
             before = counted()
             await until(lambda before=before: counted() >= before + 30, within=60)
-            await fault(mine, of_mine, number)
+            await fault(mine[first : first + minority], of_mine[first : first + minority])
             before = counted()
             await until(lambda before=before: counted() >= before + 30, within=60)
         path.with_suffix(".over").touch()

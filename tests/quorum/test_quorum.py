@@ -6,6 +6,7 @@ import time
 
 import pytest
 from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.sentinel import Sentinel
 
 from aiolock import BackendError, LeaseLostError, LockClient, LockConfig
 from aiolock._cli.doctor.facts import Facts
@@ -16,7 +17,7 @@ from aiolock._embedded_server import Server
 from aiolock._keys import QUORUM_KEY
 from aiolock._redis.quorum import QuorumBackend
 from tests.contract.acts import check_that_messages_wake, is_untouched, nothing_under_way, section, waiting
-from tests.contract.kinds import KINDS, NAME, Counted, Fair, Kind, Latch
+from tests.contract.kinds import KINDS, NAME, Counted, Fair, Kind, Latch, Once
 from tests.quorum.several import everywhere, let_token_be, remember, run_id, token_of, who_has
 from tests.support.cancellation import MODES, Mode, Outcome, every_suspension
 from tests.support.inside import session_of
@@ -24,7 +25,7 @@ from tests.support.observe import until
 from tests.support.proxy import Proxy, Request, Rule, drop_reply, hold
 
 TIMING = Timing.of(LockConfig())
-KEPT = tuple(kind for kind in KINDS if not isinstance(kind, Counted | Fair | Latch))
+KEPT = tuple(kind for kind in KINDS if not isinstance(kind, Counted | Fair | Latch | Once))
 each_kind = pytest.mark.parametrize("kind", KEPT, ids=repr)
 
 
@@ -379,6 +380,9 @@ def test_what_else_cannot_be(three: list[Server]) -> None:
         LockClient.redlock(of(1, 2, 3), config=7)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="RedisCluster"):
         LockClient.redlock([*of(1, 2), RedisCluster(host="localhost")])  # type: ignore[list-item]
+    behind_sentinels = Sentinel([("localhost", 26379)]).master_for("locks")  # type: ignore[no-untyped-call]
+    with pytest.raises(TypeError, match="what Sentinels name may be two at a time, with a vote each; give"):
+        LockClient.redlock([*of(1, 2), behind_sentinels])
     with pytest.raises(TypeError, match=r"not a builtins\.int"):
         LockClient.redlock([*of(1, 2), 7])  # type: ignore[list-item]
 
