@@ -41,7 +41,7 @@ def who(hold: Hold) -> str:
     """The holder: where it runs, and who of its client it is."""
     if hold.by == REDISSON:
         return f"Redisson {hold.client[:_SHORT_ID]} thread {hold.owner}" if hold.client else "Redisson"
-    owner = hold.owner if hold.named else f"task {hold.owner}"
+    owner = "kept after its release" if hold.kept else hold.owner if hold.named else f"task {hold.owner}"
     if hold.card is None:
         return printable(f"client {hold.client[:_SHORT_ID]}, {owner}")
     name = f" ({hold.card.name})" if hold.card.name else ""
