@@ -16,6 +16,7 @@ from aiolock._cli.exit_codes import VerbError
 from aiolock._cli.failure import told_in_words
 from aiolock._cli.inspect.run import verb as inspect
 from aiolock._cli.locks.model import Hold, Lock
+from aiolock._cli.locks.names import matching
 from aiolock._cli.locks.progress import Progress
 from aiolock._cli.locks.reader import Reader
 from aiolock._cli.locks.words import aligned, duration, how, printable, rows
@@ -276,6 +277,47 @@ async def test_a_pattern_is_that_of_redis(server: Server, locks: LockClient) -> 
     assert sorted(await all_locks(server, "shop:[^a]")) == ["shop:b", "shop:p"]
 
 
+NAMES = ["star*", "starry", "back\\slash", "[glob]", "a-c", "abc", "]", "^", "!", "", "a\nb", "\N{SNOWMAN}", "per", "x"]
+PATTERNS = [
+    "star\\*",
+    "star*",
+    "back\\\\*",
+    "\\[glob]",
+    "[[]glob]",
+    "a?c",
+    "a[^x]c",
+    "a[!x]c",
+    "a[a-c]c",
+    "a[c-a]c",
+    "[a\\-c]*",
+]
+
+
+@pytest.mark.parametrize(
+    "pattern", [*PATTERNS, "[]]", "[^]", "[", "a[b", "a\nb", "a?b", "*", "?", "???", "[!]", "[\\]]", "\\"]
+)
+async def test_a_name_matches_where_its_key_does(redis: Redis, pattern: str) -> None:
+    await redis.mset(dict.fromkeys(NAMES, 1))
+    for_redis = [name.decode() for name in await redis.keys(pattern)]
+    assert sorted(name for name in NAMES if matching(pattern).fullmatch(name.encode())) == sorted(for_redis)
+
+
+async def test_a_pattern_that_is_none_is_told_in_words(server: Server) -> None:
+    for pattern in ("", "\udcff*"):
+        with pytest.raises(VerbError, match="pattern"):
+            await run(server.url, ls, "ls", pattern)
+
+
+async def test_whether_a_lock_counts_is_asked_once(own: Server) -> None:
+    async with Redis.from_url(own.url) as redis, lock_client(own.url) as locks:
+        for number in range(100):
+            await locks.lock(f"orders:{number}").acquire()
+        before = await commandstats(redis)
+        assert len(await all_locks(own)) == 100
+        after = await commandstats(redis)
+    assert after.get("zrevrange", 0) == before.get("zrevrange", 0)
+
+
 async def test_names_with_braces_are_told_apart(server: Server, locks: LockClient) -> None:
     for name in ("{a}", "{a}b", "x{a}"):
         await locks.permit_expirable_semaphore(name, 2).acquire()
@@ -412,6 +454,16 @@ def test_long_lists_are_cut_and_what_is_left_out_is_counted() -> None:
     lines = aligned([("n" * 50, "k", "h" * 70), ("n", "kind", "h")], 60, (0, 2))
     assert max(map(len, lines)) == 60
     assert lines[0].count("…") == 2
+
+
+def test_columns_stay_below_each_other_whatever_is_in_a_name() -> None:
+    wide, combining = "\N{CJK UNIFIED IDEOGRAPH-65E5}", "e\N{COMBINING ACUTE ACCENT}"
+    assert aligned([("a" * 6, "k"), (wide * 3, "k"), (combining * 3, "k")], None) == [
+        "a" * 6 + "  k",
+        wide * 3 + "  k",
+        combining * 3 + " " * 5 + "k",
+    ]
+    assert aligned([(wide * 20, "k")], 20, (0,)) == [wide * 8 + "…  k"]
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 
 from aiolock._cli.locks.counted import PERMITS_END, TOKENS, describe_counters, describe_permits, names_of
 from aiolock._cli.locks.hashes import describe
 from aiolock._cli.locks.model import Card, Lock
+from aiolock._cli.locks.names import matching
 from aiolock._cli.locks.node import Node, Question
 from aiolock._cli.locks.once import describe_once, describe_running
 from aiolock._cli.servers import Servers
@@ -113,7 +113,8 @@ async def _describe_locks(node: Node, names: Sequence[str]) -> list[Lock]:
 
 def _matching(pattern: str, tags: Iterable[str]) -> list[str]:
     names = [name for tag in tags for name in names_of(tag)]
-    return [name for name in names if fnmatchcase(name, pattern.replace("[^", "[!"))]
+    expression = matching(pattern)
+    return [name for name in names if expression.fullmatch(name.encode())]
 
 
 def _by_name(locks: Iterable[Lock]) -> dict[tuple[str, str], Lock]:
