@@ -417,6 +417,13 @@ async def test_a_user_who_may_not_look_is_told_which_command_that_takes(server: 
         await redis.acl_deluser("narrow")
 
 
+async def test_a_password_that_is_wrong_is_told_in_sentences(server: Server) -> None:
+    with pytest.raises(VerbError, match=r"correct\? Put the right") as refused, told_in_words():
+        await run(server.url.replace("//", "//:sesame@"), ls, "ls")
+    assert refused.value.code == 69
+    assert "sesame" not in str(refused.value)
+
+
 def test_a_scan_that_takes_long_shows_how_far_it_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
