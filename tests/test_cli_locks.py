@@ -298,8 +298,10 @@ PATTERNS = [
 )
 async def test_a_name_matches_where_its_key_does(redis: Redis, pattern: str) -> None:
     await redis.mset(dict.fromkeys(NAMES, 1))
-    for_redis = [name.decode() for name in await redis.keys(pattern)]
-    assert sorted(name for name in NAMES if matching(pattern).fullmatch(name.encode())) == sorted(for_redis)
+    for_redis: list[Any] = await redis.keys(pattern)
+    assert [name for name in NAMES if matching(pattern).fullmatch(name.encode())] == [
+        name for name in NAMES if name.encode() in for_redis
+    ]
 
 
 async def test_a_pattern_that_is_none_is_told_in_words(server: Server) -> None:
