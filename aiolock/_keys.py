@@ -5,9 +5,9 @@ from functools import lru_cache
 
 WRITER = ":write"  # What ends the field of an owner who writes.
 QUORUM_KEY = "aiolock_quorum"  # Says since when a server of a quorum has forgotten nothing.
-_ONCE = "aiolock_once:"
+ONCE_KEY = "aiolock_once:"  # What the key of what runs once begins with.
 # What aiolock keeps in Redis beside the locks.
-OWN_KEYS = ("aiolock_token:", "aiolock_client:", _ONCE, "aiolock_mark:", QUORUM_KEY)
+OWN_KEYS = ("aiolock_token:", "aiolock_client:", ONCE_KEY, "aiolock_mark:", QUORUM_KEY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class LockKeys:
     def of_once(cls, name: str, prefix: str) -> "LockKeys":
         """Those of the body that runs once per *name*, which a lock may have, too; as `of`."""
         _, tag = _tagged(name, prefix)
-        once, tokens = f"{_ONCE}{tag}", f"aiolock_token:{tag}"
+        once, tokens = f"{ONCE_KEY}{tag}", f"aiolock_token:{tag}"
         return cls(name, once, tokens, f"redisson_lock__channel:{once}", (once, tokens), f"once {once}")
 
     @classmethod
@@ -128,6 +128,6 @@ def card_key(client: str) -> str:
 
 def mark_key(keys: LockKeys) -> str:
     """The key of the mark that whoever holds what has these *keys* may leave."""
-    if keys.lock.startswith(_ONCE):  # A lock may have the same name.
+    if keys.lock.startswith(ONCE_KEY):  # A lock may have the same name.
         return f"aiolock_mark:{keys.lock}"
     return f"aiolock_mark:{keys.tokens.removeprefix('aiolock_token:')}"

@@ -19,6 +19,7 @@ from aiolock._cli.locks.node import Node
 from aiolock._cli.locks.reader import Reader
 from aiolock._cli.servers import Servers, connected
 from aiolock._embedded_server import Server
+from aiolock._keys import QUORUM_KEY
 from tests.support.cli import run
 from tests.support.holding import seize
 from tests.support.observe import until
@@ -34,8 +35,7 @@ async def servers(server: Server) -> AsyncIterator[Servers]:
 
 async def seen(servers: Servers, name: str) -> tuple[Lock, Node]:
     reader = Reader(servers)
-    lock = await reader.lock(name)
-    assert lock is not None
+    [lock] = await reader.named(name)
     return lock, reader.node_of(name)
 
 
@@ -84,7 +84,7 @@ async def test_another_grant_is_left_alone_and_twice_is_once(
     [hold] = lock.holds
     sent = breaking(lock, hold, REQUEST, "PUBLISH")
     assert await node.run(*sent) == 1
-    assert not await Reader(servers).lock("orders")
+    assert not await Reader(servers).named("orders")
     if lease is not None:
         with pytest.raises(LeaseLostError, match="force"):
             await lease.release()
@@ -95,6 +95,59 @@ async def test_another_grant_is_left_alone_and_twice_is_once(
         assert await node.run(*breaking(lock, hold, f"break:{uuid4()}", "PUBLISH")) == 0, "it finds another grant"
         await later.renew()
         await later.release()
+
+
+async def test_what_runs_once_is_taken_from_who_runs_it_and_the_next_one_runs_it_at_once(
+    server: Server, locks: LockClient, other: LockClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def body() -> str:
+        return "made"
+
+    with pytest.raises(LeaseLostError, match="force"):
+        async with locks.once("report", keep=60, failures="remember") as turn:
+            assert turn.lease is not None
+            waits = asyncio.create_task(other.once("report", keep=60).run(body))
+            await until(lambda: other.statistics().parked == 1)
+            assert await run(server.url, break_, "break", "report", "--token", "7", "--yes") == 1
+            assert await run(server.url, break_, "break", "report", "--token", str(turn.lease.token), "--yes") == 0
+            assert await asyncio.wait_for(waits, 15) == "made"  # A quarter of what `keep` would have taken.
+    capsys.readouterr()
+    assert await run(server.url, break_, "break", "report", "--yes") == 1
+    assert "delete the key 'aiolock_once:{report}'" in capsys.readouterr().out
+
+
+async def test_a_lock_and_what_runs_once_under_its_name_are_told_apart_by_the_token(
+    server: Server, locks: LockClient
+) -> None:
+    lock = await locks.lock("report").acquire()
+    with pytest.raises(LeaseLostError, match="force"):
+        async with locks.once("report", keep=60) as turn:
+            assert turn.lease is not None
+            with pytest.raises(VerbError, match="--token"):
+                await run(server.url, break_, "break", "report", "--yes")
+            assert await run(server.url, break_, "break", "report", "--token", str(turn.lease.token), "--yes") == 0
+    await lock.release()
+
+
+async def test_a_lock_that_is_kept_after_its_release_is_freed(
+    server: Server, locks: LockClient, other: LockClient
+) -> None:
+    async with locks.lock("poll").hold(at_least=60):
+        pass
+    assert await run(server.url, break_, "break", "poll", "--yes") == 0
+    async with other.lock("poll").hold(0):
+        assert await run(server.url, break_, "break", "poll", "--client", "0" * 36, "--yes") == 1
+
+
+async def test_on_a_server_of_a_quorum_it_says_that_the_others_have_a_say(
+    server: Server, redis: Redis, locks: LockClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await locks.lock("orders").acquire()
+    assert await run(server.url, break_, "break", "orders", "--token", "7", "--yes") == 1
+    assert "quorum" not in capsys.readouterr().err
+    await redis.set(QUORUM_KEY, "life 1")
+    assert await run(server.url, break_, "break", "orders", "--yes") == 0
+    assert "one of a quorum" in capsys.readouterr().err
 
 
 async def test_a_token_chooses_one_of_several_readers(

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Coroutine, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -16,12 +16,14 @@ from aiolock._cli.exit_codes import VerbError
 from aiolock._cli.failure import told_in_words
 from aiolock._cli.inspect.run import verb as inspect
 from aiolock._cli.locks.model import Hold, Lock
+from aiolock._cli.locks.names import matching
 from aiolock._cli.locks.progress import Progress
 from aiolock._cli.locks.reader import Reader
 from aiolock._cli.locks.words import aligned, duration, how, printable, rows
 from aiolock._cli.ls.run import verb as ls
 from aiolock._cli.servers import connected
 from aiolock._embedded_server import Server
+from aiolock._keys import QUORUM_KEY
 from tests.support.cli import run
 from tests.support.holding import lock_client, seize
 from tests.support.observe import answered, commandstats, until
@@ -146,6 +148,126 @@ async def test_the_line_of_a_fair_lock_and_the_listeners_of_a_plain_one(
     assert (printer.kind, len(printer.line)) == ("fair lock", 3)
 
 
+async def test_what_runs_once_is_listed_while_it_runs(
+    server: Server, redis: Redis, locks: LockClient, other: LockClient
+) -> None:
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    async with locks.once("report:7", keep=60) as turn, locks.once("{b}", keep=60), locks.once("bill", keep=60):
+        assert turn.lease is not None
+        await locks.fair_lock("report:7").acquire()
+        line = other.fair_lock("report:7").try_lock(60)
+        async with waiting(other.once("report:7", keep=60).run(never), line):
+            await until(lambda: other.statistics().parked == 2 and other.statistics().pending == 0)
+            await answered(locks)
+            async with connected(server.url, None) as servers:
+                found = {(lock.kind, lock.name): lock for lock in await Reader(servers).locks()}
+                some = [lock.name for lock in await Reader(servers).locks("*:7")]
+        once = found["once", "report:7"]
+        [hold] = once.holds
+        assert (hold.token, hold.by, hold.card and hold.card.pid) == (turn.lease.token, "aiolock", os.getpid())
+        assert (once.waiting, once.line) == (1, ())
+        assert 0 < hold.left <= 30
+    assert sorted(found) == [("fair lock", "report:7"), ("once", "b"), ("once", "bill"), ("once", "report:7")]
+    assert some == ["report:7", "report:7"]
+    assert list(await all_locks(server)) == ["report:7"], "what has run is not listed"
+
+
+async def test_what_others_came_to_is_not_read_by_a_list(own: Server) -> None:
+    async with Redis.from_url(own.url) as redis, lock_client(own.url) as locks:
+        for number in range(20):
+            async with locks.once(str(number), keep=60) as turn:
+                turn.result = "x" * 60_000
+        before = (await redis.info("stats"))["total_net_output_bytes"]
+        assert await all_locks(own) == {}
+        assert (await redis.info("stats"))["total_net_output_bytes"] - before < 60_000
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        ("sent", ({"failed": False, "size": 4, "text": "sent"}, "sent")),
+        ("x" * 5000, ({"failed": False, "size": 5000, "text": "x" * 1000}, "5,000 bytes")),
+        (b"\xff\x00", ({"failed": False, "size": 2, "text": None}, "2 bytes")),
+        (None, ({"failed": False, "size": 0, "text": None}, "done")),
+        (
+            ValueError("no\33"),
+            ({"failed": True, "size": 15, "text": "ValueError: no\33"}, "no\N{REPLACEMENT CHARACTER}"),
+        ),
+    ],
+)
+async def test_inspect_tells_what_ran_once_and_what_it_came_to(
+    result: Any,
+    expected: tuple[dict[str, object], str],
+    server: Server,
+    locks: LockClient,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (told_of_it, shown), token = expected, 0
+    with suppress(ValueError):
+        async with locks.once("report:7", keep=60, failures="remember") as turn:
+            assert turn.lease is not None
+            token = turn.lease.token
+            assert await run(server.url, inspect, "inspect", "report:7") == 0
+            if isinstance(result, ValueError):
+                raise result
+            turn.result = result
+    running = capsys.readouterr().out
+    assert "once" in running
+    assert f"pid {os.getpid()}" in running
+    assert await run(server.url, inspect, "inspect", "report:7", "--json") == 1
+    lock = told(capsys)
+    assert 0 < lock["outcome"].pop("left") <= 60
+    assert (lock["kind"], lock["outcome"], lock["holds"], lock["last_token"]) == ("once", told_of_it, [], token)
+    assert await run(server.url, inspect, "inspect", "report:7") == 1
+    text = capsys.readouterr().out
+    assert shown in text
+    assert "x" * 300 not in text
+
+
+async def test_inspect_tells_of_a_lock_and_of_what_runs_once_under_its_name(
+    server: Server, locks: LockClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with locks.once("report:7", keep=60) as turn, locks.lock("report:7") as lease:
+        assert turn.lease is not None
+        assert await run(server.url, inspect, "inspect", "report:7") == 0
+        shown = capsys.readouterr().out
+        assert str(lease.token) in shown
+        assert str(turn.lease.token) in shown
+        assert await run(server.url, inspect, "inspect", "report:7", "--json") == 0
+        first = told(capsys)
+        assert (first["kind"], [each["kind"] for each in first["also"]]) == ("lock", ["once"])
+
+
+async def test_a_lock_that_is_kept_after_its_release_is_held(
+    server: Server, locks: LockClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with locks.lock("poll").hold(at_least=60):
+        await answered(locks)
+    lock = (await all_locks(server))["poll"]
+    [hold] = lock.holds
+    assert (lock.kind, hold.by, hold.kept, hold.token) == ("lock", "aiolock", True, None)
+    assert 0 < hold.left <= 60
+    assert await run(server.url, inspect, "inspect", "poll") == 0
+    assert f"pid {os.getpid()}, kept after its release" in capsys.readouterr().out
+
+
+async def test_a_server_of_a_quorum_does_not_decide_alone(
+    server: Server, redis: Redis, locks: LockClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await locks.lock("orders").acquire()
+    assert await run(server.url, inspect, "inspect", "orders") == 0
+    assert "quorum" not in capsys.readouterr().out
+    await redis.set(QUORUM_KEY, "life 1")
+    assert list(await all_locks(server)) == ["orders"]
+    for name, code in {"orders": 0, "free": 1}.items():
+        assert await run(server.url, inspect, "inspect", name) == code
+        assert "one of a quorum" in capsys.readouterr().out
+        assert await run(server.url, inspect, "inspect", name, "--json") == code
+        assert told(capsys)["of_a_quorum"] is True
+
+
 async def test_a_pattern_is_that_of_redis(server: Server, locks: LockClient) -> None:
     for name in ("shop:a", "shop:b", "bank:a"):
         await locks.lock(name).acquire()
@@ -153,6 +275,49 @@ async def test_a_pattern_is_that_of_redis(server: Server, locks: LockClient) -> 
     await locks.permit_expirable_semaphore("bank:p", 2).acquire()
     assert sorted(await all_locks(server, "shop:*")) == ["shop:a", "shop:b", "shop:p"]
     assert sorted(await all_locks(server, "shop:[^a]")) == ["shop:b", "shop:p"]
+
+
+NAMES = ["star*", "starry", "back\\slash", "[glob]", "a-c", "abc", "]", "^", "!", "", "a\nb", "\N{SNOWMAN}", "per", "x"]
+PATTERNS = [
+    "star\\*",
+    "star*",
+    "back\\\\*",
+    "\\[glob]",
+    "[[]glob]",
+    "a?c",
+    "a[^x]c",
+    "a[!x]c",
+    "a[a-c]c",
+    "a[c-a]c",
+    "[a\\-c]*",
+]
+
+
+@pytest.mark.parametrize(
+    "pattern", [*PATTERNS, "[]]", "[^]", "[", "a[b", "a\nb", "a?b", "*", "?", "???", "[!]", "[\\]]", "\\"]
+)
+async def test_a_name_matches_where_its_key_does(redis: Redis, pattern: str) -> None:
+    await redis.mset(dict.fromkeys(NAMES, 1))
+    for_redis: list[Any] = await redis.keys(pattern)
+    assert [name for name in NAMES if matching(pattern).fullmatch(name.encode())] == [
+        name for name in NAMES if name.encode() in for_redis
+    ]
+
+
+async def test_a_pattern_that_is_none_is_told_in_words(server: Server) -> None:
+    for pattern in ("", "\udcff*"):
+        with pytest.raises(VerbError, match="pattern"):
+            await run(server.url, ls, "ls", pattern)
+
+
+async def test_whether_a_lock_counts_is_asked_once(own: Server) -> None:
+    async with Redis.from_url(own.url) as redis, lock_client(own.url) as locks:
+        for number in range(100):
+            await locks.lock(f"orders:{number}").acquire()
+        before = await commandstats(redis)
+        assert len(await all_locks(own)) == 100
+        after = await commandstats(redis)
+    assert after.get("zrevrange", 0) == before.get("zrevrange", 0)
 
 
 async def test_names_with_braces_are_told_apart(server: Server, locks: LockClient) -> None:
@@ -254,6 +419,13 @@ async def test_a_user_who_may_not_look_is_told_which_command_that_takes(server: 
         await redis.acl_deluser("narrow")
 
 
+async def test_a_password_that_is_wrong_is_told_in_sentences(server: Server) -> None:
+    with pytest.raises(VerbError, match=r"correct\? Put the right") as refused, told_in_words():
+        await run(server.url.replace("//", "//:sesame@"), ls, "ls")
+    assert refused.value.code == 69
+    assert "sesame" not in str(refused.value)
+
+
 def test_a_scan_that_takes_long_shows_how_far_it_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -291,6 +463,16 @@ def test_long_lists_are_cut_and_what_is_left_out_is_counted() -> None:
     lines = aligned([("n" * 50, "k", "h" * 70), ("n", "kind", "h")], 60, (0, 2))
     assert max(map(len, lines)) == 60
     assert lines[0].count("…") == 2
+
+
+def test_columns_stay_below_each_other_whatever_is_in_a_name() -> None:
+    wide, combining = "\N{CJK UNIFIED IDEOGRAPH-65E5}", "e\N{COMBINING ACUTE ACCENT}"
+    assert aligned([("a" * 6, "k"), (wide * 3, "k"), (combining * 3, "k")], None) == [
+        "a" * 6 + "  k",
+        wide * 3 + "  k",
+        combining * 3 + " " * 5 + "k",
+    ]
+    assert aligned([(wide * 20, "k")], 20, (0,)) == [wide * 8 + "…  k"]
 
 
 @pytest.mark.parametrize(

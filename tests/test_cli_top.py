@@ -20,6 +20,7 @@ from rich.console import Console
 
 from aiolock import LockClient
 from aiolock._cli.locks.model import Hold, Lock
+from aiolock._cli.main import main
 from aiolock._cli.top import run as top
 from aiolock._cli.top.frame import Frame, Leases, ordered
 from aiolock._cli.top.live import LiveScreen
@@ -84,6 +85,23 @@ async def test_plain_lines_and_objects_for_programs(
     await top._watch(parsed(*asked, "--json"))
     looks = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [look["locks"][0]["name"] for look in looks] == ["orders"] * 2
+
+
+def test_a_last_look_that_failed_is_an_exit_code(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["top", "--count", "1", "--interval", "0.1", "--plain", "--url"]
+    assert main([*asked, server.url]) == 0
+    assert main([*asked, f"{server.url}/99"]) == 69
+    assert "out of range" in capsys.readouterr().out
+    assert main(["top", "--count", "1", "--url", server.url, "\udcff"]) == 2
+
+
+def test_what_the_encoding_of_the_output_lacks_ends_nothing(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    with io.TextIOWrapper(written, "ascii") as output:
+        monkeypatch.setattr("sys.stdout", output)
+        assert main(["inspect", "--url", server.url, "caf\N{LATIN SMALL LETTER E WITH ACUTE}"]) == 1
+        assert written.getvalue().startswith(b"caf?")
+        monkeypatch.undo()
 
 
 async def test_a_server_that_is_gone_for_a_while_ends_nothing(

@@ -332,6 +332,14 @@ async def test_blocks_of_one_handle_are_each_left_by_their_own(locks: LockClient
     assert len(set(tokens)) == 5
 
 
+async def test_run_in_a_block_is_refused_with_what_to_do_instead(locks: LockClient, office: Office) -> None:
+    async with locks.leader(NAME) as term:
+        with pytest.raises(RuntimeError, match=r"`await term\.start\(work\)` there, or use `async for"):
+            await term.run(office.work("it"))
+        term.check()
+    assert office.events == []
+
+
 async def test_a_term_that_was_left_cannot_be_used(locks: LockClient, office: Office) -> None:
     async with locks.leader(NAME) as term:
         pass

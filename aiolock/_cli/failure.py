@@ -18,10 +18,16 @@ def told_in_words() -> Iterator[None]:
     try:
         yield
     except SilentError as error:
-        raise VerbError(f"Redis cannot be reached: {str(error).rstrip('.')}. {error.advice}", UNREACHABLE) from error
+        raise VerbError(f"Redis cannot be reached: {_sentence(error)} {error.advice}", UNREACHABLE) from error
     except ResponseError as error:
-        raise VerbError(f"Redis refuses: {error}. {on_refusal(error)}", UNREACHABLE) from error
+        raise VerbError(f"Redis refuses: {_sentence(error)} {on_refusal(error)}", UNREACHABLE) from error
     except (RedisError, OSError, TimeoutError, BackendError) as error:
         raise VerbError(f"Redis cannot be reached: {in_words(error)}", UNREACHABLE) from error
     except AioLockError as error:
         raise VerbError(str(error), USAGE) from error
+
+
+def _sentence(error: Exception) -> str:
+    """What it says, which ends as a sentence does."""
+    said = str(error)
+    return said if said.endswith((".", "?", "!")) else f"{said}."

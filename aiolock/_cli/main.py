@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 
 from aiolock import __version__
 from aiolock._cli.break_ import verb as break_
@@ -36,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if sys.stdout is None:  # It was closed before we began.
         print("aiolock: standard output is closed", file=sys.stderr)
         return 2
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # A name may have what its encoding has not.
     try:
         parsed = _parsed(arguments)
         exit_code: int = parsed.run(parsed)

@@ -108,6 +108,11 @@ class Term:
         """
         check_work(*work)
         try:
+            if self._block is not None:
+                raise RuntimeError(
+                    f"leader {self.name!r}: this term is in an `async with` already, which gives it back: "
+                    "`await term.start(work)` there, or use `async for term in leader: await term.run(work)`"
+                )
             async with self:
                 for each in work:
                     _ = self.start(each)

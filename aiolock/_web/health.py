@@ -20,7 +20,7 @@ async def health_of(locks: LockClient) -> Problem | None:
     except ClientClosedError:
         return _out_of_service("The client is closed: the service is shutting down.")
     except BackendError as error:
-        return _out_of_service(f"Redis does not answer as it should: {error}.")
+        return _out_of_service(f"Redis does not answer as it should: {str(error).rstrip('.')}.")
     return None
 
 

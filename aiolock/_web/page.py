@@ -14,7 +14,7 @@ _REFRESH = 5  # Seconds.
 _MOST_NAMES, _MOST_WAITING, _MOST_ASKED = 200, 10, 20
 _PATIENCE = 0.9  # Seconds, to learn who holds elsewhere.
 _LONG = 120.0  # Seconds that are told as minutes.
-_PLAIN = {"lock", "fair_lock"}  # Of which Redis knows one holder.
+_PLAIN = {"lock", "fair_lock"}  # Of which Redis knows one holder; what runs once may have their name.
 
 _STYLE = """
 :root { color-scheme: light dark }
@@ -32,7 +32,7 @@ async def page_of(locks: LockClient) -> str:
     # What is waited for first, and of that what the most wait for.
     activity = sorted(locks.activity(), key=lambda each: -len(each.waiting))
     elsewhere = await _holders_elsewhere(locks, [each for each in activity if not each.holding])
-    rows = [_row(each, elsewhere.get(each.name)) for each in activity[:_MOST_NAMES]]
+    rows = [_row(each, elsewhere.get(each.name) if each.kind in _PLAIN else None) for each in activity[:_MOST_NAMES]]
     return _document(_summary(locks.statistics(), len(activity)), rows)
 
 

@@ -67,3 +67,6 @@ async def test_a_user_with_the_permissions_of_the_page_can_look(own: Server, wat
         await locks.semaphore("seats", 3).acquire()
         for verb, arguments in {ls: ("ls",), inspect: ("inspect", "orders"), clients: ("clients",)}.items():
             assert await run(watcher, verb, *arguments) == 0
+        async with locks.once("report", keep=60):
+            assert await run(watcher, ls, "ls") == 0
+        assert await run(watcher, inspect, "inspect", "report") == 1

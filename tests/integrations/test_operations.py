@@ -118,6 +118,18 @@ async def test_an_error_of_redis_is_told_in_words(service: Service, redis: Redis
 
 
 @BOTH
+async def test_a_password_that_is_wrong_is_told_in_one_sentence(service: Service, own: Server) -> None:
+    async with Redis.from_url(own.url.replace("//", "//nobody:sesame@")) as redis, service(redis) as (http, _):
+        answer = await http.get("/healthz")
+    detail = answer.json()["detail"]
+    assert answer.status_code == 503
+    assert "invalid username-password pair" in detail
+    assert detail.endswith("disabled.")
+    assert not detail.endswith("..")
+    assert "sesame" not in detail
+
+
+@BOTH
 async def test_a_client_that_is_closed_is_a_service_that_shuts_down(service: Service, redis: Redis) -> None:
     async with service(redis) as (http, locks):
         await locks.aclose()
@@ -230,6 +242,30 @@ async def test_nothing_on_the_page_is_taken_for_html(redis: Redis) -> None:
     text = "\n".join(read.cells)
     assert text.count(HOSTILE) == 3
     assert "<b>shop</b>" in text
+
+
+async def test_who_holds_a_lock_is_not_said_to_run_what_has_its_name(redis: Redis) -> None:
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    async with (
+        LockClient(redis) as locks,
+        LockClient(redis) as other,
+        other.lock("report"),
+        other.once("report", keep=60),
+    ):
+        waiting = [
+            asyncio.create_task(wait_for(locks.lock("report"))),
+            asyncio.create_task(locks.once("report", keep=60).run(never)),
+        ]
+        await until(lambda: locks.statistics().parked == 2)
+        await answered(other)
+        text = await page.page_of(locks)
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
+    assert text.count("elsewhere: ") == 1
+    assert text.count("somebody elsewhere, or nobody") == 1
 
 
 async def test_what_redis_does_not_say_is_left_open(own: Server) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,22 @@ async def test_locks_of_every_primary_are_listed_with_their_holders(
     assert all(hold["host"] for lock in locks for hold in lock["holds"]), "cards are on other servers than the locks"
     assert await run(calm.primaries[2].url, clients, "clients", "--json") == 0
     assert [each["held"] for each in json.loads(capsys.readouterr().out)["clients"]] == [12, 1]
+
+
+async def test_what_runs_once_is_found_on_every_primary(
+    calm: ClusterOf, ours: LockClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with AsyncExitStack() as stack:
+        for name in NAMES:
+            await stack.enter_async_context(ours.once(name, keep=60))
+        assert await run(calm.primaries[0].url, ls, "ls", "--json") == 0
+        locks = json.loads(capsys.readouterr().out)["locks"]
+        assert sorted((lock["kind"], lock["name"]) for lock in locks) == sorted(("once", name) for name in NAMES)
+        assert len({lock["server"] for lock in locks}) == 3
+    for name in NAMES:
+        assert await run(calm.primaries[1].url, inspect, "inspect", name, "--json") == 1
+        told = json.loads(capsys.readouterr().out)
+        assert (told["kind"], told["outcome"]["failed"], told["of_a_quorum"]) == ("once", False, False)
 
 
 @pytest.mark.parametrize("name", NAMES[:3])

@@ -14,6 +14,9 @@ from aiolock._cli.locks.reader import Reader
 from aiolock._cli.locks.words import duration, how
 from aiolock._cli.output import write
 from aiolock._cli.servers import Servers, asked
+from aiolock._keys import LockKeys
+
+_ONE_VOTE = "this server is one of a quorum: the lock is free when a majority of its servers is freed from that holder"
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -24,17 +27,30 @@ def run(parsed: argparse.Namespace) -> int:
 async def verb(parsed: argparse.Namespace, servers: Servers) -> int:
     """Free the one that was *parsed*; the exit code."""
     reader = Reader(servers)
-    lock = await reader.lock(checked(parsed.name))
-    if lock is None:
-        return _nothing(parsed, "nobody holds it")
-    if not can_break(lock):
-        return _nothing(parsed, f"a {lock.kind} has no owner, and nothing to be freed")
-    chosen = [hold for hold in lock.holds if _is_meant(parsed, hold)]
-    if not chosen:
-        return _nothing(parsed, f"it is held, but not by that grant; by {_listed(lock.holds)}")
+    found = await reader.named(checked(parsed.name))
+    meant = [(lock, [hold for hold in lock.holds if _is_meant(parsed, hold)]) for lock in found if can_break(lock)]
+    meant = [(lock, holds) for lock, holds in meant if holds]
+    if not meant:
+        return _nothing(parsed, _why_nothing(found))
+    if len(meant) > 1:
+        raise VerbError(f"{parsed.name!r} is a lock and a body of once, and both are held: say --token N", USAGE)
+    [(lock, chosen)] = meant
+    if await reader.is_of_a_quorum(lock.name):
+        print(f"aiolock: {_ONE_VOTE}", file=sys.stderr)
     if not parsed.yes and not _agreed(lock, chosen):
         return _nothing(parsed, "the answer was no")
     return await _break(parsed, reader, lock, chosen)
+
+
+def _why_nothing(found: Sequence[Lock]) -> str:
+    if holds := [hold for lock in found for hold in lock.holds]:
+        return f"it is held, but not by that grant; by {_listed(holds)}"
+    for lock in found:
+        if lock.outcome is not None:
+            key = LockKeys.of_once(lock.name, "").lock
+            return f"it has run, and nobody holds it; to have it run again, delete the key {key!r}"
+        return f"a {lock.kind} has no owner, and nothing to be freed"
+    return "nobody holds it"
 
 
 def _is_meant(parsed: argparse.Namespace, hold: Hold) -> bool:

@@ -3,7 +3,7 @@
 from functools import cache
 from importlib import resources
 
-from aiolock._cli.locks.model import FAIR, LOCK, PERMITS, READ_WRITE, Hold, Lock
+from aiolock._cli.locks.model import FAIR, LOCK, ONCE, PERMITS, READ_WRITE, Hold, Lock
 from aiolock._config import ENDED_MEMORY, LockConfig, Timing
 from aiolock._keys import LockKeys
 from aiolock._scripts import FORCE_RELEASE, PERMIT, READ, Script
@@ -11,7 +11,7 @@ from aiolock._types import milliseconds
 
 # What stands in front of the last file of a script of the primitive, its own.
 _SHARED = {"lock": FORCE_RELEASE.files[:-1], "read_write": READ.renew.files[:-1], "permits": PERMIT.renew.files[:-1]}
-_FILES = {LOCK: "lock", FAIR: "lock", READ_WRITE: "read_write", PERMITS: "permits"}
+_FILES = {LOCK: "lock", FAIR: "lock", ONCE: "lock", READ_WRITE: "read_write", PERMITS: "permits"}
 _RETENTION = milliseconds(Timing.of(LockConfig()).token_retention)
 
 Sent = tuple[str, tuple[str, ...], list[str | bytes | int]]
@@ -29,9 +29,15 @@ def breaking(lock: Lock, hold: Hold, request: str, publish: str) -> Sent:
     if lock.kind == PERMITS:
         keys = LockKeys.of_permits(lock.name, "")
         return source, keys.all, [request, _RETENTION, memory, keys.channel, publish, *hold.permits]
-    keys = LockKeys.of_read_write(lock.name, "")[0] if lock.kind == READ_WRITE else LockKeys.of(lock.name, "")
+    keys = _keys(lock)
     token = "" if hold.token is None else hold.token
     return source, keys.all, [request, hold.holder, token, _RETENTION, memory, keys.channel, publish]
+
+
+def _keys(lock: Lock) -> LockKeys:
+    if lock.kind == READ_WRITE:
+        return LockKeys.of_read_write(lock.name, "")[0]
+    return LockKeys.of_once(lock.name, "") if lock.kind == ONCE else LockKeys.of(lock.name, "")
 
 
 def can_break(lock: Lock) -> bool:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from aiolock._cli import terminal
 from aiolock._cli.exit_codes import FAILED
 from aiolock._cli.locks.hashes import REDISSON
-from aiolock._cli.locks.model import Hold, Lock
+from aiolock._cli.locks.model import Hold, Lock, Outcome
 from aiolock._cli.locks.names import checked
 from aiolock._cli.locks.reader import Reader
 from aiolock._cli.locks.words import duration, printable, waiting, who
@@ -15,6 +15,8 @@ from aiolock._cli.output import write
 from aiolock._cli.servers import Servers, asked
 
 _MOST_SHOWN = 50  # Holders, and places in the line; JSON has up to a thousand.
+_MOST_OF_A_RESULT = 200  # Characters; JSON has up to a thousand.
+_ONE_VOTE = "This server is one of a quorum: only what a majority of its servers says is so. Ask the others, too."
 _INDENT = " " * 2
 
 Field = tuple[str, object]
@@ -28,11 +30,15 @@ def run(parsed: argparse.Namespace) -> int:
 async def verb(parsed: argparse.Namespace, servers: Servers) -> int:
     """Print the one that was *parsed*; the exit code."""
     name, reader = checked(parsed.name), Reader(servers)
-    lock = await reader.lock(name)
-    if lock is None:
-        lock = Lock(name=name, kind="free", server=servers.of(name)[0], last_token=await reader.last_token(name))
-    write(json.dumps(lock.as_dict()) if parsed.json else text(lock))
-    return 0 if lock.kind != "free" else FAILED
+    found, of_a_quorum = await reader.named(name), await reader.is_of_a_quorum(name)
+    if not found:
+        found = [Lock(name=name, kind="free", server=servers.of(name)[0], last_token=await reader.last_token(name))]
+    if parsed.json:
+        first, *also = [lock.as_dict() for lock in found]
+        write(json.dumps({**first, "of_a_quorum": of_a_quorum, "also": also}))
+    else:
+        write("\n\n".join([*map(text, found), *([_ONE_VOTE] if of_a_quorum else [])]))
+    return 0 if any(lock.kind != "free" and lock.outcome is None for lock in found) else FAILED
 
 
 def text(lock: Lock) -> str:
@@ -40,6 +46,7 @@ def text(lock: Lock) -> str:
     lines = [terminal.bold(printable(lock.name))]
     lines += _fields(
         ("kind", "free: nobody holds it" if lock.kind == "free" else lock.kind),
+        *(_of_an_outcome(lock.outcome) if lock.outcome else ()),
         ("available", lock.available),
         ("last token", lock.last_token),
         ("waiting", waiting(lock)),
@@ -54,6 +61,16 @@ def text(lock: Lock) -> str:
         lines += ["", terminal.bold(f"{_INDENT}line")]
         lines += [f"{_INDENT * 2}{at}  {printable(each)}" for at, each in enumerate(lock.line[:_MOST_SHOWN], 1)]
     return "\n".join(lines)
+
+
+def _of_an_outcome(outcome: Outcome) -> list[Field]:
+    came_to = "failed" if outcome.failed else "result"
+    shown = outcome.text is not None and len(outcome.text) <= _MOST_OF_A_RESULT
+    return [
+        ("state", f"{'failed' if outcome.failed else 'done'}: it is not run again"),
+        ("for", f"{duration(outcome.left)} yet"),
+        (came_to, printable(outcome.text or "") if shown else f"{outcome.size:,} bytes" if outcome.size else None),
+    ]
 
 
 def _of_a_hold(hold: Hold) -> list[Field]:

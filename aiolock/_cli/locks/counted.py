@@ -80,11 +80,12 @@ def _acquisition(permit: bytes) -> str:
 
 async def describe_counters(node: Node, names: Sequence[str]) -> list[Lock]:
     """Those of *names* that are numbers which aiolock counts, and nobody owns."""
+    types = await node.ask([("TYPE", name) for name in names])
+    names = [name for name, what in zip(names, types, strict=True) if what == b"string"]
     questions: list[Question] = []
     for name in names:
         semaphore, latch = LockKeys.of_semaphore(name, ""), LockKeys.of_latch(name, "")
         questions += [
-            ("TYPE", name),
             ("ZSCORE", semaphore.tokens, "token"),
             ("ZREVRANGE", semaphore.tokens, 0, _MOST_MEMBERS, "WITHSCORES"),
             ("STRLEN", name),
@@ -93,8 +94,8 @@ async def describe_counters(node: Node, names: Sequence[str]) -> list[Lock]:
         ]
     answers, found = await node.ask(questions), []
     for at, name in enumerate(names):
-        kind, token, members, length, *listening = answers[6 * at : 6 * at + 6]
-        if kind == b"string" and token is None and members and (length or 0) <= len(str(-(2**63))):
+        token, members, length, *listening = answers[5 * at : 5 * at + 5]
+        if token is None and members and (length or 0) <= len(str(-(2**63))):
             found.append((name, _kind(members, *map(number_of, listening)), sum(map(number_of, listening))))
     counts = await node.ask([("GET", name) for name, _, _ in found])
     return [

@@ -7,6 +7,7 @@ from typing import Any
 
 from aiolock._cli.locks.model import FAIR, LOCK, READ_WRITE, Hold, Lock
 from aiolock._cli.locks.node import Node, Question, number_of
+from aiolock._core.hold import KEPT
 from aiolock._keys import WRITER, LockKeys
 
 AIOLOCK, REDISSON = "aiolock", "Redisson"
@@ -30,9 +31,9 @@ class _Found:
     mode: bool
 
 
-async def describe(node: Node, names: Sequence[str]) -> list[Lock]:
-    """Those of *names* that are locks, and held."""
-    found = await _candidates(node, names)
+async def describe(node: Node, every: Sequence[LockKeys]) -> list[Lock]:
+    """Those that are locks, and held, or kept for a while."""
+    found = await _candidates(node, every)
     questions: list[Question] = []
     for each in found:
         questions += [
@@ -53,41 +54,42 @@ async def describe(node: Node, names: Sequence[str]) -> list[Lock]:
     return [each for each in locks if each is not None]
 
 
-async def _candidates(node: Node, names: Sequence[str]) -> list[_Found]:
+async def _candidates(node: Node, every: Sequence[LockKeys]) -> list[_Found]:
     """What has the looks of a lock, found out without reading more than a few bytes of each."""
     questions: list[Question] = []
-    for name in names:
+    for keys in every:
         questions += [
-            ("PTTL", name),
-            ("HLEN", name),
-            ("HMGET", name, "aiolock:acquisition", "aiolock:token", "mode"),
+            ("PTTL", keys.lock),
+            ("HLEN", keys.lock),
+            ("HMGET", keys.lock, "aiolock:acquisition", "aiolock:token", "mode"),
         ]
     answers, found = await node.ask(questions), []
-    for at, name in enumerate(names):
+    for at, keys in enumerate(every):
         left, length, fields = answers[3 * at : 3 * at + 3]
         if left is None or left <= 0 or fields is None:
             continue
         acquisition, token, mode = fields
         reads_or_writes = mode in (b"read", b"write")
         if acquisition is not None or reads_or_writes or length == 1:
-            keys = LockKeys.of_read_write(name, "")[0] if reads_or_writes else LockKeys.of(name, "")
-            found.append(_Found(keys, left / 1000, acquisition is not None, token and int(token), reads_or_writes))
+            its = LockKeys.of_read_write(keys.name, "")[0] if reads_or_writes else keys
+            found.append(_Found(its, left / 1000, acquisition is not None, token and int(token), reads_or_writes))
     return found
 
 
 def _plain(node: Node, found: _Found, now: float, answers: list[Any]) -> Lock | None:
     fields, _, last, tickets, listening = answers
     owners = _owners(fields)
-    if len(owners) != 1 or not (found.acquisition or _OF_REDISSON.fullmatch(owners[0][0])):
+    owner, count = owners[0] if len(owners) == 1 else ("", 0)
+    ours = found.acquisition or owner.endswith(f":{KEPT}")
+    if not owner or not (ours or _OF_REDISSON.fullmatch(owner)):
         return None
-    [(owner, count)] = owners
     line = [
         ticket.decode(errors="replace").removeprefix("ticket ") for ticket in tickets or () if ticket[:7] == b"ticket "
     ]
     since = found.token and found.token / _MICROSECONDS
     hold = Hold(
         holder=owner,
-        by=AIOLOCK if found.acquisition else REDISSON,
+        by=AIOLOCK if ours else REDISSON,
         holds=count,
         left=found.left,
         token=found.token,

@@ -4,8 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
+from aiolock._core.hold import KEPT
+
 LOCK, FAIR, READ_WRITE, PERMITS = "lock", "fair lock", "read-write lock", "permits"
 SEMAPHORE, LATCH, COUNTER = "semaphore", "latch", "semaphore or latch"
+ONCE = "once"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,11 @@ class Hold:
         """Whether its owner has a name."""
         return self.holder.partition(":")[2].startswith("named:")
 
+    @property
+    def kept(self) -> bool:
+        """Whether it was given back, and nobody else gets it for a while."""
+        return self.holder.partition(":")[2] == KEPT
+
     def shown_by(self, card: Card | None) -> Self:
         """The same, with what its client says of itself."""
         return replace(self, card=card)
@@ -71,6 +79,7 @@ class Hold:
             "pid": card and card.pid,
             "client_name": card and card.name,
             "mode": self.mode,
+            "kept": self.kept,
             "holds": self.holds,
             "token": self.token,
             "since": self.since,
@@ -80,12 +89,27 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a body that runs once came to; *left* is for how long that is remembered. A *text* that is long is cut."""
+
+    failed: bool
+    left: float
+    size: int
+    text: str | None
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {"failed": self.failed, "left": self.left, "size": self.size, "text": self.text}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lock:
     """
     A lock, or a counter, at one moment.
 
     *waiting* counts who stands in the *line* of a fair lock, and else the clients that listen for its release. *more*
-    is how many hold it beside those in *holds*. *available* is of permits, or what a counter says.
+    is how many hold it beside those in *holds*. *available* is of permits, or what a counter says. An *outcome* has
+    what ran once, and has ended.
     """
 
     name: str
@@ -97,6 +121,7 @@ class Lock:
     line: Sequence[str] = ()
     last_token: int | None = None
     available: int | None = None
+    outcome: Outcome | None = None
 
     @property
     def age(self) -> float:
@@ -120,4 +145,5 @@ class Lock:
             "line": list(self.line),
             "last_token": self.last_token,
             "available": self.available,
+            "outcome": self.outcome and self.outcome.as_dict(),
         }

@@ -1,8 +1,15 @@
-"""Names of locks that somebody typed."""
+"""Names of locks that somebody typed, and patterns of names."""
+
+import re
 
 from aiolock._cli.exit_codes import USAGE, VerbError
 from aiolock._keys import LockKeys
 from aiolock._types import text
+
+_PART = re.compile(
+    rb"\\(?P<escaped>.)|\[(?P<negated>\^?)(?P<some>(?:\\.|[^]\\])*)\]?|(?P<wild>[*?])|(?P<plain>.)", re.DOTALL
+)
+_OF_SOME = re.compile(rb"\\(?P<escaped>.)|(?P<first>.)-(?P<last>.)|(?P<plain>.)", re.DOTALL)
 
 
 def checked(name: str) -> str:
@@ -12,3 +19,33 @@ def checked(name: str) -> str:
     except ValueError as error:
         raise VerbError(str(error), USAGE) from error
     return name
+
+
+def checked_pattern(pattern: str) -> str:
+    """*pattern*, if Redis can be asked for it."""
+    try:
+        return text(pattern, "pattern")
+    except ValueError as error:
+        raise VerbError(str(error), USAGE) from error
+
+
+def matching(pattern: str) -> "re.Pattern[bytes]":
+    """What matches the same names as *pattern* does for Redis, which compares bytes."""
+    return re.compile(b"".join(map(_expression, _PART.finditer(pattern.encode()))), re.DOTALL)
+
+
+def _expression(part: "re.Match[bytes]") -> bytes:
+    if part["wild"]:
+        return b".*" if part["wild"] == b"*" else b"."
+    if part["some"] is None:
+        return re.escape(part["escaped"] or part["plain"])
+    among = b"".join(map(_among, _OF_SOME.finditer(part["some"])))
+    if not among:
+        return b"." if part["negated"] else b"(?!)"
+    return b"[" + part["negated"] + among + b"]"
+
+
+def _among(each: "re.Match[bytes]") -> bytes:
+    if each["first"] is None:
+        return re.escape(each["escaped"] or each["plain"])
+    return b"-".join(map(re.escape, sorted((each["first"], each["last"]))))

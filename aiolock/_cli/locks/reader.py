@@ -3,14 +3,15 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 
 from aiolock._cli.locks.counted import PERMITS_END, TOKENS, describe_counters, describe_permits, names_of
 from aiolock._cli.locks.hashes import describe
 from aiolock._cli.locks.model import Card, Lock
+from aiolock._cli.locks.names import matching
 from aiolock._cli.locks.node import Node, Question
+from aiolock._cli.locks.once import describe_once, describe_running
 from aiolock._cli.servers import Servers
-from aiolock._keys import OWN_KEYS, LockKeys, card_key
+from aiolock._keys import ONCE_KEY, OWN_KEYS, QUORUM_KEY, LockKeys, card_key
 
 _CARDS = card_key("")
 _RECORD = ":rwlock_timeout:"
@@ -28,17 +29,21 @@ class Reader:
 
     async def locks(self, pattern: str = "*") -> list[Lock]:
         """All locks that are held, and all counters, whose names match *pattern*, as Redis matches them."""
-        await self._announce(2)
+        await self._announce(3)
         found = await asyncio.gather(*(self._on(node, pattern) for node in self._nodes.values()))
         return await self._with_cards([lock for locks in found for lock in locks])
 
-    async def lock(self, name: str) -> Lock | None:
-        """The one called *name*, if it is held, or counts."""
-        node = self.node_of(name)
-        for look in (describe, describe_permits, describe_counters):
-            if found := await look(node, [name]):
-                return (await self._with_cards(found))[0]
-        return None
+    async def named(self, name: str) -> list[Lock]:
+        """What is called *name*: a lock that is held, or what counts; and behind it what runs once, or has."""
+        node, found = self.node_of(name), list[Lock]()
+        for look in (_describe_locks, describe_permits, describe_counters):
+            found = found or await look(node, [name])
+        return await self._with_cards(found + await describe_once(node, [name]))
+
+    async def is_of_a_quorum(self, name: str) -> bool:
+        """Whether the server of *name* is one of several, of which a majority says who holds it."""
+        [marker] = await self.node_of(name).ask([("GET", QUORUM_KEY)])
+        return marker is not None
 
     async def last_token(self, name: str) -> int | None:
         """The last token that was granted for *name*, as long as it is remembered."""
@@ -63,7 +68,11 @@ class Reader:
         found: dict[tuple[str, str], Lock] = {}  # A key may come twice while the server's table grows.
         async for names in self._pages(node, pattern, "hash"):
             held = [name for name in names if _RECORD not in name and not name.startswith(OWN_KEYS)]
-            found |= _by_name(await describe(node, held))
+            found |= _by_name(await _describe_locks(node, held))
+        async for keys in self._pages(node, f"{ONCE_KEY}*", "hash"):
+            # Names like `a` and `{a}` share what runs once.
+            once = [some[0] for key in keys if (some := _matching(pattern, [key.removeprefix(ONCE_KEY)]))]
+            found |= _by_name(await describe_running(node, once))
         async for keys in self._pages(node, "*", "zset"):
             permits = _matching(pattern, [key.removesuffix(PERMITS_END) for key in keys if key.endswith(PERMITS_END)])
             found |= _by_name(await describe_permits(node, permits))
@@ -98,9 +107,14 @@ class Reader:
         return self._nodes[self._servers.of(name)[0]]
 
 
+async def _describe_locks(node: Node, names: Sequence[str]) -> list[Lock]:
+    return await describe(node, [LockKeys.of(name, "") for name in names])
+
+
 def _matching(pattern: str, tags: Iterable[str]) -> list[str]:
     names = [name for tag in tags for name in names_of(tag)]
-    return [name for name in names if fnmatchcase(name, pattern.replace("[^", "[!"))]
+    expression = matching(pattern)
+    return [name for name in names if expression.fullmatch(name.encode())]
 
 
 def _by_name(locks: Iterable[Lock]) -> dict[tuple[str, str], Lock]:

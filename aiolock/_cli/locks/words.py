@@ -1,5 +1,6 @@
 """How locks are said to people: short, aligned, and with nothing in it that a terminal would obey."""
 
+import unicodedata
 from collections.abc import Sequence
 
 from aiolock._cli.locks.hashes import REDISSON
@@ -41,7 +42,7 @@ def who(hold: Hold) -> str:
     """The holder: where it runs, and who of its client it is."""
     if hold.by == REDISSON:
         return f"Redisson {hold.client[:_SHORT_ID]} thread {hold.owner}" if hold.client else "Redisson"
-    owner = hold.owner if hold.named else f"task {hold.owner}"
+    owner = "kept after its release" if hold.kept else hold.owner if hold.named else f"task {hold.owner}"
     if hold.card is None:
         return printable(f"client {hold.client[:_SHORT_ID]}, {owner}")
     name = f" ({hold.card.name})" if hold.card.name else ""
@@ -78,8 +79,8 @@ def rows(lock: Lock) -> list[tuple[str, ...]]:
 
 
 def widths(table: Sequence[Sequence[str]], width: int | None, may_shrink: Sequence[int] = _MAY_SHRINK) -> list[int]:
-    """How wide each column is to be, so that a row has *width* characters at most, as far as that goes."""
-    each = [max(map(len, column)) for column in zip(*table, strict=True)]
+    """How wide each column is to be, so that a row has *width* columns at most, as far as that goes."""
+    each = [max(map(columns_of, column)) for column in zip(*table, strict=True)]
     too_much = 0 if width is None else sum(each) + _GAP * (len(each) - 1) - width
     while too_much > 0:
         widest = max(may_shrink, key=lambda column: each[column])
@@ -95,11 +96,30 @@ def aligned(table: Sequence[Sequence[str]], width: int | None, may_shrink: Seque
     columns = widths(table, width, may_shrink)
     gap = " " * _GAP
     return [
-        gap.join(f"{cut(cell, column):<{column}}" for cell, column in zip(row, columns, strict=True)).rstrip()
+        gap.join(_padded(cut(cell, column), column) for cell, column in zip(row, columns, strict=True)).rstrip()
         for row in table
     ]
 
 
 def cut(text: str, width: int) -> str:
-    """*text*, in *width* characters at most."""
-    return text if len(text) <= width else f"{text[: width - 1]}…"
+    """*text*, in *width* columns at most."""
+    if columns_of(text) <= width:
+        return text
+    while columns_of(text) > width - 1:
+        text = text[:-1]
+    return f"{text}…"
+
+
+def columns_of(text: str) -> int:
+    """How many columns of a terminal *text* takes."""
+    return len(text) if text.isascii() else sum(map(_columns_of_one, text))
+
+
+def _columns_of_one(each: str) -> int:
+    if unicodedata.combining(each):
+        return 0
+    return 2 if unicodedata.east_asian_width(each) in {"W", "F"} else 1
+
+
+def _padded(text: str, width: int) -> str:
+    return text + " " * (width - columns_of(text))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from aiolock._cli import terminal
 from aiolock._cli.locks.model import Lock
+from aiolock._cli.locks.names import checked_pattern
 from aiolock._cli.locks.progress import Progress
 from aiolock._cli.locks.reader import Reader
 from aiolock._cli.locks.words import HEADINGS, aligned, rows
@@ -21,8 +22,9 @@ def run(parsed: argparse.Namespace) -> int:
 
 async def verb(parsed: argparse.Namespace, servers: Servers) -> int:
     """Print those of *servers*; the exit code."""
+    pattern = checked_pattern(parsed.pattern)
     with Progress() as progress:
-        locks = await Reader(servers, progress).locks(parsed.pattern)
+        locks = await Reader(servers, progress).locks(pattern)
     locks.sort(key=lambda lock: lock.name)
     if parsed.json:
         write(json.dumps({"locks": [lock.as_dict() for lock in locks]}))

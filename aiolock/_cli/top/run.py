@@ -9,8 +9,9 @@ from datetime import datetime
 from time import monotonic
 
 from aiolock._cli import options
-from aiolock._cli.exit_codes import VerbError
+from aiolock._cli.exit_codes import UNREACHABLE, VerbError
 from aiolock._cli.failure import told_in_words
+from aiolock._cli.locks.names import checked_pattern
 from aiolock._cli.locks.reader import Reader
 from aiolock._cli.servers import Servers, connected
 from aiolock._cli.top.frame import Frame, ordered
@@ -22,15 +23,15 @@ _SHARE = 10  # A look may take a tenth of the time: where it takes long, the nex
 def run(parsed: argparse.Namespace) -> int:
     """Watch; the exit code."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell that starts us in the background has it ignored.
+    _ = checked_pattern(parsed.pattern)
     try:
         with told_in_words():
-            asyncio.run(_watch(parsed))
+            return asyncio.run(_watch(parsed))
     except KeyboardInterrupt:
         return 0  # It is how one leaves.
-    return 0
 
 
-async def _watch(parsed: argparse.Namespace) -> None:
+async def _watch(parsed: argparse.Namespace) -> int:
     shown = 0
     async with aclosing(_frames(parsed)) as frames:
         with choose(parsed) as screen:
@@ -38,9 +39,10 @@ async def _watch(parsed: argparse.Namespace) -> None:
                 screen.show(frame)
                 shown += 1
                 if parsed.count is not None and shown >= parsed.count:
-                    return
+                    return 0 if frame.error is None else UNREACHABLE
                 if await screen.left_within(max(parsed.interval, _SHARE * frame.took)):
-                    return
+                    break
+    return 0
 
 
 async def _frames(parsed: argparse.Namespace) -> AsyncGenerator[Frame, None]:
