@@ -1,7 +1,7 @@
 """
 Redlock as other libraries have it: `python -m tests.quorum.redlocks LIBRARY URL...`.
 
-Says whether it acquired the lock, and ends when it is told a line; the lock is kept then, for half a minute from its grant.
+Says whether it acquired the lock, and ends when it is told a line; the lock is kept then, for half a minute in all.
 """
 
 import asyncio
