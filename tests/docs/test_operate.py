@@ -1,21 +1,34 @@
 """The page about an incident: its commands are run one after the other, on a real incident, and print what it shows."""
 
+import asyncio
 import json
 import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from shlex import split
 from subprocess import PIPE, Popen
 
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoint
+from redis.asyncio import Redis
 
+from aiolock import LockClient, LockConfig
 from aiolock._embedded_server import Server
+from aiolock.opentelemetry import instrument
 from tests.docs.pages import ROOT, Block, read
+from tests.support.observe import answered, renewed, until
 
 PAGE = read(ROOT / "docs/how-to/operate.md")
 NAME = "order:42"
+ROWS = [line.split("|")[1:4] for line in PAGE.prose.splitlines() if line.startswith("| `aiolock.")]
+METRICS = {
+    name: (waits.strip(), holds.strip()) for names, waits, holds in ROWS for name in re.findall(r"`(\S+)`", names)
+}
 ALERTS = ROOT / "examples/monitoring/alerts.yml"
 HOLDER = """
 import asyncio, sys
@@ -96,7 +109,11 @@ def test_the_incident(server: Server) -> None:
         codes = []
         for block, shown in commands():
             assert block.code.text.startswith("aiolock ")
-            words = [token if word.isdecimal() and len(word) > 10 else word for word in block.code.text.split()[1:]]
+            words = [token if word.isdecimal() and len(word) > 10 else word for word in split(block.code.text)[1:]]
+            if words[0] == "run":
+                web.terminate()
+                web.wait()
+                assert aiolock(own.url, "break", NAME, "--yes")[0] == 0  # What it did not give back.
             code, output = aiolock(own.url, *words)
             codes.append((words[0], code))
             if shown is not None:
@@ -107,8 +124,51 @@ def test_the_incident(server: Server) -> None:
                     pass
     assert codes == [
         *(("top", 0), ("inspect", 0), ("clients", 0)),
-        *(("break", 0), ("ls", 0), ("break", 1), ("doctor", 0)),
+        *(("break", 0), ("ls", 0), ("break", 1), ("run", 0), ("doctor", 0)),
     ]
+
+
+def values(reader: InMemoryMetricReader) -> Counter[str]:
+    """What each metric says, over all attributes; of a histogram how many values it has."""
+    data, found = reader.get_metrics_data(), Counter[str]()
+    assert data is not None
+    for metric in [
+        metric for each in data.resource_metrics for scope in each.scope_metrics for metric in scope.metrics
+    ]:
+        for point in metric.data.data_points:
+            found[metric.name] += int(point.value if isinstance(point, NumberDataPoint) else point.count)
+    return found
+
+
+def check(cell: str, value: int, before: int) -> None:
+    """Whether *value* is what the page shows in this *cell*."""
+    if cell.isdecimal():
+        assert value == int(cell)
+    else:
+        assert value > {"some": 0, "grows": before}[cell]
+
+
+async def test_what_the_metrics_say_in_it(redis: Redis) -> None:
+    """Every metric there is, with the values of the page."""
+    readers = [InMemoryMetricReader(), InMemoryMetricReader()]
+    lease = LockConfig(lease=6)
+    configs = [instrument(lease, meter_provider=MeterProvider([reader])) for reader in readers]
+    async with LockClient(redis, config=configs[0]) as web, LockClient(redis, config=configs[1]) as billing:
+        held = await billing.lock(NAME, owner="invoices").acquire()
+        for _ in range(3):
+            assert await web.lock(NAME).try_lock(0.01) is None
+        waiting = asyncio.create_task(web.lock(NAME, owner="request").try_lock(60))
+        await until(lambda: web.statistics().parked == 1 and not web.statistics().pending)
+        before = [values(reader) for reader in readers]
+        await renewed(billing, 1)
+        await answered(billing)
+        now = [values(reader) for reader in readers]
+        for metric, shown in METRICS.items():
+            for cell, value, was in zip(shown, now, before, strict=True):
+                check(cell, value[metric], was[metric])
+        waiting.cancel()
+        await held.release()
+        assert METRICS.keys() == set(now[0]) | set(values(readers[1])), "each that there is"
 
 
 def test_the_alerts_that_it_names_are_there() -> None:
