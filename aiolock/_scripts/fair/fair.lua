@@ -5,8 +5,7 @@
 --   ticket ID     scored by when it arrived, in microseconds
 --   alive CLIENT  scored by the time until which its client is taken to live, in milliseconds: the first of the tasks that
 --                 wait there asks again and again for all of them
---   plain         see lock.lua: when it is their turn, a release tells those who wait for the plain lock, and for a moment
---                 nobody who is in line is granted anything
+--   plain         see lock.lua: a release that finds them due tells those who wait for the plain lock, and it is their turn
 -- There is no key for that: a script that finds only some of its keys does not run while their slot moves to another server.
 --
 -- Whoever lost its place, because its client gave no sign of life when it was its turn, or because the server forgot, comes
@@ -16,7 +15,7 @@
 local TICKETS, ALIVE, ELSE = -4000000000000000, -1000000000000000, -900000000000000
 local HEARTBEAT = 250 -- Milliseconds after which a client asks again.
 local SILENCE = 700 -- Milliseconds after which one that has not is passed over. Together they stay below a second.
-local TURN = 50 -- Milliseconds that the plain ones have to come, when it is their turn.
+local TURN = 100 -- Milliseconds that the plain ones have to come, when it is their turn.
 local MOST_PASSED = 64 -- Tickets that one command passes over, while all others wait.
 
 -- The client of an acquisition, which is CLIENT:NUMBER.
@@ -51,10 +50,4 @@ local function next_in_line(tokens, now, speaking, own)
     leave_line(tokens, first)
   end
   return false
-end
-
--- For how many milliseconds it has been the turn of the plain ones; nil if nobody waits for it, or it is not yet.
-local function turn_of_plain(due, now)
-  local since = due and now - (tonumber(due) - PLAIN)
-  return since and since >= 0 and since or nil
 end

@@ -18,15 +18,22 @@
 
 local owner, acquisition, step, left = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 
+-- Whether those who wait for the plain lock are due: from now on it is their turn, also if they do not come.
+local function begin_turn_of_plain(now)
+  local due = redis.call('ZSCORE', KEYS[2], 'plain')
+  if not due or tonumber(due) - PLAIN > now then return false end
+  redis.call('ZREM', KEYS[2], 'plain')
+  redis.call('ZADD', KEYS[2], PLAIN + now + TURN, "plain's turn")
+  return true
+end
+
 -- Tell the next in line, at its own client; or, if nobody stands in line, or it is their turn, those who wait for the plain
 -- lock.
 local function wake()
   local now = math.floor(microseconds() / 1000)
   local first = next_in_line(KEYS[2], now)
   if first == false then first = first_in_line(KEYS[2]) end
-  local turn = first and turn_of_plain(redis.call('ZSCORE', KEYS[2], 'plain'), now)
-  if turn then redis.call('ZADD', KEYS[2], PLAIN + now, 'plain') end
-  if turn or not first then return redis.call(ARGV[9], ARGV[8], '0') end
+  if begin_turn_of_plain(now) or not first then return redis.call(ARGV[9], ARGV[8], '0') end
   local client = client_of(first)
   local receivers = redis.call(ARGV[9], ARGV[8] .. ':' .. client, '0')
   return client == client_of(acquisition) and receivers or 0

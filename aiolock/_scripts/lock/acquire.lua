@@ -28,7 +28,7 @@ end
 
 if holds > 1 then return lost(KEYS[1], KEYS[2], acquisition, tonumber(ARGV[7]), retention, '') end
 if kind == 'foreign' then return {NOT_A_LOCK, 0, 0} end
-local scores = redis.call('ZMSCORE', KEYS[2], acquisition, 'token', 'plain')
+local scores = redis.call('ZMSCORE', KEYS[2], acquisition, 'token', 'plain', "plain's turn")
 if scores[1] then return {STALE, 0, 0} end
 if kind == 'held' then
   if redis.call('HEXISTS', KEYS[1], 'aiolock:fair') == 1 then
@@ -37,5 +37,5 @@ if kind == 'held' then
   end
   return {REFUSED, 0, ttl}
 end
-if scores[3] then redis.call('ZREM', KEYS[2], 'plain') end
+if scores[3] or scores[4] then redis.call('ZREM', KEYS[2], 'plain', "plain's turn") end
 return grant(KEYS[1], KEYS[2], owner, acquisition, step, holds, lease, retention, scores[2])

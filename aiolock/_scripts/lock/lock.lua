@@ -13,12 +13,13 @@
 --
 -- Who is refused the plain lock because a fair one of the name is held leaves in the set of tokens, which is where the line
 -- of the fair ones is (fair.lua):
---   plain                scored below zero by when it is the turn of the plain ones, in milliseconds; it stays when the line
---                        is empty for a moment, for who waits does not ask again
+--   plain                scored below zero by when the plain ones are due, in milliseconds; it stays when the line is empty
+--                        for a moment, for who waits does not ask again
+--   plain's turn         likewise until when nobody who is in that line is granted the lock
 --
 -- The channel is no key: in a cluster a key that does not exist would keep a script from running while its slot moves.
 
-local PLAIN = -800000000000000 -- Added to that time.
+local PLAIN = -800000000000000 -- Added to these times.
 local LINE_FIRST = 1000 -- Milliseconds for which the fair ones go first.
 
 -- What the lock is to an acquisition that does not hold it: 'free', 'held', or 'foreign' for a key that is no lock and
