@@ -47,7 +47,7 @@ class Call:
         self.keys = keys
         self.args: tuple[Argument, ...] = args
         self.deadline: float = monotonic() + patience
-        self.until: float = until if until > self.deadline else self.deadline
+        self.until: float = max(self.deadline, until)
         self.urgent = urgent
         self.hops = 0  # From server to server, of those that said that another owns the slot.
         self.asking = False  # The slot is on its way to the server that this goes to, which must be told so.

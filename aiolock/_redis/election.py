@@ -103,8 +103,6 @@ class Election(Poll):
             self._send(member, vote, self._answered)
 
     def outcome(self) -> Reply | None:
-        if len(self.votes) < self.majority and self.missing:
-            return None
         granted = [member for member, vote in self.votes.items() if vote.reply[0] == GRANTED]
         if len(granted) >= self.majority or self._token:
             self._confirm(granted)

@@ -56,7 +56,6 @@ class Poll(ABC):
         self.errors: dict[Member, Call] = {}
         self.moments: int = 0  # How many of the moments have passed, since a majority has answered.
         self.majority: int = len(members) // 2 + 1
-        self.missing: int = len(members)
         self._members = members
         self._copies: dict[Member, Call] = {}
         self._over = over
@@ -71,6 +70,11 @@ class Poll(ABC):
     def is_waiting(self) -> bool:
         """Whether any answer is to come that could change anything."""
         return self.missing > 0
+
+    @property
+    def missing(self) -> int:
+        """How many have neither answered nor failed."""
+        return len(self._members) - len(self.votes) - len(self.errors)
 
     @property
     def silent(self) -> int:
@@ -123,7 +127,6 @@ class Poll(ABC):
 
     def _answered(self, member: Member, copy: Call) -> None:
         (self.votes if copy.error is None else self.errors)[member] = copy
-        self.missing -= 1
         self.count()
 
     def count(self) -> None:
@@ -184,7 +187,7 @@ class Poll(ABC):
     def _note(self) -> None:
         """What is told of a call beside its reply."""
         self.call.sent = self.sent
-        self.call.repeated = self.call.repeated or True in [copy.repeated for copy in self._copies.values()]
+        self.call.repeated = self.call.repeated or any(copy.repeated for copy in self._copies.values())
 
     def _close(self) -> None:
         self._cancel_timer()

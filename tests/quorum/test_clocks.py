@@ -12,7 +12,6 @@ from aiolock import Lease, LeaseLostError, LockClient, LockConfig
 from aiolock._embedded_server import Server
 from tests.processes.store import Store
 from tests.processes.worker import NAME
-from tests.quorum.conftest import clients_of
 from tests.quorum.several import everywhere, remember
 from tests.quorum.test_faults import LEASE, SOON, check, crew
 from tests.support.clock import Clock, with_a_clock
@@ -35,15 +34,9 @@ def clock(set_apart: tuple[Server, Clock]) -> Clock:
 
 
 @pytest.fixture
-def servers(set_apart: tuple[Server, Clock], server: Server) -> Iterator[list[Server]]:
+def three(set_apart: tuple[Server, Clock], server: Server) -> Iterator[list[Server]]:
     with Server(server._executable) as second, Server(server._executable) as third:
         yield [set_apart[0], second, third]
-
-
-@pytest.fixture
-async def redises(servers: list[Server]) -> AsyncIterator[list[Redis]]:
-    async for each in clients_of(servers):
-        yield each
 
 
 @pytest.fixture
@@ -53,7 +46,7 @@ async def locks(redises: list[Redis]) -> AsyncIterator[LockClient]:
 
 
 async def test_counted_by_many_processes(
-    servers: list[Server], redises: list[Redis], locks: LockClient, clock: Clock, tmp_path: Path
+    three: list[Server], redises: list[Redis], locks: LockClient, clock: Clock, tmp_path: Path
 ) -> None:
     """The clock is set while somebody has the lock, of all servers, and other processes want it."""
     path = tmp_path / "counted"
@@ -62,7 +55,7 @@ async def test_counted_by_many_processes(
     def counted() -> int:
         return sum(entry.kind == "write" for entry in store.entries())
 
-    with crew(servers, path, processes=3, tasks=5) as workers:
+    with crew(three, path, processes=3, tasks=5) as workers:
         for ahead in (HOUR, 0, -HOUR, 0):
             before = counted()
             await until(lambda before=before: counted() >= before + 30, within=60)
@@ -131,14 +124,14 @@ async def test_who_has_it_by_a_bare_majority_may_lose_it_to_a_clock_and_is_told(
 
 
 async def test_a_clock_that_is_set_back_costs_a_vote_for_no_longer_than_a_restart(
-    servers: list[Server], redises: list[Redis], locks: LockClient, clock: Clock
+    three: list[Server], redises: list[Redis], locks: LockClient, clock: Clock
 ) -> None:
     """A server that has begun to remember lately would have none for an hour."""
-    servers[2].pause()  # Both others are needed.
+    three[2].pause()  # Both others are needed.
     seconds, _ = await redises[0].time()
     await remember(redises[0], int(seconds) * 1000)
     await set_clock(clock, redises, -HOUR)
     began = monotonic()
     async with locks.lock(NAME).hold(wait=SOON):
         assert monotonic() - began > LEASE * 0.9
-    servers[2].resume()
+    three[2].resume()

@@ -20,7 +20,6 @@
 -- The channel is no key: in a cluster a key that does not exist would keep a script from running while its slot moves.
 
 local PLAIN = -800000000000000 -- Added to these times.
-local LINE_FIRST = 1000 -- Milliseconds for which the fair ones go first.
 
 -- What the lock is to an acquisition that does not hold it: 'free', 'held', or 'foreign' for a key that is no lock and
 -- must not be touched; and the milliseconds left.
