@@ -134,6 +134,8 @@ async def test_the_line_of_a_fair_lock_and_the_listeners_of_a_plain_one(
 ) -> None:
     await locks.fair_lock("printer").acquire()
     await locks.lock("orders").acquire()
+    held = await all_locks(server)
+    assert (held["printer"].kind, held["orders"].kind) == ("fair lock", "lock"), "also while nobody waits"
     line = [other.fair_lock("printer", owner=str(number)).try_lock(60) for number in range(3)]
     async with waiting(*line, other.lock("orders").try_lock(60)):
         await until(lambda: other.fair_lock("printer").statistics().parked == 3)
