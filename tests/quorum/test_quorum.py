@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import time
 
 import pytest
@@ -14,7 +15,7 @@ from aiolock._cli.doctor.quorum import Member, judge
 from aiolock._cli.doctor.run import report_on_quorum
 from aiolock._config import Timing
 from aiolock._embedded_server import Server
-from aiolock._keys import QUORUM_KEY
+from aiolock._keys import QUORUM_KEY, card_key
 from aiolock._redis.election import Clock
 from aiolock._redis.quorum import QuorumBackend
 from tests.contract.acts import check_that_messages_wake, is_untouched, nothing_under_way, section, waiting
@@ -275,6 +276,19 @@ async def test_a_token_that_is_proposed_too_far_ahead_counts_for_nothing(locks: 
     backend._clock._ahead = 2 * time.time()
     later = await locks.lock("others").acquire()
     assert lease.token < later.token < lease.token + 60_000_000
+
+
+async def test_who_holds_it_is_known_if_one_server_knows_that_client(
+    redises: list[Redis], locks: LockClient, other: LockClient
+) -> None:
+    async with locks.lock("orders"):
+        card = card_key(session_of(locks).client)
+        await everywhere(redises, card)
+        for redis in redises[1:]:
+            await redis.delete(card)
+        holder = await other.lock("orders").holder()
+        assert holder is not None
+        assert holder.pid == os.getpid()
 
 
 # Servers that have lost their memory.
