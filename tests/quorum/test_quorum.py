@@ -10,6 +10,7 @@ from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.sentinel import Sentinel
 
 from aiolock import BackendError, LeaseLostError, LockClient, LockConfig
+from aiolock._backend import Call
 from aiolock._cli.doctor.facts import Facts
 from aiolock._cli.doctor.quorum import Member, judge
 from aiolock._cli.doctor.run import report_on_quorum
@@ -18,6 +19,7 @@ from aiolock._embedded_server import Server
 from aiolock._keys import QUORUM_KEY, card_key
 from aiolock._redis.election import Clock
 from aiolock._redis.quorum import QuorumBackend
+from aiolock._scripts import BALLOTS, PERMIT
 from tests.contract.acts import check_that_messages_wake, is_untouched, nothing_under_way, section, waiting
 from tests.contract.kinds import KINDS, NAME, Counted, Fair, Kind, Latch, Once
 from tests.quorum.several import everywhere, let_token_be, remember, run_id, token_of, who_has
@@ -289,6 +291,24 @@ async def test_who_holds_it_is_known_if_one_server_knows_that_client(
         holder = await other.lock("orders").holder()
         assert holder is not None
         assert holder.pid == os.getpid()
+
+
+async def test_how_many_permits_are_asked_for_stands_where_the_ballot_looks(
+    locks: LockClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Call] = []
+    submit = QuorumBackend.submit
+
+    def note(backend: QuorumBackend, call: Call) -> None:
+        asked.append(call)
+        submit(backend, call)
+
+    monkeypatch.setattr(QuorumBackend, "submit", note)
+    async with locks.permit_expirable_semaphore("seats", 5).taking(2):
+        pass
+    place = BALLOTS[PERMIT.acquire].counted
+    assert place is not None
+    assert [call.args[place] for call in asked if call.script is PERMIT.acquire] == [2]
 
 
 # Servers that have lost their memory.
