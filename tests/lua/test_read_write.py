@@ -12,6 +12,8 @@ from aiolock._scripts import EXPIRED, FORCED, FREED, GRANTED, LOST, READ, REFUSE
 from tests.lua import read_write as states
 from tests.lua.read_write import JAVA, KEEPS, LEASE, LOCK, ME, MINE, OTHER, READS, THIRD, Table, record
 
+SOON = 100  # Milliseconds that who is next has to follow others, as acquire.lua has it.
+
 
 @pytest.fixture
 def table(redis: Redis) -> Table:
@@ -66,6 +68,27 @@ async def test_a_reader_that_a_writer_keeps_out_lets_no_other_writer_in(table: T
     assert (await table.acquire("read"))[0] == GRANTED
     assert (await table.look()).turn is None
     assert await table.acquire("write", OTHER, id="other:w2") == [REFUSED, 0, KEEPS / 2, 1]
+
+
+async def test_a_reader_that_does_not_follow_others_loses_its_turn_soon(table: Table) -> None:
+    await states.reader_is_next(table)
+    refused = await table.acquire("write")
+    assert 0 < refused[2] <= SOON, "readers may come in meanwhile"
+    assert (await table.acquire("read", OTHER))[0] == GRANTED
+    assert (await table.look()).turn == f"read {THIRD}.read"
+    await table.age(SOON)
+    assert (await table.acquire("write"))[3:] == [1]
+    assert (await table.acquire("read", THIRD))[0] == REFUSED
+
+
+async def test_who_writes_and_reads_leaves_those_who_are_next_their_time(table: Table) -> None:
+    await states.i_write(table)
+    await table.acquire("read", THIRD)
+    await table.acquire("read")
+    await table.age(SOON)
+    await table.release("write")
+    assert (await table.acquire("write", OTHER))[0] == REFUSED
+    assert (await table.look()).turn == f"read {THIRD}.read"
 
 
 @pytest.mark.parametrize("kind", ["read", "write"])

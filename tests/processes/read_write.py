@@ -17,7 +17,7 @@ async def section(locks: LockClient, choose: Random, who: tuple[int, int]) -> st
     asked = monotonic()
     async with lock.write if writes else lock.read as lease:
         entered = monotonic()
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0.001 if writes else 0.005)
         lease.check()
         left = monotonic()
     return f"{int(writes)} {lease.token} {asked} {entered} {left}"

@@ -65,7 +65,7 @@ async def test_who_writes_is_alone_and_everyone_is_served(server: Server, redis:
     readers = [section for section in sections if not section.writes]
     stream = longest_stream(readers, writers)
     print(f"at most {stream} of {len(readers)} readers in a row while a writer waited")
-    assert stream < len(readers) / 10
+    assert stream < len(readers) / 2  # In 0.1 s come 400 at most: so long they go on if who was next has been killed.
     check_waits("writers, behind all", writers, sections, share=1)  # Which of the writers is next is for chance to say.
     check_waits("readers, behind writers", readers, writers, share=0.1)
     async with LockClient(redis) as locks:

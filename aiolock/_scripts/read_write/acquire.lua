@@ -22,9 +22,11 @@
 -- STALE: a call that arrives late grants nothing. A grant only lengthens a TTL.
 --
 -- Readers and writers take turns: a writer that readers keep out lets no more of them in before it, and a reader that
--- a writer keeps out lets no other writer in before it.
+-- a writer keeps out lets no other writer in before it. Once other readers are in, it has SOON to follow them: if it died,
+-- writers would else wait for it while readers come and go.
 
-local SOON = 100 -- Milliseconds after which who was refused for an earlier hold of its own, on its way out, asks again.
+-- Milliseconds for what only has to arrive yet: a reader that is next, after other readers; the end of an earlier hold.
+local SOON = 100
 
 local owner, acquisition, step, holds = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local lease, waits = tonumber(ARGV[5]), tonumber(ARGV[8])
@@ -63,6 +65,9 @@ local inside = mode == 'write' and kind == 'read' and redis.call('HEXISTS', KEYS
 if kind == 'write' and mode == 'read' then -- Redisson may have left a lock that outlives its readers.
   mode, ttl = settle(KEYS[1]) and 'read' or 'free', math.max(0, redis.call('PTTL', KEYS[1]))
 end
+if kind == 'write' and mode ~= 'write' and first and string.sub(first, 1, 5) == 'read ' then
+  keeps = math.min(keeps, SOON) -- Readers may come in meanwhile, and nobody says so.
+end
 if mode ~= 'free' and not inside and (kind == 'write' or mode == 'write') then
   if waits > 0 and mode ~= kind and (not first or first == mine) then
     take_turn(KEYS[2], mine, now + waits, ARGV[6])
@@ -92,5 +97,7 @@ if ttl < lease then redis.call('PEXPIRE', KEYS[1], lease) end
 if first == mine then
   end_turn(KEYS[2], mine)
   if kind == 'read' then redis.call(ARGV[10], ARGV[9], '1') end -- What let it in may not have been told to the others.
+elseif first and not inside then
+  take_turn(KEYS[2], first, now + math.min(keeps, SOON), ARGV[6]) -- It is a reader as well.
 end
 return {GRANTED, token, lease, inside and math.max(ttl, lease) or 0}
