@@ -56,7 +56,8 @@ class Blocks:
 
     def refuse_in_lost(self, task: asyncio.Task[object], keys: LockKeys, owner: str) -> None:
         """Raise if the block of *owner* that *task* entered last, and has not left, has lost its lock."""
-        scope = next((each for each in reversed(self.stacks.get(task, ())) if each.is_of(keys, owner)), None)
+        stack = self.stacks.get(self._owners.record(task), ())
+        scope = next((each for each in reversed(stack) if each.is_of(keys, owner)), None)
         if scope is not None:
             self._leases.refuse_if_over(scope.hold)
 
@@ -70,10 +71,10 @@ class Blocks:
         """
         owner = None if named is None else self._owners.named(named)
         place, opened = place_of(frame), self._opened(keys)
-        candidates = [each for each in opened if each.place is not None and not each.left and _is_owned_by(each, owner)]
-        for scope in reversed(candidates):
-            if scope.place == place:
+        for scope in reversed(opened):
+            if scope.place == place and not scope.left and _is_owned_by(scope, owner):
                 return scope
+        candidates = [each for each in opened if each.place is not None and not each.left and _is_owned_by(each, owner)]
         return self._entered_in_another_frame(frame, candidates)
 
     def _entered_in_another_frame(self, frame: FrameType, opened: list[Scope]) -> Scope | None:
@@ -117,8 +118,11 @@ class Blocks:
             raise scope.hold.error() from error
         return self._leases.give_back(scope.lease) if error is None else self._give_back_beside(error, scope.lease)
 
-    def task_destroyed(self, task: OwningTask) -> None:
-        """Python destroyed *task*; what a named owner has by its blocks is given back, too."""
+    def task_ended(self, task: OwningTask) -> None:
+        """*task* is no more; if Python destroyed it, what a named owner has by its blocks is given back, too."""
+        self.stacks.pop(task, None)
+        if task.ended:
+            return
         for scope in [each for entry in self._entries.all() for each in entry.scopes if each.record is task]:
             scope.let_go()
             if is_named(scope.hold.owner) and not scope.lease.given_back:
@@ -129,7 +133,7 @@ class Blocks:
 
     def let_go(self) -> None:
         """The running task closes the client: the blocks that it has not left are not told of that."""
-        for scope in self.stacks.get(running_task(), ()):
+        for scope in self.stacks.get(self._owners.record(running_task()), ()):
             scope.let_go()
 
     def _opened(self, keys: LockKeys) -> tuple[Scope, ...]:

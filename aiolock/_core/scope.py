@@ -11,7 +11,7 @@ import contextlib
 from contextvars import Context
 from time import monotonic
 from types import CodeType, FrameType
-from weakref import WeakKeyDictionary, ref
+from weakref import ref
 
 from aiolock._core.hold import CLEANUP, Grant, Hold
 from aiolock._core.owners import OwningTask
@@ -19,7 +19,7 @@ from aiolock._keys import LockKeys
 
 _LOOK_AGAIN = 0.05  # Seconds until the next look whether a body that unwinds is through.
 
-Stacks = WeakKeyDictionary["asyncio.Task[object]", list["Scope"]]
+Stacks = dict[OwningTask, list["Scope"]]
 
 
 # Where a block stands in a program: the frame and its code are the same when it is entered and when it is left. The
@@ -92,9 +92,7 @@ class Scope:
     def enter(self) -> None:
         """Open the scope, in the user's task."""
         self.lease._scoped = True
-        task = self._task()
-        assert task is not None
-        self._stacks.setdefault(task, []).append(self)
+        self._stacks.setdefault(self.record, []).append(self)
         self.hold.bodies.append(self)
         if self.hold.loss is not None:
             self.lost()
@@ -132,7 +130,7 @@ class Scope:
     def lost(self) -> None:
         """Cancel the outermost body of the task whose lock is lost, unless one is unwinding already."""
         task = self._task()
-        if task is None or not (stack := self._stacks.get(task)):
+        if task is None or not (stack := self._stacks.get(self.record)):
             return
         lost = [scope for scope in stack if scope.hold.loss is not None and scope in scope.hold.bodies]
         if lost and not any(scope.fired for scope in stack):
@@ -150,13 +148,10 @@ class Scope:
             self.hold.bodies.remove(self)
         if self._next is not None:
             self._next.cancel()
-        task = self._task()
-        if task is None:
-            return
-        stack = self._stacks[task]
-        stack.remove(self)
-        if not stack:
-            del self._stacks[task]
+        if stack := self._stacks.get(self.record):
+            stack.remove(self)
+            if not stack:
+                del self._stacks[self.record]
 
     def _fire(self, task: asyncio.Task[object]) -> None:
         loop = asyncio.get_running_loop()

@@ -81,7 +81,12 @@ class Session:
         """Raise unless called in that process and its loop."""
         if Lineage.forks != self._forks:
             raise ClientClosedError("other process")
-        if (loop := _running_loop()) is not self._loop:
+        loop: asyncio.AbstractEventLoop | None
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            loop = None
+        if loop is not self._loop:
             # A forked child that goes on in a coroutine of its parent has no loop, and may have used the client since.
             raise ClientClosedError("other process" if loop is None and Lineage.forks else "other loop")
 
@@ -151,8 +156,7 @@ class Session:
         if self.forked:
             return
         self.leases.task_ended(task)
-        if not task.ended:
-            self.blocks.task_destroyed(task)
+        self.blocks.task_ended(task)
 
     def is_in_use(self) -> bool:
         """Whether something is held by a task that is yet to release it."""
@@ -300,10 +304,3 @@ class Sessions:
         if self.session is not None and self.session.forked:
             self._inherited.append(self.session)
             self.session = None
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
