@@ -47,12 +47,18 @@ Running = subprocess.Popen[str]
 
 
 @contextmanager
-def running(server: Server, *arguments: str) -> Iterator[Running]:
-    """`aiolock run` with these arguments."""
+def running(server: Server, *arguments: str, hang_up: signal.Handlers = signal.SIG_DFL) -> Iterator[Running]:
+    """`aiolock run` with these arguments, started by somebody who does that on SIGHUP; the tests may ignore it."""
     environment = os.environ | {"REDIS_URL": server.url, "PYTHONASYNCIODEBUG": ""}
     pipe = subprocess.PIPE
     with subprocess.Popen(
-        [*RUN, *arguments], stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment
+        [*RUN, *arguments],
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        env=environment,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, hang_up),  # noqa: PLW1509
     ) as process:
         try:
             yield process
@@ -163,6 +169,21 @@ def test_signals_are_passed_on_to_the_whole_process_group(
         code, output, errors = ended(process)
     assert (code, output.splitlines(), errors) == (9, ["caught"] * 2, "")
     gone(*pids)
+
+
+def test_what_whoever_starts_it_ignores_the_command_ignores_too(server: Server, sync: Redis, tmp_path: Path) -> None:
+    """As under `nohup`."""
+
+    def ignores(pid: int) -> bool:
+        status = Path(f"/proc/{pid}/status").read_text()
+        return bool(int(status.partition("SigIgn:")[2].split()[0], 16) & 1 << signal.SIGHUP - 1)
+
+    for hang_up in (signal.SIG_IGN, signal.SIG_DFL):
+        path = tmp_path / hang_up.name
+        with running(server, "orders", *program(path), hang_up=hang_up) as process:
+            assert [ignores(pid) for pid in (process.pid, pid_in(path))] == [hang_up is signal.SIG_IGN] * 2
+            process.terminate()
+            assert ended(process)[0] == 143
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])

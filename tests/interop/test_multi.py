@@ -44,20 +44,21 @@ async def test_one_that_the_other_side_has_leaves_none(locks: LockClient, rediss
             assert await redis.exists(*NAMES) == 1
 
 
-@pytest.mark.parametrize("how", [(NAMES, 2, 30), (OTHER_ORDER, 1, 1)], ids=["our order", "the other order"])
+@pytest.mark.parametrize("how", [(NAMES, 2, 30), (OTHER_ORDER, 1, 0)], ids=["our order", "the other order"])
 async def test_all_who_wait_on_both_sides_get_their_turn(
     how: tuple[list[str], int, int], server: Server, redis: Redis, redisson: Redisson, tmp_path: Path
 ) -> None:
     """
     No deadlock, and nobody beside another: threads and tasks with all locks, and with one of them. In the other order
-    each side may have what the other waits for, until RedissonMultiLock gives it back after some seconds.
+    each side may have what the other waits for, until RedissonMultiLock gives it back after some seconds. Whoever is
+    quicker then is so again and again; but each has been inside when all have ended.
     """
     order, each, least = how  # So many threads and tasks of each kind, and visits of each side.
     visits = Visits(tmp_path)
 
     def enough() -> bool:
         had = Counter(visit.who for visit in visits.all())
-        return had["java"] >= least and had["python"] >= least
+        return bool(had) and min(had["java"], had["python"]) >= least
 
     async with LockClient.from_url(server.url) as locks, asyncio.TaskGroup() as group:
         both: tuple[AsyncMultiLock, AsyncRLock] = (locks.multi(*NAMES), locks.lock("b"))
