@@ -22,13 +22,13 @@ class Call:
     """
     A script on its way, to be awaited by one task.
 
-    It fails for its caller after *patience* seconds; after failures it is sent until then, or until *until* (monotonic
-    clock) if that is later. Nothing queues before an *urgent* one.
+    It fails for its caller at *deadline*; after failures it is sent until then, or until *until* if that is later (both
+    on the monotonic clock).
     """
 
     __slots__ = (
         *("args", "asking", "deadline", "ended", "error", "hops", "keys", "repeated", "reply", "script", "sent"),
-        *("short", "until", "urgent", "whole", "_tell", "_waiter"),
+        *("short", "until", "whole", "_tell", "_waiter"),
     )
 
     reply: Reply  # Once it has ended; empty if it failed.
@@ -37,18 +37,15 @@ class Call:
         self,
         script: Script,
         keys: tuple[str, ...],
-        args: tuple[Argument, ...] = (),
-        *,
-        patience: float,
+        args: tuple[Argument, ...],
+        deadline: float,
         until: float = 0.0,
-        urgent: bool = False,
     ) -> None:
         self.script = script
         self.keys = keys
         self.args: tuple[Argument, ...] = args
-        self.deadline: float = monotonic() + patience
-        self.until: float = max(self.deadline, until)
-        self.urgent = urgent
+        self.deadline: float = deadline
+        self.until: float = until if until > deadline else deadline
         self.hops = 0  # From server to server, of those that said that another owns the slot.
         self.asking = False  # The slot is on its way to the server that this goes to, which must be told so.
         self.whole = False  # Send the source: the server does not know the digest.
@@ -167,7 +164,7 @@ class Backend(Protocol):
 
     def submit(self, call: Call) -> None:
         """
-        Send *call*, after what was submitted before if it is not urgent.
+        Send *call*, after what was submitted before if its script is not urgent.
 
         After a failure it is sent again, until the time that it says.
         """

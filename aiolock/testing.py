@@ -220,7 +220,7 @@ class _Delay(Fault):
         self._kept: list[tuple[Call, asyncio.TimerHandle]] = []
 
     def submit(self, call: Call) -> None:
-        if not call.urgent:
+        if not call.script.urgent:
             self.backend.submit(call)
             return
         patience = call.deadline - monotonic()

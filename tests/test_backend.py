@@ -28,8 +28,8 @@ TIMEOUT = 1.8
 TIMING = Timing.of(LockConfig(command_timeout=TIMEOUT))
 
 
-def made_of(source: str) -> Script:
-    script = Script("test", ())
+def made_of(source: str, *, urgent: bool = False) -> Script:
+    script = Script("test", (), urgent=urgent)
     vars(script)["source"] = source  # As if it had been read.
     return script
 
@@ -97,7 +97,7 @@ async def test_an_urgent_call_does_not_wait_for_ordinary_ones(proxy: Proxy, back
     rule = proxy.install(Rule(script(ECHO), withhold_reply()))
     first = submit(backend, ECHO, (), ("ordinary",))
     await rule.caught()
-    assert await echo(backend, "urgent", urgent=True) == [b"urgent"]
+    assert await submit(backend, made_of(ECHO.source, urgent=True), (), ("urgent",)) == [b"urgent"]
     assert not first.ended
     assert backend.statistics().connections == 2
     used = {request.args[-1]: request.connection for request in proxy.requests}

@@ -153,8 +153,7 @@ async def test_a_connection_that_was_closed_while_nobody_needed_it_is_no_part_of
     server.ordinary.broken(RedisConnectionError("closed"), 0)
     clock.now += 20
     server.ordinary.broken(RedisConnectionError("refused"), 0.001)
-    call = Call(PING, ("orders",), patience=timing.command_timeout)
-    deadline = call.deadline
+    call = Call(PING, ("orders",), (), deadline := monotonic() + timing.command_timeout)
     server.submit(call)
     await topology.aclose()
     assert call.deadline == deadline

@@ -131,7 +131,7 @@ async def test_a_release_that_told_nobody_has_no_echo(locks: LockClient, other: 
     async with parked(locks, other, NAME, 1) as (_, _waiters):
         queue = queue_of(locks.lock(NAME))
         assert queue is not None
-        silent = Call(RELEASE, (), patience=5)
+        silent = Call(RELEASE, (), (), deadline=monotonic() + 5)
         silent.end([GRANTED, 0, 0])
         queue._expect_echo(silent)
         before = locks.statistics().commands

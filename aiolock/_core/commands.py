@@ -106,7 +106,7 @@ class Commands:
             numbered = (hold.renewal,) if want.scripts.reentrant else ()
             arguments += (hold.claim.id, *numbered, milliseconds(lease), *want.amount)
         script = leases[0][0].claim.want.scripts.renew
-        return self._send(script, tuple(keys), tuple(arguments), patience=patience, urgent=True)
+        return self._send(script, tuple(keys), tuple(arguments), patience=patience)
 
     def together(self, holds: Iterable[Hold]) -> Iterator[list[Hold]]:
         """
@@ -240,10 +240,9 @@ class Commands:
         *,
         patience: float | None = None,
         until: float = 0.0,
-        urgent: bool = False,
     ) -> Call:
         patience = self._timing.command_timeout if patience is None else patience
-        call = Call(script, keys, args, patience=patience, until=until, urgent=urgent)
+        call = Call(script, keys, args, monotonic() + patience, until)
         self.backend.submit(call)
         return call
 

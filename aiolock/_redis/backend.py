@@ -91,7 +91,7 @@ class RedisBackend:
             call.fail(RuntimeError("forked"), "this is not the process that connected")
             return
         server = self.topology.server_of(call.keys)
-        (server.urgent if call.urgent else server.ordinary).submit(call)
+        (server.urgent if call.script.urgent else server.ordinary).submit(call)
 
     def withdraw(self, call: Call) -> bool:
         return self.topology.server_of(call.keys).withdraw(call)

@@ -63,7 +63,8 @@ class _Vote(Call):
     member: Member
 
     def command(self, publish: str) -> tuple[Any, ...]:
-        self.args = (int(self.member.is_new), *self.args[1:])
+        if self.member.is_new:
+            self.args = (1, *self.args[1:])
         return super().command(publish)
 
 
@@ -103,6 +104,8 @@ class Election(Poll):
             self._send(member, vote, self._answered)
 
     def outcome(self) -> Reply | None:
+        if len(self.votes) + len(self.errors) < self.majority:
+            return None
         granted = [member for member, vote in self.votes.items() if vote.reply[0] == GRANTED]
         if len(granted) >= self.majority or self._token:
             self._confirm(granted)
@@ -116,11 +119,11 @@ class Election(Poll):
     # The second round.
 
     def _confirm(self, granted: Sequence[Member]) -> None:
-        first = not self._token
-        self._token = self._token or max(self.votes[member].reply[1] for member in granted)
-        if first:
+        if not self._token:
+            tokens = [self.votes[member].reply[1] for member in granted]
+            self._token = max(tokens)
             self.begin_moments_anew()
-            self._clock.learn(self.sent, [self.votes[member].reply[1] for member in granted])
+            self._clock.learn(self.sent, tokens)
         for member in granted:
             if member not in self._asked:
                 self._asked.add(member)
@@ -152,8 +155,7 @@ class Election(Poll):
             return None if self._is_looking(granted) else self._refused(granted)
         votes = [self.votes[member] for member in self._confirmed]
         left = self.left([(vote.sent, vote.reply[2]) for vote in votes], self.majority)
-        longest = max((vote.reply[3:] for vote in votes), default=[])
-        return [GRANTED, self._token, left, *longest]
+        return [GRANTED, self._token, left, *max([vote.reply[3:] for vote in votes])]
 
     def _is_overdrawn(self) -> bool:
         """Whether more permits are acquired, here or there, than there are."""
@@ -168,8 +170,7 @@ class Election(Poll):
         """Look, which tells a split vote from what is held by others, and not on every server."""
         if self._look is None and granted:
             how, counted = self._ballot.look, self._ballot.counted
-            patience = max(0.0, self.call.deadline - monotonic())
-            self._look = look = Call(how.script, self.call.keys[: how.keys], (how.argument,), patience=patience)
+            self._look = look = Call(how.script, self.call.keys[: how.keys], (how.argument,), self.call.deadline)
             wanted = None if counted is None else int(self.call.args[counted])
             fold = partial(is_held, look=how, wanted=wanted)
             Question(look, self._members, lambda poll: None, fold).ask(look.script, look.keys, look.args)

@@ -121,7 +121,7 @@ class Pipeline:
         if self._closed:
             call.fail(self._last_error, "the client was closed")
             return
-        if self._outage.since is not None and self._outage.lasts and not call.urgent:
+        if self._outage.since is not None and self._outage.lasts and not call.script.urgent:
             call.fail_within(self._outage.seek())
             self.connection.hurry()
         self._unsent[call] = None

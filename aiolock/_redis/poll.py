@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextvars import Context
 from functools import partial
-from time import monotonic
 from typing import Protocol, TypeVar
 
 from aiolock._backend import Argument, Call, Reply
@@ -54,6 +53,7 @@ class Poll(ABC):
         self.call = call
         self.votes: dict[Member, Call] = {}
         self.errors: dict[Member, Call] = {}
+        self.sent: float = 0.0  # When the first copy left of those in `votes`.
         self.moments: int = 0  # How many of the moments have passed, since a majority has answered.
         self.majority: int = len(members) // 2 + 1
         self._members = members
@@ -81,12 +81,6 @@ class Poll(ABC):
         """How many may have something to say that is not known, and perhaps never will be."""
         return len(self._members) - len(self.votes)
 
-    @property
-    def sent(self) -> float:
-        """When the first copy left of those that were answered; of all, if none was."""
-        copies = self.votes or self._copies
-        return min([copy.sent for copy in copies.values() if copy.sent], default=0.0)
-
     def ask(self, script: Script, keys: tuple[str, ...], args: tuple[Argument, ...]) -> None:
         """Send each member its copy."""
         for member in self._members:
@@ -113,20 +107,23 @@ class Poll(ABC):
 
     def left(self, sent_and_left: Sequence[tuple[float, int]], count: int) -> int:
         """Milliseconds from `sent` on until fewer than *count* servers have what each had left from its sending on."""
-        ends = sorted((sent + left / 1000 for sent, left in sent_and_left), reverse=True)
+        ends = sorted([sent + left / 1000 for sent, left in sent_and_left], reverse=True)
         return max(0, int((ends[min(count, len(ends)) - 1] - self.sent) * 1000))
 
     def _copy(self, kind: type[C], script: Script, keys: tuple[str, ...], args: tuple[Argument, ...]) -> C:
         """What one member is sent, tried for as long as the call itself."""
-        call, patience = self.call, self.call.deadline - monotonic()
-        return kind(script, keys, args, patience=patience, until=call.until, urgent=call.urgent)
+        return kind(script, keys, args, self.call.deadline, self.call.until)
 
     def _send(self, member: Member, copy: Call, tell: Callable[[Member, Call], object]) -> None:
         copy.when_ended(partial(tell, member))
         member.submit(copy)
 
     def _answered(self, member: Member, copy: Call) -> None:
-        (self.votes if copy.error is None else self.errors)[member] = copy
+        if copy.error is None:
+            self.votes[member] = copy
+            self.sent = min(self.sent or copy.sent, copy.sent)
+        else:
+            self.errors[member] = copy
         self.count()
 
     def count(self) -> None:
@@ -134,7 +131,7 @@ class Poll(ABC):
         if self.call.ended or self._counting:
             return
         self._counting = True
-        is_hopeless = len(self.votes) + self.missing < self.majority
+        is_hopeless = len(self._members) - len(self.errors) < self.majority
         reply = None if is_hopeless else self.outcome()
         self._counting = False
         if reply is not None:
@@ -186,8 +183,9 @@ class Poll(ABC):
 
     def _note(self) -> None:
         """What is told of a call beside its reply."""
-        self.call.sent = self.sent
-        self.call.repeated = self.call.repeated or any(copy.repeated for copy in self._copies.values())
+        self.call.sent = self.sent or min([copy.sent for copy in self._copies.values() if copy.sent], default=0.0)
+        for copy in self._copies.values():
+            self.call.repeated = self.call.repeated or copy.repeated
 
     def _close(self) -> None:
         self._cancel_timer()

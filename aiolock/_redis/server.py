@@ -54,7 +54,7 @@ class Server:
 
     def submit(self, call: Call) -> None:
         """Send *call*, in its turn."""
-        (self.urgent if call.urgent else self.ordinary).submit(call)
+        (self.urgent if call.script.urgent else self.ordinary).submit(call)
 
     def withdraw(self, call: Call) -> bool:
         """As `Backend.withdraw`."""

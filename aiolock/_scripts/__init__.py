@@ -43,14 +43,15 @@ class Script:
     A script as the server knows it; there is one object of each. Its Lua is what its *files* say, one after the other.
 
     One that *publishes* takes the command to do so with as its last argument. What one that *lasts* grants must survive
-    the server that granted it, so that replicas may have to have it, too. *fold* makes one answer of those of several
-    servers.
+    the server that granted it, so that replicas may have to have it, too. Nothing queues before an *urgent* one. *fold*
+    makes one answer of those of several servers.
     """
 
     name: str
     files: tuple[str, ...]
     publishes: bool = False
     lasts: bool = False
+    urgent: bool = False
     fold: Fold = "agreed"
 
     @cached_property
@@ -139,9 +140,16 @@ def read_all() -> None:
         _ = script.sha
 
 
-def _script(path: str, *shared: str, publishes: bool = False, lasts: bool = False, fold: Fold = "agreed") -> Script:
+def _script(
+    path: str,
+    *shared: str,
+    publishes: bool = False,
+    lasts: bool = False,
+    urgent: bool = False,
+    fold: Fold = "agreed",
+) -> Script:
     """The script at *path*, with the *shared* files in front of it; they are read when they are needed."""
-    script = Script(path.partition("/")[2], (*shared, path), publishes, lasts, fold)
+    script = Script(path.partition("/")[2], (*shared, path), publishes, lasts, urgent, fold)
     _ALL.append(script)
     return script
 
@@ -151,7 +159,7 @@ _GRANT = (*_LOCK, "lock/grant")
 ACQUIRE = _script("lock/acquire", *_GRANT, lasts=True)
 _GIVE_BACK = (*_LOCK, "lock/give_back")
 RELEASE = _script("lock/release", *_GIVE_BACK, publishes=True)
-RENEW = _script("lock/renew", *_LOCK, lasts=True, fold="renewed")
+RENEW = _script("lock/renew", *_LOCK, lasts=True, urgent=True, fold="renewed")
 FORCE_RELEASE = _script("lock/force_release", *_LOCK, publishes=True)
 RELEASE_LATER = _script("lock/release_later", *_LOCK, publishes=True)
 LOCK = ScriptSet(ACQUIRE, RELEASE, RENEW, FORCE_RELEASE, RELEASE_LATER, kind="lock", exclusive=True, reentrant=True)
@@ -176,7 +184,7 @@ PERMIT = ScriptSet(
     kind="permit_expirable_semaphore",
     acquire=_script("permit/acquire", *_PERMIT, publishes=True, lasts=True),
     release=_script("permit/release", *_PERMIT, publishes=True),
-    renew=_script("permit/renew", *_PERMIT, lasts=True, fold="renewed"),
+    renew=_script("permit/renew", *_PERMIT, lasts=True, urgent=True, fold="renewed"),
     force_release=_script("permit/force_release", *_PERMIT, publishes=True),
     turns=True,
 )
@@ -189,7 +197,7 @@ READ = ScriptSet(
     kind="read_lock",
     acquire=_script("read_write/acquire", *_READ_WRITE, publishes=True, lasts=True),
     release=_script("read_write/release", *_READ_WRITE, publishes=True),
-    renew=_script("read_write/renew", *_READ_WRITE, lasts=True, fold="renewed"),
+    renew=_script("read_write/renew", *_READ_WRITE, lasts=True, urgent=True, fold="renewed"),
     force_release=_script("read_write/force_release_readers", *_FORCE, publishes=True),
     reentrant=True,
     wake="all",

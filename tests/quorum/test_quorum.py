@@ -256,11 +256,13 @@ async def test_one_round_does_when_the_clocks_are_known(locks: LockClient) -> No
     assert isinstance(backend, QuorumBackend)
     await (await lock.acquire()).release()
     await until(lambda: locks.statistics().pending == 0)
-    backend._clock._ahead = time.time() - time.monotonic() + 0.5  # Further than a busy machine is late.
-    before = locks.statistics().commands
-    for _ in range(20):
+    sent = []
+    for _ in range(21):
+        backend._clock._ahead = time.time() - time.monotonic() + 0.5  # Further than a machine is late, most of the time.
+        before = locks.statistics().commands
         await (await lock.acquire()).release()
-    assert locks.statistics().commands - before <= 20 * 3 * 2
+        sent.append(locks.statistics().commands - before)
+    assert sorted(sent)[10] == 3 * 2
 
 
 def test_what_is_proposed_lies_ahead_of_every_clock_that_was_seen() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 from aiolock import Lease, LockClient
@@ -17,9 +18,14 @@ from aiolock._scripts import Script
 
 
 def submit(
-    backend: Backend, script: Script, keys: tuple[str, ...], args: tuple[Argument, ...] = (), **how: Any
+    backend: Backend,
+    script: Script,
+    keys: tuple[str, ...],
+    args: tuple[Argument, ...] = (),
+    patience: float = 5,
+    **how: Any,
 ) -> Call:
-    call = Call(script, keys, args, **({"patience": 5} | how))
+    call = Call(script, keys, args, monotonic() + patience, **how)
     backend.submit(call)
     return call
 

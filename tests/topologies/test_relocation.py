@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 from redis.asyncio import Redis
@@ -62,7 +63,7 @@ async def test_a_new_connection_to_the_same_server_leaves_the_subscription_alone
         before = await subscribed_clients(old)
         for urgent in (False, True, False):
             await old.client_kill_filter(_type="normal", skipme=True)
-            await submit(backend, READ_CARD, ("nobody",), urgent=urgent)
+            await submit(backend, replace(READ_CARD, urgent=urgent), ("nobody",))
         assert await subscribed_clients(old) == before
         assert server.notifier.confirmed("news")
 
