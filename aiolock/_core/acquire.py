@@ -23,9 +23,10 @@ from aiolock._core.lease_manager import REASONS
 from aiolock._core.marks import Wait
 from aiolock._core.owners import is_named
 from aiolock._core.queue import Entry, Place
-from aiolock._core.report import Failure, logger, why_not
+from aiolock._core.report import Failure, why_not
 from aiolock._core.session import Session
 from aiolock._errors import BackendError, ClientClosedError, LeaseLostError, NotALockError, ReplicationError
+from aiolock._log import logger
 from aiolock._scripts import DONE, GRANTED, HAS_TURN, HELD, LOST, REFUSED, SPLIT, STALE, Claim, Want
 
 _MOST_TOO_LATE = 3  # Grants in a row: a pause of the process may cause one.

@@ -14,9 +14,10 @@ from aiolock._core.hold import Grant, Hold, State, margin
 from aiolock._core.inspect import Inspector
 from aiolock._core.owners import OwningTask, is_named
 from aiolock._core.queue import Entries, Entry
-from aiolock._core.report import Reporter, logger
+from aiolock._core.report import Reporter
 from aiolock._errors import BackendError, LossReason, NotALockError, NotHeldError, ReplicationError
 from aiolock._keys import LockKeys
+from aiolock._log import logger
 from aiolock._scripts import EXPIRED, FORCED, LOST, TAKEN
 
 REASONS: dict[int, LossReason] = {EXPIRED: "expired", TAKEN: "taken", FORCED: "forced"}

@@ -23,10 +23,9 @@ from aiolock._events import (
     Renewed,
     WaitStarted,
 )
+from aiolock._log import log, logger
 from aiolock._scripts import Want
 from aiolock._types import LockKind
-
-logger = logging.getLogger("aiolock")
 
 Who = tuple[str, LockKind, str, int]  # What each event begins with.
 Failure = type[BaseException] | None  # The class of what ended an acquire.
@@ -143,12 +142,12 @@ class Reporter:
         text = (
             "lock %r: its `async with` was left by another task than entered it; it could not have been told of a loss"
         )
-        logger.warning(text, hold.keys.name, extra={"lock_name": hold.keys.name, "client": self._client})
+        log.warning(text, hold.keys.name, extra={"lock_name": hold.keys.name, "client": self._client})
 
     def closed_in_doubt(self, pending: int) -> None:
         """The client was closed with so many commands unanswered."""
         text = "closed while %d commands had no answer: what these should free ends with its lease"
-        logger.warning(text, pending, extra={"client": self._client})
+        log.warning(text, pending, extra={"client": self._client})
 
     def closed(self) -> None:
         """The client is closed."""
@@ -156,7 +155,7 @@ class Reporter:
             try:
                 self._marks.close(self._client)
             except Exception:
-                logger.exception("the telemetry failed when its client was closed", extra={"client": self._client})
+                log.exception("the telemetry failed when its client was closed", extra={"client": self._client})
 
     def is_heard(self) -> bool:
         """Whether anybody wants to know of what happens all the time."""
@@ -166,7 +165,7 @@ class Reporter:
         if logger.isEnabledFor(level):
             what = f"{'lock' if _is_lock(event.kind) else 'permits of'} {event.name!r}"
             where = what + (f" (token {event.token})" if event.token else "")
-            logger.log(level, "%s: %s", where, text, extra=self._fields(event))
+            log.log(level, "%s: %s", where, text, extra=self._fields(event))
         if self.on_event is not None:
             try:
                 self.on_event(event)
@@ -181,7 +180,7 @@ class Reporter:
     def _note_failure(self, event: LockEvent) -> None:
         """The user's hook has raised."""
         if not self._hook_failed:
-            logger.exception("on_event failed on %r; further failures are not logged", event)
+            log.exception("on_event failed on %r; further failures are not logged", event)
         self._hook_failed = True
 
 

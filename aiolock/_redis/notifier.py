@@ -6,7 +6,6 @@ up for by a signal when the subscription is confirmed, and else by the waiter's 
 """
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextvars import Context
@@ -16,9 +15,8 @@ from typing import Any
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import MovedError, ResponseError
 
+from aiolock._log import log
 from aiolock._redis.connection import Command, Connection
-
-logger = logging.getLogger("aiolock")
 
 LINGER = 1.0  # Seconds that a channel is kept after its last watcher left, so that a hot lock does not flap.
 PING_INTERVAL = 10.0  # Seconds of silence after which the connection must show that it lives.
@@ -191,7 +189,7 @@ class Notifier:
 
     def _warn(self, error: ResponseError) -> None:
         if not self._warned:
-            logger.warning("%s (said once): %s", self._deaf, error)
+            log.warning("%s (said once): %s", self._deaf, error)
         self._warned = True
 
     def _hear(self) -> None:

@@ -6,7 +6,6 @@ to be sent twice or late holds for each of them. A server that breaks puts no ho
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
@@ -19,6 +18,7 @@ from aiolock._backend import BackendStatistics, Call, Client
 from aiolock._config import LockConfig, Timing
 from aiolock._errors import BackendError
 from aiolock._keys import QUORUM_KEY
+from aiolock._log import log
 from aiolock._redis.backend import OneServer, RedisBackend
 from aiolock._redis.connector import Connector, check_borrowed
 from aiolock._redis.election import Clock, Election
@@ -27,8 +27,6 @@ from aiolock._redis.poll import Poll, Question
 from aiolock._redis.quorum_notifier import QuorumNotifier
 from aiolock._scripts import ABSTAINS, BALLOTS
 from aiolock._types import milliseconds
-
-logger = logging.getLogger("aiolock")
 
 FEWEST_SERVERS = 3
 _TWO = "may be two at a time, with a vote each; give the servers by their addresses, and no replicas"
@@ -118,7 +116,7 @@ class _Member:
         abstains = vote.reply[0] == ABSTAINS
         if abstains and not self.abstains:
             words = "aiolock: %s has no vote for %.3g s: it is new, was started, or has lost its memory"
-            logger.warning(words, self.address, vote.reply[2] / 1000)
+            log.warning(words, self.address, vote.reply[2] / 1000)
         self.abstains = abstains
 
 

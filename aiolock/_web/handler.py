@@ -1,14 +1,12 @@
 """The lock around a web handler: what the handler's client is told when it cannot be had, or is lost."""
 
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from aiolock import AioLockError, BackendError, Lease, LeaseLostError, MultiLease, NotHeldError
+from aiolock._log import log
 from aiolock._primitives.handle import Handle, block_of, shown
 from aiolock._web.problem import Problem, problem_of
-
-logger = logging.getLogger("aiolock")
 
 
 class RefusedError(Exception):
@@ -39,7 +37,7 @@ async def locked_for_handler(
             done = True
     except Exception as error:
         if done and isinstance(error, BackendError):
-            logger.warning("lock %r: its release was not answered (%s)", lock.name, error)
+            log.warning("lock %r: its release was not answered (%s)", lock.name, error)
             return
         ours = _about_the_lock(error, granted)
         problem = None if ours is None else problem_of(ours, status, began=granted is not None)
@@ -47,7 +45,7 @@ async def locked_for_handler(
             raise
         # An answer about another lock was told of already, and so were both losses.
         if not isinstance(error, AioLockError) and not isinstance(error.__cause__, AioLockError):
-            logger.warning("lock %r was lost; what its handler raised is answered with 503", lock.name, exc_info=error)
+            log.warning("lock %r was lost; what its handler raised is answered with 503", lock.name, exc_info=error)
         raise RefusedError(problem) from ours
 
 

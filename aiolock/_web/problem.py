@@ -1,6 +1,5 @@
 """What an error of aiolock is to a client of a web service: a problem document of RFC 9457, and when to try again."""
 
-import logging
 from dataclasses import dataclass
 from math import inf
 from time import monotonic
@@ -14,8 +13,7 @@ from aiolock import (
     QuorumError,
     ReplicationError,
 )
-
-logger = logging.getLogger("aiolock")
+from aiolock._log import log
 
 CONFLICT, UNAVAILABLE = 409, 503
 _ERROR_STATUSES = range(400, 600)
@@ -82,7 +80,7 @@ def _warn(error: AioLockError, kind: type[AioLockError]) -> None:
     if now >= _warned.get(kind, -inf) + _PAUSE:
         _warned[kind] = now
         text = "a request is given up (503; each kind is logged once in %g s): %s: %s"
-        logger.warning(text, _PAUSE, type(error).__name__, error)
+        log.warning(text, _PAUSE, type(error).__name__, error)
 
 
 def error_status(status: int) -> int:
