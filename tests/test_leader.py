@@ -144,6 +144,25 @@ async def test_work_that_fails_ends_the_term_and_is_raised(locks: LockClient, of
     assert not await locks.lock(NAME).locked()
 
 
+async def test_work_that_fails_as_it_is_stopped_breaks_into_no_cleanup(locks: LockClient) -> None:
+    ended: list[str] = []
+
+    async def work(cleanup: float, error: Exception | None) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(cleanup)
+            if error is not None:
+                raise error
+            ended.append("cleaned up")
+
+    with pytest.raises(KeyError):
+        async with locks.leader(NAME) as term:
+            _ = term.start(work(0, KeyError())), term.start(work(0.05, None))
+            await asyncio.sleep(0)
+    assert ended == ["cleaned up"]
+
+
 async def test_what_the_block_raises_comes_first(locks: LockClient, office: Office) -> None:
     with pytest.raises(KeyError):
         async with locks.leader(NAME) as term:
@@ -294,13 +313,16 @@ async def test_run_ends_when_the_client_is_closed(redis: Redis, office: Office) 
 
 
 async def test_it_outlives_a_redis_that_is_away(own: Server, office: Office, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "aiolock")
     config = LockConfig(lease=1, command_timeout=0.5, release_timeout=0.5)
     async with LockClient.from_url(own.url, config=config) as client:
         task = asyncio.create_task(client.leader(NAME, pause=0.01).run(lambda _: office.work("it")))
         await office.saw("it begins")
         own.stop()
         await office.saw("it begins", "it ends")
-        await until(lambda: "not elected, tried again" in caplog.text, SOON)
+        await until(lambda: caplog.text.count("not elected, tried again") > 1, SOON)
+        told = [record.levelname for record in caplog.records if "not elected" in record.getMessage()]
+        assert (told[0], set(told[1:])) == ("WARNING", {"DEBUG"})
         own.start()
         await office.saw("it begins", "it ends", "it begins")
         await ended(task)

@@ -70,6 +70,15 @@ async def test_an_acquire_that_is_the_whole_of_a_task_is_refused(
 
 
 @each_run
+async def test_so_is_that_of_whatever_is_given_back_by_its_block(locks: LockClient, redis: Redis, run: Run) -> None:
+    semaphore, leader, once = locks.semaphore("seats", 1), locks.leader("jobs"), locks.once("report", keep=60)
+    for handle in (semaphore, semaphore.hold(), leader, once):
+        with pytest.raises(RuntimeError, match="this acquire is the whole of a task"):
+            await run(handle.__aenter__())
+    assert await redis.dbsize() == 0
+
+
+@each_run
 async def test_a_named_owner_may_be_acquired_so(locks: LockClient, run: Run) -> None:
     job = locks.lock("orders", owner="job-17")
     for name, acquire in ACQUIRES.items():

@@ -1,7 +1,6 @@
 """`background`: tasks that run beside a block, and have ended when it is left."""
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import Context
@@ -9,7 +8,7 @@ from typing import Any, TypeVar
 
 import anyio
 
-logger = logging.getLogger("aiolock")
+from aiolock._log import log
 
 _TO_CLEAN_UP = 0.5  # Seconds from one cancellation to the next: what cleans up is not broken into before.
 
@@ -60,6 +59,11 @@ class Works:
         return [task for task in self._tasks if not task.done()]
 
     @property
+    def stopping(self) -> bool:
+        """Whether they have been cancelled, and will be again until they have ended."""
+        return self._again is not None
+
+    @property
     def failure(self) -> BaseException | None:
         """What they raised; of several, the first in their order."""
         return next((error for task in self._tasks if (error := _failure(task)) is not None), None)
@@ -76,7 +80,7 @@ class Works:
 
     async def end(self, *, insist: bool = False) -> None:
         """Stop them, and wait until they have ended; as `ended`."""
-        if self._again is None:
+        if not self.stopping:
             self.stop()
         try:
             await self.ended(insist=insist)
@@ -96,7 +100,7 @@ class Works:
                     await asyncio.wait(running)
                 except asyncio.CancelledError as error:
                     cancelled = error
-                    if insist or self._again is None:
+                    if insist or not self.stopping:
                         self.stop()
         if cancelled is not None:
             raise cancelled
@@ -113,7 +117,7 @@ class Works:
 
 def _log_failure(task: asyncio.Task[Any], error: BaseException) -> None:
     """It is raised at the end of the block only, which may be that of the program."""
-    logger.error("the background work %r failed, and is not started again", task.get_name(), exc_info=error)
+    log.error("the background work %r failed, and is not started again", task.get_name(), exc_info=error)
 
 
 def check_work(*work: object) -> None:

@@ -22,7 +22,7 @@ from aiolock._types import Duration, LockStatistics, lease_seconds, seconds
 G = TypeVar("G")  # What its user has of it: a lease, or something like it.
 
 # A task that consists of such a coroutine would be the owner, and end as it is granted.
-_ACQUIRES: set[CodeType] = set()
+ACQUIRES: set[CodeType] = set()
 _VERBS = ("acquire", "try_lock", "try_acquire")
 
 
@@ -37,7 +37,7 @@ class Lockable(ABC, Generic[G]):
         """The name that the lock was made with."""
 
     def __init_subclass__(cls) -> None:
-        _ACQUIRES.update(verb.__code__ for name in _VERBS if (verb := vars(cls).get(name)))
+        ACQUIRES.update(verb.__code__ for name in _VERBS if (verb := vars(cls).get(name)))
 
     @abstractmethod
     def hold(self, wait: Duration | None = None, lease: Duration | None = None) -> "Held[G]":
@@ -115,10 +115,10 @@ class Single(Lockable[Lease]):
     def _acquisition(self, lease: float | None) -> Acquisition:
         """An acquire by the owner, who may be refused at once."""
         session = self._sessions.open()
-        if lease is not None:
-            session.timing.check_lease(lease)
+        if lease is not None or self._want.at_least:
+            session.timing.check_lease(max(lease or 0.0, self._want.at_least))
         owner, task = session.owners.acting(self._named)
-        if self._named is None and getattr(task.get_coro(), "cr_code", None) in _ACQUIRES:
+        if self._named is None and getattr(task.get_coro(), "cr_code", None) in ACQUIRES:
             raise RuntimeError(_WHOLE)
         entry = session.entries.get(self._keys.entry)
         if entry is not None and entry.scopes and self._want.scripts.reentrant:
@@ -300,7 +300,7 @@ async def taken_by_nobody(sessions: Sessions, want: Want, wait: Duration | None,
     return await acquisition.run(most) is not None
 
 
-_ACQUIRES.update(enter.__code__ for enter in (Lockable._enter, Held._acquire))
+ACQUIRES.update(enter.__code__ for enter in (Lockable._enter, Held._acquire))
 _WHOLE = (
     "this acquire is the whole of a task (create_task, gather, or wait_for on Python 3.11), which would own "
     "the lock and end at once. Await it inside of the task that does the work; for a time limit use "

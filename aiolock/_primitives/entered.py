@@ -1,12 +1,26 @@
 """What a handle needs whose `async with` is a context manager of its own each time, so that tasks may share it."""
 
+import sys
 from abc import ABC, abstractmethod
-from asyncio import Task, current_task
+from asyncio import Task
+from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
+from weakref import ref
+
+from aiolock._core.blocks import current_task
+from aiolock._core.owners import running_task
+from aiolock._core.scope import Place, place_of
+from aiolock._primitives.base import ACQUIRES
 
 T = TypeVar("T")
+
+
+class _Entry(NamedTuple, Generic[T]):
+    place: Place
+    task: "ref[Task[object]]"  # Who entered it. Not kept alive: a task that nobody refers to is to be destroyed.
+    block: AbstractAsyncContextManager[T]
 
 
 class Entered(ABC, Generic[T]):
@@ -15,25 +29,33 @@ class Entered(ABC, Generic[T]):
     __slots__ = ("__weakref__", "_blocks")
 
     def __init__(self) -> None:
-        # The blocks that were entered and not left, by the task that did: it leaves its last one first.
-        self._blocks: list[tuple[Task[Any] | None, AbstractAsyncContextManager[T]]] = []
+        self._blocks: list[_Entry[T]] = []  # That were entered and not left, the last one last.
 
     @abstractmethod
     def _block(self) -> AbstractAsyncContextManager[T]:
         """One ``async with``."""
 
-    async def __aenter__(self) -> T:
+    def __aenter__(self) -> Coroutine[object, object, T]:
+        return self._enter(place_of(sys._getframe(1)))
+
+    def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Coroutine[object, object, bool | None]:
+        # The handle is shared: its caller's frame tells which block is left, also by another task than entered it.
+        place, task = place_of(sys._getframe(1)), current_task()
+        here = [each for each in self._blocks if each.place == place]
+        mine = [each for each in self._blocks if each.task() is task]
+        if not (entries := here or mine or self._blocks):
+            raise RuntimeError(f"{self!r}: this `async with` was not entered, or was left before")
+        entry = entries[-1]
+        self._blocks.remove(entry)
+        return entry.block.__aexit__(kind, error, trace)
+
+    async def _enter(self, place: Place) -> T:
         block = self._block()
         entered = await block.__aenter__()
-        self._blocks.append((current_task(), block))
+        self._blocks.append(_Entry(place, ref(running_task()), block))
         return entered
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        task = current_task()
-        mine = [each for each in self._blocks if each[0] is task] or self._blocks
-        if not mine:
-            raise RuntimeError(f"{self!r}: this `async with` was not entered, or was left before")
-        self._blocks.remove(mine[-1])
-        await mine[-1][1].__aexit__(kind, error, trace)
+
+ACQUIRES.add(Entered._enter.__code__)

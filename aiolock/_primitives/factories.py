@@ -65,9 +65,10 @@ class Factories:
                 is how a writer is told from a reader in Redis.
         """
         keys = LockKeys.of_read_write(self._checked(name), self._config.prefix)
-        if owner is not None and text(owner, "owner").endswith(WRITER):
+        named = None if owner is None else text(owner, "owner")
+        if named is not None and named.endswith(WRITER):
             raise ValueError(f"owner must not end with {WRITER!r}: {owner!r}")
-        return AsyncReadWriteLock(self._sessions, keys, owner)
+        return AsyncReadWriteLock(self._sessions, keys, named)
 
     def permit_expirable_semaphore(
         self, name: str, permits: int | None = None, *, owner: str | None = None
@@ -174,7 +175,7 @@ class Factories:
         return AsyncMultiLock(self.lock(each, owner=owner) if isinstance(each, str) else each for each in locks)
 
     def _checked(self, name: str) -> str:
-        text(name, "name")
+        name = text(name, "name")
         if self._in_cluster and not stays_together(self._config.prefix + name):
             raise ValueError(
                 f"name {name!r} would put its keys into several slots of the cluster: write it without braces, or with "

@@ -12,11 +12,10 @@ from typing import Any, Self, TypeVar, final
 from aiolock._core.background import Work, Works, check_work
 from aiolock._core.lease import Lease, Loss
 from aiolock._errors import AioLockError, BackendError, ClientClosedError, LeaseLostError, ReplicationError
+from aiolock._log import log
 from aiolock._primitives.entered import Entered
 from aiolock._primitives.rlock import AsyncRLock
 from aiolock._types import Duration, Holder, seconds
-
-logger = logging.getLogger("aiolock")
 
 _TO_STOP = 2.0  # Seconds before the end of its lease at which a leader that cannot renew it begins to stop,
 _OF_A_LEASE = 1 / 4  # but no more of a short lease than this;
@@ -180,8 +179,9 @@ class Term:
             raise failure
 
     def _work_failed(self, task: asyncio.Task[Any], error: BaseException) -> None:
-        """The term is over; if the lock is lost, that is told already."""
-        self._works.stop()
+        """The term is over; if the lock is lost, that is told already. What cleans up by now goes on with that."""
+        if not self._works.stopping:
+            self._works.stop()
         if self._body is not None and not self.lost.is_set():
             with suppress(RuntimeError):  # It has ended.
                 self._body.reschedule(0)
@@ -289,6 +289,7 @@ class AsyncLeader(Entered[Term]):
 
     async def _elected(self) -> Term | None:
         """The next term of this process; ``None`` when the client is closed."""
+        level = logging.WARNING
         while True:
             try:
                 return Term(await self._lock.acquire())
@@ -297,5 +298,6 @@ class AsyncLeader(Entered[Term]):
                     return None
                 raise
             except (BackendError, ReplicationError, LeaseLostError) as error:
-                logger.warning("leader %r: not elected, tried again: %s", self.name, error)
+                log.log(level, "leader %r: not elected, tried again (said once): %s", self.name, error)
+                level = logging.DEBUG
             await asyncio.sleep(self._pause)

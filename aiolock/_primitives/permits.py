@@ -56,8 +56,8 @@ class AsyncPermitExpirableSemaphore(Single):
         Raises:
             TypeError, ValueError: *permits* is not a whole number above zero.
         """
-        number_of_permits(permits, least=1, most=_MOST_AT_ONCE)
-        return AsyncPermitExpirableSemaphore(self._sessions, self._keys, self._initial, self._named, number=permits)
+        number = number_of_permits(permits, least=1, most=_MOST_AT_ONCE)
+        return AsyncPermitExpirableSemaphore(self._sessions, self._keys, self._initial, self._named, number=number)
 
     async def acquire(self, permits: int | None = None, *, lease: Duration | None = None) -> Lease:
         """

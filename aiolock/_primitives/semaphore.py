@@ -10,7 +10,7 @@ from aiolock._core.scope import place_of
 from aiolock._core.session import Sessions
 from aiolock._errors import LockTimeoutError
 from aiolock._keys import LockKeys
-from aiolock._primitives.base import Held, Single, taken_by_nobody
+from aiolock._primitives.base import ACQUIRES, Held, Single, taken_by_nobody
 from aiolock._scripts import ADD_PERMITS, DRAIN, GRANTED, INSPECT_SEMAPHORE, SEMAPHORE, SET_PERMITS, Want
 from aiolock._types import Duration, LockStatistics, number_of_permits
 
@@ -213,3 +213,6 @@ class Block(Single):
 
 async def _without_lease(entering: Coroutine[object, object, Lease]) -> None:
     await entering
+
+
+ACQUIRES.add(_without_lease.__code__)

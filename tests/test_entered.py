@@ -1,0 +1,94 @@
+"""Blocks of a leader and of `once`, whose handle many tasks share: each is left by itself, whoever leaves it."""
+
+import asyncio
+import gc
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolock import AsyncLeader, AsyncOnce, LockClient, LockConfig
+from tests.support.observe import freed
+
+Make = Callable[[LockClient], AsyncLeader | AsyncOnce]
+HANDLES: dict[str, Make] = {
+    "orders": lambda locks: locks.leader("orders"),
+    "aiolock_once:{orders}": lambda locks: locks.once("orders", keep=60, wait=0),
+}
+each_handle = pytest.mark.parametrize(("key", "make"), HANDLES.items(), ids=["leader", "once"])
+
+
+async def numbers(handle: AsyncLeader | AsyncOnce) -> AsyncGenerator[int]:
+    async with handle:
+        for number in range(3):
+            yield number
+
+
+async def in_another_task(close: Callable[[], object]) -> None:
+    async def run() -> None:
+        await close()  # type: ignore[misc]
+
+    await asyncio.create_task(run())
+
+
+@each_handle
+async def test_another_task_leaves_it(locks: LockClient, redis: Redis, key: str, make: Make) -> None:
+    handle = make(locks)
+    rows, stack = numbers(handle), AsyncExitStack()
+    assert await anext(rows) == 0
+    await in_another_task(rows.aclose)
+    await freed(redis, key)
+    await stack.enter_async_context(handle)
+    await in_another_task(stack.aclose)
+    assert await redis.hlen(key) < 2, "what was done once is remembered by one field"
+
+
+async def test_a_generator_that_another_task_closes_leaves_the_block_of_a_third_alone(locks: LockClient) -> None:
+    once = locks.once("orders", keep=60, wait=0)
+    rows, inside, go = numbers(once), asyncio.Event(), asyncio.Event()
+
+    async def third() -> tuple[bool, bool]:
+        async with once as turn:
+            inside.set()
+            await go.wait()
+            return bool(turn), turn.done
+
+    assert await anext(rows) == 0
+    task = asyncio.create_task(third())
+    await inside.wait()
+    await in_another_task(rows.aclose)
+    go.set()
+    assert await task == (False, False)
+    async with once as turn:
+        assert turn, "the generator did not end its work"
+
+
+async def test_stacks_of_one_task_may_be_closed_out_of_order(locks: LockClient, redis: Redis) -> None:
+    leader, stacks = locks.leader("orders"), [AsyncExitStack(), AsyncExitStack()]
+    for stack in stacks:
+        await stack.enter_async_context(leader)
+    for stack in stacks:
+        assert await redis.exists("orders")
+        await stack.aclose()
+    assert not await redis.exists("orders")
+    with pytest.raises(RuntimeError, match="was not entered, or was left before"):
+        await leader.__aexit__(None, None, None)
+
+
+async def test_a_task_that_nobody_refers_to_any_more_is_destroyed_in_a_block(redis: Redis) -> None:
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)  # It says so.
+    async with LockClient(redis, config=LockConfig(lease=60)) as locks:
+        once, inside = locks.once("orders", keep=60), asyncio.Event()
+
+        async def forgotten() -> None:
+            async with once:
+                inside.set()
+                await asyncio.get_running_loop().create_future()
+
+        _ = asyncio.create_task(forgotten())
+        del _
+        await inside.wait()
+        await asyncio.sleep(0)
+        gc.collect()
+        await freed(redis, "aiolock_once:{orders}")
