@@ -47,7 +47,8 @@ class LockKeys:
     @lru_cache(1024)
     def of_fair(cls, name: str, prefix: str) -> "LockKeys":
         """Those of the fair lock *name*, which excludes the lock of that name; as `of`."""
-        return replace(cls.of(name, prefix), entry=f"fair {prefix}{name}")
+        plain = cls.of(name, prefix)
+        return replace(plain, entry=f"fair {plain.lock}")
 
     @classmethod
     @lru_cache(1024)

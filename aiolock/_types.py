@@ -65,7 +65,7 @@ def whole_number(value: object, what: str, *, least: int, most: int = MOST_PERMI
         raise TypeError(f"{what} must be an int, not {value!r}")
     if not least <= value <= most:
         raise ValueError(f"{what} must be {least} to {most}, not {value!r}")
-    return value
+    return int(value)  # No member of an enumeration, which is written in words.
 
 
 def text(value: object, what: str) -> str:
@@ -78,7 +78,7 @@ def text(value: object, what: str) -> str:
         value.encode()
     except UnicodeEncodeError as error:
         raise ValueError(f"{what} cannot be encoded as UTF-8: {value!r}") from error
-    return value
+    return str.__str__(value)  # No member of an enumeration, which may be formatted as something else.
 
 
 @dataclass(frozen=True, slots=True)

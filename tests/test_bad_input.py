@@ -5,6 +5,7 @@ import math
 import threading
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
+from enum import Enum, IntEnum
 from functools import partial
 from itertools import product
 from typing import Any
@@ -381,3 +382,25 @@ def test_a_prefix_is_part_of_what_says_the_slot() -> None:
     LockClient(cluster, config=LockConfig(prefix="{shop}:")).lock("a{b")
     with pytest.raises(ValueError, match="several slots"):
         LockClient(cluster, config=LockConfig(prefix="shop{")).lock("a")
+
+
+class Size(IntEnum):
+    LARGE = 2
+
+
+class Name(str, Enum):  # noqa: UP042
+    ORDERS = "orders"
+
+
+async def test_members_of_enumerations_are_what_they_stand_for(locks: LockClient, other: LockClient) -> None:
+    """Each is written in words by itself, which Redis would not understand, or would take for another name."""
+    semaphore, permits = locks.semaphore("seats", Size.LARGE), locks.permit_expirable_semaphore("desks", Size.LARGE)
+    assert await semaphore.try_acquire(Size.LARGE)
+    assert await permits.taking(Size.LARGE).try_acquire() is not None
+    assert await locks.count_down_latch("done").try_set_count(Size.LARGE)
+    lock = locks.fair_lock(Name.ORDERS, owner=Name.ORDERS)
+    assert (lock.name, repr(lock)) == ("orders", "<AsyncFairLock 'orders' owner='orders'>")
+    assert await lock.try_lock() is not None
+    assert not await other.fair_lock("orders").try_lock()
+    assert await other.fair_lock(str(Name.ORDERS)).try_lock() is not None
+    await locks.ping()
