@@ -347,6 +347,14 @@ async def test_forced_it_goes_to_the_next(line: Line, locks: LockClient, other: 
         await lease.release()
 
 
+@pytest.mark.parametrize("fair", [True, False])
+async def test_forced_by_way_of_the_other_kind_its_holder_is_told_at_once(locks: LockClient, fair: bool) -> None:
+    kinds = (locks.lock(NAME), locks.fair_lock(NAME))
+    lease = await kinds[fair].acquire()
+    assert await kinds[not fair].force_release()
+    assert lease.lost.is_set()
+
+
 # As any lock.
 
 

@@ -1,6 +1,7 @@
 """Several coroutines in one task: what each does when it is begun, awaited, cancelled and closed."""
 
 import asyncio
+import gc
 
 import pytest
 
@@ -89,3 +90,19 @@ async def test_in_the_task_that_begins_it_a_coroutine_sees_that_task() -> None:
         return before
 
     assert await all_of([Begun(who()), Begun(who())]) == [asyncio.current_task()] * 2
+
+
+async def test_closed_it_leaves_no_error_behind_that_nobody_sees() -> None:
+    """As those of calls that fail when nobody waits for them any more, or did while others were waited for."""
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+    for fails_before in (True, False):
+        future = a_future()
+        begun = Begun(steps([], future))
+        if fails_before:
+            future.set_exception(BackendError("no"))
+        begun.close()
+        assert future.done()
+        del begun, future
+        gc.collect()
+    assert told == []

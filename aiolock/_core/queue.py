@@ -29,6 +29,7 @@ MOST_HAND_OFFS = 16  # In a row; at the next release other processes that wait g
 _STEP_ASIDE = 0.005  # Seconds that others are let go first: enough for a message and an acquire.
 _ECHO = 1.0  # Seconds within which the message of an own release is expected back.
 _SLACK = 0.002  # Seconds after the end of a lease at which a probe finds the key gone for sure.
+_LONGEST_PROBE = 30.0  # Seconds until the head asks in any case: Redisson may shorten a lease, and tells nobody.
 
 
 class Place:
@@ -188,7 +189,7 @@ class Queue:
 
         Never later than it would anyway: of two who were refused, one may have to come again before the other need.
         """
-        at = self._loop.time() + seconds + _SLACK
+        at = self._loop.time() + min(seconds, _LONGEST_PROBE) + _SLACK
         if self._probe is None or at < self._probe.when():
             self._cancel_probe()
             self._probe = self._loop.call_at(at, self._look, context=Context())

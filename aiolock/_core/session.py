@@ -142,8 +142,8 @@ class Session:
         return reply
 
     def _holds_of(self, keys: LockKeys) -> list[Hold]:
-        entry = self.entries.get(keys.entry)
-        return [] if entry is None else list(entry.holds.values())
+        """Those of this lock in Redis, which a plain and a fair one share."""
+        return [hold for hold in self.entries.holds() if (hold.keys.all, hold.keys.record) == (keys.all, keys.record)]
 
     def doubt(self, had: Callable[[str], bool]) -> None:
         """A server may have forgotten its locks: ask for each that it *had*, and tell the holder in time."""

@@ -55,6 +55,8 @@ class Begun(Generic[T]):
         """Nobody awaits it any more."""
         self._ended = True
         self._coroutine.close()
+        if self._waits_for is not None:
+            self._waits_for.cancel()  # Else asyncio tells of an exception that it has, or gets, and nobody sees.
 
     def _resume(self, resume: Callable[[Any], Any], value: Any) -> None:
         try:

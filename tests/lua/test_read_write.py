@@ -182,6 +182,19 @@ async def test_a_reader_that_died_is_gone_with_its_own_lease(table: Table, chann
     assert (await table.acquire("write"))[0] == GRANTED
 
 
+async def test_what_redisson_left_in_a_lock_that_lives_on_goes_with_the_last_reader(
+    table: Table, channel: PubSub
+) -> None:
+    """As of a thread that wrote for long, and reads for a moment."""
+    await states.redisson_reads(table)
+    await table.acquire("read", ms=1_000)
+    for number in (1, 2):
+        await table.redis.delete(f"{{{LOCK}}}:{JAVA}:rwlock_timeout:{number}")
+    await table.release("read")
+    assert (await table.look()).lock is None
+    assert await messages(table, channel) == [b"0"]
+
+
 async def test_a_read_that_began_under_a_write_outlives_it(table: Table) -> None:
     await table.acquire("write")
     await table.acquire("read", ms=5_000)

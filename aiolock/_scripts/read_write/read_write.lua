@@ -110,6 +110,8 @@ local function drop_expired_writer(lock)
   return false
 end
 
+local FEW = 8 -- Other holds, each of which is looked at as one leaves.
+
 -- The hold of *field* is no more: whether another is left.
 local function leave(lock, field, record)
   if redis.call('HLEN', lock) == 2 then
@@ -121,8 +123,9 @@ local function leave(lock, field, record)
   redis.call('DEL', record)
   redis.call('HDEL', lock, field)
   if writes(field) then redis.call('HSET', lock, 'mode', 'read') end
-  local others = redis.call('HLEN', lock) > 1 and left < redis.call('PTTL', lock)
-  return others or settle(lock) -- Else none of the others has longer.
+  -- Redisson may leave a hold whose time is over in a lock that lives on. Else only the longest hold shortens that.
+  local others = redis.call('HLEN', lock) - 1
+  return others > FEW and left < redis.call('PTTL', lock) or settle(lock)
 end
 
 -- The reply to an acquisition that does not have the hold, and its end from now on, in place of *older*: what has lost the
