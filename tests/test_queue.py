@@ -51,13 +51,12 @@ async def test_a_waiter_asks_again_within_half_a_minute_however_long_the_lease(
 ) -> None:
     """Redisson may shorten it meanwhile, and tells nobody."""
     await other.lock(NAME).acquire(lease=1000)
-    waiting = asyncio.create_task(locks.lock(NAME).acquire())
-    await until(lambda: (queue := queue_of(locks.lock(NAME))) is not None and queue._probe is not None)
-    queue = queue_of(locks.lock(NAME))
-    assert queue is not None
-    assert queue._probe is not None
-    assert 20 < queue._probe.when() - asyncio.get_running_loop().time() < 30.1
-    waiting.cancel()
+    async with Waiters(locks, NAME) as waiters:
+        await waiters.park(1)
+        queue = queue_of(locks.lock(NAME))
+        assert queue is not None
+        assert queue._probe is not None
+        assert queue._probe.when() - asyncio.get_running_loop().time() < 30.1
 
 
 async def test_a_probe_does_not_keep_the_context_of_whoever_waited_first(locks: LockClient, other: LockClient) -> None:
