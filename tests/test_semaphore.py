@@ -258,6 +258,17 @@ async def test_a_block_whose_server_forgot_everything_makes_no_permits(two: Asyn
     assert await two.available() == 2
 
 
+async def test_what_was_acquired_before_the_server_forgot_everything_comes_on_top(
+    locks: LockClient, two: AsyncSemaphore, redis: Redis
+) -> None:
+    async with two:
+        await redis.flushall()
+        await locks.semaphore(NAME, 2).acquire()
+    assert await two.available() == 2, "of which one is held"
+    await two.add_permits(-1)
+    assert await two.available() == 1
+
+
 # In Redis, and as a part of its client.
 
 
