@@ -53,8 +53,8 @@ class Acquisition:
         want: Want,
         owner: str,
         task: "asyncio.Task[object]",
-        *,
         lease: float | None,
+        *,
         kept: bool = True,
     ) -> None:
         self._session, self._want = session, want
@@ -277,7 +277,7 @@ class Acquisition:
         """
         assert self._claim is not None
         session = self._session
-        hold = Hold(self._claim, token, session.timing, sent_once=not (self._repeated or call.repeated))
+        hold = Hold(self._claim, token, session.timing, not (self._repeated or call.repeated))
         if self._scripts.expires:
             hold.extend(call.sent, left)
         else:

@@ -117,7 +117,7 @@ class Hold:
     due: float  # When the next renewal is; the alarm rings then or before.
     guard_at: float
 
-    def __init__(self, claim: Claim, token: int, timing: Timing, *, sent_once: bool = False) -> None:
+    def __init__(self, claim: Claim, token: int, timing: Timing, sent_once: bool = False) -> None:
         self.claim = claim
         self.sent_once = sent_once  # No try to acquire was sent a second time: no copy of one can be late.
         self.keys: LockKeys = claim.want.keys

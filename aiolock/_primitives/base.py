@@ -123,7 +123,7 @@ class Single(Lockable[Lease]):
         entry = session.entries.get(self._keys.entry)
         if entry is not None and entry.scopes and self._want.scripts.reentrant:
             session.blocks.refuse_in_lost(task, self._keys, owner)
-        return Acquisition(session, self._want, owner, task, lease=lease)
+        return Acquisition(session, self._want, owner, task, lease)
 
     def _is_same(self, other: "Single") -> bool:
         """Whether *other* is a handle of the same lock, for the same owner."""
@@ -296,7 +296,7 @@ async def taken_by_nobody(sessions: Sessions, want: Want, wait: Duration | None,
     """Acquire, within *wait* seconds, what has no owner; whether that was granted."""
     most = None if wait is None else seconds(wait, what, zero=True)
     session = sessions.open()
-    acquisition = Acquisition(session, want, session.client, running_task(), lease=None, kept=False)
+    acquisition = Acquisition(session, want, session.client, running_task(), None, kept=False)
     return await acquisition.run(most) is not None
 
 
