@@ -328,6 +328,12 @@ def test_ignored_signals_stay_ignored(server: Server, sync: Redis, tmp_path: Pat
         (["orders", "--lease", "0.5", "--", "true"], 2, "1 seconds or more"),
         (["aiolock_token:{a}", "--", "true"], 2, "aiolock's own"),
         (["orders"], 2, "CMD"),
+        (["orders", "--"], 2, "CMD"),
+        (["orders", "true"], 2, "aiolock run NAME -- CMD"),
+        (["orders", "true", "--json"], 2, "aiolock run NAME -- CMD"),
+        (["orders", "true", "--url", "redis://:secr@127.0.0.1:1"], 2, "aiolock run NAME -- CMD"),
+        (["orders", "true", "--all=secr", "--", "true"], 2, "aiolock run NAME -- CMD"),
+        (["orders", "--js", "--", "true"], 2, "unrecognized arguments: --js"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_words(

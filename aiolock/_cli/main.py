@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
+from typing import Any
 
 from aiolock import __version__
 from aiolock._cli.break_ import verb as break_
@@ -65,8 +66,11 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
         parsed.behind = given[end + 1 :]
     finally:
         flush()  # Where help was wanted, it is printed by now.
+    if parsed.run is run.run and parsed.command:  # Its options may be among ours, or among the unknown.
+        parsed.parser.error(run.BEHIND)
     if unknown:  # Told by the parser of the command: argparse itself would show the usage of none.
-        options = [each for each in unknown if each.startswith("-")]  # A second URL may have a password.
+        # A URL may have a password, also behind the = of an option.
+        options = [each.partition("=")[0] for each in unknown if each.startswith("-")]
         parsed.parser.error(f"unrecognized arguments: {' '.join(options)}" if options else "too many arguments")
     return parsed
 
@@ -75,14 +79,13 @@ def parser() -> argparse.ArgumentParser:
     """What reads the arguments, with every verb."""
     raw = argparse.RawDescriptionHelpFormatter
     about = "aiolock: a distributed lock for asyncio, on Redis and Valkey."
-    whole = argparse.ArgumentParser("aiolock", description=about, epilog=TEXT, formatter_class=raw)
+    whole = argparse.ArgumentParser("aiolock", description=about, epilog=TEXT, formatter_class=raw, allow_abbrev=False)
     whole.add_argument("--version", action="version", version=f"aiolock {__version__}")
     commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, verb in VERBS.items():
         epilog = verb.EXAMPLES + verb.ENVIRONMENT + TEXT
-        each = commands.add_parser(
-            name, help=verb.SUMMARY, description=verb.DESCRIPTION, epilog=epilog, formatter_class=raw
-        )
+        looks: dict[str, Any] = {"description": verb.DESCRIPTION, "epilog": epilog, "formatter_class": raw}
+        each = commands.add_parser(name, help=verb.SUMMARY, allow_abbrev=False, **looks)
         verb.add_arguments(each)
         each.set_defaults(run=verb.run, parser=each)
     return whole

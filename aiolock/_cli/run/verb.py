@@ -35,6 +35,7 @@ environment of the command:
 
 """
 
+BEHIND = "the command stands behind --, so that its options are its own: aiolock run NAME -- CMD ..."
 KINDS = ("lock", "fair", "semaphore")
 _LEAST_LEASE = 1.0  # Seconds: shorter ones leave a process no time to end.
 
@@ -42,8 +43,8 @@ _LEAST_LEASE = 1.0  # Seconds: shorter ones leave a process no time to end.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What may follow the verb."""
     parser.add_argument("name", metavar="NAME", help="the name of the lock, its prefix included")
-    parser.add_argument("command", metavar="CMD", nargs="*", help="the command, and its arguments, behind --")
-    wait = "how long to wait for the lock; 0 for one try (for ever)"
+    parser.add_argument("command", metavar="-- CMD", nargs="*", help="the command, and its arguments")
+    wait = "how long to wait for the lock; 0 for one try (default: for ever)"
     parser.add_argument("--wait", type=options.seconds(0), metavar="SECONDS", help=wait)
     lease = "how long the lock outlives us when we are killed, and survives a server that hangs (30)"
     parser.add_argument("--lease", type=options.seconds(_LEAST_LEASE), default=30.0, metavar="SECONDS", help=lease)
@@ -58,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Run it; the exit code."""
-    parsed.command += parsed.behind
+    parsed.command = parsed.behind
     if not parsed.command:
         parsed.parser.error("a command is wanted: aiolock run NAME -- CMD ...")
     if sys.platform == "win32":
