@@ -346,6 +346,25 @@ def test_what_cannot_be_done_is_said_in_words(
     assert "secr" not in errors
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["orders", "--url", "redis://127.0.0.1:1", "--", "true"], 69, "Redis cannot be reached"),
+        (["orders", "--", "no-such-command"], 127, "the command cannot be run"),
+        (["orders", "--", "/etc/passwd"], 126, "the command cannot be run"),
+        (["aiolock_token:{a}", "--", "true"], 2, "aiolock's own"),
+    ],
+)
+def test_what_cannot_be_done_is_an_object_where_that_is_wanted(
+    arguments: list[str], code: int, words: str, server: Server, sync: Redis
+) -> None:
+    found, output, errors = run(server, "--json", *arguments)
+    assert (found, output) == (code, "")
+    [said] = [json.loads(line) for line in errors.splitlines()]
+    assert (said["lock"], said["event"]) == (arguments[0], "failed")
+    assert words in said["words"]
+
+
 def test_a_key_that_is_no_lock_is_left_alone(server: Server, sync: Redis) -> None:
     sync.set("orders", "text")
     code, _, errors = run(server, "orders", "--", "true")

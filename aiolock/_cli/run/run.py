@@ -29,8 +29,14 @@ def run(parsed: argparse.Namespace) -> int:
     """Run the command that was *parsed*; the exit code."""
     logging.getLogger("aiolock").addHandler(logging.NullHandler())  # What it says of a loss, we say.
     grace = parsed.lease / 3 if parsed.grace is None else parsed.grace
-    with told_in_words():
-        return asyncio.run(UnderLock(parsed, grace).run())
+    try:
+        with told_in_words():
+            return asyncio.run(UnderLock(parsed, grace).run())
+    except VerbError as error:
+        if not parsed.json:
+            raise
+        _write_json(parsed.name, "failed", str(error))
+        return error.code
 
 
 @dataclass(slots=True)
@@ -141,6 +147,10 @@ class UnderLock:
     def _say(self, what: str, words: str, **more: object) -> None:
         name = self.parsed.name
         if self.parsed.json:
-            print(json.dumps({"lock": name, "event": what, "words": words, **more}), file=sys.stderr)
+            _write_json(name, what, words, **more)
         else:
             print(f"aiolock: lock {name!r} {words}", file=sys.stderr)
+
+
+def _write_json(name: str, what: str, words: str, **more: object) -> None:
+    print(json.dumps({"lock": name, "event": what, "words": words, **more}), file=sys.stderr)
