@@ -95,6 +95,11 @@ def test_a_last_look_that_failed_is_an_exit_code(server: Server, capsys: pytest.
     assert main(["top", "--count", "1", "--url", server.url, "\udcff"]) == 2
 
 
+def test_a_server_that_does_not_answer_the_first_time_ends_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["top", "--url", "redis://127.0.0.1:1"]) == 69
+    assert "cannot be reached" in capsys.readouterr().err
+
+
 def test_what_the_encoding_of_the_output_lacks_ends_nothing(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.BytesIO()
     with io.TextIOWrapper(written, "ascii") as output:

@@ -1,6 +1,8 @@
 """The command line."""
 
+import argparse
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import aiolock
-from aiolock._cli.main import main
+from aiolock._cli.main import VERBS, main
+from tests.test_cli_completion import actions_of
 
 COMMAND = [sys.executable, "-m", "aiolock"]
 UNFIT = ["doctor", "redis://127.0.0.1:1"]
@@ -65,6 +68,22 @@ def test_help_documents_options_environment_and_exit_codes(
     assert max(map(len, shown.splitlines())) <= 120
 
 
+def test_no_option_of_the_whole_is_abbreviated(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--vers"])
+    assert (ended.value.code, capsys.readouterr().out) == (2, "")
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_help_calls_a_default_a_default(name: str) -> None:
+    """A number alone in parentheses would be read as a remark."""
+    for action in actions_of(VERBS[name]):
+        if remark := re.search(r"\(([^()]*)\)$", action.help or ""):
+            assert remark[1].startswith("default: "), action.option_strings
+        elif action.default not in (None, False, "", argparse.SUPPRESS):
+            assert "default" in str(action.help), action.option_strings
+
+
 @pytest.mark.parametrize("arguments", [[], ["no-such-command"], ["demo", "--no-such-option"]])
 def test_wrong_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -79,6 +98,11 @@ def test_wrong_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFi
         (["doctor", "--bogus"], "aiolock doctor: error: unrecognized arguments: --bogus"),
         (["demo", "--bogus"], "aiolock demo: error: unrecognized arguments: --bogus"),
         (["top", "--interval", "0"], "aiolock top: error: argument --interval: 0.1 seconds or more, not '0'"),
+        (["demo", "--bogus=redis://:sesame@a"], "aiolock demo: error: unrecognized arguments: --bogus"),
+        (["ls", "--js"], "aiolock ls: error: unrecognized arguments: --js"),
+        (["top", "--count", "0"], "aiolock top: error: argument --count: 1 or more, not '0'"),
+        (["top", "--count", "-3"], "aiolock top: error: argument --count: 1 or more, not '-3'"),
+        (["top", "--count", "few"], "aiolock top: error: argument --count: invalid number value: 'few'"),
         (["ls", "a", "b"], "aiolock ls: error: too many arguments"),
         (["doctor", "--lease", "soon"], "aiolock doctor: error: argument --lease: invalid float value: 'soon'"),
     ],

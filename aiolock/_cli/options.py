@@ -34,6 +34,14 @@ def usual_url() -> str:
     return os.environ.get("REDIS_URL") or DEFAULT_URL
 
 
+def number(text: str) -> int:
+    """The type of an argument that is a whole number, 1 or more."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"1 or more, not {text!r}")
+    return value
+
+
 def seconds(least: float) -> "_Seconds":
     """The type of an argument that is a number of seconds, *least* or more."""
     return _Seconds(least)

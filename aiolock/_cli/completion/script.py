@@ -104,7 +104,8 @@ def _verb(verb: Any) -> _Verb:
 
 def _first(help_: str | None) -> str:
     """The beginning of a help text, with nothing in it that a shell would take for its own."""
-    return re.sub(r"[^\w ,()./=%-]", "", re.split(r"[;:]", help_ or "")[0])
+    said = re.sub(r" \(default: [^)]*\)", "", help_ or "")
+    return re.sub(r"[^\w ,()./=%-]", "", re.split(r"[;:]", said)[0])
 
 
 def _bash(verbs: Mapping[str, _Verb]) -> str:

@@ -33,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     url = f"redis://, rediss:// or unix://, as redis-py reads it; by default REDIS_URL, else {options.DEFAULT_URL}"
     parser.add_argument("url", nargs="*", metavar="URL", help=url)
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
-    parser.add_argument("--lease", type=float, default=30.0, metavar="SECONDS", help="the lease that you will use (30)")
+    lease = "the lease that you will use (default: 30)"
+    parser.add_argument("--lease", type=float, default=30.0, metavar="SECONDS", help=lease)
     parser.add_argument("--primary", metavar="NAME", help="which one to check, where a Sentinel watches several")
     parser.add_argument("--prefix", default="", help="the prefix of your locks, for a user who may use no other keys")
 

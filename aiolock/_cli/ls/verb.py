@@ -27,7 +27,8 @@ ENVIRONMENT = options.ENVIRONMENT
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What may follow the verb."""
-    parser.add_argument("pattern", metavar="PATTERN", nargs="?", default="*", help="names to list, as of KEYS (all)")
+    pattern = "names to list, as of KEYS (default: all)"
+    parser.add_argument("pattern", metavar="PATTERN", nargs="?", default="*", help=pattern)
     options.add_server(parser, as_json="one JSON object instead of a table")
 
 

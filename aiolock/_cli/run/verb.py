@@ -46,11 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("command", metavar="-- CMD", nargs="*", help="the command, and its arguments")
     wait = "how long to wait for the lock; 0 for one try (default: for ever)"
     parser.add_argument("--wait", type=options.seconds(0), metavar="SECONDS", help=wait)
-    lease = "how long the lock outlives us when we are killed, and survives a server that hangs (30)"
+    lease = "how long the lock outlives us when we are killed; renewed when a third of it is over (default: 30)"
     parser.add_argument("--lease", type=options.seconds(_LEAST_LEASE), default=30.0, metavar="SECONDS", help=lease)
-    grace = "from SIGTERM to SIGKILL when the lock may be lost; half the lease at most (a third of it)"
+    grace = "from SIGTERM to SIGKILL when the lock may be lost; half the lease at most (default: a third of it)"
     parser.add_argument("--grace", type=options.seconds(0), metavar="SECONDS", help=grace)
-    kind = "lock (the default); fair: first come, first served; semaphore: one of so many permits that expire"
+    kind = "lock; fair: first come, first served; semaphore: one of so many permits that expire (default: lock)"
     parser.add_argument("--kind", choices=KINDS, default="lock", help=kind)
     parser.add_argument("--permits", type=int, metavar="N", help="how many may hold a semaphore at once")
     parser.add_argument("--json", action="store_true", help="what we say ourselves, on standard error, as JSON")

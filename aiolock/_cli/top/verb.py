@@ -32,11 +32,12 @@ ORDERS = ("waiting", "held", "left", "name")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What may follow the verb."""
-    parser.add_argument("pattern", metavar="PATTERN", nargs="?", default="*", help="names to show, as of KEYS (all)")
-    parser.add_argument("--sort", choices=ORDERS, default="waiting", help="what comes first (waiting)")
-    interval = "from one look to the next (2)"
+    pattern = "names to show, as of KEYS (default: all)"
+    parser.add_argument("pattern", metavar="PATTERN", nargs="?", default="*", help=pattern)
+    parser.add_argument("--sort", choices=ORDERS, default="waiting", help="what comes first (default: waiting)")
+    interval = "from one look to the next (default: 2)"
     parser.add_argument("--interval", type=options.seconds(0.1), default=2.0, metavar="SECONDS", help=interval)
-    parser.add_argument("--count", type=int, metavar="N", help="end after so many looks")
+    parser.add_argument("--count", type=options.number, metavar="N", help="end after so many looks")
     parser.add_argument("--plain", action="store_true", help="plain lines, also on a terminal")
     options.add_server(parser, as_json="one JSON object a line for each look")
 
