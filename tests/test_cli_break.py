@@ -21,7 +21,7 @@ from aiolock._cli.servers import Servers, connected
 from aiolock._embedded_server import Server
 from aiolock._keys import QUORUM_KEY
 from tests.support.cli import run
-from tests.support.holding import seize
+from tests.support.holding import foreign, seize
 from tests.support.observe import until
 
 REQUEST = "break:1"
@@ -216,6 +216,40 @@ async def test_where_nothing_is_freed_it_says_why_and_exits_with_1(
     assert await run(server.url, break_, "break", *arguments) == 1
     assert why in capsys.readouterr().out
     await held.renew()
+
+
+@pytest.mark.parametrize("kind", ["list", "string", "hash"])
+async def test_a_key_that_is_no_lock_is_left_alone(
+    kind: str, server: Server, redis: Redis, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await foreign(redis, "orders", kind)
+    before = await redis.dump("orders")
+    assert await run(server.url, break_, "break", "orders", "--yes") == 2
+    why = f"it is not a lock, but a Redis {kind}"
+    assert capsys.readouterr().out == f"nothing was freed of 'orders': {why}\n"
+    assert await run(server.url, break_, "break", "orders", "--yes", "--json") == 2
+    done = json.loads(capsys.readouterr().out)
+    assert done == {"name": "orders", "freed": [], "left_alone": [], "why": why}
+    assert await redis.dump("orders") == before
+
+
+@pytest.mark.parametrize("others", [True, False], ids=["same client", "nobody"])
+async def test_a_holder_is_told_at_once_if_another_task_of_its_client_has_it(
+    others: bool, server: Server, locks: LockClient
+) -> None:
+    """As the page says: with the reason `taken` then, and else `forced`."""
+    lease, waits = await locks.lock("orders", owner="first").acquire(), None
+    if others:
+        waits = asyncio.create_task(locks.lock("orders", owner="second").acquire())
+        await until(lambda: locks.statistics().parked == 1)
+    assert await run(server.url, break_, "break", "orders", "--token", str(lease.token), "--yes") == 0
+    if waits is not None:
+        later = await asyncio.wait_for(waits, 5)
+        await asyncio.wait_for(lease.lost, 5)  # Half of the time until the next renewal.
+        await later.release()
+    with pytest.raises(LeaseLostError) as lost:
+        await lease.release()
+    assert lost.value.reason == ("taken" if others else "forced")
 
 
 async def test_it_asks_before_it_acts(

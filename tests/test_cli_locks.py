@@ -25,7 +25,7 @@ from aiolock._cli.servers import connected
 from aiolock._embedded_server import Server
 from aiolock._keys import QUORUM_KEY
 from tests.support.cli import run
-from tests.support.holding import lock_client, seize
+from tests.support.holding import foreign, lock_client, seize
 from tests.support.observe import answered, commandstats, until
 
 JAVA = "b983c153-7421-469a-addb-44fb92259a1b"
@@ -391,6 +391,39 @@ async def test_inspect_tells_all_and_exits_with_1_when_it_is_free(
     assert (free["kind"], free["last_token"], free["holds"]) == ("free", lease.token, [])
     with pytest.raises(VerbError, match="aiolock's own"):
         await run(server.url, inspect, "inspect", "aiolock_token:{orders}")
+
+
+@pytest.mark.parametrize("kind", ["list", "string", "hash"])
+async def test_inspect_calls_a_key_that_is_no_lock_by_its_type(
+    kind: str, server: Server, redis: Redis, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await foreign(redis, "orders", kind)
+    assert await run(server.url, inspect, "inspect", "orders") == 1
+    assert f"  kind        not a lock, but a Redis {kind}\n" in capsys.readouterr().out
+    assert await run(server.url, inspect, "inspect", "orders", "--json") == 1
+    lock = told(capsys)
+    assert (lock["kind"], lock["type"], lock["holds"]) == ("not a lock", kind, [])
+
+
+async def test_what_acquire_takes_for_no_lock_inspect_does_too(server: Server, redis: Redis) -> None:
+    """Of hashes: what has no end, and what has the fields of no lock. A number may be a semaphore, or a latch."""
+    hashes: dict[str, dict[Any, Any]] = {
+        "profile": {"name": "a", "age": 7},
+        "one-field": {"name": "a"},
+        "no-end": {f"{JAVA}:1": 1},
+        "taken": {f"{JAVA}:1": 1},
+        "ours": {"aiolock:acquisition": "a", f"{JAVA}:1": 1},
+        "read": {"mode": "read", f"{JAVA}:1": 1},
+    }
+    for name, fields in hashes.items():
+        await redis.hset(name, mapping=fields)
+        if name != "no-end":
+            await redis.pexpire(name, 30_000)
+    await redis.mset({"number": 7, "below": -1, "text": "seven", "long": "7" * 50_000})
+    async with connected(server.url, None) as servers:
+        found = {name: await Reader(servers).foreign(name) for name in [*hashes, "number", "below", "text", "long"]}
+    wanted = dict.fromkeys(["profile", "one-field", "no-end"], "hash") | {"text": "string", "long": "string"}
+    assert {name: kind for name, kind in found.items() if kind} == wanted
 
 
 async def test_clients_are_listed_with_how_much_they_hold(

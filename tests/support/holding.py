@@ -46,6 +46,16 @@ async def seize(redis: Redis, key: str, *, redisson: bool = False) -> None:
         await pipeline.execute()
 
 
+async def foreign(redis: Redis, key: str, kind: str) -> None:
+    """A key of that type which is no lock, and no number."""
+    if kind == "list":
+        await redis.rpush(key, "a")
+    elif kind == "string":
+        await redis.set(key, "text")
+    else:
+        await redis.hset(key, mapping={"name": "a", "age": 7})
+
+
 class Holder:
     """
     A task that holds locks, nested in the order given, and counts what its innermost body lives through.

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from aiolock._cli.break_.scripts import breaking, can_break
 from aiolock._cli.exit_codes import FAILED, USAGE, VerbError
-from aiolock._cli.locks.model import Hold, Lock
+from aiolock._cli.locks.model import FOREIGN, Hold, Lock
 from aiolock._cli.locks.names import checked
 from aiolock._cli.locks.reader import Reader
 from aiolock._cli.locks.words import duration, how
@@ -28,6 +28,8 @@ async def verb(parsed: argparse.Namespace, servers: Servers) -> int:
     """Free the one that was *parsed*; the exit code."""
     reader = Reader(servers)
     found = await reader.named(checked(parsed.name))
+    if not found and (kind := await reader.foreign(parsed.name)):
+        return _nothing(parsed, f"it is {FOREIGN}, but a Redis {kind}", USAGE)
     meant = [(lock, [hold for hold in lock.holds if _is_meant(parsed, hold)]) for lock in found if can_break(lock)]
     meant = [(lock, holds) for lock, holds in meant if holds]
     if not meant:
@@ -84,12 +86,12 @@ async def _break(parsed: argparse.Namespace, reader: Reader, lock: Lock, chosen:
     return 0 if freed else FAILED
 
 
-def _nothing(parsed: argparse.Namespace, why: str) -> int:
+def _nothing(parsed: argparse.Namespace, why: str, code: int = FAILED) -> int:
     if parsed.json:
         _write_json(parsed.name, [], [], why=why)
     else:
         write(f"nothing was freed of {parsed.name!r}: {why}")
-    return FAILED
+    return code
 
 
 def _write_json(name: str, freed: Sequence[Hold], kept: Sequence[Hold], **more: str) -> None:

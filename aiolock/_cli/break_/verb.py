@@ -9,7 +9,8 @@ SUMMARY = "free a lock from who holds it now, and from nobody else"
 DESCRIPTION = """\
 Frees a lock from those who hold it when the command looks, if they still do when it acts: what was granted to another
 meanwhile is left alone. It shows who that is, and asks, unless --yes was said. Whoever loses the lock learns of it
-with its next renewal, after a third of its lease; until then it goes on. Only the fencing token keeps it from harm.
+with its next renewal, after a third of its lease, or at once if another task of its client has the lock by then. Until
+it learns of it, it goes on, and only the fencing token keeps it from harm. A key that is not a lock is left alone.
 """
 
 EXAMPLES = """\

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from aiolock._cli import terminal
 from aiolock._cli.exit_codes import FAILED
 from aiolock._cli.locks.hashes import REDISSON
-from aiolock._cli.locks.model import Hold, Lock, Outcome
+from aiolock._cli.locks.model import FOREIGN, FREE, Hold, Lock, Outcome
 from aiolock._cli.locks.names import checked
 from aiolock._cli.locks.reader import Reader
 from aiolock._cli.locks.words import duration, printable, waiting, who
@@ -31,21 +31,24 @@ async def verb(parsed: argparse.Namespace, servers: Servers) -> int:
     """Print the one that was *parsed*; the exit code."""
     name, reader = checked(parsed.name), Reader(servers)
     found, of_a_quorum = await reader.named(name), await reader.is_of_a_quorum(name)
+    is_held = any(lock.outcome is None for lock in found)
     if not found:
-        found = [Lock(name=name, kind="free", server=servers.of(name)[0], last_token=await reader.last_token(name))]
+        kind = await reader.foreign(name)
+        last, server = await reader.last_token(name), servers.of(name)[0]
+        found = [Lock(name=name, kind=FOREIGN if kind else FREE, server=server, last_token=last, type=kind)]
     if parsed.json:
         first, *also = [lock.as_dict() for lock in found]
         write(json.dumps({**first, "of_a_quorum": of_a_quorum, "also": also}))
     else:
         write("\n\n".join([*map(text, found), *([_ONE_VOTE] if of_a_quorum else [])]))
-    return 0 if any(lock.kind != "free" and lock.outcome is None for lock in found) else FAILED
+    return 0 if is_held else FAILED
 
 
 def text(lock: Lock) -> str:
     """For people."""
     lines = [terminal.bold(printable(lock.name))]
     lines += _fields(
-        ("kind", "free: nobody holds it" if lock.kind == "free" else lock.kind),
+        ("kind", _kind(lock)),
         *(_of_an_outcome(lock.outcome) if lock.outcome else ()),
         ("available", lock.available),
         ("last token", lock.last_token),
@@ -61,6 +64,12 @@ def text(lock: Lock) -> str:
         lines += ["", terminal.bold(f"{_INDENT}line")]
         lines += [f"{_INDENT * 2}{at}  {printable(each)}" for at, each in enumerate(lock.line[:_MOST_SHOWN], 1)]
     return "\n".join(lines)
+
+
+def _kind(lock: Lock) -> str:
+    if lock.kind == FOREIGN:
+        return f"{FOREIGN}, but a Redis {lock.type}"
+    return "free: nobody holds it" if lock.kind == FREE else lock.kind
 
 
 def _of_an_outcome(outcome: Outcome) -> list[Field]:

@@ -76,12 +76,26 @@ async def _candidates(node: Node, every: Sequence[LockKeys]) -> list[_Found]:
     return found
 
 
+def is_foreign(answer: Any) -> bool:
+    """Whether what HSCAN answered of a key has fields, and none of them is one of a lock."""
+    fields: dict[bytes, bytes] = answer[1] if answer else {}
+    if not fields or b"aiolock:acquisition" in fields or fields.get(b"mode") in (b"read", b"write"):
+        return False
+    owners = _owners(answer)
+    return len(fields) > 1 or not owners or not _is_owner(owners[0][0])
+
+
+def _is_owner(owner: str) -> bool:
+    """Of a lock that has no field but this one."""
+    return owner.endswith(f":{KEPT}") or _OF_REDISSON.fullmatch(owner) is not None
+
+
 def _plain(node: Node, found: _Found, now: float, answers: list[Any]) -> Lock | None:
     fields, _, last, tickets, listening = answers
     owners = _owners(fields)
     owner, count = owners[0] if len(owners) == 1 else ("", 0)
     ours = found.acquisition or owner.endswith(f":{KEPT}")
-    if not owner or not (ours or _OF_REDISSON.fullmatch(owner)):
+    if not owner or not (found.acquisition or _is_owner(owner)):
         return None
     line = [
         ticket.decode(errors="replace").removeprefix("ticket ") for ticket in tickets or () if ticket[:7] == b"ticket "

@@ -9,6 +9,7 @@ from aiolock._core.hold import KEPT
 LOCK, FAIR, READ_WRITE, PERMITS = "lock", "fair lock", "read-write lock", "permits"
 SEMAPHORE, LATCH, COUNTER = "semaphore", "latch", "semaphore or latch"
 ONCE = "once"
+FREE, FOREIGN = "free", "not a lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ class Lock:
 
     *waiting* counts who stands in the *line* of a fair lock, and else the clients that listen for its release. *more*
     is how many hold it beside those in *holds*. *available* is of permits, or what a counter says. An *outcome* has
-    what ran once, and has ended.
+    what ran once, and has ended. *type* is what Redis calls a key that is not a lock.
     """
 
     name: str
@@ -122,6 +123,7 @@ class Lock:
     last_token: int | None = None
     available: int | None = None
     outcome: Outcome | None = None
+    type: str | None = None
 
     @property
     def age(self) -> float:
@@ -146,4 +148,5 @@ class Lock:
             "last_token": self.last_token,
             "available": self.available,
             "outcome": self.outcome and self.outcome.as_dict(),
+            "type": self.type,
         }

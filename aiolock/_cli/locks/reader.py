@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 
 from aiolock._cli.locks.counted import PERMITS_END, TOKENS, describe_counters, describe_permits, names_of
+from aiolock._cli.locks.foreign import foreign_type
 from aiolock._cli.locks.hashes import describe
 from aiolock._cli.locks.model import Card, Lock
 from aiolock._cli.locks.names import matching
@@ -39,6 +40,10 @@ class Reader:
         for look in (_describe_locks, describe_permits, describe_counters):
             found = found or await look(node, [name])
         return await self._with_cards(found + await describe_once(node, [name]))
+
+    async def foreign(self, name: str) -> str | None:
+        """The type of the key *name* where that is no lock, and must not be touched."""
+        return await foreign_type(self.node_of(name), name)
 
     async def is_of_a_quorum(self, name: str) -> bool:
         """Whether the server of *name* is one of several, of which a majority says who holds it."""
