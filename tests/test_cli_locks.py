@@ -426,6 +426,17 @@ async def test_what_acquire_takes_for_no_lock_inspect_does_too(server: Server, r
     assert {name: kind for name, kind in found.items() if kind} == wanted
 
 
+async def test_who_has_no_card_has_no_host_in_the_list(
+    server: Server, redis: Redis, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await seize(redis, "java", redisson=True)
+    await redis.hset("orders", mapping={"aiolock:acquisition": "a", f"{JAVA[::-1]}:1": 1})
+    await redis.pexpire("orders", 30_000)
+    assert await run(server.url, clients, "clients") == 0
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert {line.split()[-1]: line.split()[0] for line in lines} == {"java": "Redisson", "orders": "-"}
+
+
 async def test_clients_are_listed_with_how_much_they_hold(
     server: Server, redis: Redis, other: LockClient, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -48,7 +48,8 @@ class Client:
         card = self.card
         names = sorted(set(self.names))
         listed = " ".join(map(printable, names[:_MOST_NAMED])) + (" …" if len(names) > _MOST_NAMED else "")
-        where = (printable(card.host), str(card.pid), printable(card.name or "-")) if card else (self.by, "-", "-")
+        unknown = self.by if self.by == REDISSON else "-"
+        where = (printable(card.host), str(card.pid), printable(card.name or "-")) if card else (unknown, "-", "-")
         used = duration(max(0.0, now - card.since)) if card else "-"
         return (*where, printable(self.id[:8] or "-"), used, str(len(self.names)), listed)
 
