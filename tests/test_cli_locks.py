@@ -24,7 +24,7 @@ from aiolock._cli.ls.run import verb as ls
 from aiolock._cli.servers import connected
 from aiolock._embedded_server import Server
 from aiolock._keys import QUORUM_KEY
-from tests.support.cli import run
+from tests.support.cli import Verb, run
 from tests.support.holding import foreign, lock_client, seize
 from tests.support.observe import answered, commandstats, until
 
@@ -424,6 +424,15 @@ async def test_what_acquire_takes_for_no_lock_inspect_does_too(server: Server, r
         found = {name: await Reader(servers).foreign(name) for name in [*hashes, "number", "below", "text", "long"]}
     wanted = dict.fromkeys(["profile", "one-field", "no-end"], "hash") | {"text": "string", "long": "string"}
     assert {name: kind for name, kind in found.items() if kind} == wanted
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments"), [(ls, ["ls"]), (inspect, ["inspect", "orders"]), (clients, ["clients"])]
+)
+async def test_a_primary_is_for_sentinels(verb: Verb, arguments: list[str], server: Server) -> None:
+    with pytest.raises(VerbError, match=r"--primary.*Sentinel") as refused:
+        await run(server.url, verb, *arguments, "--primary", "orders")
+    assert refused.value.code == 2
 
 
 async def test_who_has_no_card_has_no_host_in_the_list(

@@ -479,6 +479,12 @@ async def test_a_server_that_falls_silent_in_the_middle_is_no_hang(proxy: Proxy,
     assert ended.statuses["reachable"] == "ok"
 
 
+async def test_a_primary_is_for_sentinels(server: Server) -> None:
+    ended = await examine(server.url, "orders")
+    assert (ended.code, ended.named("error")) == (1, ["topology"])
+    assert "no Sentinel" in ended.checks["topology"]["found"]
+
+
 @pytest.mark.slow
 async def test_messages_that_do_not_arrive_are_missed(proxy: Proxy) -> None:
     proxy.swallow_messages()
@@ -497,6 +503,7 @@ async def test_messages_that_do_not_arrive_are_missed(proxy: Proxy) -> None:
         ["redis://:secret@localhost", "--lease", "soon"],
         ["redis://:secret@localhost", "--prefix", "aiolock_token:"],
         ["redis://:secret@localhost", "--no-such-option"],
+        ["redis://:secret@127.0.0.1:1", "redis://:secret@127.0.0.1:2", "--primary", "orders"],
     ],
     ids=" ".join,
 )

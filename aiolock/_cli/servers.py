@@ -67,6 +67,8 @@ async def connected(url: str, primary: str | None) -> AsyncIterator[Servers]:
     async with AsyncExitStack() as stack:
         redis = await stack.enter_async_context(client_of(url))
         way_in, mode = await _recognized(url)
+        if primary is not None and mode != "sentinel":
+            raise VerbError(sentinel.NONE, USAGE)
         if mode == "sentinel":
             servers = await _behind_sentinels(stack, url, way_in, primary)
         elif mode == "cluster":

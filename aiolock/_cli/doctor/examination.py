@@ -61,6 +61,8 @@ class Examination:
         facts = await gather(probe)
         if facts.mode == "sentinel":
             await self._examine_what_it_watches(probe)
+        elif self.primary is not None:
+            self._fail(sentinel.NONE, "Leave --primary out, or give the URL of a Sentinel.")
         elif facts.mode == "cluster":
             await self._examine_cluster(probe, facts)
         else:

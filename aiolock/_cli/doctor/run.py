@@ -33,6 +33,8 @@ def run(urls: Sequence[str], *, lease: float, prefix: str, primary: str | None, 
     logging.getLogger("aiolock").addHandler(logging.NullHandler())  # What the trial lock's client logs, a check tells.
     try:
         if len(urls) > 1:
+            if primary is not None:
+                raise _UsageError("--primary says which primary of a Sentinel is meant: several URLs are a quorum")
             report = asyncio.run(report_on_quorum(urls, lease, prefix))
         else:
             report = asyncio.run(report_on(urls[0], lease, prefix, primary))

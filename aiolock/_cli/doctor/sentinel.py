@@ -8,6 +8,7 @@ from redis.exceptions import ResponseError
 from aiolock._cli.doctor.check import Check
 from aiolock._cli.doctor.probe import Address, Probe, place
 
+NONE = "--primary says which primary of a Sentinel is meant, and the URL leads to no Sentinel"
 _GIVE = "Give LockClient what sentinel.master_for(name) makes."
 _DOWN = ("s_down", "o_down", "failover_in_progress")
 
