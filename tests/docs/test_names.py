@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.docs.pages import PAGES, Block, Page
+from tests.docs.pages import PAGES, Block, Page, examples
 
 _SHOWN_IN_FULL = (
     *("docs/how-to/aiohttp.md", "docs/how-to/fastapi.md"),
@@ -52,10 +52,16 @@ def test_a_page_about_a_framework_shows_every_name(page: Page) -> None:
     assert undefined(python(page)) == []
 
 
+@pytest.mark.parametrize("block", examples("program"), ids=lambda block: block.place)
+def test_a_program_shows_every_name(block: Block) -> None:
+    """It is a file, and so has no names of the blocks before it."""
+    assert undefined([block]) == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_programs_and_tests_show_every_name(page: Page) -> None:
+def test_tests_show_every_name(page: Page) -> None:
     found = dict.fromkeys(place for place, _ in undefined(python(page)))
-    assert [block.place for block in python(page) if block.kind != "fragment" and block.place in found] == []
+    assert [block.place for block in python(page) if block.kind == "tests" and block.place in found] == []
 
 
 def test_what_is_looked_for_is_found() -> None:
