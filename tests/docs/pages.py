@@ -5,7 +5,7 @@ How an example is run follows from what it looks like:
 - a block with ``asyncio.run(`` is a program: a process of its own, with ``redis://localhost`` replaced by the server;
 - a block with ``def test_`` is a test file: pytest runs it, with the plugin `aiolock.testing`;
 - any other block of Python is the body of a coroutine that finds `aiolock`, `asyncio`, `locks` (a LockClient) and
-  `redis` (a Redis client) ready.
+  `redis` (a Redis client) ready, with ``redis://localhost`` replaced by their server.
 
 Hidden comments add what a reader does not need to see:
 - ``<!-- given`` code ``-->`` runs before each of the Python blocks that follow it on the page;

@@ -23,18 +23,22 @@ from tests.docs.pages import BLOCKS, ROOT, Block, Code, examples
 LANGUAGES = {"python", "sh", "java", "lua", "mermaid", "text"}
 
 
-async def run_part(part: Code, place: str, names: dict[str, object]) -> None:
+async def run_part(part: Code, place: str, server: Server, names: dict[str, object]) -> None:
     """Run one piece of code; its lines are numbered as in the page, and it may use `await` anywhere."""
-    source = "\n" * (part.line - 1) + part.text
+    source = "\n" * (part.line - 1) + on(server, part.text)
     code = compile(source, place, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     outcome = eval(code, names)
     if code.co_flags & CO_COROUTINE:
         await outcome
 
 
-async def run_fragment(block: Block, names: dict[str, object]) -> None:
+async def run_fragment(block: Block, server: Server, names: dict[str, object]) -> None:
     for part in (*block.given, block.code, *block.then):
-        await run_part(part, str(block.page.path), names)
+        await run_part(part, str(block.page.path), server, names)
+
+
+def on(server: Server, source: str) -> str:
+    return source.replace("redis://localhost:6379", server.url).replace("redis://localhost", server.url)
 
 
 def run_process(command: Iterable[str], directory: Path) -> str:
@@ -53,8 +57,7 @@ def run_process(command: Iterable[str], directory: Path) -> str:
 
 
 def source_of(block: Block, server: Server) -> str:
-    source = "\n".join(part.text for part in (*block.given, block.code, *block.then))
-    return source.replace("redis://localhost:6379", server.url).replace("redis://localhost", server.url)
+    return on(server, "\n".join(part.text for part in (*block.given, block.code, *block.then)))
 
 
 @pytest.fixture
@@ -66,20 +69,22 @@ def logging_as_before() -> Iterator[None]:
     logging.root.setLevel(level)
 
 
+@pytest.fixture
+def names(locks: LockClient, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    """What a fragment finds ready, in a module of its own."""
+    module = ModuleType("example")  # Frameworks look the module of a function up.
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    found = vars(module)
+    found.update(aiolock=aiolock, asyncio=asyncio, locks=locks, redis=redis)
+    return found
+
+
 @pytest.mark.parametrize("block", examples("fragment"), ids=lambda block: block.place)
 @pytest.mark.usefixtures("logging_as_before")
 async def test_fragment_runs(
-    block: Block,
-    locks: LockClient,
-    redis: Redis,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    block: Block, server: Server, names: dict[str, object], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    module = ModuleType("example")  # Frameworks look the module of a function up.
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    names = vars(module)
-    names.update(aiolock=aiolock, asyncio=asyncio, locks=locks, redis=redis)
-    await run_fragment(block, names)
+    await run_fragment(block, server, names)
     if block.output is not None:
         assert capsys.readouterr().out == block.output
 
