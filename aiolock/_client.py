@@ -80,8 +80,9 @@ class LockClient(Factories):
         (seconds; ``None`` means 60, or `LockConfig.lease` if that is longer), also a new one; no lease may be longer,
         and all clients must say the same. No I/O.
 
-        Locks, read-write locks, multi locks and semaphores whose permits expire are kept so; what only counts is not.
-        What most servers did not answer alike raises `QuorumError`, a `BackendError`. The algorithm is that of
+        Locks, read-write locks, multi locks, semaphores whose permits expire and leaders are kept so. A fair lock,
+        `once`, a semaphore that only counts and a latch are not: they raise `TypeError` when they are made. What most
+        servers did not answer alike raises `QuorumError`, a `BackendError`. The algorithm is that of
         https://redis.io/docs/latest/develop/use/patterns/distributed-locks/, with a token that grows.
 
         Raises:

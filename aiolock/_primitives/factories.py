@@ -48,7 +48,8 @@ class Factories:
         who wait for the plain one are not told while somebody waits for the fair one. No I/O.
 
         Raises:
-            TypeError, ValueError: *name* or *owner* is refused as `lock` does.
+            TypeError, ValueError: *name* or *owner* is refused as `lock` does; or this is a client of several servers
+                (`redlock`).
         """
         self._refuse_in_quorum("a fair lock")
         keys = LockKeys.of_fair(self._checked(name), self._config.prefix)
@@ -128,7 +129,8 @@ class Factories:
         "remember", nobody does while *keep* lasts. No I/O. A lock may have the same name.
 
         Raises:
-            TypeError, ValueError: *key* is refused as `lock` does its name; or a duration or *failures* is none.
+            TypeError, ValueError: *key* is refused as `lock` does its name; or a duration or *failures* is none; or
+                this is a client of several servers (`redlock`).
         """
         self._refuse_in_quorum("what is done once")
         keys = LockKeys.of_once(self._checked(key), self._config.prefix)
