@@ -53,7 +53,7 @@ lint: $(LINT)/.stamp ## ruff, mypy --strict, pyright on the public names, the ar
 	$(LINT)/bin/mypy
 	PATH="$(CURDIR)/$(LINT)/bin:$$PATH" pyright --verifytypes aiolock --ignoreexternal
 	PATH="$(CURDIR)/$(LINT)/bin:$$PATH" pyright tests/typing
-	$(LINT)/bin/python -m pytest -q tests/test_architecture.py
+	$(LINT)/bin/python -m pytest -q tests/test_architecture.py tests/docs/test_types.py
 
 docs: $(DOCS)/.stamp ## build the documentation into site/
 	$(DOCS)/bin/zensical build --clean --strict

@@ -12,7 +12,7 @@ PACKAGE = Path(aiolock.__file__).parent
 
 # The folders, from the ground up, and what each may import of ours. What lies beside the folders is a room by its name,
 # or part of the ground, which knows no event loop of ours, no connection and no Lua.
-GROUND = {"_config", "_errors", "_events", "_keys", "_process", "_types"}
+GROUND = {"_config", "_errors", "_events", "_keys", "_log", "_process", "_types"}
 MAY_IMPORT = {
     "ground": {"ground"},
     "_scripts": {"ground"},
@@ -52,7 +52,7 @@ LONGEST_MODULE = 400
 # Lines of Python, comments and blank ones included, in what all primitives share: these places, with
 # `_primitives/base.py`. Not in it: the other primitives, the faces, the command line, the embedded server, Lua.
 SHARED = {"ground", "_scripts", "_backend", "_redis", "_core", "_client", "_web"}
-MOST_LINES = 8781
+MOST_LINES = 8802
 LONGEST_FUNCTION = 30  # without its docstring and its decorators
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
