@@ -30,7 +30,7 @@ from aiolock._redis.replies import understood
 
 Command = tuple[Any, ...]
 
-_YIELD_EVERY = 32  # Replies; then the tasks that they woke have a turn, and the server gets what they send meanwhile.
+_YIELD_EVERY = 64  # Replies; then the tasks that they woke have a turn, and the server gets what they send meanwhile.
 _LEAST_REST = 0.02  # Seconds between two attempts to connect, also for who is in a hurry.
 
 
