@@ -249,12 +249,14 @@ async def test_a_server_that_evicts_locks_is_unfit(own: Server, admin: Redis) ->
 @pytest.mark.slow
 async def test_a_replica_is_unfit_and_its_primary_is_not(own: Server, server: Server) -> None:
     options = ("--replicaof", f"{own.host} {own.port}")
-    async with Redis.from_url(own.url) as admin:
-        with Server(server._executable, options=options) as replica:
+    with Server(server._executable, options=options) as replica:
+        async with Redis.from_url(own.url) as admin, Redis.from_url(replica.url) as behind:
 
             async def follows() -> bool:
-                info = await admin.info("replication")
-                return bool(info["connected_slaves"] == 1 and info["slave0"]["state"] == "online")
+                """By word of both: the primary has sent all before the replica has taken it in."""
+                primary, info = await admin.info("replication"), await behind.info("replication")
+                there = primary["connected_slaves"] == 1 and primary["slave0"]["state"] == "online"
+                return bool(there and info["master_link_status"] == "up")
 
             await until(follows, within=20)
             ended = await examine(replica.url)
