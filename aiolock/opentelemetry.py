@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from opentelemetry.context import get_current
 from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import TracerProvider
 
@@ -78,7 +79,7 @@ class _Reporter:
         tracer_provider: TracerProvider | None,
     ) -> None:
         self._on_event = on_event
-        self._group = group or _no_group
+        self._groups = group
         self._metrics = instruments_of(meter_provider)
         self._spans = Spans(tracer_provider)
         self.patience: float = patience
@@ -112,11 +113,14 @@ class _Reporter:
             if self._on_event is not None:
                 self._on_event(event)
 
+    def _group(self, event: LockEvent) -> str | None:
+        return None if self._groups is None else self._groups(event.name)
+
     def _wait_started(self, event: WaitStarted) -> None:
-        self._metrics.contentions.add(((KIND, event.kind), (GROUP, self._group(event.name))))
+        self._metrics.contentions.add(((KIND, event.kind), (GROUP, self._group(event))))
 
     def _acquired(self, event: Acquired) -> None:
-        group = self._group(event.name)
+        group = self._groups and self._groups(event.name)
         acquires = self._acquires.get((event.kind, group))
         if acquires is None:
             acquires = self._acquires[event.kind, group] = self._metrics.begin(event.kind, group)
@@ -124,11 +128,11 @@ class _Reporter:
         if event.contended:
             self._metrics.waited(event.waited, event.kind, group, "acquired")
             self._spans.waited(event, group)
-        if event.holds == 1:
+        if event.holds == 1 and get_current():  # The context is empty most of the time.
             self._spans.hold_began(event, group)
 
     def _not_acquired(self, event: NotAcquired) -> None:
-        group, metrics = self._group(event.name), self._metrics
+        group, metrics = self._group(event), self._metrics
         who = ((KIND, event.kind), (GROUP, group))
         metrics.acquires.add((*who, (OUTCOME, event.reason), (ERROR, event.error)))
         if event.reason == "busy":
@@ -139,11 +143,12 @@ class _Reporter:
 
     def _released(self, event: Released) -> None:
         if not event.holds:
-            self._metrics.held(event.held, event.kind, self._group(event.name), "released")
-            self._spans.hold_ended(event, "released")
+            self._metrics.held(event.held, event.kind, self._groups and self._groups(event.name), "released")
+            if self._spans.holds:
+                self._spans.hold_ended(event, "released")
 
     def _lost(self, event: Lost) -> None:
-        group = self._group(event.name)
+        group = self._group(event)
         outcome = "ran out" if event.ran_out else "lost"
         self._metrics.held(event.held, event.kind, group, outcome)
         if not event.ran_out:
@@ -151,13 +156,9 @@ class _Reporter:
         self._spans.hold_ended(event, outcome, why=None if event.ran_out else f"lost: {event.reason}")
 
     def _orphaned(self, event: Orphaned) -> None:
-        self._metrics.held(event.held, event.kind, self._group(event.name), "orphaned")
+        self._metrics.held(event.held, event.kind, self._group(event), "orphaned")
         self._spans.hold_ended(event, "orphaned", why=f"task {event.task!r} ended while it held the lock")
 
     def _renewal_late(self, event: RenewalLate) -> None:
-        self._metrics.late_renewals.add(((KIND, event.kind), (GROUP, self._group(event.name))))
+        self._metrics.late_renewals.add(((KIND, event.kind), (GROUP, self._group(event))))
         self._spans.note(event, "renewal late", {"aiolock.late": event.late, "aiolock.remaining": event.remaining})
-
-
-def _no_group(_: str) -> None:
-    """Names are not told apart."""

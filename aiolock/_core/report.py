@@ -65,17 +65,13 @@ class Reporter:
             event = Acquired(name, kind, hold.owner, hold.token, holds, waited, True, wait.holder, wait.mark)
         self._tell(logging.DEBUG, event, "acquired")
         if self._marks is not None and holds == 1:
-            self._mark(self._marks, hold, event)
-
-    def _mark(self, marks: Marks, hold: Hold, event: Acquired) -> None:
-        """Have a mark left for a new *hold*, if the user's telemetry gives one."""
-        try:
-            mark = marks.telemetry.mark(event)
-        except (Exception, CancelledError):
-            self._note_failure(event)
-            return
-        if mark:
-            marks.keep(hold, mark)
+            try:
+                mark = self._marks.telemetry.mark(event)
+            except (Exception, CancelledError):
+                self._note_failure(event)
+            else:
+                if mark:
+                    self._marks.keep(hold, mark)
 
     def not_acquired(
         self, who: Who, wait: Wait | None, waited: float, reason: NotAcquiredReason, failed: Failure

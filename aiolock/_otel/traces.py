@@ -6,7 +6,6 @@ Where there is no trace there is no span: a lock alone tells nobody's story.
 
 from time import time_ns
 
-from opentelemetry.context import get_current
 from opentelemetry.trace import (
     Link,
     Span,
@@ -38,7 +37,7 @@ class Spans:
         self._tracer = get_tracer(SCOPE, __version__, provider)
         # Invariant: a hold that began within a trace has its span here until it ends. An owner may have several holds
         # of what has no tokens: which of their spans is whose does not matter, the last one ends first.
-        self._holds: dict[tuple[str, str, str, int], list[Span]] = {}
+        self.holds: dict[tuple[str, str, str, int], list[Span]] = {}
 
     def waited(self, event: Acquired | NotAcquired, group: str | None) -> None:
         """A wait has ended; its span is linked to that of whoever was waited for."""
@@ -59,17 +58,17 @@ class Spans:
 
     def hold_began(self, event: Acquired, group: str | None) -> None:
         """A first hold was granted."""
-        if get_current() and get_current_span().is_recording():  # The context is empty most of the time.
+        if get_current_span().is_recording():
             span = self._tracer.start_span("aiolock.hold", attributes=_attributes(event, group))
-            self._holds.setdefault(_key(event), []).append(span)
+            self.holds.setdefault(_key(event), []).append(span)
 
     def hold_ended(self, event: LockEvent, outcome: str, *, why: str | None = None) -> None:
         """It has ended; *why* if that is a failure."""
-        if not self._holds or not (spans := self._holds.get(_key(event))):
+        if not (spans := self.holds.get(_key(event))):
             return
         span = spans.pop()
         if not spans:
-            del self._holds[_key(event)]
+            del self.holds[_key(event)]
         span.set_attribute(OUTCOME, outcome)
         if why is not None:
             span.set_status(Status(StatusCode.ERROR, why))
@@ -77,12 +76,12 @@ class Spans:
 
     def note(self, event: LockEvent, what: str, attributes: dict[str, float]) -> None:
         """Something happened during a hold."""
-        for span in self._holds.get(_key(event), ()):
+        for span in self.holds.get(_key(event), ()):
             span.add_event(what, attributes)
 
     def mark(self, event: Acquired) -> str:
         """The context of the span of the hold that was just granted; empty if it is in no trace that is kept."""
-        if not self._holds or not (spans := self._holds.get(_key(event))):
+        if not self.holds or not (spans := self.holds.get(_key(event))):
             return ""
         if not spans[-1].get_span_context().trace_flags.sampled:
             return ""
