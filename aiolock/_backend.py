@@ -48,7 +48,7 @@ class Call:
         self.until: float = until if until > deadline else deadline
         self.hops = 0  # From server to server, of those that said that another owns the slot.
         self.asking = False  # The slot is on its way to the server that this goes to, which must be told so.
-        self.whole = False  # Send the source: the server does not know the digest.
+        self.whole = False  # Send it by itself, and the source: its digest, or its bundle, was refused.
         self.sent: float = 0.0  # When it was sent last; that sending is the one answered.
         self.repeated = False  # Sent again after a failure: an earlier copy may still arrive.
         self.short: tuple[int, int] | None = None  # Replicas that acknowledged, and how many were wanted: too few.
@@ -99,11 +99,9 @@ class Call:
         error.__cause__ = cause
         self.end([], error)
 
-    def command(self, publish: str) -> tuple[Any, ...]:
-        """The call as a Redis command; *publish* is what the server's unlock messages are sent with."""
-        how = ("EVAL", self.script.source) if self.whole else ("EVALSHA", self.script.sha)
-        tail = (publish,) if self.script.publishes else ()
-        return (*how, len(self.keys), *self.keys, *self.args, *tail)
+    def arguments(self, publish: str) -> tuple[Argument, ...]:
+        """All that it is sent with behind the keys; *publish* is what the server's unlock messages are sent with."""
+        return (*self.args, publish) if self.script.publishes else self.args
 
 
 class Client(Protocol):

@@ -102,7 +102,7 @@ async def test_holders_are_cancelled_before_their_locks_are_released(proxy: Prox
         await locks.aclose()
         assert await holders.reasons() == ["closed"] * 50
         released = [request.at for request in proxy.requests if script(RELEASE)(request)]
-        assert len(released) == 50
+        assert len(released) == 2, "as many as go together"
         assert max(holders.told) <= min(released)
 
 

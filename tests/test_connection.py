@@ -66,8 +66,9 @@ class Recorder:
         self.writes += [len(batch)] if batch else []
         return batch
 
-    def received(self, frame: Any) -> None:
+    def received(self, frame: Any) -> int:
         self.frames.append(frame)
+        return 1
 
     def broken(self, error: Exception, waited: float) -> None:
         self.errors.append(error)

@@ -27,6 +27,8 @@ class Work:
     """Connections that were there before."""
     alone: bool = True
     """No other client sends scripts."""
+    bundled: bool = False
+    """Several calls go to the server as one."""
 
     async def start(self) -> None:
         self.others = await connected(self.redis)
@@ -41,8 +43,9 @@ class Work:
     async def done(self) -> tuple[int, int]:
         """Commands and batches; what the client says of its commands is what the server has seen."""
         now = self.locks.statistics()
-        assert not self.alone or now.commands - self.commands == await self._sent() - self.sent
-        return now.commands - self.commands, now.batches - self.batches
+        commands, sent = now.commands - self.commands, await self._sent() - self.sent
+        assert not self.alone or (sent <= commands / 16 if self.bundled else sent == commands)
+        return commands, now.batches - self.batches
 
     async def _sent(self) -> int:
         stats = await commandstats(self.redis)
@@ -70,6 +73,7 @@ async def test_one_task_sends_two_commands_for_a_section(work: Work) -> None:
 
 @pytest.mark.parametrize(("tasks", "times"), [(100, 5), (1000, 2)])
 async def test_tasks_with_locks_of_their_own_share_writes(work: Work, tasks: int, times: int) -> None:
+    work.bundled = True
     await asyncio.gather(*(enter(work.locks, f"own:{number}", times) for number in range(tasks)))
     commands, batches = await work.done()
     assert commands == 2 * tasks * times, "nothing is sent twice, and nothing beside the two calls"

@@ -141,9 +141,10 @@ class Blocks:
         return () if entry is None else tuple(entry.scopes)
 
     def _forget(self, scope: Scope) -> None:
-        entry = self._entries.of(scope.hold.keys)
+        entry = self._entries[scope.hold.keys.entry]
         entry.scopes.remove(scope)
-        entry.settle()
+        if not entry.holds:
+            entry.settle()
 
     async def _give_back_beside(self, error: BaseException, lease: Grant) -> None:
         """

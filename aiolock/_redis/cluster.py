@@ -51,6 +51,7 @@ class Node:
 
     # What a pipeline asks for.
 
+    apart = True
     settled = None
 
     @property
@@ -100,7 +101,7 @@ class Cluster:
     # Invariant: every server that owns a slot, as far as is known, or is still expected to answer, is in `_nodes`,
     # connected or not; `_owners` names the owner of each slot that is known, which another may have become since.
 
-    apart = True
+    apart = Node.apart
 
     def __init__(
         self,

@@ -16,7 +16,6 @@ import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
-from itertools import count
 from time import monotonic
 from typing import Any, Protocol
 
@@ -30,7 +29,7 @@ from aiolock._redis.replies import understood
 
 Command = tuple[Any, ...]
 
-_YIELD_EVERY = 64  # Replies; then the tasks that they woke have a turn, and the server gets what they send meanwhile.
+_MOST_WOKEN = 64  # Then the tasks have a turn, and the server gets what they send meanwhile.
 _LEAST_REST = 0.02  # Seconds between two attempts to connect, also for who is in a hurry.
 
 
@@ -52,8 +51,8 @@ class User(Protocol):
     def outgoing(self) -> Sequence[Command]:
         """Take what is to be written now."""
 
-    def received(self, frame: Any) -> None:
-        """The server sent *frame*: a reply, a message, or a `ResponseError`."""
+    def received(self, frame: Any) -> int:
+        """The server sent *frame*: a reply, a message, or a `ResponseError`; how many waiters that may have woken."""
 
     def broken(self, error: Exception, waited: float) -> None:
         """The connection failed, or none could be made within the seconds that it *waited*."""
@@ -271,15 +270,17 @@ class Connection:
 
     async def _read(self, raw: AbstractConnection) -> None:
         """Read until the connection fails or is given up; one that leaves, until nothing is owed."""
-        for frames in count(1):
+        woken = 0
+        while True:
             try:
-                if frames % _YIELD_EVERY == 0:
+                if woken >= _MOST_WOKEN:
+                    woken = 0
                     await asyncio.sleep(0)
                 try:
                     frame = await raw.read_response(disable_decoding=True, disconnect_on_error=False)
                 except ResponseError as error:
                     frame = understood(error)
-                self._received(frame)
+                woken += self._received(frame)
             except asyncio.CancelledError:
                 assert self._reader is not None
                 given_up = self._limit.expired()  # Which cancels, too; somebody else may have in the same turn.
@@ -290,10 +291,11 @@ class Connection:
             if self._leaving and not self._user.owed():
                 return
 
-    def _received(self, frame: Any) -> None:
-        self._user.received(frame)
+    def _received(self, frame: Any) -> int:
+        woken = self._user.received(frame)
         if self.connected:  # Else the user gave the connection up for what it heard.
             self._pause = 0.0
+        return woken
 
     # The writer task.
 

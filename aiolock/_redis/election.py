@@ -13,7 +13,6 @@ there: of several who do so at the same time, the last one sees all.
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import monotonic
-from typing import Any
 
 from aiolock._backend import Argument, Call, Reply
 from aiolock._redis.fold import is_held
@@ -62,10 +61,10 @@ class _Vote(Call):
 
     member: Member
 
-    def command(self, publish: str) -> tuple[Any, ...]:
+    def arguments(self, publish: str) -> tuple[Argument, ...]:
         if self.member.is_new:
             self.args = (1, *self.args[1:])
-        return super().command(publish)
+        return super().arguments(publish)
 
 
 class Election(Poll):

@@ -144,7 +144,7 @@ class Notifier:
         self._orders.clear()
         return orders
 
-    def received(self, frame: Any) -> None:
+    def received(self, frame: Any) -> int:
         self._hear()
         if isinstance(frame, MovedError):
             self._ended(channel for channel in self._channels.values() if not channel.confirmed)
@@ -158,6 +158,7 @@ class Notifier:
                 channel.ended = False
                 for signal in tuple(channel.signals):
                     signal(frame[0] in _MESSAGES)
+        return 1
 
     def broken(self, error: Exception, waited: float) -> None:
         for channel in self._channels.values():

@@ -10,24 +10,28 @@ Rules:
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
 from time import monotonic
 from typing import Any, Protocol
 
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import NoScriptError, ReadOnlyError, ResponseError
 
-from aiolock._backend import Call
+from aiolock._backend import Argument, Call
 from aiolock._errors import BackendError
 from aiolock._redis.connection import Command, Connection
 from aiolock._redis.hints import in_words, underlying
 from aiolock._redis.outage import Outage
 from aiolock._redis.replication import Answered, Replication
 from aiolock._redis.replies import is_final, is_passing
-from aiolock._scripts import grants
+from aiolock._scripts import Script, grants
 
 _PULSE = 0.05
+_MOST_BUNDLED = 32  # Calls that one command makes, for whose time the server does nothing else.
 
 
 @dataclass(slots=True)
@@ -39,12 +43,13 @@ class Traffic:
 
 
 class Aside:
-    """A command of the pipeline's own; *tell* is called with what the server answers."""
+    """A command of the pipeline's own, which makes those *calls*; *tell* is called with what the server answers."""
 
-    __slots__ = ("sent", "tell")
+    __slots__ = ("calls", "sent", "tell")
 
-    def __init__(self, tell: Answered) -> None:
+    def __init__(self, tell: Answered, calls: Sequence[Call]) -> None:
         self.tell = tell
+        self.calls: Sequence[Call] = calls
         self.sent = monotonic()
 
 
@@ -65,6 +70,10 @@ class Steering(Protocol):
     @property
     def publish(self) -> str:
         """The command that unlock messages are sent with here."""
+
+    @property
+    def apart(self) -> bool:
+        """As `Backend.apart`."""
 
     def redirected(self, call: Call, error: ResponseError) -> bool:
         """Whether *error* sends *call* to another server, which has it now."""
@@ -113,8 +122,7 @@ class Pipeline:
     @property
     def pending(self) -> int:
         """Calls that wait for their reply."""
-        sent = len(self._sent) if self._replication is None else len(self._sent_calls())
-        return len(self._unsent) + sent + len(self._granted()) + len(self._resting)
+        return len(self._all())
 
     def submit(self, call: Call) -> None:
         """Send *call*, in its turn."""
@@ -124,8 +132,9 @@ class Pipeline:
         if self._outage.since is not None and self._outage.lasts and not call.script.urgent:
             call.fail_within(self._outage.seek())
             self.connection.hurry()
+        if not self._unsent:  # Else it was woken for that.
+            self.connection.wake()
         self._unsent[call] = None
-        self.connection.wake()
 
     def withdraw(self, call: Call) -> bool:
         """Do not send *call*, which nobody awaits any more; ``False`` if it has been sent."""
@@ -163,7 +172,7 @@ class Pipeline:
     # What the connection asks for.
 
     def busy(self) -> bool:
-        return self.pending > 0 or self._outage.is_sought
+        return bool(self._unsent or self._sent or self._resting or self._granted()) or self._outage.is_sought
 
     async def greet(self, connection: AbstractConnection) -> None:
         await self._steering.greet(connection)
@@ -195,20 +204,19 @@ class Pipeline:
             commands += [self._expect(*question) for question in replication.questions()]
         return commands
 
-    def received(self, frame: Any) -> None:
+    def received(self, frame: Any) -> int:
         self._heard = monotonic()
         expected = self._sent.popleft()
-        if not isinstance(expected, Call):
+        if isinstance(expected, Call):
+            answered = 1
+            self._answered(expected, frame)
+        else:
+            answered = len(expected.calls)
             self._send_first(expected.tell(frame))
             self.connection.wake()
-        elif not isinstance(frame, list):
-            self._refused(expected, frame)
-        elif self._replication is not None and expected.script.lasts and grants(frame):
-            self._replication.granted.append((expected, frame))
-        else:
-            expected.end(frame)
         if self._idle is not None:
             self._notice_idle()
+        return answered
 
     def broken(self, error: Exception, waited: float) -> None:
         error = underlying(error)
@@ -251,7 +259,7 @@ class Pipeline:
         return [*self._sent_calls(), *self._granted(), *self._unsent, *self._resting]
 
     def _sent_calls(self) -> list[Call]:
-        return [call for call in self._sent if isinstance(call, Call)]
+        return [call for each in self._sent for call in ((each,) if isinstance(each, Call) else each.calls)]
 
     def _granted(self) -> list[Call]:
         """Those that the replicas have not confirmed yet."""
@@ -280,22 +288,72 @@ class Pipeline:
         """*batch* as it is to be written."""
         commands: list[Command] = []
         now = monotonic()
+        for script, same in groupby(batch, attrgetter("script")):
+            calls = list(same)
+            bundled = script.bundled and not self._steering.apart and not any(map(attrgetter("whole"), calls))
+            most = _MOST_BUNDLED if bundled else 1
+            for first in range(0, len(calls), most):
+                commands += self._commands(calls[first : first + most], publish)
         for call in batch:
-            if call.asking:
-                call.asking = False
-                commands.append(self._expect(("ASKING",), _ignore))
             call.sent = now
-            # Sent whole once, a script is known to whatever follows on the same connection.
-            if call.script.sha not in self._known:
-                call.whole = True
-                self._known.add(call.script.sha)
-            self._sent.append(call)
-            commands.append(call.command(publish))
         return commands
 
-    def _expect(self, command: Command, tell: Answered) -> Command:
-        self._sent.append(Aside(tell))
+    def _commands(self, calls: list[Call], publish: str) -> list[Command]:
+        """What makes *calls*, which have the same script."""
+        call, *others = calls
+        if others:
+            return [self._bundle(call.script, calls, publish)]
+        asking = [self._expect(("ASKING",), _ignore)] if call.asking else []
+        call.asking = False
+        # Sent whole once, a script is known to whatever follows on the same connection.
+        call.whole = call.whole or self._is_new(call.script)
+        self._sent.append(call)
+        how = ("EVAL", call.script.source) if call.whole else ("EVALSHA", call.script.sha)
+        return [*asking, (*how, len(call.keys), *call.keys, *call.arguments(publish))]
+
+    def _bundle(self, script: Script, calls: list[Call], publish: str) -> Command:
+        """Several *calls* as one command."""
+        bundle = script.bundle
+        how = ("EVAL", bundle.source) if self._is_new(bundle) else ("EVALSHA", bundle.sha)
+        keys: list[str] = []
+        arguments: list[Argument] = []
+        for call in calls:
+            keys += call.keys
+            arguments += call.arguments(publish)
+        command = (*how, len(keys), *keys, len(calls), *arguments)
+        return self._expect(command, partial(self._bundle_answered, script, calls), calls)
+
+    def _is_new(self, script: Script) -> bool:
+        """Whether this connection has not been sent *script* yet; from now on it has been."""
+        known = script.sha in self._known
+        self._known.add(script.sha)
+        return not known
+
+    def _expect(self, command: Command, tell: Answered, calls: Sequence[Call] = ()) -> Command:
+        self._sent.append(Aside(tell, calls))
         return command
+
+    def _answered(self, call: Call, frame: Any) -> None:
+        if not isinstance(frame, list):
+            self._refused(call, frame)
+        elif self._replication is not None and call.script.lasts and grants(frame):
+            self._replication.granted.append((call, frame))
+        else:
+            call.end(frame)
+
+    def _bundle_answered(self, script: Script, calls: list[Call], frame: Any) -> list[Call]:
+        """Several *calls* as one were answered; which to make again, each by itself: it is told why it is refused."""
+        again: list[Call] = []
+        refused = [None] * len(calls)
+        for call, reply in zip(calls, frame if isinstance(frame, list) else refused, strict=True):
+            if reply is None:
+                call.whole = True
+                again.append(call)
+            else:
+                self._answered(call, reply)
+        if again:
+            self._known.discard(script.bundle.sha)  # Which may be what was refused.
+        return again
 
     def _refused(self, call: Call, error: Any) -> None:
         if not isinstance(error, ResponseError):  # Whatever it is, it is no Redis.

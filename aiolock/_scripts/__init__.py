@@ -43,8 +43,9 @@ class Script:
     A script as the server knows it; there is one object of each. Its Lua is what its *files* say, one after the other.
 
     One that *publishes* takes the command to do so with as its last argument. What one that *lasts* grants must survive
-    the server that granted it, so that replicas may have to have it, too. Nothing queues before an *urgent* one. *fold*
-    makes one answer of those of several servers.
+    the server that granted it, so that replicas may have to have it, too. Nothing queues before an *urgent* one. Calls
+    of a *bundled* one, which all have as many keys and arguments, leave as one command where they leave together, which
+    runs its `bundle`. *fold* makes one answer of those of several servers.
     """
 
     name: str
@@ -52,7 +53,13 @@ class Script:
     publishes: bool = False
     lasts: bool = False
     urgent: bool = False
+    bundled: bool = False
     fold: Fold = "agreed"
+
+    @cached_property
+    def bundle(self) -> "Script":
+        """The script that makes several calls of this one."""
+        return Script(self.name, ("bundle/begin", *self.files, "bundle/end"))
 
     @cached_property
     def source(self) -> str:
@@ -137,7 +144,7 @@ _ALL: list[Script] = []
 def read_all() -> None:
     """Read every script now: when one is first sent, it may be too late to open files, or others lie there."""
     for script in _ALL:
-        _ = script.sha
+        _ = script.bundle.sha if script.bundled else script.sha
 
 
 def _script(
@@ -146,19 +153,20 @@ def _script(
     publishes: bool = False,
     lasts: bool = False,
     urgent: bool = False,
+    bundled: bool = False,
     fold: Fold = "agreed",
 ) -> Script:
     """The script at *path*, with the *shared* files in front of it; they are read when they are needed."""
-    script = Script(path.partition("/")[2], (*shared, path), publishes, lasts, urgent, fold)
+    script = Script(path.partition("/")[2], (*shared, path), publishes, lasts, urgent, bundled, fold)
     _ALL.append(script)
     return script
 
 
 _LOCK = ("ends", "lives", "lock/lock")
 _GRANT = (*_LOCK, "lock/grant")
-ACQUIRE = _script("lock/acquire", *_GRANT, lasts=True)
+ACQUIRE = _script("lock/acquire", *_GRANT, lasts=True, bundled=True)
 _GIVE_BACK = (*_LOCK, "lock/give_back")
-RELEASE = _script("lock/release", *_GIVE_BACK, publishes=True)
+RELEASE = _script("lock/release", *_GIVE_BACK, publishes=True, bundled=True)
 RENEW = _script("lock/renew", *_LOCK, lasts=True, urgent=True, fold="renewed")
 FORCE_RELEASE = _script("lock/force_release", *_LOCK, publishes=True)
 RELEASE_LATER = _script("lock/release_later", *_LOCK, publishes=True)
@@ -276,8 +284,8 @@ _MOST_NAMED = 1000
 # By the script that acquires it, what a quorum can grant.
 BALLOTS: dict[Script, Ballot] = {
     LOCK.acquire: Ballot(
-        _script("lock/acquire", _REMEMBER, "ends", "quorum/ahead", "lives", "lock/lock", "lock/grant", lasts=True),
-        _script("quorum/raise", *_LOCK, _QUORUM),
+        _script("lock/acquire", _REMEMBER, "ends", "quorum/ahead", *_GRANT[1:], lasts=True, bundled=True),
+        _script("quorum/raise", *_LOCK, _QUORUM, bundled=True),
         (1, 5),
         Look(INSPECT, 1, "", first=3, step=3),
     ),

@@ -50,9 +50,13 @@ class Script(Protocol):
 
 
 def script(wanted: Script) -> Predicate:
-    """Calls of this script, by its sha or by its source."""
-    calls = {(b"EVALSHA", wanted.sha.encode()), (b"EVAL", wanted.source.encode())}
+    """Calls of this script, by its sha or by its source, alone or several as one."""
+    calls = _calls(wanted) | (_calls(bundle) if (bundle := getattr(wanted, "bundle", None)) is not None else set())
     return lambda request: (request.name, b"".join(request.args[1:2])) in calls
+
+
+def _calls(wanted: Script) -> set[tuple[bytes, bytes]]:
+    return {(b"EVALSHA", wanted.sha.encode()), (b"EVAL", wanted.source.encode())}
 
 
 def command(*words: bytes) -> Predicate:
