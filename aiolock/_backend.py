@@ -65,10 +65,12 @@ class Call:
         self.deadline = sooner
 
     def __await__(self) -> Generator[Any, None, Reply]:
-        self._waiter = asyncio.Future()
-        if self.ended:
-            self._wake(self._waiter)
-        return self._waiter.__await__()
+        self._waiter = waiter = asyncio.Future[Reply]()
+        if self.error is not None:
+            waiter.set_exception(self.error)
+        elif self.ended:
+            waiter.set_result(self.reply)
+        return waiter.__await__()
 
     def when_ended(self, tell: Callable[["Call"], object]) -> None:
         """Call *tell* when the call ends, whether or not anybody awaits it; at once if it has ended."""
@@ -82,16 +84,14 @@ class Call:
             return
         self.ended = True
         self.reply, self.error = reply, error
-        if self._waiter is not None and not self._waiter.done():
-            self._wake(self._waiter)
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            if error is None:
+                waiter.set_result(reply)
+            else:
+                waiter.set_exception(error)
         if self._tell is not None:
             self._tell(self)
-
-    def _wake(self, waiter: asyncio.Future[Reply]) -> None:
-        if self.error is None:
-            waiter.set_result(self.reply)
-        else:
-            waiter.set_exception(self.error)
 
     def fail(self, cause: BaseException, why: str) -> None:
         """The call ends with a `BackendError` that has *cause*."""

@@ -45,7 +45,8 @@ class Blocks:
         """A block begins in the running task; it will give *lease* back."""
         task = running_task()
         scope = Scope(lease, task, self.stacks, self._owners.record(task), place)
-        opened = self._entries.of(lease._hold.keys).scopes
+        keys = lease._hold.keys
+        opened = (self._entries.get(keys.entry) or self._entries.of(keys)).scopes
         if len(opened) > _MOST_SETTLED:
             settled = [each for each in opened if each.is_settled]
             for each in settled[:-_MOST_SETTLED]:

@@ -13,7 +13,7 @@ from aiolock._scripts import CARD, INSPECT, MARK, NONE, PING, READ_CARD, READ_MA
 from aiolock._types import milliseconds
 
 _MOST_TOGETHER = 32  # Locks, or permits, that one script renews, for whose time the server does nothing else.
-_MEMORY = milliseconds(ENDED_MEMORY)
+_MEMORY = str(milliseconds(ENDED_MEMORY))
 _TURN = 2000  # Milliseconds for which one who waits may keep others from overtaking, unless it asks again.
 _MOST_FORGETTABLE = 1024  # Names whose last clean ends are kept in mind, so that the server need not.
 _MOST_ENDS = 128  # Of one name.
@@ -30,7 +30,7 @@ class Commands:
         self._ids = count(1)
         self.backend: Backend = backend  # The only way to Redis: who wraps it has all that is sent.
         self._timing = timing
-        self._retention = milliseconds(timing.token_retention)
+        self._retention = str(milliseconds(timing.token_retention))  # Text: it is not to be made so for each command.
         # By lock, ended acquisitions that the server may forget: the next end of another one says so.
         self._forgettable: OrderedDict[str, list[str]] = OrderedDict()
 
@@ -227,7 +227,7 @@ class Commands:
     def _release_later(self, hold: Hold, remains: Remains) -> Call:
         """Give *hold* back, and leave *remains* for what is left of their time: if it comes late, until later."""
         claim, stays = hold.claim, max(1, milliseconds(remains.until - monotonic()))
-        memory = (max(self._retention, stays), _MEMORY, self._take_forgettable(hold.keys))
+        memory = (max(int(self._retention), stays), _MEMORY, self._take_forgettable(hold.keys))
         arguments = (claim.id, *memory, stays, remains.field, remains.value, hold.keys.channel)
         until, patience = hold.expires + ENDED_MEMORY, self._timing.release_timeout
         return self._send(claim.want.scripts.release_later, claim.keys, arguments, patience=patience, until=until)

@@ -40,7 +40,7 @@ class LeaseManager:
         self._report = report
         self._owned: dict[str, list[Hold]] = {}
         self._lost: OrderedDict[tuple[str, str], Hold] = OrderedDict()
-        self._taken_back = asyncio.Event()  # Closing waits for bodies to leave.
+        self._taken_back: asyncio.Event | None = None  # Closing waits for a body to leave.
 
     def keep(self, hold: Hold) -> Entry:
         """*hold* was granted."""
@@ -111,7 +111,8 @@ class LeaseManager:
         hold = lease._hold
         lease.given_back = True
         hold.remove(lease)
-        self._taken_back.set()
+        if self._taken_back is not None:
+            self._taken_back.set()
         if hold.ended:
             if not hold.leases:
                 if self._lost.get(key := (hold.claim.key, hold.keys.entry)) is hold:
@@ -303,7 +304,7 @@ class LeaseManager:
         holds = list(self._entries.holds())
         while holds:
             if holds[-1].has_body:
-                self._taken_back.clear()
+                self._taken_back = asyncio.Event()
                 await self._taken_back.wait()
             else:
                 holds.pop()

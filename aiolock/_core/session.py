@@ -269,7 +269,8 @@ class Sessions:
     def open(self) -> Session:
         """The session, as `here`; raises `ClientClosedError` also when it is closed."""
         session = self.here()
-        session.check_open()
+        if session.closed:
+            raise ClientClosedError("closed")
         return session
 
     @contextmanager

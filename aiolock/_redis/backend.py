@@ -60,6 +60,10 @@ class Topology(Protocol):
         """As `Backend.apart`."""
 
     @property
+    def only(self) -> Server | None:
+        """The server that has all, if one has."""
+
+    @property
     def traffic(self) -> Traffic:
         """What was written so far, to all servers."""
 
@@ -90,7 +94,7 @@ class RedisBackend:
         if Lineage.forks != self._forks:  # A forked child must not speak on its parent's connections.
             call.fail(RuntimeError("forked"), "this is not the process that connected")
             return
-        server = self.topology.server_of(call.keys)
+        server = self.topology.only or self.topology.server_of(call.keys)
         (server.urgent if call.script.urgent else server.ordinary).submit(call)
 
     def withdraw(self, call: Call) -> bool:
@@ -129,7 +133,7 @@ class OneServer:
     ) -> None:
         self.traffic: Traffic = Traffic()
         self.notifier: Notifier = Notifier(connect, patience=timing.patience)
-        self._server = Server(connect, self, timing, self.traffic, self.notifier)
+        self.only: Server = Server(connect, self, timing, self.traffic, self.notifier)
         self._client = client
         self._place: bytes | None = None  # Who answered last.
         self._is_known = False  # It said that it is by itself, or would not say.
@@ -137,15 +141,15 @@ class OneServer:
         self.settled: Callable[[], bool] | None = None if watch is None else lambda: watch.certain
 
     def server_of(self, keys: tuple[str, ...]) -> Server:
-        return self._server
+        return self.only
 
     def servers(self) -> Iterable[Server]:
-        return (self._server,)
+        return (self.only,)
 
     async def aclose(self) -> None:
         if self._watch is not None:
             await self._watch.aclose()
-        await self._server.aclose()
+        await self.only.aclose()
 
     # What a pipeline asks for.
 
@@ -174,7 +178,7 @@ class OneServer:
 
     def _primary_is(self, address: Address, asked: float) -> None:
         """Leave any other server that a connection was told before the Sentinels were *asked*."""
-        for connection in (self.notifier.connection, *self._server.connections):
+        for connection in (self.notifier.connection, *self.only.connections):
             guide = Guide.of(connection.raw)
             if guide is not None and guide.asked < asked and guide.told != address:
                 connection.fail()

@@ -102,6 +102,7 @@ class Cluster:
     # connected or not; `_owners` names the owner of each slot that is known, which another may have become since.
 
     apart = Node.apart
+    only = None
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ from aiolock._redis.replies import understood
 
 Command = tuple[Any, ...]
 
-_MOST_WOKEN = 64  # Then the tasks have a turn, and the server gets what they send meanwhile.
+_MOST_WOKEN = 128  # Then the tasks have a turn, and the server gets what they send meanwhile.
 _LEAST_REST = 0.02  # Seconds between two attempts to connect, also for who is in a hurry.
 
 

@@ -345,12 +345,13 @@ class Pipeline:
         """Several *calls* as one were answered; which to make again, each by itself: it is told why it is refused."""
         again: list[Call] = []
         refused = [None] * len(calls)
+        end = Call.end if self._replication is None else self._answered
         for call, reply in zip(calls, frame if isinstance(frame, list) else refused, strict=True):
             if reply is None:
                 call.whole = True
                 again.append(call)
             else:
-                self._answered(call, reply)
+                end(call, reply)
         if again:
             self._known.discard(script.bundle.sha)  # Which may be what was refused.
         return again

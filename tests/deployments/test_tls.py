@@ -147,7 +147,7 @@ async def test_more_than_the_connection_takes_waits_and_leaves_whole(tls: TlsSer
     backend = RedisBackend(server)
     try:
         await submit(backend, ECHO, (), ("warm",))
-        connection = ordinary_of(server._server)
+        connection = ordinary_of(server.only)
         tls.plain.pause()
         calls: list[Call] = []
         batches = -1
@@ -164,7 +164,7 @@ async def test_more_than_the_connection_takes_waits_and_leaves_whole(tls: TlsSer
         async with asyncio.timeout(30):
             replies = [(await call)[0] for call in calls]
         assert [int(reply.rstrip(b"x")) for reply in replies] == list(range(len(calls)))
-        assert ordinary_of(server._server) is connection, "all of it went over the one connection"
+        assert ordinary_of(server.only) is connection, "all of it went over the one connection"
     finally:
         tls.plain.resume()
         await backend.aclose()
