@@ -1,8 +1,10 @@
 """The library's log: a handler of the application's that raises ends nothing of ours, and is told of by itself."""
 
 import logging
+import sys
 import traceback
 from collections.abc import MutableMapping
+from contextlib import suppress
 from typing import Any
 
 logger = logging.getLogger("aiolock")
@@ -17,8 +19,9 @@ class _Log(logging.LoggerAdapter[logging.Logger]):
         try:
             super().log(level, msg, *args, **kwargs, stacklevel=2)
         except Exception:
-            if logging.raiseExceptions:  # As the handlers of the standard library do it.
-                traceback.print_exc()
+            if logging.raiseExceptions and sys.stderr:  # As the handlers of the standard library do it.
+                with suppress(OSError, ValueError):  # Nobody reads it any more, or it is closed.
+                    traceback.print_exc()
 
 
 log = _Log(logger, {})

@@ -748,3 +748,10 @@ async def test_a_client_that_was_never_used_is_closed_by_leaving_it(server: Serv
         stack.push_async_exit(locks)
     with pytest.raises(ClientClosedError):
         await locks.lock(NAME).acquire()
+
+
+async def test_a_task_that_only_closes_it_does_not_keep_it(redis: Redis) -> None:
+    """As one that lives long, and makes one client after the other, for other tasks."""
+    async with LockClient(redis) as locks:
+        await locks.ping()
+    assert session_of(locks).owners.tasks() == {}

@@ -64,6 +64,31 @@ async def test_a_generator_that_another_task_closes_leaves_the_block_of_a_third_
         assert turn, "the generator did not end its work"
 
 
+async def test_an_exit_stack_of_another_task_leaves_the_block_around_alone(
+    locks: LockClient, other: LockClient
+) -> None:
+    once, elsewhere, stack = (
+        locks.once("orders", keep=60, wait=0),
+        other.once("orders", keep=60, wait=0),
+        AsyncExitStack(),
+    )
+
+    async def enter() -> None:
+        assert not await stack.enter_async_context(once)
+
+    with pytest.raises(KeyError):
+        async with elsewhere:
+            await asyncio.create_task(enter())
+            raise KeyError
+    async with once as turn:
+        await stack.aclose()
+        assert turn.lease is not None
+        turn.lease.check()
+        turn.result = "done"
+    async with elsewhere as turn:
+        assert turn.result == "done"
+
+
 async def test_stacks_of_one_task_may_be_closed_out_of_order(locks: LockClient, redis: Redis) -> None:
     leader, stacks = locks.leader("orders"), [AsyncExitStack(), AsyncExitStack()]
     for stack in stacks:
@@ -92,3 +117,28 @@ async def test_a_task_that_nobody_refers_to_any_more_is_destroyed_in_a_block(red
         await asyncio.sleep(0)
         gc.collect()
         await freed(redis, "aiolock_once:{orders}")
+
+
+async def test_a_stack_ends_the_block_of_its_own_task_first(locks: LockClient, other: LockClient) -> None:
+    once, elsewhere, stack = (
+        locks.once("orders", keep=60, wait=0),
+        other.once("orders", keep=60, wait=0),
+        AsyncExitStack(),
+    )
+    inside, go = asyncio.Event(), asyncio.Event()
+
+    async def skipped() -> None:
+        async with once as turn:
+            assert not turn
+            inside.set()
+            await go.wait()
+
+    turn = await stack.enter_async_context(once)
+    task = asyncio.create_task(skipped())
+    await inside.wait()
+    turn.result = "done"
+    await stack.aclose()
+    async with elsewhere as later:
+        assert later.result == "done"
+    go.set()
+    await task

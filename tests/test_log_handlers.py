@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -76,3 +77,28 @@ def test_what_it_raises_is_told_as_the_standard_library_does(
     log.warning("seen")
     assert "AttributeError: reason" in capsys.readouterr().err
     assert broken.records == ["unseen", "seen"]
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError, ValueError])
+def test_where_that_cannot_be_told_nothing_ends_either(
+    error: type[Exception], broken: Broken, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when whoever read the standard error has died, or it is closed."""
+
+    class Gone:
+        def write(self, text: str) -> None:
+            raise error
+
+    monkeypatch.setattr(logging, "raiseExceptions", True)
+    monkeypatch.setattr(sys, "stderr", Gone())
+    log.warning("unread")
+    assert broken.records == ["unread"]
+
+
+def test_without_a_standard_error_it_is_told_nowhere(
+    broken: Broken, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(logging, "raiseExceptions", True)
+    monkeypatch.setattr(sys, "stderr", None)
+    log.warning("unread")
+    assert (broken.records, capsys.readouterr().out) == (["unread"], "")

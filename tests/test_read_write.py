@@ -622,3 +622,10 @@ async def test_statistics_are_of_the_half(mine: AsyncReadWriteLock, people: Peop
     await people.begun("reader")
     assert (mine.write.statistics().held, mine.read.statistics().held) == (0, 1)
     await people.stop("reader")
+
+
+async def test_readers_are_freed_by_force_and_their_own_writer_is_not_told_so(mine: AsyncReadWriteLock) -> None:
+    writes, reads = await mine.write.acquire(), await mine.read.acquire()
+    assert await mine.read.force_release()
+    assert (reads.lost.is_set(), writes.lost.is_set()) == (True, False)
+    await writes.release()

@@ -260,3 +260,31 @@ async def test_after_a_failed_task_group_a_loss_in_its_except_block_is_told_as_o
 
     with pytest.raises(LeaseLostError, match="by force"):
         await body()
+
+
+async def test_a_task_that_has_ended_in_a_block_leaves_no_stack_behind(locks: LockClient) -> None:
+    leave = await by_generator(locks.lock(NAME))
+    await answered(locks)
+    assert locks._sessions.here().blocks.stacks == {}
+    await leave()
+
+
+async def test_an_exit_stack_of_another_task_leaves_the_block_around_alone(locks: LockClient) -> None:
+    """Of two who may be inside at the same time."""
+    desks, stack, go_on = locks.permit_expirable_semaphore("desks", 2), contextlib.AsyncExitStack(), asyncio.Event()
+    entered = asyncio.Event()
+
+    async def enter() -> None:
+        await stack.enter_async_context(desks)
+        entered.set()
+        await go_on.wait()
+
+    task = asyncio.create_task(enter())
+    await entered.wait()
+    async with desks as lease:
+        await stack.aclose()
+        lease.check()
+        assert await desks.available() == 1
+    go_on.set()
+    await task
+    assert await desks.available() == 2

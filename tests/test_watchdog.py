@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import LeaseLostError, LockClient, RenewalLate
+from aiolock import LeaseLostError, LockClient, RenewalLate, _scripts
 from aiolock._config import LEAST_LEASE
 from aiolock._embedded_server import Server
 from aiolock._events import LockEvent, Lost, Renewed
@@ -303,3 +303,8 @@ async def test_the_renewals_of_a_hold_are_counted(quick: LockClient) -> None:
         await until(lambda: lock.statistics().renewals == 2)
     assert lock.statistics().renewals == 0
     assert quick.statistics().renewals >= 2
+
+
+@pytest.mark.parametrize("kind", ["LOCK", "FAIR", "ONCE", "PERMIT", "READ", "WRITE"])
+def test_nothing_queues_before_a_renewal(kind: str) -> None:
+    assert getattr(_scripts, kind).renew.urgent

@@ -1,6 +1,7 @@
 """The command line: its verbs, and what it does when output or input end."""
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
@@ -69,8 +70,8 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     if parsed.run is run.run and parsed.command:  # Its options may be among ours, or among the unknown.
         parsed.parser.error(run.BEHIND)
     if unknown:  # Told by the parser of the command: argparse itself would show the usage of none.
-        # A URL may have a password, also behind the = of an option.
-        options = [each.partition("=")[0] for each in unknown if each.startswith("-")]
+        # A URL may have a password, also behind the = of an option, or at once behind its letter.
+        options = [re.split("[=:]", each)[0] for each in unknown if each.startswith("-")]
         parsed.parser.error(f"unrecognized arguments: {' '.join(options)}" if options else "too many arguments")
     return parsed
 

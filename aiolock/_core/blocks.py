@@ -16,7 +16,7 @@ from aiolock._core.lease_manager import LeaseManager
 from aiolock._core.owners import Owners, OwningTask, is_named, running_task
 from aiolock._core.queue import Entries
 from aiolock._core.report import Reporter
-from aiolock._core.scope import Place, Scope, Stacks, place_of
+from aiolock._core.scope import Place, Scope, Stacks, is_stacked, place_of
 from aiolock._errors import AioLockError
 from aiolock._keys import LockKeys
 
@@ -86,6 +86,7 @@ class Blocks:
             [each for each in mine if each.is_stacked],
             [each for each in mine if each.place not in running],
             [each for each in opened if each.is_settled],
+            [each for each in opened if each.is_stacked and is_stacked(place_of(frame))],
             mine,
             [each for each in opened if each.has_lost_its_task],
             [each for each in others if each.is_stacked],
@@ -134,7 +135,8 @@ class Blocks:
 
     def let_go(self) -> None:
         """The running task closes the client: the blocks that it has not left are not told of that."""
-        for scope in self.stacks.get(self._owners.record(running_task()), ()):
+        task = running_task()
+        for scope in [each for stack in self.stacks.values() for each in stack if each.task is task]:
             scope.let_go()
 
     def _opened(self, keys: LockKeys) -> tuple[Scope, ...]:

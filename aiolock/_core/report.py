@@ -63,15 +63,15 @@ class Reporter:
             event = Acquired(name, kind, hold.owner, hold.token, holds, waited, False, None, None)
         else:
             event = Acquired(name, kind, hold.owner, hold.token, holds, waited, True, wait.holder, wait.mark)
-        self._tell(logging.DEBUG, event, "acquired")
-        if self._marks is not None and holds == 1:
-            try:
-                mark = self._marks.telemetry.mark(event)
-            except (Exception, CancelledError):
-                self._note_failure(event)
-            else:
-                if mark:
-                    self._marks.keep(hold, mark)
+        if logger.isEnabledFor(logging.DEBUG):
+            self._log(logging.DEBUG, event, "acquired")
+        try:  # As `_tell`, which is one call more; of what happens all the time each counts.
+            if self.on_event is not None:
+                self.on_event(event)
+            if self._marks is not None and holds == 1 and (mark := self._marks.telemetry.mark(event)):
+                self._marks.keep(hold, mark)
+        except (Exception, CancelledError):
+            self._note_failure(event)
 
     def not_acquired(
         self, who: Who, wait: Wait | None, waited: float, reason: NotAcquiredReason, failed: Failure
@@ -93,7 +93,13 @@ class Reporter:
             return
         name, kind = hold.keys.name, hold.claim.want.scripts.kind
         event = Released(name, kind, hold.owner, hold.token, holds, ended - hold.since, confirmed)
-        self._tell(logging.DEBUG, event, "released" if confirmed else "released, without an answer")
+        if logger.isEnabledFor(logging.DEBUG):
+            self._log(logging.DEBUG, event, "released" if confirmed else "released, without an answer")
+        try:
+            if self.on_event is not None:
+                self.on_event(event)
+        except (Exception, CancelledError):
+            self._note_failure(event)
         if self._marks is not None and hold in self._marks.texts and not holds:
             self._marks.ended(hold)
 
@@ -159,14 +165,17 @@ class Reporter:
 
     def _tell(self, level: int, event: LockEvent, text: str) -> None:
         if logger.isEnabledFor(level):
-            what = f"{'lock' if _is_lock(event.kind) else 'permits of'} {event.name!r}"
-            where = what + (f" (token {event.token})" if event.token else "")
-            log.log(level, "%s: %s", where, text, extra=self._fields(event))
-        if self.on_event is not None:
-            try:
+            self._log(level, event, text)
+        try:
+            if self.on_event is not None:
                 self.on_event(event)
-            except (Exception, CancelledError):
-                self._note_failure(event)
+        except (Exception, CancelledError):
+            self._note_failure(event)
+
+    def _log(self, level: int, event: LockEvent, text: str) -> None:
+        what = f"{'lock' if _is_lock(event.kind) else 'permits of'} {event.name!r}"
+        where = what + (f" (token {event.token})" if event.token else "")
+        log.log(level, "%s: %s", where, text, extra=self._fields(event))
 
     def _fields(self, event: LockEvent) -> dict[str, object]:
         """What a log record has of *event*: all of it, its name by one that records do not have already."""

@@ -32,6 +32,11 @@ def place_of(frame: FrameType) -> Place:
     return id(frame), frame.f_code
 
 
+def is_stacked(place: Place) -> bool:
+    """Whether that is in an exit stack of the standard library, which leaves a block in another frame."""
+    return place[1].co_filename == contextlib.__file__
+
+
 class Scope:
     """One `async with` in one task, from its enter to its exit."""
 
@@ -72,7 +77,7 @@ class Scope:
     @property
     def is_stacked(self) -> bool:
         """Whether an exit stack of the standard library entered it, which leaves it in another frame."""
-        return self.place is not None and self.place[1].co_filename == contextlib.__file__
+        return self.place is not None and is_stacked(self.place)
 
     @property
     def has_lost_its_task(self) -> bool:

@@ -11,7 +11,7 @@ from weakref import ref
 
 from aiolock._core.blocks import current_task
 from aiolock._core.owners import running_task
-from aiolock._core.scope import Place, place_of
+from aiolock._core.scope import Place, is_stacked, place_of
 from aiolock._primitives.base import ACQUIRES
 
 T = TypeVar("T")
@@ -44,8 +44,10 @@ class Entered(ABC, Generic[T]):
         # The handle is shared: its caller's frame tells which block is left, also by another task than entered it.
         place, task = place_of(sys._getframe(1)), current_task()
         here = [each for each in self._blocks if each.place == place]
-        mine = [each for each in self._blocks if each.task() is task]
-        if not (entries := here or mine or self._blocks):
+        stacked = [each for each in self._blocks if is_stacked(place) and is_stacked(each.place)]
+        mine = [each for each in stacked or self._blocks if each.task() is task]
+        gone = [each for each in stacked if each.task() is None]
+        if not (entries := here or mine or gone or stacked or self._blocks):
             raise RuntimeError(f"{self!r}: this `async with` was not entered, or was left before")
         entry = entries[-1]
         self._blocks.remove(entry)

@@ -71,6 +71,8 @@ def holder(poll: Poll) -> Reply | None:
 def is_held(poll: Poll, look: Look, wanted: int | None) -> Reply | None:
     """Whether others have it by a majority: 1 or 0; of permits, so many that there is no room for who *wanted* some."""
     replies = [vote.reply for vote in poll.votes.values()]
+    if not replies:
+        return None
     named = Counter(name for reply in replies for name in reply[look.first :: look.step] if name)
     room = 0 if wanted is None else max(reply[1] + reply[2] for reply in replies) - wanted
     if sum(number >= poll.majority for number in named.values()) > room:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import time
+from functools import partial
 
 import pytest
 from redis.asyncio import Redis, RedisCluster
@@ -18,6 +19,8 @@ from aiolock._config import Timing
 from aiolock._embedded_server import Server
 from aiolock._keys import QUORUM_KEY, card_key
 from aiolock._redis.election import Clock
+from aiolock._redis.fold import is_held
+from aiolock._redis.poll import Question
 from aiolock._redis.quorum import QuorumBackend
 from aiolock._scripts import BALLOTS, PERMIT
 from tests.contract.acts import check_that_messages_wake, is_untouched, nothing_under_way, section, waiting
@@ -311,6 +314,36 @@ async def test_how_many_permits_are_asked_for_stands_where_the_ballot_looks(
     place = BALLOTS[PERMIT.acquire].counted
     assert place is not None
     assert [call.args[place] for call in asked if call.script is PERMIT.acquire] == [2]
+
+
+def test_a_look_goes_on_whose_first_answer_is_an_error() -> None:
+    """It has nothing to count by then."""
+    ballot, ended = BALLOTS[PERMIT.acquire], list[object]()
+    call, members = Call(ballot.look.script, (), (), time.monotonic() + 5), [Silent() for _ in range(3)]
+    poll = Question(call, members, ended.append, partial(is_held, look=ballot.look, wanted=1))
+    poll.ask(call.script, (), ())
+    members[0].asked[0].fail(ConnectionError(), "refused")
+    for member in members[1:]:
+        member.asked[0].end([1, 0, 1, b"theirs", 9000])
+    assert (call.ended, call.error, len(ended)) == (True, None, 1)
+    assert call.reply == [1]
+
+
+class Silent:
+    """A server that keeps what it is asked."""
+
+    is_new, address = False, "nowhere"
+
+    def __init__(self) -> None:
+        self.asked: list[Call] = []
+
+    def note(self, vote: Call) -> None: ...
+
+    def submit(self, call: Call) -> None:
+        self.asked.append(call)
+
+    def withdraw(self, call: Call) -> bool:
+        return False
 
 
 # Servers that have lost their memory.

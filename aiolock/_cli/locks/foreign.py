@@ -1,4 +1,4 @@
-"""Keys that have the name of a lock and are none: those that acquiring refuses as well."""
+"""Keys that have the name of a lock and are none, whatever acquiring makes of a hash with a TTL."""
 
 import re
 
