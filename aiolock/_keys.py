@@ -39,8 +39,7 @@ class LockKeys:
 
         `ValueError` if the lock would be one of aiolock's own keys.
         """
-        lock, tag = _tagged(name, prefix)
-        tokens = f"aiolock_token:{tag}"
+        lock, tag, tokens = _tagged(name, prefix)
         return cls(name, lock, tokens, f"redisson_lock__channel:{tag}", (lock, tokens), f"lock {lock}")
 
     @classmethod
@@ -54,8 +53,7 @@ class LockKeys:
     @lru_cache(1024)
     def of_permits(cls, name: str, prefix: str) -> "LockKeys":
         """Those of the semaphore *name* whose permits expire; as `of`."""
-        count, tag = _tagged(name, prefix)
-        tokens = f"aiolock_token:{tag}"
+        count, tag, tokens = _tagged(name, prefix)
         every = (count, f"{tag}:timeout", tokens)
         return cls(name, count, tokens, f"redisson_sc:{tag}", every, f"permits {count}")
 
@@ -63,8 +61,7 @@ class LockKeys:
     @lru_cache(1024)
     def of_semaphore(cls, name: str, prefix: str) -> "LockKeys":
         """Those of the semaphore *name* whose permits never expire; as `of`."""
-        count, tag = _tagged(name, prefix)
-        tokens = f"aiolock_token:{tag}"
+        count, tag, tokens = _tagged(name, prefix)
         return cls(name, count, tokens, f"redisson_sc:{tag}", (count, tokens), f"semaphore {count}")
 
     @classmethod
@@ -75,24 +72,22 @@ class LockKeys:
 
         The channel of a name with braces is another than Redisson's, which would not be in the slot of the latch.
         """
-        count, tag = _tagged(name, prefix)
-        tokens = f"aiolock_token:{tag}"
+        count, tag, tokens = _tagged(name, prefix)
         return cls(name, count, tokens, f"redisson_countdownlatch__channel__{tag}", (count, tokens), f"latch {count}")
 
     @classmethod
     @lru_cache(1024)
     def of_once(cls, name: str, prefix: str) -> "LockKeys":
         """Those of the body that runs once per *name*, which a lock may have, too; as `of`."""
-        _, tag = _tagged(name, prefix)
-        once, tokens = f"{ONCE_KEY}{tag}", f"aiolock_token:{tag}"
+        _, tag, tokens = _tagged(name, prefix)
+        once = f"{ONCE_KEY}{tag}"
         return cls(name, once, tokens, f"redisson_lock__channel:{once}", (once, tokens), f"once {once}")
 
     @classmethod
     @lru_cache(1024)
     def of_read_write(cls, name: str, prefix: str) -> "tuple[LockKeys, LockKeys]":
         """Those of the read-write lock *name*, for reading and for writing; as `of`."""
-        lock, tag = _tagged(name, prefix)
-        tokens = f"aiolock_token:{tag}"
+        lock, tag, tokens = _tagged(name, prefix)
         read, write = f"read {lock}", f"write {lock}"
 
         def half(entry: str, other: str, suffix: str) -> LockKeys:
@@ -102,12 +97,13 @@ class LockKeys:
         return half(read, write, ""), half(write, read, WRITER)
 
 
-def _tagged(name: str, prefix: str) -> tuple[str, str]:
-    """The key that is *name*'s own, and what all of its keys have in braces."""
+def _tagged(name: str, prefix: str) -> tuple[str, str, str]:
+    """The key that is *name*'s own, what all of its keys have in braces, and the key of its tokens."""
     key = prefix + name
     if key.startswith(OWN_KEYS):
         raise ValueError(f"name {name!r} would make the key {key!r}, and keys that begin so are aiolock's own")
-    return key, key if "{" in key else f"{{{key}}}"
+    tag = key if "{" in key else f"{{{key}}}"
+    return key, tag, f"aiolock_token:{tag}"
 
 
 def stays_together(key: str) -> bool:

@@ -24,7 +24,7 @@ _LONGEST = 200  # Characters of a mark.
 class Wait:
     """An acquire that waits, and what is known of whoever has the lock meanwhile."""
 
-    __slots__ = ("_entries", "_look", "holder", "keys", "mark")
+    __slots__ = ("_entries", "holder", "keys", "look", "mark")
 
     def __init__(self, entries: Entries, keys: LockKeys) -> None:
         self._entries = entries
@@ -32,15 +32,12 @@ class Wait:
         hold = self.hold()
         self.holder: str | None = None if hold is None else hold.owner  # When the wait began.
         self.mark: str | None = None
-        self._look: asyncio.TimerHandle | None = None  # Will look for it.
+        self.look: asyncio.TimerHandle | None = None  # Will look for it.
 
     def hold(self) -> Hold | None:
         """The hold of this client that is in the way now, if it is one of this client."""
         entries = (self._entries.get(self.keys.entry), self._entries.get(self.keys.other))
         return next((entry.hold for entry in entries if entry is not None and entry.hold is not None), None)
-
-    def look_at(self, look: asyncio.TimerHandle) -> None:
-        self._look = look
 
     def learn(self, answer: Call) -> None:
         """The server was asked for the mark."""
@@ -48,8 +45,8 @@ class Wait:
             self.mark = answer.reply[0].decode(errors="replace")
 
     def end(self) -> None:
-        if self._look is not None:
-            self._look.cancel()
+        if self.look is not None:
+            self.look.cancel()
 
 
 class Marks:
@@ -110,7 +107,7 @@ class Marks:
         self._look_in(wait, self._patience)
 
     def _look_in(self, wait: Wait, seconds: float) -> None:
-        wait.look_at(self._loop.call_later(seconds, self._look, wait, seconds, context=self._context))
+        wait.look = self._loop.call_later(seconds, self._look, wait, seconds, context=self._context)
 
     def _look(self, wait: Wait, waited: float) -> None:
         if wait.mark is not None:

@@ -14,9 +14,9 @@ from aiolock import (
     ReplicationError,
 )
 from aiolock._log import log
+from aiolock._types import whole_number
 
 CONFLICT, UNAVAILABLE = 409, 503
-_ERROR_STATUSES = range(400, 600)
 MEDIA_TYPE = "application/problem+json"
 
 # What is the client's to know. The names of locks, owners and tokens are not.
@@ -85,8 +85,4 @@ def _warn(error: AioLockError, kind: type[AioLockError]) -> None:
 
 def error_status(status: int) -> int:
     """*status*, checked: what is refused must not look like a success."""
-    if isinstance(status, bool) or not isinstance(status, int):
-        raise TypeError(f"status must be an int, not {status!r}")
-    if status not in _ERROR_STATUSES:
-        raise ValueError(f"status must be that of an error, 400 to 599, not {status!r}")
-    return status
+    return whole_number(status, "the status of an error", least=400, most=599)
