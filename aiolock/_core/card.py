@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextvars import Context
 
 from aiolock._core.commands import Commands
@@ -14,12 +14,12 @@ _REFRESH = _TTL / 3
 
 
 class Card:
-    """Written with the first grant, and refreshed by one timer while *in_use* says so."""
+    """Written with the first grant, and refreshed by one timer while there is anything *held*."""
 
-    def __init__(self, name: str | None, commands: Commands, in_use: Callable[[], bool]) -> None:
+    def __init__(self, name: str | None, commands: Commands, held: Callable[[], Collection[object]]) -> None:
         self._facts = (socket.gethostname(), os.getpid(), name or "", int(time.time()))
         self._commands = commands
-        self._in_use = in_use
+        self._held = held
         self._loop = asyncio.get_running_loop()
         self.shown: asyncio.TimerHandle | None = None  # It is there, and will be seen to.
         self._written = -_TTL  # When it was written last, on the monotonic clock.
@@ -40,7 +40,7 @@ class Card:
 
     def _refresh(self) -> None:
         self.shown = None
-        if self._in_use():
+        if self._held():
             self.show()
 
     def _write(self, ttl: float) -> None:

@@ -28,6 +28,7 @@ from aiolock._config import Timing
 from aiolock._core.owners import is_named
 from aiolock._errors import LeaseLostError, LossReason
 from aiolock._keys import LockKeys
+from aiolock._process import Unique
 from aiolock._scripts import Claim
 
 # Seconds that a body which is unwinding by a cancellation of the user's own has for its cleanup when the lock is lost;
@@ -77,7 +78,7 @@ class Remains(NamedTuple):
     """On the monotonic clock."""
 
 
-class Grant:
+class Grant(Unique):
     """One acquire of the owner: granted, or on its way for one that has the lock already."""
 
     __slots__ = ("_granted", "_hold", "_scoped", "_task", "given_back", "lease", "watched")

@@ -30,7 +30,7 @@ from aiolock._core.report import Reporter
 from aiolock._core.watchdog import Watchdog
 from aiolock._errors import BackendError, ClientClosedError, NotALockError
 from aiolock._keys import LockKeys
-from aiolock._process import Lineage
+from aiolock._process import Lineage, Unique
 from aiolock._scripts import NOT_A_LOCK, Script, Want
 from aiolock._types import LONGEST, ClientStatistics, LockActivity, LockStatistics
 
@@ -43,7 +43,7 @@ B = TypeVar("B", bound=Backend)
 _TO_ROLL_BACK, _TO_LEAVE = 0.5, 0.6
 
 
-class Session:
+class Session(Unique):
     """What a started client runs on."""
 
     def __init__(self, connect: Callable[[Client], Backend], config: LockConfig, longest_lease: float) -> None:
@@ -66,7 +66,7 @@ class Session:
         self.watchdog: Watchdog = Watchdog(self.leases, self.timing.renew_interval)
         self.owners: Owners = Owners(self.client, self._task_ended)
         self.blocks: Blocks = Blocks(self.entries, self.leases, self.owners, self.report, self.can_leave)
-        self.card: Card = Card(config.client_name, self.commands, self._holds_any)
+        self.card: Card = Card(config.client_name, self.commands, self.entries.holds)
         if telemetry is not None:
             telemetry.started(self.client, self.statistics)
 
@@ -162,9 +162,6 @@ class Session:
         """Whether something is held by a task that is yet to release it."""
         return any(hold.is_awaited for hold in self.entries.holds())
 
-    def _holds_any(self) -> bool:
-        return bool(self.entries.holds())
-
     def statistics(self) -> ClientStatistics:
         """What `LockClient.statistics` says."""
         sent = self.commands.backend.statistics()
@@ -247,7 +244,7 @@ class Session:
             await backend.drained()
 
 
-class Sessions:
+class Sessions(Unique):
     """The lives of a client: begun by its first use, and anew in a forked child."""
 
     def __init__(

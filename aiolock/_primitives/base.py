@@ -16,6 +16,7 @@ from aiolock._core.owners import running_task
 from aiolock._core.scope import Place, Scope, place_of
 from aiolock._core.session import Sessions
 from aiolock._errors import LockTimeoutError, NotHeldError
+from aiolock._process import Unique
 from aiolock._scripts import Want
 from aiolock._types import Duration, LockStatistics, lease_seconds, seconds
 
@@ -238,7 +239,7 @@ class BaseLock(Single):
         return HeldLock(self, wait, lease)
 
 
-class Held(Generic[G]):
+class Held(Unique, Generic[G]):
     """What `hold` returns, for one ``async with`` at a time."""
 
     __slots__ = ("_entered", "_lease", "_lock", "_unused", "_wait")

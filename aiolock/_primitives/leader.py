@@ -15,6 +15,7 @@ from aiolock._errors import AioLockError, BackendError, ClientClosedError, Lease
 from aiolock._log import log
 from aiolock._primitives.entered import Entered
 from aiolock._primitives.rlock import AsyncRLock
+from aiolock._process import Unique
 from aiolock._types import Duration, Holder, seconds
 
 _TO_STOP = 2.0  # Seconds before the end of its lease at which a leader that cannot renew it begins to stop,
@@ -25,7 +26,7 @@ T = TypeVar("T")
 
 
 @final
-class Term:
+class Term(Unique):
     """
     The time for which one process leads; what `AsyncLeader` gives.
 
