@@ -2,13 +2,14 @@
 
 import asyncio
 import gc
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import AsyncLeader, AsyncOnce, LockClient, LockConfig
+from aiolock import AsyncLeader, AsyncOnce, LockClient, LockConfig, Term
 from tests.support.observe import freed
 
 Make = Callable[[LockClient], AsyncLeader | AsyncOnce]
@@ -101,22 +102,48 @@ async def test_stacks_of_one_task_may_be_closed_out_of_order(locks: LockClient, 
         await leader.__aexit__(None, None, None)
 
 
-async def test_a_task_that_nobody_refers_to_any_more_is_destroyed_in_a_block(redis: Redis) -> None:
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)  # It says so.
+async def forgotten_in(handle: AsyncLeader | AsyncOnce, *work: Coroutine[Any, Any, object]) -> None:
+    """A task that nobody refers to waits in a block for what nobody refers to."""
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)  # It says so when it is destroyed.
+    inside = asyncio.Event()
+
+    async def wait() -> None:
+        async with handle as entered:
+            for each in work:
+                assert isinstance(entered, Term)
+                _ = entered.start(each)
+            inside.set()
+            await asyncio.get_running_loop().create_future()
+
+    _ = asyncio.create_task(wait())
+    del _
+    await inside.wait()
+    await asyncio.sleep(0)
+    gc.collect()
+
+
+@each_handle
+async def test_a_task_that_nobody_refers_to_any_more_is_destroyed_in_a_block(
+    redis: Redis, key: str, make: Make
+) -> None:
     async with LockClient(redis, config=LockConfig(lease=60)) as locks:
-        once, inside = locks.once("orders", keep=60), asyncio.Event()
+        handle = make(locks)
+        await forgotten_in(handle)
+        await freed(redis, key)
+        async with handle:  # Nothing of it is left in the way of others.
+            pass
 
-        async def forgotten() -> None:
-            async with once:
-                inside.set()
-                await asyncio.get_running_loop().create_future()
 
-        _ = asyncio.create_task(forgotten())
-        del _
-        await inside.wait()
+async def test_but_not_before_the_work_has_ended_that_it_started(redis: Redis) -> None:
+    async with LockClient(redis, config=LockConfig(lease=60)) as locks:
+        leader, go = locks.leader("orders"), asyncio.Event()
+        await forgotten_in(leader, go.wait())
+        assert await redis.exists("orders")
+        go.set()
+        await asyncio.sleep(0)
         await asyncio.sleep(0)
         gc.collect()
-        await freed(redis, "aiolock_once:{orders}")
+        await freed(redis, "orders")
 
 
 async def test_a_stack_ends_the_block_of_its_own_task_first(locks: LockClient, other: LockClient) -> None:

@@ -5,12 +5,15 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from contextvars import Context
+from functools import partial
 from time import monotonic
 from types import TracebackType
 from typing import Any, Self, TypeVar, final
+from weakref import ref
 
 from aiolock._core.background import Work, Works, check_work
 from aiolock._core.lease import Lease, Loss
+from aiolock._core.owners import running_task
 from aiolock._errors import AioLockError, BackendError, ClientClosedError, LeaseLostError, ReplicationError
 from aiolock._log import log
 from aiolock._primitives.entered import Entered
@@ -44,7 +47,7 @@ class Term(Unique):
         self._works = Works(self._work_failed)
         self._watch = _Watch(self._works, self._to_stop / _CANCELLATIONS)
         self._block: AbstractAsyncContextManager[None] | None = None
-        self._body: asyncio.Timeout | None = None  # Cancels the body of a block, when work has failed.
+        self._body: _Body | None = None  # Of a block.
         self._has_raised = False  # What failed in it was raised once.
         self._timer: asyncio.TimerHandle | None = None  # Looks whether it is time to stop.
         lease._hold.bodies.append(self._watch)
@@ -91,7 +94,10 @@ class Term(Unique):
         except AioLockError:
             work.close()
             raise
-        return self._works.start(work)
+        started = self._works.start(work)
+        if self._body is not None:  # While work runs, whoever owns its lock is not to be destroyed.
+            started.add_done_callback(partial(_forget, self._body.task()))
+        return started
 
     async def run(self, *work: Work) -> None:
         """
@@ -144,22 +150,18 @@ class Term(Unique):
     @asynccontextmanager
     async def _reign(self) -> AsyncIterator[None]:
         async with self.lease:
-            self._body = body = asyncio.timeout(None)
-            try:
-                async with body:
-                    try:
-                        yield
-                    finally:
-                        await self._end()
-            except TimeoutError:
-                if not body.expired() or self._works.failure is None:
-                    raise
+            with _Body(running_task()) as self._body:
+                try:
+                    yield
+                finally:
+                    await self._end()
             self._raise_failure()
 
     async def _end(self) -> None:
         """End what was started; nothing watches over the term any more."""
         try:
-            await self._works.end()
+            if self._works.running:
+                await self._works.end()  # Where nothing runs, its task may be destroyed, which can wait for nothing.
         finally:
             if self._timer is not None:
                 self._timer.cancel()
@@ -184,8 +186,7 @@ class Term(Unique):
         if not self._works.stopping:
             self._works.stop()
         if self._body is not None and not self.lost.is_set():
-            with suppress(RuntimeError):  # It has ended.
-                self._body.reschedule(0)
+            self._body.cancel()
 
     def _look(self) -> None:
         """If the lease was not renewed in time, begin to stop while nobody else can lead."""
@@ -195,6 +196,32 @@ class Term(Unique):
             self.lease._session.leases.tell_early(hold)
         elif not hold.ended:
             self._timer = asyncio.get_running_loop().call_later(left, self._look, context=Context())
+
+
+class _Body:
+    """The body of a block, to be cancelled when work has failed; an `asyncio.timeout` would keep its task alive."""
+
+    def __init__(self, task: asyncio.Task[object]) -> None:
+        self.task = ref(task)
+        self._cancelling = task.cancelling()
+        self._cancelled = self._left = False
+
+    def cancel(self) -> None:
+        """Cancel it, once, unless it was left."""
+        if (task := self.task()) is not None and not self._cancelled and not self._left:
+            self._cancelled = task.cancel()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Take the cancellation back, which goes no further unless one of the user's own came as well."""
+        self._left = True
+        if (task := self.task()) is None or not self._cancelled:
+            return False
+        return task.uncancel() <= self._cancelling and isinstance(error, asyncio.CancelledError)
 
 
 class _Watch:
@@ -216,6 +243,10 @@ class _Watch:
 
     def look(self, due: float) -> None:
         """The end of the hold may be near: the term looks by itself."""
+
+
+def _forget(body: object, work: object) -> None:
+    pass
 
 
 @final
