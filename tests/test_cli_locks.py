@@ -111,6 +111,18 @@ async def test_what_java_holds_is_shown_as_such(server: Server, redis: Redis) ->
     assert found["prices"].holds[0].left <= 20
 
 
+async def test_a_permit_of_javas_that_never_ends_is_told_as_such(
+    server: Server, redis: Redis, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await redis.set("api", 3)
+    await redis.zadd("{api}:timeout", {b"\x00\xff" * 8: 922337203685477})  # As Redisson writes it.
+    for name, verb in {"ls": ls, "inspect": inspect}.items():
+        assert await run(server.url, verb, name, "api") == 0
+        assert "for ever" in capsys.readouterr().out
+        assert await run(server.url, verb, name, "api", "--json") == 0
+        assert '"left": null' in capsys.readouterr().out
+
+
 async def test_what_is_no_lock_is_left_out(server: Server, redis: Redis, locks: LockClient) -> None:
     await locks.lock("real").acquire()
     await redis.hset("profile", mapping={"name": "a", "age": 7})

@@ -3,8 +3,10 @@
 import asyncio
 import io
 import json
+import math
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -52,6 +54,13 @@ def test_the_share_of_a_lease_is_of_the_most_that_was_seen_of_it() -> None:
     granted_anew = replace(later, holds=[replace(later.holds[0], token=8)])
     leases.see([granted_anew])
     assert leases.share(granted_anew, granted_anew.holds[0]) == 1
+
+
+def test_of_what_never_ends_all_is_left() -> None:
+    forever = lock("a", left=math.inf)
+    shown = picture(Frame(at="10:00:00", server="s", locks=ordered([forever, lock("b")], "left")))
+    assert re.search(r"for ever +━{8}", shown)
+    assert shown.index("20 s") < shown.index("for ever")
 
 
 def picture(frame: Frame, *, height: int = 20) -> str:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 from aiolock._cli.locks.hashes import AIOLOCK, MOST_NAMED, REDISSON
@@ -13,6 +14,7 @@ from aiolock._scripts import TAKEN
 PERMITS_END = ":timeout"
 TOKENS = "aiolock_token:"
 _OF_OURS = re.compile(r"(.*#\d+)#\d+", re.DOTALL)
+_NEVER = 922337203685477  # Milliseconds: when a permit of Redisson's ends that has no lease.
 _MOST_MEMBERS = 100  # Of the set of tokens, looked at to tell a semaphore from a latch.
 
 
@@ -50,7 +52,8 @@ def _permits(node: Node, keys: LockKeys, now: float, answers: list[Any]) -> Lock
         return None
     taken: dict[str, list[tuple[bytes, float]]] = {}  # By acquisition.
     for permit, ends in zip(named[::2], named[1::2], strict=True):
-        taken.setdefault(_acquisition(permit), []).append((permit, float(ends) / 1000 - now))
+        left = inf if float(ends) >= _NEVER else float(ends) / 1000 - now
+        taken.setdefault(_acquisition(permit), []).append((permit, left))
     return Lock(
         name=keys.name,
         kind=PERMITS,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import isinf
 from typing import Self
 
 from aiolock._core.hold import KEPT
@@ -28,8 +29,8 @@ class Hold:
     One owner's part of a lock.
 
     *holder* is its name in Redis. *by* is the library that took it. *since* is when it was granted, by the server's
-    clock, in seconds of the epoch, and *age* how long that is ago; ``None`` where Redis does not know. *permits* are
-    the members of a semaphore that it has.
+    clock, in seconds of the epoch, and *age* how long that is ago; ``None`` where Redis does not know. What never
+    ends has infinitely much *left*. *permits* are the members of a semaphore that it has.
     """
 
     holder: str
@@ -85,7 +86,7 @@ class Hold:
             "token": self.token,
             "since": self.since,
             "age": self.age,
-            "left": self.left,
+            "left": None if isinf(self.left) else self.left,
         }
 
 

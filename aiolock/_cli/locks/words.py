@@ -2,6 +2,7 @@
 
 import unicodedata
 from collections.abc import Sequence
+from math import isinf
 
 from aiolock._cli.locks.hashes import REDISSON
 from aiolock._cli.locks.model import Hold, Lock
@@ -24,8 +25,8 @@ def printable(text: str) -> str:
 
 def duration(seconds: float | None) -> str:
     """A duration, in two units at most; a dash where it is not known."""
-    if seconds is None:
-        return "-"
+    if seconds is None or isinf(seconds):
+        return "-" if seconds is None else "for ever"
     if seconds < _FRACTION_BELOW:
         return f"{max(0.0, seconds):.1f} s"
     whole = round(seconds)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import isinf
 
 from aiolock._cli.locks.model import Hold, Lock
 
@@ -62,6 +63,8 @@ class Leases:
     def share(self, lock: Lock, hold: Hold) -> float:
         """How much of its lease is left."""
         most = self._most.get(_key(lock, hold), 0.0)
+        if isinf(hold.left):
+            return 1.0
         return hold.left / most if most > 0 else 0.0
 
 
