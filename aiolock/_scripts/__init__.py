@@ -205,7 +205,7 @@ READ = ScriptSet(
     kind="read_lock",
     acquire=_script("read_write/acquire", *_READ_WRITE, publishes=True, lasts=True),
     release=_script("read_write/release", *_READ_WRITE, publishes=True),
-    renew=_script("read_write/renew", *_READ_WRITE, lasts=True, urgent=True, fold="renewed"),
+    renew=_script("read_write/renew", *_READ_WRITE, publishes=True, lasts=True, urgent=True, fold="renewed"),
     force_release=_script("read_write/force_release_readers", *_FORCE, publishes=True),
     reentrant=True,
     wake="all",

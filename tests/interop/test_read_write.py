@@ -378,6 +378,27 @@ async def test_a_thread_is_woken_by_a_task_that_goes_on_to_read(ours: AsyncReadW
     await soon(one)
 
 
+async def test_a_thread_is_woken_when_the_write_lease_of_a_task_that_reads_on_has_ended(
+    ours: AsyncReadWriteLock, theirs: Theirs, redis: Redis
+) -> None:
+    """By the next renewal of what it reads."""
+
+    async def over() -> bool:
+        return len(await records(redis)) == 1
+
+    writing = await ours.write.acquire(lease=SHORT)
+    reading = await ours.read.acquire(lease=LEASE)
+    waiting = theirs.post("read", "lock", lease=LEASE)
+    await until(theirs.redisson.parked, within=20)
+    await until(over)
+    async with asyncio.timeout(BY_MESSAGE):
+        await reading.renew()
+        await waiting
+    assert writing.lost.is_set()
+    reading.check()
+    assert not await theirs.gets("write")
+
+
 async def test_a_thread_that_goes_on_to_read_tells_nobody_and_lets_tasks_read_all_the_same(
     locks: LockClient, other: LockClient, ours: AsyncReadWriteLock, theirs: Theirs
 ) -> None:

@@ -341,6 +341,16 @@ async def test_a_late_end_of_a_hold_that_expired_wakes_who_waits(table: Table, c
     assert (await table.look()).holds == "m1"
 
 
+@pytest.mark.parametrize("how", ["renewed", "asked for"])
+async def test_whoever_finds_that_a_writer_reads_on_whose_time_is_over_wakes_who_waits(
+    table: Table, channel: PubSub, how: str
+) -> None:
+    await states.write_expired_and_i_read(table)
+    for number in (1, 2):
+        await (table.renew("read", number=number) if how == "renewed" else table.acquire("read", OTHER, step=number))
+    assert await messages(table, channel) == [b"1"]
+
+
 # Tokens, and what is remembered.
 
 

@@ -59,7 +59,10 @@ local time = microseconds()
 local now = math.floor(time / 1000)
 local mine = kind .. ' ' .. acquisition
 local first, keeps = turn(KEYS[2], now)
-if mode == 'write' and drop_expired_writer(KEYS[1]) then mode = 'read' end
+if mode == 'write' and drop_expired_writer(KEYS[1]) then
+  mode = 'read'
+  redis.call(ARGV[10], ARGV[9], '1') -- Nobody was told.
+end
 local inside = mode == 'write' and kind == 'read' and redis.call('HEXISTS', KEYS[1], owner .. ':write') == 1
 
 if kind == 'write' and mode == 'read' then -- Redisson may have left a lock that outlives its readers.

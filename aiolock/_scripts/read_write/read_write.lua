@@ -24,6 +24,10 @@ local function tag(lock)
   return string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}'
 end
 
+local function channel_of(lock)
+  return 'redisson_rwlock:' .. tag(lock)
+end
+
 local function record_of(lock, field, number)
   return tag(lock) .. ':' .. field .. RECORD .. number
 end

@@ -4,6 +4,7 @@
 -- ARGV[1] token retention, milliseconds
 -- ARGV[2] memory of ended acquisitions, milliseconds
 -- ARGV    then, for each hold: acquisition id; number of this renewal; lease, milliseconds
+-- ARGV    last: PUBLISH or SPUBLISH
 --
 -- Reply   for each hold {GRANTED, token, ms left}  {LOST, why, 0}
 --
@@ -20,7 +21,7 @@ local function renew(lock, tokens, record, acquisition, number, lease)
     redis.call('HSET', record, 'renewal', number)
     lengthen(record, tonumber(lease))
     lengthen(lock, tonumber(lease))
-    drop_expired_writer(lock)
+    if drop_expired_writer(lock) then redis.call(ARGV[#ARGV], channel_of(lock), '1') end -- Nobody was told.
   else
     write_again(record)
   end
