@@ -137,6 +137,27 @@ async def test_a_named_owner_may_close_its_stack_in_a_later_task(locks: LockClie
     assert not await redis.exists(NAME)
 
 
+async def test_stacks_of_two_tasks_of_a_named_owner_may_be_closed_by_a_third(locks: LockClient, redis: Redis) -> None:
+    lock = locks.lock(NAME, owner="job-17")
+    stacks, holding = [contextlib.AsyncExitStack(), contextlib.AsyncExitStack()], Other(lock)
+    await until(lambda: len(holding.leases) == 1)
+
+    async def work(stack: contextlib.AsyncExitStack) -> None:
+        await stack.enter_async_context(lock)
+        await asyncio.sleep(60)
+
+    tasks = [asyncio.create_task(work(stack)) for stack in stacks]
+    await until(lambda: holding.leases[0].holds == 3)
+    for left, stack in enumerate(stacks):
+        await stack.aclose()
+        assert holding.leases[0].holds == 2 - left
+    await holding.ends_well()
+    assert not await redis.exists(NAME)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
 async def test_of_one_that_closes_the_client_while_its_loss_is_on_its_way(redis: Redis) -> None:
     locks = LockClient(redis)
     with pytest.raises(LeaseLostError, match="by force"):

@@ -82,6 +82,7 @@ class Blocks:
         task, running = current_task(), _places(frame)
         mine = [each for each in opened if task is not None and each.task is task]
         others = opened if len({each.record for each in opened}) == 1 else []
+        alike = opened if len({each.hold.owner for each in opened}) == 1 else []  # Also those of tasks that act as one.
         choices = (
             [each for each in mine if each.is_stacked],
             [each for each in mine if each.place not in running],
@@ -89,7 +90,7 @@ class Blocks:
             [each for each in opened if each.is_stacked and is_stacked(place_of(frame))],
             mine,
             [each for each in opened if each.has_lost_its_task],
-            [each for each in others if each.is_stacked],
+            [each for each in alike if each.is_stacked],
             others,
         )
         return next((some[-1] for some in choices if some), None)
