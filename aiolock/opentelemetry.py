@@ -86,7 +86,6 @@ class _Reporter:
         self.mark: Callable[[Acquired], str] = self._spans.mark
         self._acquires: dict[tuple[LockKind, str | None], Count] = {}  # Those that were granted.
         self._handlers: dict[type[LockEvent], Callable[[Any], None]] = {
-            Acquired: self._acquired,
             Lost: self._lost,
             NotAcquired: self._not_acquired,
             Orphaned: self._orphaned,
@@ -103,11 +102,19 @@ class _Reporter:
     def closed(self, client: str) -> None:
         self._metrics.clients.closed(client)
 
+    def hears_release(self) -> bool:
+        return self._on_event is not None or bool(self._spans.holds) or self._metrics.records_holds()
+
     # Events.
 
     def hear(self, event: LockEvent) -> None:
         try:
-            if (handler := self._handlers.get(type(event))) is not None:
+            if isinstance(event, Acquired):  # Not by a handler: of what each section tells every call counts.
+                group = self._groups and self._groups(event.name)
+                (self._acquires.get((event.kind, group)) or self._begin(event.kind, group)).number += 1
+                if event.contended or get_current():  # The context is empty most of the time.
+                    self._acquired(event, group)
+            elif (handler := self._handlers.get(type(event))) is not None:
                 handler(event)
         finally:
             if self._on_event is not None:
@@ -119,16 +126,17 @@ class _Reporter:
     def _wait_started(self, event: WaitStarted) -> None:
         self._metrics.contentions.add(((KIND, event.kind), (GROUP, self._group(event))))
 
-    def _acquired(self, event: Acquired) -> None:
-        group = self._groups and self._groups(event.name)
-        acquires = self._acquires.get((event.kind, group))
-        if acquires is None:
-            acquires = self._acquires[event.kind, group] = self._metrics.begin(event.kind, group)
-        acquires.number += 1
+    def _begin(self, kind: LockKind, group: str | None) -> Count:
+        """Of that *kind* and *group* something was granted for the first time."""
+        begun = self._acquires[kind, group] = self._metrics.begin(kind, group)
+        return begun
+
+    def _acquired(self, event: Acquired, group: str | None) -> None:
+        """It had to wait, or may be in a trace."""
         if event.contended:
             self._metrics.waited(event.waited, event.kind, group, "acquired")
             self._spans.waited(event, group)
-        if event.holds == 1 and get_current():  # The context is empty most of the time.
+        if event.holds == 1:
             self._spans.hold_began(event, group)
 
     def _not_acquired(self, event: NotAcquired) -> None:

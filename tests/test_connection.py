@@ -115,7 +115,7 @@ async def test_other_tasks_have_a_turn_within_a_burst_of_replies(
     await user.answer("PING")
     raw = user.connection.raw
     assert raw is not None
-    read, burst = raw.read_response, iter([b"there at once"] * 64)
+    read, burst = raw.read_response, iter([b"there at once"] * 256)
 
     async def read_response(**how: Any) -> Any:
         return next(burst, None) or await read(**how)
@@ -123,10 +123,10 @@ async def test_other_tasks_have_a_turn_within_a_burst_of_replies(
     monkeypatch.setattr(raw, "read_response", read_response)
     user.send(("PING",))  # Its reply is still read as ever.
     turns: set[int] = set()
-    while len(user.frames) < 2 + 64:
+    while len(user.frames) < 2 + 256:
         turns.add(len(user.frames))  # How many replies had been read when this task had a turn.
         await asyncio.sleep(0)
-    assert [read for read in turns if 2 <= read < 2 + 64]
+    assert [read for read in turns if 2 <= read < 2 + 256]
 
 
 async def test_an_error_reply_is_a_frame_like_any_other(user: Recorder) -> None:

@@ -432,6 +432,59 @@ async def test_a_telemetry_that_fails_changes_nothing(redis: Redis, caplog: pyte
     assert len([each for each in caplog.records if each.exc_info]) == 2
 
 
+class Picky:
+    """A telemetry that says whether a release is of use to it."""
+
+    patience = 0.1
+
+    def __init__(self, answer: bool | Exception) -> None:
+        self.answer = answer
+
+    def started(self, *_: object) -> None: ...
+
+    def closed(self, *_: object) -> None: ...
+
+    def mark(self, _: object) -> str:
+        return ""
+
+    def hears_release(self) -> bool:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"), [(False, 0), (True, 1), (ZeroDivisionError(), 1)], ids=["no", "yes", "fails"]
+)
+async def test_a_telemetry_may_say_that_a_release_is_of_no_use(
+    redis: Redis, answer: bool | Exception, told: int
+) -> None:
+    heard: list[str] = []
+    config = LockConfig(on_event=lambda event: heard.append(type(event).__name__), telemetry=Picky(answer))
+    async with LockClient(redis, config=config) as locks, locks.lock("orders"):
+        pass
+    assert heard == ["Acquired", "Released"][: 1 + told]
+
+
+async def test_a_release_is_of_use_to_the_log(redis: Redis, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "aiolock")
+    async with LockClient(redis, config=LockConfig(telemetry=Picky(False))) as locks, locks.lock("orders"):
+        pass
+    assert [record.getMessage().endswith(": released") for record in caplog.records][-1:] == [True]
+
+
+async def test_the_duration_of_a_hold_within_a_trace_is_always_told(redis: Redis) -> None:
+    """Also where there are so many holds that those of others are not."""
+    async with Service(redis) as service:
+        for _ in range(30):  # More than are recorded at once.
+            async with service.locks.lock("orders"):
+                pass
+        with service.tracer.start_as_current_span("request"):
+            async with service.locks.lock("orders"):
+                pass
+        assert len(service.spans("aiolock.hold")) == 1
+
+
 def test_bad_settings_are_refused() -> None:
     with pytest.raises(TypeError, match="LockConfig"):
         instrument("redis://localhost")  # type: ignore[arg-type]

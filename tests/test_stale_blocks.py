@@ -309,3 +309,26 @@ async def test_an_exit_stack_of_another_task_leaves_the_block_around_alone(locks
     go_on.set()
     await task
     assert await desks.available() == 2
+
+
+async def test_an_exit_stack_that_may_be_that_of_two_leaves_nobodys_block(locks: LockClient) -> None:
+    """Of three tasks one closes the stack of another, within a block of its own: it must not be that which ends."""
+    desks, go_on = locks.permit_expirable_semaphore("desks", 3), asyncio.Event()
+    stacks, entered = [contextlib.AsyncExitStack() for _ in range(2)], asyncio.Queue[None]()
+
+    async def enter(stack: contextlib.AsyncExitStack) -> None:
+        await stack.enter_async_context(desks)
+        entered.put_nowait(None)
+        await go_on.wait()
+        await stack.aclose()
+
+    tasks = [asyncio.create_task(enter(stack)) for stack in stacks]
+    for _ in tasks:
+        await entered.get()
+    async with desks as lease:
+        with pytest.raises(RuntimeError, match="was not entered"):
+            await stacks[0].pop_all().aclose()
+        lease.check()
+        assert await desks.available() == 0
+    go_on.set()
+    await asyncio.gather(*tasks)

@@ -104,20 +104,18 @@ class Acquisition:
             if self._in_doubt:
                 self._abandon()
             if self._kept and (session.report.on_event is not None or logger.isEnabledFor(DEBUG)):
-                waited = monotonic() - started
-                if granted is not None:
-                    session.report.acquired(granted._hold, self._wait, waited)
-                else:
-                    self._tell_failure(waited, wait, failed)
+                self._tell_end(granted, monotonic() - started, wait, failed)
         return None if granted is None else self._checked(granted)
 
-    def _tell_failure(self, waited: float, most: float | None, failed: Failure) -> None:
-        """It has ended by an exception, or because it was to wait *most* seconds and no longer."""
-        if failed is GeneratorExit:  # Python destroys it, perhaps in another thread.
-            return
-        reason = "done" if failed is DoneError else why_not(failed, most)
-        who = (self._keys.name, self._scripts.kind, self._owner, 0)
-        self._session.report.not_acquired(who, self._wait, waited, reason, failed)
+    def _tell_end(self, granted: Lease | None, waited: float, most: float | None, failed: Failure) -> None:
+        """It has ended: in a lease, by an exception, or because it was to wait *most* seconds and no longer."""
+        report = self._session.report
+        if granted is not None:
+            report.acquired(granted._hold, self._wait, waited)
+        elif failed is not GeneratorExit:  # Else Python destroys it, perhaps in another thread.
+            reason = "done" if failed is DoneError else why_not(failed, most)
+            who = (self._keys.name, self._scripts.kind, self._owner, 0)
+            report.not_acquired(who, self._wait, waited, reason, failed)
 
     # When to try.
 

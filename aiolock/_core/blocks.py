@@ -68,7 +68,7 @@ class Blocks:
 
         It is the one that the same frame entered. Where there is none, an exit stack or a method leaves what another
         frame entered: sooner a block of this task than of another, and sooner one of which nothing is left than one
-        that runs on.
+        that runs on. What an exit stack leaves, such a stack entered, if any did.
         """
         owner = None if named is None else self._owners.named(named)
         place, opened = place_of(frame), self._opened(keys)
@@ -81,17 +81,15 @@ class Blocks:
     def _entered_in_another_frame(self, frame: FrameType, opened: list[Scope]) -> Scope | None:
         task, running = current_task(), _places(frame)
         mine = [each for each in opened if task is not None and each.task is task]
-        others = opened if len({each.record for each in opened}) == 1 else []
-        alike = opened if len({each.hold.owner for each in opened}) == 1 else []  # Also those of tasks that act as one.
+        stacked = [each for each in opened if each.is_stacked] if is_stacked(place_of(frame)) else []
         choices = (
             [each for each in mine if each.is_stacked],
             [each for each in mine if each.place not in running],
             [each for each in opened if each.is_settled],
-            [each for each in opened if each.is_stacked and is_stacked(place_of(frame))],
-            mine,
-            [each for each in opened if each.has_lost_its_task],
-            [each for each in alike if each.is_stacked],
-            others,
+            [] if stacked else mine,
+            [each for each in stacked or opened if each.has_lost_its_task],
+            stacked if len({each.hold.owner for each in stacked}) == 1 else [],  # Also those of tasks that act as one.
+            opened if not stacked and len({each.record for each in opened}) == 1 else [],
         )
         return next((some[-1] for some in choices if some), None)
 

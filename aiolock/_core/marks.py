@@ -7,6 +7,7 @@ there, and nothing is sent.
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 from contextvars import Context
 from time import monotonic
 
@@ -58,6 +59,7 @@ class Marks:
 
     def __init__(self, telemetry: Telemetry, entries: Entries, commands: Commands, timing: Timing) -> None:
         self.telemetry: Telemetry = telemetry
+        self._hears_release: Callable[[], bool] = getattr(telemetry, "hears_release", lambda: True)
         self._commands = commands
         self._timing = timing
         self._patience = telemetry.patience
@@ -67,6 +69,13 @@ class Marks:
         self._young: OrderedDict[Hold, float] = OrderedDict()
         self._left: OrderedDict[Hold, float] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
+
+    def hears_release(self) -> bool:
+        """Whether a `Released` is to be made; see `Telemetry`."""
+        try:
+            return self._hears_release()
+        except Exception:
+            return True
 
     # Left.
 

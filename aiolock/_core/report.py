@@ -91,15 +91,9 @@ class Reporter:
     def released(self, hold: Hold, holds: int, ended: float, *, confirmed: bool = True) -> None:
         if hold.loss is not None:  # Which was told.
             return
-        name, kind = hold.keys.name, hold.claim.want.scripts.kind
-        event = Released(name, kind, hold.owner, hold.token, holds, ended - hold.since, confirmed)
-        if logger.isEnabledFor(logging.DEBUG):
-            self._log(logging.DEBUG, event, "released" if confirmed else "released, without an answer")
-        try:
-            if self.on_event is not None:
-                self.on_event(event)
-        except (Exception, CancelledError):
-            self._note_failure(event)
+        if self._marks is None or self._marks.hears_release() or logger.isEnabledFor(logging.DEBUG):
+            event = Released(*_who(hold), holds, ended - hold.since, confirmed)
+            self._tell(logging.DEBUG, event, "released" if confirmed else "released, without an answer")
         if self._marks is not None and hold in self._marks.texts and not holds:
             self._marks.ended(hold)
 

@@ -143,11 +143,15 @@ class Instruments:
     def waited(self, duration: float, kind: LockKind, group: str | None, outcome: str) -> None:
         self._waits.record(duration, attributes_of((KIND, kind), (GROUP, group), (OUTCOME, outcome)))
 
-    def held(self, duration: float, kind: LockKind, group: str | None, outcome: str) -> None:
-        """All of them are recorded, unless there are very many."""
+    def records_holds(self) -> bool:
+        """Whether a hold that ends now is recorded."""
         if self._spare == 0 and (now := monotonic()) >= self._until:
             self._spare, self._until = _MOST_HOLDS // _SHARES, now + 1 / _SHARES
-        if self._spare:
+        return self._spare > 0
+
+    def held(self, duration: float, kind: LockKind, group: str | None, outcome: str) -> None:
+        """All of them are recorded, unless there are very many."""
+        if self.records_holds():
             self._spare -= 1
             self._holds.record(duration, attributes_of((KIND, kind), (GROUP, group), (OUTCOME, outcome)))
 

@@ -19,7 +19,7 @@ async def main(url: str) -> None:
     async with LockClient.from_url(url, config=config) as locks:
         with tracers.get_tracer("holder").start_as_current_span("request"):
             await locks.lock("orders").acquire()
-        [spans] = config.telemetry._spans._holds.values()  # type: ignore[union-attr]
+        [spans] = config.telemetry._spans.holds.values()  # type: ignore[union-attr]
         context = spans[0].get_span_context()
         print(f"{context.trace_id:032x}-{context.span_id:016x}", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
