@@ -65,7 +65,8 @@ class Call:
         self.deadline = sooner
 
     def __await__(self) -> Generator[Any, None, Reply]:
-        self._waiter = waiter = asyncio.Future[Reply]()
+        waiter: asyncio.Future[Reply] = asyncio.Future()
+        self._waiter = waiter
         if self.error is not None:
             waiter.set_exception(self.error)
         elif self.ended:

@@ -114,6 +114,7 @@ async def test_of_another_task_that_acts_as_the_same_named_owner(locks: LockClie
     holder = asyncio.create_task(begin_and_wait(stream))
     other = Other(lock)
     await until(lambda: len(other.leases) == 1 and other.leases[0].holds == 2)
+    await answered(locks)
     await asyncio.create_task(stream.aclose())
     assert other.leases[0].holds == 1
     await other.ends_well()
@@ -142,12 +143,17 @@ async def test_stacks_of_two_tasks_of_a_named_owner_may_be_closed_by_a_third(loc
     stacks, holding = [contextlib.AsyncExitStack(), contextlib.AsyncExitStack()], Other(lock)
     await until(lambda: len(holding.leases) == 1)
 
+    entered = asyncio.Queue[None]()
+
     async def work(stack: contextlib.AsyncExitStack) -> None:
         await stack.enter_async_context(lock)
+        entered.put_nowait(None)
         await asyncio.sleep(60)
 
     tasks = [asyncio.create_task(work(stack)) for stack in stacks]
-    await until(lambda: holding.leases[0].holds == 3)
+    for _ in tasks:
+        await entered.get()
+    assert holding.leases[0].holds == 3
     for left, stack in enumerate(stacks):
         await stack.aclose()
         assert holding.leases[0].holds == 2 - left
