@@ -137,8 +137,9 @@ class Telemetry(Protocol):
     """
     What makes metrics and traces of a client, beside its events: `aiolock.opentelemetry` has one.
 
-    Its methods are called in the event loop, and must not block. It may have one more, ``hears_release() -> bool``,
-    which is asked before each `Released`: where it says no, `LockConfig.on_event` is not called, which saves time.
+    Its methods are called in the event loop, and must not block. If `LockConfig.on_event` is one of them, there may be
+    one more, ``hears_release() -> bool``, which is asked before each `Released`: where it says no, that is not told,
+    which saves time.
     """
 
     patience: float

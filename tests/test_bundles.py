@@ -114,6 +114,25 @@ async def test_one_that_is_forbidden_fails_alone(redis: Redis, server: Server) -
         await redis.acl_deluser("narrow")
 
 
+@pytest.mark.parametrize("number", [1, 3])
+async def test_what_is_refused_half_way_is_told(redis: Redis, server: Server, number: int) -> None:
+    """The lock is free by then, and nobody was told: made again, it would be as if nothing had been refused."""
+    await redis.acl_setuser(
+        "narrowed", enabled=True, passwords=["+pass"], keys=["*"], channels=["*"], commands=["+@all"]
+    )
+    try:
+        narrowed = server.url.replace("redis://", "redis://narrowed:pass@")
+        async with LockClient.from_url(narrowed) as client:
+            leases = await together(handles(client, number))
+            await redis.acl_setuser("narrowed", enabled=True, commands=["-publish"])
+            for end in await asyncio.gather(*(lease.release() for lease in leases), return_exceptions=True):
+                assert isinstance(end, BackendError)
+                assert "publish" in str(end)
+            await redis.acl_setuser("narrowed", enabled=True, commands=["+publish"])
+    finally:
+        await redis.acl_deluser("narrowed")
+
+
 @pytest.mark.parametrize("lost", [ACQUIRE, RELEASE], ids=["acquire", "release"])
 async def test_a_lost_answer_counts_once_for_each(client: LockClient, proxy: Proxy, redis: Redis, lost: object) -> None:
     dropped = proxy.install(Rule(script(lost), drop_reply()))  # type: ignore[arg-type]

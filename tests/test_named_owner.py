@@ -198,6 +198,35 @@ async def test_a_task_that_acquired_nothing_gives_back_what_another_acquired(loc
     assert not await job.locked()
 
 
+async def test_a_release_that_the_last_one_overtakes_is_answered_as_what_it_was(
+    locks: LockClient, other: LockClient, redis: Redis
+) -> None:
+    """It is refused for a moment; meanwhile the lock is freed, and somebody else has it when it is sent again."""
+    job = locks.lock(NAME, owner="job")
+    async with job:
+        pass
+    first, last = await job.acquire(), await job.acquire()
+
+    async def refusals() -> object:
+        return (await redis.info("errorstats")).get("errorstat_NOREPLICAS")
+
+    async def is_refused() -> bool:
+        return await refusals() != before
+
+    before = await refusals()
+    await redis.config_set("min-replicas-to-write", 1)
+    try:
+        refused = asyncio.create_task(first.release())
+        await until(is_refused)
+    finally:
+        await redis.config_set("min-replicas-to-write", 0)
+    await last.release()
+    async with job:  # Its release names ends that the server may forget.
+        pass
+    async with other.lock(NAME):
+        await refused
+
+
 async def test_a_nested_acquire_that_outlives_its_lock_harms_no_later_hold(redis: Redis, proxy: Proxy) -> None:
     """Two nest; one is answered, then the lock is lost, and somebody else takes it while the other is on its way."""
     async with client_behind(proxy, lease=300, command_timeout=20) as locks:

@@ -432,6 +432,24 @@ async def test_a_telemetry_that_fails_changes_nothing(redis: Redis, caplog: pyte
     assert len([each for each in caplog.records if each.exc_info]) == 2
 
 
+async def test_a_hook_that_raises_keeps_no_mark_from_being_left(redis: Redis) -> None:
+    asked: list[str] = []
+
+    class Marking(Picky):
+        def mark(self, _: object) -> str:
+            asked.append("mark")
+            return "mine"
+
+    def fail(event: LockEvent) -> None:
+        raise ZeroDivisionError
+
+    config = LockConfig(on_event=fail, telemetry=Marking(True))
+    async with LockClient(redis, config=config) as locks, locks.lock("orders"):
+        while not await redis.exists("aiolock_mark:{orders}"):
+            await asyncio.sleep(0.01)
+    assert asked == ["mark"]
+
+
 class Picky:
     """A telemetry that says whether a release is of use to it."""
 
@@ -439,6 +457,10 @@ class Picky:
 
     def __init__(self, answer: bool | Exception) -> None:
         self.answer = answer
+        self.heard: list[str] = []
+
+    def hear(self, event: LockEvent) -> None:
+        self.heard.append(type(event).__name__)
 
     def started(self, *_: object) -> None: ...
 
@@ -459,11 +481,25 @@ class Picky:
 async def test_a_telemetry_may_say_that_a_release_is_of_no_use(
     redis: Redis, answer: bool | Exception, told: int
 ) -> None:
-    heard: list[str] = []
-    config = LockConfig(on_event=lambda event: heard.append(type(event).__name__), telemetry=Picky(answer))
+    picky = Picky(answer)
+    async with (
+        LockClient(redis, config=LockConfig(on_event=picky.hear, telemetry=picky)) as locks,
+        locks.lock("orders"),
+    ):
+        pass
+    assert picky.heard == ["Acquired", "Released"][: 1 + told]
+
+
+async def test_a_hook_that_is_not_the_telemetrys_hears_all(redis: Redis) -> None:
+    picky = Picky(False)
+
+    def hear(event: LockEvent) -> None:  # As who wraps its hook.
+        picky.hear(event)
+
+    config = LockConfig(on_event=hear, telemetry=picky)
     async with LockClient(redis, config=config) as locks, locks.lock("orders"):
         pass
-    assert heard == ["Acquired", "Released"][: 1 + told]
+    assert picky.heard == ["Acquired", "Released"]
 
 
 async def test_a_release_is_of_use_to_the_log(redis: Redis, caplog: pytest.LogCaptureFixture) -> None:

@@ -317,6 +317,29 @@ async def test_an_exit_stack_of_another_task_leaves_the_block_around_alone(locks
     assert await desks.available() == 2
 
 
+async def test_an_exit_stack_leaves_what_a_stack_entered_though_another_block_is_settled(
+    locks: LockClient, redis: Redis
+) -> None:
+    lock, stack, entered = locks.lock(NAME, owner="job-17"), contextlib.AsyncExitStack(), asyncio.Event()
+
+    async def never_leaves() -> None:
+        lease = await lock.__aenter__()
+        await lease.release()
+
+    async def work() -> None:
+        await stack.enter_async_context(lock)
+        entered.set()
+        await asyncio.sleep(60)
+
+    await asyncio.create_task(never_leaves())
+    task = asyncio.create_task(work())
+    await entered.wait()
+    await asyncio.create_task(stack.aclose())
+    assert not await redis.exists(NAME)
+    task.cancel()
+    await asyncio.wait([task])
+
+
 async def test_an_exit_stack_that_may_be_that_of_two_leaves_nobodys_block(locks: LockClient) -> None:
     """Of three tasks one closes the stack of another, within a block of its own: it must not be that which ends."""
     desks, go_on = locks.permit_expirable_semaphore("desks", 3), asyncio.Event()

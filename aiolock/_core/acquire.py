@@ -327,8 +327,10 @@ class Acquisition:
         leases.refuse_if_over(hold)
         lease = self._add_lease(hold)
         call = self._session.commands.acquire_again(hold, self._asked_for)
+        hold.unheard += 1
         try:
             status, why, left, *_ = await call
+            hold.unheard -= not call.repeated
             if status == LOST:
                 leases.lose(hold, REASONS[why], gone=True)
             leases.refuse_if_over(hold)

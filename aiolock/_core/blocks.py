@@ -84,8 +84,8 @@ class Blocks:
         stacked = [each for each in opened if each.is_stacked] if is_stacked(place_of(frame)) else []
         choices = (
             [each for each in mine if each.is_stacked],
-            [each for each in mine if each.place not in running],
-            [each for each in opened if each.is_settled],
+            [each for each in mine if not stacked and each.place not in running],
+            [each for each in stacked or opened if each.is_settled],
             [] if stacked else mine,
             [each for each in stacked or opened if each.has_lost_its_task],
             stacked if len({each.hold.owner for each in stacked}) == 1 else [],  # Also those of tasks that act as one.

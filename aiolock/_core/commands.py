@@ -71,9 +71,10 @@ class Commands:
         *release* gave the last lease of *hold* back.
 
         The server remembers the end for commands that come late: an acquire, which must be granted nothing, and a
-        second copy of the release, which is to be answered like the first. Neither can come if each was sent only once.
+        second copy of the release, which is to be answered like the first. Neither can come if each was sent only once,
+        and what else changed the hold count has been answered.
         """
-        if hold.sent_once and not release.repeated:
+        if hold.sent_once and not release.repeated and not hold.unheard:
             self._may_forget(hold.keys, hold.claim.id)
 
     def taken(self, hold: Hold) -> None:

@@ -106,7 +106,7 @@ class Hold:
         *("claim", "keys", "owner", "token", "leases", "in_a_row", "step", "renewal", "renewals", "unanswered"),
         *("heard", "expires", "deadline", "renew_at", "state", "loss", "gone", "bodies", "patient_until", "sent_once"),
         *("watched", "watchdog", "alarm", "due", "asleep", "asked", "guard", "guard_at", "doubted", "late", "since"),
-        *("remains", "_asking", "_lost", "_timing"),
+        *("remains", "unheard", "_asking", "_lost", "_timing"),
     )
 
     since: float  # When it was granted, on the monotonic clock.
@@ -119,11 +119,11 @@ class Hold:
     guard_at: float
 
     def __init__(self, claim: Claim, token: int, timing: Timing, sent_once: bool = False) -> None:
-        self.claim = claim
+        self.claim, self.token = claim, token
         self.sent_once = sent_once  # No try to acquire was sent a second time: no copy of one can be late.
+        self.unheard = 0  # Changes of its hold count whose answer did not come, or of which a copy can be late.
         self.keys: LockKeys = claim.want.keys
         self.owner: str = claim.owner
-        self.token = token
         self._timing = timing
         self.state: State = State.LIVE
         self.loss: LossReason | None = None  # Once its user is told that it is lost.

@@ -101,7 +101,9 @@ class LeaseManager:
         if status == LOST:
             self.lose(hold, REASONS[why], gone=True)
             raise hold.error()
-        if not left:
+        if left:
+            hold.unheard -= not call.repeated
+        else:
             self._commands.freed(hold, call)
         if self._report.on_event is not None or logger.isEnabledFor(DEBUG):
             self._report.released(hold, left, ended)
@@ -120,6 +122,7 @@ class LeaseManager:
                 self._free(hold)
             return None
         if hold.leases:
+            hold.unheard += 1
             return self._commands.release(hold)
         hold.end(State.GIVEN_BACK if hold.loss is None else State.LOST)
         entry = self._forget(hold)

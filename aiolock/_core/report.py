@@ -41,6 +41,7 @@ class Reporter:
         self._entries = entries
         self.on_event: Callable[[LockEvent], object] | None = on_event if marks is None else on_event or _ignore
         self._marks = marks
+        self._asks = marks is not None and getattr(on_event, "__self__", None) is marks.telemetry
         self._hook_failed = False
         self.renewals: int = 0
         self.losses: int = 0
@@ -68,10 +69,14 @@ class Reporter:
         try:  # As `_tell`, which is one call more; of what happens all the time each counts.
             if self.on_event is not None:
                 self.on_event(event)
-            if self._marks is not None and holds == 1 and (mark := self._marks.telemetry.mark(event)):
-                self._marks.keep(hold, mark)
         except (Exception, CancelledError):
             self._note_failure(event)
+        if self._marks is not None and holds == 1:
+            try:
+                if mark := self._marks.telemetry.mark(event):
+                    self._marks.keep(hold, mark)
+            except (Exception, CancelledError):
+                self._note_failure(event)
 
     def not_acquired(
         self, who: Who, wait: Wait | None, waited: float, reason: NotAcquiredReason, failed: Failure
@@ -91,7 +96,7 @@ class Reporter:
     def released(self, hold: Hold, holds: int, ended: float, *, confirmed: bool = True) -> None:
         if hold.loss is not None:  # Which was told.
             return
-        if self._marks is None or self._marks.hears_release() or logger.isEnabledFor(logging.DEBUG):
+        if not self._asks or self._marks is None or self._marks.hears_release() or logger.isEnabledFor(logging.DEBUG):
             event = Released(*_who(hold), holds, ended - hold.since, confirmed)
             self._tell(logging.DEBUG, event, "released" if confirmed else "released, without an answer")
         if self._marks is not None and hold in self._marks.texts and not holds:

@@ -27,7 +27,7 @@ from aiolock._redis.connection import Command, Connection
 from aiolock._redis.hints import in_words, underlying
 from aiolock._redis.outage import Outage
 from aiolock._redis.replication import Answered, Replication
-from aiolock._redis.replies import is_final, is_passing
+from aiolock._redis.replies import is_final, is_passing, understood
 from aiolock._scripts import Script, grants
 
 _PULSE = 0.05
@@ -342,19 +342,18 @@ class Pipeline:
             call.end(frame)
 
     def _bundle_answered(self, script: Script, calls: list[Call], frame: Any) -> list[Call]:
-        """Several *calls* as one were answered; which to make again, each by itself: it is told why it is refused."""
-        again: list[Call] = []
-        refused = [None] * len(calls)
-        end = Call.end if self._replication is None else self._answered
-        for call, reply in zip(calls, frame if isinstance(frame, list) else refused, strict=True):
-            if reply is None:
-                call.whole = True
-                again.append(call)
-            else:
-                end(call, reply)
-        if again:
-            self._known.discard(script.bundle.sha)  # Which may be what was refused.
-        return again
+        """Several *calls* as one were answered. If they were refused as one, each is made again by itself."""
+        if isinstance(frame, list):
+            for call, reply in zip(calls, frame, strict=True):
+                if self._replication is None and isinstance(reply, list):
+                    call.end(reply)
+                else:
+                    self._answered(call, understood(reply) if isinstance(reply, ResponseError) else reply)
+            return []
+        for call in calls:
+            call.whole = True
+        self._known.discard(script.bundle.sha)  # Which may be what the server does not know.
+        return calls
 
     def _refused(self, call: Call, error: Any) -> None:
         if not isinstance(error, ResponseError):  # Whatever it is, it is no Redis.

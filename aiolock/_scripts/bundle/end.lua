@@ -5,9 +5,9 @@
 -- ARGV[1] number of calls
 -- ARGV    then, those of each call
 --
--- Reply   that of each call, or nothing where the server refused something: that call is then made alone, and told why
+-- Reply   that of each call, an error for one that the server refused something
 --
--- Twice: as the script says, of each call by itself. One that was refused half-way is made again as one that is sent again.
+-- Twice: as the script says, of each call by itself.
 
 end
 
@@ -16,6 +16,7 @@ local keys, arguments = #KEYS / calls, (#ARGV - 1) / calls
 for call = 0, calls - 1 do
   local done, reply = pcall(one, {unpack(KEYS, call * keys + 1, (call + 1) * keys)},
     {unpack(ARGV, call * arguments + 2, (call + 1) * arguments + 1)})
-  replies[call + 1] = done and reply
+  if not done and type(reply) == 'string' then reply = {err = string.gsub(reply, '^@user_script: ?%d+: %-?', '')} end
+  replies[call + 1] = reply
 end
 return replies
