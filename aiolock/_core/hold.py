@@ -113,23 +113,24 @@ class Hold:
     late: bool  # It was logged that a renewal is late, and none has been acknowledged since.
     step: int
     renewal: int
+    unheard: int  # Changes of the hold count whose answer did not come, or of which a copy can be late.
     renew_at: float  # Once it was extended.
     asked: bool  # A renewal of the watchdog's is on its way.
     due: float  # When the next renewal is; the alarm rings then or before.
     guard_at: float
 
     def __init__(self, claim: Claim, token: int, timing: Timing, sent_once: bool = False) -> None:
-        self.claim, self.token = claim, token
+        self.claim = claim
         self.sent_once = sent_once  # No try to acquire was sent a second time: no copy of one can be late.
-        self.unheard = 0  # Changes of its hold count whose answer did not come, or of which a copy can be late.
         self.keys: LockKeys = claim.want.keys
         self.owner: str = claim.owner
+        self.token = token
         self._timing = timing
         self.state: State = State.LIVE
         self.loss: LossReason | None = None  # Once its user is told that it is lost.
         self.gone: bool = False  # The server said that the lock is not ours, or was told to free it.
         self.leases: list[Grant] = []
-        self._asking = 0  # Leases that asked to be renewed.
+        self._asking = self.unheard = 0  # Of the first: leases that asked to be renewed.
         self.watched: bool = False  # It is to be renewed: any lease asked for it, and it has not ended.
         self.bodies: list[Body] = []
         self.in_a_row: int = 0  # Local hand-offs that led here without a chance for other processes.
@@ -145,8 +146,8 @@ class Hold:
         self.watchdog: asyncio.Task[None] | None = None  # Renews it, from the first time on that it is due.
         self.alarm: dict[Hold, None] | None = None  # What starts that task, or wakes it; the hold is in there.
         self.asleep: asyncio.Future[None] | None = None  # What the task waits for while nothing is due.
-        self.asked = self.late = False
         self.guard: asyncio.TimerHandle | None = None  # Looks whether the deadline has come, at `guard_at`.
+        self.asked = self.late = False
         self.doubted: float = 0.0  # When the server may have forgotten it; no answer to what was sent before tells.
 
     @property
