@@ -152,6 +152,10 @@ class Rule:
         self._left -= taken
         return taken
 
+    def give_back(self, times: int) -> None:
+        """To so many requests that were taken the fault will not be done."""
+        self._left += times
+
     def note(self, request: Request) -> None:
         """Remember that the fault has been done to this request."""
         self._caught.add(request)
@@ -189,6 +193,7 @@ class _DropReply(Action):
         await link.flush_replies()
         if self.reset:
             link.reset()
+            rule.give_back(link.unanswered(rule))  # What came behind it has no reply any more that could be dropped.
         else:
             link.mute()
         rule.note(request)

@@ -264,6 +264,10 @@ class Connection:
         """Write what was answered, in one piece."""
         await self._write(self._client, self._to_client)
 
+    def unanswered(self, rule: Rule) -> int:
+        """How many requests of this rule came behind that whose answer is dealt with now."""
+        return sum(exchange.rule is rule for exchange in self._expected) - 1
+
     def reset(self) -> None:
         """Reset the client's connection (RST) and close ours to the server."""
         self._deaf = self._mute = True
