@@ -151,9 +151,8 @@ class _Reporter:
 
     def _released(self, event: Released) -> None:
         if not event.holds:
-            self._metrics.held(event.held, event.kind, self._groups and self._groups(event.name), "released")
-            if self._spans.holds:
-                self._spans.hold_ended(event, "released")
+            self._metrics.held(event.held, event.kind, self._group(event), "released")
+            self._spans.hold_ended(event, "released")
 
     def _lost(self, event: Lost) -> None:
         group = self._group(event)

@@ -77,7 +77,7 @@ async def test_tasks_with_locks_of_their_own_share_writes(work: Work, tasks: int
     await asyncio.gather(*(enter(work.locks, f"own:{number}", times) for number in range(tasks)))
     commands, batches = await work.done()
     assert commands == 2 * tasks * times, "nothing is sent twice, and nothing beside the two calls"
-    assert batches <= commands / 16  # The reader lets others send after 32 replies, or when there are no more yet.
+    assert batches <= commands / 16  # The reader lets others send after 128 answers, or when there are no more yet.
     assert await connected(work.redis) - work.others <= CONNECTIONS
     assert work.locks.statistics().connections <= CONNECTIONS
 

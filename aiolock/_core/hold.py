@@ -109,6 +109,7 @@ class Hold:
         *("remains", "unheard", "_asking", "_lost", "_timing"),
     )
 
+    _asking: int  # Leases that asked to be renewed.
     since: float  # When it was granted, on the monotonic clock.
     late: bool  # It was logged that a renewal is late, and none has been acknowledged since.
     step: int
@@ -130,7 +131,7 @@ class Hold:
         self.loss: LossReason | None = None  # Once its user is told that it is lost.
         self.gone: bool = False  # The server said that the lock is not ours, or was told to free it.
         self.leases: list[Grant] = []
-        self._asking = self.unheard = 0  # Of the first: leases that asked to be renewed.
+        self._asking = self.unheard = 0
         self.watched: bool = False  # It is to be renewed: any lease asked for it, and it has not ended.
         self.bodies: list[Body] = []
         self.in_a_row: int = 0  # Local hand-offs that led here without a chance for other processes.

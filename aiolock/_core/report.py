@@ -41,7 +41,8 @@ class Reporter:
         self._entries = entries
         self.on_event: Callable[[LockEvent], object] | None = on_event if marks is None else on_event or _ignore
         self._marks = marks
-        self._asks = marks is not None and getattr(on_event, "__self__", None) is marks.telemetry
+        # Whom to ask whether a release is to be told: a telemetry speaks for no hook but its own.
+        self._picky = marks if marks is not None and getattr(on_event, "__self__", None) is marks.telemetry else None
         self._hook_failed = False
         self.renewals: int = 0
         self.losses: int = 0
@@ -96,7 +97,7 @@ class Reporter:
     def released(self, hold: Hold, holds: int, ended: float, *, confirmed: bool = True) -> None:
         if hold.loss is not None:  # Which was told.
             return
-        if not self._asks or self._marks is None or self._marks.hears_release() or logger.isEnabledFor(logging.DEBUG):
+        if self._picky is None or self._picky.hears_release() or logger.isEnabledFor(logging.DEBUG):
             event = Released(*_who(hold), holds, ended - hold.since, confirmed)
             self._tell(logging.DEBUG, event, "released" if confirmed else "released, without an answer")
         if self._marks is not None and hold in self._marks.texts and not holds:

@@ -56,7 +56,7 @@ async def test_a_long_wait_finds_the_mark_that_any_server_has(redises: list[Redi
             await redis.delete("aiolock_mark:{orders}")
         waiting = asyncio.create_task(hold(waiter, "orders"))
         # It asks for the lock, once more when the subscription stands, and for the mark.
-        await until(lambda: waiter.statistics().commands == 3 * len(redises))
+        await until(lambda: waiter.statistics().commands >= 3 * len(redises))
         await answered(waiter)
         await lease.release()
         await waiting

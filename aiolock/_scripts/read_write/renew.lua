@@ -9,7 +9,8 @@
 -- Reply   for each hold {GRANTED, token, ms left}  {LOST, why, 0}
 --
 -- Twice: a renewal sets a TTL, never adds to one, never shortens one and never creates a key; only a later number does so,
--- hence a call that arrives late or again changes nothing. The reply tells the TTL as it is.
+-- hence a call that arrives late or again changes nothing. The reply tells the TTL as it is. A writer whose time is over
+-- is dropped once, and who waits is told so once.
 
 local retention, memory = ARGV[1], tonumber(ARGV[2])
 
