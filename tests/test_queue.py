@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from aiolock import LockClient, LockConfig, NotALockError
 from aiolock._backend import Call
 from aiolock._core.queue import MOST_HAND_OFFS
-from aiolock._primitives.base import BaseLock
+from aiolock._primitives.reentrant import Reentrant
 from aiolock._scripts import GRANTED, LOCK, RELEASE, Want
 from tests.support.calls import acquire_and_release
 from tests.support.contexts import outlives_its_task
@@ -194,9 +194,9 @@ async def try_and_return(locks: LockClient, wait: float) -> None:
         await lease.release()
 
 
-def locks_of_kind(locks: LockClient, **policies: Any) -> BaseLock:
+def locks_of_kind(locks: LockClient, **policies: Any) -> Reentrant:
     """Locks as they are, but for what other primitives want differently."""
-    return BaseLock(locks._sessions, Want(locks.lock(NAME)._keys, replace(LOCK, **policies)), None)
+    return Reentrant(locks._sessions, Want(locks.lock(NAME)._keys, replace(LOCK, **policies)), None)
 
 
 @pytest.mark.parametrize(("wake", "tried"), [("one", 1), ("all", 3)])
@@ -218,7 +218,7 @@ async def test_a_message_wakes_as_many_as_the_kind_of_lock_wants(
 
 
 async def test_who_has_it_keeps_others_from_asking_only_where_that_excludes_them(locks: LockClient) -> None:
-    async def asks(lock: BaseLock, times: int) -> None:
+    async def asks(lock: Reentrant, times: int) -> None:
         """A task that waits for it asks so often: once as its subscription stands, and what it asked before."""
         before = locks.statistics().commands
         waiting = asyncio.create_task(give_back_when_granted(lock))
@@ -233,6 +233,6 @@ async def test_who_has_it_keeps_others_from_asking_only_where_that_excludes_them
         await asks(locks_of_kind(locks, exclusive=False), 2)
 
 
-async def give_back_when_granted(lock: BaseLock) -> None:
+async def give_back_when_granted(lock: Reentrant) -> None:
     async with lock:
         pass

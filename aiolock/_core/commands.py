@@ -9,7 +9,7 @@ from aiolock._backend import Argument, Backend, Call
 from aiolock._config import ENDED_MEMORY, Timing
 from aiolock._core.hold import Hold, Remains
 from aiolock._keys import LockKeys, card_key, mark_key
-from aiolock._scripts import CARD, INSPECT, MARK, NONE, PING, READ_CARD, READ_MARK, Claim, Script, Want
+from aiolock._scripts import CARD, MARK, NONE, READ_CARD, READ_MARK, Claim, Script, Want
 from aiolock._types import milliseconds
 
 _MOST_TOGETHER = 32  # Locks, or permits, that one script renews, for whose time the server does nothing else.
@@ -151,16 +151,8 @@ class Commands:
             self._may_forget(keys, str(change.args[0]))
 
     def ask(self, script: Script, keys: tuple[str, ...], arguments: tuple[Argument, ...]) -> Call:
-        """Ask a question of one primitive's own."""
+        """Ask a question."""
         return self._send(script, keys, arguments)
-
-    def inspect(self, keys: LockKeys, owner: str) -> Call:
-        """Look at the lock, and at the holds of *owner*."""
-        return self._send(INSPECT, (keys.lock,), (owner,))
-
-    def ping(self, keys: LockKeys) -> Call:
-        """Look at a lock, to see whether there is an answer."""
-        return self._send(PING, (keys.lock,), ("",))
 
     def write_card(self, ttl: float, facts: tuple[Argument, ...]) -> None:
         """Say who this client is, for *ttl* seconds."""

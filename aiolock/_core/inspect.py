@@ -1,33 +1,27 @@
 """Questions that are answered by the server."""
 
 import asyncio
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from aiolock._backend import Argument, Call, Reply
+from aiolock._backend import Argument, Reply
 from aiolock._core.commands import Commands
 from aiolock._errors import NotALockError
 from aiolock._keys import LockKeys
-from aiolock._scripts import GRANTED, NOT_A_LOCK, Script
+from aiolock._scripts import NOT_A_LOCK, PING, Script
 from aiolock._types import Holder
 
 _CARD_FOLLOWS = 0.05  # Seconds.
 _PING = "aiolock-ping"
 
 
-@dataclass(frozen=True, slots=True)
-class LockState:
-    """
-    What the server saw: the holds of the owner in question, and who holds the lock; *left* is in seconds.
+class Seen(NamedTuple):
+    """A hold, as the server saw it; *left* is in seconds, *ours* says that it is of a client of aiolock."""
 
-    *ours* says that the holder is a client of aiolock.
-    """
-
-    locked: bool
+    owner: str
     holds: int
     left: float
-    holder: str
-    holder_holds: int
     ours: bool
 
 
@@ -37,22 +31,18 @@ class Inspector:
     def __init__(self, commands: Commands) -> None:
         self._commands = commands
 
-    async def look(self, keys: LockKeys, owner: str = "") -> LockState:
-        """The lock as it is now, with the holds of *owner*."""
-        return await _seen(keys, self._commands.inspect(keys, owner))
+    async def look(self, script: Script, keys: LockKeys, *arguments: Argument) -> Sequence[Seen]:
+        """Who holds the lock now, as *script* tells it."""
+        _, *found = await self.ask(script, keys, 1, *arguments)
+        owners = (owner.decode(errors="replace") for owner in found[::4])
+        rows = zip(owners, found[1::4], found[2::4], found[3::4], strict=True)
+        return [Seen(owner, holds, left / 1000, ours == 1) for owner, holds, left, ours in rows]
 
     async def ping(self, prefix: str) -> None:
         """Ask the server about a lock that nobody uses."""
         keys = LockKeys.of(_PING, prefix)
         with suppress(NotALockError):
-            await _seen(keys, self._commands.ping(keys))
-
-    async def holder(self, keys: LockKeys) -> Holder | None:
-        """Who holds the lock, with what its client card says."""
-        state = await self.look(keys)
-        if not state.locked:
-            return None
-        return await self.described(state.holder, state.holder_holds, state.left, ours=state.ours)
+            await self.ask(PING, keys, 1)
 
     async def ask(self, script: Script, keys: LockKeys, number: int, *arguments: Argument) -> Reply:
         """The answer to a question of one primitive's own, about the first so many of its *keys*."""
@@ -61,26 +51,22 @@ class Inspector:
             raise NotALockError(keys.name)
         return reply
 
-    async def described(self, holder: str, holds: int, left: float, *, ours: bool) -> Holder:
-        """The *holder* as it stands in Redis, with what the card says of its client, which may be one of *ours*."""
-        client, _, owner = holder.partition(":")
+    async def described(self, holds: Iterable[Seen]) -> Sequence[Holder]:
+        """Who has those *holds*, with what the cards of their clients say."""
+        return [await self._described(hold) for hold in holds]
+
+    async def _described(self, hold: Seen) -> Holder:
+        client, _, owner = hold.owner.partition(":")
         host, pid, name = await self._commands.read_card(client)
-        if host is None and ours:  # The card follows right behind a client's first grant.
+        if host is None and hold.ours:  # The card follows right behind a client's first grant.
             await asyncio.sleep(_CARD_FOLLOWS)
             host, pid, name = await self._commands.read_card(client)
         return Holder(
             client=client,
             owner=owner.removeprefix("named:"),
-            holds=holds,
-            remaining=left,
+            holds=hold.holds,
+            remaining=hold.left,
             host=host and host.decode(),
             pid=pid and int(pid),
             client_name=(name and name.decode()) or None,
         )
-
-
-async def _seen(keys: LockKeys, call: Call) -> LockState:
-    status, holds, left, holder, holder_holds, ours = await call
-    if status == NOT_A_LOCK:
-        raise NotALockError(keys.name)
-    return LockState(status == GRANTED, holds, left / 1000, holder.decode(errors="replace"), holder_holds, ours == 1)

@@ -11,11 +11,10 @@ from aiolock._backend import Call
 from aiolock._config import Timing
 from aiolock._core.commands import Commands
 from aiolock._core.hold import Grant, Hold, State, margin
-from aiolock._core.inspect import Inspector
 from aiolock._core.owners import OwningTask, is_named
 from aiolock._core.queue import Entries, Entry
 from aiolock._core.report import Reporter
-from aiolock._errors import BackendError, LossReason, NotALockError, NotHeldError, ReplicationError
+from aiolock._errors import BackendError, LossReason, NotHeldError, ReplicationError
 from aiolock._keys import LockKeys
 from aiolock._log import logger
 from aiolock._scripts import EXPIRED, FORCED, LOST, TAKEN
@@ -30,12 +29,9 @@ class LeaseManager:
     # Invariant: a hold is in the entry of its name, and in `_owned` by its owner, from its grant until it has ended. A
     # lost one is in `_lost`, until its owner has given it back, got the lock anew or is no more, or others came after.
 
-    def __init__(
-        self, entries: Entries, commands: Commands, inspector: Inspector, timing: Timing, report: Reporter
-    ) -> None:
+    def __init__(self, entries: Entries, commands: Commands, timing: Timing, report: Reporter) -> None:
         self._entries = entries
         self._commands = commands
-        self._inspector = inspector
         self._timing = timing
         self._report = report
         self._owned: dict[str, list[Hold]] = {}
@@ -141,13 +137,6 @@ class LeaseManager:
                 self.lose(hold, "forced")  # Another task was given a lease, and runs under it.
             while hold.leases:
                 self.take_back(hold.leases[-1])
-
-    async def not_held(self, keys: LockKeys, owner: str) -> NotHeldError:
-        """The error for *owner*, who holds nothing; says who does, if the server says so."""
-        try:
-            return NotHeldError(keys.name, owner, await self._inspector.holder(keys))
-        except (BackendError, NotALockError):
-            return NotHeldError(keys.name, owner, None, "it is not known who does")
 
     def _forget(self, hold: Hold) -> Entry:
         """*hold* has ended; its name's entry."""

@@ -136,12 +136,6 @@ class Single(Lockable[Lease]):
         owner, _ = session.owners.acting(self._named)
         return session.leases.last_lease(self._keys, owner)
 
-    def _not_held(self) -> Coroutine[object, object, NotHeldError]:
-        """The error for the owner, who has nothing to give back."""
-        session = self._sessions.open()
-        owner, _ = session.owners.acting(self._named)
-        return session.leases.not_held(self._keys, owner)
-
     async def _acquire_or_raise(self, wait: Duration | None, lease: Duration | None) -> Lease:
         started = monotonic()
         granted = await self._acquire(wait, lease)
@@ -237,6 +231,10 @@ class BaseLock(Single):
         lock is lost the block is cancelled, once, and `LeaseLostError` raised.
         """
         return HeldLock(self, wait, lease)
+
+    @abstractmethod
+    def _not_held(self) -> Coroutine[object, object, NotHeldError]:
+        """The error for the owner, who has nothing to give back."""
 
 
 class Held(Unique, Generic[G]):

@@ -11,8 +11,8 @@ from aiolock._core.lease import Lease
 from aiolock._core.session import Sessions
 from aiolock._errors import OnceFailedError
 from aiolock._keys import LockKeys
-from aiolock._primitives.base import BaseLock
 from aiolock._primitives.entered import Entered
+from aiolock._primitives.reentrant import Reentrant
 from aiolock._scripts import ONCE, SLOT, Want
 from aiolock._types import Duration, lease_seconds, milliseconds, seconds
 
@@ -181,7 +181,7 @@ class AsyncOnce(Entered[Turn]):
 
 
 @final
-class _Lock(BaseLock):
+class _Lock(Reentrant):
     """What the body runs under."""
 
     __slots__ = ()

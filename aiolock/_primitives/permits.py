@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, final
 
 from aiolock._core.hold import Grant
+from aiolock._core.inspect import Seen
 from aiolock._core.lease import Lease
 from aiolock._core.session import Sessions
 from aiolock._errors import LockTimeoutError, NotHeldError
@@ -165,12 +166,9 @@ class AsyncPermitExpirableSemaphore(Single):
 
         Those of clients that are none of aiolock's (a Java service, say) come one by one, without a client.
         """
-        described = self._sessions.open().inspector.described
         holds = _by_acquisition((await self._look(_MOST_NAMED)).named)
-        return [
-            await described(by.rpartition("#")[0] or by, number, left, ours=by[:1] != ":")
-            for by, (number, left) in holds.items()
-        ]
+        seen = [Seen(by.rpartition("#")[0] or by, number, left, by[:1] != ":") for by, (number, left) in holds.items()]
+        return await self._sessions.open().inspector.described(seen)
 
     async def set_permits(self, permits: int) -> None:
         """

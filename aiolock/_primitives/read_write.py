@@ -1,29 +1,21 @@
 """AsyncReadWriteLock: many may read at a time, or one may write."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple, final
+from typing import final
 
 from aiolock._core.acquire import Acquisition
+from aiolock._core.inspect import Seen
 from aiolock._core.session import Sessions
 from aiolock._core.together import Begun, all_of
-from aiolock._errors import BackendError, LockTimeoutError, NotALockError, NotHeldError
+from aiolock._errors import LockTimeoutError
 from aiolock._keys import WRITER, LockKeys
-from aiolock._primitives.base import BaseLock, added_up
+from aiolock._primitives.base import added_up
+from aiolock._primitives.reentrant import Reentrant
 from aiolock._scripts import INSPECT_READ_WRITE, READ, WRITE, ScriptSet, Want
 from aiolock._types import Holder, LockStatistics
 
 _MOST_NAMED = 1000  # Holds, of which the server looks at each.
-
-
-class _Seen(NamedTuple):
-    """A hold, as the server saw it; *left* is in seconds, *ours* says that it is of a client of aiolock."""
-
-    owner: str
-    writes: bool
-    holds: int
-    left: float
-    ours: bool
 
 
 @final
@@ -71,7 +63,7 @@ class AsyncReadWriteLock:
         Who does both is there twice. Which of the two somebody does, the halves say: `AsyncReadLock.holders`,
         `AsyncWriteLock.holder`.
         """
-        return await _described(self._read, await _look(self._read))
+        return await self._read._sessions.open().inspector.described(map(_without_mode, await _look(self._read)))
 
     async def force_release(self) -> bool:
         """Free both halves whoever holds them; whether anyone held either. As `AsyncReadLock.force_release`."""
@@ -86,7 +78,7 @@ class AsyncReadWriteLock:
         return repr(self._read).replace(type(self._read).__name__, type(self).__name__, 1)
 
 
-class _Half(BaseLock):
+class _Half(Reentrant):
     """One half of a read-write lock; *other* are the keys of the other half."""
 
     __slots__ = ("_other", "_writes")
@@ -98,54 +90,9 @@ class _Half(BaseLock):
         self._other = other
         self._writes = scripts is WRITE
 
-    async def locked(self) -> bool:
-        """
-        Whether anyone holds this lock, by Redis; the other half does not count.
-
-        Waits for the server's answer, up to `LockConfig.command_timeout`, and changes nothing; cancelling is harmless.
-        `held`, `hold_count`, `remaining` and who holds it do the same.
-
-        Raises:
-            NotALockError: the key is something else.
-            BackendError: Redis failed.
-            ClientClosedError: the client is closed, or belongs to another loop or process.
-        """
-        return bool(await self._seen())
-
-    async def held(self) -> bool:
-        """Whether the current owner holds this lock, by Redis; waits and raises as `locked`."""
-        return await self.hold_count() > 0
-
-    async def hold_count(self) -> int:
-        """How many holds of this lock the current owner has, by Redis; waits and raises as `locked`."""
-        owner, _ = self._sessions.open().owners.acting(self._named)
-        return sum(hold.holds for hold in await self._seen() if hold.owner == owner)
-
-    async def remaining(self) -> float | None:
-        """Seconds until the last lease of this lock ends, by Redis; ``None`` if nobody holds it. Waits as `locked`."""
-        return max((hold.left for hold in await self._seen()), default=None)
-
-    async def force_release(self) -> bool:
-        """
-        Free this lock whoever holds it, and wake those who wait; whether anyone held it. The other half is left alone.
-
-        For operators: a holder learns of it with its next renewal or release, and not before, unless it is of this
-        client. Cancelling leaves it done or not done. Raises `NotALockError` and `BackendError`.
-        """
-        return await self._sessions.open().force_release(self._want)
-
-    async def _seen(self) -> list[_Seen]:
-        return [hold for hold in await _look(self) if hold.writes == self._writes]
-
-    async def _holders(self) -> Sequence[Holder]:
-        return await _described(self, await self._seen())
-
-    async def _not_held(self) -> NotHeldError:
-        owner, _ = self._sessions.open().owners.acting(self._named)
-        try:
-            return NotHeldError(self.name, owner, next(iter(await self._holders()), None))
-        except (BackendError, NotALockError):
-            return NotHeldError(self.name, owner, None, "it is not known who does")
+    async def _seen(self) -> Sequence[Seen]:
+        mine = [hold for hold in await _look(self) if hold.owner.endswith(WRITER) == self._writes]
+        return [_without_mode(hold) for hold in mine]
 
     def _timeout(self, waited: float) -> LockTimeoutError:
         leases = self._sessions.here().leases
@@ -158,6 +105,8 @@ class _Half(BaseLock):
 class AsyncReadLock(_Half):
     """
     The lock of an `AsyncReadWriteLock` that many may have at a time: `AsyncReadWriteLock.read`.
+
+    What it tells of who holds it is about those who read, and `force_release` leaves those who write alone.
 
     Whoever waits to write is refused it at once, with a `RuntimeError`, as a named owner may be in two tasks.
     """
@@ -186,6 +135,8 @@ class AsyncWriteLock(_Half):
     """
     The lock of an `AsyncReadWriteLock` that one may have at a time: `AsyncReadWriteLock.write`.
 
+    What it tells of who holds it is about who writes, and `force_release` leaves those who read alone.
+
     Whoever reads is refused it at once, with a `RuntimeError`: it would wait for itself.
     """
 
@@ -193,7 +144,7 @@ class AsyncWriteLock(_Half):
 
     async def holder(self) -> Holder | None:
         """Who writes, by Redis; ``None`` if nobody does. Waits and raises as `locked`."""
-        return next(iter(await self._holders()), None)
+        return await self._holder()
 
     def _acquisition(self, lease: float | None) -> Acquisition:
         acquisition = super()._acquisition(lease)
@@ -201,17 +152,10 @@ class AsyncWriteLock(_Half):
         return acquisition
 
 
-async def _look(half: _Half) -> list[_Seen]:
-    """All holds of the lock that *half* is one half of."""
-    _, *named = await half._sessions.open().inspector.ask(INSPECT_READ_WRITE, half._keys, 1, _MOST_NAMED)
-    fields = (field.decode(errors="replace") for field in named[::4])
-    rows = zip(fields, named[1::4], named[2::4], named[3::4], strict=True)
-    return [
-        _Seen(field.removesuffix(WRITER), field.endswith(WRITER), holds, left / 1000, ours == 1)
-        for field, holds, left, ours in rows
-    ]
+async def _look(half: _Half) -> Sequence[Seen]:
+    """All holds of the lock that *half* is one half of; the owner of one who writes has `WRITER` behind it."""
+    return await half._sessions.open().inspector.look(INSPECT_READ_WRITE, half._keys, _MOST_NAMED)
 
 
-async def _described(half: _Half, holds: Iterable[_Seen]) -> Sequence[Holder]:
-    described = half._sessions.open().inspector.described
-    return [await described(hold.owner, hold.holds, hold.left, ours=hold.ours) for hold in holds]
+def _without_mode(hold: Seen) -> Seen:
+    return hold._replace(owner=hold.owner.removesuffix(WRITER))

@@ -6,7 +6,7 @@ from typing import Any
 
 from aiolock._backend import Reply
 from aiolock._redis.poll import Poll
-from aiolock._scripts import GRANTED, LOST, NOT_A_LOCK, REFUSED, Fold, Look, Script
+from aiolock._scripts import GRANTED, LOST, NOT_A_LOCK, Fold, Look, Script
 
 _Rows = Sequence[tuple[float, Any]]  # When each was sent, and what was answered.
 
@@ -49,25 +49,6 @@ def first_known(poll: Poll) -> Reply | None:
     return next(iter(poll.votes.values())).reply if poll.votes and _is_over(poll) else None
 
 
-def holder(poll: Poll) -> Reply | None:
-    """Who holds a lock: whom a majority names, or may name."""
-    groups: dict[tuple[int, bytes], list[tuple[float, Reply]]] = {}
-    for vote in poll.votes.values():
-        groups.setdefault((vote.reply[0], vote.reply[3]), []).append((vote.sent, vote.reply))
-    if not groups:
-        return None
-    over = _is_over(poll)
-    same = max(groups.values(), key=len)
-    if len(same) < poll.majority and not over:
-        return None
-    named = max((group for (status, _), group in groups.items() if status != REFUSED), key=len, default=None)
-    if named is None or len(named) + poll.silent < poll.majority:
-        return [REFUSED, 0, 0, b"", 0, 0]  # Several have a minority each, which none of them knows to be its.
-    status, _, _, *who = named[0][1]
-    left = poll.left([(sent, reply[2]) for sent, reply in named], poll.majority)
-    return [status, max(reply[1] for _, reply in named), left, *who]
-
-
 def is_held(poll: Poll, look: Look, wanted: int | None) -> Reply | None:
     """Whether others have it by a majority: 1 or 0; of permits, so many that there is no room for who *wanted* some."""
     replies = [vote.reply for vote in poll.votes.values()]
@@ -80,11 +61,12 @@ def is_held(poll: Poll, look: Look, wanted: int | None) -> Reply | None:
     return [0] if _is_over(poll) else None
 
 
-def readers_and_writer(poll: Poll) -> Reply | None:
-    """Who reads and writes."""
-    if not _is_over(poll) or not poll.votes:
+def holders(poll: Poll) -> Reply | None:
+    """Who holds a lock, or each half of one; at once when a majority names the same."""
+    said = Counter((vote.reply[0], *sorted(vote.reply[1::4])) for vote in poll.votes.values())
+    if not said or (max(said.values()) < poll.majority and not _is_over(poll)):
         return None
-    if sum(vote.reply[0] == NOT_A_LOCK for vote in poll.votes.values()) >= poll.majority:
+    if said[(NOT_A_LOCK,)] >= poll.majority:
         return [NOT_A_LOCK]
     return [GRANTED, *_named(poll, start=1, width=4, left=2)]
 
@@ -115,7 +97,7 @@ def _named(poll: Poll, *, start: int, width: int, left: int) -> Reply:
     named: Reply = []
     for same in rows.values():
         if len(same) + poll.silent >= poll.majority:
-            row = list(same[0][1])
+            row = [max(column) for column in zip(*(each for _, each in same), strict=True)]
             row[left] = poll.left([(sent, each[left]) for sent, each in same], poll.majority)
             named += row
     return named
@@ -129,8 +111,7 @@ def _is_over(poll: Poll) -> bool:
 _FOLDS: dict[Fold, Callable[[Poll], Reply | None]] = {
     "agreed": agreed,
     "renewed": renewed,
-    "holder": holder,
-    "readers_and_writer": readers_and_writer,
+    "holders": holders,
     "permits": permits,
     "first_known": first_known,
 }

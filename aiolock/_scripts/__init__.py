@@ -33,8 +33,8 @@ def grants(reply: list[Any]) -> bool:
 
 
 # How the answers of the servers of a quorum become one: what most say; the same for each of several rows; who holds it;
-# rows of names; what the first says that knows anything.
-Fold = Literal["agreed", "renewed", "holder", "readers_and_writer", "permits", "first_known"]
+# who has permits; what the first says that knows anything.
+Fold = Literal["agreed", "renewed", "holders", "permits", "first_known"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +171,7 @@ RENEW = _script("lock/renew", *_LOCK, lasts=True, urgent=True, fold="renewed")
 FORCE_RELEASE = _script("lock/force_release", *_LOCK, publishes=True)
 RELEASE_LATER = _script("lock/release_later", *_LOCK, publishes=True)
 LOCK = ScriptSet(ACQUIRE, RELEASE, RENEW, FORCE_RELEASE, RELEASE_LATER, kind="lock", exclusive=True, reentrant=True)
-INSPECT = _script("lock/inspect", *_LOCK, fold="holder")
+INSPECT = _script("lock/inspect", *_LOCK, fold="holders")
 
 FAIR = ScriptSet(
     kind="fair_lock",
@@ -218,7 +218,7 @@ WRITE = replace(
     exclusive=True,
     wake="one",
 )
-INSPECT_READ_WRITE = _script("read_write/inspect", *_READ_WRITE, fold="readers_and_writer")
+INSPECT_READ_WRITE = _script("read_write/inspect", *_READ_WRITE, fold="holders")
 
 _SEMAPHORE = ("ends", "counter", "semaphore/semaphore")
 SEMAPHORE = ScriptSet(
@@ -287,7 +287,7 @@ BALLOTS: dict[Script, Ballot] = {
         _script("lock/acquire", _REMEMBER, "ends", "quorum/ahead", *_GRANT[1:], lasts=True, bundled=True),
         _script("quorum/raise", *_LOCK, _QUORUM, bundled=True),
         (1, 5),
-        Look(INSPECT, 1, "", first=3, step=3),
+        Look(INSPECT, 1, "", first=1, step=4),
     ),
     READ.acquire: Ballot(
         _script("read_write/acquire", _REMEMBER, *_READ_WRITE, publishes=True, lasts=True),

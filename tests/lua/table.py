@@ -92,8 +92,8 @@ class Table:
         how = (RETENTION, MEMORY, KEYS.channel, "PUBLISH")
         return await self.run(FORCE_RELEASE, (KEYS.lock, KEYS.tokens), request, *how)
 
-    async def inspect(self, owner: str = ME) -> Reply:
-        return await self.run(INSPECT, (KEYS.lock,), owner)
+    async def inspect(self) -> Reply:
+        return await self.run(INSPECT, (KEYS.lock,))
 
     async def card(self, ms: int = 90_000) -> object:
         return await self.run(CARD, (CARD_KEY,), ms, "host", 4711, "web", 1_700_000_000)

@@ -126,7 +126,7 @@ async def test_the_message_is_published_as_asked(table: Table, how: str) -> None
 CALLS: list[tuple[Script, tuple[str, ...], tuple[str | int, ...]]] = [
     (ACQUIRE, (KEYS.lock, KEYS.tokens), (ME, MINE, 1, 1, LEASE, RETENTION, MEMORY)),
     (RENEW, (KEYS.lock, KEYS.tokens), (RETENTION, MEMORY, MINE, 1, LEASE)),
-    (INSPECT, (KEYS.lock,), (ME,)),
+    (INSPECT, (KEYS.lock,), ()),
     (RELEASE, (KEYS.lock, KEYS.tokens), (ME, MINE, 2, 0, RETENTION, MEMORY, "", KEYS.channel, "PUBLISH")),
     (FORCE_RELEASE, (KEYS.lock, KEYS.tokens), (REQUEST, RETENTION, MEMORY, KEYS.channel, "PUBLISH")),
     (CARD, (CARD_KEY,), (1_000, "host", 4711, "web", 1_700_000_000)),

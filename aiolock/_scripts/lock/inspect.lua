@@ -1,16 +1,15 @@
 -- inspect: who holds the lock, and for how long.
 --
 -- KEYS[1] lock
--- ARGV[1] owner to count the holds of
 --
--- Reply {GRANTED, holds of that owner, ms left, holder, holds of the holder, 1 if the holder is a client of aiolock}
---       {REFUSED, 0, 0, '', 0, 0} when free  {NOT_A_LOCK, 0, 0, '', 0, 0}
+-- Reply {GRANTED, holder, hold count, ms left, 1 if the holder is a client of aiolock}  {GRANTED} when free
+--       {NOT_A_LOCK}
 --
 -- Twice: it only reads.
 
 local kind, ttl = state(KEYS[1])
-if kind == 'foreign' then return {NOT_A_LOCK, 0, 0, '', 0, 0} end
-if kind == 'free' then return {REFUSED, 0, 0, '', 0, 0} end
+if kind == 'foreign' then return {NOT_A_LOCK} end
+if kind == 'free' then return {GRANTED} end
 local fields = redis.call('HGETALL', KEYS[1])
 local holder, holds, ours = '', 0, 0
 for place = 1, #fields, 2 do
@@ -20,4 +19,4 @@ for place = 1, #fields, 2 do
     ours = 1
   end
 end
-return {GRANTED, holder == ARGV[1] and holds or 0, ttl, holder, holds, ours}
+return {GRANTED, holder, holds, ttl, ours}
