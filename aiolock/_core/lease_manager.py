@@ -56,9 +56,9 @@ class LeaseManager:
         entry = self._entries.get(keys.entry)
         return None if entry is None else entry.holds.get(owner)
 
-    def held_by(self, keys: LockKeys) -> str | None:
-        """Who of this client holds the lock, for people."""
-        entry = self._entries.get(keys.entry)
+    def held_by(self, name: str) -> str | None:
+        """Who of this client holds what has an entry of that *name*, for people."""
+        entry = self._entries.get(name)
         hold = None if entry is None else entry.hold
         if hold is None or not hold.leases:
             return None

@@ -145,7 +145,7 @@ class Single(Lockable[Lease]):
 
     def _timeout(self, waited: float) -> LockTimeoutError:
         """A wait of so many seconds has ended without the lock."""
-        return LockTimeoutError(self._keys.name, waited, self._sessions.here().leases.held_by(self._keys))
+        return LockTimeoutError(self._keys.name, waited, self._sessions.here().leases.held_by(self._keys.entry))
 
     def _open_block(self, granted: Lease, place: Place | None) -> Scope:
         return granted._session.blocks.enter(granted, place)

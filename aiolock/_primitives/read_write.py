@@ -12,7 +12,7 @@ from aiolock._errors import LockTimeoutError
 from aiolock._keys import WRITER, LockKeys
 from aiolock._primitives.base import added_up
 from aiolock._primitives.reentrant import Reentrant
-from aiolock._scripts import INSPECT_READ_WRITE, READ, WRITE, ScriptSet, Want
+from aiolock._scripts import INSPECT_READ_WRITE, READ, WRITE, Want
 from aiolock._types import Holder, LockStatistics
 
 _MOST_NAMED = 1000  # Holds, of which the server looks at each.
@@ -34,8 +34,8 @@ class AsyncReadWriteLock:
 
     def __init__(self, sessions: Sessions, keys: tuple[LockKeys, LockKeys], named: str | None) -> None:
         reads, writes = keys
-        self._read = AsyncReadLock(sessions, reads, writes, READ, named)
-        self._write = AsyncWriteLock(sessions, writes, reads, WRITE, named)
+        self._read = AsyncReadLock(sessions, Want(reads, READ), named)
+        self._write = AsyncWriteLock(sessions, Want(writes, WRITE), named)
 
     @property
     def name(self) -> str:
@@ -79,26 +79,18 @@ class AsyncReadWriteLock:
 
 
 class _Half(Reentrant):
-    """One half of a read-write lock; *other* are the keys of the other half."""
+    """One half of a read-write lock."""
 
-    __slots__ = ("_other", "_writes")
-
-    def __init__(
-        self, sessions: Sessions, keys: LockKeys, other: LockKeys, scripts: ScriptSet, named: str | None
-    ) -> None:
-        super().__init__(sessions, Want(keys, scripts), named)
-        self._other = other
-        self._writes = scripts is WRITE
+    __slots__ = ()
 
     async def _seen(self) -> Sequence[Seen]:
-        mine = [hold for hold in await _look(self) if hold.owner.endswith(WRITER) == self._writes]
-        return [_without_mode(hold) for hold in mine]
+        writes = self._want.scripts is WRITE
+        return [_without_mode(hold) for hold in await _look(self) if hold.owner.endswith(WRITER) == writes]
 
     def _timeout(self, waited: float) -> LockTimeoutError:
         leases = self._sessions.here().leases
-        readers = leases.held_by(self._other) if self._writes else None
-        writer = leases.held_by(self._keys if self._writes else self._other)
-        return LockTimeoutError(self.name, waited, writer or readers)
+        mine = leases.held_by(self._keys.entry) if self._want.scripts is WRITE else None  # Readers keep out no reader.
+        return LockTimeoutError(self.name, waited, mine or leases.held_by(self._keys.other))
 
 
 @final
@@ -120,7 +112,7 @@ class AsyncReadLock(_Half):
     def _acquisition(self, lease: float | None) -> Acquisition:
         if self._named is not None:
             session = self._sessions.open()
-            writing = session.entries.get(self._other.entry)
+            writing = session.entries.get(self._keys.other)
             owner = session.owners.named(self._named)
             if writing is not None and writing.queue is not None and writing.queue.has(owner):
                 raise RuntimeError(
