@@ -13,6 +13,7 @@ from aiolock._primitives.permits import AsyncPermitExpirableSemaphore
 from aiolock._primitives.read_write import AsyncReadWriteLock
 from aiolock._primitives.rlock import AsyncRLock
 from aiolock._primitives.semaphore import AsyncSemaphore
+from aiolock._scripts import FAIR, LOCK, Want
 from aiolock._types import Duration, number_of_permits, text
 
 
@@ -38,7 +39,7 @@ class Factories:
                 ``aiolock_mark:...``). Or, in a cluster, *name* has braces that would put its keys into several slots.
         """
         keys = LockKeys.of(self._checked(name), self._config.prefix)
-        return AsyncRLock(self._sessions, keys, None if owner is None else text(owner, "owner"))
+        return AsyncRLock(self._sessions, Want(keys, LOCK), _named(owner))
 
     def fair_lock(self, name: str, *, owner: str | None = None) -> AsyncFairLock:
         """
@@ -53,7 +54,7 @@ class Factories:
         """
         self._refuse_in_quorum("a fair lock")
         keys = LockKeys.of_fair(self._checked(name), self._config.prefix)
-        return AsyncFairLock(self._sessions, keys, None if owner is None else text(owner, "owner"))
+        return AsyncFairLock(self._sessions, Want(keys, FAIR), _named(owner))
 
     def read_write_lock(self, name: str, *, owner: str | None = None) -> AsyncReadWriteLock:
         """
@@ -66,7 +67,7 @@ class Factories:
                 is how a writer is told from a reader in Redis.
         """
         keys = LockKeys.of_read_write(self._checked(name), self._config.prefix)
-        named = None if owner is None else text(owner, "owner")
+        named = _named(owner)
         if named is not None and named.endswith(WRITER):
             raise ValueError(f"owner must not end with {WRITER!r}: {owner!r}")
         return AsyncReadWriteLock(self._sessions, keys, named)
@@ -87,9 +88,7 @@ class Factories:
         """
         keys = LockKeys.of_permits(self._checked(name), self._config.prefix)
         number = None if permits is None else number_of_permits(permits, least=0)
-        return AsyncPermitExpirableSemaphore(
-            self._sessions, keys, number, None if owner is None else text(owner, "owner")
-        )
+        return AsyncPermitExpirableSemaphore(self._sessions, keys, number, _named(owner))
 
     def semaphore(self, name: str, permits: int | None = None) -> AsyncSemaphore:
         """
@@ -191,3 +190,7 @@ class Factories:
                 f"{what} cannot be kept by several independent servers, each of which may miss something else: use a "
                 "LockClient of one server"
             )
+
+
+def _named(owner: str | None) -> str | None:
+    return None if owner is None else text(owner, "owner")

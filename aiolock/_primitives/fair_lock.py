@@ -2,10 +2,7 @@
 
 from typing import final
 
-from aiolock._core.session import Sessions
-from aiolock._keys import LockKeys
 from aiolock._primitives.rlock import OneHolder
-from aiolock._scripts import FAIR, Want
 
 
 @final
@@ -20,6 +17,3 @@ class AsyncFairLock(OneHolder):
     """
 
     __slots__ = ()
-
-    def __init__(self, sessions: Sessions, keys: LockKeys, named: str | None) -> None:
-        super().__init__(sessions, Want(keys, FAIR), named)

@@ -3,11 +3,8 @@
 from copy import copy
 from typing import Self, final
 
-from aiolock._core.session import Sessions
-from aiolock._keys import LockKeys
 from aiolock._primitives.base import HeldLock
 from aiolock._primitives.reentrant import Reentrant
-from aiolock._scripts import LOCK, Want
 from aiolock._types import Duration, Holder, lease_seconds
 
 
@@ -53,9 +50,6 @@ class AsyncRLock(OneHolder):
     """
 
     __slots__ = ()
-
-    def __init__(self, sessions: Sessions, keys: LockKeys, named: str | None) -> None:
-        super().__init__(sessions, Want(keys, LOCK), named)
 
 
 def at_least_seconds(at_least: Duration, lease: Duration | None) -> float:
