@@ -15,8 +15,9 @@ Everything that aiolock raises on purpose.
 Each carries data, builds its own message from it, and can be pickled.
 """
 
+import copy
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, Self
 
 from aiolock._types import Holder
 
@@ -42,17 +43,8 @@ class AioLockError(Exception):
     """Base of every error that aiolock raises about locks."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        # The message is built from the data, so the data is what travels.
-        return type(self)._restore, (self.__dict__ | {"__args__": self.args},)
-
-    @classmethod
-    def _restore(cls, state: dict[str, object]) -> "AioLockError":
-        error = cls.__new__(cls)
-        arguments = state.pop("__args__")
-        assert isinstance(arguments, tuple)
-        error.args = arguments
-        error.__dict__.update(state)
-        return error
+        # The message is built from the data, so the data is what travels, and no constructor is called.
+        return type(self).__new__, (type(self),), self.__dict__ | {"args": self.args}
 
 
 class LockTimeoutError(AioLockError, TimeoutError):
@@ -157,9 +149,10 @@ class ClientClosedError(AioLockError, RuntimeError):
 class BackendError(AioLockError):
     """Redis failed; the redis-py exception is the ``__cause__``."""
 
-    def copy(self) -> "BackendError":
+    def copy(self) -> Self:
         """The same for another task: what is raised in a task collects its traceback and notes."""
-        error = BackendError(*self.args)
+        error = copy.copy(self)
+        error.__dict__.pop("__notes__", None)
         error.__cause__ = self.__cause__
         return error
 
@@ -176,8 +169,3 @@ class QuorumError(BackendError):
         self.errors: dict[str, str] = dict(errors)
         said = "; ".join(f"{address}: {words}" for address, words in self.errors.items()) or "no server answered"
         super().__init__(f"{what} failed: no majority of servers ({said})")
-
-    def copy(self) -> "QuorumError":
-        error = QuorumError(self.what, self.errors)
-        error.__cause__ = self.__cause__
-        return error
