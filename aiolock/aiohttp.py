@@ -17,13 +17,13 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from redis.asyncio import Redis, RedisCluster
 
-from aiolock import ClientClosedError, Duration, Lease, LockClient, LockConfig, MultiLease
+from aiolock import AioLockError, ClientClosedError, Duration, Lease, LockClient, LockConfig, MultiLease
 from aiolock._client import Maker
 from aiolock._primitives.handle import Handle
 from aiolock._primitives.synchronized import check_maker
 from aiolock._types import lease_seconds, seconds
 from aiolock._web import page
-from aiolock._web.handler import RefusedError, locked_for_handler
+from aiolock._web.handler import locked_for_handler
 from aiolock._web.health import HEALTHY, NO_STORE, health_of
 from aiolock._web.key_template import parameters_of
 from aiolock._web.problem import CONFLICT, ERRORS, MEDIA_TYPE, Problem, error_status, problem_of
@@ -220,7 +220,8 @@ def synchronized(
         async def under_lock(*args: Any, **kwargs: Any) -> web.StreamResponse:
             request = _request_of(args)
             names = [await _awaited(name_of(request)) for name_of in names_of]
-            locked = locked_for_handler(_lock(request, names if more else names[0], of), most, length, status)
+            lock, refuse = _lock(request, names if more else names[0], of), functools.partial(_refuse, request)
+            locked = locked_for_handler(lock, most, length, status, refuse)
             return await _answer(request, locked, functools.partial(handler, *args, **kwargs))
 
         return under_lock  # type: ignore[return-value]  # It takes and gives what the handler does.
@@ -274,8 +275,6 @@ async def _answer(
         async with locked as granted:
             request[_LEASE] = outer if granted is None else granted
             return await work()
-    except RefusedError as refused:
-        _refuse(request, refused)
     finally:
         request[_LEASE] = outer
 
@@ -301,12 +300,11 @@ async def _end(tasks: "WeakSet[asyncio.Task[Any]]", within: float) -> None:
         await asyncio.wait(running, timeout=within)
 
 
-def _refuse(request: web.Request, refused: RefusedError) -> NoReturn:
+def _refuse(request: web.Request, problem: Problem, error: AioLockError) -> NoReturn:
     """End the request by a problem document, or, in the midst of a response, by what makes aiohttp cut it off."""
-    error = refused.__cause__
-    if error is not None and _has_begun(request):
+    if _has_begun(request):
         raise error
-    raise LockProblem(refused.problem) from error
+    raise LockProblem(problem) from error
 
 
 def _has_begun(request: web.Request) -> bool:

@@ -8,8 +8,9 @@ import enum
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from itertools import chain
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, NoReturn, TypedDict
 from weakref import WeakKeyDictionary
 
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, WebSocketException, routing
@@ -20,13 +21,13 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.websockets import WebSocket
 
-from aiolock import Duration, Lease, LockClient, LockConfig, MultiLease
+from aiolock import AioLockError, Duration, Lease, LockClient, LockConfig, MultiLease
 from aiolock._client import Maker
 from aiolock._primitives.handle import Handle
 from aiolock._primitives.synchronized import check_maker
 from aiolock._types import lease_seconds, seconds
 from aiolock._web import page
-from aiolock._web.handler import RefusedError, locked_for_handler
+from aiolock._web.handler import locked_for_handler
 from aiolock._web.health import HEALTHY, NO_STORE, health_of
 from aiolock._web.key_template import parameters_of
 from aiolock._web.problem import CONFLICT, ERRORS, MEDIA_TYPE, UNAVAILABLE, Problem, error_status, problem_of
@@ -160,11 +161,8 @@ def lock_for(
         connection: HTTPConnection, locks: Locks, names: Annotated[Any, Depends(names_of)]
     ) -> AsyncIterator[Lease | MultiLease | None]:
         lock = _lock(connection, locks, names, of)
-        try:
-            async with locked_for_handler(lock, most, length, status) as granted:
-                yield granted
-        except RefusedError as refused:
-            raise _answer(connection, refused.problem) from refused.__cause__
+        async with locked_for_handler(lock, most, length, status, partial(_refuse, connection)) as granted:
+            yield granted
 
     _statuses[held] = status
     return Depends(held, scope="function")
@@ -221,10 +219,10 @@ def _lock(connection: HTTPConnection, locks: LockClient, names: object, of: Make
     return lock if of is None else locks._handle_of(names, of)  # Whatever that raises is no request's fault.
 
 
-def _answer(connection: HTTPConnection, problem: Problem) -> Exception:
+def _refuse(connection: HTTPConnection, problem: Problem, error: AioLockError) -> NoReturn:
     if isinstance(connection, WebSocket):
-        return WebSocketException(_TRY_AGAIN_LATER, problem.detail)
-    return LockProblem(problem)
+        raise WebSocketException(_TRY_AGAIN_LATER, problem.detail) from error
+    raise LockProblem(problem) from error
 
 
 def _invalid(connection: HTTPConnection, errors: Sequence[Any]) -> Exception:

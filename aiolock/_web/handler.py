@@ -1,7 +1,8 @@
 """The lock around a web handler: what the handler's client is told when it cannot be had, or is lost."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import NoReturn
 
 from aiolock import AioLockError, BackendError, Lease, LeaseLostError, MultiLease, NotHeldError
 from aiolock._log import log
@@ -9,20 +10,17 @@ from aiolock._primitives.handle import Handle, block_of, shown
 from aiolock._web.problem import Problem, problem_of
 
 
-class RefusedError(Exception):
-    """The request is to be answered with *problem*; the error of aiolock is the ``__cause__``."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.detail)
-        self.problem = problem
-
-
 @asynccontextmanager
 async def locked_for_handler(
-    lock: Handle, wait: float | None, lease: float | None, status: int
+    lock: Handle,
+    wait: float | None,
+    lease: float | None,
+    status: int,
+    refuse: Callable[[Problem, AioLockError], NoReturn],
 ) -> AsyncIterator[Lease | MultiLease | None]:
     """
-    *lock* for the body, a handler; `RefusedError` instead of what aiolock raises about it. *status* is for contention.
+    *lock* for the body, a handler. What aiolock raises about it ends in *refuse*, which raises what the framework makes
+    an answer of. *status* is for contention.
 
     A body that raises, whatever it is, is refused as well when its lock is lost: what it raises may be the answer of a
     success. Else it passes, also an error of aiolock that is the body's own. So does a body that is through when the
@@ -40,13 +38,12 @@ async def locked_for_handler(
             log.warning("lock %r: its release was not answered (%s)", lock.name, error)
             return
         ours = _about_the_lock(error, granted)
-        problem = None if ours is None else problem_of(ours, status, began=granted is not None)
-        if problem is None:
+        if ours is None or (problem := problem_of(ours, status, began=granted is not None)) is None:
             raise
         # An answer about another lock was told of already, and so were both losses.
         if not isinstance(error, AioLockError) and not isinstance(error.__cause__, AioLockError):
             log.warning("lock %r was lost; what its handler raised is answered with 503", lock.name, exc_info=error)
-        raise RefusedError(problem) from ours
+        refuse(problem, ours)
 
 
 def _about_the_lock(error: Exception, granted: Lease | MultiLease | None) -> AioLockError | None:
