@@ -10,7 +10,6 @@ from aiolock import (
     ClientClosedError,
     LeaseLostError,
     LockTimeoutError,
-    QuorumError,
     ReplicationError,
 )
 from aiolock._log import log
@@ -26,7 +25,6 @@ _OUT_OF_SERVICE = {
     BackendError: _UNSURE,
     ClientClosedError: "The service is shutting down.",
     LeaseLostError: "The work was broken off, because the service could not be sure to work alone any more.",
-    QuorumError: _UNSURE,
     ReplicationError: _UNSURE,
 }
 _UNTOUCHED = " Nothing was done."
@@ -38,12 +36,11 @@ _warned: dict[type[AioLockError], float] = {}  # When, on the monotonic clock.
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """*retry_after* is in seconds."""
+    """What a client is told."""
 
     status: int
     title: str
     detail: str
-    retry_after: int = 1
 
     @property
     def document(self) -> dict[str, object]:
@@ -53,7 +50,7 @@ class Problem:
     @property
     def headers(self) -> dict[str, str]:
         """The headers of the response, beside its type."""
-        return {"Retry-After": str(self.retry_after)}
+        return {"Retry-After": "1"}
 
 
 def problem_of(error: AioLockError, status: int = CONFLICT, *, began: bool = True) -> Problem | None:
