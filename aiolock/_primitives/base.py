@@ -16,6 +16,7 @@ from aiolock._core.owners import running_task
 from aiolock._core.scope import Place, Scope, place_of
 from aiolock._core.session import Sessions
 from aiolock._errors import LockTimeoutError, NotHeldError
+from aiolock._keys import LockKeys
 from aiolock._process import Unique
 from aiolock._scripts import Want
 from aiolock._types import Duration, LockStatistics, lease_seconds, seconds
@@ -27,10 +28,33 @@ ACQUIRES: set[CodeType] = set()
 _VERBS = ("acquire", "try_lock", "try_acquire")
 
 
+class Named:
+    """What a client knows by one name: a handle without state of its own."""
+
+    __slots__ = ("__weakref__", "_keys", "_sessions")
+
+    def __init__(self, sessions: Sessions, keys: LockKeys) -> None:
+        self._sessions = sessions
+        self._keys = keys
+
+    @property
+    def name(self) -> str:
+        """The name that it was made with."""
+        return self._keys.name
+
+    def statistics(self) -> LockStatistics:
+        """What this client does with it right now; no I/O."""
+        session = self._sessions.session
+        return LockStatistics() if session is None else session.statistics_of(self._keys)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"
+
+
 class Lockable(ABC, Generic[G]):
     """Whatever can be acquired, by the running task or by an owner that is named."""
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ()
 
     @property
     @abstractmethod
@@ -80,30 +104,19 @@ class Lockable(ABC, Generic[G]):
         """The block that *frame* is in is left by *error*."""
 
 
-class Single(Lockable[Lease]):
+class Single(Named, Lockable[Lease]):
     """
-    What is known by one name, and is acquired as *want* says: a handle without state of its own.
+    What is known by one name, and is acquired as *want* says.
 
     The owner is the running task, unless it was made for an owner that is *named*.
     """
 
-    __slots__ = ("_keys", "_named", "_sessions", "_want")
+    __slots__ = ("_named", "_want")
 
     def __init__(self, sessions: Sessions, want: Want, named: str | None) -> None:
-        self._sessions = sessions
-        self._keys = want.keys
+        super().__init__(sessions, want.keys)
         self._want = want
         self._named = named
-
-    @property
-    def name(self) -> str:
-        """The name that it was made with."""
-        return self._keys.name
-
-    def statistics(self) -> LockStatistics:
-        """What this client does with it right now; no I/O."""
-        session = self._sessions.session
-        return LockStatistics() if session is None else session.statistics_of(self._keys)
 
     def __repr__(self) -> str:
         owner = "" if self._named is None else f" owner={self._named!r}"

@@ -2,15 +2,13 @@
 
 from typing import final
 
-from aiolock._core.session import Sessions
-from aiolock._keys import LockKeys
-from aiolock._primitives.base import taken_by_nobody
+from aiolock._primitives.base import Named, taken_by_nobody
 from aiolock._scripts import COUNT_DOWN, GRANTED, LATCH, SET_COUNT, Script, Want
-from aiolock._types import Duration, LockStatistics, whole_number
+from aiolock._types import Duration, whole_number
 
 
 @final
-class AsyncCountDownLatch:
+class AsyncCountDownLatch(Named):
     """
     A distributed count-down latch; made by `LockClient.count_down_latch`.
 
@@ -19,16 +17,7 @@ class AsyncCountDownLatch:
     layout in Redis.
     """
 
-    __slots__ = ("__weakref__", "_keys", "_sessions")
-
-    def __init__(self, sessions: Sessions, keys: LockKeys) -> None:
-        self._sessions = sessions
-        self._keys = keys
-
-    @property
-    def name(self) -> str:
-        """The name that it was made with."""
-        return self._keys.name
+    __slots__ = ()
 
     async def try_set_count(self, count: int) -> bool:
         """
@@ -86,14 +75,6 @@ class AsyncCountDownLatch:
         no later latch, and says the same.
         """
         return await self._change(COUNT_DOWN, "")
-
-    def statistics(self) -> LockStatistics:
-        """What this client does with it right now; no I/O."""
-        session = self._sessions.session
-        return LockStatistics() if session is None else session.statistics_of(self._keys)
-
-    def __repr__(self) -> str:
-        return f"<AsyncCountDownLatch {self.name!r}>"
 
     async def _change(self, script: Script, how: int | str) -> bool:
         status, *_ = await self._sessions.open().change(script, self._keys, how, self._keys.channel)

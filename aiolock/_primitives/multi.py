@@ -32,7 +32,7 @@ class AsyncMultiLock(Lockable[MultiLease]):
     Plain locks of the same names exclude it, and are excluded.
     """
 
-    __slots__ = ("_members",)
+    __slots__ = ("__weakref__", "_members")
 
     def __init__(self, members: Iterable[object]) -> None:
         self._members: Sequence[Member] = in_order(members)

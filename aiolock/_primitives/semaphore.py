@@ -10,34 +10,29 @@ from aiolock._core.scope import place_of
 from aiolock._core.session import Sessions
 from aiolock._errors import LockTimeoutError
 from aiolock._keys import LockKeys
-from aiolock._primitives.base import ACQUIRES, Held, Single, taken_by_nobody
+from aiolock._primitives.base import ACQUIRES, Held, Named, Single, taken_by_nobody
 from aiolock._scripts import ADD_PERMITS, DRAIN, GRANTED, INSPECT_SEMAPHORE, SEMAPHORE, SET_PERMITS, Want
-from aiolock._types import Duration, LockStatistics, number_of_permits
+from aiolock._types import Duration, number_of_permits
 
 
 @final
-class AsyncSemaphore:
+class AsyncSemaphore(Named):
     """
     A distributed semaphore that only counts; made by `LockClient.semaphore`.
 
     Whoever acquires may end and another release, as with `asyncio.Semaphore`. What a process has acquired when it dies
     never comes back by itself: where that must not be, use `LockClient.permit_expirable_semaphore`. A handle without
-    state of its own. Follows Redisson's ``RSemaphore``, with which it shares its layout in Redis.
+    state of its own; held, in its statistics, are its blocks and no other permits. Follows Redisson's ``RSemaphore``,
+    with which it shares its layout in Redis.
     """
 
-    __slots__ = ("__weakref__", "_block", "_initial", "_keys", "_number", "_sessions")
+    __slots__ = ("_block", "_initial", "_number")
 
     def __init__(self, sessions: Sessions, keys: LockKeys, initial: int | None, *, number: int = 1) -> None:
-        self._sessions = sessions
-        self._keys = keys
+        super().__init__(sessions, keys)
         self._initial = initial
         self._number = number  # Of permits that an acquire or a release means which does not say how many.
         self._block = Block(sessions, self._want(None), None)
-
-    @property
-    def name(self) -> str:
-        """The name that it was made with."""
-        return self._keys.name
 
     def taking(self, permits: int) -> "AsyncSemaphore":
         """
@@ -152,10 +147,6 @@ class AsyncSemaphore:
         status, *_ = await self._sessions.open().change(SET_PERMITS, self._keys, *how)
         return bool(status == GRANTED)
 
-    def statistics(self) -> LockStatistics:
-        """What this client does with it right now; no I/O. Held are its blocks, and no other permits."""
-        return self._block.statistics()
-
     def __aenter__(self) -> Coroutine[object, object, None]:
         return _without_lease(self._block._enter(place_of(sys._getframe(1))))
 
@@ -163,9 +154,6 @@ class AsyncSemaphore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Coroutine[object, object, None]:
         return self._block._leave(sys._getframe(1), error)
-
-    def __repr__(self) -> str:
-        return f"<AsyncSemaphore {self.name!r}>"
 
     def _want(self, permits: int | None) -> Want:
         terms = ("" if self._initial is None else self._initial,)
