@@ -36,7 +36,7 @@ class MultiLoss:
         return self._first().__await__()
 
     async def _first(self) -> LossReason:
-        waits = [asyncio.ensure_future(_lost(lease)) for lease in self._leases]
+        waits = [asyncio.ensure_future(lease.lost) for lease in self._leases]
         try:
             done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -46,10 +46,6 @@ class MultiLoss:
 
     def __repr__(self) -> str:
         return f"<MultiLoss {'set' if self.is_set() else 'not set'}>"
-
-
-async def _lost(lease: Lease) -> LossReason:
-    return await lease.lost
 
 
 @final
