@@ -42,7 +42,4 @@ async def remaining(member: Member) -> float | None:
 
 async def holders(member: Member) -> Sequence[Holder]:
     """Who holds it."""
-    if isinstance(member, AsyncReadLock | AsyncPermitExpirableSemaphore):
-        return await member.holders()
-    holder = await member.holder()
-    return [] if holder is None else [holder]
+    return await (member.holders() if isinstance(member, AsyncPermitExpirableSemaphore) else member._holders())
