@@ -382,7 +382,7 @@ async def test_tasks_that_act_as_one_owner_are_each_told_in_their_time(redis: Re
     locks = LockClient(redis, config=LockConfig(release_timeout=30))
     held: list[int] = []
     handlers = [asyncio.create_task(hold(locks, redis, seconds, held, "both")) for seconds in (0.7, 0.2)]
-    await until(lambda: len(session_of(locks).blocks.stacks) == 2)
+    await until(lambda: sum(len(entry.scopes) for entry in session_of(locks).entries.all()) == 2)
     handlers[0].cancel()
     await asyncio.sleep(0)
     started = monotonic()

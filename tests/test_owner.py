@@ -70,6 +70,21 @@ async def test_the_end_of_a_cancelled_or_failed_task_is_reported_too(owners: Own
     assert {task for _, task in ends} == {"failed", "cancelled"}
 
 
+async def test_a_task_that_has_ended_is_not_reported_again_while_its_record_is_kept(owners: Owners, ends: Ends) -> None:
+    failures: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+
+    async def kept() -> object:
+        return owners.record(running_task())
+
+    record = await asyncio.create_task(kept())
+    gc.collect()
+    await asyncio.sleep(0)
+    assert record is not None
+    assert len(ends) == 1
+    assert failures == []
+
+
 async def test_a_named_owner_is_no_task(owners: Owners) -> None:
     assert owners.named("1") == owners.named("1")
     assert owners.named("1") != owners.named("2")

@@ -16,7 +16,7 @@ from aiolock._core.lease_manager import LeaseManager
 from aiolock._core.owners import Owners, OwningTask, is_named, running_task
 from aiolock._core.queue import Entries
 from aiolock._core.report import Reporter
-from aiolock._core.scope import Place, Scope, Stacks, is_stacked, place_of
+from aiolock._core.scope import Place, Scope, is_stacked, place_of
 from aiolock._errors import AioLockError
 from aiolock._keys import LockKeys
 
@@ -34,7 +34,6 @@ class Blocks:
         report: Reporter,
         can_leave: Callable[[BaseException | None], bool],
     ) -> None:
-        self.stacks: Stacks = Stacks()
         self._entries = entries
         self._leases = leases
         self._owners = owners
@@ -44,7 +43,7 @@ class Blocks:
     def enter(self, lease: Grant, place: Place | None = None) -> Scope:
         """A block begins in the running task; it will give *lease* back."""
         task = running_task()
-        scope = Scope(lease, task, self.stacks, self._owners.record(task), place)
+        scope = Scope(lease, self._owners.record(task), task.cancelling(), place)
         keys = lease._hold.keys
         opened = (self._entries.get(keys.entry) or self._entries.of(keys)).scopes
         if len(opened) > _MOST_SETTLED:
@@ -57,8 +56,8 @@ class Blocks:
 
     def refuse_in_lost(self, task: asyncio.Task[object], keys: LockKeys, owner: str) -> None:
         """Raise if the block of *owner* that *task* entered last, and has not left, has lost its lock."""
-        stack = self.stacks.get(self._owners.record(task), ())
-        scope = next((each for each in reversed(stack) if each.is_of(keys, owner)), None)
+        scopes = self._owners.record(task).scopes
+        scope = next((each for each in reversed(scopes) if each.is_of(keys, owner)), None)
         if scope is not None:
             self._leases.refuse_if_over(scope.hold)
 
@@ -121,7 +120,7 @@ class Blocks:
 
     def task_ended(self, task: OwningTask) -> None:
         """*task* is no more; if Python destroyed it, what a named owner has by its blocks is given back, too."""
-        self.stacks.pop(task, None)
+        task.scopes.clear()
         if task.ended:
             return
         for scope in [each for entry in self._entries.all() for each in entry.scopes if each.record is task]:
@@ -135,7 +134,7 @@ class Blocks:
     def let_go(self) -> None:
         """The running task closes the client: the blocks that it has not left are not told of that."""
         task = running_task()
-        for scope in [each for stack in self.stacks.values() for each in stack if each.task is task]:
+        for scope in [each for entry in self._entries.all() for each in entry.scopes if each.task is task]:
             scope.let_go()
 
     def _opened(self, keys: LockKeys) -> tuple[Scope, ...]:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import Context
+from typing import Any
 from weakref import ref
 
 _NAMED = ":named:"
@@ -25,12 +26,14 @@ def is_named(owner: str) -> bool:
 class OwningTask:
     """What is known of a task that was numbered, also when it is no more."""
 
-    __slots__ = ("ended", "name", "owner")
+    __slots__ = ("ended", "name", "owner", "scopes", "task")
 
-    def __init__(self, owner: str, name: str) -> None:
+    def __init__(self, task: "ref[asyncio.Task[object]]", owner: str, name: str) -> None:
+        self.task: ref[asyncio.Task[object]] = task
         self.owner: str = owner
         self.name: str = name
         self.ended: bool = False  # Else, if it is no more, Python destroyed it: it waited for what nobody refers to.
+        self.scopes: list[Any] = []  # Its open blocks, outermost first: see `scope`.
 
 
 class Owners:
@@ -71,7 +74,9 @@ class Owners:
 
     def _number(self, task: asyncio.Task[object]) -> OwningTask:
         self._last += 1
-        record = self._tasks[ref(task, self._destroyed)] = OwningTask(f"{self._client}:{self._last}", task.get_name())
+        # With a callback, so that it is dead before what the task ran is closed.
+        key = ref(task, self._destroyed)
+        record = self._tasks[key] = OwningTask(key, f"{self._client}:{self._last}", task.get_name())
         task.add_done_callback(self._ended, context=self._context)
         return record
 
@@ -86,4 +91,5 @@ class Owners:
             self._loop.call_soon_threadsafe(self._tell_destroyed, task, context=self._context)
 
     def _tell_destroyed(self, task: "ref[asyncio.Task[object]]") -> None:
-        self._task_ended(self._tasks.pop(task))
+        if (record := self._tasks.pop(task, None)) is not None:  # Else it had ended, in a block that nobody left.
+            self._task_ended(record)

@@ -11,16 +11,12 @@ import contextlib
 from contextvars import Context
 from time import monotonic
 from types import CodeType, FrameType
-from weakref import ref
 
 from aiolock._core.hold import CLEANUP, Grant, Hold
 from aiolock._core.owners import OwningTask
 from aiolock._keys import LockKeys
 
 _LOOK_AGAIN = 0.05  # Seconds until the next look whether a body that unwinds is through.
-
-Stacks = dict[OwningTask, list["Scope"]]
-
 
 # Where a block stands in a program: the frame and its code are the same when it is entered and when it is left. The
 # frame of a method that only enters is gone by then; whatever has its address runs other code.
@@ -40,7 +36,7 @@ def is_stacked(place: Place) -> bool:
 class Scope:
     """One `async with` in one task, from its enter to its exit."""
 
-    # Invariant: the open scopes of a task form a stack, outermost first, and at most one of them has fired: while
+    # Invariant: the open scopes of a task form a stack, `OwningTask.scopes`, and at most one of them has fired: while
     # one unwinds, cancelling again for another would break into cleanup. What is lost meanwhile fires at its exit.
     # Nor does one fire at once while a cancellation of the user's own unwinds. That has an end, and does not begin
     # with the loss: before Python 3.13 a task group that failed leaves the count of cancellations raised for good.
@@ -49,22 +45,18 @@ class Scope:
 
     __slots__ = (
         *("fired", "hold", "lease", "left", "place", "record"),
-        *("_cancelled", "_cancelling", "_counted", "_due", "_next", "_seen", "_since", "_stacks", "_task"),
+        *("_cancelled", "_cancelling", "_counted", "_due", "_next", "_seen", "_since"),
     )
 
-    def __init__(
-        self, lease: Grant, task: asyncio.Task[object], stacks: Stacks, record: OwningTask, place: Place | None
-    ) -> None:
+    def __init__(self, lease: Grant, record: OwningTask, cancelling: int, place: Place | None) -> None:
         self.lease: Grant = lease
         self.hold: Hold = lease._hold
-        self.record: OwningTask = record  # Of the task.
+        self.record: OwningTask = record  # Of the task that enters it.
         self.place: Place | None = place  # None when it need not be found by that.
         self.fired: bool = False
         self.left: bool = False
         self._cancelled = False  # Once fired, in the next turn of the loop.
-        self._task = ref(task, _nothing)  # With a callback, so that it is dead before what the task ran is closed.
-        self._stacks = stacks
-        self._cancelling = self._counted = task.cancelling()  # At the enter, and when it fired.
+        self._cancelling = self._counted = cancelling  # At the enter, and when it fired.
         self._seen, self._since = self._cancelling, 0.0  # The count at the last look, and when it was first seen.
         self._due: float | None = None  # When to fire at last; None until the lock is lost.
         self._next: asyncio.Handle | None = None  # The cancellation, or another look whether it is time for it.
@@ -72,7 +64,7 @@ class Scope:
     @property
     def forsaken(self) -> bool:
         """Whether its task is no more, though it never ended: nobody referred to it."""
-        return self._task() is None and not self.record.ended
+        return self.task is None and not self.record.ended
 
     @property
     def is_stacked(self) -> bool:
@@ -82,7 +74,7 @@ class Scope:
     @property
     def has_lost_its_task(self) -> bool:
         """Whether whoever entered it is no more."""
-        return self.record.ended or self._task() is None
+        return self.record.ended or self.task is None
 
     @property
     def is_settled(self) -> bool:
@@ -92,12 +84,12 @@ class Scope:
     @property
     def task(self) -> "asyncio.Task[object] | None":
         """Who entered it, if it still is."""
-        return self._task()
+        return self.record.task()
 
     def enter(self) -> None:
         """Open the scope, in the user's task."""
         self.lease._scoped = True
-        self._stacks.setdefault(self.record, []).append(self)
+        self.record.scopes.append(self)
         self.hold.bodies.append(self)
         if self.hold.loss is not None:
             self.lost()
@@ -109,7 +101,7 @@ class Scope:
     def exit(self, error: BaseException | None) -> bool:
         """Close the scope, which *error* leaves; ``True`` when it was its own cancellation that ended the body."""
         self._close()
-        task = self._task()
+        task = self.task
         own = task is not None and self._cancelled and self._is_own(task, error)
         self.lost()
         return own
@@ -128,17 +120,15 @@ class Scope:
 
         If the loop was blocked, or the process paused, since the look was *due*, nothing changed in the meantime.
         """
-        task = self._task()
+        task = self.task
         if task is not None and task.cancelling() != self._seen:
             self._seen, self._since = task.cancelling(), due
 
     def lost(self) -> None:
         """Cancel the outermost body of the task whose lock is lost, unless one is unwinding already."""
-        task = self._task()
-        if task is None or not (stack := self._stacks.get(self.record)):
-            return
+        task, stack = self.task, self.record.scopes
         lost = [scope for scope in stack if scope.hold.loss is not None and scope in scope.hold.bodies]
-        if lost and not any(scope.fired for scope in stack):
+        if task is not None and lost and not any(scope.fired for scope in stack):
             lost[0]._fire(task)
 
     def _is_own(self, task: asyncio.Task[object], error: BaseException | None) -> bool:
@@ -153,10 +143,8 @@ class Scope:
             self.hold.bodies.remove(self)
         if self._next is not None:
             self._next.cancel()
-        if stack := self._stacks.get(self.record):
-            stack.remove(self)
-            if not stack:
-                del self._stacks[self.record]
+        if self in self.record.scopes:
+            self.record.scopes.remove(self)
 
     def _fire(self, task: asyncio.Task[object]) -> None:
         loop = asyncio.get_running_loop()
@@ -172,15 +160,11 @@ class Scope:
             self._next = loop.call_soon(self._cancel, context=Context())  # Not now: it may be the task that runs.
 
     def _cancel(self) -> None:
-        task = self._task()
+        task = self.task
         if task is not None:
             self._cancelled = True
             # Whoever is cancelled in place of the body, around an async generator say, learns at least why.
             task.cancel(f"lock {self.hold.keys.name!r} lost: {self.hold.loss}")
-
-
-def _nothing(_: object) -> None:
-    pass
 
 
 def _unwinds_a_cancellation(error: BaseException) -> bool:
