@@ -40,7 +40,7 @@ class Blocks:
         self._report = report
         self._can_leave = can_leave
 
-    def enter(self, lease: Grant, place: Place | None = None) -> Scope:
+    def enter(self, lease: Grant, place: Place | None = None) -> None:
         """A block begins in the running task; it will give *lease* back."""
         task = running_task()
         scope = Scope(lease, self._owners.record(task), task.cancelling(), place)
@@ -52,7 +52,6 @@ class Blocks:
                 opened.remove(each)
         opened.append(scope)
         scope.enter()
-        return scope
 
     def refuse_in_lost(self, task: asyncio.Task[object], keys: LockKeys, owner: str) -> None:
         """Raise if the block of *owner* that *task* entered last, and has not left, has lost its lock."""

@@ -4,24 +4,25 @@ import sys
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterable
+from contextlib import AbstractAsyncContextManager
 from time import monotonic
 from types import CodeType, FrameType, TracebackType
 from typing import Generic, TypeVar, final
 
 from aiolock._core.acquire import Acquisition
-from aiolock._core.blocks import current_task
 from aiolock._core.hold import Grant
 from aiolock._core.lease import Lease
 from aiolock._core.owners import running_task
-from aiolock._core.scope import Place, Scope, place_of
+from aiolock._core.scope import Place, place_of
 from aiolock._core.session import Sessions
 from aiolock._errors import LockTimeoutError, NotHeldError
 from aiolock._keys import LockKeys
+from aiolock._primitives.entered import Entered
 from aiolock._process import Unique
 from aiolock._scripts import Want
 from aiolock._types import Duration, LockStatistics, lease_seconds, seconds
 
-G = TypeVar("G")  # What its user has of it: a lease, or something like it.
+G = TypeVar("G", bound=AbstractAsyncContextManager[object])  # What its user has of it: a lease, or several as one.
 
 # A task that consists of such a coroutine would be the owner, and end as it is granted.
 ACQUIRES: set[CodeType] = set()
@@ -92,12 +93,8 @@ class Lockable(ABC, Generic[G]):
         """The same, but a wait that ends raises `LockTimeoutError`."""
 
     @abstractmethod
-    def _open_block(self, granted: G, place: Place | None) -> Scope:
+    def _open_block(self, granted: G, place: Place | None) -> None:
         """A block begins that will give *granted* back; found by *place*, if it is to be left without it."""
-
-    @abstractmethod
-    def _close_block(self, granted: G, scope: Scope, error: BaseException | None) -> Coroutine[object, object, None]:
-        """The block that began with *scope* is left by *error*."""
 
     @abstractmethod
     def _leave(self, frame: FrameType, error: BaseException | None) -> Coroutine[object, object, None]:
@@ -160,13 +157,8 @@ class Single(Named, Lockable[Lease]):
         """A wait of so many seconds has ended without the lock."""
         return LockTimeoutError(self._keys.name, waited, self._sessions.here().leases.held_by(self._keys.entry))
 
-    def _open_block(self, granted: Lease, place: Place | None) -> Scope:
-        return granted._session.blocks.enter(granted, place)
-
-    def _close_block(
-        self, granted: Lease, scope: Scope, error: BaseException | None
-    ) -> Coroutine[object, object, None]:
-        return granted._session.blocks.leave(scope, error)
+    def _open_block(self, granted: Lease, place: Place | None) -> None:
+        granted._session.blocks.enter(granted, place)
 
     def _leave(self, frame: FrameType, error: BaseException | None) -> Coroutine[object, object, None]:
         return self._sessions.leave(frame, self._keys, self._named, error)
@@ -250,51 +242,32 @@ class BaseLock(Single):
         """The error for the owner, who has nothing to give back."""
 
 
-class Held(Unique, Generic[G]):
+class Held(Unique, Entered[G]):
     """What `hold` returns, for one ``async with`` at a time."""
 
-    __slots__ = ("_entered", "_lease", "_lock", "_unused", "_wait")
+    __slots__ = ("_lease", "_lock", "_unused", "_wait")
 
     def __init__(self, lock: Lockable[G], wait: Duration | None, lease: Duration | None) -> None:
+        super().__init__()
         self._unused = False
         self._lock = lock
         self._wait = None if wait is None else seconds(wait, "wait", zero=True)
         self._lease = None if lease is None else lease_seconds(lease)
         self._unused = True
-        self._entered: list[tuple[Place, Scope, G]] = []  # Its blocks, the last one last.
 
     def __del__(self) -> None:
         if self._unused:
             text = f"lock {self._lock.name!r}: hold() was never entered; write `async with lock.hold(...)`"
             warnings.warn(text, RuntimeWarning, stacklevel=2, source=self)
 
-    def __aenter__(self) -> Coroutine[object, object, G]:
-        return self._enter(place_of(sys._getframe(1)))
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._lock.name!r}>"
 
-    def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> Coroutine[object, object, None]:
-        return self._leave(place_of(sys._getframe(1)), error)
-
-    def _leave(self, place: Place, error: BaseException | None) -> Coroutine[object, object, None]:
-        if not self._entered:
-            raise RuntimeError(f"lock {self._lock.name!r}: this `async with` was not entered, or was left before")
-        task = current_task()
-        here = [each for each in self._entered if each[0] == place]
-        mine = [each for each in self._entered if each[1].task is task]
-        block = (here or mine or self._entered)[-1]
-        self._entered.remove(block)
-        _, scope, granted = block
-        return self._lock._close_block(granted, scope, error)
-
-    def _enter(self, place: Place) -> Coroutine[object, object, G]:
+    async def _begin(self) -> tuple[G, G]:
         self._unused = False
-        return self._acquire(place)
-
-    async def _acquire(self, place: Place) -> G:
         granted = await self._lock._acquire_or_raise(self._wait, self._lease)
-        self._entered.append((place, self._lock._open_block(granted, None), granted))
-        return granted
+        self._lock._open_block(granted, None)
+        return granted, granted
 
 
 @final
@@ -312,7 +285,7 @@ async def taken_by_nobody(sessions: Sessions, want: Want, wait: Duration | None,
     return await acquisition.run(most) is not None
 
 
-ACQUIRES.update(enter.__code__ for enter in (Lockable._enter, Held._acquire))
+ACQUIRES.update(enter.__code__ for enter in (Lockable._enter, Entered._enter))
 _WHOLE = (
     "this acquire is the whole of a task (create_task, gather, or wait_for on Python 3.11), which would own "
     "the lock and end at once. Await it inside of the task that does the work; for a time limit use "

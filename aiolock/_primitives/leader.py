@@ -314,10 +314,9 @@ class AsyncLeader(Entered[Term]):
     def __repr__(self) -> str:
         return f"<AsyncLeader {self.name!r}>"
 
-    @asynccontextmanager
-    async def _block(self) -> AsyncIterator[Term]:
-        async with Term(await self._lock.acquire()) as term:
-            yield term
+    async def _begin(self) -> tuple[Term, Term]:
+        term = Term(await self._lock.acquire())
+        return term, await term.__aenter__()
 
     async def _elected(self) -> Term | None:
         """The next term of this process; ``None`` when the client is closed."""

@@ -7,7 +7,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Self, final
 
 from aiolock._core.lease import Lease
-from aiolock._core.scope import Place, Scope
+from aiolock._core.scope import Place
 from aiolock._core.together import Begun, all_of, leave_all
 from aiolock._errors import LossReason
 from aiolock._types import Duration
@@ -112,7 +112,8 @@ class MultiLease:
     def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Coroutine[object, object, None]:
-        return self._close_block(error)
+        blocks = [partial(lease._session.blocks.leave_lease, lease) for lease in reversed(self._leases)]
+        return leave_all(blocks, error)
 
     async def release(self) -> None:
         """
@@ -139,15 +140,10 @@ class MultiLease:
     def __repr__(self) -> str:
         return f"<MultiLease of {', '.join(repr(lease.name) for lease in self._leases)}>"
 
-    def _open_block(self, place: Place | None) -> Scope:
-        """A block begins, which is one of each lock, the last one innermost; the outermost one of them."""
-        scopes = [lease._session.blocks.enter(lease, place) for lease in self._leases]
-        return scopes[0]
-
-    def _close_block(self, error: BaseException | None) -> Coroutine[object, object, None]:
-        """The block is left by *error*."""
-        blocks = [partial(lease._session.blocks.leave_lease, lease) for lease in reversed(self._leases)]
-        return leave_all(blocks, error)
+    def _open_block(self, place: Place | None) -> None:
+        """A block begins, which is one of each lock, the last one innermost."""
+        for lease in self._leases:
+            lease._session.blocks.enter(lease, place)
 
 
 def _is_not_lost(lease: Lease) -> bool:

@@ -1,7 +1,7 @@
 """AsyncOnce: a body that runs once per key in the fleet, and what it came to."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from time import monotonic
 from typing import Literal, ParamSpec, TypeVar, cast, final
@@ -151,6 +151,10 @@ class AsyncOnce(Entered[Turn]):
 
     def __repr__(self) -> str:
         return f"<AsyncOnce {self.name!r}>"
+
+    async def _begin(self) -> tuple[AbstractAsyncContextManager[Turn], Turn]:
+        block = self._block()
+        return block, await block.__aenter__()
 
     @asynccontextmanager
     async def _block(self) -> AsyncIterator[Turn]:

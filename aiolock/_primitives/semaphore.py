@@ -11,6 +11,7 @@ from aiolock._core.session import Sessions
 from aiolock._errors import LockTimeoutError
 from aiolock._keys import LockKeys
 from aiolock._primitives.base import ACQUIRES, Held, Named, Single, taken_by_nobody
+from aiolock._primitives.entered import Entered
 from aiolock._scripts import ADD_PERMITS, DRAIN, GRANTED, INSPECT_SEMAPHORE, SEMAPHORE, SET_PERMITS, Want
 from aiolock._types import Duration, number_of_permits
 
@@ -168,21 +169,21 @@ class AsyncSemaphore(Named):
 
 
 @final
-class HeldSemaphore:
+class HeldSemaphore(Entered[None]):
     """What `AsyncSemaphore.hold` returns, for one ``async with`` at a time."""
 
     __slots__ = ("_held",)
 
     def __init__(self, block: "Block", wait: Duration | None) -> None:
+        super().__init__()
         self._held = block.hold(wait)
 
-    def __aenter__(self) -> Coroutine[object, object, None]:
-        return _without_lease(self._held._enter(place_of(sys._getframe(1))))
+    async def _begin(self) -> tuple[Lease, None]:
+        lease, _ = await self._held._begin()
+        return lease, None
 
-    def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> Coroutine[object, object, None]:
-        return self._held._leave(place_of(sys._getframe(1)), error)
+    def __repr__(self) -> str:
+        return f"<HeldSemaphore of {self._held._lock.name!r}>"
 
 
 @final
