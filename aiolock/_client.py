@@ -8,6 +8,7 @@ from typing import Any, ParamSpec, Self, TypeVar, final
 from redis.asyncio import Redis, RedisCluster
 
 from aiolock._config import LockConfig
+from aiolock._core.activity import activity_of
 from aiolock._core.session import Sessions
 from aiolock._primitives.factories import Factories
 from aiolock._primitives.handle import Handle, kept
@@ -173,7 +174,7 @@ class LockClient(Factories):
         `AsyncRLock.holder`. What is acquired without an owner, as by `AsyncSemaphore.acquire`, is nobody's.
         """
         session = self._sessions.session
-        return [] if session is None else session.activity()
+        return [] if session is None else activity_of(session.entries, session.owners)
 
     async def __aenter__(self) -> Self:
         self._sessions.start_after_fork()

@@ -16,7 +16,6 @@ import anyio
 
 from aiolock._backend import Argument, Backend, Client, Reply
 from aiolock._config import LockConfig, Timing
-from aiolock._core.activity import activity_of
 from aiolock._core.blocks import Blocks, nothing_to_give_back
 from aiolock._core.card import Card
 from aiolock._core.commands import Commands
@@ -32,7 +31,7 @@ from aiolock._errors import BackendError, ClientClosedError, NotALockError
 from aiolock._keys import LockKeys
 from aiolock._process import Lineage, Unique
 from aiolock._scripts import NOT_A_LOCK, Script, Want
-from aiolock._types import LONGEST, ClientStatistics, LockActivity, LockStatistics
+from aiolock._types import LONGEST, ClientStatistics, LockStatistics
 
 _TURNS_OF_A_LOSS = 3  # Of the loop: for the cancellation of a body, for that to be delivered, and one to be sure.
 
@@ -177,10 +176,6 @@ class Session(Unique):
             losses=self.report.losses,
             hand_offs=self.report.hand_offs,
         )
-
-    def activity(self) -> list[LockActivity]:
-        """What `LockClient.activity` says."""
-        return activity_of(self.entries, self.owners)
 
     def statistics_of(self, keys: LockKeys) -> LockStatistics:
         """What `AsyncRLock.statistics` says."""
