@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
 from aiolock._backend import Argument, Reply
@@ -39,10 +38,8 @@ class Inspector:
         return [Seen(owner, holds, left / 1000, ours == 1) for owner, holds, left, ours in rows]
 
     async def ping(self, prefix: str) -> None:
-        """Ask the server about a lock that nobody uses."""
-        keys = LockKeys.of(_PING, prefix)
-        with suppress(NotALockError):
-            await self.ask(PING, keys, 1)
+        """Ask the server about a lock that nobody uses; whatever it answers."""
+        await self._commands.ask(PING, (LockKeys.of(_PING, prefix).lock,), ())
 
     async def ask(self, script: Script, keys: LockKeys, number: int, *arguments: Argument) -> Reply:
         """The answer to a question of one primitive's own, about the first so many of its *keys*."""
