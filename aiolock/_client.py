@@ -47,7 +47,6 @@ class LockClient(Factories):
         self._sessions = Sessions(backend_of(redis, self._config), self._config)
         self._redis = redis
         self._quorum: tuple[Redis, ...] = ()  # All of them, where there are several.
-        self._of_quorum = False
         self._owns_redis = False
         self._in_cluster = isinstance(redis, RedisCluster)
 
@@ -96,13 +95,10 @@ class LockClient(Factories):
         longest = max(_LONGEST_LEASE, lease) if longest_lease is None else lease_seconds(longest_lease, "longest_lease")
         if longest < lease:
             raise ValueError(f"longest_lease must be at least the lease, {lease:g} s, not {longest_lease!r}")
-        client = cls.__new__(cls)
-        client._config = config
-        client._quorum = tuple(redises)
-        client._of_quorum = True
-        client._sessions = Sessions(quorum_of(client._quorum, config, longest), config, longest)
-        client._redis = client._quorum[0]
-        client._owns_redis = client._in_cluster = False
+        quorum = tuple(redises)
+        sessions = Sessions(quorum_of(quorum, config, longest), config, longest)
+        client = cls(quorum[0], config=config)
+        client._quorum, client._sessions = quorum, sessions
         return client
 
     def synchronized(

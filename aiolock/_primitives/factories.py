@@ -1,5 +1,7 @@
 """What a client makes: a handle for each primitive, by its name; no I/O but for the clock of a slot."""
 
+from collections.abc import Sequence
+
 from aiolock._config import LockConfig
 from aiolock._core.session import Sessions
 from aiolock._keys import WRITER, LockKeys, stays_together
@@ -23,7 +25,7 @@ class Factories:
     _config: LockConfig
     _sessions: Sessions
     _in_cluster: bool
-    _of_quorum: bool  # Of several independent servers.
+    _quorum: Sequence[object]  # Several independent servers, or none.
 
     def lock(self, name: str, *, owner: str | None = None) -> AsyncRLock:
         """
@@ -185,7 +187,7 @@ class Factories:
         return name
 
     def _refuse_in_quorum(self, what: str) -> None:
-        if self._of_quorum:
+        if self._quorum:
             raise TypeError(
                 f"{what} cannot be kept by several independent servers, each of which may miss something else: use a "
                 "LockClient of one server"
