@@ -22,20 +22,19 @@ class Card:
         self._held = held
         self._loop = asyncio.get_running_loop()
         self.shown: asyncio.TimerHandle | None = None  # It is there, and will be seen to.
-        self._written = -_TTL  # When it was written last, on the monotonic clock.
+        self._written = False
 
     def show(self) -> None:
         """Something is held."""
         if self.shown is None:
             self.shown = self._loop.call_later(_REFRESH, self._refresh, context=Context())
-            if time.monotonic() >= self._written + _REFRESH:
-                self._write(_TTL)
+            self._write(_TTL)
 
     def take_away(self) -> None:
         """Nothing is held any more, nor will be."""
         if self.shown is not None:
             self.shown.cancel()
-        if self._written > 0:
+        if self._written:
             self._write(0)
 
     def _refresh(self) -> None:
@@ -44,5 +43,5 @@ class Card:
             self.show()
 
     def _write(self, ttl: float) -> None:
-        self._written = time.monotonic()
+        self._written = True
         self._commands.write_card(ttl, self._facts)
