@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import Context
+from dataclasses import asdict
 from types import FrameType
 from typing import TypeVar
 from uuid import uuid4
@@ -163,15 +164,11 @@ class Session(Unique):
 
     def statistics(self) -> ClientStatistics:
         """What `LockClient.statistics` says."""
-        sent = self.commands.backend.statistics()
         return ClientStatistics(
             held=sum(len(entry.holds) for entry in self.entries.all()),
             parked=sum(len(queue) for entry in self.entries.all() if (queue := entry.queue) is not None),
             subscriptions=self.entries.notifier.subscriptions,
-            pending=sent.pending,
-            connections=sent.connections,
-            commands=sent.commands,
-            batches=sent.batches,
+            **asdict(self.commands.backend.statistics()),
             renewals=self.report.renewals,
             losses=self.report.losses,
             hand_offs=self.report.hand_offs,

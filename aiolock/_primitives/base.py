@@ -5,6 +5,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import astuple
 from time import monotonic
 from types import CodeType, FrameType, TracebackType
 from typing import Generic, TypeVar, final
@@ -166,14 +167,8 @@ class Single(Named, Lockable[Lease]):
 
 def added_up(parts: Iterable[Single]) -> LockStatistics:
     """What this client does with all of them."""
-    each = [part.statistics() for part in parts]
-    return LockStatistics(
-        held=sum(one.held for one in each),
-        parked=sum(one.parked for one in each),
-        subscriptions=sum(one.subscriptions for one in each),
-        renewals=sum(one.renewals for one in each),
-        hand_offs=sum(one.hand_offs for one in each),
-    )
+    each = [astuple(part.statistics()) for part in parts]
+    return LockStatistics(*map(sum, zip(*each, strict=True)))
 
 
 class BaseLock(Single):
