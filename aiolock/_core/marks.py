@@ -6,7 +6,6 @@ there, and nothing is sent.
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable
 from contextvars import Context
 from time import monotonic
@@ -53,9 +52,8 @@ class Wait:
 class Marks:
     """The marks that one client leaves and looks for."""
 
-    # Invariant: a hold that has a mark is in `texts` until it ends. From its grant on it is in `_young`, and once the
-    # mark was left, in `_left`, by when that is to be done next. Both are in that order, and the timer runs while
-    # there is anything in them.
+    # Invariant: a hold that has a mark is in `_texts` and has a timer, which will leave it or did and will again, until
+    # it ends.
 
     def __init__(self, telemetry: Telemetry, entries: Entries, commands: Commands, timing: Timing) -> None:
         self.telemetry: Telemetry = telemetry
@@ -65,10 +63,9 @@ class Marks:
         self._patience = telemetry.patience
         self._loop = asyncio.get_running_loop()
         self._context = Context()  # Of the timers: what the user's tasks carry is not kept alive by them.
-        self.texts: dict[Hold, str] = {}
-        self._young: OrderedDict[Hold, float] = OrderedDict()
-        self._left: OrderedDict[Hold, float] = OrderedDict()
-        self._timer: asyncio.TimerHandle | None = None
+        self._texts: dict[Hold, str] = {}
+        self._timers: dict[Hold, asyncio.TimerHandle] = {}
+        self._left: set[Hold] = set()  # Whose marks were left.
 
     def hears_release(self) -> bool:
         """Whether a `Released` is to be made; see `Telemetry`."""
@@ -81,33 +78,26 @@ class Marks:
 
     def keep(self, hold: Hold, mark: str) -> None:
         """*hold* was granted, and is to leave this *mark*."""
-        self.texts[hold] = mark[:_LONGEST]
-        self._young[hold] = hold.since + self._patience / 4
-        self._plan()
+        self._texts[hold] = mark[:_LONGEST]
+        self._leave_in(self._patience / 4, hold)
 
     def ended(self, hold: Hold) -> None:
         """*hold* is no more; another may have left its mark since."""
-        if (mark := self.texts.pop(hold, None)) is not None:
-            self._young.pop(hold, None)
-            if self._left.pop(hold, None) is not None:
+        if (mark := self._texts.pop(hold, None)) is not None:
+            self._timers.pop(hold).cancel()
+            if hold in self._left:
+                self._left.remove(hold)
                 self._commands.leave_mark(hold, mark, 0)
 
-    def _plan(self) -> None:
-        if self._timer is None and self.texts:
-            due = min(next(iter(each.values())) for each in (self._young, self._left) if each)
-            self._timer = self._loop.call_later(due - monotonic(), self._leave, context=self._context)
+    def _leave_in(self, seconds: float, hold: Hold) -> None:
+        self._timers[hold] = self._loop.call_later(seconds, self._leave, hold, context=self._context)
 
-    def _leave(self) -> None:
-        self._timer = None
-        now = monotonic()
-        for due in (self._young, self._left):
-            while due and next(iter(due.values())) <= now:
-                hold, _ = due.popitem(last=False)
-                self._left[hold] = now + self._timing.renew_interval
-                ttl = min(hold.expires - now, self._timing.lease)  # No longer than the lock, if nobody renews it.
-                if ttl > 0:
-                    self._commands.leave_mark(hold, self.texts[hold], ttl)
-        self._plan()
+    def _leave(self, hold: Hold) -> None:
+        self._left.add(hold)
+        ttl = min(hold.expires - monotonic(), self._timing.lease)  # No longer than the lock, if nobody renews it.
+        if ttl > 0:
+            self._commands.leave_mark(hold, self._texts[hold], ttl)
+        self._leave_in(self._timing.renew_interval, hold)
 
     # Looked for.
 
@@ -122,13 +112,11 @@ class Marks:
         if wait.mark is not None:
             return
         if (hold := wait.hold()) is not None:
-            wait.mark = self.texts.get(hold)
+            wait.mark = self._texts.get(hold)
         else:
             self._commands.read_mark(wait.keys).when_ended(wait.learn)
         self._look_in(wait, 2 * waited)  # In case that there is none yet.
 
     def close(self, client: str) -> None:
         """The client is closed."""
-        if self._timer is not None:
-            self._timer.cancel()
         self.telemetry.closed(client)

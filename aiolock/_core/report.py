@@ -100,8 +100,8 @@ class Reporter:
         if self._picky is None or self._picky.hears_release() or logger.isEnabledFor(logging.DEBUG):
             event = Released(*_who(hold), holds, ended - hold.since, confirmed)
             self._tell(logging.DEBUG, event, "released" if confirmed else "released, without an answer")
-        if self._marks is not None and hold in self._marks.texts and not holds:
-            self._marks.ended(hold)
+        if not holds:
+            self._ended(hold)
 
     def renewed(self, hold: Hold, remaining: float) -> None:
         self.renewals += 1
