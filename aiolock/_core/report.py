@@ -65,13 +65,7 @@ class Reporter:
             event = Acquired(name, kind, hold.owner, hold.token, holds, waited, False, None, None)
         else:
             event = Acquired(name, kind, hold.owner, hold.token, holds, waited, True, wait.holder, wait.mark)
-        if logger.isEnabledFor(logging.DEBUG):
-            self._log(logging.DEBUG, event, "acquired")
-        try:  # As `_tell`, which is one call more; of what happens all the time each counts.
-            if self.on_event is not None:
-                self.on_event(event)
-        except (Exception, CancelledError):
-            self._note_failure(event)
+        self._tell(logging.DEBUG, event, "acquired")
         if self._marks is not None and holds == 1:
             try:
                 if mark := self._marks.telemetry.mark(event):
