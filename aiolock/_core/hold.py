@@ -106,10 +106,9 @@ class Hold:
         *("claim", "keys", "owner", "token", "leases", "in_a_row", "step", "renewal", "renewals", "unanswered"),
         *("heard", "expires", "deadline", "renew_at", "state", "loss", "gone", "bodies", "patient_until", "sent_once"),
         *("watched", "watchdog", "alarm", "due", "asleep", "asked", "guard", "guard_at", "doubted", "late", "since"),
-        *("remains", "unheard", "_asking", "_lost", "_timing"),
+        *("remains", "unheard", "_lost", "_timing"),
     )
 
-    _asking: int  # Leases that asked to be renewed.
     since: float  # When it was granted, on the monotonic clock.
     late: bool  # It was logged that a renewal is late, and none has been acknowledged since.
     step: int
@@ -131,7 +130,7 @@ class Hold:
         self.loss: LossReason | None = None  # Once its user is told that it is lost.
         self.gone: bool = False  # The server said that the lock is not ours, or was told to free it.
         self.leases: list[Grant] = []
-        self._asking = self.unheard = 0
+        self.unheard = 0
         self.watched: bool = False  # It is to be renewed: any lease asked for it, and it has not ended.
         self.bodies: list[Body] = []
         self.in_a_row: int = 0  # Local hand-offs that led here without a chance for other processes.
@@ -169,7 +168,7 @@ class Hold:
     @property
     def ran_out(self) -> bool:
         """Whether it ended as its user wanted it: nobody asked to have it renewed, nor ran a block under it."""
-        return self._asking == 0 and not self.has_body and monotonic() >= self.deadline
+        return monotonic() >= self.deadline and not any(lease.watched or lease._scoped for lease in self.leases)
 
     @property
     def is_awaited(self) -> bool:
@@ -184,14 +183,12 @@ class Hold:
     def add(self, lease: Grant) -> None:
         """One more lease; the server is to be told."""
         self.leases.append(lease)
-        self._asking += lease.watched
-        self.watched = self._asking > 0
+        self.watched = self.watched or lease.watched
 
     def remove(self, lease: Grant) -> None:
         """One lease less; the server is to be told."""
         self.leases.remove(lease)
-        self._asking -= lease.watched
-        self.watched = self._asking > 0 and not self.ended
+        self.watched = not self.ended and any(each.watched for each in self.leases)
 
     def last_lease(self) -> Grant | None:
         """
