@@ -96,7 +96,6 @@ class Acquisition:
         except BaseException as error:
             failed = type(error)
             if isinstance(error, BackendError):
-                self._note_failure()
                 session.check_open()  # Closing fails what is under way.
             raise
         finally:
@@ -380,11 +379,6 @@ class Acquisition:
         if (entry := self._entry) is not None and (told := call.reply[4:]):
             entry.leads = told == [1]
 
-    def _note_failure(self) -> None:
-        """If the last try has no answer, it may have been granted, unless it never left."""
-        if self._call is not None and self._call.error is not None:
-            self._in_doubt = self._repeated or self._has_turn or self._call.sent > 0
-
     def _begin_anew(self) -> None:
         """That acquisition has ended; the next try is of a new one."""
         self._claim = None
@@ -392,7 +386,8 @@ class Acquisition:
 
     def _abandon(self) -> None:
         """Nobody waits for it any more: give up what may have been granted; what never left is not sent at all."""
-        commands = self._session.commands
-        if self._repeated or self._has_turn or self._call is None or not commands.backend.withdraw(self._call):
+        commands, call = self._session.commands, self._call
+        sent = call is None or call.sent > 0 or (call.error is None and not commands.backend.withdraw(call))
+        if sent or self._repeated or self._has_turn:
             assert self._claim is not None
             commands.give_up(self._claim, self._asked_for)
