@@ -337,12 +337,10 @@ class Acquisition:
                 raise BackendError("acquire failed: too few servers of the quorum can say so at the moment")
             if call.short is not None:
                 raise ReplicationError(self._keys.name, *call.short)
-        except BackendError:
+        except BaseException as error:
             leases.take_back(lease)
-            leases.refuse_if_over(hold)
-            raise
-        except BaseException:
-            leases.take_back(lease)
+            if isinstance(error, BackendError):
+                leases.refuse_if_over(hold)
             raise
         hold.extend(call.sent, left / 1000)
         self._session.watchdog.watch(hold)
