@@ -351,13 +351,11 @@ class Acquisition:
 
     def _checked(self, lease: Lease) -> Lease:
         """Hand out no *lease* that is lost already, as one of a few milliseconds may be; raises `LeaseLostError`."""
-        hold = lease._hold
+        leases, hold = self._session.leases, lease._hold
         if monotonic() >= hold.deadline or hold.loss is not None:
-            try:
-                self._session.leases.refuse_if_over(hold)
-            except LeaseLostError:
-                self._session.leases.take_back(lease)
-                raise
+            leases.notice_end(hold)
+            leases.take_back(lease)
+            raise hold.error()
         return lease
 
     # What the server may have granted unseen.
