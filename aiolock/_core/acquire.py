@@ -159,10 +159,7 @@ class Acquisition:
         first = first and not self._scripts.line and (exclusive or self._has_turn)
         queue = entry.join(place, self._scripts, left, first=first)
         try:
-            while True:
-                await place.parked()
-                if not place.begin():
-                    return None
+            while await place.comes_up():
                 try:
                     granted = await self._attempt(place.take())
                 except BackendError as error:  # What one waiter learns of the server, all learn, and at once.
@@ -174,7 +171,8 @@ class Acquisition:
                     queue.in_a_row = place.in_a_row
                     return granted
                 if self._let_go_first and self._ends is not None and monotonic() >= self._ends:
-                    return None  # What is given back wakes also who gives it back.
+                    break  # What is given back wakes also who gives it back.
+            return None
         finally:
             queue.leave(place)
             if self._wait is not None:

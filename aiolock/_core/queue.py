@@ -12,7 +12,7 @@ Rules:
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import Context
 from time import monotonic
@@ -65,18 +65,15 @@ class Place:
         self._call: Call | None = None
         self._error: Exception | None = None
 
-    def parked(self) -> Coroutine[object, object, object]:
-        """Wait until trying could help, or the wait is over; then see to `begin`."""
+    async def comes_up(self) -> bool:
+        """Wait until trying could help, and begin to try; ``False`` when the wait is over."""
         self._awaits = True
-        return self.woken.wait() if self._ends is None else self._parked_until(self._ends)
-
-    async def _parked_until(self, ends: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, ends - monotonic())):
-                await self.woken.wait()
-
-    def begin(self) -> bool:
-        """Begin to try; ``False`` when the wait is over."""
+        if self._ends is None:
+            await self.woken.wait()
+        else:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, self._ends - monotonic())):
+                    await self.woken.wait()
         self._awaits = False
         if not self.woken.is_set():
             return False
