@@ -167,8 +167,9 @@ class Acquisition:
                     raise
                 place.settle(granted is not None, exclusive=exclusive)
                 if granted is not None:
-                    self._note_hand_off(granted._hold, place.in_a_row)
-                    queue.in_a_row = place.in_a_row
+                    granted._hold.in_a_row = queue.in_a_row = place.in_a_row
+                    if place.in_a_row:
+                        self._session.report.handed_off(granted._hold)
                     return granted
                 if self._let_go_first and self._ends is not None and monotonic() >= self._ends:
                     break  # What is given back wakes also who gives it back.
@@ -177,11 +178,6 @@ class Acquisition:
             queue.leave(place)
             if self._wait is not None:
                 self._wait.end()
-
-    def _note_hand_off(self, hold: Hold, in_a_row: int) -> None:
-        hold.in_a_row = in_a_row
-        if in_a_row:
-            self._session.report.handed_off(hold)
 
     # One try, and its answer.
 
