@@ -138,7 +138,8 @@ class Acquisition:
         try:
             return await self._attempt(None)
         except BackendError as error:
-            entry.fail(error)
+            if entry.queue is not None:
+                entry.queue.fail(error.copy)
             raise
         except BaseException:
             entry.look_again()

@@ -20,7 +20,6 @@ from time import monotonic
 from aiolock._backend import Call, Notifier
 from aiolock._core.hold import Hold
 from aiolock._core.scope import Scope
-from aiolock._errors import BackendError
 from aiolock._keys import LockKeys
 from aiolock._scripts import GRANTED, ScriptSet
 from aiolock._types import LockKind
@@ -318,11 +317,6 @@ class Entry:
         """The lock may be free, though no release said so: it was lost, or a hand-off came to nothing."""
         if self.queue is not None:
             self.queue.look_again()
-
-    def fail(self, error: BackendError) -> None:
-        """The server does not answer: every wait for the lock ends with what *error* says."""
-        if self.queue is not None:
-            self.queue.fail(error.copy)
 
     def settle(self) -> None:
         """Something of it is over: forget it if that was the last."""
