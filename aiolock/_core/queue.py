@@ -320,9 +320,8 @@ class Entry:
 
     def settle(self) -> None:
         """Something of it is over: forget it if that was the last."""
-        idle = self.queue is None and not (self.holds or self.asked or self.scopes)
-        if idle and self._entries.get(self.keys.entry) is self:
-            self._entries.pop(self.keys.entry)
+        if self.queue is None and not (self.holds or self.asked or self.scopes):
+            del self._entries[self.keys.entry]
 
     def _emptied(self) -> None:
         self.queue = None
