@@ -25,7 +25,7 @@ def _kind_of(entry: Entry) -> LockKind | None:
     hold: Hold | None = entry.hold
     if hold is not None:
         return hold.claim.want.scripts.kind
-    return None if entry.queue is None else entry.queue.kind
+    return None if entry.queue is None else entry.queue.scripts.kind
 
 
 def _holding(entry: Entry, tasks: dict[str, str], now: float) -> tuple[Holding, ...]:

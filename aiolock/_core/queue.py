@@ -22,7 +22,6 @@ from aiolock._core.hold import Hold
 from aiolock._core.scope import Scope
 from aiolock._keys import LockKeys
 from aiolock._scripts import GRANTED, ScriptSet
-from aiolock._types import LockKind
 
 MOST_HAND_OFFS = 16  # In a row; at the next release other processes that wait go first.
 _STEP_ASIDE = 0.005  # Seconds that others are let go first: enough for a message and an acquire.
@@ -118,12 +117,9 @@ class Queue:
     def __init__(
         self, channels: Sequence[str], notifier: Notifier, scripts: ScriptSet, emptied: Callable[[], object]
     ) -> None:
-        self.kind: LockKind = scripts.kind
+        self.scripts: ScriptSet = scripts
         self._channels = channels  # On the last one messages of own releases arrive.
         self._notifier = notifier
-        self._steps_aside = not scripts.line  # Where the server keeps a line, it says whose turn it is.
-        self._wakes_all = scripts.wake == "all"
-        self._exclusive = scripts.exclusive
         self._emptied = emptied
         self._loop = asyncio.get_running_loop()
         self._places: OrderedDict[Place, None] = OrderedDict()
@@ -155,7 +151,8 @@ class Queue:
                 self._notifier.watch(channel, self._signal)
 
     def leave(self, place: Place) -> None:
-        hid_others = not self._exclusive and place is self.head and not place.served  # Who may want less than it did.
+        # Who may want less than it did.
+        hid_others = not self.scripts.exclusive and place is self.head and not place.served
         del self._places[place]
         if not self._places:
             self._close()
@@ -166,7 +163,7 @@ class Queue:
         """Let the head try, or all of them."""
         for place in self._places:
             place.woken.set()
-            if not self._wakes_all:
+            if self.scripts.wake == "one":
                 return
 
     def has(self, owner: str) -> bool:
@@ -201,7 +198,7 @@ class Queue:
 
     def granted(self, left: float) -> None:
         """It was granted to this client: nobody else need try for *left* seconds, unless a message comes."""
-        if self._exclusive:  # Else the lock that a later message told of may be another.
+        if self.scripts.exclusive:  # Else the lock that a later message told of may be another.
             self._cancel_turn()
             self._cancel_probe()
         if left > 0:
@@ -214,7 +211,7 @@ class Queue:
         head = self.head
         if head is None:
             return
-        if in_a_row >= MOST_HAND_OFFS and self._steps_aside:
+        if in_a_row >= MOST_HAND_OFFS and not self.scripts.line:  # In a line the server says whose turn it is.
             self._expect_echo(release)
             release.when_ended(self._step_aside)
         elif head.hand(in_a_row + 1):
