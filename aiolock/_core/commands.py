@@ -60,11 +60,15 @@ class Commands:
 
     def acquire_again(self, hold: Hold, lease: float) -> Call:
         """Tell the server that the owner of *hold* has as many holds as it has leases now."""
-        return self._acquire(hold.claim, _next_step(hold), len(hold.leases), lease)
+        hold.step += 1
+        return self._acquire(hold.claim, hold.step, len(hold.leases), lease)
 
-    def release(self, hold: Hold) -> Call:
-        """Tell the server that the owner of *hold* has as many holds as it has leases left."""
-        return self._give_back(hold, len(hold.leases))
+    def release(self, hold: Hold, left: int) -> Call:
+        """Tell the server that the owner of *hold* has so many holds *left*."""
+        if not left and hold.remains is not None and hold.remains.until > monotonic():
+            return self._release_later(hold, hold.remains)
+        hold.step += 1
+        return self._release(hold.claim, hold.step, left, hold.expires + ENDED_MEMORY)
 
     def freed(self, hold: Hold, release: Call) -> None:
         """
@@ -81,10 +85,6 @@ class Commands:
         """The server has counted what *hold* stands for, which is nobody's; as `freed`."""
         if hold.sent_once:
             self._may_forget(hold.keys, hold.claim.id)
-
-    def end(self, hold: Hold) -> None:
-        """Tell the server that *hold* is over, whatever leases it has; nobody waits for the answer."""
-        _ = self._give_back(hold, 0)
 
     def give_up(self, claim: Claim, lease: float, *, quietly: bool = False) -> None:
         """
@@ -212,11 +212,6 @@ class Commands:
         arguments = (*who, self._retention, _MEMORY, forgettable, *amount, keys.channel + suffix)
         return self._send(scripts.release, claim.keys, arguments, patience=self._timing.release_timeout, until=until)
 
-    def _give_back(self, hold: Hold, left: int) -> Call:
-        if not left and hold.remains is not None and hold.remains.until > monotonic():
-            return self._release_later(hold, hold.remains)
-        return self._release(hold.claim, _next_step(hold), left, hold.expires + ENDED_MEMORY)
-
     def _release_later(self, hold: Hold, remains: Remains) -> Call:
         """Give *hold* back, and leave *remains* for what is left of their time: if it comes late, until later."""
         claim, stays = hold.claim, max(1, milliseconds(remains.until - monotonic()))
@@ -238,8 +233,3 @@ class Commands:
         call = Call(script, keys, args, monotonic() + patience, until)
         self.backend.submit(call)
         return call
-
-
-def _next_step(hold: Hold) -> int:
-    hold.step += 1
-    return hold.step

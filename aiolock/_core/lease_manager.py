@@ -119,10 +119,10 @@ class LeaseManager:
             return None
         if hold.leases:
             hold.unheard += 1
-            return self._commands.release(hold)
+            return self._commands.release(hold, len(hold.leases))
         hold.end(State.GIVEN_BACK if hold.loss is None else State.LOST)
         entry = self._forget(hold)
-        call = self._commands.release(hold)
+        call = self._commands.release(hold, 0)
         if entry.queue is not None and entry.leads:
             entry.queue.hand_off(call, hold.in_a_row)
         return call
@@ -310,7 +310,7 @@ class LeaseManager:
         """Tell the server that the lost *hold* has ended, unless it told us so itself."""
         if not hold.gone:
             hold.gone = True
-            self._commands.end(hold)
+            _ = self._commands.release(hold, 0)  # Nobody waits for the answer.
 
 
 def refuse_if_given_back(lease: Grant) -> None:

@@ -102,7 +102,7 @@ class Walk:
             [renewed] = await commands.renew([(Hold(claim, granted[1], session.timing), _LEASE)], self._patience)
             self._expect(renewed[0] == GRANTED)
         for _ in range(2):
-            await self._answered(commands.release(Hold(claim, granted[1], session.timing)), GRANTED)
+            await self._answered(commands.release(Hold(claim, granted[1], session.timing), 0), GRANTED)
         for request in [str(uuid4())] * 2:
             await self._answered(commands.force_release(Want(self._keys, LOCK), request), GRANTED)
         await self._keep_for_a_while()
@@ -121,7 +121,7 @@ class Walk:
         for claim, status in ((ours, GRANTED), (ours, GRANTED), (self._claim(), LOST)):
             hold = Hold(claim, 0, session.timing)
             hold.keep(_LEASE, session.client)
-            await self._answered(session.commands.release(hold), status)
+            await self._answered(session.commands.release(hold, 0), status)
         self._expect(await self._theirs.try_lock() is None)
         self._expect(await self._theirs.force_release())
 
