@@ -177,10 +177,6 @@ class LeaseManager:
             self.refuse_if_over(hold)
             raise
 
-    def late(self, hold: Hold, seconds: float) -> None:
-        """A renewal is that far behind."""
-        self._report.renewal_late(hold, seconds, hold.deadline - monotonic())
-
     async def _renew(self, hold: Hold, lease: float) -> float:
         hold.unanswered += 1
         patience = min(self._timing.command_timeout, hold.deadline - monotonic())  # It ends with the hold.
@@ -188,19 +184,16 @@ class LeaseManager:
         await call
         if call.short is not None:
             raise ReplicationError(hold.keys.name, *call.short)
-        left = self._acknowledged(hold, call, 0)
-        if not hold.ended:
-            self._report.renewed(hold, hold.deadline - monotonic())
-        return left
+        return self._acknowledged(hold, call, 0)
 
     def note_renewal(self, hold: Hold, call: Call, row: int) -> bool:
         """Take note of a *row* of the answer; ``False`` if too few replicas have it, so that it does not count."""
         if call.short is not None:
             return False
-        if not hold.watched:
+        if hold.watched:
+            self._acknowledged(hold, call, row)
+        else:
             self._still_has(hold, call, row)
-        elif self._acknowledged(hold, call, row):
-            self._report.renewed(hold, hold.deadline - monotonic())
         return True
 
     def _acknowledged(self, hold: Hold, call: Call, row: int) -> float:
@@ -210,6 +203,7 @@ class LeaseManager:
         hold.renewals += 1
         left: float = call.reply[row][2] / 1000
         hold.extend(call.sent, left)
+        self._report.renewed(hold)
         return left
 
     def _still_has(self, hold: Hold, call: Call, row: int) -> bool:

@@ -97,13 +97,14 @@ class Reporter:
         if not holds:
             self._ended(hold)
 
-    def renewed(self, hold: Hold, remaining: float) -> None:
+    def renewed(self, hold: Hold) -> None:
         self.renewals += 1
         hold.late = False
         if self.is_heard():
-            self._tell(logging.DEBUG, Renewed(*_who(hold), remaining), "renewed")
+            self._tell(logging.DEBUG, Renewed(*_who(hold), hold.deadline - monotonic()), "renewed")
 
-    def renewal_late(self, hold: Hold, late: float, remaining: float) -> None:
+    def renewal_late(self, hold: Hold, late: float) -> None:
+        remaining = hold.deadline - monotonic()
         why = "none got through" if hold.unanswered else "the event loop was blocked"
         event = RenewalLate(*_who(hold), late, remaining)
         level = logging.DEBUG if hold.late else logging.WARNING  # One warning, until it recovers.

@@ -63,7 +63,7 @@ class Session(Unique):
         marks = None if telemetry is None else Marks(telemetry, self.entries, self.commands, self.timing)
         self.report: Reporter = Reporter(self.client, self.entries, config.on_event, marks)
         self.leases: LeaseManager = LeaseManager(self.entries, self.commands, self.timing, self.report)
-        self.watchdog: Watchdog = Watchdog(self.leases, self.timing.renew_interval)
+        self.watchdog: Watchdog = Watchdog(self.leases, self.report, self.timing.renew_interval)
         self.owners: Owners = Owners(self.client, self._task_ended)
         self.blocks: Blocks = Blocks(self.entries, self.leases, self.owners, self.report, self.can_leave)
         self.card: Card = Card(config.client_name, self.commands, self.entries.holds)

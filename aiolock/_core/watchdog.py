@@ -19,6 +19,7 @@ from time import monotonic
 from aiolock._backend import Call
 from aiolock._core.hold import CLEANUP, Hold
 from aiolock._core.lease_manager import LeaseManager
+from aiolock._core.report import Reporter
 
 Answer = tuple[Call, int]  # With the row that is for the hold in question.
 
@@ -29,8 +30,9 @@ class Watchdog:
     # Invariant: a hold that is to be renewed has an alarm, which starts its task or wakes it, or its task waits for an
     # answer. A hold that is watched over has a guard for its deadline, or such an alarm, which comes before that.
 
-    def __init__(self, leases: LeaseManager, interval: float) -> None:
+    def __init__(self, leases: LeaseManager, report: Reporter, interval: float) -> None:
         self._leases = leases
+        self._report = report
         self._interval = interval
         self._loop = asyncio.get_running_loop()
         self._context = Context()  # Of the timers: what the user's tasks carry is not kept alive by them.
@@ -129,7 +131,7 @@ class Watchdog:
         self._lose_or_guard(hold)
         late = monotonic() - hold.renew_at
         if not hold.ended and hold.watched and not hold.unanswered and late > self._interval / 2:
-            self._leases.late(hold, late)  # It is due in time to the event loop, which something blocked.
+            self._report.renewal_late(hold, late)  # It is due in time to the event loop, which something blocked.
         return not hold.ended
 
     def _ask(self) -> None:
@@ -148,7 +150,7 @@ class Watchdog:
         else:
             late = monotonic() - hold.renew_at  # Below zero when `check` brought the renewal forward.
             if hold.watched and late > 0:
-                self._leases.late(hold, late)
+                self._report.renewal_late(hold, late)
             self._set_alarm(hold, monotonic() + self._interval / 10)
 
     # Deadlines.
