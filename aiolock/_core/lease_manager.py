@@ -287,13 +287,10 @@ class LeaseManager:
 
     async def _bodies_left(self) -> None:
         """Wait until every body has left."""
-        holds = list(self._entries.holds())
-        while holds:
-            if holds[-1].has_body:
-                self._taken_back = asyncio.Event()
-                await self._taken_back.wait()
-            else:
-                holds.pop()
+        holds = self._entries.holds()
+        while any(hold.has_body for hold in holds):
+            self._taken_back = asyncio.Event()
+            await self._taken_back.wait()
 
     def _free_all(self, holds: Iterable[Hold]) -> None:
         for hold in holds:
