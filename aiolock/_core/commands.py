@@ -53,10 +53,10 @@ class Commands:
         if scripts.reentrant:
             return self._acquire(claim, 1, 1, lease, waits=waits, arrived=arrived)
         if scripts.release is NONE:
-            return self.ask(scripts.acquire, (keys.lock,), ())
+            return self.send(scripts.acquire, (keys.lock,), ())
         how: tuple[Argument, ...] = (round(lease * 1000) if scripts.expires else _MEMORY, self._retention)
         how = (*how, *amount, *terms, *((_TURN if waits else 0,) if scripts.turns else ()), keys.channel)
-        return self._send(scripts.acquire, claim.keys, (claim.id, *how))
+        return self.send(scripts.acquire, claim.keys, (claim.id, *how))
 
     def acquire_again(self, hold: Hold, lease: float) -> Call:
         """Tell the server that the owner of *hold* has as many holds as it has leases now."""
@@ -107,7 +107,7 @@ class Commands:
             numbered = (hold.renewal,) if want.scripts.reentrant else ()
             arguments += (hold.claim.id, *numbered, milliseconds(lease), *want.amount)
         script = leases[0][0].claim.want.scripts.renew
-        return self._send(script, tuple(keys), tuple(arguments), patience=patience)
+        return self.send(script, tuple(keys), tuple(arguments), patience=patience)
 
     def together(self, holds: Iterable[Hold]) -> Iterator[list[Hold]]:
         """
@@ -135,7 +135,7 @@ class Commands:
         """Free the lock whoever holds it; *request* is unique, and the same when it is sent again."""
         request = request or f"{self._client}:{next(self._ids)}"
         arguments = (request, self._retention, _MEMORY, want.keys.channel)
-        return self._send(want.scripts.force_release, want.keys.all, arguments)
+        return self.send(want.scripts.force_release, want.keys.all, arguments)
 
     def change(self, script: Script, keys: LockKeys, how: tuple[Argument, ...], *, frees: bool = False) -> Call:
         """Let a *script* of one primitive's own change it, which is tried as a release is when it *frees* something."""
@@ -143,32 +143,28 @@ class Commands:
         arguments = (request, self._retention, _MEMORY, self._take_forgettable(keys), *how)
         patience = self._timing.release_timeout if frees else self._timing.command_timeout
         until = monotonic() + _REMEMBERED if frees else 0.0
-        return self._send(script, keys.all, arguments, patience=patience, until=until)
+        return self.send(script, keys.all, arguments, patience=patience, until=until)
 
     def changed(self, keys: LockKeys, change: Call) -> None:
         """*change* was answered; as `freed`."""
         if not change.repeated:
             self._may_forget(keys, str(change.args[0]))
 
-    def ask(self, script: Script, keys: tuple[str, ...], arguments: tuple[Argument, ...]) -> Call:
-        """Ask a question."""
-        return self._send(script, keys, arguments)
-
     def write_card(self, ttl: float, facts: tuple[Argument, ...]) -> None:
         """Say who this client is, for *ttl* seconds."""
-        _ = self._send(CARD, (card_key(self._client),), (milliseconds(ttl), *facts))
+        _ = self.send(CARD, (card_key(self._client),), (milliseconds(ttl), *facts))
 
     def read_card(self, client: str) -> Call:
         """Ask who *client* is."""
-        return self._send(READ_CARD, (card_key(client),), ())
+        return self.send(READ_CARD, (card_key(client),), ())
 
     def leave_mark(self, hold: Hold, mark: str, ttl: float) -> None:
         """Leave *mark* beside the lock, for *ttl* seconds; 0 takes it away. Nobody waits for the answer."""
-        _ = self._send(MARK, (mark_key(hold.keys),), (hold.claim.id, mark, milliseconds(ttl)))
+        _ = self.send(MARK, (mark_key(hold.keys),), (hold.claim.id, mark, milliseconds(ttl)))
 
     def read_mark(self, keys: LockKeys) -> Call:
         """Ask for the mark that was left beside a lock."""
-        return self._send(READ_MARK, (mark_key(keys),), ())
+        return self.send(READ_MARK, (mark_key(keys),), ())
 
     def _may_forget(self, keys: LockKeys, id: str) -> None:
         ends = self._forgettable.setdefault(keys.entry, [])
@@ -197,7 +193,7 @@ class Commands:
             arguments = (*arguments, int(waits), arrived)
         elif scripts.turns:
             arguments = (*arguments, _TURN if waits else 0, claim.want.keys.channel)
-        return self._send(scripts.acquire, claim.keys, arguments)
+        return self.send(scripts.acquire, claim.keys, arguments)
 
     # A release is tried as long as there can be something to free: until the lease is over, and that of an acquire or
     # a renewal that arrives as late as any command may.
@@ -210,7 +206,7 @@ class Commands:
         if not scripts.expires:
             who, until = (claim.id, int(granted)), min(until, monotonic() + _REMEMBERED)
         arguments = (*who, self._retention, _MEMORY, forgettable, *amount, keys.channel + suffix)
-        return self._send(scripts.release, claim.keys, arguments, patience=self._timing.release_timeout, until=until)
+        return self.send(scripts.release, claim.keys, arguments, patience=self._timing.release_timeout, until=until)
 
     def _release_later(self, hold: Hold, remains: Remains) -> Call:
         """Give *hold* back, and leave *remains* for what is left of their time: if it comes late, until later."""
@@ -218,9 +214,9 @@ class Commands:
         memory = (max(int(self._retention), stays), _MEMORY, self._take_forgettable(hold.keys))
         arguments = (claim.id, *memory, stays, remains.field, remains.value, hold.keys.channel)
         until, patience = hold.expires + ENDED_MEMORY, self._timing.release_timeout
-        return self._send(claim.want.scripts.release_later, claim.keys, arguments, patience=patience, until=until)
+        return self.send(claim.want.scripts.release_later, claim.keys, arguments, patience=patience, until=until)
 
-    def _send(
+    def send(
         self,
         script: Script,
         keys: tuple[str, ...],
@@ -229,6 +225,7 @@ class Commands:
         patience: float | None = None,
         until: float = 0.0,
     ) -> Call:
+        """Send a *script*; its caller hears of a failure after *patience* seconds, but it may be tried *until* then."""
         patience = self._timing.command_timeout if patience is None else patience
         call = Call(script, keys, args, monotonic() + patience, until)
         self.backend.submit(call)

@@ -39,11 +39,11 @@ class Inspector:
 
     async def ping(self, prefix: str) -> None:
         """Ask the server about a lock that nobody uses; whatever it answers."""
-        await self._commands.ask(PING, (LockKeys.of(_PING, prefix).lock,), ())
+        await self._commands.send(PING, (LockKeys.of(_PING, prefix).lock,), ())
 
     async def ask(self, script: Script, keys: LockKeys, number: int, *arguments: Argument) -> Reply:
         """The answer to a question of one primitive's own, about the first so many of its *keys*."""
-        reply = await self._commands.ask(script, keys.all[:number], arguments)
+        reply = await self._commands.send(script, keys.all[:number], arguments)
         if reply[0] == NOT_A_LOCK:
             raise NotALockError(keys.name)
         return reply

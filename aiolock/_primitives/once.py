@@ -201,7 +201,7 @@ class _Lock(Reentrant):
 async def slot_of(sessions: Sessions, keys: LockKeys, every: Duration) -> Slot:
     """The slot that it is now; as `LockClient.slot`."""
     length = lease_seconds(every, "every")
-    number, left = await sessions.open().commands.ask(SLOT, (keys.lock,), (milliseconds(length),))
+    number, left = await sessions.open().commands.send(SLOT, (keys.lock,), (milliseconds(length),))
     return Slot(f"{keys.name}:{number}", number, monotonic() + left / 1000)
 
 
