@@ -173,14 +173,12 @@ RELEASE_LATER = _script("lock/release_later", *_LOCK, publishes=True)
 LOCK = ScriptSet(ACQUIRE, RELEASE, RENEW, FORCE_RELEASE, RELEASE_LATER, kind="lock", exclusive=True, reentrant=True)
 INSPECT = _script("lock/inspect", *_LOCK, fold="holders")
 
-FAIR = ScriptSet(
+FAIR = replace(  # It, too, is released later: who stands in line asks again in time by itself.
+    LOCK,
     kind="fair_lock",
     acquire=_script("fair/acquire", *_GRANT, "fair/fair", lasts=True),
     release=_script("fair/release", *_GIVE_BACK, "fair/fair", publishes=True),
-    renew=RENEW,
-    force_release=FORCE_RELEASE,
-    release_later=RELEASE_LATER,  # Who stands in line asks again in time by itself.
-    reentrant=True,
+    exclusive=False,
     line=True,
 )
 
