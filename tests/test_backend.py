@@ -1,4 +1,4 @@
-"""RedisBackend: calls are batched, answered in their order, sent again when that can help, and failed in time."""
+"""One server: calls are batched, answered in their order, sent again when that can help, and failed in time."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
@@ -16,7 +16,7 @@ from aiolock import BackendError, LockConfig
 from aiolock._backend import Call
 from aiolock._config import Timing
 from aiolock._embedded_server import Server
-from aiolock._redis.backend import OneServer, RedisBackend
+from aiolock._redis.backend import OneServer
 from aiolock._redis.connector import Connector
 from aiolock._scripts import Script
 from tests.support.inside import Nobody
@@ -40,14 +40,14 @@ FAIL = made_of("return redis.error_reply('ERR no')")
 TYPE_ERROR = made_of("return redis.call('HGET', KEYS[1], 'field')")
 
 
-def submit(backend: RedisBackend, script: Script, keys: tuple[str, ...], *args: Any, **how: Any) -> Call:
+def submit(backend: OneServer, script: Script, keys: tuple[str, ...], *args: Any, **how: Any) -> Call:
     return submit_within(backend, script, keys, *args, **({"patience": TIMEOUT} | how))
 
 
 @asynccontextmanager
-async def backend_of(url: str, **settings: Any) -> AsyncIterator[RedisBackend]:
+async def backend_of(url: str, **settings: Any) -> AsyncIterator[OneServer]:
     user = Redis.from_url(url, **settings)
-    backend = RedisBackend(OneServer(Connector.of(user, None, 5), TIMING, Nobody()))
+    backend = OneServer(Connector.of(user, None, 5), TIMING, Nobody())
     try:
         yield backend
     finally:
@@ -56,14 +56,14 @@ async def backend_of(url: str, **settings: Any) -> AsyncIterator[RedisBackend]:
 
 
 @pytest.fixture
-async def backend(proxy: Proxy) -> AsyncIterator[RedisBackend]:
+async def backend(proxy: Proxy) -> AsyncIterator[OneServer]:
     """A backend that is connected, and knows `ECHO`."""
     async with backend_of(proxy.url) as backend:
         assert await echo(backend, "warm") == [b"warm"]
         yield backend
 
 
-async def echo(backend: RedisBackend, word: str, **how: Any) -> list[Any]:
+async def echo(backend: OneServer, word: str, **how: Any) -> list[Any]:
     return await submit(backend, ECHO, (), (word,), **how)
 
 
@@ -74,7 +74,7 @@ async def test_nothing_is_connected_before_the_first_call(proxy: Proxy) -> None:
         assert backend.statistics().connections == len(proxy.connections) == 1
 
 
-async def test_calls_of_one_tick_leave_as_one_batch(proxy: Proxy, backend: RedisBackend) -> None:
+async def test_calls_of_one_tick_leave_as_one_batch(proxy: Proxy, backend: OneServer) -> None:
     batches, commands = backend.statistics().batches, backend.statistics().commands
     calls = [submit(backend, ECHO, (), (word,)) for word in "abcde"]
     assert backend.statistics().pending == 5
@@ -83,7 +83,7 @@ async def test_calls_of_one_tick_leave_as_one_batch(proxy: Proxy, backend: Redis
     assert backend.statistics().pending == 0
 
 
-async def test_a_call_does_not_wait_for_the_reply_of_an_earlier_one(proxy: Proxy, backend: RedisBackend) -> None:
+async def test_a_call_does_not_wait_for_the_reply_of_an_earlier_one(proxy: Proxy, backend: OneServer) -> None:
     rule = proxy.install(Rule(script(ECHO), withhold_reply()))
     first = submit(backend, ECHO, (), ("first",))
     await rule.caught()
@@ -93,7 +93,7 @@ async def test_a_call_does_not_wait_for_the_reply_of_an_earlier_one(proxy: Proxy
     assert (await first, await second) == ([b"first"], [b"second"])
 
 
-async def test_an_urgent_call_does_not_wait_for_ordinary_ones(proxy: Proxy, backend: RedisBackend) -> None:
+async def test_an_urgent_call_does_not_wait_for_ordinary_ones(proxy: Proxy, backend: OneServer) -> None:
     rule = proxy.install(Rule(script(ECHO), withhold_reply()))
     first = submit(backend, ECHO, (), ("ordinary",))
     await rule.caught()
@@ -106,7 +106,7 @@ async def test_an_urgent_call_does_not_wait_for_ordinary_ones(proxy: Proxy, back
     assert await first == [b"ordinary"]
 
 
-async def test_a_script_is_sent_whole_once_for_each_connection(proxy: Proxy, backend: RedisBackend) -> None:
+async def test_a_script_is_sent_whole_once_for_each_connection(proxy: Proxy, backend: OneServer) -> None:
     await echo(backend, "again")
     proxy.reset_all()
     await echo(backend, "and again")
@@ -115,7 +115,7 @@ async def test_a_script_is_sent_whole_once_for_each_connection(proxy: Proxy, bac
     assert sent == [b"EVAL", b"EVALSHA", b"EVAL", b"EVALSHA"]
 
 
-async def test_forgotten_scripts_are_sent_whole_again_in_their_order(redis: Redis, backend: RedisBackend) -> None:
+async def test_forgotten_scripts_are_sent_whole_again_in_their_order(redis: Redis, backend: OneServer) -> None:
     log = made_of("return {redis.call('RPUSH', KEYS[1], ARGV[1])}")
     await submit(backend, log, ("log",), ("0",))
     await redis.script_flush()
@@ -124,7 +124,7 @@ async def test_forgotten_scripts_are_sent_whole_again_in_their_order(redis: Redi
     assert await redis.lrange("log", 0, -1) == [b"%d" % number for number in range(6)]
 
 
-async def test_a_call_that_the_server_refuses_fails_at_once_and_alone(redis: Redis, backend: RedisBackend) -> None:
+async def test_a_call_that_the_server_refuses_fails_at_once_and_alone(redis: Redis, backend: OneServer) -> None:
     await redis.set("text", "x")
     before = submit(backend, ECHO, (), ("before",))
     failing = [submit(backend, FAIL, ()), submit(backend, TYPE_ERROR, ("text",))]
@@ -138,7 +138,7 @@ async def test_a_call_that_the_server_refuses_fails_at_once_and_alone(redis: Red
 
 @pytest.mark.parametrize("in_silence", [False, True])
 async def test_a_call_whose_reply_is_lost_is_sent_again(
-    redis: Redis, proxy: Proxy, backend: RedisBackend, in_silence: bool
+    redis: Redis, proxy: Proxy, backend: OneServer, in_silence: bool
 ) -> None:
     proxy.install(Rule(script(ADD), drop_reply(reset=not in_silence)))
     call = submit(backend, ADD, ("n",))
@@ -146,7 +146,7 @@ async def test_a_call_whose_reply_is_lost_is_sent_again(
     assert call.repeated
 
 
-async def test_a_connection_that_answers_slowly_but_steadily_is_kept(proxy: Proxy, backend: RedisBackend) -> None:
+async def test_a_connection_that_answers_slowly_but_steadily_is_kept(proxy: Proxy, backend: OneServer) -> None:
     """Each call that is owed an answer is soon older than the server may be silent."""
     proxy.install(Rule(script(ECHO), slow_reply(TIMING.patience / 5), times=ALWAYS))
     calls = [submit(backend, ECHO, (), (str(number),), patience=60) for number in range(15)]
@@ -154,7 +154,7 @@ async def test_a_connection_that_answers_slowly_but_steadily_is_kept(proxy: Prox
     assert not any(call.repeated for call in calls)
 
 
-async def test_a_call_goes_on_without_its_caller(redis: Redis, proxy: Proxy, backend: RedisBackend) -> None:
+async def test_a_call_goes_on_without_its_caller(redis: Redis, proxy: Proxy, backend: OneServer) -> None:
     lost = proxy.install(Rule(script(ADD), reset()))
     waiting = asyncio.ensure_future(wait_for(submit(backend, ADD, ("n",))))
     await asyncio.sleep(0)
@@ -169,7 +169,7 @@ async def wait_for(call: Awaitable[Any]) -> None:
     await call
 
 
-async def answers(backend: RedisBackend) -> bool:
+async def answers(backend: OneServer) -> bool:
     with suppress(BackendError):
         return await echo(backend, "it is back") == [b"it is back"]
     return False
@@ -188,7 +188,7 @@ async def test_when_nobody_listens_a_call_fails_after_the_command_timeout(proxy:
         await until(lambda: answers(backend))
 
 
-async def test_a_call_is_tried_no_longer_than_its_patience(proxy: Proxy, backend: RedisBackend) -> None:
+async def test_a_call_is_tried_no_longer_than_its_patience(proxy: Proxy, backend: OneServer) -> None:
     proxy.black_hole()
     started = monotonic()
     call = submit(backend, ECHO, (), ("x",), patience=0.2)
@@ -200,7 +200,7 @@ async def test_a_call_is_tried_no_longer_than_its_patience(proxy: Proxy, backend
 
 
 async def test_a_call_with_a_later_end_is_sent_though_its_caller_was_told_of_a_failure(
-    redis: Redis, proxy: Proxy, backend: RedisBackend
+    redis: Redis, proxy: Proxy, backend: OneServer
 ) -> None:
     proxy.install(Rule(script(ADD), reset(), ALWAYS))
     lasting = submit(backend, ADD, ("lasting",), patience=0.1, until=monotonic() + 20)
@@ -215,7 +215,7 @@ async def test_a_call_with_a_later_end_is_sent_though_its_caller_was_told_of_a_f
 
 
 async def test_a_reply_that_comes_after_the_failure_is_taken_for_no_other_call(
-    proxy: Proxy, backend: RedisBackend
+    proxy: Proxy, backend: OneServer
 ) -> None:
     rule = proxy.install(Rule(script(ECHO), withhold_reply()))
     first = submit(backend, ECHO, (), ("late",), patience=0.05)
@@ -227,12 +227,12 @@ async def test_a_reply_that_comes_after_the_failure_is_taken_for_no_other_call(
 
 
 async def test_a_reply_is_taken_for_no_other_call_when_all_tasks_are_cancelled_as_the_connection_is_given_up(
-    proxy: Proxy, backend: RedisBackend
+    proxy: Proxy, backend: OneServer
 ) -> None:
     rule = proxy.install(Rule(script(ECHO), withhold_reply()))
     first = submit(backend, ECHO, (), ("first",))
     await rule.caught()
-    [server] = backend.topology.servers()
+    [server] = backend.servers()
     server.ordinary.connection.fail()
     [reader] = [task for task in asyncio.all_tasks() if "<Connection._run()" in repr(task)]
     reader.cancel()
@@ -242,7 +242,7 @@ async def test_a_reply_is_taken_for_no_other_call_when_all_tasks_are_cancelled_a
 
 
 async def test_closing_fails_what_is_pending_and_what_comes_later(
-    redis: Redis, proxy: Proxy, backend: RedisBackend
+    redis: Redis, proxy: Proxy, backend: OneServer
 ) -> None:
     proxy.black_hole()
     pending = submit(backend, ECHO, (), ("pending",))
@@ -260,7 +260,7 @@ async def test_the_pool_of_the_user_is_left_alone(server: Server, redis: Redis) 
     user = Redis.from_url(server.url, max_connections=1)
     async with user.client() as only:
         await only.ping()
-        backend = RedisBackend(OneServer(Connector.of(user, "its-own", 5), TIMING, Nobody()))
+        backend = OneServer(Connector.of(user, "its-own", 5), TIMING, Nobody())
         assert await echo(backend, "x") == [b"x"]
         assert await connected(redis) == alone + 2
         assert [entry["name"] for entry in await redis.client_list() if entry["name"]] == ["its-own"]
@@ -392,7 +392,7 @@ async def refusals(redis: Redis, kind: str) -> bool:
     return f"errorstat_{kind}" in await redis.info("errorstats")
 
 
-async def test_a_loop_that_is_always_late_fails_calls_all_the_same(proxy: Proxy, backend: RedisBackend) -> None:
+async def test_a_loop_that_is_always_late_fails_calls_all_the_same(proxy: Proxy, backend: OneServer) -> None:
     proxy.black_hole()
     call = asyncio.ensure_future(echo(backend, "lost"))
     started = monotonic()

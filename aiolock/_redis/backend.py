@@ -1,25 +1,23 @@
-"""The backend on redis.asyncio: which server a script goes to, and the topology of one server."""
+"""From the user's client to a backend, and the topology of one server."""
 
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ResponseError
 
 from aiolock import _backend as seam
-from aiolock._backend import BackendStatistics, Call, Client
+from aiolock._backend import Call, Client
 from aiolock._config import LockConfig, Timing
-from aiolock._process import Lineage
 from aiolock._redis.cluster import Cluster
 from aiolock._redis.connector import Connector, check_borrowed
 from aiolock._redis.discovery import Address
 from aiolock._redis.greeting import check_kind, place_of
 from aiolock._redis.notifier import Notifier
-from aiolock._redis.pipeline import Traffic
 from aiolock._redis.primary_watch import PrimaryWatch
 from aiolock._redis.sentinel import Guide, Sentinels
 from aiolock._redis.server import Server
+from aiolock._redis.topology import Topology
 
 
 def backend_of(redis: Redis | RedisCluster, config: LockConfig) -> Callable[[Client], seam.Backend]:
@@ -34,7 +32,7 @@ def backend_of(redis: Redis | RedisCluster, config: LockConfig) -> Callable[[Cli
     if isinstance(redis, RedisCluster):
         return _to_cluster(redis, config, timing)
     connect = Connector.of(redis, config.client_name, timing.patience)
-    return lambda client: RedisBackend(OneServer(connect, timing, client, connect.sentinels))
+    return lambda client: OneServer(connect, timing, client, connect.sentinels)
 
 
 def _to_cluster(cluster: RedisCluster, config: LockConfig, timing: Timing) -> Callable[[Client], seam.Backend]:
@@ -49,76 +47,10 @@ def _to_cluster(cluster: RedisCluster, config: LockConfig, timing: Timing) -> Ca
     seeds = known()
     connect_to(seeds[0])  # Checks the settings.
     remap = cluster.nodes_manager.remap_host_port
-    return lambda client: RedisBackend(Cluster(lambda: [*seeds, *known()], connect_to, remap, timing, client))
+    return lambda client: Cluster(lambda: [*seeds, *known()], connect_to, remap, timing, client)
 
 
-class Topology(Protocol):
-    """Where the servers are, and which of them has what."""
-
-    @property
-    def apart(self) -> bool:
-        """As `Backend.apart`."""
-
-    @property
-    def only(self) -> Server | None:
-        """The server that has all, if one has."""
-
-    @property
-    def traffic(self) -> Traffic:
-        """What was written so far, to all servers."""
-
-    @property
-    def notifier(self) -> seam.Notifier:
-        """Where unlock messages arrive."""
-
-    def server_of(self, keys: tuple[str, ...]) -> Server:
-        """The server that has *keys*."""
-
-    def servers(self) -> Iterable[Server]:
-        """Every server."""
-
-    async def aclose(self) -> None:
-        """Close every connection; what is pending fails."""
-
-
-class RedisBackend:
-    """Sends scripts to the servers of a topology."""
-
-    def __init__(self, topology: Topology) -> None:
-        self.topology: Topology = topology
-        self.notifier: seam.Notifier = topology.notifier
-        self.apart: bool = topology.apart
-        self._forks = Lineage.forks
-
-    def submit(self, call: Call) -> None:
-        if Lineage.forks != self._forks:  # A forked child must not speak on its parent's connections.
-            call.fail(RuntimeError("forked"), "this is not the process that connected")
-            return
-        server = self.topology.only or self.topology.server_of(call.keys)
-        (server.urgent if call.script.urgent else server.ordinary).submit(call)
-
-    def withdraw(self, call: Call) -> bool:
-        return self.topology.server_of(call.keys).withdraw(call)
-
-    def statistics(self) -> BackendStatistics:
-        servers = list(self.topology.servers())
-        return BackendStatistics(
-            pending=sum(server.pending for server in servers),
-            connections=sum(server.connected + server.notifier.connection.connected for server in servers),
-            commands=self.topology.traffic.commands,
-            batches=self.topology.traffic.batches,
-        )
-
-    async def drained(self) -> None:
-        while any(server.pending for server in self.topology.servers()):
-            for server in self.topology.servers():
-                await server.drained()
-
-    async def aclose(self) -> None:
-        await self.topology.aclose()
-
-
-class OneServer:
+class OneServer(Topology):
     """The topology of one server: that of an address, or whichever the Sentinels name; it may become another one."""
 
     apart = False
@@ -131,7 +63,7 @@ class OneServer:
         client: Client,
         sentinels: Sentinels | None = None,
     ) -> None:
-        self.traffic: Traffic = Traffic()
+        super().__init__()
         self.notifier: Notifier = Notifier(connect, patience=timing.patience)
         self.only: Server = Server(connect, self, timing, self.traffic, self.notifier)
         self._client = client
@@ -143,7 +75,7 @@ class OneServer:
     def server_of(self, keys: tuple[str, ...]) -> Server:
         return self.only
 
-    def servers(self) -> Iterable[Server]:
+    def servers(self) -> Sequence[Server]:
         return (self.only,)
 
     async def aclose(self) -> None:

@@ -11,7 +11,7 @@ Rules:
 import asyncio
 import math
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextvars import Context
 from functools import partial
 from typing import Any
@@ -26,9 +26,9 @@ from aiolock._redis.connection import ask
 from aiolock._redis.discovery import Address, Discovery, Slots
 from aiolock._redis.greeting import check_kind
 from aiolock._redis.notifier import Notifier
-from aiolock._redis.pipeline import Traffic
 from aiolock._redis.replies import is_passing
 from aiolock._redis.server import Server
+from aiolock._redis.topology import Topology
 
 _REFRESH = 60.0  # Seconds from one asking for the slots to the next, while the client is used and nothing is in doubt.
 _PAUSE = 0.1  # Seconds between two askings for the slots; more and more while nobody answers.
@@ -95,14 +95,13 @@ class Node:
         self._cluster.client.doubt(lambda key: self._cluster.owner(key) is self)
 
 
-class Cluster:
+class Cluster(Topology):
     """The topology of a cluster; for *seeds* and *remap* see `Discovery`."""
 
     # Invariant: every server that owns a slot, as far as is known, or is still expected to answer, is in `_nodes`,
     # connected or not; `_owners` names the owner of each slot that is known, which another may have become since.
 
     apart = Node.apart
-    only = None
 
     def __init__(
         self,
@@ -112,6 +111,7 @@ class Cluster:
         timing: Timing,
         client: Client,
     ) -> None:
+        super().__init__()
         self._seeds = seeds
         self._connect_to = connect_to
         self._discovery = Discovery(seeds, connect_to, remap, timing.patience)
@@ -126,10 +126,9 @@ class Cluster:
         self._asking: asyncio.Task[None] | None = None
         self.closed = False
         self.remap: Callable[[str, int], Address] = remap
-        self.traffic: Traffic = Traffic()
         self.is_one = False  # The first server that was asked is part of one, or would not say.
         self.sharded: bool | None = None  # Messages stay with the servers of their slot; None while it is not known.
-        self.notifier = ClusterNotifier(self)
+        self.notifier: ClusterNotifier = ClusterNotifier(self)
         self.client: Client = client
 
     def learn_sharding(self, answer: Any) -> None:
@@ -143,7 +142,7 @@ class Cluster:
             self._look()
         return self.owner(keys[0]).server
 
-    def servers(self) -> Iterable[Server]:
+    def servers(self) -> Sequence[Server]:
         return [node.server for node in self._nodes.values()]
 
     def nodes(self) -> list[Node]:

@@ -19,7 +19,7 @@ from aiolock._config import LockConfig, Timing
 from aiolock._errors import BackendError
 from aiolock._keys import QUORUM_KEY
 from aiolock._log import log
-from aiolock._redis.backend import OneServer, RedisBackend
+from aiolock._redis.backend import OneServer
 from aiolock._redis.connector import Connector, check_borrowed
 from aiolock._redis.election import Clock, Election
 from aiolock._redis.fold import fold_of
@@ -99,20 +99,19 @@ class _Member:
 
     def __init__(self, address: str, server: "_Voter") -> None:
         self.address = address
-        self.backend = backend = RedisBackend(server)
-        self.submit = backend.submit
-        self.withdraw = backend.withdraw
+        self.backend = server
+        self.submit = server.submit
+        self.withdraw = server.withdraw
         self.abstains = False  # When it was asked last.
-        self._server = server
 
     @property
     def is_new(self) -> bool:
-        return self._server.is_new
+        return self.backend.is_new
 
     def note(self, vote: Call) -> None:
         """It has answered; say once that it abstains."""
         if vote.args[0]:
-            self._server.is_new = False
+            self.backend.is_new = False
         abstains = vote.reply[0] == ABSTAINS
         if abstains and not self.abstains:
             words = "aiolock: %s has no vote for %.3g s: it is new, was started, or has lost its memory"

@@ -17,7 +17,7 @@ from aiolock import BackendError, LockClient, LockConfig
 from aiolock._backend import Call
 from aiolock._config import Timing
 from aiolock._embedded_server import Server
-from aiolock._redis.backend import OneServer, RedisBackend
+from aiolock._redis.backend import OneServer
 from aiolock._redis.connector import Connector
 from tests.deployments.conftest import TlsServer
 from tests.deployments.session import session
@@ -143,11 +143,10 @@ async def test_more_than_the_connection_takes_waits_and_leaves_whole(tls: TlsSer
     """The server reads nothing for a while: what is written piles up, and is answered in its order afterwards."""
     user = Redis.from_url(tls.plain.unix_url) if plain else Redis.from_url(tls.url, **tls.settings)
     timing = Timing.of(LockConfig(command_timeout=30))
-    server = OneServer(Connector.of(user, None, 5), timing, Nobody())
-    backend = RedisBackend(server)
+    backend = OneServer(Connector.of(user, None, 5), timing, Nobody())
     try:
         await submit(backend, ECHO, (), ("warm",))
-        connection = ordinary_of(server.only)
+        connection = ordinary_of(backend.only)
         tls.plain.pause()
         calls: list[Call] = []
         batches = -1
@@ -164,7 +163,7 @@ async def test_more_than_the_connection_takes_waits_and_leaves_whole(tls: TlsSer
         async with asyncio.timeout(30):
             replies = [(await call)[0] for call in calls]
         assert [int(reply.rstrip(b"x")) for reply in replies] == list(range(len(calls)))
-        assert ordinary_of(server.only) is connection, "all of it went over the one connection"
+        assert ordinary_of(backend.only) is connection, "all of it went over the one connection"
     finally:
         tls.plain.resume()
         await backend.aclose()

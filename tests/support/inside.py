@@ -11,9 +11,10 @@ from aiolock._core.hold import Hold
 from aiolock._core.queue import Queue
 from aiolock._core.session import Session
 from aiolock._primitives.base import Single
-from aiolock._redis.backend import OneServer, RedisBackend
+from aiolock._redis.backend import OneServer
 from aiolock._redis.cluster import Cluster
 from aiolock._redis.primary_watch import PrimaryWatch
+from aiolock._redis.topology import Topology
 from aiolock._scripts import Script
 
 
@@ -44,14 +45,14 @@ def session_of(locks: LockClient) -> Session:
     return locks._sessions.here()
 
 
-def backend_of(locks: LockClient) -> RedisBackend:
+def backend_of(locks: LockClient) -> Topology:
     backend = session_of(locks).commands.backend
-    assert isinstance(backend, RedisBackend)
+    assert isinstance(backend, Topology)
     return backend
 
 
 def cluster_of(locks: LockClient) -> Cluster:
-    topology = backend_of(locks).topology
+    topology = backend_of(locks)
     assert isinstance(topology, Cluster)
     return topology
 
@@ -62,7 +63,7 @@ async def slots_are_settled(locks: LockClient) -> bool:
 
 
 def watch_of(locks: LockClient) -> PrimaryWatch:
-    topology = backend_of(locks).topology
+    topology = backend_of(locks)
     assert isinstance(topology, OneServer)
     assert topology._watch is not None
     return topology._watch
@@ -89,7 +90,7 @@ def hold_of(lease: Lease) -> Hold:
 
 def reader_of(locks: LockClient) -> asyncio.Task[None]:
     """The task of the connection for everything that is not urgent."""
-    [server] = backend_of(locks).topology.servers()
+    [server] = backend_of(locks).servers()
     reader = server.ordinary.connection._reader
     assert reader is not None
     return reader

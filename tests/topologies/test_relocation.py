@@ -11,7 +11,7 @@ from redis.asyncio.connection import AbstractConnection
 from aiolock import LockConfig
 from aiolock._config import Timing
 from aiolock._embedded_server import Server
-from aiolock._redis.backend import OneServer, RedisBackend
+from aiolock._redis.backend import OneServer
 from aiolock._redis.connector import Connector
 from aiolock._scripts import CARD, READ_CARD
 from tests.support.inside import Nobody, submit
@@ -26,16 +26,15 @@ async def old(own: Server) -> AsyncIterator[Redis]:
 
 
 @asynccontextmanager
-async def watching(connect: Callable[[], AbstractConnection]) -> AsyncIterator[tuple[OneServer, RedisBackend]]:
-    """A topology that listens to the channel "news", and a backend on it that is connected."""
+async def watching(connect: Callable[[], AbstractConnection]) -> AsyncIterator[OneServer]:
+    """A backend that is connected, and listens to the channel "news"."""
     timing = Timing.of(LockConfig())
-    server = OneServer(connect, timing, Nobody())
-    backend = RedisBackend(server)
+    backend = OneServer(connect, timing, Nobody())
     try:
-        server.notifier.watch("news", lambda message: None)
+        backend.notifier.watch("news", lambda message: None)
         await submit(backend, READ_CARD, ("nobody",))
-        await until(lambda: server.notifier.confirmed("news"))
-        yield server, backend
+        await until(lambda: backend.notifier.confirmed("news"))
+        yield backend
     finally:
         await backend.aclose()
 
@@ -46,7 +45,7 @@ async def test_messages_are_listened_for_where_commands_are_answered_now(redis: 
     def connect() -> AbstractConnection:
         return Connector.of(primary, None, 5)()
 
-    async with watching(connect) as (_, backend):
+    async with watching(connect) as backend:
         assert await pubsub_channels(old) == {"news"}
         primary = redis
         await old.client_kill_filter(_type="normal", skipme=True)  # The subscription goes on as if nothing were.
@@ -59,13 +58,13 @@ async def test_messages_are_listened_for_where_commands_are_answered_now(redis: 
 
 
 async def test_a_new_connection_to_the_same_server_leaves_the_subscription_alone(old: Redis) -> None:
-    async with watching(Connector.of(old, None, 5)) as (server, backend):
+    async with watching(Connector.of(old, None, 5)) as backend:
         before = await subscribed_clients(old)
         for urgent in (False, True, False):
             await old.client_kill_filter(_type="normal", skipme=True)
             await submit(backend, replace(READ_CARD, urgent=urgent), ("nobody",))
         assert await subscribed_clients(old) == before
-        assert server.notifier.confirmed("news")
+        assert backend.notifier.confirmed("news")
 
 
 async def test_what_a_replica_refuses_goes_to_whoever_is_the_primary_now(redis: Redis, old: Redis) -> None:
@@ -75,7 +74,7 @@ async def test_what_a_replica_refuses_goes_to_whoever_is_the_primary_now(redis: 
     def connect() -> AbstractConnection:
         return Connector.of(primary, None, 5)()
 
-    async with watching(connect) as (_, backend):
+    async with watching(connect) as backend:
         await old.replicaof("127.0.0.1", "1")
         primary = redis
         assert await submit(backend, CARD, ("aiolock_client:me",), (60_000, "host", 1, "name", 1)) == [1]

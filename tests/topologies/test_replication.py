@@ -217,7 +217,7 @@ async def test_the_replicas_are_asked_once_for_a_batch(primary: Redis) -> None:
 
 def waiting_for_replicas(client: LockClient) -> int:
     """How many grants and renewals wait for the replicas."""
-    [server] = backend_of(client).topology.servers()
+    [server] = backend_of(client).servers()
     return sum(len(pipeline._granted()) for pipeline in server._both)
 
 

@@ -1,0 +1,57 @@
+"""The backend on redis.asyncio: sends each script to the server that has its keys."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from aiolock._backend import BackendStatistics, Call, Notifier
+from aiolock._process import Lineage
+from aiolock._redis.pipeline import Traffic
+from aiolock._redis.server import Server
+
+
+class Topology(ABC):
+    """A backend that knows where the servers are, and which of them has what."""
+
+    apart: bool
+    notifier: Notifier
+    only: Server | None = None  # The server that has all, if one has.
+
+    def __init__(self) -> None:
+        self.traffic: Traffic = Traffic()
+        self._forks = Lineage.forks
+
+    @abstractmethod
+    def server_of(self, keys: tuple[str, ...]) -> Server:
+        """The server that has *keys*."""
+
+    @abstractmethod
+    def servers(self) -> Sequence[Server]:
+        """Every server."""
+
+    def submit(self, call: Call) -> None:
+        if Lineage.forks != self._forks:  # A forked child must not speak on its parent's connections.
+            call.fail(RuntimeError("forked"), "this is not the process that connected")
+            return
+        server = self.only or self.server_of(call.keys)
+        (server.urgent if call.script.urgent else server.ordinary).submit(call)
+
+    def withdraw(self, call: Call) -> bool:
+        return self.server_of(call.keys).withdraw(call)
+
+    def statistics(self) -> BackendStatistics:
+        servers = self.servers()
+        return BackendStatistics(
+            pending=sum(server.pending for server in servers),
+            connections=sum(server.connected + server.notifier.connection.connected for server in servers),
+            commands=self.traffic.commands,
+            batches=self.traffic.batches,
+        )
+
+    async def drained(self) -> None:
+        while any(server.pending for server in self.servers()):
+            for server in self.servers():
+                await server.drained()
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """As `Backend.aclose`."""
