@@ -61,9 +61,8 @@ def quorum_of(
     connectors = [Connector.of(redis, config.client_name, timing.patience) for redis in members]
 
     def connect(client: Client) -> QuorumBackend:
-        quiet = _Undoubting(client)
-        servers = [_Voter(each, timing, quiet) for each in connectors]
-        return QuorumBackend(list(map(_Member, addresses, servers)), longest_lease)
+        servers = zip(addresses, connectors, strict=True)
+        return QuorumBackend([_Member(*server, timing, client) for server in servers], longest_lease)
 
     return connect
 
@@ -74,44 +73,26 @@ def _address(redis: Redis) -> str:
     return str(settings.get("path") or f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}")
 
 
-class _Voter(OneServer):
-    """A server that may have been started since the last connection to it was made."""
+class _Member(OneServer):
+    """One server."""
 
-    is_new = True
+    def __init__(self, address: str, connect: Connector, timing: Timing, client: Client) -> None:
+        super().__init__(connect, timing, client)
+        self.address = address
+        self.is_new = True  # It may have been started since the last connection to it was made.
+        self.abstains = False  # When it was asked last.
 
     async def greet(self, connection: AbstractConnection) -> None:
         await super().greet(connection)
         self.is_new = True
 
-
-class _Undoubting:
-    """The client as one server knows it: what that one may have forgotten, the majority has not."""
-
-    def __init__(self, client: Client) -> None:
-        self.is_in_use = client.is_in_use
-
-    def doubt(self, had: Callable[[str], bool]) -> None:
-        pass
-
-
-class _Member:
-    """One server."""
-
-    def __init__(self, address: str, server: "_Voter") -> None:
-        self.address = address
-        self.backend = server
-        self.submit = server.submit
-        self.withdraw = server.withdraw
-        self.abstains = False  # When it was asked last.
-
-    @property
-    def is_new(self) -> bool:
-        return self.backend.is_new
+    def broken(self) -> None:
+        """What it may have forgotten, the majority has not."""
 
     def note(self, vote: Call) -> None:
         """It has answered; say once that it abstains."""
         if vote.args[0]:
-            self.backend.is_new = False
+            self.is_new = False
         abstains = vote.reply[0] == ABSTAINS
         if abstains and not self.abstains:
             words = "aiolock: %s has no vote for %.3g s: it is new, was started, or has lost its memory"
@@ -130,7 +111,7 @@ class QuorumBackend:
         self._clock = Clock()
         self._polls: dict[Call, Poll] = {}  # Those without an outcome.
         self._settled: asyncio.Event | None = None  # Somebody waits until there is none.
-        self.notifier: seam.Notifier = QuorumNotifier([member.backend.notifier for member in members])
+        self.notifier: seam.Notifier = QuorumNotifier([member.notifier for member in members])
 
     def submit(self, call: Call) -> None:
         ballot = BALLOTS.get(call.script)
@@ -148,7 +129,7 @@ class QuorumBackend:
         return poll is not None and poll.withdraw()
 
     def statistics(self) -> BackendStatistics:
-        each = [member.backend.statistics() for member in self._members]
+        each = [member.statistics() for member in self._members]
         return BackendStatistics(
             pending=len(self._polls),
             connections=sum(one.connections for one in each),
@@ -163,11 +144,11 @@ class QuorumBackend:
         with suppress(TimeoutError, BackendError):  # What a minority is not told, ends there with its lease.
             async with asyncio.timeout(_LINGER):
                 for member in self._members:
-                    await member.backend.drained()
+                    await member.drained()
 
     async def aclose(self) -> None:
         for member in self._members:
-            await member.backend.aclose()
+            await member.aclose()
 
     def _over(self, poll: Poll) -> None:
         del self._polls[poll.call]
