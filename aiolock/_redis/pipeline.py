@@ -22,6 +22,7 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import NoScriptError, ReadOnlyError, ResponseError
 
 from aiolock._backend import Argument, Call
+from aiolock._config import Timing
 from aiolock._errors import BackendError
 from aiolock._redis.connection import Command, Connection
 from aiolock._redis.hints import in_words, underlying
@@ -96,18 +97,16 @@ class Pipeline:
         connect: Callable[[], AbstractConnection],
         steering: Steering,
         traffic: Traffic,
+        timing: Timing,
         *,
-        patience: float,
-        waits: float,
-        outage: Outage,
-        ordered: bool,
-        replication: Replication | None,
+        urgent: bool,
     ) -> None:
+        patience = timing.renewal_patience if urgent else timing.patience
         self._steering = steering
-        self._replication = replication
-        self._waits = waits  # Seconds for an answer.
-        self._outage = outage
-        self._ordered = ordered  # What is sent again goes in the order in which it was submitted.
+        self._replication = None if timing.replicas == 0 else Replication(timing.replicas, timing.replicas_timeout)
+        self._waits = patience if self._replication is None else patience + timing.replicas_timeout  # For an answer.
+        self._outage = Outage(timing.command_timeout)
+        self._urgent = urgent  # What is sent again need not go in the order in which it was submitted.
         self._unsent: OrderedDict[Call, None] = OrderedDict()  # Ordered, and quick to take a call from.
         self._sent: deque[Call | Aside] = deque()
         self._resting: list[Call] = []  # Refused for the moment; sent again at the next tick.
@@ -271,7 +270,7 @@ class Pipeline:
         for call in owed:
             call.repeated = True
         self._send_first(owed)
-        if owed and not self._ordered:
+        if owed and self._urgent:
             self._unsent.move_to_end(owed[0])  # The first that got no answer may be what breaks the connection.
         self._sent.clear()
         if self._replication is not None:

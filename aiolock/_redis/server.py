@@ -1,7 +1,6 @@
 """One server: a connection for everything, one for what is urgent, and one for messages."""
 
 from collections.abc import Callable
-from functools import partial
 
 from redis.asyncio.connection import AbstractConnection
 
@@ -9,9 +8,7 @@ from aiolock._backend import Call
 from aiolock._config import Timing
 from aiolock._redis.connection import Connection
 from aiolock._redis.notifier import Notifier
-from aiolock._redis.outage import Outage
 from aiolock._redis.pipeline import Pipeline, Steering, Traffic
-from aiolock._redis.replication import Replication
 
 
 class Server:
@@ -25,16 +22,9 @@ class Server:
         traffic: Traffic,
         notifier: Notifier,
     ) -> None:
-        def pipeline(patience: float, *, ordered: bool) -> Pipeline:
-            replication = None if timing.replicas == 0 else Replication(timing.replicas, timing.replicas_timeout)
-            waits = patience if replication is None else patience + timing.replicas_timeout
-            outage = Outage(timing.command_timeout)
-            return make(patience=patience, waits=waits, outage=outage, ordered=ordered, replication=replication)
-
-        make = partial(Pipeline, connect, steering, traffic)
         self.notifier: Notifier = notifier
-        self.ordinary: Pipeline = pipeline(timing.patience, ordered=True)
-        self.urgent: Pipeline = pipeline(timing.renewal_patience, ordered=False)
+        self.ordinary: Pipeline = Pipeline(connect, steering, traffic, timing, urgent=False)
+        self.urgent: Pipeline = Pipeline(connect, steering, traffic, timing, urgent=True)
         self._both = (self.ordinary, self.urgent)
 
     @property
