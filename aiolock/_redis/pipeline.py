@@ -9,7 +9,7 @@ Rules:
 """
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -107,7 +107,7 @@ class Pipeline:
         self._waits = patience if self._replication is None else patience + timing.replicas_timeout  # For an answer.
         self._outage = Outage(timing.command_timeout)
         self._urgent = urgent  # What is sent again need not go in the order in which it was submitted.
-        self._unsent: OrderedDict[Call, None] = OrderedDict()  # Ordered, and quick to take a call from.
+        self._unsent: dict[Call, None] = {}  # Ordered, and quick to take a call from.
         self._sent: deque[Call | Aside] = deque()
         self._resting: list[Call] = []  # Refused for the moment; sent again at the next tick.
         self._heard = 0.0  # When the server last sent anything.
@@ -211,7 +211,8 @@ class Pipeline:
             self._answered(expected, frame)
         else:
             answered = len(expected.calls)
-            self._send_first(expected.tell(frame))
+            if again := expected.tell(frame):
+                self._unsent = dict.fromkeys([*again, *self._unsent])
             self.connection.wake()
         if self._idle is not None:
             self._notice_idle()
@@ -224,8 +225,9 @@ class Pipeline:
         if self._send_again() or waited:  # Else it was closed while nobody needed it.
             self._outage.failed(waited)
         if is_final(error):
-            while self._unsent:
-                self._unsent.popitem(last=False)[0].fail(error, in_words(error))
+            refused, self._unsent = self._unsent, {}
+            for call in refused:
+                call.fail(error, in_words(error))
         self._steering.broken()
         self.tick(monotonic())
 
@@ -239,7 +241,7 @@ class Pipeline:
             if stopped or now >= call.deadline:
                 call.fail(self._last_error, f"{self._outcome()} ({in_words(self._last_error)})")
         # A call that was written keeps its place, for the reply that is owed; any other is forgotten in time.
-        self._unsent = OrderedDict.fromkeys(call for call in self._unsent if now < call.until)
+        self._unsent = dict.fromkeys(call for call in self._unsent if now < call.until)
         self._notice_idle()
         # Of many calls the last are answered late: what counts is the silence, while anything is owed.
         if self._sent and now >= max(self._heard, self._sent[0].sent) + self._waits:
@@ -269,19 +271,12 @@ class Pipeline:
         owed = [*self._granted(), *self._sent_calls()]
         for call in owed:
             call.repeated = True
-        self._send_first(owed)
-        if owed and self._urgent:
-            self._unsent.move_to_end(owed[0])  # The first that got no answer may be what breaks the connection.
+        last = owed[:1] if self._urgent else []  # The first that got no answer may be what breaks the connection.
+        self._unsent = dict.fromkeys([*owed[len(last) :], *self._unsent, *last])
         self._sent.clear()
         if self._replication is not None:
             self._replication.forget()
         return bool(owed)
-
-    def _send_first(self, calls: list[Call]) -> None:
-        """Send *calls* again, before all others."""
-        for call in reversed(calls):
-            self._unsent[call] = None
-            self._unsent.move_to_end(call, last=False)
 
     def _written(self, batch: list[Call], publish: str) -> list[Command]:
         """*batch* as it is to be written."""
