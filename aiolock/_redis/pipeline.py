@@ -103,8 +103,8 @@ class Pipeline:
     ) -> None:
         patience = timing.renewal_patience if urgent else timing.patience
         self._steering = steering
-        self._replication = None if timing.replicas == 0 else Replication(timing.replicas, timing.replicas_timeout)
-        self._waits = patience if self._replication is None else patience + timing.replicas_timeout  # For an answer.
+        self._replication = Replication(timing.replicas, timing.replicas_timeout)
+        self._waits = patience + (timing.replicas_timeout if timing.replicas != 0 else 0.0)  # Seconds for an answer.
         self._outage = Outage(timing.command_timeout)
         self._urgent = urgent  # What is sent again need not go in the order in which it was submitted.
         self._unsent: dict[Call, None] = {}  # Ordered, and quick to take a call from.
@@ -171,7 +171,7 @@ class Pipeline:
     # What the connection asks for.
 
     def busy(self) -> bool:
-        return bool(self._unsent or self._sent or self._resting or self._granted()) or self._outage.is_sought
+        return bool(self._unsent or self._sent or self._resting or self._replication.granted) or self._outage.is_sought
 
     async def greet(self, connection: AbstractConnection) -> None:
         await self._steering.greet(connection)
@@ -191,16 +191,15 @@ class Pipeline:
         settled = self._steering.settled
         if not self._unsent or (settled is not None and not settled()):
             return []
-        replication = self._replication
-        if replication is not None and replication.is_asked:
+        if self._replication.is_asked:
             return []
         batch = list(self._unsent)
         self._unsent.clear()
         self._traffic.batches += 1
         self._traffic.commands += len(batch)
         commands = self._written(batch, self._steering.publish)
-        if replication is not None and any(call.script.lasts for call in batch):
-            commands += [self._expect(*question) for question in replication.questions()]
+        if self._replication.is_wanted and any(call.script.lasts for call in batch):
+            commands += [self._expect(*question) for question in self._replication.questions()]
         return commands
 
     def received(self, frame: Any) -> int:
@@ -264,7 +263,7 @@ class Pipeline:
 
     def _granted(self) -> list[Call]:
         """Those that the replicas have not confirmed yet."""
-        return [] if self._replication is None else [call for call, _ in self._replication.granted]
+        return [call for call, _ in self._replication.granted]
 
     def _send_again(self) -> bool:
         """The connection is no more: what it owes is to be sent on the next one; whether there is any."""
@@ -274,8 +273,7 @@ class Pipeline:
         last = owed[:1] if self._urgent else []  # The first that got no answer may be what breaks the connection.
         self._unsent = dict.fromkeys([*owed[len(last) :], *self._unsent, *last])
         self._sent.clear()
-        if self._replication is not None:
-            self._replication.forget()
+        self._replication.forget()
         return bool(owed)
 
     def _written(self, batch: list[Call], publish: str) -> list[Command]:
@@ -330,7 +328,7 @@ class Pipeline:
     def _answered(self, call: Call, frame: Any) -> None:
         if not isinstance(frame, list):
             self._refused(call, frame)
-        elif self._replication is not None and call.script.lasts and grants(frame):
+        elif self._replication.is_wanted and call.script.lasts and grants(frame):
             self._replication.granted.append((call, frame))
         else:
             call.end(frame)
@@ -339,7 +337,7 @@ class Pipeline:
         """Several *calls* as one were answered. If they were refused as one, each is made again by itself."""
         if isinstance(frame, list):
             for call, reply in zip(calls, frame, strict=True):
-                if self._replication is None and isinstance(reply, list):
+                if not self._replication.is_wanted and isinstance(reply, list):
                     call.end(reply)
                 else:
                     self._answered(call, understood(reply) if isinstance(reply, ResponseError) else reply)

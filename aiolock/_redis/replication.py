@@ -23,11 +23,12 @@ class Replication:
     """
     What one connection was granted, and the replicas have not confirmed yet.
 
-    *wanted* is how many must have it, ``None`` for all that the server knows of, and one at least; they have *timeout*
-    seconds for it.
+    *wanted* is how many must have it, ``None`` for all that the server knows of, and one at least, and 0 if nobody is
+    asked; they have *timeout* seconds for it.
     """
 
     def __init__(self, wanted: int | None, timeout: float) -> None:
+        self.is_wanted: bool = wanted != 0
         self._all = wanted is None
         # Where all are wanted, as many as the server knew of when it was asked last.
         self._wanted: int = wanted or 1
