@@ -229,14 +229,15 @@ class Connection:
 
     async def _connected(self) -> None:
         """Connect, and read until the connection fails; has closed it then."""
-        raw: AbstractConnection | None = None
+        self.raw = raw = self._connect()
         writer: asyncio.Task[None] | None = None
         try:
-            self.raw = raw = self._connect()
             await self._open(raw)
             self._limit = asyncio.timeout(None)
             async with self._limit:
-                self._note_opened()
+                self.connected = True
+                took, self._attempt = self._waited(), None
+                self._user.opened(took)
                 writer = self._loop.create_task(self._write(raw))  # Its context is the reader's.
                 writer.add_done_callback(self._writer_ended)
                 await self._read(raw)
@@ -244,7 +245,7 @@ class Connection:
             self.connected = False
             if writer is not None:
                 writer.cancel()
-            if raw is not None and Lineage.forks == self._forks:
+            if Lineage.forks == self._forks:
                 await discard(raw)
                 self.raw = None  # Else it is the parent's: to close it takes it out of the selector of both.
             if writer is not None:
@@ -262,16 +263,10 @@ class Connection:
                 raise clearer from error
             raise
 
-    def _note_opened(self) -> None:
-        assert self._attempt is not None
-        self.connected = True
-        took, self._attempt = monotonic() - self._attempt, None
-        self._user.opened(took)
-
     async def _read(self, raw: AbstractConnection) -> None:
         """Read until the connection fails or is given up; one that leaves, until nothing is owed."""
         woken = 0
-        while True:
+        while not self._leaving or self._user.owed():
             try:
                 if woken >= _MOST_WOKEN:
                     woken = 0
@@ -280,7 +275,9 @@ class Connection:
                     frame = await raw.read_response(disable_decoding=True, disconnect_on_error=False)
                 except ResponseError as error:
                     frame = understood(error)
-                woken += self._received(frame)
+                woken += self._user.received(frame)
+                if self.connected:  # Else the user gave the connection up for what it heard.
+                    self._pause = 0.0
             except asyncio.CancelledError:
                 assert self._reader is not None
                 given_up = self._limit.expired()  # Which cancels, too; somebody else may have in the same turn.
@@ -288,14 +285,6 @@ class Connection:
                     raise
                 if given_up:
                     raise
-            if self._leaving and not self._user.owed():
-                return
-
-    def _received(self, frame: Any) -> int:
-        woken = self._user.received(frame)
-        if self.connected:  # Else the user gave the connection up for what it heard.
-            self._pause = 0.0
-        return woken
 
     # The writer task.
 
