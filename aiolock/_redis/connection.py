@@ -97,7 +97,6 @@ class Connection:
         self._closed = False
         self._leaving = False  # Somebody else cancelled the reader: it ends when nothing is owed any more.
         self._pause = 0.0  # Before the next connection is made; nothing while the last one worked.
-        self._begun = False  # The reader has.
         self._attempt: float | None = None  # Since when a connection is being made.
 
     @property
@@ -146,11 +145,10 @@ class Connection:
     def _reader_ended(self, reader: asyncio.Task[None]) -> None:
         if self._closed:
             return
-        if self._begun or self._leaving or not self._user.owed():
-            self._user.tick(monotonic())
-        else:  # Somebody else cancelled it before it began.
-            self._leaving = True
+        if self._user.owed() and self._begins_to_leave():  # Somebody else cancelled it before it began.
             self._start()
+        else:
+            self._user.tick(monotonic())
 
     def _set_ticker(self, *, skipped: bool = False) -> None:
         due = monotonic() + self._pulse
@@ -172,7 +170,6 @@ class Connection:
     # The reader task.
 
     async def _run(self) -> None:
-        self._begun = True
         while self._goes_on():
             try:
                 await asyncio.sleep(0)  # An eager task must not go on before `wake` knows of it.
