@@ -110,7 +110,7 @@ class OneServer(Topology):
 
     def _primary_is(self, address: Address, asked: float) -> None:
         """Leave any other server that a connection was told before the Sentinels were *asked*."""
-        for connection in (self.notifier.connection, *self.only.connections):
+        for connection in self.only.connections:
             guide = Guide.of(connection.raw)
             if guide is not None and guide.asked < asked and guide.told != address:
                 connection.fail()

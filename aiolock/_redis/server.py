@@ -26,6 +26,7 @@ class Server:
         self.ordinary: Pipeline = Pipeline(connect, steering, traffic, timing, urgent=False)
         self.urgent: Pipeline = Pipeline(connect, steering, traffic, timing, urgent=True)
         self._both = (self.ordinary, self.urgent)
+        self.connections: tuple[Connection, ...] = tuple(each.connection for each in (notifier, *self._both))
 
     @property
     def pending(self) -> int:
@@ -33,13 +34,8 @@ class Server:
         return sum(pipeline.pending for pipeline in self._both)
 
     @property
-    def connections(self) -> tuple[Connection, ...]:
-        """Those for calls."""
-        return tuple(pipeline.connection for pipeline in self._both)
-
-    @property
     def connected(self) -> int:
-        """How many of those are open."""
+        """How many of the connections are open."""
         return sum(connection.connected for connection in self.connections)
 
     def submit(self, call: Call) -> None:
@@ -56,12 +52,12 @@ class Server:
 
     def disconnect(self) -> None:
         """Give the connections up, until they are needed again."""
-        for connection in (self.notifier.connection, *self.connections):
+        for connection in self.connections:
             connection.fail()
 
     def close(self) -> None:
         """Begin to close the connections, which nobody needs any more."""
-        for connection in (self.notifier.connection, *self.connections):
+        for connection in self.connections:
             connection.close()
 
     async def drained(self) -> None:

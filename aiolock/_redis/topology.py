@@ -42,7 +42,7 @@ class Topology(ABC):
         servers = self.servers()
         return BackendStatistics(
             pending=sum(server.pending for server in servers),
-            connections=sum(server.connected + server.notifier.connection.connected for server in servers),
+            connections=sum(server.connected for server in servers),
             commands=self.traffic.commands,
             batches=self.traffic.batches,
         )
