@@ -56,20 +56,17 @@ def is_final(error: object) -> bool:
 
 def understood(error: ResponseError) -> ResponseError:
     """The error that *error*, as a connection of redis-py raised it, stands for."""
+    if type(error) is ResponseError:
+        words = str(error)
+        if wrapped := _REFUSED_IN_SCRIPT.fullmatch(words):
+            words = wrapped["refusal"]
+        first, _, rest = words.partition(" ")
+        kind = _OF_CLUSTERS.get(first) or _REFUSALS.get(first)
+        if kind is not None:
+            error = kind(rest)
+        elif wrapped:
+            error = ResponseError(words)
     if (code := _CODES.get(type(error))) is not None:
         # Where to, without whether that is MOVED or ASK, would be a riddle.
         error.args = (f"{code} {error}",)
-        return error
-    if type(error) is not ResponseError:
-        return error
-    words = str(error)
-    if wrapped := _REFUSED_IN_SCRIPT.fullmatch(words):
-        words = wrapped["refusal"]
-    code, _, rest = words.partition(" ")
-    if code in _OF_CLUSTERS:
-        made = _OF_CLUSTERS[code](rest)
-        made.args = (words,)
-        return made
-    if code in _REFUSALS:
-        return _REFUSALS[code](rest)
-    return ResponseError(words) if wrapped else error
+    return error
