@@ -66,7 +66,7 @@ class OneServer(Topology):
         super().__init__()
         self.notifier: Notifier = Notifier(connect, patience=timing.patience)
         self.only: Server = Server(connect, self, timing, self.traffic, self.notifier)
-        self._client = client
+        self.client: Client = client
         self._place: bytes | None = None  # Who answered last.
         self._is_known = False  # It said that it is by itself, or would not say.
         self._watch = watch = None if sentinels is None else PrimaryWatch(sentinels, self._primary_is)
@@ -85,10 +85,6 @@ class OneServer(Topology):
 
     # What a pipeline asks for.
 
-    @property
-    def in_use(self) -> bool:
-        return self._client.is_in_use()
-
     async def greet(self, connection: AbstractConnection) -> None:
         if not self._is_known:
             await check_kind(connection, in_a_cluster=False)
@@ -106,7 +102,7 @@ class OneServer(Topology):
         return False
 
     def broken(self) -> None:
-        self._client.doubt(lambda key: True)
+        self.client.doubt(lambda key: True)
 
     def _primary_is(self, address: Address, asked: float) -> None:
         """Leave any other server that a connection was told before the Sentinels were *asked*."""

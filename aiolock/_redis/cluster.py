@@ -41,6 +41,7 @@ class Node:
     def __init__(self, cluster: "Cluster", address: Address, connect: Callable[[], AbstractConnection], timing: Timing):
         self.address = address
         self._cluster = cluster
+        self.client: Client = cluster.client
         self.notifier = Notifier(
             connect, patience=timing.patience, sharded=lambda: cluster.sharded is True, failed=self._doubt
         )
@@ -53,10 +54,6 @@ class Node:
 
     apart = True
     settled = None
-
-    @property
-    def in_use(self) -> bool:
-        return self._cluster.client.is_in_use()
 
     async def greet(self, connection: AbstractConnection) -> None:
         if not self._cluster.is_one:
@@ -92,7 +89,7 @@ class Node:
 
     def broken(self) -> None:
         self._doubt()
-        self._cluster.client.doubt(lambda key: self._cluster.owner(key) is self)
+        self.client.doubt(lambda key: self._cluster.owner(key) is self)
 
 
 class Cluster(Topology):

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import NoScriptError, ReadOnlyError, ResponseError
 
-from aiolock._backend import Argument, Call
+from aiolock._backend import Argument, Call, Client
 from aiolock._config import Timing
 from aiolock._errors import BackendError
 from aiolock._redis.connection import Command, Connection
@@ -65,8 +65,8 @@ class Steering(Protocol):
         """Says whether to send anything, while it is being found out whether this is still the right server."""
 
     @property
-    def in_use(self) -> bool:
-        """Whether something is held, by a task that is yet to release it."""
+    def client(self) -> Client:
+        """Who uses it."""
 
     @property
     def publish(self) -> str:
@@ -185,7 +185,7 @@ class Pipeline:
         self._steering.opened()
 
     def owed(self) -> bool:
-        return self._steering.in_use or any(not call.ended for call in self._all())
+        return self._steering.client.is_in_use() or any(not call.ended for call in self._all())
 
     def outgoing(self) -> list[Command]:
         settled = self._steering.settled
