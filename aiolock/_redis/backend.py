@@ -93,8 +93,6 @@ class OneServer(Topology):
         if self._place not in (None, place):  # Messages of another server would not arrive on the old connection.
             self.notifier.connection.fail()
         self._place = place
-
-    def opened(self) -> None:
         if self._watch is not None:  # Where it leads to was told before it was made.
             self._watch.ask()
 

@@ -68,9 +68,6 @@ class Node:
     def publish(self) -> str:
         return "SPUBLISH" if self._cluster.sharded else "PUBLISH"
 
-    def opened(self) -> None:
-        pass
-
     def redirected(self, call: Call, error: ResponseError) -> bool:
         if isinstance(error, (MovedError, ClusterDownError)):
             self._doubt()

@@ -79,9 +79,6 @@ class Steering(Protocol):
     def redirected(self, call: Call, error: ResponseError) -> bool:
         """Whether *error* sends *call* to another server, which has it now."""
 
-    def opened(self) -> None:
-        """There is a new connection."""
-
     def broken(self) -> None:
         """A connection failed, or none could be made."""
 
@@ -182,7 +179,6 @@ class Pipeline:
             self._last_error = TimeoutError("no reply in time")
         self._known.clear()  # Another server may have answered.
         self._send_again()  # Nothing, unless the one before went without a word.
-        self._steering.opened()
 
     def owed(self) -> bool:
         return self._steering.client.is_in_use() or any(not call.ended for call in self._all())
