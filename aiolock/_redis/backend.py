@@ -4,16 +4,16 @@ from collections.abc import Callable, Sequence
 
 from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import ResponseError
 
 from aiolock import _backend as seam
-from aiolock._backend import Call, Client
+from aiolock._backend import Client
 from aiolock._config import LockConfig, Timing
 from aiolock._redis.cluster import Cluster
 from aiolock._redis.connector import Connector, check_borrowed
 from aiolock._redis.discovery import Address
 from aiolock._redis.greeting import check_kind, place_of
 from aiolock._redis.notifier import Notifier
+from aiolock._redis.pipeline import Steering
 from aiolock._redis.primary_watch import PrimaryWatch
 from aiolock._redis.sentinel import Guide, Sentinels
 from aiolock._redis.server import Server
@@ -50,7 +50,7 @@ def _to_cluster(cluster: RedisCluster, config: LockConfig, timing: Timing) -> Ca
     return lambda client: Cluster(lambda: [*seeds, *known()], connect_to, remap, timing, client)
 
 
-class OneServer(Topology):
+class OneServer(Topology, Steering):
     """The topology of one server: that of an address, or whichever the Sentinels name; it may become another one."""
 
     apart = False
@@ -66,11 +66,11 @@ class OneServer(Topology):
         super().__init__()
         self.notifier: Notifier = Notifier(connect, patience=timing.patience)
         self.only: Server = Server(connect, self, timing, self.traffic, self.notifier)
-        self.client: Client = client
+        self.client = client
         self._place: bytes | None = None  # Who answered last.
         self._is_known = False  # It said that it is by itself, or would not say.
         self._watch = watch = None if sentinels is None else PrimaryWatch(sentinels, self._primary_is)
-        self.settled: Callable[[], bool] | None = None if watch is None else lambda: watch.certain
+        self.settled = None if watch is None else lambda: watch.certain
 
     def server_of(self, keys: tuple[str, ...]) -> Server:
         return self.only
@@ -95,9 +95,6 @@ class OneServer(Topology):
         self._place = place
         if self._watch is not None:  # Where it leads to was told before it was made.
             self._watch.ask()
-
-    def redirected(self, call: Call, error: ResponseError) -> bool:
-        return False
 
     def broken(self) -> None:
         self.client.doubt(lambda key: True)

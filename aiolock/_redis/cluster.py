@@ -26,6 +26,7 @@ from aiolock._redis.connection import ask
 from aiolock._redis.discovery import Address, Discovery, Slots
 from aiolock._redis.greeting import check_kind
 from aiolock._redis.notifier import Notifier
+from aiolock._redis.pipeline import Steering
 from aiolock._redis.replies import is_passing
 from aiolock._redis.server import Server
 from aiolock._redis.topology import Topology
@@ -35,13 +36,13 @@ _PAUSE = 0.1  # Seconds between two askings for the slots; more and more while n
 _MOST_HOPS = 8  # Of a call from server to server before it rests a moment: they do not agree with each other.
 
 
-class Node:
+class Node(Steering):
     """One server of the cluster, and what it has to say about the cluster."""
 
     def __init__(self, cluster: "Cluster", address: Address, connect: Callable[[], AbstractConnection], timing: Timing):
         self.address = address
         self._cluster = cluster
-        self.client: Client = cluster.client
+        self.client = cluster.client
         self.notifier = Notifier(
             connect, patience=timing.patience, sharded=lambda: cluster.sharded is True, failed=self._doubt
         )
@@ -53,7 +54,6 @@ class Node:
     # What a pipeline asks for.
 
     apart = True
-    settled = None
 
     async def greet(self, connection: AbstractConnection) -> None:
         if not self._cluster.is_one:

@@ -9,6 +9,7 @@ Rules:
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import NoScriptError, ReadOnlyError, ResponseError
@@ -54,31 +55,28 @@ class Aside:
         self.sent = monotonic()
 
 
-class Steering(Protocol):
+class Steering(ABC):
     """What a pipeline asks of the server that it leads to; plain calls but for the first."""
 
+    apart: bool  # As `Backend.apart`.
+    client: Client  # Who uses it.
+    # Says whether to send anything, while it is being found out whether this is still the right server.
+    settled: Callable[[], bool] | None = None
+
+    @abstractmethod
     async def greet(self, connection: AbstractConnection) -> None:
         """Ask on a new *connection* what is to be known first; if this raises, it is of no use."""
 
     @property
-    def settled(self) -> Callable[[], bool] | None:
-        """Says whether to send anything, while it is being found out whether this is still the right server."""
-
-    @property
-    def client(self) -> Client:
-        """Who uses it."""
-
-    @property
+    @abstractmethod
     def publish(self) -> str:
         """The command that unlock messages are sent with here."""
 
-    @property
-    def apart(self) -> bool:
-        """As `Backend.apart`."""
-
     def redirected(self, call: Call, error: ResponseError) -> bool:
         """Whether *error* sends *call* to another server, which has it now."""
+        return False
 
+    @abstractmethod
     def broken(self) -> None:
         """A connection failed, or none could be made."""
 
