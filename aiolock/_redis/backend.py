@@ -67,8 +67,7 @@ class OneServer(Topology, Steering):
         self.notifier: Notifier = Notifier(connect, patience=timing.patience)
         self.only: Server = Server(connect, self, timing, self.traffic, self.notifier)
         self.client = client
-        self._place: bytes | None = None  # Who answered last.
-        self._is_known = False  # It said that it is by itself, or would not say.
+        self._place: bytes | None = None  # Who answered last, and is by itself, or would not say.
         self._watch = watch = None if sentinels is None else PrimaryWatch(sentinels, self._primary_is)
         self.settled = None if watch is None else lambda: watch.certain
 
@@ -86,9 +85,8 @@ class OneServer(Topology, Steering):
     # What a pipeline asks for.
 
     async def greet(self, connection: AbstractConnection) -> None:
-        if not self._is_known:
+        if self._place is None:
             await check_kind(connection, in_a_cluster=False)
-            self._is_known = True
         place = await place_of(connection)
         if self._place not in (None, place):  # Messages of another server would not arrive on the old connection.
             self.notifier.connection.fail()

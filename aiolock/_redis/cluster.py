@@ -56,9 +56,8 @@ class Node(Steering):
     apart = True
 
     async def greet(self, connection: AbstractConnection) -> None:
-        if not self._cluster.is_one:
+        if self._cluster.sharded is None:
             await check_kind(connection, in_a_cluster=True)
-            self._cluster.is_one = True
         while self._cluster.sharded is None:
             self._cluster.learn_sharding(await ask(connection, "PUBSUB", "SHARDNUMSUB"))
             if self._cluster.sharded is None:  # It is busy, and would not say.
@@ -120,7 +119,6 @@ class Cluster(Topology):
         self._asking: asyncio.Task[None] | None = None
         self.closed = False
         self.remap: Callable[[str, int], Address] = remap
-        self.is_one = False  # The first server that was asked is part of one, or would not say.
         self.sharded: bool | None = None  # Messages stay with the servers of their slot; None while it is not known.
         self.notifier: ClusterNotifier = ClusterNotifier(self)
         self.client: Client = client
