@@ -12,7 +12,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -44,15 +44,13 @@ class Traffic:
     commands: int = 0
 
 
+@dataclass(slots=True)
 class Aside:
     """A command of the pipeline's own, which makes those *calls*; *tell* is called with what the server answers."""
 
-    __slots__ = ("calls", "sent", "tell")
-
-    def __init__(self, tell: Answered, calls: Sequence[Call]) -> None:
-        self.tell = tell
-        self.calls: Sequence[Call] = calls
-        self.sent = monotonic()
+    tell: Answered
+    calls: Sequence[Call]
+    sent: float = field(default_factory=monotonic)
 
 
 class Steering(ABC):
