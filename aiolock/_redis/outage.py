@@ -19,7 +19,6 @@ class Outage:
         self._patience = patience
         self.since: float | None = None  # The beginning of the first failure, after which there was no success.
         self._last: float = 0.0
-        self._sought_until: float = 0.0
         self._took: float = math.inf  # Seconds, for the quickest connection so far: others met a pause, perhaps.
 
     @property
@@ -32,13 +31,8 @@ class Outage:
         return went_on and monotonic() >= self.since + self._patience and not self._is_old()
 
     @property
-    def is_sought(self) -> bool:
-        """Whether to go on with the attempts, though nobody waits for them."""
-        return self.since is not None and monotonic() < self._sought_until
-
-    def seek(self) -> float:
-        """Go on with the attempts for a while, so that its end is found; how many seconds to wait for one."""
-        self._sought_until = monotonic() + self._patience
+    def one_attempt(self) -> float:
+        """How many seconds to wait for one attempt, which itself goes on for as long as any."""
         return max(_ONE_ATTEMPT, 2 * self._took) if self._took < self._patience / 2 else _ONE_ATTEMPT
 
     def failed(self, waited: float) -> None:

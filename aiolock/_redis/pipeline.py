@@ -122,7 +122,7 @@ class Pipeline:
             call.fail(self._last_error, "the client was closed")
             return
         if self._outage.since is not None and self._outage.lasts and not call.script.urgent:
-            call.fail_within(self._outage.seek())
+            call.fail_within(self._outage.one_attempt)
             self.connection.hurry()
         if not self._unsent:  # Else it was woken for that.
             self.connection.wake()
@@ -164,7 +164,7 @@ class Pipeline:
     # What the connection asks for.
 
     def busy(self) -> bool:
-        return bool(self._unsent or self._sent or self._resting or self._replication.granted) or self._outage.is_sought
+        return bool(self._unsent or self._sent or self._resting or self._replication.granted)
 
     async def greet(self, connection: AbstractConnection) -> None:
         await self._steering.greet(connection)
