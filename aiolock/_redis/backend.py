@@ -80,7 +80,7 @@ class OneServer(Topology, Steering):
     async def aclose(self) -> None:
         if self._watch is not None:
             await self._watch.aclose()
-        await self.only.aclose()
+        await super().aclose()
 
     # What a pipeline asks for.
 

@@ -183,8 +183,7 @@ class Cluster(Topology):
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.wait([self._asking])
-        for node in self.nodes():
-            await node.server.aclose()
+        await super().aclose()
 
     async def _ask_until_sure(self) -> None:
         """Ask for the slots until there is an answer, and no new doubt."""

@@ -52,6 +52,6 @@ class Topology(ABC):
             for server in self.servers():
                 await server.drained()
 
-    @abstractmethod
     async def aclose(self) -> None:
-        """As `Backend.aclose`."""
+        for server in self.servers():
+            await server.aclose()
