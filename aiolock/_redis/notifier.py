@@ -30,10 +30,9 @@ _NEWS = (*_MESSAGES, b"subscribe", b"ssubscribe")  # The subscription stands.
 class _Channel:
     """Something to listen to."""
 
-    __slots__ = ("confirmed", "ended", "ordered", "signals", "until")
+    __slots__ = ("confirmed", "ended", "signals", "until")
 
     def __init__(self) -> None:
-        self.ordered = monotonic()
         self.confirmed = False  # Messages arrive.
         self.ended = False  # The server said that it has this channel no longer.
         # Called with True on a message, with False when messages may have been missed; one for each watcher.
@@ -68,7 +67,7 @@ class Notifier:
         self._channels: dict[str, _Channel] = {}
         self._orders: deque[Command] = deque()
         self._heard = 0.0  # When the server last sent anything.
-        self._asked = False  # A ping was sent since.
+        self._asked: float | None = None  # When it was first to answer since; what it was asked before, it refused.
         self._warned = False
         self.connection: Connection = Connection(self, connect, patience=patience, pulse=_PULSE)
 
@@ -101,7 +100,6 @@ class Notifier:
         channel = self._channels.get(name)
         if channel is not None and channel.ended:
             channel.ended = False
-            channel.ordered = monotonic()
             self._subscribe(name)
 
     def drop(self, name: str) -> None:
@@ -131,7 +129,6 @@ class Notifier:
         self._hear()
         self._orders.clear()
         for channel in self._channels.values():
-            channel.ordered = self._heard
             channel.ended = False
         for name in self._channels:
             self._subscribe(name)  # One each: one that is forbidden would forbid a whole command.
@@ -176,17 +173,11 @@ class Notifier:
 
     def _check_alive(self, now: float) -> None:
         """Give a half-open connection up: nothing that is sent on it arrives, and no error tells so."""
-        silent = now - self._heard
-        # Only what was ordered since the server last said anything: else it was refused.
-        overdue = any(
-            not (channel.confirmed or channel.ended) and self._heard <= channel.ordered <= now - self._patience
-            for channel in self._channels.values()
-        )
-        if overdue or silent >= PING_INTERVAL + self._patience:
+        if self._asked is None:
+            if now >= self._heard + PING_INTERVAL:
+                self._order("PING")
+        elif now >= self._asked + self._patience:
             self.connection.fail()
-        elif silent >= PING_INTERVAL and not self._asked:
-            self._asked = True
-            self._order("PING")
 
     def _warn(self, error: ResponseError) -> None:
         if not self._warned:
@@ -195,7 +186,7 @@ class Notifier:
 
     def _hear(self) -> None:
         self._heard = monotonic()
-        self._asked = False
+        self._asked = None
 
     def _ended(self, channels: Iterable[_Channel]) -> None:
         """The server has these channels no longer."""
@@ -213,4 +204,6 @@ class Notifier:
     def _order(self, *command: str) -> None:
         if self.connection.connected:  # Else it follows from `_channels` when there is a connection.
             self._orders.append(command)
+            if self._asked is None:
+                self._asked = monotonic()
         self.connection.wake()
