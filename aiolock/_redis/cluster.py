@@ -14,7 +14,6 @@ import random
 from collections.abc import Callable, Sequence
 from contextvars import Context
 from functools import partial
-from typing import Any
 
 from redis.asyncio.connection import AbstractConnection
 from redis.crc import key_slot
@@ -44,7 +43,11 @@ class Node(Steering):
         self._cluster = cluster
         self.client = cluster.client
         self.notifier = Notifier(
-            connect, patience=timing.patience, sharded=lambda: cluster.sharded is True, failed=self._doubt
+            connect,
+            patience=timing.patience,
+            greet=self.greet,
+            sharded=lambda: cluster.sharded is True,
+            failed=self._doubt,
         )
         self.server = Server(connect, self, timing, cluster.traffic, self.notifier)
 
@@ -59,9 +62,11 @@ class Node(Steering):
         if self._cluster.sharded is None:
             await check_kind(connection, in_a_cluster=True)
         while self._cluster.sharded is None:
-            self._cluster.learn_sharding(await ask(connection, "PUBSUB", "SHARDNUMSUB"))
-            if self._cluster.sharded is None:  # It is busy, and would not say.
+            answer = await ask(connection, "PUBSUB", "SHARDNUMSUB")  # Redisson asks the same.
+            if is_passing(answer):  # It is busy, and would not say.
                 await asyncio.sleep(_PAUSE)
+            else:  # It has sharded messages if it knows what that means.
+                self._cluster.sharded = not isinstance(answer, ResponseError)
 
     @property
     def publish(self) -> str:
@@ -122,12 +127,6 @@ class Cluster(Topology):
         self.sharded: bool | None = None  # Messages stay with the servers of their slot; None while it is not known.
         self.notifier: ClusterNotifier = ClusterNotifier(self)
         self.client: Client = client
-
-    def learn_sharding(self, answer: Any) -> None:
-        """The server was asked of sharded channels; it has them if it knows what that means. Redisson asks the same."""
-        if not is_passing(answer):
-            self.sharded = not isinstance(answer, ResponseError)
-            self.notifier.rehouse()
 
     def server_of(self, keys: tuple[str, ...]) -> Server:
         if self._loop.time() >= self._refreshed + _REFRESH:
@@ -263,9 +262,6 @@ class ClusterNotifier:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        # Invariant: what is watched, and where: nowhere before it is known which kind of message to expect. Other
-        # channels of a node's notifier are on their way out.
-        self._watched: dict[str, tuple[Notifier | None, list[Callable[[bool], None]]]] = {}
 
     @property
     def subscriptions(self) -> int:
@@ -275,36 +271,25 @@ class ClusterNotifier:
         return any(node.notifier.watches(name) for node in self._cluster.nodes())
 
     def confirmed(self, name: str) -> bool:
-        notifier, _ = self._watched.get(name, (None, []))
-        return notifier is not None and notifier.confirmed(name)
+        return self._home(name).confirmed(name)
 
     def watch(self, name: str, signal: Callable[[bool], None]) -> None:
-        notifier, signals = self._watched.setdefault(name, (self._home(name), []))
-        signals.append(signal)
-        if notifier is not None:
-            notifier.watch(name, signal)
+        self._home(name).watch(name, signal)
 
     def unwatch(self, name: str, signal: Callable[[bool], None]) -> None:
-        notifier, signals = self._watched[name]
-        signals.remove(signal)
-        if not signals:
-            del self._watched[name]
-        if notifier is not None:
-            notifier.unwatch(name, signal)
+        for node in self._cluster.nodes():  # The slot may have moved since then.
+            node.notifier.unwatch(name, signal)
 
     def rehouse(self) -> None:
         """Watch where the slots are now."""
-        for name, (notifier, signals) in list(self._watched.items()):
-            home = self._home(name)
-            if home is not None and home is notifier:
-                home.rewatch(name)
-                continue
-            if notifier is not None:
-                notifier.drop(name)
-            self._watched[name] = (home, signals)
-            if home is not None:
-                for signal in signals:
-                    home.watch(name, signal)
+        for node in self._cluster.nodes():
+            for name in node.notifier.watched():
+                home = self._home(name)
+                if home is node.notifier:
+                    home.rewatch(name)
+                else:
+                    for signal in node.notifier.drop(name):
+                        home.watch(name, signal)
 
-    def _home(self, name: str) -> Notifier | None:
-        return None if self._cluster.sharded is None else self._cluster.owner(name).notifier
+    def _home(self, name: str) -> Notifier:
+        return self._cluster.owner(name).notifier

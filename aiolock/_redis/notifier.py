@@ -7,7 +7,7 @@ up for by a signal when the subscription is confirmed, and else by the waiter's 
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextvars import Context
 from time import monotonic
 from typing import Any
@@ -27,6 +27,10 @@ _MESSAGES = (b"message", b"smessage")
 _NEWS = (*_MESSAGES, b"subscribe", b"ssubscribe")  # The subscription stands.
 
 
+async def _ask_nothing(connection: AbstractConnection) -> None:
+    """All that is to be known of a server by itself."""
+
+
 class _Channel:
     """Something to listen to."""
 
@@ -44,8 +48,8 @@ class Notifier:
     """
     The notifier of one server: watches channels there.
 
-    Subscribes *sharded* if that says so when there is something to subscribe to; *failed* is called when the server
-    cannot be reached, or no longer has a channel; *deaf* is for the log, if it refuses.
+    *greet* asks on a new connection what is to be known first. Subscribes *sharded* if that says so then; *failed* is
+    called when the server cannot be reached, or no longer has a channel; *deaf* is for the log, if it refuses.
     """
 
     def __init__(
@@ -53,12 +57,14 @@ class Notifier:
         connect: Callable[[], AbstractConnection],
         *,
         patience: float,
+        greet: Callable[[AbstractConnection], Awaitable[None]] = _ask_nothing,
         sharded: Callable[[], bool] = lambda: False,
         failed: Callable[[], object] = lambda: None,
         deaf: str = _DEAF,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._patience = patience
+        self._greet = greet
         self._sharded = sharded
         self._failed = failed
         self._deaf = deaf
@@ -74,6 +80,10 @@ class Notifier:
     @property
     def subscriptions(self) -> int:
         return len(self._channels)
+
+    def watched(self) -> list[str]:
+        """The channels that have watchers; the others are on their way out."""
+        return [name for name, channel in self._channels.items() if channel.signals]
 
     def watches(self, name: str) -> bool:
         return name in self._channels
@@ -102,13 +112,15 @@ class Notifier:
             channel.ended = False
             self._subscribe(name)
 
-    def drop(self, name: str) -> None:
-        """Another server has channel *name* now."""
-        if self._channels.pop(name, None) is not None and self.connection.connected:
+    def drop(self, name: str) -> list[Callable[[bool], None]]:
+        """Another server has channel *name* now; what is to be called there."""
+        if self.connection.connected:
             self._unsubscribe(name)
+        return self._channels.pop(name).signals
 
     def unwatch(self, name: str, signal: Callable[[bool], None]) -> None:
-        if (channel := self._channels.get(name)) is not None:  # It is not once the notifier is closed.
+        channel = self._channels.get(name)
+        if channel is not None and signal in channel.signals:  # Not once it is closed, nor where the slot was before.
             channel.signals.remove(signal)
             channel.until = monotonic() + LINGER
 
@@ -123,7 +135,7 @@ class Notifier:
         return bool(self._channels)
 
     async def greet(self, connection: AbstractConnection) -> None:
-        pass
+        await self._greet(connection)
 
     def opened(self, took: float) -> None:
         self._hear()

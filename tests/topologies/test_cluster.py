@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.connection import AbstractConnection
 from redis.crc import key_slot
 from redis.exceptions import ResponseError
 
 from aiolock import BackendError, LockClient, LockConfig
 from aiolock._embedded_server import Server
-from aiolock._redis.cluster import Cluster
+from aiolock._redis import connection
 from tests.deployments.test_permissions import RULES
 from tests.docs.pages import ROOT
 from tests.support.calls import acquire_and_release
@@ -102,13 +103,12 @@ async def test_a_server_that_is_busy_when_it_is_asked_of_sharded_messages_is_ask
     calm: ClusterOf, ours: LockClient, theirs: LockClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers: list[object] = []
-    learn = Cluster.learn_sharding
 
-    def learn_and_count(self: Cluster, answer: object) -> None:
-        answers.append(answer)
-        learn(self, answer)
+    async def ask_and_count(of: AbstractConnection, *command: str) -> object:
+        answers.append(await connection.ask(of, *command))
+        return answers[-1]
 
-    monkeypatch.setattr(Cluster, "learn_sharding", learn_and_count)
+    monkeypatch.setattr("aiolock._redis.cluster.ask", ask_and_count)
     busy = calm.primaries[0]  # The first that a client asks.
     name = next(name for name in NAMES if calm.owner_of(name) is busy)
     lease = await theirs.lock(name).acquire()
