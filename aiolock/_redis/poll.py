@@ -10,10 +10,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextvars import Context
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from aiolock._backend import Argument, Call, Reply
 from aiolock._errors import QuorumError
+from aiolock._redis.member import Member
 from aiolock._scripts import Script
 
 # Seconds from the answers of a majority on: for others to say whether they refuse, too; and to be the ones that decide.
@@ -21,27 +22,6 @@ _MOMENTS = (0.05, 0.5)
 
 
 C = TypeVar("C", bound=Call)
-
-
-class Member(Protocol):
-    """One server of a quorum."""
-
-    @property
-    def is_new(self) -> bool:
-        """Whether the connection to it is new: it may have been started since it was asked last."""
-
-    @property
-    def address(self) -> str:
-        """Where it is, for people."""
-
-    def note(self, vote: Call) -> None:
-        """It was asked to grant something, and answered."""
-
-    def submit(self, call: Call) -> None:
-        """As `Backend.submit`."""
-
-    def withdraw(self, call: Call) -> bool:
-        """As `Backend.withdraw`."""
 
 
 class Poll(ABC):

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from redis.asyncio import Redis, RedisCluster
-from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.sentinel import SentinelConnectionPool
 
 from aiolock import _backend as seam
@@ -18,14 +17,13 @@ from aiolock._backend import BackendStatistics, Call, Client
 from aiolock._config import LockConfig, Timing
 from aiolock._errors import BackendError
 from aiolock._keys import QUORUM_KEY
-from aiolock._log import log
-from aiolock._redis.backend import OneServer
 from aiolock._redis.connector import Connector, check_borrowed
 from aiolock._redis.election import Clock, Election
 from aiolock._redis.fold import fold_of
+from aiolock._redis.member import Member
 from aiolock._redis.poll import Poll, Question
 from aiolock._redis.quorum_notifier import QuorumNotifier
-from aiolock._scripts import ABSTAINS, BALLOTS
+from aiolock._scripts import BALLOTS
 from aiolock._types import milliseconds
 
 FEWEST_SERVERS = 3
@@ -42,27 +40,27 @@ def quorum_of(
     Raises:
         TypeError, ValueError: they are none that can be a quorum; the message says why.
     """
-    members: list[Redis] = []
+    servers: list[Redis] = []
     for redis in redises:
         check_borrowed(redis)
         if isinstance(redis, RedisCluster):
             raise TypeError("a quorum consists of single servers: a RedisCluster keeps locks by itself, LockClient(it)")
         if isinstance(redis.connection_pool, SentinelConnectionPool):
             raise TypeError(f"a quorum consists of single servers: what Sentinels name {_TWO}")
-        members.append(redis)
-    if len(members) < FEWEST_SERVERS:
-        raise ValueError(f"a quorum needs {FEWEST_SERVERS} servers at least, better 3 or 5, not {len(members)}")
-    addresses = [_address(redis) for redis in members]
+        servers.append(redis)
+    if len(servers) < FEWEST_SERVERS:
+        raise ValueError(f"a quorum needs {FEWEST_SERVERS} servers at least, better 3 or 5, not {len(servers)}")
+    addresses = [_address(redis) for redis in servers]
     if twice := {address for address in addresses if addresses.count(address) > 1}:
         raise ValueError(f"the servers of a quorum must be independent, but {', '.join(sorted(twice))} is there twice")
     if config.replicas is not None:
         raise ValueError("replicas must be None for a quorum: its servers are independent, and a majority has a grant")
     timing = Timing.of(config)
-    connectors = [Connector.of(redis, config.client_name, timing.patience) for redis in members]
+    connectors = [Connector.of(redis, config.client_name, timing.patience) for redis in servers]
 
     def connect(client: Client) -> QuorumBackend:
-        servers = zip(addresses, connectors, strict=True)
-        return QuorumBackend([_Member(*server, timing, client) for server in servers], longest_lease)
+        members = [Member(*each, timing, client) for each in zip(addresses, connectors, strict=True)]
+        return QuorumBackend(members, longest_lease)
 
     return connect
 
@@ -73,39 +71,12 @@ def _address(redis: Redis) -> str:
     return str(settings.get("path") or f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}")
 
 
-class _Member(OneServer):
-    """One server."""
-
-    def __init__(self, address: str, connect: Connector, timing: Timing, client: Client) -> None:
-        super().__init__(connect, timing, client)
-        self.address = address
-        self.is_new = True  # It may have been started since the last connection to it was made.
-        self.abstains = False  # When it was asked last.
-
-    async def greet(self, connection: AbstractConnection) -> None:
-        await super().greet(connection)
-        self.is_new = True
-
-    def broken(self) -> None:
-        """What it may have forgotten, the majority has not."""
-
-    def note(self, vote: Call) -> None:
-        """It has answered; say once that it abstains."""
-        if vote.args[0]:
-            self.is_new = False
-        abstains = vote.reply[0] == ABSTAINS
-        if abstains and not self.abstains:
-            words = "aiolock: %s has no vote for %.3g s: it is new, was started, or has lost its memory"
-            log.warning(words, self.address, vote.reply[2] / 1000)
-        self.abstains = abstains
-
-
 class QuorumBackend:
     """The backend of a quorum of *members*; no lease is longer than *longest_lease* seconds."""
 
     apart = False
 
-    def __init__(self, members: Sequence[_Member], longest_lease: float) -> None:
+    def __init__(self, members: Sequence[Member], longest_lease: float) -> None:
         self._members = members
         self._longest = milliseconds(longest_lease)
         self._clock = Clock()

@@ -18,6 +18,7 @@ from aiolock._cli.doctor.run import report_on_quorum
 from aiolock._config import Timing
 from aiolock._embedded_server import Server
 from aiolock._keys import QUORUM_KEY, card_key
+from aiolock._redis import member
 from aiolock._redis.election import Clock
 from aiolock._redis.fold import is_held
 from aiolock._redis.poll import Question
@@ -319,31 +320,24 @@ async def test_how_many_permits_are_asked_for_stands_where_the_ballot_looks(
 def test_a_look_goes_on_whose_first_answer_is_an_error() -> None:
     """It has nothing to count by then."""
     ballot, ended = BALLOTS[PERMIT.acquire], list[object]()
-    call, members = Call(ballot.look.script, (), (), time.monotonic() + 5), [Silent() for _ in range(3)]
-    poll = Question(call, members, ended.append, partial(is_held, look=ballot.look, wanted=1))
+    call, silent = Call(ballot.look.script, (), (), time.monotonic() + 5), [Silent() for _ in range(3)]
+    poll = Question(call, silent, ended.append, partial(is_held, look=ballot.look, wanted=1))
     poll.ask(call.script, (), ())
-    members[0].asked[0].fail(ConnectionError(), "refused")
-    for member in members[1:]:
-        member.asked[0].end([1, 0, 1, b"theirs", 9000])
+    silent[0].asked[0].fail(ConnectionError(), "refused")
+    for each in silent[1:]:
+        each.asked[0].end([1, 0, 1, b"theirs", 9000])
     assert (call.ended, call.error, len(ended)) == (True, None, 1)
     assert call.reply == [1]
 
 
-class Silent:
+class Silent(member.Member):
     """A server that keeps what it is asked."""
-
-    is_new, address = False, "nowhere"
 
     def __init__(self) -> None:
         self.asked: list[Call] = []
 
-    def note(self, vote: Call) -> None: ...
-
     def submit(self, call: Call) -> None:
         self.asked.append(call)
-
-    def withdraw(self, call: Call) -> bool:
-        return False
 
 
 # Servers that have lost their memory.
