@@ -10,7 +10,7 @@ permits have six, for three who have two each. So all that have any are counted,
 there: of several who do so at the same time, the last one sees all.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from time import monotonic
 
@@ -68,10 +68,15 @@ class _Vote(Call):
         return super().arguments(publish)
 
 
+def _grants(copy: Call) -> bool:
+    """Whether the answer has come, and is a grant."""
+    return copy.ended and copy.reply[:1] == [GRANTED]
+
+
 class Election(Poll):
     """The acquire *call*, put to all *members*."""
 
-    # Invariant: the token is the greatest that a majority had when there was one; who has `_confirmed` has none below.
+    # Invariant: the token is the greatest that a majority had when there was one; who has confirmed has none below.
 
     def __init__(
         self,
@@ -86,15 +91,13 @@ class Election(Poll):
         self._clock = clock
         self._ballot = ballot
         self._token = 0
-        self._confirmed: dict[Member, Reply] = {}
-        self._asked: set[Member] = set()  # To confirm.
-        self._gone: set[Member] = set()  # Did not.
+        self._second: dict[Member, Call] = {}  # What is to confirm a grant: the vote itself if no more is needed.
         self._look: Call | None = None  # Whether another holds it, where some grant it.
 
     @property
     def is_waiting(self) -> bool:
         looks = self._look is not None and not self._look.ended
-        return looks or self.missing > 0 or len(self._asked) > len(self._confirmed) + len(self._gone)
+        return looks or self.missing > 0 or not all(copy.ended for copy in self._second.values())
 
     def ask(self, script: Script, keys: tuple[str, ...], args: tuple[Argument, ...]) -> None:
         arguments = (0, *args[:1], self._clock.propose(), *args[1:])
@@ -109,12 +112,15 @@ class Election(Poll):
         granted = [member for member, vote in self.votes.items() if vote.reply[0] == GRANTED]
         if len(granted) >= self.majority or self._token:
             self._confirm(granted)
-            if len(self._confirmed) >= self.majority:
-                return self._granted()
-        may_grant = len(granted) - len(self._gone) + self.missing >= self.majority
-        if not (may_grant or (self.missing and not self.moments)) or self.is_late:
-            return None if self._is_looking(granted) else self._refused(granted)
-        return None
+        confirmed = {member: copy.reply for member, copy in self._second.items() if _grants(copy)}
+        if len(confirmed) < self.majority:
+            gone = sum(copy.ended for copy in self._second.values()) - len(confirmed)
+            may_grant = len(granted) - gone + self.missing >= self.majority
+            if (may_grant or (self.missing and not self.moments)) and not self.is_late:
+                return None
+        elif not self._is_overdrawn(confirmed.values()):
+            return self._granted([self.votes[member] for member in confirmed])
+        return None if self._is_looking(granted) else self._refused(granted)
 
     # The second round.
 
@@ -125,44 +131,34 @@ class Election(Poll):
             self.begin_moments_anew()
             self._clock.learn(self.sent, tokens)
         for member in granted:
-            if member not in self._asked:
-                self._asked.add(member)
+            if member not in self._second:
                 self._have_confirmed(member, self.votes[member])
 
     def _have_confirmed(self, member: Member, vote: Call) -> None:
         if vote.reply[1] >= self._token and self._ballot.counted is None:
-            self._confirmed[member] = vote.reply
+            self._second[member] = vote
             return
         own = self.call.args
         arguments = (self._token, *(own[place] for place in self._ballot.passed))
-        self._send(member, self._copy(Call, self._ballot.confirm, self.call.keys, arguments), self._has_confirmed)
+        copy = self._second[member] = self._copy(Call, self._ballot.confirm, self.call.keys, arguments)
+        self._send(member, copy, lambda member, copy: self.count())
 
     def _answered(self, member: Member, copy: Call) -> None:
         if copy.error is None:
             member.note(copy)
         super()._answered(member, copy)
 
-    def _has_confirmed(self, member: Member, copy: Call) -> None:
-        if copy.error is None and copy.reply[0] == GRANTED:
-            self._confirmed[member] = copy.reply
-        else:
-            self._gone.add(member)
-        self.count()
+    def _is_overdrawn(self, confirmed: Collection[Reply]) -> bool:
+        """Whether it is permits, of which more are acquired, here or there, than there are."""
+        if self._ballot.counted is None:
+            return False
+        acquired = {permit for reply in confirmed for permit in reply[3:]}
+        least: int = min(reply[1] for reply in confirmed)
+        return len(acquired) > least
 
-    def _granted(self) -> Reply | None:
-        if self._ballot.counted is not None and self._is_overdrawn():
-            granted = list(self._confirmed)
-            return None if self._is_looking(granted) else self._refused(granted)
-        votes = [self.votes[member] for member in self._confirmed]
+    def _granted(self, votes: Sequence[Call]) -> Reply:
         left = self.left([(vote.sent, vote.reply[2]) for vote in votes], self.majority)
         return [GRANTED, self._token, left, *max([vote.reply[3:] for vote in votes])]
-
-    def _is_overdrawn(self) -> bool:
-        """Whether more permits are acquired, here or there, than there are."""
-        replies = list(self._confirmed.values())
-        acquired = {permit for reply in replies for permit in reply[3:]}
-        least: int = min(reply[1] for reply in replies)
-        return len(acquired) > least
 
     # What is no grant.
 
