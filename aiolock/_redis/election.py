@@ -157,7 +157,7 @@ class Election(Poll):
         return len(acquired) > least
 
     def _granted(self, votes: Sequence[Call]) -> Reply:
-        left = self.left([(vote.sent, vote.reply[2]) for vote in votes], self.majority)
+        left = self.left([(vote.sent, vote.reply[2]) for vote in votes])
         return [GRANTED, self._token, left, *max([vote.reply[3:] for vote in votes])]
 
     # What is no grant.

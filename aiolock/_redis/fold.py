@@ -28,7 +28,7 @@ def _agreed(poll: Poll, rows: _Rows) -> Reply | None:
         return [LOST, Counter(row[1] for _, row in same).most_common(1)[0][0], 0]
     if status != GRANTED or len(same[0][1]) == 1:
         return list(same[0][1])
-    left = poll.left([(sent, row[2]) for sent, row in same], poll.majority)
+    left = poll.left([(sent, row[2]) for sent, row in same])
     return [GRANTED, max(row[1] for _, row in same), left]
 
 
@@ -98,7 +98,7 @@ def _named(poll: Poll, *, start: int, width: int, left: int) -> Reply:
     for same in rows.values():
         if len(same) + poll.silent >= poll.majority:
             row = [max(column) for column in zip(*(each for _, each in same), strict=True)]
-            row[left] = poll.left([(sent, each[left]) for sent, each in same], poll.majority)
+            row[left] = poll.left([(sent, each[left]) for sent, each in same])
             named += row
     return named
 

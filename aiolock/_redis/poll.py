@@ -85,10 +85,10 @@ class Poll(ABC):
         copy.fail(asyncio.CancelledError(), "nobody waits for it")
         return True
 
-    def left(self, sent_and_left: Sequence[tuple[float, int]], count: int) -> int:
-        """Milliseconds from `sent` on until fewer than *count* servers have what each had left from its sending on."""
+    def left(self, sent_and_left: Sequence[tuple[float, int]]) -> int:
+        """Milliseconds from `sent` on until no majority has any more what each had left from its sending on."""
         ends = sorted([sent + left / 1000 for sent, left in sent_and_left], reverse=True)
-        return max(0, int((ends[min(count, len(ends)) - 1] - self.sent) * 1000))
+        return max(0, int((ends[min(self.majority, len(ends)) - 1] - self.sent) * 1000))
 
     def _copy(self, kind: type[C], script: Script, keys: tuple[str, ...], args: tuple[Argument, ...]) -> C:
         """What one member is sent, tried for as long as the call itself."""
