@@ -6,7 +6,7 @@ from typing import Any
 
 from aiolock._backend import Reply
 from aiolock._redis.poll import Poll
-from aiolock._scripts import GRANTED, LOST, NOT_A_LOCK, Fold, Look, Script
+from aiolock._scripts import Fold, GRANTED, LOST, Look, NOT_A_LOCK
 
 _Rows = Sequence[tuple[float, Any]]  # When each was sent, and what was answered.
 
@@ -108,15 +108,11 @@ def _is_over(poll: Poll) -> bool:
     return not poll.missing or (poll.moments > 0 and len(poll.votes) >= poll.majority)
 
 
-_FOLDS: dict[Fold, Callable[[Poll], Reply | None]] = {
+# What becomes of the answers to a script that acquires nothing, by what the script says of it.
+FOLDS: dict[Fold, Callable[[Poll], Reply | None]] = {
     "agreed": agreed,
     "renewed": renewed,
     "holders": holders,
     "permits": permits,
     "first_known": first_known,
 }
-
-
-def fold_of(script: Script) -> Callable[[Poll], Reply | None]:
-    """What becomes of the answers to *script*, unless it acquires something."""
-    return _FOLDS[script.fold]

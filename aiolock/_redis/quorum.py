@@ -19,7 +19,7 @@ from aiolock._errors import BackendError
 from aiolock._keys import QUORUM_KEY
 from aiolock._redis.connector import Connector, check_borrowed
 from aiolock._redis.election import Clock, Election
-from aiolock._redis.fold import fold_of
+from aiolock._redis.fold import FOLDS
 from aiolock._redis.member import Member
 from aiolock._redis.poll import Poll, Question
 from aiolock._redis.quorum_notifier import QuorumNotifier
@@ -87,7 +87,7 @@ class QuorumBackend:
     def submit(self, call: Call) -> None:
         ballot = BALLOTS.get(call.script)
         if ballot is None:
-            poll: Poll = Question(call, self._members, self._over, fold_of(call.script))
+            poll: Poll = Question(call, self._members, self._over, FOLDS[call.script.fold])
             script, keys, args = call.script, call.keys, call.args
         else:
             poll = Election(call, self._members, self._over, ballot=ballot, clock=self._clock)
