@@ -15,11 +15,13 @@ from functools import partial
 from time import monotonic
 
 from aiolock._backend import Argument, Call, Reply
+from aiolock._keys import QUORUM_KEY
 from aiolock._redis.fold import is_held
 from aiolock._redis.member import Member
 from aiolock._redis.poll import Poll, Question
 from aiolock._scripts import (
     ABSTAINS,
+    BALLOTS,
     GRANTED,
     HAS_TURN,
     HELD,
@@ -28,8 +30,6 @@ from aiolock._scripts import (
     REFUSED,
     SPLIT,
     STALE,
-    Ballot,
-    Script,
 )
 
 _LEAD = 0.01  # Seconds that a proposed token lies ahead of the clock that was ahead of all others.
@@ -74,7 +74,7 @@ def _grants(copy: Call) -> bool:
 
 
 class Election(Poll):
-    """The acquire *call*, put to all *members*."""
+    """The acquire *call*, put to all *members*; no lease of any client is longer than *longest* milliseconds."""
 
     # Invariant: the token is the greatest that a majority had when there was one; who has confirmed has none below.
 
@@ -83,13 +83,13 @@ class Election(Poll):
         call: Call,
         members: Sequence[Member],
         over: Callable[[Poll], object],
-        *,
-        ballot: Ballot,
         clock: Clock,
+        longest: int,
     ) -> None:
         super().__init__(call, members, over)
         self._clock = clock
-        self._ballot = ballot
+        self._longest = longest
+        self._ballot = BALLOTS[call.script]
         self._token = 0
         self._second: dict[Member, Call] = {}  # What is to confirm a grant: the vote itself if no more is needed.
         self._look: Call | None = None  # Whether another holds it, where some grant it.
@@ -99,10 +99,10 @@ class Election(Poll):
         looks = self._look is not None and not self._look.ended
         return looks or self.missing > 0 or not all(copy.ended for copy in self._second.values())
 
-    def ask(self, script: Script, keys: tuple[str, ...], args: tuple[Argument, ...]) -> None:
-        arguments = (0, *args[:1], self._clock.propose(), *args[1:])
+    def ask(self) -> None:
+        keys, arguments = (QUORUM_KEY, *self.call.keys), (0, self._longest, self._clock.propose(), *self.call.args)
         for member in self._members:
-            vote = self._copies[member] = self._copy(_Vote, script, keys, arguments)
+            vote = self._copies[member] = self._copy(_Vote, self._ballot.ask, keys, arguments)
             vote.member = member
             self._send(member, vote, self._answered)
 
@@ -169,7 +169,7 @@ class Election(Poll):
             self._look = look = Call(how.script, self.call.keys[: how.keys], (how.argument,), self.call.deadline)
             wanted = None if counted is None else int(self.call.args[counted])
             fold = partial(is_held, look=how, wanted=wanted)
-            Question(look, self._members, lambda poll: None, fold).ask(look.script, look.keys, look.args)
+            Question(look, self._members, lambda poll: None, fold).ask()
             look.when_ended(lambda look: self.count())
         return self._look is not None and not self._look.ended
 

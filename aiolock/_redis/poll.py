@@ -61,10 +61,11 @@ class Poll(ABC):
         """How many may have something to say that is not known, and perhaps never will be."""
         return len(self._members) - len(self.votes)
 
-    def ask(self, script: Script, keys: tuple[str, ...], args: tuple[Argument, ...]) -> None:
+    def ask(self) -> None:
         """Send each member its copy."""
+        call = self.call
         for member in self._members:
-            copy = self._copies[member] = self._copy(Call, script, keys, args)
+            copy = self._copies[member] = self._copy(Call, call.script, call.keys, call.args)
             self._send(member, copy, self._answered)
 
     def withdraw(self) -> bool:

@@ -16,7 +16,6 @@ from aiolock import _backend as seam
 from aiolock._backend import BackendStatistics, Call, Client
 from aiolock._config import LockConfig, Timing
 from aiolock._errors import BackendError
-from aiolock._keys import QUORUM_KEY
 from aiolock._redis.connector import Connector, check_borrowed
 from aiolock._redis.election import Clock, Election
 from aiolock._redis.fold import FOLDS
@@ -85,15 +84,12 @@ class QuorumBackend:
         self.notifier: seam.Notifier = QuorumNotifier([member.notifier for member in members])
 
     def submit(self, call: Call) -> None:
-        ballot = BALLOTS.get(call.script)
-        if ballot is None:
-            poll: Poll = Question(call, self._members, self._over, FOLDS[call.script.fold])
-            script, keys, args = call.script, call.keys, call.args
+        if call.script in BALLOTS:
+            poll: Poll = Election(call, self._members, self._over, self._clock, self._longest)
         else:
-            poll = Election(call, self._members, self._over, ballot=ballot, clock=self._clock)
-            script, keys, args = ballot.ask, (QUORUM_KEY, *call.keys), (self._longest, *call.args)
+            poll = Question(call, self._members, self._over, FOLDS[call.script.fold])
         self._polls[call] = poll
-        poll.ask(script, keys, args)
+        poll.ask()
 
     def withdraw(self, call: Call) -> bool:
         poll = self._polls.get(call)

@@ -322,7 +322,7 @@ def test_a_look_goes_on_whose_first_answer_is_an_error() -> None:
     ballot, ended = BALLOTS[PERMIT.acquire], list[object]()
     call, silent = Call(ballot.look.script, (), (), time.monotonic() + 5), [Silent() for _ in range(3)]
     poll = Question(call, silent, ended.append, partial(is_held, look=ballot.look, wanted=1))
-    poll.ask(call.script, (), ())
+    poll.ask()
     silent[0].asked[0].fail(ConnectionError(), "refused")
     for each in silent[1:]:
         each.asked[0].end([1, 0, 1, b"theirs", 9000])
