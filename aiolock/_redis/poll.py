@@ -40,7 +40,7 @@ class Poll(ABC):
         self._copies: dict[Member, Call] = {}
         self._over = over
         self._counting = False  # What is noted meanwhile is counted at the end of it.
-        self._timer: asyncio.TimerHandle | None = None
+        self._timers: list[asyncio.TimerHandle] = []
 
     @abstractmethod
     def outcome(self) -> Reply | None:
@@ -119,8 +119,9 @@ class Poll(ABC):
             self._end(reply)
         elif is_hopeless or not self.is_waiting:
             self._fail()
-        elif len(self.votes) >= self.majority and self._timer is None:
-            self._wait(0.0)
+        elif len(self.votes) >= self.majority and not self._timers:
+            loop = asyncio.get_running_loop()
+            self._timers = [loop.call_later(moment, self._moment_over, context=Context()) for moment in _MOMENTS]
 
     @property
     def is_late(self) -> bool:
@@ -129,18 +130,11 @@ class Poll(ABC):
 
     def begin_moments_anew(self) -> None:
         """What others say may matter once more, from now on, unless the call ends now."""
-        self._cancel_timer()
+        self._cancel_timers()
         self.moments = 0
 
-    def _wait(self, passed: float) -> None:
-        moment = _MOMENTS[self.moments]
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(moment - passed, self._moment_over, moment, context=Context())
-
-    def _moment_over(self, moment: float) -> None:
+    def _moment_over(self) -> None:
         self.moments += 1
-        if self.moments < len(_MOMENTS):
-            self._wait(moment)
         self.count()
 
     def _end(self, reply: Reply) -> None:
@@ -169,13 +163,13 @@ class Poll(ABC):
             self.call.repeated = self.call.repeated or copy.repeated
 
     def _close(self) -> None:
-        self._cancel_timer()
+        self._cancel_timers()
         self._over(self)
 
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = None
+    def _cancel_timers(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
 
 
 class Question(Poll):
