@@ -137,30 +137,24 @@ class Poll(ABC):
         self.moments += 1
         self.count()
 
-    def _end(self, reply: Reply) -> None:
-        self._note()
+    def _end(self, reply: Reply, error: QuorumError | None = None) -> None:
+        self.call.sent = self.sent or min([copy.sent for copy in self._copies.values() if copy.sent], default=0.0)
+        for copy in self._copies.values():
+            self.call.repeated = self.call.repeated or copy.repeated
         self._close()
-        self.call.end(reply)
+        self.call.end(reply, error)
 
     def _fail(self) -> None:
         """No majority says the same, or can any more."""
         error = QuorumError(self.call.script.name, {each.address: self._words(each) for each in self._members})
         error.__cause__ = next((copy.error.__cause__ for copy in self.errors.values() if copy.error), None)
-        self._note()
-        self._close()
-        self.call.end([], error)
+        self._end([], error)
 
     def _words(self, member: Member) -> str:
         if member in self.votes:
             return f"answered {self.votes[member].reply!r}"
         failed = self.errors.get(member)
         return "no answer yet" if failed is None else str(failed.error).removeprefix(f"{failed.script.name} failed: ")
-
-    def _note(self) -> None:
-        """What is told of a call beside its reply."""
-        self.call.sent = self.sent or min([copy.sent for copy in self._copies.values() if copy.sent], default=0.0)
-        for copy in self._copies.values():
-            self.call.repeated = self.call.repeated or copy.repeated
 
     def _close(self) -> None:
         self._cancel_timers()
