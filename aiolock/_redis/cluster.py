@@ -82,7 +82,7 @@ class Node(Steering):
             return False
         to = self._cluster.node(self._cluster.remap(error.host or self.address[0], error.port))
         if isinstance(error, MovedError):
-            self._cluster.moved(error.slot_id, to)
+            self._cluster.settle({error.slot_id: to})  # The rest follows when the slots are asked for.
         else:
             call.asking = True
         to.server.submit(call)
@@ -156,11 +156,7 @@ class Cluster(Topology):
             self._nodes[address] = Node(self, address, self._connect_to(address), self._timing)
         return self._nodes[address]
 
-    def moved(self, slot: int, to: Node) -> None:
-        """A server said that *to* owns *slot*."""
-        self._settle({slot: to})  # What else is to follow from that does when the slots are asked for.
-
-    def _settle(self, owners: dict[int, Node]) -> None:
+    def settle(self, owners: dict[int, Node]) -> None:
         """Slots have these *owners*; one that has a slot anew may not have heard of its locks."""
         moved = {slot for slot, owner in owners.items() if self._owners.get(slot, owner) is not owner}
         self._owners.update(owners)
@@ -230,7 +226,7 @@ class Cluster(Topology):
         owners: dict[int, Node] = {}
         for some, address in slots.ranges:
             owners.update(dict.fromkeys(some, self.node(address)))
-        self._settle(owners)
+        self.settle(owners)
         self._rehouse()
         for node in self._idle():
             node.server.disconnect()
