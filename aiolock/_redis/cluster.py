@@ -282,7 +282,7 @@ class ClusterNotifier:
             for name in node.notifier.watched():
                 home = self._home(name)
                 if home is node.notifier:
-                    home.rewatch(name)
+                    home.listen(name)
                 else:
                     for signal in node.notifier.drop(name):
                         home.watch(name, signal)

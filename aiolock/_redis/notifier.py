@@ -34,11 +34,11 @@ async def _ask_nothing(connection: AbstractConnection) -> None:
 class _Channel:
     """Something to listen to."""
 
-    __slots__ = ("confirmed", "ended", "signals", "until")
+    __slots__ = ("confirmed", "ordered", "signals", "until")
 
     def __init__(self) -> None:
+        self.ordered = False  # On this connection, and the server has not said since that it has it no longer.
         self.confirmed = False  # Messages arrive.
-        self.ended = False  # The server said that it has this channel no longer.
         # Called with True on a message, with False when messages may have been missed; one for each watcher.
         self.signals: list[Callable[[bool], None]] = []
         self.until = 0.0  # When an unwatched channel is left.
@@ -95,28 +95,24 @@ class Notifier:
     def watch(self, name: str, signal: Callable[[bool], None]) -> None:
         if not self._channels:
             self._hear()  # Silence counts from now on.
-        channel = self._channels.get(name)
-        if channel is None:
-            channel = self._channels[name] = _Channel()
-            self._subscribe(name)
-        else:
-            self.rewatch(name)
+        channel = self._channels.setdefault(name, _Channel())
         channel.signals.append(signal)
+        self.listen(name)
         if channel.confirmed:
             self._loop.call_soon(signal, False, context=Context())
 
-    def rewatch(self, name: str) -> None:
-        """Subscribe again to channel *name*, if the server has ended the subscription."""
-        channel = self._channels.get(name)
-        if channel is not None and channel.ended:
-            channel.ended = False
-            self._subscribe(name)
+    def listen(self, name: str) -> None:
+        """Subscribe to channel *name*, unless that stands, or is under way."""
+        channel = self._channels[name]
+        if not channel.ordered:
+            channel.ordered = True
+            self._order("SSUBSCRIBE" if self._sharded() else "SUBSCRIBE", name)
 
     def drop(self, name: str) -> list[Callable[[bool], None]]:
-        """Another server has channel *name* now; what is to be called there."""
-        if self.connection.connected:
-            self._unsubscribe(name)
-        return self._channels.pop(name).signals
+        """Leave channel *name*, which nobody needs here any more; its signals, which another server may need."""
+        channel = self._channels.pop(name)
+        self._order("SUNSUBSCRIBE" if self._sharded() else "UNSUBSCRIBE", name)
+        return channel.signals
 
     def unwatch(self, name: str, signal: Callable[[bool], None]) -> None:
         channel = self._channels.get(name)
@@ -140,10 +136,9 @@ class Notifier:
     def opened(self, took: float) -> None:
         self._hear()
         self._orders.clear()
-        for channel in self._channels.values():
-            channel.ended = False
-        for name in self._channels:
-            self._subscribe(name)  # One each: one that is forbidden would forbid a whole command.
+        for name, channel in self._channels.items():
+            channel.ordered = False
+            self.listen(name)  # One each: one that is forbidden would forbid a whole command.
 
     def owed(self) -> bool:
         return False
@@ -163,8 +158,7 @@ class Notifier:
             if frame[0] == b"sunsubscribe" and channel.confirmed:  # Not asked for: the slot has moved.
                 self._ended([channel])
             elif frame[0] in _NEWS:
-                channel.confirmed = True
-                channel.ended = False
+                channel.ordered = channel.confirmed = True
                 for signal in tuple(channel.signals):
                     signal(frame[0] in _MESSAGES)
         return 1
@@ -178,8 +172,7 @@ class Notifier:
     def tick(self, now: float) -> None:
         for name in [name for name, channel in self._channels.items() if not channel.signals]:
             if now >= self._channels[name].until:
-                del self._channels[name]
-                self._unsubscribe(name)
+                self.drop(name)
         if self.connection.connected:
             self._check_alive(now)
 
@@ -203,15 +196,8 @@ class Notifier:
     def _ended(self, channels: Iterable[_Channel]) -> None:
         """The server has these channels no longer."""
         for channel in channels:
-            channel.confirmed = False
-            channel.ended = True
+            channel.ordered = channel.confirmed = False
         self._failed()
-
-    def _subscribe(self, name: str) -> None:
-        self._order("SSUBSCRIBE" if self._sharded() else "SUBSCRIBE", name)
-
-    def _unsubscribe(self, name: str) -> None:
-        self._order("SUNSUBSCRIBE" if self._sharded() else "UNSUBSCRIBE", name)
 
     def _order(self, *command: str) -> None:
         if self.connection.connected:  # Else it follows from `_channels` when there is a connection.
