@@ -6,7 +6,6 @@ up for by a signal when the subscription is confirmed, and else by the waiter's 
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from contextvars import Context
 from time import monotonic
@@ -71,7 +70,7 @@ class Notifier:
         # Invariant: what the connection is or will be subscribed to = `_channels`; `_orders` holds the difference,
         # while there is a connection.
         self._channels: dict[str, _Channel] = {}
-        self._orders: deque[Command] = deque()
+        self._orders: list[Command] = []
         self._heard = 0.0  # When the server last sent anything.
         self._asked: float | None = None  # When it was first to answer since; what it was asked before, it refused.
         self._warned = False
@@ -144,8 +143,7 @@ class Notifier:
         return False
 
     def outgoing(self) -> list[Command]:
-        orders = list(self._orders)
-        self._orders.clear()
+        orders, self._orders = self._orders, []
         return orders
 
     def received(self, frame: Any) -> int:
