@@ -219,7 +219,6 @@ class Cluster(Topology):
             return False
         self._told = slots.by
         self._adopt(slots)
-        self._forget_idle()
         return True
 
     def _adopt(self, slots: Slots) -> None:
@@ -228,17 +227,12 @@ class Cluster(Topology):
             owners.update(dict.fromkeys(some, self.node(address)))
         self.settle(owners)
         self._rehouse()
-        for node in self._idle():
+        self._leave_idle()
+
+    def _leave_idle(self) -> None:
+        """Servers come and go: leave those that own nothing, and forget them once nothing is expected of them."""
+        for node in set(self.nodes()) - set(self._owners.values()):
             node.server.disconnect()
-
-    def _idle(self) -> list[Node]:
-        """Servers that own nothing."""
-        serving = set(self._owners.values())
-        return [node for node in self.nodes() if node not in serving]
-
-    def _forget_idle(self) -> None:
-        """Servers come and go: forget those that own nothing, once nothing is expected of them."""
-        for node in self._idle():
             if not (node.server.pending or node.notifier.subscriptions):
                 del self._nodes[node.address]
                 node.server.close()
