@@ -6,7 +6,7 @@ from typing import Any
 
 from aiolock._backend import Reply
 from aiolock._redis.poll import Poll
-from aiolock._scripts import Fold, GRANTED, LOST, Look, NOT_A_LOCK
+from aiolock._scripts import GRANTED, LOST, NOT_A_LOCK, Fold, Look
 
 _Rows = Sequence[tuple[float, Any]]  # When each was sent, and what was answered.
 
