@@ -166,9 +166,10 @@ class AsyncPermitExpirableSemaphore(Single):
 
         Those of clients that are none of aiolock's (a Java service, say) come one by one, without a client.
         """
+        described = self._sessions.open().inspector.described
         holds = _by_acquisition((await self._look(_MOST_NAMED)).named)
         seen = [Seen(by.rpartition("#")[0] or by, number, left, by[:1] != ":") for by, (number, left) in holds.items()]
-        return await self._sessions.open().inspector.described(seen)
+        return await described(seen)
 
     async def set_permits(self, permits: int) -> None:
         """

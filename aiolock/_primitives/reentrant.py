@@ -60,8 +60,8 @@ class Reentrant(BaseLock):
 
     async def _holder(self) -> Holder | None:
         """Who holds it; of several, the first."""
-        first = (await self._seen())[:1]
-        return next(iter(await self._sessions.open().inspector.described(first)), None)
+        first = await self._sessions.open().inspector.described((await self._seen())[:1])
+        return next(iter(first), None)
 
     def _owner(self) -> str:
         return self._sessions.open().owners.acting(self._named)[0]
