@@ -8,6 +8,7 @@ from typing import Any, Self, final
 
 from aiolock._core.hold import Grant, Hold
 from aiolock._core.lease_manager import refuse_if_given_back
+from aiolock._core.scope import Place
 from aiolock._core.session import Session
 from aiolock._errors import LossReason
 from aiolock._types import Duration, lease_seconds
@@ -96,13 +97,17 @@ class Lease(Grant):
 
     async def __aenter__(self) -> Self:
         self._refuse_block()
-        self._session.blocks.enter(self)
+        self._open_block(None)
         return self
 
     def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Coroutine[object, object, None]:
         return self._session.blocks.leave_lease(self, error)
+
+    def _open_block(self, place: Place | None) -> None:
+        """A block begins that will give it back; found by *place*, if it is to be left without it."""
+        self._session.blocks.enter(self, place)
 
     def _refuse_block(self) -> None:
         """Raise if no ``async with`` may give it back."""

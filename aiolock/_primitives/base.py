@@ -4,7 +4,6 @@ import sys
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterable
-from contextlib import AbstractAsyncContextManager
 from dataclasses import astuple
 from time import monotonic
 from types import CodeType, FrameType, TracebackType
@@ -19,11 +18,12 @@ from aiolock._core.session import Sessions
 from aiolock._errors import LockTimeoutError, NotHeldError
 from aiolock._keys import LockKeys
 from aiolock._primitives.entered import Entered
+from aiolock._primitives.multi_lease import MultiLease
 from aiolock._process import Unique
 from aiolock._scripts import Want
 from aiolock._types import Duration, LockStatistics, lease_seconds, seconds
 
-G = TypeVar("G", bound=AbstractAsyncContextManager[object])  # What its user has of it: a lease, or several as one.
+G = TypeVar("G", bound=Lease | MultiLease)  # What its user has of it.
 
 # A task that consists of such a coroutine would be the owner, and end as it is granted.
 ACQUIRES: set[CodeType] = set()
@@ -82,7 +82,7 @@ class Lockable(ABC, Generic[G]):
     async def _enter(self, place: Place) -> G:
         granted = await self._acquire(None, None)
         assert granted is not None  # A wait without end ends with a grant.
-        self._open_block(granted, place)
+        granted._open_block(place)
         return granted
 
     @abstractmethod
@@ -92,10 +92,6 @@ class Lockable(ABC, Generic[G]):
     @abstractmethod
     async def _acquire_or_raise(self, wait: Duration | None, lease: Duration | None) -> G:
         """The same, but a wait that ends raises `LockTimeoutError`."""
-
-    @abstractmethod
-    def _open_block(self, granted: G, place: Place | None) -> None:
-        """A block begins that will give *granted* back; found by *place*, if it is to be left without it."""
 
     @abstractmethod
     def _leave(self, frame: FrameType, error: BaseException | None) -> Coroutine[object, object, None]:
@@ -157,9 +153,6 @@ class Single(Named, Lockable[Lease]):
     def _timeout(self, waited: float) -> LockTimeoutError:
         """A wait of so many seconds has ended without the lock."""
         return LockTimeoutError(self._keys.name, waited, self._sessions.here().leases.held_by(self._keys.entry))
-
-    def _open_block(self, granted: Lease, place: Place | None) -> None:
-        granted._session.blocks.enter(granted, place)
 
     def _leave(self, frame: FrameType, error: BaseException | None) -> Coroutine[object, object, None]:
         return self._sessions.leave(frame, self._keys, self._named, error)
@@ -261,7 +254,7 @@ class Held(Unique, Entered[G]):
     async def _begin(self) -> tuple[G, G]:
         self._unused = False
         granted = await self._lock._acquire_or_raise(self._wait, self._lease)
-        self._lock._open_block(granted, None)
+        granted._open_block(None)
         return granted, granted
 
 

@@ -9,7 +9,6 @@ from types import FrameType
 from typing import final
 
 from aiolock._core.lease import Lease
-from aiolock._core.scope import Place
 from aiolock._core.together import Begun, all_of, leave_all
 from aiolock._errors import AioLockError, LeaseLostError, NotHeldError
 from aiolock._primitives.base import Held, Lockable, added_up
@@ -153,9 +152,6 @@ class AsyncMultiLock(Lockable[MultiLease]):
         most = None if wait is None else seconds(wait, "wait", zero=True)
         length = None if lease is None else lease_seconds(lease)
         return _Gathering(self._members, length, most).run()
-
-    def _open_block(self, granted: MultiLease, place: Place | None) -> None:
-        granted._open_block(place)
 
     def _leave(self, frame: FrameType, error: BaseException | None) -> Coroutine[object, object, None]:
         return leave_all([partial(member._leave, frame) for member in reversed(self._members)], error)
