@@ -119,7 +119,7 @@ class AsyncOnce(Entered[Turn]):
         self._wait = None if wait is None else seconds(wait, "wait", zero=True)
         self._remembers = failures == "remember"
         # Where failures are remembered, nobody else runs the body while `keep` lasts though its process died.
-        self._lock = _Lock(sessions, Want(keys, ONCE, at_least=self._keep if self._remembers else 0.0), None)
+        self._lock = Reentrant(sessions, Want(keys, ONCE, at_least=self._keep if self._remembers else 0.0), None)
 
     @property
     def name(self) -> str:
@@ -173,29 +173,17 @@ class AsyncOnce(Entered[Turn]):
             self._remember(turn.lease, turn._outcome())
 
     async def _ask(self) -> Turn:
-        self._lock.refuse_inside()
+        lock = self._lock
+        if lock._sessions.open().leases.get(lock._keys, lock._owner()) is not None:
+            raise RuntimeError(f"once {self.name!r}: this task runs it already, and would wait for itself")
         try:
-            return Turn(await self._lock._acquire(self._wait, None), None)
+            return Turn(await lock._acquire(self._wait, None), None)
         except DoneError as done:
             return Turn(None, done.outcome)
 
     def _remember(self, lease: Lease, outcome: bytes) -> None:
         """Have the release say what it came to; if the lock is lost there is none."""
         lease._hold.remains = Remains(_OUTCOME, outcome, monotonic() + self._keep)
-
-
-@final
-class _Lock(Reentrant):
-    """What the body runs under."""
-
-    __slots__ = ()
-
-    def refuse_inside(self) -> None:
-        """Raise if the running task runs the body: it would get the lock once more."""
-        session = self._sessions.open()
-        owner, _ = session.owners.acting(None)
-        if session.leases.get(self._keys, owner) is not None:
-            raise RuntimeError(f"once {self.name!r}: this task runs it already, and would wait for itself")
 
 
 async def slot_of(sessions: Sessions, keys: LockKeys, every: Duration) -> Slot:
