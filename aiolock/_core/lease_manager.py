@@ -68,12 +68,9 @@ class LeaseManager:
     # Given back.
 
     def last_lease(self, keys: LockKeys, owner: str) -> Grant | None:
-        """What *owner* gives back next, also if it is lost."""
-        hold = self.get(keys, owner) or self._lost.get((owner, keys.entry))
-        return None if hold is None else hold.last_lease()
-
-    def last_of_several(self, keys: LockKeys, owner: str) -> Grant | None:
-        """The same, of what an owner may have several holds of: the one that it acquired last."""
+        """What *owner* gives back next, also if it is lost; where each acquire is a hold, of the one acquired last."""
+        if (hold := self.get(keys, owner)) is not None:
+            return hold.last_lease()
         lost = [hold for hold in self._lost.values() if hold.owner == owner]
         holds = [hold for hold in (*lost, *self._owned.get(owner, ())) if hold.keys == keys]
         return next((lease for hold in reversed(holds) if (lease := hold.last_lease()) is not None), None)

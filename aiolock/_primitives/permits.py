@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, final
 
-from aiolock._core.hold import Grant
 from aiolock._core.inspect import Seen
 from aiolock._core.lease import Lease
 from aiolock._core.session import Sessions
@@ -224,11 +223,6 @@ class AsyncPermitExpirableSemaphore(Single):
         if permit._hold.keys != self._keys:
             raise ValueError(f"{permit!r} is not a permit of {self.name!r}")
         return permit
-
-    def _last_lease(self) -> Grant | None:
-        session = self._sessions.here()
-        owner, _ = session.owners.acting(self._named)
-        return session.leases.last_of_several(self._keys, owner)
 
     async def _not_held(self) -> NotHeldError:
         owner, _ = self._sessions.open().owners.acting(self._named)
