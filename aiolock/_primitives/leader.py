@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from contextvars import Context
 from functools import partial
 from time import monotonic
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 @final
-class Term(Unique):
+class Term(Unique, Entered["Term"]):
     """
     The time for which one process leads; what `AsyncLeader` gives.
 
@@ -38,15 +38,15 @@ class Term(Unique):
     when it has. A leader that cannot renew its lease begins with that before the lease ends.
     """
 
-    __slots__ = ("_block", "_body", "_has_raised", "_timer", "_to_stop", "_watch", "_works", "lease")
+    __slots__ = ("_body", "_has_raised", "_timer", "_to_stop", "_watch", "_works", "lease")
 
     def __init__(self, lease: Lease) -> None:
+        super().__init__()
         self.lease: Lease = lease
         """The lease of the lock that the leader has."""
         self._to_stop = min(_TO_STOP, lease.lease * _OF_A_LEASE)
         self._works = Works(self._work_failed)
         self._watch = _Watch(self._works, self._to_stop / _CANCELLATIONS)
-        self._block: AbstractAsyncContextManager[None] | None = None
         self._body: _Body | None = None  # Of a block.
         self._has_raised = False  # What failed in it was raised once.
         self._timer: asyncio.TimerHandle | None = None  # Looks whether it is time to stop.
@@ -114,7 +114,7 @@ class Term(Unique):
         """
         check_work(*work)
         try:
-            if self._block is not None:
+            if self._blocks:
                 raise RuntimeError(
                     f"leader {self.name!r}: this term is in an `async with` already, which gives it back: "
                     "`await term.start(work)` there, or use `async for term in leader: await term.run(work)`"
@@ -130,29 +130,15 @@ class Term(Unique):
             for each in work:
                 each.close()  # What was not started: else it has ended.
 
-    async def __aenter__(self) -> Self:
-        block = self._reign()
-        await block.__aenter__()
-        self._block = block
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._block is None:
-            raise RuntimeError(f"leader {self.name!r}: this `async with` was not entered, or was left before")
-        block, self._block = self._block, None
-        await block.__aexit__(kind, error, trace)
-
     def __repr__(self) -> str:
         return f"<Term of {self.lease!r}>"
 
     @asynccontextmanager
-    async def _reign(self) -> AsyncIterator[None]:
+    async def _block(self) -> AsyncIterator["Term"]:
         async with self.lease:
             with _Body(running_task()) as self._body:
                 try:
-                    yield
+                    yield self
                 finally:
                     await self._end()
             self._raise_failure()
