@@ -18,7 +18,7 @@ _MOST_NAMED = 1000  # Permits, of which the server looks at each.
 _OF_OURS = re.compile(rb"(.*#\d+)#\d+", re.DOTALL)
 
 
-class _Seen(NamedTuple):
+class _Counted(NamedTuple):
     """What the server saw; of those that are *named* with the seconds left, those come first that end first."""
 
     available: int
@@ -192,13 +192,13 @@ class AsyncPermitExpirableSemaphore(Single):
         """
         return await self._sessions.open().force_release(self._want)
 
-    async def _look(self, most: int = 0) -> "_Seen":
+    async def _look(self, most: int = 0) -> _Counted:
         """How many permits are available, and how many acquired, of which *most* are named."""
         inspector = self._sessions.open().inspector
         status, available, acquired, *named = await inspector.ask(INSPECT_PERMITS, self._keys, 2, most)
         available = available if status == GRANTED else (self._initial or 0) - acquired
         pairs = zip(named[::2], named[1::2], strict=True)
-        return _Seen(available, acquired, [(permit, left / 1000) for permit, left in pairs])
+        return _Counted(available, acquired, [(permit, left / 1000) for permit, left in pairs])
 
     async def _acquires(self) -> int:
         """How many acquires the current owner has not given back, by Redis."""
