@@ -1,5 +1,6 @@
 """LockConfig: what holds for a whole client."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
@@ -14,6 +15,7 @@ from aiolock._types import LONGEST, Duration, lease_seconds, seconds, text
 ENDED_MEMORY = 60.0
 _LEAST_INTERVAL = 0.01  # Seconds; a server that is well may take a few milliseconds to answer.
 LEAST_LEASE = 0.03  # Seconds; of less, an ordinary stall of the event loop leaves nothing to be renewed.
+_PRINTABLE = re.compile("[!-~]*")
 _MOST_REPLICAS = 1000  # Above what any server has; the server itself counts no further than 64 bits.
 
 
@@ -61,10 +63,10 @@ class LockConfig:
     """What makes metrics and traces of the client: `aiolock.opentelemetry.instrument` sets it, with `on_event`."""
 
     def __post_init__(self) -> None:
-        if self.prefix != "":
-            self._check_prefix(text(self.prefix, "prefix"))
-        if self.client_name is not None:
-            self._check_client_name(text(self.client_name, "client_name"))
+        if self.prefix != "" and text(self.prefix, "prefix").startswith(OWN_KEYS):
+            raise ValueError(f"prefix {self.prefix!r} would make keys that are aiolock's own: {', '.join(OWN_KEYS)}")
+        if self.client_name is not None and not _PRINTABLE.fullmatch(text(self.client_name, "client_name")):
+            raise ValueError(f"client_name must be printable ASCII without spaces, for Redis, not {self.client_name!r}")
         self._check_hook(self.on_event)
         self._check_telemetry(self.telemetry)
         lease = lease_seconds(self.lease)
@@ -103,14 +105,6 @@ class LockConfig:
     def _check_telemetry(self, telemetry: object) -> None:
         if telemetry is not None and not isinstance(telemetry, Telemetry):
             raise TypeError(f"telemetry must have what aiolock.Telemetry has, unlike {telemetry!r}")
-
-    def _check_prefix(self, prefix: str) -> None:
-        if prefix.startswith(OWN_KEYS):
-            raise ValueError(f"prefix {prefix!r} would make keys that are aiolock's own: {', '.join(OWN_KEYS)}")
-
-    def _check_client_name(self, name: str) -> None:
-        if not all("!" <= character <= "~" for character in name):
-            raise ValueError(f"client_name must be printable ASCII without spaces, for Redis, not {name!r}")
 
     def _check_most(self, what: str, most: float, why: str) -> None:
         value = getattr(self, what)
