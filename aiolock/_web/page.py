@@ -39,20 +39,16 @@ async def page_of(locks: LockClient) -> str:
 async def _holders_elsewhere(locks: LockClient, waited_for: Iterable[LockActivity]) -> dict[str, Holder]:
     """Who holds, in other processes, what is waited for here, as far as Redis says so soon."""
     names = [each.name for each in waited_for if each.kind in _PLAIN][:_MOST_ASKED]
-    asked = [asyncio.ensure_future(locks.lock(name).holder()) for name in names]
+    asked = {asyncio.ensure_future(locks.lock(name).holder()): name for name in names}
+    if not asked:
+        return {}
     try:
-        if asked:
-            await asyncio.wait(asked, timeout=_PATIENCE)
-        answers = zip(names, map(_answer, asked), strict=True)
-        return {name: holder for name, holder in answers if holder is not None}
+        answered, _ = await asyncio.wait(asked, timeout=_PATIENCE)
+        known = [each for each in answered if not isinstance(each.exception(), AioLockError)]
+        return {asked[each]: holder for each in known if (holder := each.result()) is not None}
     finally:
         for each in asked:
             each.cancel()
-
-
-def _answer(asked: "asyncio.Future[Holder | None]") -> Holder | None:
-    known = asked.done() and not isinstance(asked.exception(), AioLockError)
-    return asked.result() if known else None
 
 
 def _row(lock: LockActivity, elsewhere: Holder | None) -> str:
