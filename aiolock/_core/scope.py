@@ -100,7 +100,9 @@ class Scope:
 
     def exit(self, error: BaseException | None) -> bool:
         """Close the scope, which *error* leaves; ``True`` when it was its own cancellation that ended the body."""
-        self._close()
+        self._end()
+        if self in self.record.scopes:
+            self.record.scopes.remove(self)
         task = self.task
         own = task is not None and self._cancelled and self._is_own(task, error)
         self.lost()
@@ -109,10 +111,7 @@ class Scope:
     def let_go(self) -> None:
         """Its task closes the client, or is no more: nobody is told of a loss, nor is there a body to wait for."""
         self.lease._scoped = False
-        if self._next is not None:
-            self._next.cancel()
-        if self in self.hold.bodies:
-            self.hold.bodies.remove(self)
+        self._end()
 
     def look(self, due: float) -> None:
         """
@@ -138,13 +137,12 @@ class Scope:
             return False
         return others <= self._cancelling or not _unwinds_a_cancellation(error)
 
-    def _close(self) -> None:
-        if self in self.hold.bodies:
-            self.hold.bodies.remove(self)
+    def _end(self) -> None:
+        """It is not cancelled any more."""
         if self._next is not None:
             self._next.cancel()
-        if self in self.record.scopes:
-            self.record.scopes.remove(self)
+        if self in self.hold.bodies:
+            self.hold.bodies.remove(self)
 
     def _fire(self, task: asyncio.Task[object]) -> None:
         loop = asyncio.get_running_loop()
