@@ -66,10 +66,6 @@ class Lockable(ABC, Generic[G]):
     def __init_subclass__(cls) -> None:
         ACQUIRES.update(verb.__code__ for name in _VERBS if (verb := vars(cls).get(name)))
 
-    @abstractmethod
-    def hold(self, wait: Duration | None = None, lease: Duration | None = None) -> "Held[G]":
-        """Acquire it for an ``async with`` block; a wait that ends raises `LockTimeoutError`."""
-
     def __aenter__(self) -> Coroutine[object, object, G]:
         return self._enter(place_of(sys._getframe(1)))
 

@@ -192,9 +192,9 @@ class Block(Single):
 
     __slots__ = ()
 
-    def hold(self, wait: Duration | None = None, lease: Duration | None = None) -> Held[Lease]:
+    def hold(self, wait: Duration | None) -> Held[Lease]:
         """A block."""
-        return Held(self, wait, lease)
+        return Held(self, wait, None)
 
     def _timeout(self, waited: float) -> LockTimeoutError:
         return LockTimeoutError(self.name, waited)
