@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from contextvars import Context
 from functools import partial
 from time import monotonic
@@ -132,6 +132,10 @@ class Term(Unique, Entered["Term"]):
 
     def __repr__(self) -> str:
         return f"<Term of {self.lease!r}>"
+
+    async def _begin(self) -> "tuple[AbstractAsyncContextManager[Term], Term]":
+        block = self._block()
+        return block, await block.__aenter__()
 
     @asynccontextmanager
     async def _block(self) -> AsyncIterator["Term"]:
