@@ -43,25 +43,35 @@ class Commands:
             return Claim(want, owner, f"{self._client}:{number}", owner, every)
         return Claim(want, owner, id := f"{owner}#{number}", id, every)
 
-    def acquire(self, claim: Claim, lease: float, *, waits: bool = True, arrived: int = 0) -> Call:
+    def acquire(
+        self, claim: Claim, lease: float, *, step: int = 1, holds: int = 1, waits: bool = True, arrived: int = 0
+    ) -> Call:
         """
         Become the owner's first hold, or one more of those that an owner may have several of.
 
         Where there is a line, the server said when it *arrived* there, unless it has not been asked yet.
         """
         keys, scripts, amount, terms, _ = claim.want
-        if scripts.reentrant:
-            return self._acquire(claim, 1, 1, lease, waits=waits, arrived=arrived)
         if scripts.release is NONE:
             return self.send(scripts.acquire, (keys.lock,), ())
-        how: tuple[Argument, ...] = (round(lease * 1000) if scripts.expires else _MEMORY, self._retention)
-        how = (*how, *amount, *terms, *((_TURN if waits else 0,) if scripts.turns else ()), keys.channel)
-        return self.send(scripts.acquire, claim.keys, (claim.id, *how))
+        arguments: tuple[Argument, ...]
+        if scripts.reentrant:
+            arguments = (claim.owner, claim.id, step, holds, round(lease * 1000), self._retention, _MEMORY)
+        else:
+            length = round(lease * 1000) if scripts.expires else _MEMORY
+            arguments = (claim.id, length, self._retention, *amount, *terms)
+        if scripts.line:
+            arguments = (*arguments, int(waits), arrived)
+        if scripts.turns:
+            arguments = (*arguments, _TURN if waits else 0)
+        if scripts.acquire.publishes:
+            arguments = (*arguments, keys.channel)
+        return self.send(scripts.acquire, claim.keys, arguments)
 
     def acquire_again(self, hold: Hold, lease: float) -> Call:
         """Tell the server that the owner of *hold* has as many holds as it has leases now."""
         hold.step += 1
-        return self._acquire(hold.claim, hold.step, len(hold.leases), lease)
+        return self.acquire(hold.claim, lease, step=hold.step, holds=len(hold.leases), waits=False)
 
     def release(self, hold: Hold, left: int) -> Call:
         """Tell the server that the owner of *hold* has so many holds *left*."""
@@ -182,18 +192,6 @@ class Commands:
         if len(ends) > _FORGOTTEN_AT_ONCE:
             self._forgettable[keys.entry] = ends[_FORGOTTEN_AT_ONCE:]
         return " ".join(ends[:_FORGOTTEN_AT_ONCE])
-
-    def _acquire(
-        self, claim: Claim, step: int, holds: int, lease: float, *, waits: bool = False, arrived: int = 0
-    ) -> Call:
-        scripts = claim.want.scripts
-        arguments: tuple[Argument, ...]
-        arguments = (claim.owner, claim.id, step, holds, round(lease * 1000), self._retention, _MEMORY)
-        if scripts.line:
-            arguments = (*arguments, int(waits), arrived)
-        elif scripts.turns:
-            arguments = (*arguments, _TURN if waits else 0, claim.want.keys.channel)
-        return self.send(scripts.acquire, claim.keys, arguments)
 
     # A release is tried as long as there can be something to free: until the lease is over, and that of an acquire or
     # a renewal that arrives as late as any command may.
