@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from logging import DEBUG
 from time import monotonic
@@ -228,8 +228,8 @@ class LeaseManager:
             self._remember_lost(hold)
         if not told:
             self._tell(hold, reason)
-        if reason != "closed" and (hold.renewal or hold.step > 1):
-            self._free(hold)  # A renewal or a nested acquire, on its way or unheard of, could let the key live on.
+        if reason == "closed" or hold.renewal or hold.step > 1:
+            self._free(hold)  # Else the key ends by itself: nothing on its way, or unheard of, could let it live on.
         if (entry := self._entries.get(hold.keys.entry)) is not None:
             entry.look_again()
 
@@ -275,12 +275,15 @@ class LeaseManager:
     async def close(self, patience: float) -> None:
         """Free every lock: those without a body at once, the others when it has left, or after *patience* seconds."""
         try:
-            self._free_all(hold for hold in self._entries.holds() if not hold.has_body)
+            for hold in self._entries.holds():
+                if not hold.has_body:
+                    self.lose(hold, "closed")
             with suppress(TimeoutError):
                 async with asyncio.timeout(patience):
                     await self._bodies_left()
         finally:
-            self._free_all(self._entries.holds())
+            for hold in self._entries.holds():
+                self.lose(hold, "closed")
 
     async def _bodies_left(self) -> None:
         """Wait until every body has left."""
@@ -288,11 +291,6 @@ class LeaseManager:
         while any(hold.has_body for hold in holds):
             self._taken_back = asyncio.Event()
             await self._taken_back.wait()
-
-    def _free_all(self, holds: Iterable[Hold]) -> None:
-        for hold in holds:
-            self.lose(hold, "closed")
-            self._free(hold)
 
     def _free(self, hold: Hold) -> None:
         """Tell the server that the lost *hold* has ended, unless it told us so itself."""
