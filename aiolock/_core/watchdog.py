@@ -98,9 +98,8 @@ class Watchdog:
         while self._is_to_be_renewed(hold):
             call, row = await self._answer(hold)
             hold.asked = False
-            if not hold.ended:
-                renewed = call.error is None and self._leases.note_renewal(hold, call, row)
-                self._plan_next(hold, call, renewed=renewed)
+            renewed = call.error is None and self._leases.note_renewal(hold, call, row)
+            self._plan_next(hold, call, renewed=renewed)
             if hold.alarm is None:
                 return  # It has ended, or is not to be renewed any more.
             hold.asleep = self._loop.create_future()
