@@ -271,7 +271,7 @@ class Acquisition:
         """
         assert self._claim is not None
         session = self._session
-        hold = Hold(self._claim, token, session.timing, not (self._repeated or call.repeated))
+        hold = Hold(self._claim, token, session.timing, repeated=self._repeated or call.repeated)
         if self._scripts.expires:
             hold.extend(call.sent, left)
         else:

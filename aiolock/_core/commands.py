@@ -88,12 +88,12 @@ class Commands:
         second copy of the release, which is to be answered like the first. Neither can come if each was sent only once,
         and what else changed the hold count has been answered.
         """
-        if hold.sent_once and not release.repeated and not hold.unheard:
+        if not release.repeated and not hold.unheard:
             self._may_forget(hold.keys, hold.claim.id)
 
     def taken(self, hold: Hold) -> None:
         """The server has counted what *hold* stands for, which is nobody's; as `freed`."""
-        if hold.sent_once:
+        if not hold.unheard:
             self._may_forget(hold.keys, hold.claim.id)
 
     def give_up(self, claim: Claim, lease: float, *, quietly: bool = False) -> None:

@@ -104,7 +104,7 @@ class Hold:
 
     __slots__ = (
         *("claim", "keys", "owner", "token", "leases", "in_a_row", "step", "renewal", "renewals", "unanswered"),
-        *("heard", "expires", "deadline", "renew_at", "state", "loss", "gone", "bodies", "patient_until", "sent_once"),
+        *("heard", "expires", "deadline", "renew_at", "state", "loss", "gone", "bodies", "patient_until"),
         *("watched", "watchdog", "alarm", "due", "asleep", "asked", "guard", "guard_at", "doubted", "late", "since"),
         *("remains", "unheard", "_lost", "_timing"),
     )
@@ -113,15 +113,13 @@ class Hold:
     late: bool  # It was logged that a renewal is late, and none has been acknowledged since.
     step: int
     renewal: int
-    unheard: int  # Changes of the hold count whose answer did not come, or of which a copy can be late.
     renew_at: float  # Once it was extended.
     asked: bool  # A renewal of the watchdog's is on its way.
     due: float  # When the next renewal is; the alarm rings then or before.
     guard_at: float
 
-    def __init__(self, claim: Claim, token: int, timing: Timing, sent_once: bool = False) -> None:
+    def __init__(self, claim: Claim, token: int, timing: Timing, *, repeated: bool = False) -> None:
         self.claim = claim
-        self.sent_once = sent_once  # No try to acquire was sent a second time: no copy of one can be late.
         self.keys: LockKeys = claim.want.keys
         self.owner: str = claim.owner
         self.token = token
@@ -130,7 +128,8 @@ class Hold:
         self.loss: LossReason | None = None  # Once its user is told that it is lost.
         self.gone: bool = False  # The server said that the lock is not ours, or was told to free it.
         self.leases: list[Grant] = []
-        self.unheard = 0
+        # Changes of the hold count whose answer did not come, or of which a copy can be late; first the acquire itself.
+        self.unheard: int = repeated
         self.watched: bool = False  # It is to be renewed: any lease asked for it, and it has not ended.
         self.bodies: list[Body] = []
         self.in_a_row: int = 0  # Local hand-offs that led here without a chance for other processes.
