@@ -300,7 +300,8 @@ class Acquisition:
             if self._session.card.shown is None:
                 self._session.card.show()
         else:
-            self._session.commands.taken(hold)
+            if not hold.unheard:
+                self._session.commands.may_forget(hold.keys, hold.claim.id)
             entry = self._entry
         if self._scripts.line:
             self._note_line(call)

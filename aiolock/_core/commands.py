@@ -80,21 +80,20 @@ class Commands:
         hold.step += 1
         return self._release(hold.claim, hold.step, left, hold.expires + ENDED_MEMORY)
 
-    def freed(self, hold: Hold, release: Call) -> None:
+    def may_forget(self, keys: LockKeys, id: str) -> None:
         """
-        *release* gave the last lease of *hold* back.
+        The server need not remember the end of the acquisition, or of the change, that has this *id*.
 
-        The server remembers the end for commands that come late: an acquire, which must be granted nothing, and a
-        second copy of the release, which is to be answered like the first. Neither can come if each was sent only once,
-        and what else changed the hold count has been answered.
+        It does so for commands that come late: an acquire, which must be granted nothing, and a second copy of a
+        release or a change, which is to be answered like the first. None can come if each was sent only once, and what
+        changed the hold count has been answered. The next end of the same name says so.
         """
-        if not release.repeated and not hold.unheard:
-            self._may_forget(hold.keys, hold.claim.id)
-
-    def taken(self, hold: Hold) -> None:
-        """The server has counted what *hold* stands for, which is nobody's; as `freed`."""
-        if not hold.unheard:
-            self._may_forget(hold.keys, hold.claim.id)
+        ends = self._forgettable.setdefault(keys.entry, [])
+        ends.append(id)
+        if len(ends) > _MOST_ENDS:
+            del ends[0]
+        if len(self._forgettable) > _MOST_FORGETTABLE:
+            self._forgettable.popitem(last=False)
 
     def give_up(self, claim: Claim, lease: float, *, quietly: bool = False) -> None:
         """
@@ -155,11 +154,6 @@ class Commands:
         until = monotonic() + _REMEMBERED if frees else 0.0
         return self.send(script, keys.all, arguments, patience=patience, until=until)
 
-    def changed(self, keys: LockKeys, change: Call) -> None:
-        """*change* was answered; as `freed`."""
-        if not change.repeated:
-            self._may_forget(keys, str(change.args[0]))
-
     def write_card(self, ttl: float, facts: tuple[Argument, ...]) -> None:
         """Say who this client is, for *ttl* seconds."""
         _ = self.send(CARD, (card_key(self._client),), (milliseconds(ttl), *facts))
@@ -175,14 +169,6 @@ class Commands:
     def read_mark(self, keys: LockKeys) -> Call:
         """Ask for the mark that was left beside a lock."""
         return self.send(READ_MARK, (mark_key(keys),), ())
-
-    def _may_forget(self, keys: LockKeys, id: str) -> None:
-        ends = self._forgettable.setdefault(keys.entry, [])
-        ends.append(id)
-        if len(ends) > _MOST_ENDS:
-            del ends[0]
-        if len(self._forgettable) > _MOST_FORGETTABLE:
-            self._forgettable.popitem(last=False)
 
     def _take_forgettable(self, keys: LockKeys) -> str:
         """Ends that the server may forget, with spaces between them."""

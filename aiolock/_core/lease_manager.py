@@ -94,10 +94,9 @@ class LeaseManager:
         if status == LOST:
             self.lose(hold, REASONS[why], gone=True)
             raise hold.error()
-        if left:
-            hold.unheard -= not call.repeated
-        else:
-            self._commands.freed(hold, call)
+        hold.unheard -= not call.repeated
+        if not left and not hold.unheard:
+            self._commands.may_forget(hold.keys, hold.claim.id)
         if self._report.on_event is not None or logger.isEnabledFor(DEBUG):
             self._report.released(hold, left, ended)
 
@@ -114,8 +113,8 @@ class LeaseManager:
                     del self._lost[key]
                 self._free(hold)
             return None
+        hold.unheard += 1
         if hold.leases:
-            hold.unheard += 1
             return self._commands.release(hold, len(hold.leases))
         hold.end(State.GIVEN_BACK if hold.loss is None else State.LOST)
         entry = self._forget(hold)

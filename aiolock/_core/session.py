@@ -134,7 +134,8 @@ class Session(Unique):
         reply = await call
         if reply[0] == NOT_A_LOCK:
             raise NotALockError(keys.name)
-        self.commands.changed(keys, call)
+        if not call.repeated:
+            self.commands.may_forget(keys, str(call.args[0]))  # By that it is told from others.
         return reply
 
     def _holds_of(self, keys: LockKeys) -> list[Hold]:
