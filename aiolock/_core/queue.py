@@ -33,11 +33,10 @@ _LONGEST_PROBE = 30.0  # Seconds until the head asks in any case: Redisson may s
 class Place:
     """A place in the queue, held by one task."""
 
-    # Invariant: the task awaits its turn (`_awaits`), or it is `trying`, with a call of its own or the one handed to
-    # it (`_call`, until it is taken); `woken` says that something happened which the last try cannot have seen.
+    # Invariant: the task awaits its turn, or it is `trying`, with a call of its own or the one handed to it (`_call`,
+    # until it is taken); `woken` says that something happened which the last try cannot have seen.
 
     __slots__ = (
-        "_awaits",
         "_call",
         "_ends",
         "_error",
@@ -59,20 +58,17 @@ class Place:
         self.trying: bool = False  # A wake-up was taken, and what it is good for is not known yet.
         self.served: bool = False  # It was granted what it waits for.
         self._ends = ends  # When the wait is over, on the monotonic clock.
-        self._awaits = False
         self._call: Call | None = None
         self._error: Exception | None = None
 
     async def comes_up(self) -> bool:
         """Wait until trying could help, and begin to try; ``False`` when the wait is over."""
-        self._awaits = True
         if self._ends is None:
             await self.woken.wait()
         else:
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, self._ends - monotonic())):
                     await self.woken.wait()
-        self._awaits = False
         if not self.woken.is_set():
             return False
         if self._error is not None:
@@ -89,7 +85,7 @@ class Place:
 
     def hand(self, in_a_row: int) -> bool:
         """Try on behalf of the task; ``False`` if it is about to try already."""
-        tries = self._awaits and not self.woken.is_set()
+        tries = not self.trying and not self.woken.is_set()
         if tries:
             self._call = self._submit()
             self.in_a_row = in_a_row
