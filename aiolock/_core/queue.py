@@ -108,7 +108,7 @@ class Place:
 class Queue:
     """The places of one name."""
 
-    # Invariant: the channels are watched, and the name has this queue, exactly while it has places.
+    # Invariant: it is made for its first place, and closed when the last one leaves; so long the channels are watched.
 
     def __init__(
         self, channels: Sequence[str], notifier: Notifier, scripts: ScriptSet, emptied: Callable[[], object]
@@ -127,6 +127,8 @@ class Queue:
         self._turn: asyncio.TimerHandle | None = None
         self.hand_offs: int = 0
         self.in_a_row: int = 0  # Which hand-off in a row the last grant was that is nobody's.
+        for channel in channels:
+            notifier.watch(channel, self._signal)
 
     def __len__(self) -> int:
         return len(self._places)
@@ -135,16 +137,13 @@ class Queue:
         return iter(self._places)
 
     @property
-    def head(self) -> Place | None:
-        return next(iter(self._places), None)
+    def head(self) -> Place:
+        return next(iter(self._places))
 
     def join(self, place: Place, first: bool) -> None:
         self._places[place] = None
         if first:
             self._places.move_to_end(place, last=False)
-        if len(self._places) == 1:
-            for channel in self._channels:
-                self._notifier.watch(channel, self._signal)
 
     def leave(self, place: Place) -> None:
         # Who may want less than it did.
@@ -204,13 +203,10 @@ class Queue:
 
     def hand_off(self, release: Call, in_a_row: int) -> None:
         """The lock is being released: send the head's acquire along; called in the tick of *release*."""
-        head = self.head
-        if head is None:
-            return
         if in_a_row >= MOST_HAND_OFFS and not self.scripts.line:  # In a line the server says whose turn it is.
             self._expect_echo(release)
             release.when_ended(self._step_aside)
-        elif head.hand(in_a_row + 1):
+        elif self.head.hand(in_a_row + 1):
             self._expect_echo(release)
             self.hand_offs += 1
 

@@ -146,7 +146,7 @@ async def test_a_cancelled_waiter_that_was_woken_hands_on(locks: LockClient, oth
         for left in range(10, 1, -1):
             # A task that was woken runs in the next turn of the loop: this one comes first.
             async with asyncio.timeout(5):
-                while not (len(queue) == left and queue.head and queue.head.woken.is_set()):
+                while not (len(queue) == left and queue.head.woken.is_set()):
                     await asyncio.sleep(0)
             task = waiters.tasks[10 - left]
             task.cancel()

@@ -194,7 +194,6 @@ async def test_a_wake_up_is_passed_on_by_a_place_that_another_was_put_before(
     queue = queue_of(lock)
     assert queue is not None
     place = queue.head
-    assert place is not None
     await held.release()
     await until(place.woken.is_set)
     asked.let_go()  # Refused before the release, it comes first in the queue.

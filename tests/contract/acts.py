@@ -30,7 +30,7 @@ def wait_quietly(kind: Kind, client: LockClient, count: int) -> bool:
     """Whether so many tasks of the client wait, and messages reach them."""
     now = client.statistics()
     heads = [entry.queue.head for entry in session_of(client).entries.all() if entry.queue is not None]
-    busy = any(head is None or head.woken.is_set() or head.trying for head in heads)
+    busy = any(head.woken.is_set() or head.trying for head in heads)
     told = notifier_of(client).confirmed(kind.keys.channel)
     return not busy and told and (now.parked, now.pending) == (count, 0)
 
