@@ -172,9 +172,7 @@ class Commands:
 
     def _take_forgettable(self, keys: LockKeys) -> str:
         """Ends that the server may forget, with spaces between them."""
-        ends = self._forgettable.pop(keys.entry, None)
-        if ends is None:
-            return ""
+        ends = self._forgettable.pop(keys.entry, [])
         if len(ends) > _FORGOTTEN_AT_ONCE:
             self._forgettable[keys.entry] = ends[_FORGOTTEN_AT_ONCE:]
         return " ".join(ends[:_FORGOTTEN_AT_ONCE])
