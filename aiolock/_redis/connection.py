@@ -94,7 +94,7 @@ class Connection:
         self._limit = asyncio.timeout(None)
         self.raw: AbstractConnection | None = None  # That is open, or being opened or closed.
         self.connected: bool = False
-        self._closed = False
+        self.closed: bool = False
         self._leaving = False  # Somebody else cancelled the reader: it ends when nothing is owed any more.
         self._pause = 0.0  # Before the next connection is made; nothing while the last one worked.
         self._attempt: float | None = None  # Since when a connection is being made.
@@ -102,11 +102,11 @@ class Connection:
     @property
     def stopped(self) -> bool:
         """Whether somebody else cancelled its task, as the end of a loop does: there will be no connection any more."""
-        return self._reader is not None and self._reader.done() and not self._closed
+        return self._reader is not None and self._reader.done() and not self.closed
 
     def wake(self) -> None:
         """The user has something to write, or became busy."""
-        if self._closed:
+        if self.closed:
             return
         self._wanted.set()
         if self._reader is None:
@@ -126,7 +126,7 @@ class Connection:
 
     def close(self) -> None:
         """Begin to close the connection."""
-        self._closed = True
+        self.closed = True
         if self._ticker is not None:
             self._ticker.cancel()
         if self._reader is not None:
@@ -143,7 +143,7 @@ class Connection:
         self._reader.add_done_callback(self._reader_ended, context=self._context)
 
     def _reader_ended(self, reader: asyncio.Task[None]) -> None:
-        if self._closed:
+        if self.closed:
             return
         if self._user.owed() and self._begins_to_leave():  # Somebody else cancelled it before it began.
             self._start()
@@ -183,11 +183,11 @@ class Connection:
                     raise
 
     def _goes_on(self) -> bool:
-        return not (self._closed or (self._leaving and not self._user.owed()))
+        return not (self.closed or (self._leaving and not self._user.owed()))
 
     def _begins_to_leave(self) -> bool:
         """Whether it was somebody else who cancelled the reader, for the first time."""
-        if self._closed or self._leaving or Lineage.forks != self._forks:
+        if self.closed or self._leaving or Lineage.forks != self._forks:
             return False
         assert self._reader is not None
         while self._reader.uncancel():  # More than once in the same turn counts as once.

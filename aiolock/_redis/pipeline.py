@@ -107,7 +107,6 @@ class Pipeline:
         self._known: set[str] = set()  # Digests of the scripts sent whole on this connection.
         self._traffic = traffic
         self._idle: asyncio.Event | None = None  # Somebody waits until no call is pending.
-        self._closed = False
         self._last_error: Exception = TimeoutError("no connection could be made in time")
         self.connection: Connection = Connection(self, connect, patience=patience, pulse=min(_PULSE, patience / 4))
 
@@ -118,7 +117,7 @@ class Pipeline:
 
     def submit(self, call: Call) -> None:
         """Send *call*, in its turn."""
-        if self._closed:
+        if self.connection.closed:
             call.fail(self._last_error, "the client was closed")
             return
         if self._outage.since is not None and self._outage.lasts and not call.script.urgent:
@@ -156,7 +155,7 @@ class Pipeline:
 
     async def aclose(self) -> None:
         """Close the connection; what is pending fails."""
-        self._closed = True
+        self.connection.close()
         for call in self._all():
             call.fail(self._last_error, "the client was closed")
         await self.connection.aclose()
