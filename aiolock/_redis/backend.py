@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.connection import AbstractConnection
 
-from aiolock import _backend as seam
-from aiolock._backend import Client
+from aiolock._backend import Backend, Client
 from aiolock._config import LockConfig, Timing
 from aiolock._redis.cluster import Cluster
 from aiolock._redis.connector import Connector, check_borrowed
@@ -20,7 +19,7 @@ from aiolock._redis.server import Server
 from aiolock._redis.topology import Topology
 
 
-def backend_of(redis: Redis | RedisCluster, config: LockConfig) -> Callable[[Client], seam.Backend]:
+def backend_of(redis: Redis | RedisCluster, config: LockConfig) -> Callable[[Client], Backend]:
     """
     What connects a client to the servers of *redis*, which is borrowed; no I/O happens here.
 
@@ -35,7 +34,7 @@ def backend_of(redis: Redis | RedisCluster, config: LockConfig) -> Callable[[Cli
     return lambda client: OneServer(connect, timing, client, connect.sentinels)
 
 
-def _to_cluster(cluster: RedisCluster, config: LockConfig, timing: Timing) -> Callable[[Client], seam.Backend]:
+def _to_cluster(cluster: RedisCluster, config: LockConfig, timing: Timing) -> Callable[[Client], Backend]:
     def connect_to(address: Address) -> Connector:
         return Connector.of_node(cluster, *address, config.client_name)
 

@@ -12,8 +12,7 @@ from contextlib import suppress
 from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.sentinel import SentinelConnectionPool
 
-from aiolock import _backend as seam
-from aiolock._backend import BackendStatistics, Call, Client
+from aiolock._backend import BackendStatistics, Call, Client, Notifier
 from aiolock._config import LockConfig, Timing
 from aiolock._errors import BackendError
 from aiolock._redis.connector import Connector, check_borrowed
@@ -81,7 +80,7 @@ class QuorumBackend:
         self._clock = Clock()
         self._polls: dict[Call, Poll] = {}  # Those without an outcome.
         self._settled: asyncio.Event | None = None  # Somebody waits until there is none.
-        self.notifier: seam.Notifier = QuorumNotifier([member.notifier for member in members])
+        self.notifier: Notifier = QuorumNotifier([member.notifier for member in members])
 
     def submit(self, call: Call) -> None:
         if call.script in BALLOTS:
