@@ -11,7 +11,7 @@ Rules:
 import asyncio
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextvars import Context
 from functools import partial
 
@@ -233,7 +233,7 @@ class Cluster(Topology):
         """Servers come and go: leave those that own nothing, and forget them once nothing is expected of them."""
         for node in set(self.nodes()) - set(self._owners.values()):
             node.server.disconnect()
-            if not (node.server.pending or node.notifier.subscriptions):
+            if not (node.server.pending or node.notifier.channels):
                 del self._nodes[node.address]
                 node.server.close()
 
@@ -254,11 +254,8 @@ class ClusterNotifier:
         self._cluster = cluster
 
     @property
-    def subscriptions(self) -> int:
-        return sum(node.notifier.subscriptions for node in self._cluster.nodes())
-
-    def watches(self, name: str) -> bool:
-        return any(node.notifier.watches(name) for node in self._cluster.nodes())
+    def channels(self) -> Collection[str]:
+        return {name for node in self._cluster.nodes() for name in node.notifier.channels}
 
     def confirmed(self, name: str) -> bool:
         return self._home(name).confirmed(name)
