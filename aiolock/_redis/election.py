@@ -175,8 +175,7 @@ class Election(Poll):
 
     def _refused(self, granted: Sequence[Member]) -> Reply:
         for member in self._members:
-            if self.missing and member not in self.votes and member not in self.errors:
-                self._withdraw(member)  # Else it may be granted there yet.
+            self._withdraw(member)  # Else it may be granted there yet.
         statuses = [vote.reply[0] for vote in self.votes.values()]
         for status in (NOT_A_LOCK, LOST, STALE):
             if statuses.count(status) >= self.majority:
