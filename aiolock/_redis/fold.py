@@ -13,14 +13,12 @@ _Rows = Sequence[tuple[float, Any]]  # When each was sent, and what was answered
 
 def agreed(poll: Poll) -> Reply | None:
     """What a majority says: of a release, or of a change."""
-    if len(poll.votes) < poll.majority:
-        return None
     return _agreed(poll, [(vote.sent, vote.reply) for vote in poll.votes.values()])
 
 
 def _agreed(poll: Poll, rows: _Rows) -> Reply | None:
     statuses = [row[0] for _, row in rows]
-    status = max(statuses, key=statuses.count)
+    status = max(statuses, key=statuses.count, default=None)
     if statuses.count(status) < poll.majority:
         return None
     same = [(sent, row) for sent, row in rows if row[0] == status]
@@ -46,7 +44,7 @@ def first_known(poll: Poll) -> Reply | None:
     for vote in poll.votes.values():
         if vote.reply[0] is not None:
             return vote.reply
-    return next(iter(poll.votes.values())).reply if poll.votes and _is_over(poll) else None
+    return next(iter(poll.votes.values())).reply if _is_over(poll) else None
 
 
 def is_held(poll: Poll, look: Look, wanted: int | None) -> Reply | None:
@@ -73,7 +71,7 @@ def holders(poll: Poll) -> Reply | None:
 
 def permits(poll: Poll) -> Reply | None:
     """How many permits there are, and who has them."""
-    if not _is_over(poll) or not poll.votes:
+    if not _is_over(poll):
         return None
     replies = [vote.reply for vote in poll.votes.values()]
     if sum(reply[0] == NOT_A_LOCK for reply in replies) >= poll.majority:
@@ -104,8 +102,8 @@ def _named(poll: Poll, *, start: int, width: int, left: int) -> Reply:
 
 
 def _is_over(poll: Poll) -> bool:
-    """Whether to wait for no more answers to a question that each answers for itself."""
-    return not poll.missing or (poll.moments > 0 and len(poll.votes) >= poll.majority)
+    """Whether there are answers to a question that each answers for itself, and no more to be waited for."""
+    return bool(poll.votes) and (not poll.missing or (poll.moments > 0 and len(poll.votes) >= poll.majority))
 
 
 # What becomes of the answers to a script that acquires nothing, by what the script says of it.
