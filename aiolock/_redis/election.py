@@ -100,9 +100,10 @@ class Election(Poll):
         return looks or self.missing > 0 or not all(copy.ended for copy in self._second.values())
 
     def ask(self) -> None:
-        keys, arguments = (QUORUM_KEY, *self.call.keys), (0, self._longest, self._clock.propose(), *self.call.args)
+        call = self.call
+        keys, arguments = (QUORUM_KEY, *call.keys), (0, self._longest, self._clock.propose(), *call.args)
         for member in self._members:
-            vote = self._copies[member] = self._copy(_Vote, self._ballot.ask, keys, arguments)
+            vote = self._copies[member] = _Vote(self._ballot.ask, keys, arguments, call.deadline, call.until)
             vote.member = member
             self._send(member, vote, self._answered)
 
@@ -138,9 +139,9 @@ class Election(Poll):
         if vote.reply[1] >= self._token and self._ballot.counted is None:
             self._second[member] = vote
             return
-        own = self.call.args
-        arguments = (self._token, *(own[place] for place in self._ballot.passed))
-        copy = self._second[member] = self._copy(Call, self._ballot.confirm, self.call.keys, arguments)
+        call = self.call
+        arguments = (self._token, *(call.args[place] for place in self._ballot.passed))
+        copy = self._second[member] = Call(self._ballot.confirm, call.keys, arguments, call.deadline, call.until)
         self._send(member, copy, lambda member, copy: self.count())
 
     def _answered(self, member: Member, copy: Call) -> None:

@@ -10,18 +10,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextvars import Context
 from functools import partial
-from typing import TypeVar
 
-from aiolock._backend import Argument, Call, Reply
+from aiolock._backend import Call, Reply
 from aiolock._errors import QuorumError
 from aiolock._redis.member import Member
-from aiolock._scripts import Script
 
 # Seconds from the answers of a majority on: for others to say whether they refuse, too; and to be the ones that decide.
 _MOMENTS = (0.05, 0.5)
-
-
-C = TypeVar("C", bound=Call)
 
 
 class Poll(ABC):
@@ -62,10 +57,10 @@ class Poll(ABC):
         return len(self._members) - len(self.votes)
 
     def ask(self) -> None:
-        """Send each member its copy."""
+        """Send each member its copy, which is tried for as long as the call itself."""
         call = self.call
         for member in self._members:
-            copy = self._copies[member] = self._copy(Call, call.script, call.keys, call.args)
+            copy = self._copies[member] = Call(call.script, call.keys, call.args, call.deadline, call.until)
             self._send(member, copy, self._answered)
 
     def withdraw(self) -> bool:
@@ -90,10 +85,6 @@ class Poll(ABC):
         """Milliseconds from `sent` on until no majority has any more what each had left from its sending on."""
         ends = sorted([sent + left / 1000 for sent, left in sent_and_left], reverse=True)
         return max(0, int((ends[min(self.majority, len(ends)) - 1] - self.sent) * 1000))
-
-    def _copy(self, kind: type[C], script: Script, keys: tuple[str, ...], args: tuple[Argument, ...]) -> C:
-        """What one member is sent, tried for as long as the call itself."""
-        return kind(script, keys, args, self.call.deadline, self.call.until)
 
     def _send(self, member: Member, copy: Call, tell: Callable[[Member, Call], object]) -> None:
         copy.when_ended(partial(tell, member))
