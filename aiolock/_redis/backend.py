@@ -99,6 +99,6 @@ class OneServer(Topology, Steering):
     def _primary_is(self, address: Address, asked: float) -> None:
         """Leave any other server that a connection was told before the Sentinels were *asked*."""
         for connection in self.only.connections:
-            guide = Guide.of(connection.raw)
-            if guide is not None and guide.asked < asked and guide.told != address:
+            guide = getattr(connection.raw, "connection_pool", None)  # There is none while it is not connected.
+            if isinstance(guide, Guide) and guide.asked < asked and guide.told != address:
                 connection.fail()

@@ -100,12 +100,6 @@ class Guide:
         self.told = await self._sentinels.primary()
         return self.told
 
-    @staticmethod
-    def of(connection: AbstractConnection | None) -> "Guide | None":
-        """The guide that *connection* has, if it has one."""
-        guide = getattr(connection, "connection_pool", None)
-        return guide if isinstance(guide, Guide) else None
-
 
 class OneSentinel:
     """One Sentinel, asked on a connection of its own, kept from one question to the next, and without retries."""
