@@ -79,7 +79,7 @@ class QuorumBackend:
         self._longest = milliseconds(longest_lease)
         self._clock = Clock()
         self._polls: dict[Call, Poll] = {}  # Those without an outcome.
-        self._settled: asyncio.Event | None = None  # Somebody waits until there is none.
+        self._settled = asyncio.Event()  # There was none, since somebody began to wait for that.
         self.notifier: Notifier = QuorumNotifier([member.notifier for member in members])
 
     def submit(self, call: Call) -> None:
@@ -105,7 +105,7 @@ class QuorumBackend:
 
     async def drained(self) -> None:
         while self._polls:
-            self._settled = self._settled or asyncio.Event()
+            self._settled.clear()
             await self._settled.wait()
         with suppress(TimeoutError, BackendError):  # What a minority is not told, ends there with its lease.
             async with asyncio.timeout(_LINGER):
@@ -118,6 +118,5 @@ class QuorumBackend:
 
     def _over(self, poll: Poll) -> None:
         del self._polls[poll.call]
-        if self._settled is not None and not self._polls:
+        if not self._polls:
             self._settled.set()
-            self._settled = None
