@@ -4,11 +4,12 @@ import asyncio
 import contextlib
 import gc
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import AsyncRLock, Lease, LeaseLostError, LockClient
+from aiolock import AsyncPermitExpirableSemaphore, AsyncRLock, Lease, LeaseLostError, LockClient, NotHeldError
 from tests.support.observe import answered, until
 
 NAME = "orders"
@@ -250,6 +251,28 @@ async def test_of_a_stack_that_another_task_closes_while_a_block_in_it_runs_on(l
     go_on.set()
     await task
     assert not await lock.locked()
+
+
+@pytest.mark.parametrize("enter", [AsyncPermitExpirableSemaphore.hold, lambda desks: desks], ids=["hold", "itself"])
+async def test_of_many_blocks_that_have_given_back_what_they_had_each_leaves_its_own(
+    locks: LockClient, enter: Callable[[AsyncPermitExpirableSemaphore], AbstractAsyncContextManager[Lease]]
+) -> None:
+    desks, go_on = locks.permit_expirable_semaphore("desks", 40), asyncio.Event()
+    inside = asyncio.Queue[None]()
+
+    async def visit() -> None:
+        with pytest.raises(NotHeldError, match="given back already"):
+            async with enter(desks) as lease:
+                await lease.release()
+                inside.put_nowait(None)
+                await go_on.wait()
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(40):
+            tasks.create_task(visit())
+        for _ in range(40):
+            await inside.get()
+        go_on.set()
 
 
 async def test_who_was_given_a_lease_is_told_when_the_task_that_acquired_it_ends(lock: AsyncRLock) -> None:

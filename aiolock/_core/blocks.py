@@ -20,7 +20,7 @@ from aiolock._core.scope import Place, Scope, is_stacked, place_of
 from aiolock._errors import AioLockError
 from aiolock._keys import LockKeys
 
-_MOST_SETTLED = 16  # Blocks of a name that nobody has left, though nothing of them is to be given back any more.
+_MOST_SETTLED = 16  # Blocks of a name whose tasks are no more, of which nothing is to be given back any more.
 
 
 class Blocks:
@@ -47,7 +47,7 @@ class Blocks:
         keys = lease._hold.keys
         opened = (self._entries.get(keys.entry) or self._entries.of(keys)).scopes
         if len(opened) > _MOST_SETTLED:
-            settled = [each for each in opened if each.is_settled]
+            settled = [each for each in opened if each.is_settled and each.has_lost_its_task]
             for each in settled[:-_MOST_SETTLED]:
                 opened.remove(each)
         opened.append(scope)
