@@ -138,8 +138,7 @@ class Acquisition:
         try:
             return await self._attempt(None)
         except BackendError as error:
-            if entry.queue is not None:
-                entry.queue.fail(error.copy)
+            entry.fail(error.copy)
             raise
         except BaseException:
             entry.look_again()

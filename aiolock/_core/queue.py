@@ -307,6 +307,11 @@ class Entry:
         if self.queue is not None:
             self.queue.look_again()
 
+    def fail(self, make_error: Callable[[], Exception]) -> None:
+        """End every wait for the lock with an error of its own."""
+        if self.queue is not None:
+            self.queue.fail(make_error)
+
     def settle(self) -> None:
         """Something of it is over: forget it if that was the last."""
         if self.queue is None and not (self.holds or self.asked or self.scopes):

@@ -219,8 +219,7 @@ class Session(Unique):
                 await asyncio.sleep(0)
         finally:
             for entry in self.entries.all():
-                if entry.queue is not None:
-                    entry.queue.fail(lambda: ClientClosedError("closed"))
+                entry.fail(lambda: ClientClosedError("closed"))
             await self.leases.close(self.timing.release_timeout * _TO_LEAVE)
             self.card.take_away()
 
