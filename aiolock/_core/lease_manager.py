@@ -57,10 +57,10 @@ class LeaseManager:
         return None if entry is None else entry.holds.get(owner)
 
     def held_by(self, name: str) -> str | None:
-        """Who of this client holds what has an entry of that *name*, for people."""
+        """Who of this client holds what has an entry of that *name*, for people; of permits, which many have, nobody."""
         entry = self._entries.get(name)
         hold = None if entry is None else entry.hold
-        if hold is None or not hold.leases:
+        if hold is None or not hold.leases or not hold.claim.want.scripts.reentrant:
             return None
         task = hold.leases[0]._task()
         return "a named owner" if is_named(hold.owner) else None if task is None else f"task {task.get_name()!r}"

@@ -7,7 +7,7 @@ from typing import NamedTuple, final
 from aiolock._core.inspect import Seen
 from aiolock._core.lease import Lease
 from aiolock._core.session import Sessions
-from aiolock._errors import LockTimeoutError, NotHeldError
+from aiolock._errors import NotHeldError
 from aiolock._keys import LockKeys
 from aiolock._primitives.base import Held, Single
 from aiolock._scripts import GRANTED, INSPECT_PERMITS, PERMIT, RESIZE, Want
@@ -227,9 +227,6 @@ class AsyncPermitExpirableSemaphore(Single):
     async def _not_held(self) -> NotHeldError:
         owner, _ = self._sessions.open().owners.acting(self._named)
         return NotHeldError(self.name, owner, None, "it has no permit")
-
-    def _timeout(self, waited: float) -> LockTimeoutError:
-        return LockTimeoutError(self.name, waited)
 
 
 @final

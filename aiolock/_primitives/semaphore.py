@@ -8,7 +8,6 @@ from typing import final
 from aiolock._core.lease import Lease
 from aiolock._core.scope import place_of
 from aiolock._core.session import Sessions
-from aiolock._errors import LockTimeoutError
 from aiolock._keys import LockKeys
 from aiolock._primitives.base import ACQUIRES, Held, Named, Single, taken_by_nobody
 from aiolock._primitives.entered import Entered
@@ -195,9 +194,6 @@ class Block(Single):
     def hold(self, wait: Duration | None) -> Held[Lease]:
         """A block."""
         return Held(self, wait, None)
-
-    def _timeout(self, waited: float) -> LockTimeoutError:
-        return LockTimeoutError(self.name, waited)
 
 
 async def _without_lease(entering: Coroutine[object, object, Lease]) -> None:
