@@ -57,7 +57,7 @@ class LeaseManager:
         return None if entry is None else entry.holds.get(owner)
 
     def held_by(self, name: str) -> str | None:
-        """Who of this client holds what has an entry of that *name*, for people; of permits, which many have, nobody."""
+        """Who of this client holds what has an entry of that *name*, for people. Of permits, nobody: many have some."""
         entry = self._entries.get(name)
         hold = None if entry is None else entry.hold
         if hold is None or not hold.leases or not hold.claim.want.scripts.reentrant:
