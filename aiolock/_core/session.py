@@ -81,7 +81,11 @@ class Session(Unique):
         """Raise unless called in that process and its loop."""
         if Lineage.forks != self._forks:
             raise ClientClosedError("other process")
-        loop = asyncio._get_running_loop()
+        loop: asyncio.AbstractEventLoop | None
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            loop = None
         if loop is not self._loop:
             # A forked child that goes on in a coroutine of its parent has no loop, and may have used the client since.
             raise ClientClosedError("other process" if loop is None and Lineage.forks else "other loop")
