@@ -171,18 +171,19 @@ class AsyncSemaphore(Named):
 class HeldSemaphore(Entered[None]):
     """What `AsyncSemaphore.hold` returns, for one ``async with`` at a time."""
 
-    __slots__ = ("_held",)
+    __slots__ = ("_held", "_name")
 
     def __init__(self, block: "Block", wait: Duration | None) -> None:
         super().__init__()
         self._held = block.hold(wait)
+        self._name = block.name
 
     async def _begin(self) -> tuple[Lease, None]:
         lease, _ = await self._held._begin()
         return lease, None
 
     def __repr__(self) -> str:
-        return f"<HeldSemaphore of {self._held._lock.name!r}>"
+        return f"<HeldSemaphore of {self._name!r}>"
 
 
 @final
