@@ -19,6 +19,7 @@ from aiolock._embedded_server import Server
 from tests.contract.acts import nothing_under_way
 from tests.processes.store import Entry, Store
 from tests.quorum.several import remember, who_has
+from tests.support.inside import members_of
 from tests.support.observe import until
 from tests.support.proxy import Proxy
 from tests.support.told import Told
@@ -149,8 +150,8 @@ async def test_a_server_that_crashed_empty_has_no_vote(mine: list[Server], of_mi
         mine[1].kill()
         mine[1].start()
         mine[2].resume()
-        await until(lambda: locks.statistics().pending == 0)
-        await of_mine[2].delete("orders")  # Had its grant come late.
+        await until(lambda: members_of(locks)[2].statistics().pending == 0)
+        await of_mine[2].delete("orders")  # Its grant came late.
         assert await other.lock("orders").try_lock(1) is None
         assert not lease.lost.is_set()
         with pytest.raises(LeaseLostError):  # A majority has forgotten it, and says so.

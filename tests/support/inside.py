@@ -1,7 +1,7 @@
 """The one way from the tests into what is private: whoever moves something in there follows it here."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
 
@@ -13,7 +13,9 @@ from aiolock._core.session import Session
 from aiolock._primitives.base import Single
 from aiolock._redis.backend import OneServer
 from aiolock._redis.cluster import Cluster
+from aiolock._redis.member import Member
 from aiolock._redis.primary_watch import PrimaryWatch
+from aiolock._redis.quorum import QuorumBackend
 from aiolock._redis.topology import Topology
 from aiolock._scripts import Script
 
@@ -49,6 +51,13 @@ def backend_of(locks: LockClient) -> Topology:
     backend = session_of(locks).commands.backend
     assert isinstance(backend, Topology)
     return backend
+
+
+def members_of(locks: LockClient) -> Sequence[Member]:
+    """The servers of a quorum, each of which has an answer to give, also when the majority has given it."""
+    backend = session_of(locks).commands.backend
+    assert isinstance(backend, QuorumBackend)
+    return backend._members
 
 
 def cluster_of(locks: LockClient) -> Cluster:
