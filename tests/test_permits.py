@@ -1,7 +1,9 @@
 """Permits: so many at once, each for a time, in one client and in several."""
 
 import asyncio
+import os
 import re
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any, cast
 
@@ -24,8 +26,9 @@ from aiolock import (
     Orphaned,
     Released,
 )
+from aiolock._keys import card_key
 from tests.support.inside import queue_of, session_of
-from tests.support.observe import until
+from tests.support.observe import answered, until
 from tests.support.waiters import waits_quietly
 
 NAME = "places"
@@ -373,6 +376,26 @@ async def test_a_named_owner_gives_back_in_another_task(locks: LockClient, two: 
     assert await two.available() == 2
     with pytest.raises(NotHeldError, match="has no permit"):
         await job.release()
+
+
+@pytest.mark.parametrize("lost", [0, 10], ids=["their cards are there", "they have no cards"])
+async def test_who_has_the_permits_is_asked_at_once(redis: Redis, locks: LockClient, lost: int) -> None:
+    """However many have some: the card of each is a command, all of which are written together."""
+    many = locks.permit_expirable_semaphore(NAME, 10)
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(LockClient(redis)) for _ in range(10)]
+        for client in clients:
+            await client.permit_expirable_semaphore(NAME, 10).acquire()
+            await answered(client)
+        for client in clients[:lost]:
+            await redis.delete(card_key(session_of(client).client))
+        before = locks.statistics().batches
+        holders = await many.holders()
+        assert locks.statistics().batches - before <= 3, (
+            "the holders, their cards, and once more those that are not there"
+        )
+        assert {holder.client for holder in holders} == {session_of(client).client for client in clients}
+        assert [holder.pid for holder in holders] == [None if lost else os.getpid()] * 10
 
 
 async def test_a_permit_is_given_back_from_any_task(two: AsyncPermitExpirableSemaphore) -> None:

@@ -23,6 +23,11 @@ class Seen(NamedTuple):
     left: float
     ours: bool
 
+    @property
+    def client(self) -> str:
+        """The id of its client."""
+        return self.owner.partition(":")[0]
+
 
 class Inspector:
     """Looks at locks and at what else there is, changes nothing."""
@@ -50,20 +55,27 @@ class Inspector:
 
     async def described(self, holds: Iterable[Seen]) -> Sequence[Holder]:
         """Who has those *holds*, with what the cards of their clients say."""
-        return [await self._described(hold) for hold in holds]
+        holds = list(holds)
+        cards = await self._cards({hold.client for hold in holds})
+        if missing := {hold.client for hold in holds if hold.ours and cards[hold.client][0] is None}:
+            await asyncio.sleep(_CARD_FOLLOWS)  # A card follows right behind the first grant of a client.
+            cards |= await self._cards(missing)
+        return [_holder(hold, cards[hold.client]) for hold in holds]
 
-    async def _described(self, hold: Seen) -> Holder:
-        client, _, owner = hold.owner.partition(":")
-        host, pid, name = await self._commands.read_card(client)
-        if host is None and hold.ours:  # The card follows right behind a client's first grant.
-            await asyncio.sleep(_CARD_FOLLOWS)
-            host, pid, name = await self._commands.read_card(client)
-        return Holder(
-            client=client,
-            owner=owner.removeprefix("named:"),
-            holds=hold.holds,
-            remaining=hold.left,
-            host=host and host.decode(),
-            pid=pid and int(pid),
-            client_name=(name and name.decode()) or None,
-        )
+    async def _cards(self, clients: Iterable[str]) -> dict[str, Reply]:
+        """What the cards of *clients* say, all asked for at once."""
+        asked = {client: self._commands.read_card(client) for client in clients}
+        return {client: await call for client, call in asked.items()}
+
+
+def _holder(hold: Seen, card: Reply) -> Holder:
+    host, pid, name = card
+    return Holder(
+        client=hold.client,
+        owner=hold.owner.partition(":")[2].removeprefix("named:"),
+        holds=hold.holds,
+        remaining=hold.left,
+        host=host and host.decode(),
+        pid=pid and int(pid),
+        client_name=(name and name.decode()) or None,
+    )
