@@ -20,6 +20,7 @@ from aiolock._redis.hints import in_words
 Address = tuple[str, int]
 
 _GRACE = 0.2  # Seconds from one answer to the next, while no majority has named the same server.
+_PAUSED = 1.5  # Times its patience: a question that took longer without an answer was not waited for all the time.
 _FINAL = (AuthenticationError, ResponseError)
 
 
@@ -117,14 +118,17 @@ class OneSentinel:
         self.error: Exception | None = None
 
     async def ask(self) -> None:
-        """Ask which server is the primary."""
-        asked, named = monotonic(), None
-        try:
-            async with asyncio.timeout(self._patience):
-                named = await self._manager.discover_master(self._service_name)
-        except Exception as error:
-            self.error = self.error or error
-        self.asked, self.named = asked, named
+        """Ask which server is the primary; again where this process was paused, which is no silence of the Sentinel."""
+        while True:
+            asked, named = monotonic(), None
+            try:
+                async with asyncio.timeout(self._patience):
+                    named = await self._manager.discover_master(self._service_name)
+            except Exception as error:
+                self.error = self.error or error
+            if named is not None or monotonic() < asked + _PAUSED * self._patience:
+                self.asked, self.named = asked, named
+                return
 
     async def ask_once(self) -> None:
         """The same, and keep no connection."""

@@ -167,6 +167,26 @@ async def test_after_a_pause_nothing_is_sent_before_the_sentinels_were_asked(lon
             sentinel.resume()
 
 
+async def test_a_pause_while_the_sentinels_are_asked_is_no_silence_of_theirs(
+    lone: Replicated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = lone.primary, lone.start()
+    async with users_client(lone, socket_timeout=None) as redis, client_of(redis) as locks:
+        await acquire_and_release(locks.lock(NAME))
+        await until(lambda: knows(locks))
+        questions = {each: asyncio.Event() for each in watch_of(locks)._due}
+        monkeypatch.setattr(Counting, "late", questions)
+        await until(lambda: Counting.waiting.issuperset(questions))
+        for question in questions.values():
+            question.set()
+        await asyncio.sleep(0)
+        time.sleep(1.1)  # The questions are under way, and have had their time when the process goes on.
+        name(new, *lone.sentinels)
+        await locks.lock(NAME, owner="job").acquire()
+        assert ask(new, "EXISTS", NAME)
+        assert not ask(old, "EXISTS", NAME)
+
+
 async def test_a_connection_is_not_given_up_for_answers_that_are_older(
     lone: Replicated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
