@@ -286,10 +286,13 @@ class LeaseManager:
 
     async def _bodies_left(self) -> None:
         """Wait until every body has left."""
-        holds = self._entries.holds()
-        while any(hold.has_body for hold in holds):
-            self._taken_back = asyncio.Event()
-            await self._taken_back.wait()
+        holds = list(self._entries.holds())
+        while holds:
+            if holds[-1].has_body:
+                self._taken_back = asyncio.Event()
+                await self._taken_back.wait()
+            else:
+                holds.pop()
 
     def _free(self, hold: Hold) -> None:
         """Tell the server that the lost *hold* has ended, unless it told us so itself."""
