@@ -398,6 +398,17 @@ async def test_who_has_the_permits_is_asked_at_once(redis: Redis, locks: LockCli
         assert [holder.pid for holder in holders] == [None if lost else os.getpid()] * 10
 
 
+async def test_an_owner_is_not_taken_for_an_acquire_of_another(locks: LockClient) -> None:
+    """A permit is known in Redis by its owner and a number, which together may be the name of another owner."""
+    permit = await locks.permit_expirable_semaphore(NAME, 1, owner="a").acquire()
+    number = permit._hold.claim.id.rpartition("#")[2]
+    theirs = locks.permit_expirable_semaphore(NAME, 1, owner=f"a#{number}")
+    assert await theirs.try_acquire(wait=0) is None
+    with pytest.raises(NotHeldError, match="has no permit"):
+        await theirs.release()
+    assert not permit.given_back
+
+
 async def test_a_permit_is_given_back_from_any_task(two: AsyncPermitExpirableSemaphore) -> None:
     permit = await two.acquire()
     await asyncio.create_task(two.release(permit))

@@ -41,7 +41,7 @@ class Commands:
             every = (*every, f"{record[0]}{owner}{record[1]}")
         if want.scripts.reentrant:
             return Claim(want, owner, f"{self._client}:{number}", owner, every)
-        return Claim(want, owner, id := f"{owner}#{number}", id, every)
+        return Claim(want, owner, id := f"{owner}#{number}", f"#{id}", every)
 
     def acquire(
         self, claim: Claim, lease: float, *, step: int = 1, holds: int = 1, waits: bool = True, arrived: int = 0

@@ -167,7 +167,7 @@ class Election(Poll):
         """Look, which tells a split vote from what is held by others, and not on every server."""
         if self._look is None and granted:
             how, counted = self._ballot.look, self._ballot.counted
-            self._look = look = Call(how.script, self.call.keys[: how.keys], (how.argument,), self.call.deadline)
+            self._look = look = Call(how.script, self.call.keys[: how.keys], how.arguments, self.call.deadline)
             wanted = None if counted is None else int(self.call.args[counted])
             fold = partial(is_held, look=how, wanted=wanted)
             Question(look, self._members, lambda poll: None, fold).ask()

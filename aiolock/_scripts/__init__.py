@@ -122,8 +122,8 @@ class Claim(NamedTuple):
     """
     What an acquisition is known by to the server: *id* is unique, *owner* is who will hold the lock.
 
-    The client finds its hold by the *key*, beside the name: the owner of a reentrant one, else the id. Its commands are
-    sent with these *keys*.
+    The client finds its hold by the *key*, beside the name: the owner of a reentrant one, else the id with a ``#`` in
+    front, so that it is no owner's. Its commands are sent with these *keys*.
     """
 
     want: Want
@@ -245,16 +245,16 @@ READ_MARK = _script("mark/read_mark", fold="first_known")
 @dataclass(frozen=True, slots=True)
 class Look:
     """
-    A *script* that tells who has something, sent with so many of its *keys* and one *argument*.
+    A *script* that tells who has something, sent with so many of its *keys* and these *arguments*.
 
     The names of those who have it are in its answer from place *first* on, *step* places from one to the next.
     """
 
     script: Script
     keys: int
-    argument: int | str
     first: int
     step: int
+    arguments: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,19 +285,19 @@ BALLOTS: dict[Script, Ballot] = {
         _script("lock/acquire", _REMEMBER, "ends", "quorum/ahead", *_GRANT[1:], lasts=True, bundled=True),
         _script("quorum/raise", *_LOCK, _QUORUM, bundled=True),
         (1, 5),
-        Look(INSPECT, 1, "", first=1, step=4),
+        Look(INSPECT, 1, first=1, step=4),
     ),
     READ.acquire: Ballot(
         _script("read_write/acquire", _REMEMBER, *_READ_WRITE, publishes=True, lasts=True),
         _script("quorum/raise_read_write", *_READ_WRITE, _QUORUM),
         (1, 5),
-        Look(INSPECT_READ_WRITE, 1, _MOST_NAMED, first=1, step=4),
+        Look(INSPECT_READ_WRITE, 1, first=1, step=4, arguments=(_MOST_NAMED,)),
     ),
     PERMIT.acquire: Ballot(
         _script("permit/acquire", _REMEMBER, *_PERMIT, publishes=True, lasts=True),
         _script("quorum/raise_permits", *_PERMIT, _QUORUM),
         (0, 2),
-        Look(INSPECT_PERMITS, 2, _MOST_NAMED, first=3, step=2),
+        Look(INSPECT_PERMITS, 2, first=3, step=2, arguments=(_MOST_NAMED,)),
         counted=3,
     ),
 }
