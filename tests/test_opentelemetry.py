@@ -21,6 +21,7 @@ from aiolock._embedded_server import Server
 from aiolock._process import Lineage
 from aiolock.opentelemetry import instrument
 from aiolock.testing import delayed_renewals
+from tests.support.calls import acquire
 from tests.support.observe import answered, commandstats, until
 
 SOON = 0.05  # Seconds after which a wait is linked.
@@ -337,6 +338,54 @@ async def test_a_mark_lives_as_long_as_the_hold_and_no_longer_than_its_lease(red
         assert await redis.pttl("aiolock_mark:{orders}") <= 2000
         await service.locks.lock("orders").release()
         await until(lambda: _none_left(redis))
+
+
+async def test_a_hold_that_has_a_first_lease_anew_leaves_one_mark(
+    redis: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As one whose first lease was given back while a nested acquire was on its way."""
+    async with Service(redis, LockConfig(lease=2, renew_interval=0.1)) as service:
+        lock = service.locks.lock("orders", owner="job")
+        with service.tracer.start_as_current_span("request"):
+            first = await lock.acquire()
+            nested = asyncio.create_task(acquire(lock))
+            await asyncio.sleep(0)
+            await first.release()
+            second = await nested
+        await until(lambda: _left(redis))
+        before = service.locks.statistics().commands
+        await until(lambda: service.locks.statistics().commands >= before + 4)  # It was left again.
+        await second.release()
+        await until(lambda: _none_left(redis))
+        assert _timers_of_marks() == []
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
+
+
+@pytest.mark.parametrize("closed", [False, True], ids=["", "with the client"])
+async def test_a_mark_of_whose_end_nobody_was_told_is_taken_away(redis: Redis, closed: bool) -> None:
+    """As of a hold whose last acquire was cancelled, when all others had been given back."""
+    async with Service(redis, LockConfig(lease=2, renew_interval=0.1)) as service:
+        lock = service.locks.lock("orders", owner="job")
+        with service.tracer.start_as_current_span("request"):
+            first = await lock.acquire()
+            await until(lambda: _left(redis))
+            nested = asyncio.create_task(acquire(lock))
+            await asyncio.sleep(0)
+            release = asyncio.create_task(first.release())
+            await asyncio.sleep(0)
+            nested.cancel()
+            await asyncio.wait([nested, release])
+        assert len(_timers_of_marks()) == 1
+        if not closed:
+            await until(lambda: _none_left(redis))
+            assert _timers_of_marks() == []
+    assert _timers_of_marks() == []
+
+
+def _timers_of_marks() -> list[asyncio.TimerHandle]:
+    """What is yet to look after a mark."""
+    timers: list[asyncio.TimerHandle] = asyncio.get_running_loop()._scheduled  # type: ignore[attr-defined]
+    return [each for each in timers if not each.cancelled() and "Marks._leave" in repr(each)]
 
 
 async def test_what_runs_once_has_another_mark_than_the_lock_of_its_name(redis: Redis, service: Service) -> None:

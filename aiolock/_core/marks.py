@@ -78,8 +78,9 @@ class Marks:
 
     def keep(self, hold: Hold, mark: str) -> None:
         """*hold* was granted, and is to leave this *mark*."""
+        if hold not in self._texts:
+            self._leave_in(self._patience / 4, hold)
         self._texts[hold] = mark[:_LONGEST]
-        self._leave_in(self._patience / 4, hold)
 
     def ended(self, hold: Hold) -> None:
         """*hold* is no more; another may have left its mark since."""
@@ -93,6 +94,9 @@ class Marks:
         self._timers[hold] = self._loop.call_later(seconds, self._leave, hold, context=self._context)
 
     def _leave(self, hold: Hold) -> None:
+        if hold.ended:  # Which was not told of: its last acquire was given up, or failed.
+            self.ended(hold)
+            return
         self._left.add(hold)
         ttl = min(hold.expires - monotonic(), self._timing.lease)  # No longer than the lock, if nobody renews it.
         if ttl > 0:
@@ -119,4 +123,6 @@ class Marks:
 
     def close(self, client: str) -> None:
         """The client is closed."""
+        for timer in self._timers.values():
+            timer.cancel()
         self.telemetry.closed(client)
