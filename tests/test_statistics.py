@@ -6,7 +6,8 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock import AsyncRLock, ClientStatistics, LockClient, LockConfig, LockStatistics
-from tests.support.observe import answered, commandstats, pubsub_channels, until
+from tests.support.calls import in_turn
+from tests.support.observe import answered, asked_in_a_thread, commandstats, pubsub_channels, until
 
 
 async def hold_until(event: asyncio.Event, lock: AsyncRLock) -> None:
@@ -32,6 +33,12 @@ async def test_idle_again_nothing_is_left(locks: LockClient, redis: Redis) -> No
     await until(lambda: locks.statistics().subscriptions == 0, within=10)
     assert lock.statistics() == LockStatistics()
     assert locks.statistics().held == locks.statistics().parked == locks.statistics().pending == 0
+
+
+async def test_what_a_client_does_can_be_asked_in_any_thread(locks: LockClient) -> None:
+    """As the exporter of a telemetry does, at any time."""
+    async with asked_in_a_thread(locks):
+        await asyncio.gather(*(in_turn(locks, number) for number in range(20)))
 
 
 async def test_held_counts_locks_not_holds(locks: LockClient) -> None:

@@ -134,7 +134,7 @@ class Cluster(Topology):
         return self.owner(keys[0]).server
 
     def servers(self) -> Sequence[Server]:
-        return [node.server for node in self._nodes.values()]
+        return [node.server for node in self.nodes()]
 
     def nodes(self) -> list[Node]:
         """Every server that is needed."""
@@ -255,7 +255,7 @@ class ClusterNotifier:
 
     @property
     def channels(self) -> Collection[str]:
-        return {name for node in self._cluster.nodes() for name in node.notifier.channels}
+        return set().union(*(list(node.notifier.channels) for node in self._cluster.nodes()))  # In whatever thread.
 
     def confirmed(self, name: str) -> bool:
         return self._home(name).confirmed(name)

@@ -250,7 +250,7 @@ class Pipeline:
         return [*self._sent_calls(), *self._granted(), *self._unsent, *self._resting]
 
     def _sent_calls(self) -> list[Call]:
-        return [call for each in self._sent for call in ((each,) if isinstance(each, Call) else each.calls)]
+        return [call for each in tuple(self._sent) for call in ((each,) if isinstance(each, Call) else each.calls)]
 
     def _granted(self) -> list[Call]:
         """Those that the replicas have not confirmed yet."""

@@ -57,7 +57,7 @@ class QuorumNotifier:
 
     @property
     def channels(self) -> Collection[str]:
-        return {name for notifier in self._notifiers for name in notifier.channels}
+        return set().union(*(list(notifier.channels) for notifier in self._notifiers))  # In whatever thread.
 
     def confirmed(self, name: str) -> bool:
         return sum(notifier.confirmed(name) for notifier in self._notifiers) > len(self._notifiers) // 2

@@ -27,9 +27,10 @@ from aiolock._scripts import BALLOTS, PERMIT
 from tests.contract.acts import check_that_messages_wake, is_untouched, nothing_under_way, section, waiting
 from tests.contract.kinds import KINDS, NAME, Counted, Fair, Kind, Latch, Once
 from tests.quorum.several import everywhere, let_token_be, remember, run_id, token_of, who_has
+from tests.support.calls import in_turn
 from tests.support.cancellation import MODES, Mode, Outcome, every_suspension
 from tests.support.inside import session_of
-from tests.support.observe import until
+from tests.support.observe import asked_in_a_thread, until
 from tests.support.proxy import Proxy, Request, Rule, drop_reply, hold
 
 TIMING = Timing.of(LockConfig())
@@ -275,6 +276,11 @@ def test_what_is_proposed_lies_ahead_of_every_clock_that_was_seen() -> None:
     assert clock.propose() == 0, "nothing is known while all say the same"
     clock.learn(time.monotonic(), [1_000_000, 1_000_500])
     assert clock.propose() > 1_000_500
+
+
+async def test_what_a_client_does_can_be_asked_in_any_thread(locks: LockClient) -> None:
+    async with asked_in_a_thread(locks):
+        await asyncio.gather(*(in_turn(locks, number) for number in range(10)))
 
 
 async def test_a_token_that_is_proposed_too_far_ahead_counts_for_nothing(locks: LockClient) -> None:

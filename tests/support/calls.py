@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
-from aiolock import AsyncRLock, HeldLock, Lease
+from aiolock import AsyncRLock, HeldLock, Lease, LockClient
 
 
 async def acquire(lock: AsyncRLock) -> Lease:
@@ -29,3 +29,12 @@ CALLS: dict[str, Callable[[AsyncRLock], Awaitable[object]]] = {
     "holder": AsyncRLock.holder,
     "force_release": AsyncRLock.force_release,
 }
+
+
+async def in_turn(locks: LockClient, number: int) -> None:
+    """Hold locks of many names, one after the other, and wait for one of them."""
+    for turn in range(50):
+        async with locks.lock(f"{number}:{turn}"), locks.read_write_lock(f"{number}").read:
+            pass
+    async with locks.lock("for all"):
+        pass

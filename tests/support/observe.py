@@ -2,7 +2,10 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+import sys
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 from redis.asyncio import Redis
 
@@ -80,3 +83,22 @@ def _described(predicate: Callable[[], object]) -> str:
         return inspect.getsource(predicate).strip()
     except (OSError, TypeError):
         return repr(predicate)
+
+
+@asynccontextmanager
+async def asked_in_a_thread(locks: LockClient) -> AsyncIterator[None]:
+    """Meanwhile another thread, to which this one gives way at any moment, asks for the client's statistics."""
+    stop, interval = threading.Event(), sys.getswitchinterval()
+
+    def ask() -> None:
+        while not stop.is_set():
+            locks.statistics()
+
+    sys.setswitchinterval(1e-6)
+    asking = asyncio.create_task(asyncio.to_thread(ask))
+    try:
+        yield
+    finally:
+        stop.set()
+        sys.setswitchinterval(interval)
+        await asking
