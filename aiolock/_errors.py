@@ -151,7 +151,7 @@ class BackendError(AioLockError):
 
     def copy(self) -> Self:
         """The same for another task: what is raised in a task collects its traceback and notes."""
-        error = copy.copy(self)
+        error = copy.deepcopy(self)
         error.__dict__.pop("__notes__", None)
         error.__cause__ = self.__cause__
         return error

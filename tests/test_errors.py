@@ -100,6 +100,9 @@ def test_a_quorum_error_carries_what_each_server_said() -> None:
     assert error.errors == said
     assert str(error) == str(error.copy()) == "acquire failed: no majority of servers (a:1: no route; b:2: late)"
     assert error.copy().errors == said
+    copied = error.copy()
+    copied.errors.clear()
+    assert error.errors == said, "each waiter has its own"
     assert str(QuorumError("acquire", {})) == "acquire failed: no majority of servers (no server answered)"
 
 
