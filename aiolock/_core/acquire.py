@@ -347,7 +347,7 @@ class Acquisition:
     def _checked(self, lease: Lease) -> Lease:
         """Hand out no *lease* that is lost already, as one of a few milliseconds may be; raises `LeaseLostError`."""
         leases, hold = self._session.leases, lease._hold
-        if monotonic() >= hold.deadline or hold.loss is not None:
+        if hold.loss is not None or (monotonic() >= hold.deadline and not hold.ended):
             leases.notice_end(hold)
             leases.take_back(lease)
             raise hold.error()

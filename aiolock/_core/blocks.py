@@ -45,12 +45,13 @@ class Blocks:
         task = running_task()
         scope = Scope(lease, self._owners.record(task), task.cancelling(), place)
         keys = lease._hold.keys
-        opened = (self._entries.get(keys.entry) or self._entries.of(keys)).scopes
-        if len(opened) > _MOST_SETTLED:
-            settled = [each for each in opened if each.is_settled and each.has_lost_its_task]
+        entry = self._entries.get(keys.entry) or self._entries.of(keys)
+        if len(entry.scopes) >= entry.crowded:
+            settled = [each for each in entry.scopes if each.is_settled and each.has_lost_its_task]
             for each in settled[:-_MOST_SETTLED]:
-                opened.remove(each)
-        opened.append(scope)
+                entry.scopes.remove(each)
+            entry.crowded = 2 * len(entry.scopes)  # So that none is looked at again and again.
+        entry.scopes.append(scope)
         scope.enter()
 
     def refuse_in_lost(self, task: asyncio.Task[object], keys: LockKeys, owner: str) -> None:

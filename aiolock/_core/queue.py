@@ -271,7 +271,7 @@ class Entry:
 
     # Invariant: a name has an entry exactly while there is any of these.
 
-    __slots__ = ("_entries", "asked", "holds", "keys", "leads", "queue", "scopes")
+    __slots__ = ("_entries", "asked", "crowded", "holds", "keys", "leads", "queue", "scopes")
 
     def __init__(self, keys: LockKeys, entries: "Entries") -> None:
         self.keys: LockKeys = keys
@@ -281,6 +281,7 @@ class Entry:
         self.queue: Queue | None = None
         self.leads: bool = True  # Who waits here may be next; else, by the server that keeps a line, another client is.
         self.scopes: list[Scope] = []  # Blocks, from enter to exit, whatever becomes of their task and of the lock.
+        self.crowded: int = 32  # Of so many, those are forgotten that nobody will leave.
 
     @property
     def hold(self) -> Hold | None:

@@ -19,7 +19,7 @@ class Reentrant(BaseLock):
         Whether anyone holds the lock, by Redis.
 
         Waits for the server's answer, up to `LockConfig.command_timeout`, and changes nothing; cancelling is harmless.
-        `held`, `hold_count`, `remaining` and who holds it do the same.
+        `held`, `hold_count`, `remaining`, `holder` and `holders` do the same.
 
         Raises:
             NotALockError: the key is something else.
@@ -43,7 +43,7 @@ class Reentrant(BaseLock):
 
     async def force_release(self) -> bool:
         """
-        Free the lock whoever holds it, and wake those who wait; whether anyone held it.
+        Free the lock whoever holds it, and wake who waits; whether anyone held it.
 
         For operators: a holder learns of it with its next renewal or release, and not before, unless it is of this
         client. Cancelling leaves it done or not done. Raises `NotALockError` and `BackendError`.
