@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import gc
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 
 import pytest
@@ -362,6 +362,185 @@ async def test_an_exit_stack_leaves_what_a_stack_entered_though_another_block_is
     assert not await redis.exists(NAME)
     task.cancel()
     await asyncio.wait([task])
+
+
+Block = AbstractAsyncContextManager[Lease]
+
+
+class ByMethods:
+    """A block that a method enters, and another leaves."""
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+
+    async def open(self) -> Lease:
+        return await self.block.__aenter__()
+
+    async def close(self) -> None:
+        await self.block.__aexit__(None, None, None)
+
+
+class ByStack(ByMethods):
+    """A block that an exit stack enters and leaves."""
+
+    def __init__(self, block: Block) -> None:
+        super().__init__(block)
+        self._stack = contextlib.AsyncExitStack()
+
+    async def open(self) -> Lease:
+        return await self._stack.enter_async_context(self.block)
+
+    async def close(self) -> None:
+        await self._stack.aclose()
+
+
+class Pushed(ByStack):
+    """A block that a method enters, and an exit stack leaves."""
+
+    async def open(self) -> Lease:
+        lease = await self.block.__aenter__()
+        self._stack.push_async_exit(self.block)
+        return lease
+
+
+@contextlib.asynccontextmanager
+async def in_tasks(*blocks: ByMethods) -> AsyncIterator[list[Lease]]:
+    """Each is opened in a task of its own, one after the other; they live until this ends, which gives all back."""
+    opened, go_on = asyncio.Queue[Lease](), asyncio.Event()
+
+    async def run(block: ByMethods) -> None:
+        opened.put_nowait(await block.open())
+        await go_on.wait()
+
+    async with asyncio.TaskGroup() as tasks:
+        leases = []
+        for block in blocks:
+            tasks.create_task(run(block))
+            leases.append(await opened.get())
+        yield leases
+        await given_back(*leases)
+        go_on.set()
+
+
+async def given_back(*leases: Lease) -> None:
+    """Closing the client waits for the blocks of a named owner, which any task may leave."""
+    for lease in leases:
+        if not lease.given_back:
+            await lease.release()
+
+
+Make = Callable[[LockClient], Block]
+MAKES: dict[str, Make] = {
+    "itself": lambda locks: locks.permit_expirable_semaphore("desks", 9),
+    "of a named owner": lambda locks: locks.permit_expirable_semaphore("desks", 9, owner="job-17"),
+    "hold": lambda locks: locks.permit_expirable_semaphore("desks", 9).hold(),
+}
+each_block = pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)
+each_way = pytest.mark.parametrize("way", [ByMethods, ByStack, Pushed])
+Way = type[ByMethods]
+
+
+@each_block
+@each_way
+async def test_a_task_leaves_what_it_entered_and_nothing_that_is_around(
+    locks: LockClient, make: Make, way: Way
+) -> None:
+    """Also beside blocks that nobody left, and those of others."""
+    block = make(locks)
+    mine = way(block)
+    lease = await mine.open()
+    kept = await asyncio.create_task(way(block).open())
+    async with in_tasks(way(block)) as [others], block as around:
+        await mine.close()
+        assert lease.given_back
+        around.check()
+        others.check()
+    await given_back(kept)
+
+
+@each_block
+@each_way
+async def test_what_a_task_entered_that_has_ended_is_left_sooner_than_what_runs_on(
+    locks: LockClient, make: Make, way: Way
+) -> None:
+    block = make(locks)
+    stale = way(block)
+    task = asyncio.create_task(stale.open())
+    lease = await task
+    async with in_tasks(way(block)) as [others], block as around:
+        await stale.close()
+        assert lease.given_back
+        around.check()
+        others.check()
+    assert task.done(), "it is not only gone"
+
+
+@pytest.mark.parametrize("owner", [None, "job-17"])
+@each_way
+async def test_what_was_given_back_by_hand_is_left_sooner_than_what_runs_on(
+    locks: LockClient, way: Way, owner: str | None
+) -> None:
+    desks = locks.permit_expirable_semaphore("desks", 9, owner=owner)
+    stale, later = way(desks), way(desks)
+    kept = await asyncio.create_task(way(desks).open())
+    async with in_tasks(stale, later) as [lease, others], desks as around:
+        await lease.release()
+        await stale.close()
+        around.check()
+        others.check()
+        assert kept.given_back is (owner is None)
+    await given_back(kept)
+
+
+@each_block
+async def test_a_method_leaves_what_the_frame_entered_that_calls_it(locks: LockClient, make: Make) -> None:
+    """As one does that opens something, fails, and closes it."""
+    methods = ByMethods(make(locks))
+    async with in_tasks(ByMethods(methods.block)) as [others]:
+        lease = await methods.block.__aenter__()
+        await methods.close()
+        assert lease.given_back
+        others.check()
+
+
+@each_block
+@pytest.mark.parametrize("ways", [(ByMethods, ByStack), (ByStack, ByMethods)])
+async def test_a_stack_and_methods_leave_what_each_of_them_entered(
+    locks: LockClient, make: Make, ways: tuple[Way, Way]
+) -> None:
+    block = make(locks)
+    first, second = (way(block) for way in ways)
+    await first.open()
+    lease = await second.open()
+    await first.close()
+    lease.check()
+    await second.close()
+    assert lease.given_back
+
+
+@each_block
+@each_way
+async def test_what_one_task_entered_may_be_left_by_another(locks: LockClient, make: Make, way: Way) -> None:
+    block = way(make(locks))
+    async with in_tasks(block) as [lease]:
+        await block.close()
+        assert lease.given_back
+
+
+@each_block
+@each_way
+async def test_what_may_be_that_of_two_tasks_is_nobodys_to_leave(locks: LockClient, make: Make, way: Way) -> None:
+    """Of a named owner the last one goes that a stack entered: such tasks act as one."""
+    blocks = [way(make(locks))]
+    blocks.append(way(blocks[0].block))
+    async with in_tasks(*blocks) as leases:
+        if make is MAKES["of a named owner"] and way is ByStack:
+            await blocks[0].close()
+            assert [lease.given_back for lease in leases] == [False, True]
+        else:
+            with pytest.raises(RuntimeError, match="was not entered"):
+                await blocks[0].close()
+            assert not any(lease.given_back for lease in leases)
 
 
 async def test_an_exit_stack_that_may_be_that_of_two_leaves_nobodys_block(locks: LockClient) -> None:

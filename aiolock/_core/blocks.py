@@ -6,8 +6,10 @@ when Python destroys a task that nobody refers to. Whatever happens, leaving one
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from traceback import walk_stack
 from types import FrameType
+from typing import Any, TypeVar
 
 import anyio
 
@@ -20,6 +22,7 @@ from aiolock._core.scope import Place, Scope, is_stacked, place_of
 from aiolock._errors import AioLockError
 from aiolock._keys import LockKeys
 
+B = TypeVar("B", bound=Any)  # A block that was entered and not left: it has a `place`, a `task`, and `is_settled`.
 _MOST_SETTLED = 16  # Blocks of a name whose tasks are no more, of which nothing is to be given back any more.
 
 
@@ -65,9 +68,7 @@ class Blocks:
         """
         The block that *frame* leaves, of the owner *named* or of a task; asked anywhere, also by the collector.
 
-        It is the one that the same frame entered. Where there is none, an exit stack or a method leaves what another
-        frame entered: sooner a block of this task than of another, and sooner one of which nothing is left than one
-        that runs on. What an exit stack leaves, such a stack entered, if any did.
+        It is the one that the same frame entered, or else what an exit stack or a method leaves.
         """
         owner = None if named is None else self._owners.named(named)
         place, opened = place_of(frame), self._opened(keys)
@@ -75,22 +76,7 @@ class Blocks:
             if scope.place == place and not scope.left and _is_owned_by(scope, owner):
                 return scope
         candidates = [each for each in opened if each.place is not None and not each.left and _is_owned_by(each, owner)]
-        return self._entered_in_another_frame(frame, candidates)
-
-    def _entered_in_another_frame(self, frame: FrameType, opened: list[Scope]) -> Scope | None:
-        task, running = current_task(), _places(frame)
-        mine = [each for each in opened if task is not None and each.task is task]
-        stacked = [each for each in opened if each.is_stacked] if is_stacked(place_of(frame)) else []
-        choices = (
-            [each for each in mine if each.is_stacked],
-            [each for each in mine if not stacked and each.place not in running],
-            [each for each in stacked or opened if each.is_settled],
-            [] if stacked else mine,
-            [each for each in stacked or opened if each.has_lost_its_task],
-            stacked if len({each.hold.owner for each in stacked}) == 1 else [],  # Also those of tasks that act as one.
-            opened if not stacked and len({each.record for each in opened}) == 1 else [],
-        )
-        return next((some[-1] for some in choices if some), None)
+        return entered_elsewhere(frame, candidates, as_one=named is not None)
 
     def leave_lease(self, lease: Grant, error: BaseException | None) -> Coroutine[object, object, None]:
         """The block of *lease* is left by *error*."""
@@ -164,13 +150,28 @@ async def nothing_to_give_back() -> None:
     """Leave a block at once: whoever is destroyed, or forked off, can wait for nothing."""
 
 
-def _places(frame: FrameType | None) -> set[Place]:
-    """The places of *frame* and of whoever called it: every block that runs is in one of them."""
-    places = set()
-    while frame is not None:
-        places.add(place_of(frame))
-        frame = frame.f_back
-    return places
+def entered_elsewhere(frame: FrameType, opened: Sequence[B], *, as_one: bool = False) -> B | None:
+    """
+    Which of *opened* an exit stack or a method leaves in *frame*, which entered none; ``None`` if nobody can tell.
+
+    It is one that a stack entered if a stack leaves it, else one that a method did, if there is any. Sooner one of this
+    task than of another, and sooner one that is over than one around the call that leaves it. What may be that of two
+    other tasks is left alone, unless stacks entered it and the tasks act *as_one*.
+    """
+    task, by_stack = current_task(), is_stacked(place_of(frame))
+    around = {place_of(each) for each, _ in walk_stack(frame)}
+    alike = [each for each in opened if is_stacked(each.place) is by_stack]
+    either = alike or opened
+    mine = [each for each in either if each.task is task]
+    found = (
+        [each for each in mine if each.place not in around]
+        or [each for each in either if each.is_settled]
+        or [each for each in either if each.task is None or each.task.done()]
+        or mine
+        or (alike if by_stack and as_one else [])
+        or (either if len({each.task for each in either}) == 1 else [])
+    )
+    return found[-1] if found else None
 
 
 def _is_owned_by(scope: Scope, owner: str | None) -> bool:

@@ -67,11 +67,6 @@ class Scope:
         return self.task is None and not self.record.ended
 
     @property
-    def is_stacked(self) -> bool:
-        """Whether an exit stack of the standard library entered it, which leaves it in another frame."""
-        return self.place is not None and is_stacked(self.place)
-
-    @property
     def has_lost_its_task(self) -> bool:
         """Whether whoever entered it is no more."""
         return self.record.ended or self.task is None

@@ -9,17 +9,22 @@ from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import ref
 
-from aiolock._core.blocks import current_task
+from aiolock._core.blocks import entered_elsewhere
 from aiolock._core.owners import running_task
-from aiolock._core.scope import Place, is_stacked, place_of
+from aiolock._core.scope import Place, place_of
 
 T = TypeVar("T")
 
 
 class _Entry(NamedTuple):
     place: Place
-    task: "ref[Task[object]]"  # Who entered it. Not kept alive: a task that nobody refers to is to be destroyed.
+    who: "ref[Task[object]]"  # Entered it. Not kept alive: a task that nobody refers to is to be destroyed.
     block: AbstractAsyncContextManager[Any]
+    is_settled: bool = False  # Whether it has given back what it had is not known here.
+
+    @property
+    def task(self) -> "Task[object] | None":
+        return self.who()
 
 
 class Entered(ABC, Generic[T]):
@@ -41,21 +46,13 @@ class Entered(ABC, Generic[T]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Coroutine[object, object, bool | None]:
         # The handle is shared: its caller's frame tells which block is left, also by another task than entered it.
-        place = place_of(sys._getframe(1))
-        here = [each for each in self._blocks if each.place == place]
-        if not (entries := here or self._entered_elsewhere(place)):
+        frame = sys._getframe(1)
+        place = place_of(frame)
+        here = next((each for each in reversed(self._blocks) if each.place == place), None)
+        if (entry := here or entered_elsewhere(frame, self._blocks)) is None:
             raise RuntimeError(f"{self!r}: this `async with` was not entered, or was left before")
-        entry = entries[-1]
         self._blocks.remove(entry)
         return entry.block.__aexit__(kind, error, trace)
-
-    def _entered_elsewhere(self, place: Place) -> list[_Entry]:
-        """What may be left in *place*, where none was entered."""
-        task = current_task()
-        stacked = [each for each in self._blocks if is_stacked(place) and is_stacked(each.place)]
-        mine = [each for each in stacked or self._blocks if each.task() is task]
-        gone = [each for each in stacked if each.task() is None]
-        return mine or gone or stacked or self._blocks
 
     async def _enter(self, place: Place) -> T:
         block, entered = await self._begin()
