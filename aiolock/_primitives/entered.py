@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import ref
 
-from aiolock._core.blocks import entered_elsewhere
+from aiolock._core.blocks import entered_elsewhere, nothing_to_give_back
 from aiolock._core.owners import running_task
 from aiolock._core.scope import Place, place_of
 
@@ -50,6 +50,8 @@ class Entered(ABC, Generic[T]):
         place = place_of(frame)
         here = next((each for each in reversed(self._blocks) if each.place == place), None)
         if (entry := here or entered_elsewhere(frame, self._blocks)) is None:
+            if error is not None:
+                return nothing_to_give_back()
             raise RuntimeError(f"{self!r}: this `async with` was not entered, or was left before")
         self._blocks.remove(entry)
         return entry.block.__aexit__(kind, error, trace)
