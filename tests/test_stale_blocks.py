@@ -475,6 +475,37 @@ async def test_what_a_task_entered_that_has_ended_is_left_sooner_than_what_runs_
     assert task.done(), "it is not only gone"
 
 
+@each_block
+@each_way
+@pytest.mark.parametrize("by_hand", [False, True])
+async def test_of_a_task_that_is_destroyed_within_another_that_is_in_a_block_of_its_own(
+    locks: LockClient, make: Make, way: Way, by_hand: bool
+) -> None:
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # What asyncio says of such tasks.
+    block, waits = make(locks), asyncio.Event()
+    mine = way(block)
+
+    async def forgotten() -> None:
+        theirs = way(block)
+        lease = await theirs.open()
+        try:
+            if by_hand:
+                await lease.release()
+            waits.set()
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await theirs.close()
+
+    _ = asyncio.create_task(forgotten())
+    del _
+    await waits.wait()
+    lease = await mine.open()
+    gc.collect()
+    lease.check()
+    await mine.close()
+    assert lease.given_back
+
+
 @pytest.mark.parametrize("owner", [None, "job-17"])
 @each_way
 async def test_what_was_given_back_by_hand_is_left_sooner_than_what_runs_on(

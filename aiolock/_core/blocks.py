@@ -6,6 +6,7 @@ when Python destroys a task that nobody refers to. Whatever happens, leaving one
 """
 
 import asyncio
+import sys
 from collections.abc import Callable, Coroutine, Sequence
 from traceback import walk_stack
 from types import FrameType
@@ -65,11 +66,7 @@ class Blocks:
             self._leases.refuse_if_over(scope.hold)
 
     def at(self, frame: FrameType, keys: LockKeys, named: str | None) -> Scope | None:
-        """
-        The block that *frame* leaves, of the owner *named* or of a task; asked anywhere, also by the collector.
-
-        It is the one that the same frame entered, or else what an exit stack or a method leaves.
-        """
+        """The block of the owner *named*, or of a task, that *frame* leaves: it entered it, or another frame did."""
         owner = None if named is None else self._owners.named(named)
         place, opened = place_of(frame), self._opened(keys)
         for scope in reversed(opened):
@@ -156,7 +153,8 @@ def entered_elsewhere(frame: FrameType, opened: Sequence[B], *, as_one: bool = F
 
     It is one that a stack entered if a stack leaves it, else one that a method did, if there is any. Sooner one of this
     task than of another, and sooner one that is over than one around the call that leaves it. What may be that of two
-    other tasks is left alone, unless stacks entered it and the tasks act *as_one*.
+    other tasks is left alone, unless stacks entered it and the tasks act *as_one*. While something is closed, which the
+    collector may do within any task, it is first one whose task was destroyed.
     """
     task, by_stack = current_task(), is_stacked(place_of(frame))
     around = {place_of(each) for each, _ in walk_stack(frame)}
@@ -164,7 +162,8 @@ def entered_elsewhere(frame: FrameType, opened: Sequence[B], *, as_one: bool = F
     either = alike or opened
     mine = [each for each in either if each.task is task]
     found = (
-        [each for each in mine if each.place not in around]
+        [each for each in either if each.task is None and isinstance(sys.exc_info()[1], GeneratorExit)]
+        or [each for each in mine if each.place not in around]
         or [each for each in either if each.is_settled]
         or [each for each in either if each.task is None or each.task.done()]
         or mine
