@@ -69,11 +69,11 @@ class Lockable(ABC, Generic[G]):
     def __aenter__(self) -> Coroutine[object, object, G]:
         return self._enter(place_of(sys._getframe(1)))
 
-    def __aexit__(
+    async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> Coroutine[object, object, None]:
-        # The lock is shared, so that only the caller's frame tells which of its blocks this is.
-        return self._leave(sys._getframe(1), error)
+    ) -> None:
+        # The lock is shared, so that only the frame that awaits this tells which of its blocks it is.
+        await self._leave(sys._getframe(1), error)
 
     async def _enter(self, place: Place) -> G:
         granted = await self._acquire(None, None)

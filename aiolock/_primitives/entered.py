@@ -5,11 +5,11 @@ from abc import ABC, abstractmethod
 from asyncio import Task
 from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import ref
 
-from aiolock._core.blocks import entered_elsewhere, nothing_to_give_back
+from aiolock._core.blocks import entered_elsewhere
 from aiolock._core.owners import running_task
 from aiolock._core.scope import Place, place_of
 
@@ -42,19 +42,23 @@ class Entered(ABC, Generic[T]):
     def __aenter__(self) -> Coroutine[object, object, T]:
         return self._enter(place_of(sys._getframe(1)))
 
-    def __aexit__(
+    async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> Coroutine[object, object, bool | None]:
-        # The handle is shared: its caller's frame tells which block is left, also by another task than entered it.
-        frame = sys._getframe(1)
+    ) -> bool | None:
+        # The handle is shared: the frame that awaits this tells which block is left, also by another task's.
+        entry = self._left_in(sys._getframe(1))
+        if entry is not None:
+            return await entry.block.__aexit__(kind, error, trace)
+        if error is None:
+            raise RuntimeError(f"{self!r}: this `async with` was not entered, or was left before")
+        return None
+
+    def _left_in(self, frame: FrameType) -> _Entry | None:
         place = place_of(frame)
         here = next((each for each in reversed(self._blocks) if each.place == place), None)
-        if (entry := here or entered_elsewhere(frame, self._blocks)) is None:
-            if error is not None:
-                return nothing_to_give_back()
-            raise RuntimeError(f"{self!r}: this `async with` was not entered, or was left before")
-        self._blocks.remove(entry)
-        return entry.block.__aexit__(kind, error, trace)
+        if entry := here or entered_elsewhere(frame, self._blocks):
+            self._blocks.remove(entry)
+        return entry
 
     async def _enter(self, place: Place) -> T:
         block, entered = await self._begin()
