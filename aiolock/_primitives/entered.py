@@ -44,14 +44,13 @@ class Entered(ABC, Generic[T]):
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
+    ) -> None:
         # The handle is shared: the frame that awaits this tells which block is left, also by another task's.
         entry = self._left_in(sys._getframe(1))
         if entry is not None:
-            return await entry.block.__aexit__(kind, error, trace)
-        if error is None:
+            await entry.block.__aexit__(kind, error, trace)  # None swallows an exception.
+        elif error is None:
             raise RuntimeError(f"{self!r}: this `async with` was not entered, or was left before")
-        return None
 
     def _left_in(self, frame: FrameType) -> _Entry | None:
         place = place_of(frame)
