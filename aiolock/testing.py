@@ -16,10 +16,20 @@ from typing import TypeVar
 import pytest
 import redis
 
-from aiolock import AsyncMultiLock, AsyncReadWriteLock, LockClient, LockConfig, NotHeldError
+from aiolock import (
+    AsyncFairLock,
+    AsyncMultiLock,
+    AsyncPermitExpirableSemaphore,
+    AsyncReadLock,
+    AsyncReadWriteLock,
+    AsyncRLock,
+    AsyncWriteLock,
+    LockClient,
+    LockConfig,
+    NotHeldError,
+)
 from aiolock._backend import Backend, BackendStatistics, Call, Notifier
 from aiolock._embedded_server import Server
-from aiolock._primitives.member import Member
 
 try:
     import pytest_asyncio
@@ -108,7 +118,10 @@ if pytest_asyncio is not None:
         globals()[_name] = pytest_asyncio.fixture(name=_name, loop_scope=_scope)(_client())
 
 
-async def lose(locks: LockClient, lock: str | Member | AsyncMultiLock | AsyncReadWriteLock) -> None:
+Leased = AsyncRLock | AsyncFairLock | AsyncReadLock | AsyncWriteLock | AsyncPermitExpirableSemaphore
+
+
+async def lose(locks: LockClient, lock: str | Leased | AsyncMultiLock | AsyncReadWriteLock) -> None:
     """
     Take *lock* from whoever holds it by *locks*, as an eviction or a flush of the server would.
 
@@ -137,13 +150,13 @@ async def lose(locks: LockClient, lock: str | Member | AsyncMultiLock | AsyncRea
             await hold.until_lost()
 
 
-def _leased(lock: object) -> Sequence[Member]:
+def _leased(lock: object) -> Sequence[Leased]:
     """What *lock* consists of, each with leases of its own."""
     if isinstance(lock, AsyncMultiLock):
         return lock._members
     if isinstance(lock, AsyncReadWriteLock):
         return (lock.read, lock.write)
-    if not isinstance(lock, Member):
+    if not isinstance(lock, Leased):
         raise TypeError(f"{lock!r} has no lease that could be lost")
     return (lock,)
 

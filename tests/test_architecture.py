@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "aiohttp": {"ground", "_client", "_primitives", "_web"},
     "opentelemetry": {"ground", "_otel"},
     "_otel": {"ground"},
-    "testing": {"_backend", "_embedded_server", "_primitives"},
+    "testing": {"_backend", "_embedded_server"},
     "_cli": {"ground", "_scripts", "_redis", "_core.hold", "_embedded_server"},
     "__main__": {"_cli"},
 }
