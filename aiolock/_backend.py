@@ -6,7 +6,7 @@ need not know which it is.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Protocol
@@ -129,8 +129,11 @@ class Notifier(Protocol):
     """Pushes what is published on channels; each has watchers, which are queues of waiters."""
 
     @property
-    def channels(self) -> Collection[str]:
-        """Those subscribed to, or about to be."""
+    def subscriptions(self) -> int:
+        """Channels subscribed to, or about to be."""
+
+    def watches(self, name: str) -> bool:
+        """Whether channel *name* is subscribed to, or about to be."""
 
     def confirmed(self, name: str) -> bool:
         """Whether messages of channel *name* arrive here."""

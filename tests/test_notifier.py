@@ -120,8 +120,8 @@ async def test_a_channel_is_left_a_moment_after_its_last_watcher(redis: Redis, n
     notifier.watch("weather", ignore)
     await until(lambda: notifier.confirmed("news") and notifier.confirmed("weather"))
     notifier.unwatch("news", ignore)
-    assert len(notifier.channels) == 2
-    await until(lambda: len(notifier.channels) == 1)
+    assert notifier.subscriptions == 2
+    await until(lambda: notifier.subscriptions == 1)
 
     async def left() -> bool:
         return await pubsub_channels(redis) == {"weather"}
@@ -149,7 +149,7 @@ async def test_an_idle_connection_is_kept_and_used_again(redis: Redis, notifier:
     await until(lambda: notifier.confirmed("news"))
     [first] = await subscribed_clients(redis)
     notifier.unwatch("news", ignore)
-    await until(lambda: len(notifier.channels) == 0)
+    await until(lambda: notifier.subscriptions == 0)
     signals: list[bool] = []
     notifier.watch("weather", signals.append)
     await until(lambda: notifier.confirmed("weather"))
@@ -185,7 +185,7 @@ async def test_a_connection_that_dies_while_nobody_watches_is_made_anew_when_som
     await until(lambda: notifier.confirmed("news"))
     [first] = await subscribed_clients(redis)
     notifier.unwatch("news", ignore)
-    await until(lambda: len(notifier.channels) == 0)
+    await until(lambda: notifier.subscriptions == 0)
     await redis.client_kill_filter(_id=first)
     await until(lambda: not notifier.connection.connected)
     signals: list[bool] = []
@@ -203,7 +203,7 @@ async def test_orders_do_not_pile_up_while_there_is_no_connection(proxy: Proxy, 
         notifier.watch(f"name {number}", ignore)
         notifier.unwatch(f"name {number}", ignore)
     notifier.watch("news", ignore)
-    await until(lambda: len(notifier.channels) == 1)
+    await until(lambda: notifier.subscriptions == 1)
     assert notifier.outgoing() == []
     await proxy.accept()
     await until(lambda: notifier.confirmed("news"))

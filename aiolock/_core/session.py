@@ -168,7 +168,7 @@ class Session(Unique):
         return ClientStatistics(
             held=sum(len(entry.holds) for entry in self.entries.all()),
             parked=sum(len(queue) for entry in self.entries.all() if (queue := entry.queue) is not None),
-            subscriptions=len(self.entries.notifier.channels),
+            subscriptions=self.entries.notifier.subscriptions,
             **asdict(self.commands.backend.statistics()),
             renewals=self.report.renewals,
             losses=self.report.losses,
@@ -183,7 +183,7 @@ class Session(Unique):
         return LockStatistics(
             held=0 if entry is None else len(entry.holds),
             parked=0 if queue is None else len(queue),
-            subscriptions=int(keys.channel in self.entries.notifier.channels),
+            subscriptions=int(self.entries.notifier.watches(keys.channel)),
             renewals=0 if hold is None else hold.renewals,
             hand_offs=0 if queue is None else queue.hand_offs,
         )

@@ -11,7 +11,7 @@ Rules:
 import asyncio
 import math
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import Context
 from functools import partial
 
@@ -233,7 +233,7 @@ class Cluster(Topology):
         """Servers come and go: leave those that own nothing, and forget them once nothing is expected of them."""
         for node in set(self.nodes()) - set(self._owners.values()):
             node.server.disconnect()
-            if not (node.server.pending or node.notifier.channels):
+            if not (node.server.pending or node.notifier.subscriptions):
                 del self._nodes[node.address]
                 node.server.close()
 
@@ -254,8 +254,11 @@ class ClusterNotifier:
         self._cluster = cluster
 
     @property
-    def channels(self) -> Collection[str]:
-        return set().union(*(list(node.notifier.channels) for node in self._cluster.nodes()))  # In whatever thread.
+    def subscriptions(self) -> int:
+        return sum(node.notifier.subscriptions for node in self._cluster.nodes())
+
+    def watches(self, name: str) -> bool:
+        return any(node.notifier.watches(name) for node in self._cluster.nodes())
 
     def confirmed(self, name: str) -> bool:
         return self._home(name).confirmed(name)

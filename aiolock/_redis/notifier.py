@@ -6,7 +6,7 @@ up for by a signal when the subscription is confirmed, and else by the waiter's 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextvars import Context
 from time import monotonic
 from typing import Any
@@ -77,12 +77,15 @@ class Notifier:
         self.connection: Connection = Connection(self, connect, patience=patience, pulse=_PULSE)
 
     @property
-    def channels(self) -> Collection[str]:
-        return self._channels.keys()
+    def subscriptions(self) -> int:
+        return len(self._channels)
 
     def watched(self) -> list[str]:
         """The channels that have watchers; the others are on their way out."""
         return [name for name, channel in self._channels.items() if channel.signals]
+
+    def watches(self, name: str) -> bool:
+        return name in self._channels
 
     def confirmed(self, name: str) -> bool:
         channel = self._channels.get(name)

@@ -5,7 +5,7 @@ A release is announced by each server that had the lock. The first message of it
 same release is no news.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import monotonic
 
@@ -56,8 +56,11 @@ class QuorumNotifier:
         self._ears: dict[tuple[str, Callable[[bool], None]], _Ears] = {}
 
     @property
-    def channels(self) -> Collection[str]:
-        return set().union(*(list(notifier.channels) for notifier in self._notifiers))  # In whatever thread.
+    def subscriptions(self) -> int:
+        return max(notifier.subscriptions for notifier in self._notifiers)
+
+    def watches(self, name: str) -> bool:
+        return any(notifier.watches(name) for notifier in self._notifiers)
 
     def confirmed(self, name: str) -> bool:
         return sum(notifier.confirmed(name) for notifier in self._notifiers) > len(self._notifiers) // 2

@@ -85,7 +85,7 @@ async def test_a_channel_that_ended_while_nobody_waited_is_subscribed_to_again(
             end_move(calm, NAME, target)
         await until(lambda: not listening.confirmed(channel))
         await until(lambda: cluster_of(ours)._asking is None)
-        assert channel in listening.channels
+        assert listening.watches(channel)
         async with Waiters(ours, NAME, go=True) as waiters:
             await waiters.park(1)
             await lease.release()
