@@ -60,13 +60,21 @@ def is_held(poll: Poll, look: Look, wanted: int | None) -> Reply | None:
 
 
 def holders(poll: Poll) -> Reply | None:
-    """Who holds a lock, or each half of one; at once when a majority names the same."""
+    """Who holds each half of a lock; at once when a majority names the same."""
     said = Counter((vote.reply[0], *sorted(vote.reply[1::4])) for vote in poll.votes.values())
     if not said or (max(said.values()) < poll.majority and not _is_over(poll)):
         return None
-    if said[(NOT_A_LOCK,)] >= poll.majority:
+    named = Counter(owner for vote in poll.votes.values() for owner in vote.reply[1::4])
+    foreign = said[(NOT_A_LOCK,)]
+    if foreign and foreign >= max(named.values(), default=0) and foreign + poll.silent >= poll.majority:
         return [NOT_A_LOCK]
     return [GRANTED, *_named(poll, start=1, width=4, left=2)]
+
+
+def holder(poll: Poll) -> Reply | None:
+    """Who holds a lock that one has at a time: whom most name."""
+    reply = holders(poll)
+    return None if reply is None else reply[:5]
 
 
 def permits(poll: Poll) -> Reply | None:
@@ -86,14 +94,18 @@ def permits(poll: Poll) -> Reply | None:
 
 
 def _named(poll: Poll, *, start: int, width: int, left: int) -> Reply:
-    """The rows of the answers that a majority has, or may have, with what each has *left*; a row begins with a name."""
+    """
+    The rows of the answers that a majority has, or may have, with what each has *left*; a row begins with a name.
+
+    Those that most servers have come first.
+    """
     rows: dict[bytes, list[tuple[float, Reply]]] = {}
     for vote in poll.votes.values():
         for place in range(start, len(vote.reply), width):
             row = vote.reply[place : place + width]
             rows.setdefault(row[0], []).append((vote.sent, row))
     named: Reply = []
-    for same in rows.values():
+    for same in sorted(rows.values(), key=len, reverse=True):
         if len(same) + poll.silent >= poll.majority:
             row = [max(column) for column in zip(*(each for _, each in same), strict=True)]
             row[left] = poll.left([(sent, each[left]) for sent, each in same])
@@ -110,6 +122,7 @@ def _is_over(poll: Poll) -> bool:
 FOLDS: dict[Fold, Callable[[Poll], Reply | None]] = {
     "agreed": agreed,
     "renewed": renewed,
+    "holder": holder,
     "holders": holders,
     "permits": permits,
     "first_known": first_known,

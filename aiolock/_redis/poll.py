@@ -15,8 +15,8 @@ from aiolock._backend import Call, Reply
 from aiolock._errors import QuorumError
 from aiolock._redis.member import Member
 
-# Seconds from the answers of a majority on: for others to say whether they refuse, too; and to be the ones that decide.
-_MOMENTS = (0.05, 0.5)
+# Seconds from the answers of a majority on for others to say whether they refuse, too; and then to be what decides.
+_MOMENTS = (0.05, 0.45)
 
 
 class Poll(ABC):
@@ -35,7 +35,7 @@ class Poll(ABC):
         self._copies: dict[Member, Call] = {}
         self._over = over
         self._counting = False  # What is noted meanwhile is counted at the end of it.
-        self._timers: list[asyncio.TimerHandle] = []
+        self._timer: asyncio.TimerHandle | None = None  # Ends a moment.
 
     @abstractmethod
     def outcome(self) -> Reply | None:
@@ -110,9 +110,8 @@ class Poll(ABC):
             self._end(reply)
         elif is_hopeless or not self.is_waiting:
             self._fail()
-        elif len(self.votes) >= self.majority and not self._timers:
-            loop = asyncio.get_running_loop()
-            self._timers = [loop.call_later(moment, self._moment_over, context=Context()) for moment in _MOMENTS]
+        elif len(self.votes) >= self.majority and self._timer is None:
+            self._begin_moment()
 
     @property
     def is_late(self) -> bool:
@@ -121,11 +120,17 @@ class Poll(ABC):
 
     def begin_moments_anew(self) -> None:
         """What others say may matter once more, from now on, unless the call ends now."""
-        self._cancel_timers()
+        self._cancel_timer()
         self.moments = 0
+
+    def _begin_moment(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(_MOMENTS[self.moments], self._moment_over, context=Context())
 
     def _moment_over(self) -> None:
         self.moments += 1
+        if not self.is_late:  # Where the loop was blocked, what arrived meanwhile is read before the next one ends.
+            self._begin_moment()
         self.count()
 
     def _end(self, reply: Reply, error: QuorumError | None = None) -> None:
@@ -148,13 +153,13 @@ class Poll(ABC):
         return "no answer yet" if failed is None else str(failed.error).removeprefix(f"{failed.script.name} failed: ")
 
     def _close(self) -> None:
-        self._cancel_timers()
+        self._cancel_timer()
         self._over(self)
 
-    def _cancel_timers(self) -> None:
-        for timer in self._timers:
-            timer.cancel()
-        self._timers.clear()
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
 
 
 class Question(Poll):

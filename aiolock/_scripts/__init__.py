@@ -32,9 +32,9 @@ def grants(reply: list[Any]) -> bool:
     return reply[0] == GRANTED or (isinstance(reply[0], list) and any(row[0] == GRANTED for row in reply))
 
 
-# How the answers of the servers of a quorum become one: what most say; the same for each of several rows; who holds it;
-# who has permits; what the first says that knows anything.
-Fold = Literal["agreed", "renewed", "holders", "permits", "first_known"]
+# How the answers of the servers of a quorum become one: what most say; the same for each of several rows; who holds it,
+# or each half of it; who has permits; what the first says that knows anything.
+Fold = Literal["agreed", "renewed", "holder", "holders", "permits", "first_known"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +171,7 @@ RENEW = _script("lock/renew", *_LOCK, lasts=True, urgent=True, fold="renewed")
 FORCE_RELEASE = _script("lock/force_release", *_LOCK, publishes=True)
 RELEASE_LATER = _script("lock/release_later", *_LOCK, publishes=True)
 LOCK = ScriptSet(ACQUIRE, RELEASE, RENEW, FORCE_RELEASE, RELEASE_LATER, kind="lock", exclusive=True, reentrant=True)
-INSPECT = _script("lock/inspect", *_LOCK, fold="holders")
+INSPECT = _script("lock/inspect", *_LOCK, fold="holder")
 
 FAIR = replace(  # It, too, is released later: who stands in line asks again in time by itself.
     LOCK,

@@ -20,16 +20,16 @@ from aiolock._embedded_server import Server
 from aiolock._keys import QUORUM_KEY, card_key
 from aiolock._redis import member
 from aiolock._redis.election import Clock
-from aiolock._redis.fold import is_held
+from aiolock._redis.fold import FOLDS, is_held
 from aiolock._redis.poll import Question
 from aiolock._redis.quorum import QuorumBackend
-from aiolock._scripts import BALLOTS, PERMIT
+from aiolock._scripts import BALLOTS, GRANTED, INSPECT, NOT_A_LOCK, PERMIT
 from tests.contract.acts import check_that_messages_wake, is_untouched, nothing_under_way, section, waiting
 from tests.contract.kinds import KINDS, NAME, Counted, Fair, Kind, Latch, Once
 from tests.quorum.several import everywhere, let_token_be, remember, run_id, token_of, who_has
 from tests.support.calls import in_turn
 from tests.support.cancellation import MODES, Mode, Outcome, every_suspension
-from tests.support.inside import session_of
+from tests.support.inside import members_of, session_of
 from tests.support.observe import asked_in_a_thread, until
 from tests.support.proxy import Proxy, Request, Rule, drop_reply, hold
 
@@ -334,6 +334,54 @@ def test_a_look_goes_on_whose_first_answer_is_an_error() -> None:
         each.asked[0].end([1, 0, 1, b"theirs", 9000])
     assert (call.ended, call.error, len(ended)) == (True, None, 1)
     assert call.reply == [1]
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        ("aab", "a"),
+        ("baa", "a"),
+        ("a--", "a"),
+        ("a---", "-"),
+        ("--aa", "a"),
+        ("x---", "-"),
+        ("xx--", "x"),
+        ("xaa", "a"),
+    ],
+)
+async def test_who_holds_a_lock_is_whom_most_name_of_those_that_may_be_a_majority(answers: str, told: str) -> None:
+    """Of five servers, some of which do not answer: one holder at most, and what may be no lock is said to be none."""
+    replies: dict[str, list[object]] = {
+        "a": [GRANTED, b"a", 1, 9000, 1],
+        "b": [GRANTED, b"b", 1, 9000, 1],
+        "-": [GRANTED],
+        "x": [NOT_A_LOCK],
+    }
+    servers = [Silent() for _ in range(5)]
+    call = Call(INSPECT, (NAME,), (), time.monotonic() + 5)
+    Question(call, servers, lambda poll: None, FOLDS[INSPECT.fold]).ask()
+    for server, answer in zip(servers, answers, strict=False):
+        server.asked[0].end(replies[answer])
+    for server in servers[len(answers) :]:
+        server.asked[0].fail(ConnectionError(), "refused")
+    assert await call == replies[told]
+
+
+async def test_after_a_blocked_loop_what_arrived_meanwhile_is_waited_for(
+    mine: list[Server], of_mine: list[Redis]
+) -> None:
+    """One grants, one refuses; the third one's answer decides, and comes when both moments would be over."""
+    async with LockClient.redlock(of_mine, config=LockConfig(command_timeout=5)) as locks:
+        await locks.lock("others", owner="x").acquire()
+        await until(lambda: all(each.statistics().pending == 0 for each in members_of(locks)))
+        await of_mine[0].hset("orders", "x:1", "1")
+        await of_mine[0].pexpire("orders", 50_000)
+        mine[2].pause()
+        trying = asyncio.create_task(locks.lock("orders", owner="x").try_lock())
+        await until(lambda: sum(each.statistics().pending for each in members_of(locks)) == 1)
+        time.sleep(0.7)
+        asyncio.get_running_loop().call_later(0.1, mine[2].resume)
+        assert await trying is not None
 
 
 class Silent(member.Member):

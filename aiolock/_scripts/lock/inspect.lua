@@ -2,7 +2,8 @@
 --
 -- KEYS[1] lock
 --
--- Reply {GRANTED, holder, hold count, ms left, 1 if the holder is a client of aiolock}  {GRANTED} when free
+-- Reply {GRANTED, holder, hold count, ms left, 1 if the holder is a client of aiolock}
+--       {GRANTED} when free: behind it comes a row for each hold, as read_write/inspect tells them
 --       {NOT_A_LOCK}
 --
 -- Twice: it only reads.
