@@ -118,17 +118,18 @@ class OneSentinel:
         self.error: Exception | None = None
 
     async def ask(self) -> None:
-        """Ask which server is the primary; again where this process was paused, which is no silence of the Sentinel."""
-        while True:
-            asked, named = monotonic(), None
+        """Ask which server is the primary; once more if this process was paused, which is no silence of a Sentinel."""
+        asked, named = 0.0, None
+        for _ in range(2):
+            asked = monotonic()
             try:
                 async with asyncio.timeout(self._patience):
                     named = await self._manager.discover_master(self._service_name)
             except Exception as error:
                 self.error = self.error or error
             if named is not None or monotonic() < asked + _PAUSED * self._patience:
-                self.asked, self.named = asked, named
-                return
+                break
+        self.asked, self.named = asked, named
 
     async def ask_once(self) -> None:
         """The same, and keep no connection."""

@@ -1,16 +1,18 @@
 """The Sentinels are asked all at once: one that is dead, silent or wrong keeps nobody from the primary."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from redis.asyncio import Redis
-from redis.asyncio.sentinel import Sentinel
+from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 
 from aiolock import BackendError, LockClient, LockConfig
 from aiolock._embedded_server import Server
+from aiolock._redis.sentinel import Sentinels
 from tests.support.calls import acquire_and_release
 from tests.support.observe import renewed, until
 from tests.support.topologies import NAME as PRIMARY
@@ -140,3 +142,21 @@ async def test_servers_that_are_no_sentinels_are_refused_at_once(setup: Replicat
             await lock_through(redis, command_timeout=30)
     async with users_client([primary, *setup.addresses]) as redis:  # One that is none keeps nobody from the others.
         await lock_through(redis)
+
+
+async def test_a_silent_sentinel_is_known_to_be_in_a_loop_that_is_often_blocked() -> None:
+    """Its time is then never over in time, and may have been that of the process; but not for ever."""
+
+    class Blocking(Sentinel):
+        asked = 0
+
+        async def discover_master(self, service_name: str) -> tuple[str, int]:
+            Blocking.asked += 1
+            time.sleep(0.1)
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    async with users_client([NOBODY], Blocking) as redis:
+        [sentinel] = Sentinels(cast("SentinelConnectionPool", redis.connection_pool), 0.05).each(0.05)
+        await sentinel.ask()
+    assert (sentinel.named, Blocking.asked) == (None, 2)
