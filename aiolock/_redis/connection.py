@@ -145,8 +145,8 @@ class Connection:
     def _reader_ended(self, reader: asyncio.Task[None]) -> None:
         if self.closed:
             return
-        if self._user.owed() and self._begins_to_leave():  # Somebody else cancelled it before it began.
-            self._start()
+        if reader.cancelled() and self._user.owed() and self._begins_to_leave():
+            self._start()  # Somebody else cancelled it before it began.
         else:
             self._user.tick(monotonic())
 

@@ -36,7 +36,7 @@ class _Channel:
     __slots__ = ("confirmed", "ordered", "signals", "until")
 
     def __init__(self) -> None:
-        self.ordered = False  # On this connection, and the server has not said since that it has it no longer.
+        self.ordered = False  # Or will be once there is a connection; no more when the server has it no longer.
         self.confirmed = False  # Messages arrive.
         # Called with True on a message, with False when messages may have been missed; one for each watcher.
         self.signals: list[Callable[[bool], None]] = []
@@ -72,7 +72,7 @@ class Notifier:
         self._channels: dict[str, _Channel] = {}
         self._orders: list[Command] = []
         self._heard = 0.0  # When the server last sent anything.
-        self._asked: float | None = None  # When it was first to answer since; what it was asked before, it refused.
+        self._asked: float | None = None  # When it was first asked for anything since then, which it will answer.
         self._warned = False
         self.connection: Connection = Connection(self, connect, patience=patience, pulse=_PULSE)
 

@@ -54,7 +54,7 @@ class Aside:
 
 
 class Steering(ABC):
-    """What a pipeline asks of the server that it leads to; plain calls but for the first."""
+    """What a pipeline asks of the server that it leads to; plain calls but for the greeting."""
 
     apart: bool  # As `Backend.apart`.
     client: Client  # Who uses it.
@@ -215,8 +215,9 @@ class Pipeline:
         if self._send_again() or waited:  # Else it was closed while nobody needed it.
             self._outage.failed(waited)
         if is_final(error):
-            refused, self._unsent = self._unsent, {}
-            for call in refused:
+            while self._unsent:  # Whoever is told may submit another.
+                call = next(iter(self._unsent))
+                del self._unsent[call]
                 call.fail(error, in_words(error))
         self._steering.broken()
         self.tick(monotonic())

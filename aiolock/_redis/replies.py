@@ -68,5 +68,5 @@ def understood(error: ResponseError) -> ResponseError:
             error = ResponseError(words)
     if (code := _CODES.get(type(error))) is not None:
         # Where to, without whether that is MOVED or ASK, would be a riddle.
-        error.args = (f"{code} {error}",)
+        error.args = (f"{code} {error}".rstrip(),)
     return error
