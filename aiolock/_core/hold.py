@@ -187,7 +187,7 @@ class Hold:
     def remove(self, lease: Grant) -> None:
         """One lease less; the server is to be told."""
         self.leases.remove(lease)
-        self.watched = not self.ended and any(each.watched for each in self.leases)
+        self.watched = self.watched and any(each.watched for each in self.leases)
 
     def last_lease(self) -> Grant | None:
         """

@@ -98,8 +98,7 @@ class Scope:
         self._end()
         if self in self.record.scopes:
             self.record.scopes.remove(self)
-        task = self.task
-        own = task is not None and self._cancelled and self._is_own(task, error)
+        own = self._cancelled and (task := self.task) is not None and self._is_own(task, error)
         self.lost()
         return own
 
@@ -120,9 +119,9 @@ class Scope:
 
     def lost(self) -> None:
         """Cancel the outermost body of the task whose lock is lost, unless one is unwinding already."""
-        task, stack = self.task, self.record.scopes
-        lost = [scope for scope in stack if scope.hold.loss is not None and scope in scope.hold.bodies]
-        if task is not None and lost and not any(scope.fired for scope in stack):
+        scopes = self.record.scopes
+        lost = [scope for scope in scopes if scope.hold.loss is not None and scope in scope.hold.bodies]
+        if lost and not any(scope.fired for scope in scopes) and (task := self.task) is not None:
             lost[0]._fire(task)
 
     def _is_own(self, task: asyncio.Task[object], error: BaseException | None) -> bool:
