@@ -22,6 +22,7 @@ from aiolock._process import Lineage
 from aiolock.opentelemetry import instrument
 from aiolock.testing import delayed_renewals
 from tests.support.calls import acquire
+from tests.support.inside import timers_of_marks
 from tests.support.observe import answered, commandstats, until
 
 SOON = 0.05  # Seconds after which a wait is linked.
@@ -357,7 +358,7 @@ async def test_a_hold_that_has_a_first_lease_anew_leaves_one_mark(
         await until(lambda: service.locks.statistics().commands >= before + 4)  # It was left again.
         await second.release()
         await until(lambda: _none_left(redis))
-        assert _timers_of_marks() == []
+        assert timers_of_marks(service.locks) == []
     assert [record for record in caplog.records if record.name == "asyncio"] == []
 
 
@@ -375,17 +376,11 @@ async def test_a_mark_of_whose_end_nobody_was_told_is_taken_away(redis: Redis, c
             await asyncio.sleep(0)
             nested.cancel()
             await asyncio.wait([nested, release])
-        assert len(_timers_of_marks()) == 1
+        assert len(timers_of_marks(service.locks)) == 1
         if not closed:
             await until(lambda: _none_left(redis))
-            assert _timers_of_marks() == []
-    assert _timers_of_marks() == []
-
-
-def _timers_of_marks() -> list[asyncio.TimerHandle]:
-    """What is yet to look after a mark."""
-    timers: list[asyncio.TimerHandle] = asyncio.get_running_loop()._scheduled  # type: ignore[attr-defined]
-    return [each for each in timers if not each.cancelled() and "Marks._leave" in repr(each)]
+            assert timers_of_marks(service.locks) == []
+    assert timers_of_marks(service.locks) == []
 
 
 async def test_what_runs_once_has_another_mark_than_the_lock_of_its_name(redis: Redis, service: Service) -> None:

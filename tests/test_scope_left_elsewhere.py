@@ -2,14 +2,12 @@
 
 import asyncio
 import logging
-import unittest
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import AsyncRLock, HeldLock, Lease, LeaseLostError, LockClient
+from aiolock import AsyncRLock, HeldLock, LeaseLostError, LockClient
 from tests.support.inside import session_of
 from tests.support.observe import freed, until
 
@@ -105,25 +103,3 @@ async def test_a_scope_that_is_still_open_keeps_its_hold(lock: AsyncRLock, redis
 async def test_leaving_what_was_left_before_is_refused(lock: AsyncRLock) -> None:
     with pytest.raises(RuntimeError, match=f"lock '{NAME}': this `async with` was not entered, or was left before"):
         await lock.__aexit__(None, None, None)
-
-
-def test_unittest_leaves_what_it_entered_in_other_tasks(server: Any) -> None:
-    """It runs what sets up, the test and each cleanup in a task of its own, and a cleanup only if it is a coroutine."""
-    seen: list[Lease] = []
-
-    class Case(unittest.IsolatedAsyncioTestCase):
-        async def asyncSetUp(self) -> None:
-            locks = await self.enterAsyncContext(LockClient.from_url(server.url))
-            self.lock = locks.lock(f"{NAME} of a test case", owner="case")
-            seen.append(await self.enterAsyncContext(self.lock))
-            seen.append(await self.enterAsyncContext(self.lock.hold()))
-            await self.enterAsyncContext(locks.semaphore(f"{NAME} at most", 1))
-
-        async def test_it(self) -> None:
-            seen.append(await self.enterAsyncContext(await self.lock.acquire()))
-            seen[0].check()
-
-    result = unittest.TestResult()
-    unittest.defaultTestLoader.loadTestsFromTestCase(Case).run(result)
-    assert (result.testsRun, result.errors, result.failures) == (1, [], [])
-    assert [lease.given_back for lease in seen] == [True] * 3

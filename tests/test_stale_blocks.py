@@ -5,11 +5,14 @@ import contextlib
 import gc
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
 from aiolock import AsyncPermitExpirableSemaphore, AsyncRLock, Lease, LeaseLostError, LockClient, NotHeldError
+from aiolock._core.owners import is_named
 from tests.support.observe import answered, until
 
 NAME = "orders"
@@ -436,6 +439,7 @@ MAKES: dict[str, Make] = {
     "hold": lambda locks: locks.permit_expirable_semaphore("desks", 9).hold(),
 }
 each_block = pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)
+each_lock = pytest.mark.parametrize("make", list(MAKES.values())[:2], ids=list(MAKES)[:2])
 each_way = pytest.mark.parametrize("way", [ByMethods, ByStack, Pushed])
 Way = type[ByMethods]
 
@@ -475,7 +479,7 @@ async def test_what_a_task_entered_that_has_ended_is_left_sooner_than_what_runs_
     assert task.done(), "it is not only gone"
 
 
-@each_block
+@each_lock
 @each_way
 @pytest.mark.parametrize("by_hand", [False, True])
 async def test_of_a_task_that_is_destroyed_within_another_that_is_in_a_block_of_its_own(
@@ -596,3 +600,98 @@ async def test_an_exit_stack_that_may_be_that_of_two_leaves_nobodys_block(locks:
         assert await desks.available() == 0
     go_on.set()
     await asyncio.gather(*tasks)
+
+
+@each_block
+@each_way
+@pytest.mark.parametrize("ended", [True, False], ids=["has ended", "was destroyed"])
+async def test_a_generator_that_is_closed_leaves_what_it_entered_beside_that_of_a_task_which_is_no_more(
+    locks: LockClient, make: Make, way: Way, ended: bool
+) -> None:
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # What asyncio says of such tasks.
+    block, leases = make(locks), list[Lease]()
+    stale = way(block)
+
+    async def forget() -> None:
+        leases.append(await stale.open())
+        if not ended:
+            await asyncio.get_running_loop().create_future()
+
+    async def stream() -> Stream:
+        own = way(block)
+        leases.append(await own.open())
+        try:
+            yield 1
+        finally:
+            await own.close()
+
+    _ = asyncio.create_task(forget())
+    del _
+    await until(lambda: len(leases) == 1)
+    gc.collect()
+    if is_of_a_task(leases[0]):
+        await until(lambda: leases[0].given_back)
+    await begin(numbers := stream())
+    await numbers.aclose()
+    assert leases[1].given_back
+    await given_back(*leases)
+
+
+def is_of_a_task(lease: Lease) -> bool:
+    return not is_named(lease._hold.owner)
+
+
+@each_block
+@pytest.mark.parametrize(
+    "awaited",
+    [asyncio.shield, asyncio.gather, asyncio.create_task, partial(asyncio.wait_for, timeout=5)],
+    ids=["shielded", "gathered", "as a task", "in time"],
+)
+async def test_what_leaves_a_block_may_be_awaited_by_another_task(
+    locks: LockClient, make: Make, awaited: Callable[[Any], Awaitable[object]]
+) -> None:
+    block, both = make(locks), asyncio.Barrier(2)
+
+    async def visit() -> None:
+        lease = await block.__aenter__()
+        await both.wait()
+        await awaited(block.__aexit__(None, None, None))
+        assert lease.given_back
+
+    await asyncio.gather(visit(), visit())
+
+
+@each_block
+async def test_a_class_that_hands_on_what_a_block_returns_leaves_its_own(locks: LockClient, make: Make) -> None:
+    block = make(locks)
+
+    class Handing:
+        def __aenter__(self) -> Awaitable[Lease]:
+            return block.__aenter__()
+
+        def __aexit__(self, *error: Any) -> Awaitable[object]:
+            return block.__aexit__(*error)
+
+    async with block as outer:
+        async with Handing() as inner:
+            pass
+        assert inner.given_back
+        outer.check()
+
+
+async def test_stacks_of_one_hold_of_a_named_owner_may_be_closed_by_a_third_task(locks: LockClient) -> None:
+    """As those of its lock: all that enter it are the same owner."""
+    held = locks.permit_expirable_semaphore("desks", 9, owner="job-17").hold()
+    stacks = [ByStack(held), ByStack(held)]
+    async with in_tasks(*stacks) as leases:
+        for stack in stacks:
+            await stack.close()
+        assert all(lease.given_back for lease in leases)
+
+
+async def test_whoever_leaves_what_nobody_can_tell_by_an_error_is_told(locks: LockClient) -> None:
+    error, held = ZeroDivisionError(), locks.lock("orders").hold(wait=1)
+    async with held:
+        pass
+    await held.__aexit__(ZeroDivisionError, error, None)
+    assert "was not entered" in error.__notes__[0]

@@ -23,7 +23,9 @@ from aiolock._core.scope import Place, Scope, is_stacked, place_of
 from aiolock._errors import AioLockError
 from aiolock._keys import LockKeys
 
-B = TypeVar("B", bound=Any)  # A block that was entered and not left: it has a `place`, a `task`, and `is_settled`.
+B = TypeVar(
+    "B", bound=Any
+)  # A block that was entered and not left: it has a `place` and a `task`, `is_settled` and is `forsaken`.
 _MOST_SETTLED = 16  # Blocks of a name whose tasks are no more, of which nothing is to be given back any more.
 
 
@@ -113,6 +115,7 @@ class Blocks:
                 self._leases.take_back(scope.lease)
             if scope.left:
                 self._forget(scope)
+        task.ended = True  # It is being destroyed no more.
 
     def let_go(self) -> None:
         """The running task closes the client: the blocks that it has not left are not told of that."""
@@ -162,10 +165,10 @@ def entered_elsewhere(frame: FrameType, opened: Sequence[B], *, as_one: bool = F
     either = alike or opened
     mine = [each for each in either if each.task is task]
     found = (
-        [each for each in either if each.task is None and isinstance(sys.exc_info()[1], GeneratorExit)]
+        [each for each in either if each.forsaken and isinstance(sys.exc_info()[1], GeneratorExit)]
         or [each for each in mine if each.place not in around]
         or [each for each in either if each.is_settled]
-        or [each for each in either if each.task is None or each.task.done()]
+        or [each for each in either if (who := each.task) is None or who.done()]
         or mine
         or (alike if by_stack and as_one else [])
         or (either if len({each.task for each in either}) == 1 else [])

@@ -1,7 +1,7 @@
 """A lease: what the user of a lock gets to see of a hold."""
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from time import monotonic
 from types import TracebackType
 from typing import Any, Self, final
@@ -100,10 +100,10 @@ class Lease(Grant):
         self._open_block(None)
         return self
 
-    async def __aexit__(
+    def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._session.blocks.leave_lease(self, error)
+    ) -> Coroutine[object, object, None]:
+        return self._session.blocks.leave_lease(self, error)
 
     def _open_block(self, place: Place | None) -> None:
         """A block begins that will give it back; found by *place*, if it is to be left without it."""

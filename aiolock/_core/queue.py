@@ -85,7 +85,7 @@ class Place:
 
     def hand(self, in_a_row: int) -> bool:
         """Try on behalf of the task; ``False`` if it is about to try already."""
-        tries = not self.trying and not self.woken.is_set()
+        tries = not (self.trying or self.served or self.woken.is_set())
         if tries:
             self._call = self._submit()
             self.in_a_row = in_a_row

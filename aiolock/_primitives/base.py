@@ -69,11 +69,11 @@ class Lockable(ABC, Generic[G]):
     def __aenter__(self) -> Coroutine[object, object, G]:
         return self._enter(place_of(sys._getframe(1)))
 
-    async def __aexit__(
+    def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        # The lock is shared, so that only the frame that awaits this tells which of its blocks it is.
-        await self._leave(sys._getframe(1), error)
+    ) -> Coroutine[object, object, None]:
+        # The lock is shared, so that only the caller's frame tells which of its blocks this is.
+        return self._leave(sys._getframe(1), error)
 
     async def _enter(self, place: Place) -> G:
         granted = await self._acquire(None, None)
@@ -246,6 +246,10 @@ class Held(Unique, Entered[G]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._lock.name!r}>"
+
+    @property
+    def _acts_as_one(self) -> bool:
+        return isinstance(self._lock, Single) and self._lock._named is not None
 
     async def _begin(self) -> tuple[G, G]:
         self._unused = False

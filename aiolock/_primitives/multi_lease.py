@@ -1,7 +1,7 @@
 """What the user of a multi lock gets to see: one lease for each of its locks, as one."""
 
 import asyncio
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import Any, Self, final
@@ -109,11 +109,11 @@ class MultiLease:
         self._open_block(None)
         return self
 
-    async def __aexit__(
+    def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    ) -> Coroutine[object, object, None]:
         blocks = [partial(lease._session.blocks.leave_lease, lease) for lease in reversed(self._leases)]
-        await leave_all(blocks, error)
+        return leave_all(blocks, error)
 
     async def release(self) -> None:
         """

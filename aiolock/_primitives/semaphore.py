@@ -150,10 +150,10 @@ class AsyncSemaphore(Named):
     def __aenter__(self) -> Coroutine[object, object, None]:
         return _without_lease(self._block._enter(place_of(sys._getframe(1))))
 
-    async def __aexit__(
+    def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._block._leave(sys._getframe(1), error)
+    ) -> Coroutine[object, object, None]:
+        return self._block._leave(sys._getframe(1), error)
 
     def _want(self, permits: int | None) -> Want:
         terms = ("" if self._initial is None else self._initial,)

@@ -60,6 +60,13 @@ def members_of(locks: LockClient) -> Sequence[Member]:
     return backend._members
 
 
+def timers_of_marks(locks: LockClient) -> list[asyncio.TimerHandle]:
+    """What is yet to look after a mark."""
+    session = locks._sessions.session
+    marks = None if session is None else session.report._marks
+    return [] if marks is None else [each for each in marks._timers.values() if not each.cancelled()]
+
+
 def cluster_of(locks: LockClient) -> Cluster:
     topology = backend_of(locks)
     assert isinstance(topology, Cluster)
