@@ -1,13 +1,21 @@
-"""A process of the test: told a number on stdin, a task stands in line for the lock, and notes when it has it."""
+"""
+A process of the test: told a number on stdin, a task stands in line for the lock, and notes when it has it.
+
+The numbers of a process that stood still, or had no answer from the server, are noted as well, with a minus: it may
+have given no sign of life when it was its turn, and then others go first.
+"""
 
 import asyncio
 import os
 import sys
 from time import monotonic
 
-from aiolock import LockClient
+from redis.asyncio import Redis
+
+from aiolock import LockClient, background
 
 NAME = "counter"
+STILL = 0.3  # Seconds. Whoever waits gives a sign of life every 0.25 s, and lives for 0.7 s by one.
 
 
 async def take_turn(locks: LockClient, number: int, file: int, work: float) -> None:
@@ -17,15 +25,29 @@ async def take_turn(locks: LockClient, number: int, file: int, work: float) -> N
         os.write(file, f"{number} {entered} {monotonic()}\n".encode())
 
 
+async def note_when_it_stands_still(url: str, numbers: list[int], file: int) -> None:
+    async with Redis.from_url(url) as redis:
+        alive = monotonic()
+        while True:
+            await redis.ping()
+            before, alive = alive, monotonic()
+            if alive > before + STILL:
+                os.write(file, "".join(f"-{number} {before} {alive}\n" for number in numbers).encode())
+            await asyncio.sleep(0.02)
+
+
 async def main(url: str, path: str, work: float) -> None:
     asyncio.get_running_loop().slow_callback_duration = 60  # On a busy machine asyncio's debug mode would complain.
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     lines = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-    async with LockClient.from_url(url) as locks, asyncio.TaskGroup() as group:
+    numbers: list[int] = []
+    still = note_when_it_stands_still(url, numbers, file)
+    async with LockClient.from_url(url) as locks, background(still), asyncio.TaskGroup() as group:
         while line := await lines.readline():  # One or several numbers, whose order does not matter.
-            for number in line.split():
-                group.create_task(take_turn(locks, int(number), file, work))
+            for number in map(int, line.split()):
+                numbers.append(number)
+                group.create_task(take_turn(locks, number, file, work))
 
 
 if __name__ == "__main__":
