@@ -316,6 +316,20 @@ async def test_a_password_that_is_asked_for_later_fails_what_is_sent_from_then_o
         assert await echo(backend, "x") == [b"x"]
 
 
+async def test_what_is_sent_as_a_call_fails_for_good_fails_with_it(own: Server) -> None:
+    """The server is not asked again for it."""
+    async with Redis.from_url(own.url) as operator:
+        await operator.config_set("requirepass", "secret")
+        async with backend_of(own.url) as backend:
+            later: list[Call] = []
+            call = submit(backend, ECHO, (), ("x",))
+            call.when_ended(lambda _: later.append(submit(backend, ECHO, (), ("y",))))
+            with pytest.raises(BackendError):
+                await call
+            assert [isinstance(each.error, BackendError) for each in later] == [True]
+        await operator.config_set("requirepass", "")
+
+
 async def test_a_call_to_a_replica_waits_until_it_is_a_primary(own: Server) -> None:
     async with Redis.from_url(own.url) as operator, backend_of(own.url) as backend:
         with Server(own._executable) as primary:

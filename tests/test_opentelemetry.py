@@ -341,31 +341,26 @@ async def test_a_mark_lives_as_long_as_the_hold_and_no_longer_than_its_lease(red
         await until(lambda: _none_left(redis))
 
 
-async def test_a_hold_that_has_a_first_lease_anew_leaves_one_mark(
-    redis: Redis, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_hold_that_has_a_first_lease_anew_has_one_timer_for_its_mark(redis: Redis) -> None:
     """As one whose first lease was given back while a nested acquire was on its way."""
-    async with Service(redis, LockConfig(lease=2, renew_interval=0.1)) as service:
-        lock = service.locks.lock("orders", owner="job")
-        with service.tracer.start_as_current_span("request"):
-            first = await lock.acquire()
-            nested = asyncio.create_task(acquire(lock))
-            await asyncio.sleep(0)
-            await first.release()
-            second = await nested
-        await until(lambda: _left(redis))
-        before = service.locks.statistics().commands
-        await until(lambda: service.locks.statistics().commands >= before + 4)  # It was left again.
+    async with LockClient(redis, config=LockConfig(telemetry=Marking(60))) as locks:
+        lock = locks.lock("orders", owner="job")
+        first = await lock.acquire()
+        [timer] = timers_of_marks(locks)
+        nested = asyncio.create_task(acquire(lock))
+        await asyncio.sleep(0)
+        await first.release()
+        second = await nested
+        assert timers_of_marks(locks) == [timer]
         await second.release()
-        await until(lambda: _none_left(redis))
-        assert timers_of_marks(service.locks) == []
-    assert [record for record in caplog.records if record.name == "asyncio"] == []
+        assert timers_of_marks(locks) == []
+        assert timer.cancelled()
 
 
-@pytest.mark.parametrize("closed", [False, True], ids=["", "with the client"])
-async def test_a_mark_of_whose_end_nobody_was_told_is_taken_away(redis: Redis, closed: bool) -> None:
+@pytest.mark.parametrize(("interval", "closed"), [(0.1, False), (15, True)], ids=["", "with the client"])
+async def test_a_mark_of_whose_end_nobody_was_told_is_taken_away(redis: Redis, interval: float, closed: bool) -> None:
     """As of a hold whose last acquire was cancelled, when all others had been given back."""
-    async with Service(redis, LockConfig(lease=2, renew_interval=0.1)) as service:
+    async with Service(redis, LockConfig(renew_interval=interval)) as service:
         lock = service.locks.lock("orders", owner="job")
         with service.tracer.start_as_current_span("request"):
             first = await lock.acquire()
@@ -376,10 +371,10 @@ async def test_a_mark_of_whose_end_nobody_was_told_is_taken_away(redis: Redis, c
             await asyncio.sleep(0)
             nested.cancel()
             await asyncio.wait([nested, release])
-        assert len(timers_of_marks(service.locks)) == 1
-        if not closed:
+        if closed:
+            assert len(timers_of_marks(service.locks)) == 1, "it is to be looked after later"
+        else:
             await until(lambda: _none_left(redis))
-            assert timers_of_marks(service.locks) == []
     assert timers_of_marks(service.locks) == []
 
 
@@ -477,21 +472,15 @@ async def test_a_telemetry_that_fails_changes_nothing(redis: Redis, caplog: pyte
 
 
 async def test_a_hook_that_raises_keeps_no_mark_from_being_left(redis: Redis) -> None:
-    asked: list[str] = []
-
-    class Marking(Picky):
-        def mark(self, _: object) -> str:
-            asked.append("mark")
-            return "mine"
-
     def fail(event: LockEvent) -> None:
         raise ZeroDivisionError
 
-    config = LockConfig(on_event=fail, telemetry=Marking(True))
+    marking = Marking(0.1)
+    config = LockConfig(on_event=fail, telemetry=marking)
     async with LockClient(redis, config=config) as locks, locks.lock("orders"):
         while not await redis.exists("aiolock_mark:{orders}"):
             await asyncio.sleep(0.01)
-    assert asked == ["mark"]
+    assert marking.asked == 1
 
 
 class Picky:
@@ -517,6 +506,19 @@ class Picky:
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
+
+
+class Marking(Picky):
+    """One that has each hold leave a mark, after a quarter of its patience."""
+
+    def __init__(self, patience: float) -> None:
+        super().__init__(True)
+        self.patience = patience
+        self.asked = 0
+
+    def mark(self, _: object) -> str:
+        self.asked += 1
+        return "mine"
 
 
 @pytest.mark.parametrize(

@@ -425,6 +425,15 @@ async def in_tasks(*blocks: ByMethods) -> AsyncIterator[list[Lease]]:
         go_on.set()
 
 
+async def end_alone(ending: ByMethods, lease: Lease) -> None:
+    """It is closed, and gives *lease* back; a block around it goes on, and that of another task."""
+    async with in_tasks(type(ending)(ending.block)) as [others], ending.block as around:
+        await ending.close()
+        assert lease.given_back
+        around.check()
+        others.check()
+
+
 async def given_back(*leases: Lease) -> None:
     """Closing the client waits for the blocks of a named owner, which any task may leave."""
     for lease in leases:
@@ -450,15 +459,10 @@ async def test_a_task_leaves_what_it_entered_and_nothing_that_is_around(
     locks: LockClient, make: Make, way: Way
 ) -> None:
     """Also beside blocks that nobody left, and those of others."""
-    block = make(locks)
-    mine = way(block)
+    mine = way(make(locks))
     lease = await mine.open()
-    kept = await asyncio.create_task(way(block).open())
-    async with in_tasks(way(block)) as [others], block as around:
-        await mine.close()
-        assert lease.given_back
-        around.check()
-        others.check()
+    kept = await asyncio.create_task(way(mine.block).open())
+    await end_alone(mine, lease)
     await given_back(kept)
 
 
@@ -467,15 +471,9 @@ async def test_a_task_leaves_what_it_entered_and_nothing_that_is_around(
 async def test_what_a_task_entered_that_has_ended_is_left_sooner_than_what_runs_on(
     locks: LockClient, make: Make, way: Way
 ) -> None:
-    block = make(locks)
-    stale = way(block)
+    stale = way(make(locks))
     task = asyncio.create_task(stale.open())
-    lease = await task
-    async with in_tasks(way(block)) as [others], block as around:
-        await stale.close()
-        assert lease.given_back
-        around.check()
-        others.check()
+    await end_alone(stale, await task)
     assert task.done(), "it is not only gone"
 
 

@@ -17,8 +17,8 @@ from time import monotonic
 from aiolock._backend import Argument, Call, Reply
 from aiolock._keys import QUORUM_KEY
 from aiolock._redis.fold import is_held
-from aiolock._redis.member import Member
 from aiolock._redis.poll import Poll, Question
+from aiolock._redis.quorum_member import Member
 from aiolock._scripts import (
     ABSTAINS,
     BALLOTS,

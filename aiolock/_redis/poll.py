@@ -13,7 +13,7 @@ from functools import partial
 
 from aiolock._backend import Call, Reply
 from aiolock._errors import QuorumError
-from aiolock._redis.member import Member
+from aiolock._redis.quorum_member import Member
 
 # Seconds from the answers of a majority on for others to say whether they refuse, too; and then to be what decides.
 _MOMENTS = (0.05, 0.45)

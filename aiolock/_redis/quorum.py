@@ -18,8 +18,8 @@ from aiolock._errors import BackendError
 from aiolock._redis.connector import Connector, check_borrowed
 from aiolock._redis.election import Clock, Election
 from aiolock._redis.fold import FOLDS
-from aiolock._redis.member import Member
 from aiolock._redis.poll import Poll, Question
+from aiolock._redis.quorum_member import Member
 from aiolock._redis.quorum_notifier import QuorumNotifier
 from aiolock._scripts import BALLOTS
 from aiolock._types import milliseconds

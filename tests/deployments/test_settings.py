@@ -11,7 +11,7 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import ExponentialBackoff
 from redis.credentials import CredentialProvider, UsernamePasswordCredentialProvider
-from redis.exceptions import NoPermissionError, OutOfMemoryError, ReadOnlyError, ResponseError
+from redis.exceptions import NoPermissionError, OutOfMemoryError, ReadOnlyError, ResponseError, TryAgainError
 
 from aiolock import BackendError, LockClient, LockConfig
 from aiolock._embedded_server import Server
@@ -192,3 +192,10 @@ def test_a_refusal_inside_of_a_script_is_understood_as_redis_6_puts_it(reply: st
 def test_other_errors_of_a_script_are_left_as_they_are() -> None:
     wrapped = "Error running script (call to f_5776e4f8): @user_script:1: user_script:1: Script attempted to ..."
     assert str(understood(ResponseError(wrapped))) == wrapped
+
+
+@pytest.mark.parametrize("words", ["TRYAGAIN", "TRYAGAIN Multiple keys request during rehashing of slot"])
+def test_an_error_of_a_cluster_keeps_its_words(words: str) -> None:
+    error = understood(ResponseError(words))
+    assert type(error) is TryAgainError
+    assert str(error) == words

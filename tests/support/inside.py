@@ -13,9 +13,9 @@ from aiolock._core.session import Session
 from aiolock._primitives.base import Single
 from aiolock._redis.backend import OneServer
 from aiolock._redis.cluster import Cluster
-from aiolock._redis.member import Member
 from aiolock._redis.primary_watch import PrimaryWatch
 from aiolock._redis.quorum import QuorumBackend
+from aiolock._redis.quorum_member import Member
 from aiolock._redis.topology import Topology
 from aiolock._scripts import Script
 
