@@ -42,11 +42,17 @@ class LockClient(Factories):
     """
 
     def __init__(self, redis: "Redis | RedisCluster", *, config: LockConfig | None = None) -> None:
-        self._config = _config_or_default(config)
+        config = _config_or_default(config)
+        self._put_together(redis, config, Sessions(backend_of(redis, config), config))
+
+    def _put_together(
+        self, redis: "Redis | RedisCluster", config: LockConfig, sessions: Sessions, quorum: tuple[Redis, ...] = ()
+    ) -> None:
         read_all()
-        self._sessions = Sessions(backend_of(redis, self._config), self._config)
+        self._config = config
+        self._sessions = sessions
         self._redis = redis
-        self._quorum: tuple[Redis, ...] = ()  # All of them, where there are several.
+        self._quorum: tuple[Redis, ...] = quorum  # All of them, where there are several.
         self._owns_redis = False
         self._in_cluster = isinstance(redis, RedisCluster)
 
@@ -97,8 +103,8 @@ class LockClient(Factories):
             raise ValueError(f"longest_lease must be at least the lease, {lease:g} s, not {longest_lease!r}")
         quorum = tuple(redises)
         sessions = Sessions(quorum_of(quorum, config, longest), config, longest)
-        client = cls(quorum[0], config=config)
-        client._quorum, client._sessions = quorum, sessions
+        client = cls.__new__(cls)
+        client._put_together(quorum[0], config, sessions, quorum)
         return client
 
     def synchronized(

@@ -52,7 +52,7 @@ LONGEST_MODULE = 400
 # Lines of Python, comments and blank ones included, in what all primitives share: these places, with
 # `_primitives/base.py`. Not in it: the other primitives, the faces, the command line, the embedded server, Lua.
 SHARED = {"ground", "_scripts", "_backend", "_redis", "_core", "_client", "_web"}
-MOST_LINES = 8532
+MOST_LINES = 8563
 LONGEST_FUNCTION = 30  # without its docstring and its decorators
 
 MODULES = sorted(PACKAGE.rglob("*.py"))

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Coroutine, Sequence
 from traceback import walk_stack
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Protocol, TypeVar
 
 import anyio
 
@@ -23,10 +23,30 @@ from aiolock._core.scope import Place, Scope, is_stacked, place_of
 from aiolock._errors import AioLockError
 from aiolock._keys import LockKeys
 
-B = TypeVar(
-    "B", bound=Any
-)  # A block that was entered and not left: it has a `place` and a `task`, `is_settled` and is `forsaken`.
 _MOST_SETTLED = 16  # Blocks of a name whose tasks are no more, of which nothing is to be given back any more.
+
+
+class Open(Protocol):
+    """A block that was entered and not left."""
+
+    @property
+    def place(self) -> Place | None:
+        """Where it was entered, if it is to be found by that."""
+
+    @property
+    def task(self) -> "asyncio.Task[object] | None":
+        """Who entered it, if it still is."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing of it is to be given back any more."""
+
+    @property
+    def forsaken(self) -> bool:
+        """Whether Python destroys its task."""
+
+
+B = TypeVar("B", bound=Open)
 
 
 class Blocks:

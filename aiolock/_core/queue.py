@@ -85,7 +85,7 @@ class Place:
 
     def hand(self, in_a_row: int) -> bool:
         """Try on behalf of the task; ``False`` if it is about to try already."""
-        tries = not (self.trying or self.served or self.woken.is_set())
+        tries = not self.trying and not self.woken.is_set()
         if tries:
             self._call = self._submit()
             self.in_a_row = in_a_row
@@ -146,7 +146,7 @@ class Queue:
             self._places.move_to_end(place, last=False)
 
     def leave(self, place: Place) -> None:
-        # Who may want less than it did.
+        # Behind it may stand who wants less than it did.
         hid_others = not self.scripts.exclusive and place is self.head and not place.served
         del self._places[place]
         if not self._places:

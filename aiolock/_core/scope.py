@@ -28,9 +28,9 @@ def place_of(frame: FrameType) -> Place:
     return id(frame), frame.f_code
 
 
-def is_stacked(place: Place) -> bool:
+def is_stacked(place: Place | None) -> bool:
     """Whether that is in an exit stack of the standard library, which leaves a block in another frame."""
-    return place[1].co_filename == contextlib.__file__
+    return place is not None and place[1].co_filename == contextlib.__file__
 
 
 class Scope:

@@ -52,7 +52,7 @@ def is_held(poll: Poll, look: Look, wanted: int | None) -> Reply | None:
     replies = [vote.reply for vote in poll.votes.values()]
     if not replies:
         return None
-    named = Counter(name for reply in replies for name in reply[look.first :: look.step] if name)
+    named = _names(poll, look.first, look.step)
     room = 0 if wanted is None else max(reply[1] + reply[2] for reply in replies) - wanted
     if sum(number >= poll.majority for number in named.values()) > room:
         return [1]
@@ -64,7 +64,7 @@ def holders(poll: Poll) -> Reply | None:
     said = Counter((vote.reply[0], *sorted(vote.reply[1::4])) for vote in poll.votes.values())
     if not said or (max(said.values()) < poll.majority and not _is_over(poll)):
         return None
-    named = Counter(owner for vote in poll.votes.values() for owner in vote.reply[1::4])
+    named = _names(poll, 1, 4)
     foreign = said[(NOT_A_LOCK,)]
     if foreign and foreign >= max(named.values(), default=0) and foreign + poll.silent >= poll.majority:
         return [NOT_A_LOCK]
@@ -91,6 +91,11 @@ def permits(poll: Poll) -> Reply | None:
         return int(sorted((reply[place] for reply in known), reverse=True)[(len(known) - 1) // 2])
 
     return [known[0][0], of_most(1), of_most(2), *_named(poll, start=3, width=2, left=1)]
+
+
+def _names(poll: Poll, first: int, step: int) -> Counter[bytes]:
+    """How many servers name each, in their answers from place *first* on."""
+    return Counter(name for vote in poll.votes.values() for name in vote.reply[first::step])
 
 
 def _named(poll: Poll, *, start: int, width: int, left: int) -> Reply:
