@@ -1,10 +1,9 @@
 """aiolock: a distributed lock for asyncio, on Redis and Valkey."""
 
+import aiolock._origin  # noqa: F401 - refuses a folder that another package shares
 from aiolock._client import LockClient
 from aiolock._config import LockConfig
-from aiolock._core.background import background
 from aiolock._core.lease import Lease, Loss
-from aiolock._core.threads import to_thread
 from aiolock._errors import (
     AioLockError,
     BackendError,
@@ -20,6 +19,7 @@ from aiolock._errors import (
 )
 from aiolock._events import (
     Acquired,
+    Bypassed,
     HandedOff,
     LockEvent,
     Lost,
@@ -29,17 +29,21 @@ from aiolock._events import (
     Released,
     RenewalLate,
     Renewed,
+    RenewedByThread,
     Telemetry,
     WaitStarted,
 )
-from aiolock._primitives.base import HeldLock
+from aiolock._helpers.background import background
+from aiolock._helpers.threads import to_thread
+from aiolock._primitives.adoption import Adoption
+from aiolock._primitives.counting_semaphore import AsyncCountingSemaphore, HeldCountingSemaphore
 from aiolock._primitives.fair_lock import AsyncFairLock
+from aiolock._primitives.held import HeldLock
 from aiolock._primitives.latch import AsyncCountDownLatch
 from aiolock._primitives.leader import AsyncLeader, Term
-from aiolock._primitives.multi import AsyncMultiLock, HeldMultiLock
-from aiolock._primitives.multi_lease import MultiLease, MultiLoss
+from aiolock._primitives.multi.lease import MultiLease, MultiLoss
+from aiolock._primitives.multi.lock import AsyncMultiLock, HeldMultiLock
 from aiolock._primitives.once import AsyncOnce, Slot, Turn
-from aiolock._primitives.permits import AsyncPermitExpirableSemaphore, HeldPermits
 from aiolock._primitives.read_write import AsyncReadLock, AsyncReadWriteLock, AsyncWriteLock
 from aiolock._primitives.rlock import AsyncRLock
 from aiolock._primitives.semaphore import AsyncSemaphore, HeldSemaphore
@@ -58,26 +62,28 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Acquired",
+    "Adoption",
     "AioLockError",
     "AsyncCountDownLatch",
+    "AsyncCountingSemaphore",
     "AsyncFairLock",
     "AsyncLeader",
     "AsyncMultiLock",
     "AsyncOnce",
-    "AsyncPermitExpirableSemaphore",
     "AsyncRLock",
     "AsyncReadLock",
     "AsyncReadWriteLock",
     "AsyncSemaphore",
     "AsyncWriteLock",
     "BackendError",
+    "Bypassed",
     "ClientClosedError",
     "ClientStatistics",
     "Duration",
     "HandedOff",
+    "HeldCountingSemaphore",
     "HeldLock",
     "HeldMultiLock",
-    "HeldPermits",
     "HeldSemaphore",
     "Holder",
     "Holding",
@@ -105,6 +111,7 @@ __all__ = [
     "Released",
     "RenewalLate",
     "Renewed",
+    "RenewedByThread",
     "ReplicationError",
     "Slot",
     "Telemetry",
@@ -116,6 +123,8 @@ __all__ = [
     "to_thread",
 ]
 
-for _name in __all__:  # Users import them from here, so that is where they say they are from; pickles, too.
-    if hasattr(_public := globals()[_name], "__qualname__"):  # Aliases, as `Duration`, are none of ours.
+# Users import these names from here, and so do pickles: make this their module.
+for _name in __all__:
+    # An alias such as `Duration` has no `__qualname__`, and keeps its module.
+    if hasattr(_public := globals()[_name], "__qualname__"):
         _public.__module__ = __name__

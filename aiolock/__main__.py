@@ -2,6 +2,7 @@
 
 import sys
 
+import aiolock._origin  # noqa: F401 - refuses a folder that another package shares
 from aiolock._cli.main import main
 
 if __name__ == "__main__":

@@ -1,41 +1,58 @@
 """
-The seam between the wings: what waiting for a lock needs of Redis, and a script on its way there and back.
+The seam between `_core` and `_redis`: the interface by which locks send scripts to Redis.
 
-`_redis` has the backends that speak to servers; `aiolock.testing` puts its faults around one. Whoever submits a script
-need not know which it is.
+`_redis` has the backends that speak to servers; `aiolock.testing` wraps a backend to add faults. The code that submits
+a script need not know which backend it has.
 """
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sized
 from dataclasses import dataclass
+from itertools import count
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol
 
 from aiolock._errors import BackendError
 from aiolock._scripts import Script
+from aiolock._scripts.replies import A
 
 Argument = str | int | bytes
-Reply = list[Any]
+_ENDS = count(1)
 
 
-class Call:
+class Delivery(Protocol):
+    """The copies of one call that were sent to several servers, and what became of them."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every copy was answered or never sent, so that none can arrive any more."""
+
+    def when_settled(self, tell: Callable[[], object]) -> None:
+        """Call *tell* as soon as `is_settled` is true; never if a copy stays unanswered."""
+
+    def withdraw_from(self, server: object) -> bool:
+        """Cancel the copy to *server*; ``False`` if it may have arrived, or may still arrive."""
+
+
+class Call(Generic[A]):
     """
-    A script on its way, to be awaited by one task.
+    A call of a script, which one task may await.
 
-    It fails for its caller at *deadline*; after failures it is sent until then, or until *until* if that is later (both
-    on the monotonic clock).
+    The task gets an error at *deadline*. After failures the call is sent again until *deadline*, or until *until* if
+    that is later (both on the monotonic clock).
     """
 
     __slots__ = (
-        *("args", "asking", "deadline", "ended", "error", "hops", "keys", "repeated", "reply", "script", "sent"),
-        *("short", "until", "whole", "_tell", "_waiter"),
+        *("answer", "args", "asking", "deadline", "delivery", "ended", "error", "hops", "keys", "number", "repeated"),
+        *("script", "sent", "short", "trouble", "undoes", "until", "whole", "__weakref__", "_tell", "_waiter"),
     )
 
-    reply: Reply  # Once it has ended; empty if it failed.
+    # Set when the call has ended; `None` if it failed.
+    answer: A | None
 
     def __init__(
         self,
-        script: Script,
+        script: Script[A],
         keys: tuple[str, ...],
         args: tuple[Argument, ...],
         deadline: float,
@@ -46,78 +63,116 @@ class Call:
         self.args: tuple[Argument, ...] = args
         self.deadline: float = deadline
         self.until: float = until if until > deadline else deadline
-        self.hops = 0  # From server to server, of those that said that another owns the slot.
-        self.asking = False  # The slot is on its way to the server that this goes to, which must be told so.
-        self.whole = False  # Send it by itself, and the source: its digest, or its bundle, was refused.
-        self.sent: float = 0.0  # When it was sent last; that sending is the one answered.
-        self.repeated = False  # Sent again after a failure: an earlier copy may still arrive.
-        self.short: tuple[int, int] | None = None  # Replicas that acknowledged, and how many were wanted: too few.
+        self.hops = 0  # Redirections so far, from servers that do not own the slot.
+        self.asking = False  # The slot is being moved to the next server, which needs ASKING.
+        self.whole = False  # The call must go alone and with its source: its digest, or its bundle, was refused.
+        self.sent: float = 0.0  # The time of the last sending, which is the one that was answered.
+        self.repeated = False  # The call was sent again after a failure: an earlier copy may still arrive.
+        # If too few replicas acknowledged the call: their number, and the number wanted.
+        self.short: tuple[int, int] | None = None
+        self.delivery: Delivery | None = None  # Set if copies were sent to several servers.
+        self.undoes: Delivery | None = None  # The delivery of the acquire that this call undoes.
         self.ended: bool = False
+        self.number: int = 0  # The place of this call in the order in which all calls ended.
         self.error: BackendError | None = None
-        self._waiter: asyncio.Future[Reply] | None = None
-        self._tell: Callable[[Call], object] | None = None
+        self.trouble: BaseException | None = None  # The last error that prevented an answer.
+        self._waiter: asyncio.Future[Any] | None = None
+        self._tell: list[Callable[[Call[A]], object]] | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no copy of the answered call can arrive any more."""
+        return not self.repeated and (self.delivery is None or self.delivery.is_settled)
+
+    def when_settled(self, tell: Callable[[], object]) -> None:
+        """Call *tell* once no copy of the answered call can arrive any more; never if that cannot be known."""
+        if self.repeated:
+            return
+        if self.delivery is None:
+            tell()
+        else:
+            self.delivery.when_settled(tell)
 
     def fail_within(self, seconds: float) -> None:
-        """There is little hope: its caller is told sooner. What is to be freed by it is tried for as long as ever."""
+        """Move the deadline to *seconds* from now, because of a known outage. Releases keep their later `until`."""
         sooner = min(self.deadline, monotonic() + seconds)
         if self.until <= self.deadline:
             self.until = sooner
         self.deadline = sooner
 
-    def __await__(self) -> Generator[Any, None, Reply]:
-        waiter: asyncio.Future[Reply] = asyncio.Future()
+    def __await__(self) -> Generator[Any, None, A]:
+        waiter: asyncio.Future[Any] = asyncio.Future()
         self._waiter = waiter
         if self.error is not None:
             waiter.set_exception(self.error)
         elif self.ended:
-            waiter.set_result(self.reply)
+            waiter.set_result(self.answer)
         return waiter.__await__()
 
-    def when_ended(self, tell: Callable[["Call"], object]) -> None:
-        """Call *tell* when the call ends, whether or not anybody awaits it; at once if it has ended."""
-        self._tell = tell
+    def when_ended(self, tell: Callable[["Call[A]"], object]) -> None:
+        """Call *tell* when the call ends, even if nothing awaits it; at once if it has ended."""
         if self.ended:
             tell(self)
+        elif self._tell is None:
+            self._tell = [tell]
+        else:
+            self._tell.append(tell)
 
-    def end(self, reply: Reply, error: BackendError | None = None) -> None:
-        """The call has its reply or has failed; what comes after the first time is ignored."""
+    def tell_nobody(self) -> None:
+        """Drop the callbacks of `when_ended`."""
+        self._tell = None
+
+    def end(self, answer: A | None, error: BackendError | None = None) -> None:
+        """End the call with its *answer* or *error*; a second end is ignored."""
         if self.ended:
             return
-        self.ended = True
-        self.reply, self.error = reply, error
+        self.ended, self.number = True, next(_ENDS)
+        self.answer, self.error = answer, error
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             if error is None:
-                waiter.set_result(reply)
+                waiter.set_result(answer)
             else:
                 waiter.set_exception(error)
-        if self._tell is not None:
-            self._tell(self)
+        if (listeners := self._tell) is not None:
+            # A callback that refers to the call would keep both alive until the garbage collector finds the cycle.
+            self._tell = None
+            for tell in listeners:
+                tell(self)
+
+    def note(self, trouble: BaseException) -> None:
+        """Note the *trouble* of this attempt: a refusal by the server, or an error of the connection."""
+        self.trouble = trouble
 
     def fail(self, cause: BaseException, why: str) -> None:
-        """The call ends with a `BackendError` that has *cause*."""
+        """End the call with a `BackendError` whose cause is *cause*."""
+        if not self.ended:
+            self.note(cause)
         error = BackendError(f"{self.script.name} failed: {why}")
         error.__cause__ = cause
-        self.end([], error)
+        self.end(None, error)
 
     def arguments(self, publish: str) -> tuple[Argument, ...]:
-        """All that it is sent with behind the keys; *publish* is what the server's unlock messages are sent with."""
+        """All arguments after the keys; *publish* is the command for unlock messages on this server."""
         return (*self.args, publish) if self.script.publishes else self.args
 
 
 class Client(Protocol):
-    """Who uses a backend."""
+    """The user of a backend."""
+
+    waiting: Sized
+    """The owners that wait for a lock: a release may have an acquire of one of them sent along in the same turn."""
 
     def doubt(self, had: Callable[[str], bool]) -> None:
-        """A server may have forgotten its locks; *had* says of a key whether it was that server's."""
+        """Check the locks on a server that may have lost them; *had* says of a key whether it was on that server."""
 
     def is_in_use(self) -> bool:
-        """Whether something is held by a task that is yet to release it: then there will be commands."""
+        """Whether a task holds a lock that it has yet to release: then more commands will come."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackendStatistics:
-    """What a backend does now, and has sent so far; as in `ClientStatistics`."""
+    """The backend's present numbers, and totals so far; as in `ClientStatistics`."""
 
     pending: int
     connections: int
@@ -126,56 +181,59 @@ class BackendStatistics:
 
 
 class Notifier(Protocol):
-    """Pushes what is published on channels; each has watchers, which are queues of waiters."""
+    """Passes on messages of channels; each channel has watchers, which are queues of waiters."""
 
     @property
     def subscriptions(self) -> int:
-        """Channels subscribed to, or about to be."""
+        """Channels that are subscribed to, or are about to be."""
 
     def watches(self, name: str) -> bool:
-        """Whether channel *name* is subscribed to, or about to be."""
+        """Whether channel *name* is subscribed to, or is about to be."""
 
     def confirmed(self, name: str) -> bool:
-        """Whether messages of channel *name* arrive here."""
+        """Whether the server has confirmed the subscription to channel *name*, so that its messages arrive here."""
 
     def watch(self, name: str, signal: Callable[[bool], None]) -> None:
         """
         Call *signal* with ``True`` for every message of channel *name*.
 
-        It is called with ``False`` whenever messages may have been missed: for the first time as soon as the
-        subscription stands, so that who then looks again misses nothing.
+        It is called with ``False`` whenever messages may have been missed: first when the subscription is confirmed. A
+        waiter that asks the server again then misses nothing.
         """
 
     def unwatch(self, name: str, signal: Callable[[bool], None]) -> None:
-        """Do not call *signal* for channel *name* any more."""
+        """Stop calling *signal* for channel *name*."""
 
 
 class Backend(Protocol):
-    """Sends scripts, and pushes what they publish."""
+    """Sends scripts, and passes on the messages that they publish."""
 
     @property
     def notifier(self) -> Notifier:
-        """Where unlock messages arrive."""
+        """The receiver of unlock messages."""
 
     @property
     def apart(self) -> bool:
-        """Whether two locks may be on two servers, so that no script may have the keys of both."""
+        """Whether two locks may be on different servers, so that no script may have the keys of both."""
 
     def submit(self, call: Call) -> None:
         """
-        Send *call*, after what was submitted before if its script is not urgent.
+        Send *call*, after the calls that were submitted before it unless its script is urgent.
 
-        After a failure it is sent again, until the time that it says.
+        After a failure it is sent again, until its time limit.
         """
 
+    def prepare(self, keys: tuple[str, ...]) -> None:
+        """Connect now, because an urgent call with *keys* will follow; that call need not wait for the connection."""
+
     def withdraw(self, call: Call) -> bool:
-        """Do not send *call*, which nobody awaits any more; ``False`` if it has been sent."""
+        """Do not send *call*, which nothing awaits any more; returns ``False`` if it has been sent."""
 
     def statistics(self) -> BackendStatistics:
-        """What it does now, and has sent so far."""
+        """The present numbers, and totals so far."""
 
     async def drained(self) -> None:
-        """Wait until no call is pending. Raises `BackendError` when there will be no more answers."""
+        """Wait until no call is pending. Raises `BackendError` if no more answers will come."""
 
     async def aclose(self) -> None:
-        """Close the connections; what is pending fails."""
+        """Close the connections; pending calls fail."""

@@ -1,26 +1,40 @@
-"""LockClient: where everything is put together."""
+"""LockClient: the place where all parts are put together."""
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar, final
+from typing import Any, Literal, ParamSpec, Self, TypeVar, final, overload
 
 from redis.asyncio import Redis, RedisCluster
 
 from aiolock._config import LockConfig
 from aiolock._core.activity import activity_of
 from aiolock._core.session import Sessions
+from aiolock._otel.marks import observed_by
 from aiolock._primitives.factories import Factories
-from aiolock._primitives.handle import Handle, kept
-from aiolock._primitives.multi import AsyncMultiLock
-from aiolock._primitives.rlock import at_least_seconds
+from aiolock._primitives.handle import Handle, Terms, kept
+from aiolock._primitives.multi.lock import AsyncMultiLock
+from aiolock._primitives.rlock import at_least_seconds, refuse_behind
+from aiolock._primitives.section import Conduct
 from aiolock._primitives.synchronized import check_maker, synchronize
+from aiolock._redis.address import where
 from aiolock._redis.backend import backend_of
-from aiolock._redis.quorum import quorum_of
+from aiolock._redis.quorum.backend import quorum_of, servers_of
 from aiolock._scripts import read_all
-from aiolock._types import ClientStatistics, Duration, LockActivity, lease_seconds, seconds
+from aiolock._types import (
+    BlockRelease,
+    ClientStatistics,
+    Duration,
+    LockActivity,
+    OnBusy,
+    OnUnavailable,
+    lease_seconds,
+    seconds,
+    text,
+)
 
-_LONGEST_LEASE = 60.0  # Seconds, of a quorum, if nobody says more.
+# Seconds: the default of `longest_lease` for a quorum.
+_LONGEST_LEASE = 60.0
 _SEVERAL = (list, tuple, set, frozenset)
 
 P = ParamSpec("P")
@@ -32,18 +46,21 @@ class LockClient(Factories):
     """
     Makes locks on a Redis or Valkey server, or on a cluster of them.
 
-    Borrows a `redis.asyncio.Redis` (also one that `Sentinel.master_for` made) or a `RedisCluster`: takes over its
-    address and settings for a few connections of its own, uses none of its pool, and never closes it. Starts with the
-    first use, or with ``async with``, and belongs to the event loop and the process in which it starts; after a fork,
-    ``async with`` starts it anew in the child, under a new identity.
+    Borrows a `redis.asyncio.Redis` (also one that `Sentinel.master_for` made) or a `RedisCluster`: opens a few
+    connections of its own with the same address and settings, takes none from the pool, and never closes *redis*. The
+    client starts at its first use, or with ``async with``, and belongs to the event loop and the process in which it
+    starts: a forked child needs a client of its own. If your program drops a client without closing it, Python shows a
+    `ResourceWarning`, and the client closes itself once it holds nothing.
 
     Raises:
-        TypeError: *redis* is none of those; the message says what to give. Or *config* is not a `LockConfig`.
+        TypeError: *redis* is neither a `Redis` nor a `RedisCluster`; the message says what to pass. Or *config* is not
+            a `LockConfig`.
     """
 
     def __init__(self, redis: "Redis | RedisCluster", *, config: LockConfig | None = None) -> None:
         config = _config_or_default(config)
-        self._put_together(redis, config, Sessions(backend_of(redis, config), config))
+        observe = observed_by(config.telemetry)
+        self._put_together(redis, config, Sessions(backend_of(redis, config), config, observe=observe))
 
     def _put_together(
         self, redis: "Redis | RedisCluster", config: LockConfig, sessions: Sessions, quorum: tuple[Redis, ...] = ()
@@ -52,7 +69,8 @@ class LockClient(Factories):
         self._config = config
         self._sessions = sessions
         self._redis = redis
-        self._quorum: tuple[Redis, ...] = quorum  # All of them, where there are several.
+        # All servers of a quorum; empty for one server or a cluster.
+        self._quorum: tuple[Redis, ...] = quorum
         self._owns_redis = False
         self._in_cluster = isinstance(redis, RedisCluster)
 
@@ -64,9 +82,9 @@ class LockClient(Factories):
         *settings* are those of `redis.asyncio.Redis.from_url`; no I/O happens here.
 
         Raises:
-            TypeError, ValueError: the URL or a setting is none that redis-py knows.
+            TypeError, ValueError: *url* is not a non-empty `str`, or redis-py refuses the URL or a setting.
         """
-        client = cls(Redis.from_url(url, **settings), config=config)
+        client = cls(Redis.from_url(text(url, "URL"), **settings), config=config)
         client._owns_redis = True
         return client
 
@@ -79,33 +97,61 @@ class LockClient(Factories):
         longest_lease: Duration | None = None,
     ) -> Self:
         """
-        A client whose locks are kept by several independent servers, and held by who has a majority of them (Redlock).
+        A client whose locks are kept by several independent servers; a holder needs a majority of them (Redlock).
 
-        Borrows three *redises* or more, better an odd number, each as `LockClient` does; none may replicate another. A
-        lock can be had while most of them answer. A server that has lost its memory grants nothing for *longest_lease*
-        (seconds; ``None`` means 60, or `LockConfig.lease` if that is longer), also a new one; no lease may be longer,
-        and all clients must say the same. No I/O.
+        Borrows three *redises* or more, preferably an odd number, each as `LockClient` does; none may replicate
+        another. A lock can be acquired while a majority of them answers. A new server, and a server that has lost its
+        data, grants nothing for *longest_lease* (seconds; ``None`` means 60, or `LockConfig.lease` if that is longer);
+        no lease may be longer, and all clients must have the same *longest_lease*. No I/O.
 
-        Locks, read-write locks, multi locks, semaphores whose permits expire and leaders are kept so. A fair lock,
-        `once`, a semaphore that only counts and a latch are not: they raise `TypeError` when they are made. What most
-        servers did not answer alike raises `QuorumError`, a `BackendError`. The algorithm is that of
-        https://redis.io/docs/latest/develop/use/patterns/distributed-locks/, with a token that grows.
+        Locks, multi locks and leaders work with it. Read-write locks, fair locks, semaphores of both kinds, `once` and
+        latches do not: their factories raise `TypeError`. If no majority of the servers gives the same answer,
+        `QuorumError`, a `BackendError`, is raised. The algorithm is that of
+        https://redis.io/docs/latest/develop/use/patterns/distributed-locks/, with growing fencing tokens in addition.
 
         Raises:
-            TypeError, ValueError: one of *redises* is a `RedisCluster`, behind Sentinels, or no client; there are fewer
-                than three, or one is there twice; `LockConfig.replicas` is set; or *longest_lease* is shorter than
-                `LockConfig.lease`.
+            TypeError, ValueError: one of *redises* is a `RedisCluster`, behind Sentinels, or not a client; there are
+                fewer than three, or one is given twice; `LockConfig.replicas` is set; or *longest_lease* is shorter
+                than `LockConfig.lease`.
         """
         config = _config_or_default(config)
         lease = seconds(config.lease, "lease")
         longest = max(_LONGEST_LEASE, lease) if longest_lease is None else lease_seconds(longest_lease, "longest_lease")
         if longest < lease:
             raise ValueError(f"longest_lease must be at least the lease, {lease:g} s, not {longest_lease!r}")
-        quorum = tuple(redises)
-        sessions = Sessions(quorum_of(quorum, config, longest), config, longest)
+        quorum = servers_of(redises)
+        sessions = Sessions(quorum_of(quorum, config, longest), config, longest, observe=observed_by(config.telemetry))
         client = cls.__new__(cls)
         client._put_together(quorum[0], config, sessions, quorum)
         return client
+
+    @overload
+    def synchronized(
+        self,
+        name: str,
+        *more: str,
+        of: "Maker | None" = None,
+        wait: Duration | None = None,
+        lease: Duration | None = None,
+        at_least: Duration | None = None,
+        release: BlockRelease | None = None,
+        busy: Literal["raise"] = "raise",
+        on_unavailable: OnUnavailable = "refuse",
+    ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R]]]: ...
+
+    @overload
+    def synchronized(
+        self,
+        name: str,
+        *more: str,
+        of: "Maker | None" = None,
+        wait: Duration | None = None,
+        lease: Duration | None = None,
+        at_least: Duration | None = None,
+        release: BlockRelease | None = None,
+        busy: Literal["skip"],
+        on_unavailable: OnUnavailable = "refuse",
+    ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R | None]]]: ...
 
     def synchronized(
         self,
@@ -115,31 +161,50 @@ class LockClient(Factories):
         wait: Duration | None = None,
         lease: Duration | None = None,
         at_least: Duration | None = None,
-    ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R]]]:
+        release: BlockRelease | None = None,
+        busy: OnBusy = "raise",
+        on_unavailable: OnUnavailable = "refuse",
+    ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R | None]]]:
         """
         Decorate a coroutine function to run under the lock *name*, a template: ``"order:{order_id}"``.
 
-        With *more* names it runs under all of them, as `multi` does. *of* makes something else than a lock of this
-        client and a name: ``of=lambda locks, name: locks.read_write_lock(name).read``. The placeholders are parameters
-        of the function, filled from its bound arguments, defaults included. *wait*, *lease* and *at_least* (seconds),
-        errors and cancelling as in `AsyncRLock.hold`: a wait that ends raises `LockTimeoutError`.
+        With *more* names the function runs under all of these locks, as with `multi`. *of* is a function of this client
+        and a name that makes another primitive: ``of=lambda locks, name: locks.read_write_lock(name).read``. The
+        placeholders are parameters of the function, filled from its bound arguments, defaults included. *wait*, *lease*
+        and *at_least* (seconds), *release*, errors and cancellation are as in `AsyncRLock.hold`: a wait that ends
+        raises `LockTimeoutError`.
+
+        With *busy* ``"skip"``, a call returns ``None`` instead, and the function does not run; then the default of
+        *wait* is 0. With *on_unavailable* ``"run"``, the function runs without its lock if the acquire fails with
+        `BackendError` or `ReplicationError`: see `Bypassed`. Then nothing keeps two processes apart; but the function
+        does not run while another task of this client holds the lock. If only the release fails so, the call still
+        returns the function's result.
 
         Raises:
-            TypeError, ValueError: when decorating; the function is no coroutine function, or a placeholder is none
-                of its parameters. When calling; the name that its arguments make is one that `lock` refuses, or *of*
-                makes nothing that can be held so.
+            TypeError, ValueError: when decorating: the function is not a coroutine function, or a placeholder is not
+                one of its parameters. When calling: `lock` refuses the name that results from the arguments, or *of*
+                returned something that is not a lock or a semaphore.
         """
+        conduct = Conduct.of(Terms.of(wait, lease, release), busy, on_unavailable)
+        names = (name, *more)
+        return synchronize(names, self._making(names, of, conduct.terms, at_least), conduct)
+
+    def _making(
+        self, names: Sequence[str], of: "Maker | None", terms: Terms, at_least: Duration | None
+    ) -> Callable[[str | Sequence[str]], Handle]:
+        """The function that makes the handle for one call, from *names* whose templates are filled in."""
         check_maker(of)
         make = partial(self._handle_of, of=of)
         if at_least is None:
-            return synchronize((name, *more), make, wait, lease)
-        if more:
+            return make
+        if len(names) > 1:
             raise ValueError("at_least is for one lock, not for several as one")
-        least = at_least_seconds(at_least, lease)
-        return synchronize((name,), lambda name: kept(make(name), least), wait, lease)
+        refuse_behind(terms.release)
+        least = at_least_seconds(at_least, terms.lease)
+        return lambda name: kept(make(name), least)
 
     def _handle_of(self, names: object, of: "Maker | None" = None) -> Handle:
-        """What *of* makes of one name, or of several as one; each of these may be several, too."""
+        """A handle for one name, or one multi lock for several names; each of the names may be a list of names, too."""
         make: Maker = of or LockClient.lock
         if isinstance(names, str):
             return make(self, names)
@@ -151,35 +216,41 @@ class LockClient(Factories):
 
     async def ping(self) -> None:
         """
-        Ask the server for an answer to a command like those of locks: for readiness checks; it changes nothing.
+        Check that the server answers and accepts the commands of locks; changes nothing. For readiness checks.
 
-        Waits up to `LockConfig.command_timeout`. When the server has been out of reach for longer than that, it waits
-        for one attempt only: a fifth of a second, or twice what a connection takes at best. Cancelling is harmless.
-        In a cluster one server is asked; of several independent servers, most must answer.
+        A server that refuses writes is not ready: its disk or its memory is full, or it has too few replicas. Then the
+        error is raised at once. If the server is a replica, `ping` asks again, on new connections, which may lead to
+        the new primary.
+
+        Waits up to `LockConfig.command_timeout`. If the server has been out of reach for longer than that, `ping` makes
+        one attempt only: it waits for a fifth of a second, or for twice the time of the quickest connection so far.
+        Cancelling is harmless. In a cluster one server is asked; of several independent servers, a majority must
+        answer.
 
         Raises:
-            BackendError: there is no answer, or it is an error.
+            BackendError: there is no answer, or an error; the message contains the server's text.
             ClientClosedError: the client is closed, or belongs to another loop or process.
         """
-        await self._sessions.open().inspector.ping(self._config.prefix)
+        await self._sessions.open().commands.ping(self._config.prefix)
 
     def statistics(self) -> ClientStatistics:
-        """What this client does right now, and has done since it started; no I/O, also after closing."""
+        """The numbers of this client at the moment, and its totals since it started; no I/O, even after closing."""
         session = self._sessions.session
         return ClientStatistics() if session is None else session.statistics()
 
     def activity(self) -> list[LockActivity]:
         """
-        Who of this client holds what and waits for what right now, by name; no I/O, empty before the first use.
+        The tasks of this client that hold or wait for a lock at the moment, by name; no I/O, empty before the first
+        use.
 
-        A name appears once for each kind of lock that is used under it. What other clients do is not in it: ask
-        `AsyncRLock.holder`. What is acquired without an owner, as by `AsyncSemaphore.acquire`, is nobody's.
+        A name appears once for each kind of lock that is used under it. Other clients are not included: ask
+        `AsyncRLock.holder`. An acquire without an owner, such as `AsyncCountingSemaphore.acquire`, does not appear
+        either.
         """
         session = self._sessions.session
         return [] if session is None else activity_of(session.entries, session.owners)
 
     async def __aenter__(self) -> Self:
-        self._sessions.start_after_fork()
         self._sessions.open()
         return self
 
@@ -193,13 +264,17 @@ class LockClient(Factories):
         """
         Close the client: waiters get `ClientClosedError`, holders `LeaseLostError`, and their locks are released.
 
-        Blocks (``async with``) are cancelled, or were already, and have 0.6 of `LockConfig.release_timeout` to roll
-        back under their locks. Takes that timeout at most, also when the server is gone. Cancelling does not stop it:
-        it goes on by itself. Safe to call twice.
+        Open ``async with`` blocks are cancelled, unless they were before, and have 60 % of `LockConfig.release_timeout`
+        to roll back while their locks are still held. Closing takes `LockConfig.release_timeout` at most, even if the
+        server is gone. Cancelling the caller does not stop it: closing goes on in the background. Safe to call twice.
         """
         await self._sessions.here().aclose()
         if self._owns_redis:
             await self._redis.aclose()
+
+    def _where(self) -> str:
+        """The server or servers, for people: without user and password."""
+        return ", ".join(map(where, self._quorum or (self._redis,)))
 
     def __repr__(self) -> str:
         session = self._sessions.session

@@ -1,4 +1,4 @@
-"""A real Redis or Valkey server that lives as long as this process does: for the demo and for tests.
+"""A real Redis or Valkey server that lives as long as this process does: for the examples and for tests.
 
 It listens on a unix socket in a directory of its own and on a free TCP port of 127.0.0.1, keeps nothing on disk unless
 asked to, and dies with us: at the end of a `with` block, when the object is collected, at interpreter exit, and on
@@ -31,7 +31,7 @@ _LONGEST_TEMP_DIR = 70
 
 # Asks the kernel (PR_SET_PDEATHSIG = 1, SIGKILL = 9) to end the server with us, then becomes the server, pid and all. A
 # `preexec_fn` could do it too, but would run Python between fork and exec of a process that may have threads.
-# Our death before the request would go unnoticed, hence the look at the parent.
+# A death before the request would go unnoticed, so it looks at its parent afterwards.
 _DIE_WITH_PARENT = """
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 9)
@@ -175,15 +175,15 @@ class Server:
 
     def _reserve(self, port: int) -> None:
         """
-        Bind *port* beside the server, without listening: so nobody else is taken for the server while it is down.
+        Bind *port* next to the server, without listening: so no other program answers in its place while it is down.
 
-        Only Linux lets two have a port; elsewhere this does nothing.
+        Only Linux lets two sockets have a port; elsewhere this does nothing.
         """
         if sys.platform != "linux":
             return
         reservation = socket.socket()
         reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        with suppress(OSError):  # Somebody else has it, as the server will say.
+        with suppress(OSError):  # Another program has it, as the server will report.
             reservation.bind((_HOST, port))
         self._give_up_port()
         self._end_reservation = weakref.finalize(self, reservation.close)
@@ -240,7 +240,7 @@ class Server:
             return False
 
     def _ask(self, command: str) -> str:
-        """Ask through the unix socket: on the port, somebody else's server could be answering."""
+        """Ask through the unix socket: on the port, another program's server could be answering."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(_START_TIMEOUT)
             connection.connect(str(self._socket_path))

@@ -1,4 +1,4 @@
-"""What `LockConfig.on_event` is called with, and what a `Telemetry` is asked. Every duration is in seconds."""
+"""The events that go to `LockConfig.on_event`, and the interface of a `Telemetry`. Every duration is in seconds."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True)
 def event(kind: type[T]) -> type[T]:
-    """Frozen to type checkers only: what is so when it runs takes three times as long to make."""
+    """A dataclass that is frozen for type checkers only: instances of a truly frozen one take three times as long."""
     return dataclass(slots=True, unsafe_hash=True)(kind)
 
 
 @event
 class LockEvent:
     """
-    Something happened to the lock *name*, of some *kind*, or to whatever else has an owner.
+    An event of the lock or other primitive *name*.
 
-    *token* is that of the hold, 0 where there is none: nothing was granted yet, or what was granted has no token.
+    *token* is the token of the hold; 0 if nothing was granted yet, or the primitive has no tokens.
     """
 
     name: str
@@ -35,9 +35,9 @@ class LockEvent:
 @event
 class WaitStarted(LockEvent):
     """
-    An acquire was refused, or others of this client were before it: it waits.
+    An acquire waits: the server refused it, or other acquires of this client are before it.
 
-    *holder* is the owner who has the lock, if that is one of this client, else ``None``.
+    *holder* is the owner that has the lock, if it belongs to this client, else ``None``.
     """
 
     holder: str | None
@@ -46,10 +46,10 @@ class WaitStarted(LockEvent):
 @event
 class Acquired(LockEvent):
     """
-    An acquire was granted; *holds* is the hold count now, *waited* the time it took.
+    An acquire was granted; *holds* is the hold count now, *waited* the time that the acquire took.
 
-    *contended* says that there was a `WaitStarted`, whose *holder* this is. *mark* is what the telemetry of whoever was
-    waited for left for others to find, once the wait was as long as `Telemetry.patience`; else ``None``.
+    *contended* says whether a `WaitStarted` came before, and *holder* is the holder in that event. *mark* is the text
+    that the telemetry of the holder left for waiters, if the wait was longer than `Telemetry.patience`; else ``None``.
     """
 
     holds: int
@@ -64,9 +64,9 @@ class NotAcquired(LockEvent):
     """
     An acquire ended without the lock, after *waited* seconds.
 
-    *reason* is ``"busy"`` when it was not to wait, ``"timeout"`` when it was, and the time is over, ``"cancelled"``,
-    ``"done"`` when what runs once has been run, or ``"error"``, and then *error* is the name of its class. All else as
-    in `Acquired`.
+    *reason* is ``"busy"`` if the acquire was not to wait, ``"timeout"`` if its wait ended, ``"cancelled"``, ``"done"``
+    if the body of a `once` has run already, or ``"error"``; then *error* is the name of the exception's class. The
+    other fields are as in `Acquired`.
     """
 
     reason: NotAcquiredReason
@@ -80,9 +80,9 @@ class NotAcquired(LockEvent):
 @event
 class Released(LockEvent):
     """
-    One hold was given back; *holds* are left. *held* is how long the owner has had the lock.
+    One hold was released; *holds* are left. *held* is the time since the owner got the lock.
 
-    *confirmed* is false when the server's answer did not come, or was not waited for: the release was sent.
+    *confirmed* is false if the server's answer did not come, or nobody waited for it; the release was sent.
     """
 
     holds: int
@@ -99,28 +99,56 @@ class Renewed(LockEvent):
 
 @event
 class RenewalLate(LockEvent):
-    """A renewal is *late* seconds behind: the event loop was blocked, or Redis failed; *remaining* are left."""
+    """
+    A renewal is *late* seconds behind: the event loop was blocked, or Redis failed; *remaining* seconds are left.
+
+    *trouble* is the last error of the server or the connection, if it is the cause; else ``None``.
+    """
 
     late: float
     remaining: float
+    trouble: str | None = None
+
+
+@event
+class RenewedByThread(LockEvent):
+    """
+    A thread has renewed the lock *renewals* times, because the event loop was late (`LockConfig.max_stall`).
+
+    *blocked* is the longest time in seconds for which the event loop did not run meanwhile, within a moment. If it is
+    close to zero, the event loop did run, and its connections made the renewals late.
+    """
+
+    renewals: int
+    blocked: float
 
 
 @event
 class Lost(LockEvent):
     """
-    The lock was ours and is gone, after it was *held* for so long.
+    The client lost the lock, after *held* seconds.
 
-    *ran_out* says that it was to be so: a lease of a given length has ended, and no block ran under it.
+    *ran_out* says that the loss is no surprise: a lease of a given length has ended, and no block ran under it.
+    *trouble* is the last error of the server or the connection, if a renewal failed before; else ``None``. *behind*
+    says that the reply to a release showed the loss after the block had ended without an error (`LockConfig.release`).
     """
 
     reason: LossReason
     held: float
     ran_out: bool
+    trouble: str | None = None
+    behind: bool = False
 
 
 @event
 class Orphaned(LockEvent):
-    """The task named *task* ended while it had *holds* holds, for *held* seconds; they were released."""
+    """
+    The task named *task* ended *held* seconds after it got the lock, without releasing its *holds* holds.
+
+    aiolock releases them.
+
+    `Lost` follows, with the reason ``"orphaned"``, unless another hold of the same owner remains.
+    """
 
     holds: int
     task: str
@@ -129,35 +157,46 @@ class Orphaned(LockEvent):
 
 @event
 class HandedOff(LockEvent):
-    """The lock went from one owner of this client to this one in a single round trip."""
+    """The lock went from another owner of this client to *owner* in a single round trip."""
+
+
+@event
+class Bypassed(LockEvent):
+    """
+    Redis failed, and a function runs without the lock, because ``on_unavailable`` is ``"run"``.
+
+    *trouble* is the error of the acquire. If several locks were wanted, there is one event for each.
+    """
+
+    trouble: str
 
 
 @runtime_checkable
 class Telemetry(Protocol):
     """
-    What makes metrics and traces of a client, beside its events: `aiolock.opentelemetry` has one.
+    An object that makes metrics and traces of a client, beyond what its events tell; see `aiolock.opentelemetry`.
 
     Its methods are called in the event loop, and must not block. If `LockConfig.on_event` is one of them, there may be
-    one more, ``hears_release() -> bool``, which is asked before each `Released`: where it says no, that is not told,
-    which saves time.
+    one more, ``hears_release() -> bool``, which is called before each `Released`: if it returns false, that event is
+    not made, which saves time.
     """
 
     patience: float
     """
-    Seconds: who has waited for so long looks for the mark of whoever has the lock.
+    Seconds of a wait after which the waiter looks for the mark of the holder.
 
-    A mark is left in Redis once the lock has been held for a quarter of that, so that a short hold costs nothing.
+    A mark is left in Redis only after a quarter of that time, so that a short hold costs nothing.
     """
 
     def started(self, client: str, statistics: Callable[[], ClientStatistics]) -> None:
         """The client with this id has started; *statistics* may be called at any time, in any thread."""
 
     def closed(self, client: str) -> None:
-        """That client is closed."""
+        """The client with this id is closed."""
 
     def mark(self, event: Acquired) -> str:
         """
-        What to leave for those who will wait for what was just granted, 200 characters at most; ``""`` for nothing.
+        The mark that waiters of the lock will find, 200 characters at most; ``""`` for no mark.
 
-        Called behind `LockConfig.on_event`, for a first hold.
+        Called for each grant that does not nest in another hold, after `LockConfig.on_event`.
         """

@@ -1,4 +1,4 @@
-"""The library's log: a handler of the application's that raises ends nothing of ours, and is told of by itself."""
+"""The library's log: it reports an exception of one of the application's handlers, and does not raise it."""
 
 import logging
 import sys
@@ -15,12 +15,14 @@ class _Log(logging.LoggerAdapter[logging.Logger]):
         return msg, kwargs
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
-        """As `logging.Logger.log`."""
+        """The same as `logging.Logger.log`."""
         try:
             super().log(level, msg, *args, **kwargs, stacklevel=2)
         except Exception:
-            if logging.raiseExceptions and sys.stderr:  # As the handlers of the standard library do it.
-                with suppress(OSError, ValueError):  # Nobody reads it any more, or it is closed.
+            # The handlers of the standard library have the same condition.
+            if logging.raiseExceptions and sys.stderr:
+                # Standard error may be closed, or its reader may be gone.
+                with suppress(OSError, ValueError):
                     traceback.print_exc()
 
 

@@ -1,11 +1,11 @@
-"""Which process this is, without a system call each time: forks are counted; and what belongs to one."""
+"""A count of the process's forks, which is read without a system call; and objects that belong to one process."""
 
 import os
 from typing import NoReturn
 
 
 class Lineage:
-    """The forks that lie between the process that imported this and the one that asks."""
+    """The number of forks between the process that imported this module and the present one."""
 
     forks: int = 0
 
@@ -14,12 +14,13 @@ def _count() -> None:
     Lineage.forks += 1
 
 
-if hasattr(os, "register_at_fork"):  # Windows has no forks.
+# Windows has no forks.
+if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_count)
 
 
 class Unique:
-    """What is there once, in its process: the server would take what a copy does for what the first one does."""
+    """An object without copies: the server could not tell a copy's commands from those of the original."""
 
     __slots__ = ()
 

@@ -8,30 +8,35 @@ import asyncio
 import functools
 import inspect
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import Any, NoReturn, TypeVar, get_args
+from typing import Any, NoReturn, TypeVar
 from weakref import WeakSet
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 from redis.asyncio import Redis, RedisCluster
 
+import aiolock._origin  # noqa: F401 - refuses a folder that another package shares
 from aiolock import AioLockError, ClientClosedError, Duration, Lease, LockClient, LockConfig, MultiLease
+from aiolock._aiohttp.idempotency import answer_of, endpoint_of, fingerprint_of, refuse_to_begin, response_of, whole
+from aiolock._aiohttp.names import Names, check_caller, function, name_maker, request_key
 from aiolock._client import Maker
-from aiolock._primitives.handle import Handle
+from aiolock._primitives.handle import Handle, Terms, block_of
 from aiolock._primitives.synchronized import check_maker
-from aiolock._types import lease_seconds, seconds
+from aiolock._types import BlockRelease, OnUnavailable, seconds
 from aiolock._web import page
-from aiolock._web.handler import locked_for_handler
+from aiolock._web.client import maker_of
+from aiolock._web.handler import HandlerBlock
 from aiolock._web.health import HEALTHY, NO_STORE, health_of
-from aiolock._web.key_template import parameters_of
+from aiolock._web.idempotency import DAY, HEADER, BadRequestError, Caller, Keeping, Run, checked_caller, key_of, name_of
 from aiolock._web.problem import CONFLICT, ERRORS, MEDIA_TYPE, Problem, error_status, problem_of
 
 __all__ = [
     "LOCKS",
     "LockProblem",
     "healthz",
+    "idempotent",
     "lease_from",
     "leases_from",
     "locks_from",
@@ -42,26 +47,24 @@ __all__ = [
 ]
 
 LOCKS: web.AppKey[LockClient] = web.AppKey("LOCKS", LockClient)
-"""Where the application keeps its client: ``request.app[LOCKS]``."""
+"""The key of the application's client: ``request.app[LOCKS]``."""
 
 _AT_WORK: web.AppKey["WeakSet[asyncio.Task[Any]]"] = web.AppKey("AT_WORK", WeakSet)  # Handlers that use the client.
-# aiohttp has keys with types for requests since 3.14, and warns about others since then.
-_LEASE: Any = web.RequestKey("LEASE", object) if hasattr(web, "RequestKey") else "aiolock.lease"
+_LEASE = request_key("LEASE")
 
 _NO_LEASE = (
-    "the handler of this request has no lease: it is not decorated with `synchronized`, or under what only counts"
+    "the handler of this request has no lease: it is not decorated with `synchronized`, "
+    "or only under a primitive without leases"
 )
 
-Names = str | Sequence[str]
 Key = str | Callable[[web.Request], Names | Awaitable[Names]]
-
-_ANSWERS = (web.StreamResponse, web.View)
+CallerOf = Callable[[web.Request], Caller | Awaitable[Caller]]
 
 HandlerOrMethod = TypeVar("HandlerOrMethod", bound=Callable[..., Awaitable[web.StreamResponse]])
 
 
 class LockProblem(web.HTTPError):
-    """What `synchronized` and `problems` raise: a problem document of RFC 9457."""
+    """The error of `synchronized` and `problems`: a problem document of RFC 9457."""
 
     def __init__(self, problem: Problem) -> None:
         self.status_code: int = problem.status
@@ -74,22 +77,23 @@ def setup(app: web.Application, redis: Redis | RedisCluster | str, *, config: Lo
     """
     Keep a `LockClient` in ``app[LOCKS]`` while *app* runs, and answer errors of aiolock with `problems`.
 
-    *redis* is a URL, or a client of yours, which is not closed. A client that is in ``app[LOCKS]`` before the start,
-    a test's, is left alone. Sub-applications use the client of the application that they are a part of. Starting does
-    no I/O. At the end of *app*, handlers that use the client (by `synchronized` or `locks_from`) and still run are
-    cancelled, those of clients which have gone too, and have `LockConfig.release_timeout` to roll back under their
-    locks. Closing takes as long again at most, and releases what is still held. *app* does not start again after that.
+    *redis* is a URL, or a client of yours, which is not closed. If a test has put a client into ``app[LOCKS]`` before
+    the start, that one is used. Sub-applications use the client of their parent application. Starting does no I/O. When
+    *app* ends, handlers that use the client (through `synchronized` or `locks_from`) and still run are cancelled, even
+    those whose HTTP clients have disconnected, and have `LockConfig.release_timeout` to roll back under their locks.
+    Closing takes as long again at most, and releases the locks that are still held. *app* cannot be started again after
+    that.
 
     Raises:
-        TypeError, ValueError: what `LockClient` raises about *redis* and *config*.
-        RuntimeError: it was called for *app* before. At the start: *app* had been started, and has ended.
+        TypeError, ValueError: *redis* or *config* is not valid, as in `LockClient`.
+        RuntimeError: `setup` was called for *app* before. At the start: *app* was started before, and has ended.
     """
     if not isinstance(app, web.Application):
         raise TypeError(f"setup needs the application first, as in setup(app, redis), not {app!r}")
     if _AT_WORK in app:
         raise RuntimeError("aiolock.aiohttp.setup was called for this application before")
     settings = config or LockConfig()
-    client = LockClient.from_url(redis, config=config) if isinstance(redis, str) else LockClient(redis, config=config)
+    client = maker_of(redis, config, 'setup(app, "redis://...")')()
     app[_AT_WORK] = WeakSet()
 
     async def keep(app: web.Application) -> AsyncIterator[None]:
@@ -103,23 +107,24 @@ def setup(app: web.Application, redis: Redis | RedisCluster | str, *, config: Lo
 
     app.cleanup_ctx.append(keep)
     app.middlewares.append(problems)
+    app.on_response_prepare.append(refuse_to_begin)
 
 
 async def _enter(stack: AsyncExitStack, client: LockClient) -> None:
     try:
         await stack.enter_async_context(client)
-    except ClientClosedError as closed:  # aiohttp lets nobody put another one into an application that was started.
+    except ClientClosedError as closed:  # A started application of aiohttp takes no other client.
         raise RuntimeError("this application and its LockClient have ended: make a new one to start") from closed
 
 
 def locks_from(request: web.Request) -> LockClient:
     """
-    The client of the request's application, or of the one that it is a part of.
+    The client of the request's application or of its parent application.
 
-    `setup` does not close it before the task that asks has ended, or had its time to.
+    `setup` closes the client only after the calling task has ended, or has had its time to end.
 
     Raises:
-        RuntimeError: there is none.
+        RuntimeError: the application has no client.
     """
     try:
         locks = request.config_dict[LOCKS]
@@ -131,9 +136,9 @@ def locks_from(request: web.Request) -> LockClient:
 
 def lease_from(request: web.Request) -> Lease:
     """
-    The lease that a handler under `synchronized` has, for its token or its `Lease.check`.
+    The lease of a handler under `synchronized`, for its token or its `Lease.check`.
 
-    Under several decorators, the one of the innermost.
+    With several decorators, this is the lease of the innermost one.
 
     Raises:
         RuntimeError: the handler of this request is not under a lock, or under one of several names.
@@ -148,7 +153,7 @@ def lease_from(request: web.Request) -> Lease:
 
 def leases_from(request: web.Request) -> MultiLease:
     """
-    The leases that a handler under `synchronized` with several names has; as `lease_from`.
+    The leases of a handler under `synchronized` with several names; see `lease_from`.
 
     Raises:
         RuntimeError: the handler of this request is not under a lock of several names.
@@ -166,7 +171,7 @@ async def problems(request: web.Request, handler: Handler) -> web.StreamResponse
     """
     Answer errors of aiolock: 409 when a wait has ended, 503 when Redis failed or a lock was lost.
 
-    A response that has begun is cut off instead, so that its client sees that it is not whole.
+    A response that has begun is cut off instead, so that its client sees that the response is not complete.
     """
     try:
         return await handler(request)
@@ -184,33 +189,35 @@ def synchronized(
     wait: Duration | None = 0,
     lease: Duration | None = None,
     status: int = CONFLICT,
+    release: BlockRelease | None = None,
 ) -> Callable[[HandlerOrMethod], HandlerOrMethod]:
     """
     Decorate a handler, or a method of a `web.View` or another class, to run under a lock of the request.
 
     *key* is a template of the path's variables, ``"order:{order_id}"``, as they are in the path, so that ``7`` and
     ``07`` are two locks; or a function of the request that returns the name. With *more* keys, or a function that
-    returns several names, it runs under all of them, as `LockClient.multi` does. *of* makes something else than a lock
-    of the client and a name: ``of=lambda locks, name: locks.read_write_lock(name).read``.
+    returns several names, the handler runs under all these locks, as with `LockClient.multi`. *of* is a function of the
+    client and a name that makes another primitive: ``of=lambda locks, name: locks.read_write_lock(name).read``.
 
-    *wait* and *lease* (seconds) as in `AsyncRLock.try_lock`. The lock is released when the handler returns, and so
-    before its response leaves, unless the handler itself has sent it (a stream, a WebSocket). When the lock is lost the
-    handler is cancelled, once, and its client is told 503, whatever the handler returns or raises. A response that has
-    begun is cut off, by the `LeaseLostError`. Cancelling, as in `AsyncRLock.hold`, leaves nothing behind.
+    *wait* and *lease* (seconds) are those of `AsyncRLock.try_lock`. The lock is released when the handler returns, and
+    so before its response leaves, unless the handler itself has sent it (a stream, a WebSocket). If the lock is lost,
+    the handler is cancelled, once, and the answer is a 503, even if the handler returns or raises something else. A
+    response that has begun is cut off, by the `LeaseLostError`. Cancelling leaves nothing behind, as in
+    `AsyncRLock.hold`. With *release* ``"behind"`` the response may arrive before the release does.
 
     Raises:
         LockProblem: *status*, 409 by default, when the wait ends; 503 when Redis fails or the lock is lost.
-        web.HTTPBadRequest: the request makes a name that `LockClient.lock` refuses.
-        TypeError, ValueError: when decorating; the handler is no coroutine function, *key* no template of names and no
-            function of the request (a bare ``@synchronized`` is given the handler), *status* no error. When called:
-            the name is no string, or a bare ``@synchronized`` was given a handler without annotations.
-        RuntimeError: when called; the path has no such variable, or there is no `LockClient`.
+        web.HTTPBadRequest: `LockClient.lock` refuses the name that the request makes.
+        TypeError, ValueError: when decorating: the handler is no coroutine function, *key* is neither a template of
+            names nor a function of the request (a bare ``@synchronized`` gets the handler as *key*), *status* is not
+            one of an error. When called: the name is not a string, or a bare ``@synchronized`` got a handler without
+            annotations.
+        RuntimeError: when called: the path has no such variable, or there is no `LockClient`.
     """
-    most = None if wait is None else seconds(wait, "wait", zero=True)
-    length = None if lease is None else lease_seconds(lease)
+    terms = Terms.of(wait, lease, release)
     error_status(status)
     check_maker(of)
-    names_of = [_function(each) if callable(each) else _template(each) for each in (key, *more)]
+    names_of = [function(each) if callable(each) else name_maker(each) for each in (key, *more)]
 
     def decorate(handler: HandlerOrMethod) -> HandlerOrMethod:
         if not inspect.iscoroutinefunction(handler):
@@ -221,10 +228,63 @@ def synchronized(
             request = _request_of(args)
             names = [await _awaited(name_of(request)) for name_of in names_of]
             lock, refuse = _lock(request, names if more else names[0], of), functools.partial(_refuse, request)
-            locked = locked_for_handler(lock, most, length, status, refuse)
+            locked = HandlerBlock(lock, block_of(lock, terms), status, refuse)
             return await _answer(request, locked, functools.partial(handler, *args, **kwargs))
 
         return under_lock  # type: ignore[return-value]  # It takes and gives what the handler does.
+
+    return decorate
+
+
+def idempotent(
+    caller: CallerOf | None, *, keep: Duration = DAY, required: bool = True, on_unavailable: OnUnavailable = "refuse"
+) -> Callable[[HandlerOrMethod], HandlerOrMethod]:
+    """
+    Decorate a handler, or a method, to be carried out once for each ``Idempotency-Key``.
+
+    The first request with a key runs the handler. Its status, headers and body answer all later requests with the same
+    key, body, path and query, for *keep* seconds, with the header ``Idempotent-Replayed: true``. Each handler's route
+    has keys of its own, and so has each caller: *caller* is a function of the request that returns the id of the one
+    who sends it, a `str` or an `int`; ``None`` if all who know a key may see its response. Without *required*, a
+    request may have no key, and then it is carried out.
+
+    A response with a status of 500 or more is not kept, neither is an exception, also a `web.HTTPException`: the next
+    request with that key runs the handler. So it does when the process dies, after `LockConfig.lease` at most. Cookies
+    are not replayed. Of a response that takes more than 64 KiB only the fact is kept that there was one. What checks
+    who sends a request must run before: a middleware, or a decorator above this one. With *on_unavailable* ``"run"``,
+    requests are carried out while Redis fails, and their responses are not kept.
+
+    Raises:
+        LockProblem: 400 if the key is missing or is none; 409 while the first request is carried out, or if its
+            response was too large; 415 for a multipart body; 422 if that was another request; 503 when Redis fails or
+            the lock is lost.
+        RuntimeError: the handler returned a stream, a file or a WebSocket; or there is no `LockClient`.
+        TypeError: *caller* returned neither a `str` nor an `int`.
+        TypeError, ValueError: when decorating: the handler is no coroutine function, *keep* is not a duration, or
+            *on_unavailable* is another word.
+    """
+    keeping = Keeping.of(keep, on_unavailable)
+    check_caller(caller)
+
+    def decorate(handler: HandlerOrMethod) -> HandlerOrMethod:
+        if not inspect.iscoroutinefunction(handler):
+            raise TypeError(f"@idempotent(caller) is for coroutine functions (async def), not {handler!r}")
+
+        @functools.wraps(handler)
+        async def once(*args: Any, **kwargs: Any) -> web.StreamResponse:
+            request = _request_of(args)
+            run = await _run_of(request, caller, keeping, required=required)
+            if run is None:
+                return await handler(*args, **kwargs)
+            async with run as answer:
+                if answer is not None:
+                    return response_of(answer)
+                with whole(request):
+                    response = await handler(*args, **kwargs)
+                run.keep(answer_of(request, response))
+                return response
+
+        return once  # type: ignore[return-value]  # It takes and gives what the handler does.
 
     return decorate
 
@@ -233,8 +293,8 @@ async def healthz(request: web.Request) -> web.Response:
     """
     A handler for readiness probes: ``app.router.add_get("/healthz", healthz)``.
 
-    Answers within a second: 200, or 503 with a problem document that says what is wrong, for whoever looks after the
-    service. It names the server: do not show it to everybody.
+    Answers within a second: 200, or 503 with a problem document that says what is wrong, for operators. It names
+    the server: do not show it to everybody.
     """
     problem = await health_of(locks_from(request))
     if problem is None:
@@ -246,22 +306,37 @@ async def healthz(request: web.Request) -> web.Response:
 
 async def locks_page(request: web.Request) -> web.Response:
     """
-    A handler that shows who of this process holds and waits, and for how long, to a browser; it changes nothing.
+    A handler with a page of the tasks of this process that hold a lock or wait for one; it changes nothing.
 
-    ``app.router.add_get("/locks", operators_only(locks_page))``: it shows the names of locks, of tasks and of hosts,
-    and asks nobody who they are. What is waited for here and held elsewhere, it asks Redis about.
+    ``app.router.add_get("/locks", operators_only(locks_page))``: the page names the process, its host, the server
+    (without user and password), locks, tasks and owners, and has no login of its own. If tasks wait here for a lock
+    that another process holds, the page asks Redis for the holder.
     """
     text = await page.page_of(locks_from(request))
     return web.Response(text=text, content_type="text/html", headers=page.HEADERS)
+
+
+async def _run_of(request: web.Request, caller: CallerOf | None, keeping: Keeping, *, required: bool) -> Run | None:
+    """The run of a request that has a key; ``None`` if it has none, and none is *required*."""
+    try:
+        key = key_of(request.headers.getall(HEADER, []), required=required)
+        if key is None:
+            return None
+        target = await fingerprint_of(request)
+    except BadRequestError as bad:
+        raise LockProblem(bad.problem) from bad
+    owner = None if caller is None else checked_caller(await _awaited(caller(request)))
+    name = name_of(endpoint_of(request), owner, key)
+    return Run(locks_from(request), name, target, keeping, functools.partial(_refuse, request))
 
 
 def _lock(request: web.Request, names: Names, of: Maker | None) -> Handle:
     locks = locks_from(request)
     try:
         lock = locks._handle_of(names)
-    except ValueError as refused:  # A name of another type is no request's fault.
+    except ValueError as refused:  # A TypeError for the name is not the request's fault.
         raise web.HTTPBadRequest(text="No lock can have the name that this request makes.") from refused
-    return lock if of is None else locks._handle_of(names, of)  # Whatever that raises is no request's fault.
+    return lock if of is None else locks._handle_of(names, of)  # An error of *of* is not the request's fault.
 
 
 async def _answer(
@@ -269,7 +344,7 @@ async def _answer(
     locked: AbstractAsyncContextManager[Lease | MultiLease | None],
     work: Callable[[], Awaitable[web.StreamResponse]],
 ) -> web.StreamResponse:
-    """Do *work* under the lock, unless it is refused."""
+    """Run *work* under the lock, unless the request is refused."""
     outer = request.get(_LEASE)
     try:
         async with locked as granted:
@@ -284,14 +359,14 @@ async def _awaited(names: Any) -> Any:
 
 
 def _note_work(request: web.Request) -> None:
-    """The running task uses the client of the application, and is not to outlive it."""
+    """Note that the running task uses the application's client, and must end before it."""
     tasks, task = request.config_dict.get(_AT_WORK), asyncio.current_task()
     if tasks is not None and task is not None:
         tasks.add(task)
 
 
 async def _end(tasks: "WeakSet[asyncio.Task[Any]]", within: float) -> None:
-    """Cancel what aiohttp has not cancelled, and let all of it roll back before the locks are taken away."""
+    """Cancel the tasks that aiohttp has not cancelled, and let all roll back before their locks are released."""
     running = [task for task in tasks if not task.done()]
     for task in running:
         if not task.cancelling():
@@ -300,64 +375,23 @@ async def _end(tasks: "WeakSet[asyncio.Task[Any]]", within: float) -> None:
         await asyncio.wait(running, timeout=within)
 
 
-def _refuse(request: web.Request, problem: Problem, error: AioLockError) -> NoReturn:
-    """End the request by a problem document, or, in the midst of a response, by what makes aiohttp cut it off."""
-    if _has_begun(request):
+def _refuse(request: web.Request, problem: Problem, error: AioLockError | None) -> NoReturn:
+    """End the request with a problem document, or, if the response has begun, with an error that cuts it off."""
+    if error is not None and _has_begun(request):
         raise error
     raise LockProblem(problem) from error
 
 
 def _has_begun(request: web.Request) -> bool:
-    """Whether a response is on its way; aiohttp would send another one in the midst of it."""
+    """Whether a response has begun; aiohttp would send another one in the middle of it."""
     return request.writer.output_size > 0
 
 
 def _request_of(args: tuple[Any, ...]) -> web.Request:
-    """The request, of what a handler, a method or a middleware is called with."""
+    """The request among the arguments of a handler, a method or a middleware."""
     for each in args:
         if isinstance(each, web.Request):
             return each
         if isinstance(each, web.View):
             return each.request
     raise TypeError("synchronized is for handlers of aiohttp: there is no request among the arguments")
-
-
-def _function(
-    key: Callable[[web.Request], Names | Awaitable[Names]],
-) -> Callable[[web.Request], Names | Awaitable[Names]]:
-    """*key*, unless a bare ``@synchronized`` was given its handler."""
-    if _is_handler(key):
-        raise TypeError(
-            f"a bare @synchronized has no key: write @synchronized('order:{{order_id}}'), or give a function of the"
-            f" request that returns the name, and not {key!r}"
-        )
-    return key
-
-
-def _is_handler(key: Callable[..., object]) -> bool:
-    """Whether *key* says that it answers requests, or takes more than one; without annotations many do not say it."""
-    try:
-        signature = inspect.signature(key, eval_str=True)
-    except Exception:  # It has none, or one with names that are only there for type checkers.
-        return False
-    try:
-        signature.bind(None)
-    except TypeError:
-        return True
-    made = signature.return_annotation
-    return any(inspect.isclass(each) and issubclass(each, _ANSWERS) for each in (key, made, *get_args(made)))
-
-
-def _template(template: str) -> Callable[[web.Request], str]:
-    """What fills *template* with the variables of a request's path."""
-    empty = dict.fromkeys(parameters_of(template), "")
-    template.format_map(empty)  # Raises for a format that strings do not have.
-
-    def name_of(request: web.Request) -> str:
-        try:
-            return template.format_map(request.match_info)
-        except KeyError as missing:
-            known = ", ".join(request.match_info) or "none"
-            raise RuntimeError(f"{template!r}: the path has no variable {missing} (it has: {known})") from None
-
-    return name_of

@@ -1,8 +1,8 @@
 """
 Metrics and traces of locks, by OpenTelemetry: ``LockClient.from_url(url, config=instrument())``.
 
-Needs the API of OpenTelemetry (the extra ``opentelemetry``). Where metrics and traces go is the application's to say,
-by an SDK; without one nothing is recorded.
+Needs the API of OpenTelemetry (the extra ``opentelemetry``). The application configures an SDK that exports metrics and
+traces; without one nothing is recorded.
 """
 
 from collections.abc import Callable
@@ -13,8 +13,10 @@ from opentelemetry.context import get_current
 from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import TracerProvider
 
+import aiolock._origin  # noqa: F401 - refuses a folder that another package shares
 from aiolock import (
     Acquired,
+    Bypassed,
     ClientStatistics,
     Duration,
     LockConfig,
@@ -43,19 +45,19 @@ def instrument(
     tracer_provider: TracerProvider | None = None,
 ) -> LockConfig:
     """
-    *config*, whose clients report to OpenTelemetry; its own `LockConfig.on_event` is called as before.
+    A copy of *config* whose clients report to OpenTelemetry; its own `LockConfig.on_event` is called as before.
 
-    Names of locks are in spans, and in no metric, where each would be a time series of its own. *group* makes of a
-    name what metrics are told apart by, out of few: ``lambda name: name.partition(":")[0]``.
+    Spans have the names of locks; metrics do not, because each name would be a time series of its own. *group* maps
+    a name to one of a few groups, which metrics have as an attribute: ``lambda name: name.partition(":")[0]``.
 
     Within a trace there is a span for each wait and each hold. A wait that took longer than *link_after* seconds has a
-    link to the span of whoever held the lock, in whatever process: that one leaves its trace context in Redis when it
-    has held the lock for a quarter of *link_after*. Holders that are not sampled leave nothing.
+    link to the span of the holder, in any process: the holder leaves its trace context in Redis when it has held the
+    lock for a quarter of *link_after*. Holders that are not sampled leave nothing.
 
     The providers are those of the whole process unless you give others; they may be set later.
 
     Raises:
-        TypeError, ValueError: *config* is none, or has a telemetry already; *link_after* is no time.
+        TypeError, ValueError: *config* is no `LockConfig`, or has a telemetry already; *link_after* is not a time.
     """
     settings = LockConfig() if config is None else config
     if not isinstance(settings, LockConfig):
@@ -68,7 +70,7 @@ def instrument(
 
 
 class _Reporter:
-    """What makes metrics and spans of the events of some clients: their `Telemetry`."""
+    """The `Telemetry` of some clients: makes metrics and spans of their events."""
 
     def __init__(
         self,
@@ -84,8 +86,9 @@ class _Reporter:
         self._spans = Spans(tracer_provider)
         self.patience: float = patience
         self.mark: Callable[[Acquired], str] = self._spans.mark
-        self._acquires: dict[tuple[LockKind, str | None], Count] = {}  # Those that were granted.
+        self._acquires: dict[tuple[LockKind, str | None], Count] = {}  # Counters of granted acquires.
         self._handlers: dict[type[LockEvent], Callable[[Any], None]] = {
+            Bypassed: self._bypassed,
             Lost: self._lost,
             NotAcquired: self._not_acquired,
             Orphaned: self._orphaned,
@@ -94,7 +97,7 @@ class _Reporter:
             WaitStarted: self._wait_started,
         }
 
-    # As `Telemetry` has it.
+    # The methods of a `Telemetry`.
 
     def started(self, client: str, statistics: Callable[[], ClientStatistics]) -> None:
         self._metrics.clients.started(client, statistics)
@@ -109,7 +112,7 @@ class _Reporter:
 
     def hear(self, event: LockEvent) -> None:
         try:
-            if isinstance(event, Acquired):  # Not by a handler: of what each section tells every call counts.
+            if isinstance(event, Acquired):  # Not by a handler: this event comes in every section.
                 group = self._groups and self._groups(event.name)
                 (self._acquires.get((event.kind, group)) or self._begin(event.kind, group)).number += 1
                 if event.contended or get_current():  # The context is empty most of the time.
@@ -127,17 +130,20 @@ class _Reporter:
         self._metrics.contentions.add(((KIND, event.kind), (GROUP, self._group(event))))
 
     def _begin(self, kind: LockKind, group: str | None) -> Count:
-        """Of that *kind* and *group* something was granted for the first time."""
+        """Count the first grant of that *kind* and *group*."""
         begun = self._acquires[kind, group] = self._metrics.begin(kind, group)
         return begun
 
     def _acquired(self, event: Acquired, group: str | None) -> None:
-        """It had to wait, or may be in a trace."""
+        """Report a grant that had to wait, or that may be in a trace."""
         if event.contended:
             self._metrics.waited(event.waited, event.kind, group, "acquired")
             self._spans.waited(event, group)
         if event.holds == 1:
             self._spans.hold_began(event, group)
+
+    def _bypassed(self, event: Bypassed) -> None:
+        self._metrics.bypasses.add(((KIND, event.kind), (GROUP, self._group(event))))
 
     def _not_acquired(self, event: NotAcquired) -> None:
         group, metrics = self._group(event), self._metrics
@@ -157,9 +163,11 @@ class _Reporter:
     def _lost(self, event: Lost) -> None:
         group = self._group(event)
         outcome = "ran out" if event.ran_out else "lost"
-        self._metrics.held(event.held, event.kind, group, outcome)
         if not event.ran_out:
             self._metrics.losses.add(((KIND, event.kind), (GROUP, group), (REASON, event.reason)))
+        if event.reason == "orphaned":
+            return  # The hold ended with `Orphaned`, which comes before this event.
+        self._metrics.held(event.held, event.kind, group, outcome)
         self._spans.hold_ended(event, outcome, why=None if event.ran_out else f"lost: {event.reason}")
 
     def _orphaned(self, event: Orphaned) -> None:

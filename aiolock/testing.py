@@ -1,5 +1,5 @@
 """
-For tests of code that uses aiolock: a pytest plugin, and faults to cause.
+Tools for tests of code that uses aiolock: a pytest plugin, and faults to cause.
 
 ``pytest_plugins = ["aiolock.testing"]`` in your topmost ``conftest.py`` gives the fixtures `lock_server`, `lock_url`,
 `lock_config` and `locks`, for pytest-asyncio and for anyio's plugin alike. Needs the extra ``server``, unless you
@@ -16,13 +16,13 @@ from typing import TypeVar
 import pytest
 import redis
 
+import aiolock._origin  # noqa: F401 - refuses a folder that another package shares
 from aiolock import (
-    AsyncFairLock,
     AsyncMultiLock,
-    AsyncPermitExpirableSemaphore,
     AsyncReadLock,
     AsyncReadWriteLock,
     AsyncRLock,
+    AsyncSemaphore,
     AsyncWriteLock,
     LockClient,
     LockConfig,
@@ -33,24 +33,24 @@ from aiolock._embedded_server import Server
 
 try:
     import pytest_asyncio
-except ImportError:  # Then nobody's tests need it.
+except ImportError:  # No test needs it then.
     pytest_asyncio = None  # type: ignore[assignment]
 
 __all__ = ["Server", "delayed_renewals", "failing_commands", "lose"]
 
-Server.__module__ = __name__  # Users import it from here, so that is where it says it is from.
+Server.__module__ = __name__  # Users import it from here, so its module is this one.
 
 
 @pytest.fixture(scope="session")
 def lock_server() -> Iterator[Server]:
-    """A server of our own for the whole run; a test that stops or pauses it starts or resumes it again."""
+    """A server for the whole run; a test that stops or pauses it must start or resume it again."""
     with Server() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def lock_url(lock_server: Server) -> str:
-    """Where the server is. Override it for another one: EVERY KEY of that database is deleted before each test."""
+    """The server's URL. Override it to use another one: EVERY KEY of that database is deleted before each test."""
     return lock_server.url
 
 
@@ -62,7 +62,7 @@ def lock_config() -> LockConfig:
 
 @pytest.fixture(autouse=True)
 def _flushed(request: pytest.FixtureRequest) -> None:
-    """Empty the database before each test that uses it; fixtures of other scopes than a test's were there before."""
+    """Empty the database before each test that uses it, but after the fixtures of wider scopes."""
     if "lock_url" in request.fixturenames:
         with redis.Redis.from_url(request.getfixturevalue("lock_url")) as flusher:
             flusher.flushdb()
@@ -76,7 +76,7 @@ def locks(request: pytest.FixtureRequest, lock_url: str, lock_config: LockConfig
 
 
 def _client_fixture(request: pytest.FixtureRequest) -> str:
-    """The fixture that makes the client in the loop in which the test runs."""
+    """The name of the fixture that makes the client in the event loop of the test."""
     if "anyio_backend" in request.fixturenames:
         if request.getfixturevalue("anyio_backend_name") != "asyncio":
             pytest.fail("aiolock runs on asyncio: let a fixture `anyio_backend` return 'asyncio'")
@@ -93,7 +93,7 @@ def _client_fixture(request: pytest.FixtureRequest) -> str:
 
 
 def _is_auto(config: pytest.Config) -> bool:
-    """Whether pytest-asyncio is there and runs every coroutine, also those that are marked for anyio's plugin."""
+    """Whether pytest-asyncio is installed and runs every coroutine, also tests that are marked for anyio's plugin."""
     try:
         mode = config.getoption("asyncio_mode", None) or config.getini("asyncio_mode")
     except ValueError:
@@ -102,7 +102,7 @@ def _is_auto(config: pytest.Config) -> bool:
 
 
 def _client() -> Callable[[str, LockConfig], AsyncIterator[LockClient]]:
-    """A new function for each fixture: the plugins leave their marks on it."""
+    """A new function for each fixture, because the plugins set attributes on it."""
 
     async def client(lock_url: str, lock_config: LockConfig) -> AsyncIterator[LockClient]:
         async with LockClient.from_url(lock_url, config=lock_config) as locks:
@@ -118,21 +118,21 @@ if pytest_asyncio is not None:
         globals()[_name] = pytest_asyncio.fixture(name=_name, loop_scope=_scope)(_client())
 
 
-Leased = AsyncRLock | AsyncFairLock | AsyncReadLock | AsyncWriteLock | AsyncPermitExpirableSemaphore
+Leased = AsyncRLock | AsyncReadLock | AsyncWriteLock | AsyncSemaphore
 
 
 async def lose(locks: LockClient, lock: str | Leased | AsyncMultiLock | AsyncReadWriteLock) -> None:
     """
-    Take *lock* from whoever holds it by *locks*, as an eviction or a flush of the server would.
+    Take *lock* from its holder in *locks*, as an eviction or a flush of the server would.
 
-    The name of a lock, or any other handle. Of a read lock all readers of this client lose it, of a semaphore all who
-    have permits, of a read-write lock whoever reads or writes. Of a multi lock all its locks that this client holds
-    are gone; to lose one of them, give its name or its handle. Returns when they have been told: their `Lease.lost` is
-    set, the cancellations of their blocks on the way. Or when they gave it back meanwhile.
+    *lock* is the name of a lock, or any handle. All holders in this client lose it: all readers of a read lock, all
+    holders of a semaphore's permits, the readers and the writer of a read-write lock. With a multi lock, this client
+    loses all its locks; to lose only one of them, give its name or its handle. Returns when the holders know of the
+    loss (their `Lease.lost` is set, and their blocks are being cancelled), or have released the lock in the meantime.
 
     Raises:
-        NotHeldError: nobody holds it by this client.
-        TypeError: it has no lease that could be lost, as a semaphore that only counts and a latch.
+        NotHeldError: this client does not hold the lock.
+        TypeError: *lock* has no lease that could be lost, such as a counting semaphore or a latch.
     """
     session = locks._sessions.open()
     every = [each._keys for each in _leased(locks.lock(lock) if isinstance(lock, str) else lock)]
@@ -146,12 +146,12 @@ async def lose(locks: LockClient, lock: str | Leased | AsyncMultiLock | AsyncRea
             await server.delete(key)
     session.doubt(lambda key: key in gone)
     for hold in holds:
-        if not hold.ended:  # Given back meanwhile: its release finds it lost, or came before.
+        if not hold.ended:  # A released hold meets its loss at its release.
             await hold.until_lost()
 
 
 def _leased(lock: object) -> Sequence[Leased]:
-    """What *lock* consists of, each with leases of its own."""
+    """The locks that *lock* consists of, each with leases of its own."""
     if isinstance(lock, AsyncMultiLock):
         return lock._members
     if isinstance(lock, AsyncReadWriteLock):
@@ -163,9 +163,9 @@ def _leased(lock: object) -> Sequence[Leased]:
 
 class Fault:
     """
-    A backend that does everything through another one; what it does otherwise, a fault overrides.
+    A backend that passes everything to another one; a fault overrides the methods that it changes.
 
-    `around` puts it in the way of the scripts of a client; messages are no matter of it.
+    `around` puts it between a client and its scripts. Messages do not pass through it.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -175,6 +175,9 @@ class Fault:
 
     def submit(self, call: Call) -> None:
         self.backend.submit(call)
+
+    def prepare(self, keys: tuple[str, ...]) -> None:
+        self.backend.prepare(keys)
 
     def withdraw(self, call: Call) -> bool:
         return self.backend.withdraw(call)
@@ -193,17 +196,17 @@ F = TypeVar("F", bound=Fault)
 
 
 def around(locks: LockClient, fault: Callable[[Backend], F]) -> AbstractContextManager[F]:
-    """Put *fault* around the backend of *locks* for the time of the block."""
+    """During the block, wrap the backend of *locks* in *fault*."""
     return locks._sessions.through(fault)
 
 
 @contextmanager
 def delayed_renewals(locks: LockClient) -> Iterator[None]:
     """
-    Keep the renewals of *locks* back for the time of the block, as a slow network would; then they are sent.
+    During the block, hold the renewals of *locks* back, as a slow network would, and send them afterwards.
 
-    A hold whose lease ends meanwhile is lost, its reason ``"unreachable"``. A `Lease.renew` fails with a
-    `BackendError` when its time is over.
+    A hold whose lease ends meanwhile is lost, with the reason ``"unreachable"``. `Lease.renew` raises `BackendError`
+    after its usual time limit.
     """
     with around(locks, _Delay) as delay:
         try:
@@ -213,7 +216,7 @@ def delayed_renewals(locks: LockClient) -> Iterator[None]:
 
 
 class _Delay(Fault):
-    """Keeps renewals back; they fail in time all the same."""
+    """Holds renewals back; they still fail at their deadline."""
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
@@ -227,7 +230,7 @@ class _Delay(Fault):
         self._kept.append((call, asyncio.get_running_loop().call_later(patience, _fail, call, "a test keeps it back")))
 
     def send(self) -> None:
-        """Send what was kept back and has not failed."""
+        """Send the renewals that have not failed yet."""
         for call, timer in self._kept:
             timer.cancel()
             if not call.ended:
@@ -237,10 +240,10 @@ class _Delay(Fault):
 @contextmanager
 def failing_commands(locks: LockClient, most: int | None = 1) -> Iterator[None]:
     """
-    Let the next *most* commands of *locks* (``None``: every one in the block) fail with a `BackendError` at once.
+    Let the next *most* commands of *locks* (``None``: all in the block) fail with a `BackendError` at once.
 
-    It is what they fail with when Redis does not answer in time. Acquires, renewals and questions are not sent; a
-    release is, as it would be: only its answer is missing. Locks that are renewed together are renewed by one command.
+    It is the same error as if Redis did not answer in time. Acquires, renewals and questions are not sent; a release is
+    sent, but its answer is missing. Locks that are renewed together are renewed by one command.
 
     Raises:
         ValueError: *most* is less than 1.
@@ -252,7 +255,7 @@ def failing_commands(locks: LockClient, most: int | None = 1) -> Iterator[None]:
 
 
 class _Failure(Fault):
-    """Fails the next commands, so many of them."""
+    """Fails the next commands, as many as *left*."""
 
     def __init__(self, left: float, backend: Backend) -> None:
         super().__init__(backend)
@@ -261,7 +264,7 @@ class _Failure(Fault):
     def submit(self, call: Call) -> None:
         fails = self._left > 0
         self._left -= 1
-        if not fails or (call.script.publishes and not call.script.lasts):
+        if not fails or (call.script.publishes and call.script.changes):
             self.backend.submit(call)
         if fails:
             _fail(call, "a test wants it so")

@@ -5,9 +5,11 @@ import json
 import resource
 import sys
 from collections.abc import Coroutine
+from contextlib import aclosing
 from dataclasses import asdict
 from typing import Any
 
+from benchmarks import peers
 from benchmarks.observer import Observer
 from benchmarks.run import Outcome, Run
 from benchmarks.sections import described
@@ -15,20 +17,18 @@ from benchmarks.workloads import WORKLOADS
 
 
 async def measure(run: Run) -> Outcome:
-    """Run it on an empty server; whatever goes wrong is part of the outcome."""
+    """Run it on an empty server; any failure is part of the outcome."""
     workload = WORKLOADS[run.workload]
-    observer = Observer(run.url)
     try:
-        await observer.prepare()
-        return await workload.special.get(run.peer, workload.run)(run, observer)
+        async with aclosing(Observer(run.url, peers.called_by_scripts(run.peer))) as observer:
+            await observer.prepare()
+            return await workload.special.get(run.peer, workload.run)(run, observer)
     except Exception as error:
         return Outcome(problem=described(error))
-    finally:
-        await observer.aclose()
 
 
 def main(told: str) -> None:
-    """Do what the process that started this one tells."""
+    """Do the run that the starting process describes."""
     run = Run(**json.loads(told))
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # A peer may want a connection for each task.

@@ -1,4 +1,4 @@
-"""On what the figures were measured."""
+"""The machine and the versions that the figures were measured with."""
 
 import os
 import platform
@@ -9,7 +9,7 @@ _DISTRIBUTIONS = ("redis", "hiredis", "anyio", "uvloop")
 
 
 def describe() -> dict[str, str]:
-    """Nothing that tells whose machine it is."""
+    """The facts about the machine, without any that identify it."""
     facts = {
         "processor": _processor(),
         "cores": str(len(os.sched_getaffinity(0))),

@@ -1,4 +1,4 @@
-"""How much memory this process uses, by the system's account."""
+"""The memory that this process uses, by the system's account."""
 
 import gc
 import os

@@ -1,18 +1,19 @@
-"""What the server says of the commands and connections of a run; asked over a connection of its own."""
+"""The server's counts of the commands and connections of a run, asked over a connection of its own."""
 
 from redis.asyncio import Redis
 
-# Commands that clients send and that no script of any peer calls: the server counts what scripts call, too.
+# Commands that clients send. The server counts what scripts call, too: a peer whose scripts call one of these says so.
 SENT = frozenset({"eval", "evalsha", "fcall", "set", "subscribe", "unsubscribe", "blpop", "lpush", "rpush"})
-# What the observer itself sends, and what clients say when they connect.
+# Commands of the observer itself, and of clients on connecting.
 _OWN = ("info", "hello", "client", "config", "flushall", "command", "script", "select", "auth")
 
 
 class Observer:
     """Asks the server; every answer is a count since the server was last emptied."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, called_by_scripts: frozenset[str] = frozenset()) -> None:
         self._redis = Redis.from_url(url, single_connection_client=True)
+        self._sent = SENT - called_by_scripts
 
     async def prepare(self) -> None:
         """Empty the server and its counters."""
@@ -21,19 +22,24 @@ class Observer:
 
     async def sent(self) -> int:
         """Commands that clients have sent."""
-        return sum(calls for name, calls in (await self._calls()).items() if name in SENT)
+        return sum(calls for name, calls in (await self._calls()).items() if name in self._sent)
 
     async def executed(self) -> int:
-        """Commands that were executed for whatever reason, ours left out."""
+        """Commands that were executed, from clients or scripts, without the observer's own."""
         return sum(calls for name, calls in (await self._calls()).items() if name.split("|")[0] not in _OWN)
 
     async def connections(self) -> int:
-        """Connections that are open, ours left out."""
+        """Connections that are open, without the observer's own."""
         return int((await self._redis.info("clients"))["connected_clients"]) - 1
 
     async def memory(self) -> int:
         """Bytes that the server uses."""
         return int((await self._redis.info("memory"))["used_memory"])
+
+    async def processor_time(self) -> float:
+        """Seconds for which the server has kept processors busy."""
+        spent = await self._redis.info("cpu")
+        return float(spent["used_cpu_user"] + spent["used_cpu_sys"])
 
     async def aclose(self) -> None:
         """Close the connection."""

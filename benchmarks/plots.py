@@ -32,7 +32,7 @@ class Picture:
 
 
 def draw(records: Sequence[Record], directory: Path) -> list[Picture]:
-    """Draw what there are results for, into *directory*/benchmarks; asyncio if there are both loops."""
+    """Draw the plots that have results, into *directory*/benchmarks; for asyncio if there are both loops."""
     loop = min((record["loop"] for record in records), default="asyncio")
     sound = [record for record in records if record["loop"] == loop and not record["problem"]]
     made = []
@@ -77,7 +77,7 @@ def _waiters(axes: Axes, records: Sequence[Record]) -> bool:
 
 
 def _hand_off(axes: Axes, records: Sequence[Record]) -> bool:
-    """Of each peer, all samples of all rounds: how many of them took at most that long."""
+    """The distribution of all samples of all rounds, of each peer."""
     samples: dict[str, list[float]] = {}
     for record in records:
         if record["workload"] == "B4":

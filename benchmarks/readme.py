@@ -16,7 +16,7 @@ _HEAD = """
 | what | redis-py's Lock | aiolock |
 |---|---|---|
 """
-_RATIOS = (  # What it is, of which workload, by which measure: aiolock's beside theirs.
+_RATIOS = (  # The text, the workload, and the measure: aiolock's beside theirs.
     ("one task, a lock that nobody else wants: time of a section", "B1", "seconds_per_section"),
     ("100 tasks with a lock each: sections per second", "B2", "sections_per_second"),
     ("1,000 tasks with a lock each: sections per second", "B3", "sections_per_second"),
@@ -36,7 +36,7 @@ def write(records: Sequence[Record]) -> None:
 
 
 def table(records: Sequence[Record]) -> str:
-    """Medians of what the page has, to the same precision."""
+    """Medians of the page's results, with the same precision."""
     lines = [f"| {text} | 1 × | {_ratio(records, workload, measure)} |" for text, workload, measure in _RATIOS]
     for text, workload, measure, scale, unit in _VALUES:
         cells = (_value(records, workload, Side(peer, measure), scale, unit) for peer in (THEIRS, OURS))

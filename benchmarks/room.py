@@ -10,7 +10,7 @@ from benchmarks.run import Outcome, Run
 
 
 async def share(run: Run, lock_of: Callable[[Peer], Lock], most: int | None) -> Outcome:
-    """Parameter *tasks*: how many share a room, each with its own lock; *most* may be inside at once."""
+    """Parameter *tasks*: the number of tasks that share a room, each with a lock; *most* may be inside at once."""
     tasks = run.number("tasks")
     async with peers.make(run.peer, run.url, tasks, 30) as peer:
         locks = [lock_of(peer) for _ in range(tasks)]
@@ -31,7 +31,7 @@ async def share(run: Run, lock_of: Callable[[Peer], Lock], most: int | None) -> 
 
 
 class _Room:
-    """Counts who is inside; with *turns*, the others get one, so that one too many is seen."""
+    """Counts the tasks inside; with *turns*, the others get a turn, so that one too many is seen."""
 
     def __init__(self, *, turns: bool) -> None:
         self.sections = 0

@@ -1,4 +1,4 @@
-"""What one run is told, and what it says: plain data that travels between processes as JSON."""
+"""The input and the outcome of one run: plain data that travels between processes as JSON."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,10 +33,10 @@ class Run:
 
 @dataclass
 class Outcome:
-    """What came out of a run: figures, or why there are none."""
+    """The result of a run: figures, or the reason why there are none."""
 
     measures: Measures = field(default_factory=dict)
     distribution: list[float] = field(default_factory=list)
     """Seconds, sorted; of the hand-off only."""
     problem: str | None = None
-    """What went wrong: a run with a problem counts in no ratio."""
+    """The failure: a run with a problem counts in no ratio."""

@@ -3,10 +3,9 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from benchmarks.observer import Observer
 from benchmarks.peers.adapter import Peer
 from benchmarks.run import Measures
 from benchmarks.witness import Witness
@@ -14,13 +13,13 @@ from benchmarks.witness import Witness
 
 @dataclass
 class Tally:
-    """What was counted between *begin* and *end*."""
+    """The counts between *begin* and *end*."""
 
     shares: list[int]
     seconds: float
     cpu: float
     counted: dict[str, float]
-    """What the peer itself counted meanwhile."""
+    """The peer's own counts meanwhile."""
     problems: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -61,7 +60,7 @@ class Sections:
 
     async def count(self, begin: float, end: float) -> Tally:
         """
-        Count from *begin* to *end* on the monotonic clock; what comes before is warm-up.
+        Count from *begin* to *end* on the monotonic clock; sections before that are warm-up.
 
         A loop that is too busy to begin in time ends as much later.
         """
@@ -86,7 +85,7 @@ class Sections:
             async with lock:
                 witness.enter(who, word)
                 if self._shared:
-                    await asyncio.sleep(0)  # The others get a turn, so that one who should not be here is seen.
+                    await asyncio.sleep(0)  # The others get a turn, so that a second holder is seen.
                 witness.leave(who, word)
             self._counts[place] += 1
 
@@ -110,10 +109,10 @@ def described(error: BaseException) -> str:
     return text if len(text) <= 150 else text[:147] + "..."
 
 
-async def commands_between(observer: Observer, begin: float, end: float) -> int:
-    """How many commands clients send between the two times."""
+async def growth_between(ask: Callable[[], Awaitable[float]], begin: float, end: float) -> float:
+    """The growth of the number that *ask* gives, between the two times."""
     await asyncio.sleep(begin - time.monotonic())
     late = max(0.0, time.monotonic() - begin)
-    before = await observer.sent()
+    before = await ask()
     await asyncio.sleep(end + late - time.monotonic())
-    return await observer.sent() - before
+    return await ask() - before

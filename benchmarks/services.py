@@ -8,17 +8,33 @@ from fastapi import FastAPI
 
 import aiolock.aiohttp
 import aiolock.fastapi
+from aiolock import LockConfig
+from benchmarks.run import Run
 
-Handle = Callable[[int], Awaitable[dict[str, int]]]  # What is to be done for an order.
+Handle = Callable[[int], Awaitable[dict[str, int]]]  # The work for an order.
 Lock = Callable[[int], AbstractAsyncContextManager[object]]
 
 _NAME = "order:{order_id}"
-_PATIENCE = 30.0  # Seconds that a request waits for its lock.
+_PATIENCE = 30.0  # Seconds for which a request waits for its lock.
 
 
-def fastapi_with_aiolock(url: str, handle: Handle) -> FastAPI:
-    """As the documentation of `aiolock.fastapi` has it."""
-    service = FastAPI(lifespan=aiolock.fastapi.lifespan(url))
+def fastapi_service(run: Run, lock: Lock | None, handle: Handle) -> FastAPI:
+    """The service of a run; without a *lock* it has that of aiolock."""
+    return fastapi_with_aiolock(run.url, handle, _config(run)) if lock is None else fastapi_with(lock, handle)
+
+
+def aiohttp_service(run: Run, lock: Lock | None, handle: Handle) -> web.Application:
+    """The same with aiohttp."""
+    return aiohttp_with_aiolock(run.url, handle, _config(run)) if lock is None else aiohttp_with(lock, handle)
+
+
+def _config(run: Run) -> LockConfig:
+    return LockConfig(release="behind" if run.peer == "behind" else "answered")
+
+
+def fastapi_with_aiolock(url: str, handle: Handle, config: LockConfig) -> FastAPI:
+    """The service as the documentation of `aiolock.fastapi` writes it."""
+    service = FastAPI(lifespan=aiolock.fastapi.lifespan(url, config=config))
 
     @service.post("/orders/{order_id}", dependencies=[aiolock.fastapi.lock_for(_NAME, wait=_PATIENCE)])
     async def pay(order_id: int) -> dict[str, int]:
@@ -39,7 +55,7 @@ def fastapi_with(lock: Lock, handle: Handle) -> FastAPI:
     return service
 
 
-def aiohttp_with_aiolock(url: str, handle: Handle) -> web.Application:
+def aiohttp_with_aiolock(url: str, handle: Handle, config: LockConfig) -> web.Application:
     """As the documentation of `aiolock.aiohttp` has it."""
 
     @aiolock.aiohttp.synchronized(_NAME, wait=_PATIENCE)
@@ -47,7 +63,7 @@ def aiohttp_with_aiolock(url: str, handle: Handle) -> web.Application:
         return web.json_response(await handle(int(request.match_info["order_id"])))
 
     service = web.Application()
-    aiolock.aiohttp.setup(service, url)
+    aiolock.aiohttp.setup(service, url, config=config)
     service.router.add_post("/orders/{order_id}", pay)
     return service
 

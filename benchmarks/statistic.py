@@ -1,4 +1,4 @@
-"""Percentiles; nothing that the standard library has."""
+"""Percentiles, which the standard library does not have."""
 
 from collections.abc import Sequence
 from statistics import median

@@ -1,7 +1,7 @@
-"""Watches mutual exclusion from outside Redis: who is inside a critical section writes that into shared memory.
+"""Watches mutual exclusion from outside Redis: each task that enters a critical section writes that into shared memory.
 
-Whoever enters must find the place empty, and must find it as it was left there when it goes. Two that are inside at
-the same time are noticed unless both do the same between two bytecodes; over a run that is as good as always.
+A task that enters must find the place empty, and must find its own mark there when it leaves. Two tasks inside at the
+same time are noticed unless both do the same between two bytecodes; over a run that is as good as always.
 """
 
 import mmap

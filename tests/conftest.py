@@ -1,4 +1,4 @@
-"""What every test may ask for: servers, clients, a lock, a proxy; and what none may leave behind.
+"""The fixtures of all tests: servers, clients, a lock, a proxy; and the checks that no test leaves anything behind.
 
 AIOLOCK_TEST_SERVERS  valkey, redis or all (the default: Valkey, and Redis where `ON_EVERY_SERVER` says so): which
                       servers to test on; or paths, with `:` between
@@ -7,7 +7,9 @@ AIOLOCK_REQUIRE       set: what is missing is a failure, not a skip
 """
 
 import asyncio
+import functools
 import gc
+import importlib.metadata
 import inspect
 import os
 import shutil
@@ -23,6 +25,9 @@ from aiolock._embedded_server import Server
 from tests.support.certificates import Certificates
 from tests.support.proxy import Proxy
 
+# redis-py looks for its own version whenever it makes a connection, and that takes longer than to connect.
+importlib.metadata.version = functools.cache(importlib.metadata.version)
+
 LOOPS = ("asyncio", "uvloop")
 SERVERS = ("valkey", "redis")
 
@@ -35,25 +40,32 @@ def choice(variable: str, default: str, allowed: tuple[str, ...]) -> str:
 
 
 # Only in `make test-all`: what needs other programs, many processes, or minutes.
-FOR_TEST_ALL = {
-    *("deployments", "docs", "interop", "processes", "stateful", "support_tests", "topologies"),
-    *("test_benchmarks.py", "test_cli_run.py", "test_demo.py", "test_doctor.py", "test_main.py"),
-}
+FOR_TEST_ALL = frozenset(
+    {
+        *("deployments", "docs", "interop", "processes", "stall", "stateful", "support_tests", "topologies"),
+        "blocking/test_programs.py",
+        *("test_benchmarks.py", "test_cli_run.py", "test_demo.py", "test_doctor.py", "test_main.py"),
+    }
+)
 
 # What can come out differently on another kind of server: what the scripts do there, also when they are sent again or
 # late, its errors, messages and settings, what Redisson reads and writes, how slots move and replicas follow. All else
 # asks no server for more than these do, and runs on one kind.
-ON_EVERY_SERVER = {
-    *("deployments", "lua", "test_doctor.py", "test_rlock_api.py"),
-    *("interop/test_bytes.py", "interop/test_exclusion.py"),
-    *("support_tests/test_server.py", "topologies/test_sentinel.py"),
-    *(f"chaos/test_{name}.py" for name in ("late_requests", "limited_servers", "lost_replies", "passing_refusals")),
-    *(f"chaos/test_{name}.py" for name in ("script_flush", "waking")),
-    *(f"topologies/test_{name}.py" for name in ("cluster", "cluster_changes", "min_replicas", "replication")),
-}
+ON_EVERY_SERVER = frozenset(
+    {
+        *("deployments", "lua", "test_doctor.py", "test_rlock_api.py"),
+        "simulation/test_model.py",
+        *("interop/test_bytes.py", "interop/test_exclusion.py"),
+        *("support_tests/test_server.py", "topologies/test_sentinel.py"),
+        *(f"chaos/test_{name}.py" for name in ("late_requests", "limited_servers", "lost_replies", "passing_refusals")),
+        *(f"chaos/test_{name}.py" for name in ("script_flush", "waking")),
+        *(f"topologies/test_{name}.py" for name in ("cluster", "cluster_changes", "min_replicas", "replication")),
+    }
+)
 
 
-def is_named(path: Path, places: set[str]) -> bool:
+@functools.cache
+def is_named(path: Path, places: frozenset[str]) -> bool:
     """Whether the file, or a directory that it is in, is one of the *places*."""
     inside = path.relative_to(Path(__file__).parent)
     return any(each.as_posix() in places for each in (inside, *inside.parents))
@@ -65,11 +77,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark as slow what is for `make test-all` by its place, and leave out what needs no second server."""
+    """Mark as slow what is for `make test-all` by its place or its server; leave out what needs no second server."""
+    every_server = os.environ.get("AIOLOCK_TEST_SERVERS", "all") == "all"
     for item in items:
-        if is_named(item.path, FOR_TEST_ALL):
+        if is_named(item.path, FOR_TEST_ALL) or (every_server and is_on_redis(item)):
             item.add_marker("slow")
-    if os.environ.get("AIOLOCK_TEST_SERVERS", "all") == "all":
+    if every_server:
         spare = {item for item in items if is_on_redis(item) and not is_named(item.path, ON_EVERY_SERVER)}
         config.hook.pytest_deselected(items=list(spare))
         items[:] = [item for item in items if item not in spare]
@@ -217,6 +230,6 @@ def leave_nothing(request: pytest.FixtureRequest) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What there is now, thousands of tests, stays to the end: the collector need not look at it again and again."""
+    """The objects that exist now, thousands of tests, stay to the end: the collector need not look at them again."""
     gc.collect()
     gc.freeze()

@@ -32,7 +32,7 @@ async def fields(redis: Redis, name: str = "orders") -> dict[bytes, bytes]:
     return cast("dict[bytes, bytes]", await redis.hgetall(name))
 
 
-async def test_it_is_kept_after_the_body_and_nobody_waits_for_that(lock: AsyncRLock, redis: Redis) -> None:
+async def test_the_lock_is_kept_after_the_body_without_a_wait(lock: AsyncRLock, redis: Redis) -> None:
     started = monotonic()
     await kept(lock)
     assert monotonic() - started < LONG / 2
@@ -40,7 +40,7 @@ async def test_it_is_kept_after_the_body_and_nobody_waits_for_that(lock: AsyncRL
     assert await lock.locked()
 
 
-async def test_it_is_nobodys_and_its_former_owner_waits_like_anyone(
+async def test_a_kept_lock_has_no_owner_and_its_former_owner_waits_like_others(
     lock: AsyncRLock, other: LockClient, redis: Redis, locks: LockClient
 ) -> None:
     await kept(lock)
@@ -57,9 +57,7 @@ async def test_it_is_nobodys_and_its_former_owner_waits_like_anyone(
 
 
 @pytest.mark.parametrize("near", [True, False])
-async def test_who_waits_is_told_when_it_ends_and_gets_it_then(
-    locks: LockClient, other: LockClient, near: bool
-) -> None:
+async def test_a_waiter_learns_when_it_ends_and_gets_it_then(locks: LockClient, other: LockClient, near: bool) -> None:
     lock = locks.lock("orders")
 
     async def wait(client: LockClient) -> float:
@@ -72,6 +70,19 @@ async def test_who_waits_is_told_when_it_ends_and_gets_it_then(
         await until(lambda: (locks if near else other).statistics().parked == 2)
     first = min(await asyncio.gather(*waiting))
     assert 1 - 0.01 <= first - granted < 15
+
+
+@pytest.mark.parametrize("kind", ["lock", "fair_lock"])
+async def test_a_try_keeps_it_after_its_release(locks: LockClient, other: LockClient, redis: Redis, kind: str) -> None:
+    lock: AsyncRLock = getattr(locks, kind)("orders")
+    assert await lock.try_lock(at_least=LONG)
+    await lock.release()
+    assert LONG - 30 < await left(redis) <= LONG
+    assert await other.lock("orders").try_lock() is None
+    with pytest.raises(ValueError, match="at_least must be no longer than the lease"):
+        await lock.try_lock(0, 1, at_least=2)
+    with pytest.raises(TypeError, match="at_least"):
+        await lock.try_lock(at_least="1")  # type: ignore[arg-type]
 
 
 async def test_a_body_that_takes_longer_is_followed_at_once(lock: AsyncRLock, redis: Redis) -> None:
@@ -89,7 +100,7 @@ async def test_the_lease_is_as_long_so_that_it_is_kept_when_the_process_dies(red
 
 
 @pytest.mark.parametrize("first", [LONG, 2 * LONG, None])
-async def test_of_nested_holds_the_longest_counts(lock: AsyncRLock, redis: Redis, first: float | None) -> None:
+async def test_the_longest_of_nested_holds_counts(lock: AsyncRLock, redis: Redis, first: float | None) -> None:
     async with lock.hold(at_least=first):
         async with lock.hold(at_least=2 * LONG):
             pass
@@ -165,6 +176,12 @@ async def test_force_release_frees_it(lock: AsyncRLock, redis: Redis) -> None:
     await lock.release()
 
 
+async def test_a_release_of_what_is_only_kept_says_for_how_long_and_how_to_free_it(lock: AsyncRLock) -> None:
+    await kept(lock)
+    with pytest.raises(NotHeldError, match=r"given back, and `at_least` keeps it for .* s more. `force_release\(\)`"):
+        await lock.release()
+
+
 async def test_a_release_whose_reply_is_lost_keeps_it_once(proxy: Proxy, through: Redis, redis: Redis) -> None:
     async with LockClient(through) as client:
         proxy.install(Rule(script(RELEASE_LATER), drop_reply()))
@@ -223,7 +240,7 @@ async def test_a_fair_lock_is_kept_too_and_who_stands_in_line_gets_it_then(
     assert 1 - 0.01 <= monotonic() - granted < 15
 
 
-async def test_what_cannot_be_is_refused_at_once(lock: AsyncRLock, locks: LockClient) -> None:
+async def test_impossible_times_are_refused_at_once(lock: AsyncRLock, locks: LockClient) -> None:
     for bad in (0, -1, float("nan"), float("inf"), 0.0001):
         with pytest.raises(ValueError, match="at_least"):
             lock.hold(at_least=bad)
@@ -234,7 +251,7 @@ async def test_what_cannot_be_is_refused_at_once(lock: AsyncRLock, locks: LockCl
         lock.hold(lease=1, at_least=2)
     with pytest.raises(ValueError, match="no longer than the lease"):
         locks.synchronized("a", lease=1, at_least=2)
-    for of in (LockClient.semaphore, lambda client, name: client.read_write_lock(name).read):
+    for of in (LockClient.counting_semaphore, lambda client, name: client.read_write_lock(name).read):
         with pytest.raises(TypeError, match="at_least is for"):
             await locks.synchronized("a", of=of, at_least=2)(nothing)()
     with pytest.raises(ValueError, match="one lock"):

@@ -28,8 +28,8 @@ TIMEOUT = 1.8
 TIMING = Timing.of(LockConfig(command_timeout=TIMEOUT))
 
 
-def made_of(source: str, *, urgent: bool = False) -> Script:
-    script = Script("test", (), urgent=urgent)
+def made_of(source: str, **how: Any) -> Script:
+    script = Script("test", (), **how)
     vars(script)["source"] = source  # As if it had been read.
     return script
 
@@ -64,7 +64,8 @@ async def backend(proxy: Proxy) -> AsyncIterator[OneServer]:
 
 
 async def echo(backend: OneServer, word: str, **how: Any) -> list[Any]:
-    return await submit(backend, ECHO, (), (word,), **how)
+    answer: list[Any] = await submit(backend, ECHO, (), (word,), **how)
+    return answer
 
 
 async def test_nothing_is_connected_before_the_first_call(proxy: Proxy) -> None:
@@ -74,13 +75,24 @@ async def test_nothing_is_connected_before_the_first_call(proxy: Proxy) -> None:
         assert backend.statistics().connections == len(proxy.connections) == 1
 
 
-async def test_calls_of_one_tick_leave_as_one_batch(proxy: Proxy, backend: OneServer) -> None:
-    batches, commands = backend.statistics().batches, backend.statistics().commands
-    calls = [submit(backend, ECHO, (), (word,)) for word in "abcde"]
-    assert backend.statistics().pending == 5
-    assert [await call for call in calls] == [[word.encode()] for word in "abcde"]
-    assert (backend.statistics().batches, backend.statistics().commands) == (batches + 1, commands + 5)
-    assert backend.statistics().pending == 0
+async def test_the_calls_of_a_turn_leave_as_one_batch(proxy: Proxy, backend: OneServer) -> None:
+    """Where the call before them was alone, the first one leaves before the others are submitted."""
+    await echo(backend, "alone")
+    for expected in (2, 1, 1):
+        batches, commands = backend.statistics().batches, backend.statistics().commands
+        calls = [submit(backend, ECHO, (), (word,)) for word in "abcde"]
+        assert backend.statistics().pending == 5
+        assert [await call for call in calls] == [[word.encode()] for word in "abcde"]
+        assert (backend.statistics().batches, backend.statistics().commands) == (batches + expected, commands + 5)
+        assert backend.statistics().pending == 0
+
+
+async def test_a_lone_call_leaves_in_the_turn_that_submits_it(backend: OneServer) -> None:
+    for word in "abc":
+        batches = backend.statistics().batches
+        call = submit(backend, ECHO, (), (word,))
+        assert backend.statistics().batches == batches + 1
+        assert await call == [word.encode()]
 
 
 async def test_a_call_does_not_wait_for_the_reply_of_an_earlier_one(proxy: Proxy, backend: OneServer) -> None:
@@ -147,7 +159,7 @@ async def test_a_call_whose_reply_is_lost_is_sent_again(
 
 
 async def test_a_connection_that_answers_slowly_but_steadily_is_kept(proxy: Proxy, backend: OneServer) -> None:
-    """Each call that is owed an answer is soon older than the server may be silent."""
+    """Each unanswered call is soon older than the server may be silent."""
     proxy.install(Rule(script(ECHO), slow_reply(TIMING.patience / 5), times=ALWAYS))
     calls = [submit(backend, ECHO, (), (str(number),), patience=60) for number in range(15)]
     assert [await call for call in calls] == [[b"%d" % number] for number in range(15)]
@@ -278,7 +290,7 @@ async def test_each_kind_of_address_works(server: Server, redis: Redis, url: str
         assert await third.get("n") == b"1"
 
 
-# What the server says no to, on servers of our own.
+# Refusals of the server, on servers of our own.
 
 
 @pytest.mark.parametrize("settings", [{}, {"password": "wrong"}, {"username": "nobody", "password": "x"}], ids=str)
@@ -288,8 +300,8 @@ async def test_wrong_credentials_fail_at_once(own: Server, settings: dict[str, s
     async with backend_of(own.url, **settings) as backend:
         started = monotonic()
         with pytest.raises(BackendError) as raised:
-            await echo(backend, "x")
-        assert monotonic() - started < TIMEOUT / 2
+            await submit(backend, ECHO, (), ("x",), patience=60)
+        assert monotonic() - started < 30
         assert isinstance(raised.value.__cause__, AuthenticationError)
     async with backend_of(own.url, password="secret") as backend:
         assert await echo(backend, "x") == [b"x"]
@@ -316,8 +328,7 @@ async def test_a_password_that_is_asked_for_later_fails_what_is_sent_from_then_o
         assert await echo(backend, "x") == [b"x"]
 
 
-async def test_what_is_sent_as_a_call_fails_for_good_fails_with_it(own: Server) -> None:
-    """The server is not asked again for it."""
+async def test_a_call_that_is_submitted_as_another_fails_for_good_fails_too(own: Server) -> None:
     async with Redis.from_url(own.url) as operator:
         await operator.config_set("requirepass", "secret")
         async with backend_of(own.url) as backend:
@@ -326,7 +337,8 @@ async def test_what_is_sent_as_a_call_fails_for_good_fails_with_it(own: Server) 
             call.when_ended(lambda _: later.append(submit(backend, ECHO, (), ("y",))))
             with pytest.raises(BackendError):
                 await call
-            assert [isinstance(each.error, BackendError) for each in later] == [True]
+            with pytest.raises(BackendError):
+                await later[0]
         await operator.config_set("requirepass", "")
 
 

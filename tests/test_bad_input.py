@@ -1,10 +1,11 @@
-"""What cannot work is refused at the call, before Redis is touched, and with words that say what to do."""
+"""Input that cannot work is refused at the call, before Redis is touched, and with words that say what to do."""
 
 import asyncio
 import math
 import threading
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
+from decimal import Decimal
 from enum import Enum, IntEnum
 from functools import partial
 from itertools import product
@@ -31,7 +32,7 @@ async def enter(lock: AsyncRLock, **arguments: Any) -> None:
 async def accepted(
     values: Iterable[object], use: Callable[[Any], Awaitable[object]], error: type[Exception], words: str
 ) -> list[object]:
-    """Those of *values* that are not refused by this *error* with these *words*."""
+    """The *values* that are not refused by this *error* with these *words*."""
     found = []
     for value in values:
         try:
@@ -61,19 +62,19 @@ WAITS: dict[str, Callable[[AsyncRLock, Any], Awaitable[object]]] = {
 async def test_a_duration_of_another_type_is_a_type_error(
     locks: LockClient, lock: AsyncRLock, call: Callable[[AsyncRLock, Any], Awaitable[object]], what: str
 ) -> None:
-    values = ("1", b"1", True, False, [1], object())
+    values = ("1", b"1", True, False, [1], object(), 1j, Decimal(1))
     assert await accepted(values, lambda value: call(lock, value), TypeError, f"{what} must be seconds") == []
     assert locks.statistics().commands == 0
 
 
-IMPOSSIBLE = [-1, -0.5, math.nan, math.inf, -math.inf, 1e10, timedelta(seconds=-1)]
+IMPOSSIBLE = [-1, -0.001, math.nan, math.inf, -math.inf, 1.1e9, 10**400, timedelta(seconds=-1), timedelta.max]
 
 
 @pytest.mark.parametrize("call", LEASES.values(), ids=LEASES)
 async def test_a_lease_that_cannot_work_is_a_value_error(
     locks: LockClient, lock: AsyncRLock, call: Callable[[AsyncRLock, Any], Awaitable[object]]
 ) -> None:
-    values = (*IMPOSSIBLE, 0, 0.0, timedelta(0), 0.0001)
+    values = (*IMPOSSIBLE, 0, 0.0, timedelta(0), 0.0009, 1e-9, timedelta(microseconds=999))
     assert await accepted(values, lambda value: call(lock, value), ValueError, "lease must be") == []
     assert locks.statistics().commands == 0
 
@@ -123,7 +124,7 @@ async def test_a_name_or_an_owner_that_cannot_be_a_key_is_a_value_error(locks: L
 
 @pytest.mark.parametrize(
     ("prefix", "name"),
-    [("", "aiolock_token:{orders}"), ("", "aiolock_client:1"), ("aiolock_", "token:x")],
+    [("", "aiolock_token:{orders}"), ("", "aiolock_mark:1"), ("aiolock_", "token:x")],
 )
 async def test_a_name_whose_key_is_one_of_aiolocks_own_is_a_value_error(redis: Redis, prefix: str, name: str) -> None:
     async with LockClient(redis, config=LockConfig(prefix=prefix)) as locks:
@@ -141,9 +142,40 @@ async def test_a_name_whose_key_is_one_of_aiolocks_own_is_a_value_error(redis: R
 
 async def test_a_name_that_only_resembles_aiolocks_own_keys_is_a_name(redis: Redis) -> None:
     async with LockClient(redis, config=LockConfig(prefix="app:")) as locks:
-        for name in ("aiolock_token:{orders}", "aiolock_tokens", "my aiolock_client:1"):
+        for name in ("aiolock_token:{orders}", "aiolock_tokens", "my aiolock_mark:1"):
             async with locks.lock(name) as lease:
                 assert lease.name == name
+
+
+async def test_a_permit_that_is_no_lease_is_a_type_error(locks: LockClient) -> None:
+    semaphore = locks.semaphore("desks", 2)
+    calls: tuple[Callable[[Any], Awaitable[object]], ...] = (semaphore.release, semaphore.renew)
+    values = ("1234", b"1234", 7, object(), locks.lock("orders"))
+    for call in calls:
+        assert await accepted(values, call, TypeError, "permit must be a Lease") == []
+    assert locks.statistics().commands == 0
+
+
+async def test_a_permit_of_several_locks_is_a_type_error(locks: LockClient) -> None:
+    semaphore = locks.semaphore("desks", 2)
+    async with locks.multi(semaphore) as several:
+        assert await accepted([several], semaphore.release, TypeError, "permit must be a Lease") == []
+
+
+async def test_work_that_cannot_be_called_is_a_type_error(locks: LockClient) -> None:
+    once = locks.once("report", keep=60, failures="remember")
+    values = ("make_report", 7, None)
+    assert await accepted(values, once.run, TypeError, "function must be a function") == []
+    assert await accepted(values, locks.leader("nightly").run, TypeError, "work must be a function") == []
+    assert locks.statistics().commands == 0
+
+
+@pytest.mark.parametrize(
+    ("url", "error"), [(7, TypeError), (None, TypeError), (b"redis://", TypeError), ("", ValueError)]
+)
+def test_a_url_that_is_none(url: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="URL must"):
+        LockClient.from_url(url)
 
 
 def make_sentinel() -> Any:
@@ -154,7 +186,8 @@ def make_sentinel() -> Any:
     ("make", "said"),
     [
         (lambda: None, r"builtins\.NoneType$"),
-        (lambda: Redis, r"[a-z.]+[A-Za-z_]+$"),
+        (lambda: Redis, r"class: give an object of it, as in LockClient\(Redis\(host=\.\.\.\)\)$"),
+        (lambda: LockClient, r"class: give an object of it, as in LockClient\(Redis\(host=\.\.\.\)\)$"),
         (lambda: "redis://localhost", r"builtins\.str: give it to LockClient\.from_url$"),
         (lambda: Redis().pipeline(), r"redis\.asyncio\.client\.Pipeline: give the Redis that made it$"),
         (make_sentinel, r"redis\.asyncio\.sentinel\.Sentinel: give sentinel\.master_for\(name\)$"),
@@ -163,13 +196,13 @@ def make_sentinel() -> Any:
         (synchronous.Redis, r"redis\.client\.Redis, which is synchronous: use that of redis\.asyncio$"),
     ],
 )
-def test_what_is_no_asyncio_redis_is_a_type_error_that_says_what_to_give(make: Callable[[], Any], said: str) -> None:
+def test_a_client_that_is_no_asyncio_redis_is_a_type_error_with_advice(make: Callable[[], Any], said: str) -> None:
     with pytest.raises(TypeError, match=rf"LockClient needs a redis\.asyncio\.Redis or RedisCluster, not a {said}"):
         LockClient(make())
 
 
 @pytest.mark.parametrize("config", [{"lease": 5}, 30, "prefix", LockConfig])
-async def test_what_is_no_config_is_a_type_error(redis: Redis, config: Any) -> None:
+async def test_an_object_that_is_no_config_is_a_type_error(redis: Redis, config: Any) -> None:
     with pytest.raises(TypeError, match="config must be a LockConfig, not"):
         LockClient(redis, config=config)
     with pytest.raises(TypeError, match="config must be a LockConfig, not"):
@@ -288,7 +321,7 @@ async def test_use_in_another_loop_and_thread_is_refused_at_once(
     await asyncio.to_thread(thread.join, 10)
     assert [type(error) for error in errors] == [ClientClosedError]
     assert [str(error) for error in errors] == [
-        "this LockClient belongs to another event loop; each loop needs one of its own, also that of a TestClient"
+        "this LockClient belongs to another event loop; each loop needs a client of its own, even that of a TestClient"
     ]
     after = await commandstats(redis)
     assert after.get("eval", 0) + after.get("evalsha", 0) == before.get("eval", 0) + before.get("evalsha", 0)
@@ -340,15 +373,15 @@ async def test_making_a_client_and_its_locks_does_no_io() -> None:
 
 
 def handles(client: LockClient, name: str) -> list[Callable[[], object]]:
-    """What makes something of a name."""
+    """A function that makes an object of a name."""
     return [
         partial(make, name)
         for make in (
             client.lock,
             client.multi,
             client.read_write_lock,
+            client.counting_semaphore,
             client.semaphore,
-            client.permit_expirable_semaphore,
             client.count_down_latch,
         )
     ]
@@ -363,7 +396,7 @@ async def test_names_whose_keys_would_be_in_several_slots_are_refused(name: str,
             make()
     for make in handles(locks, name):
         make()
-    async with locks.lock(name), locks.permit_expirable_semaphore(f"permits {name}", 1):
+    async with locks.lock(name), locks.semaphore(f"permits {name}", 1):
         pass
 
 
@@ -394,8 +427,8 @@ class Name(str, Enum):  # noqa: UP042
 
 async def test_members_of_enumerations_are_what_they_stand_for(locks: LockClient, other: LockClient) -> None:
     """Each is written in words by itself, which Redis would not understand, or would take for another name."""
-    semaphore, permits = locks.semaphore("seats", Size.LARGE), locks.permit_expirable_semaphore("desks", Size.LARGE)
-    assert await semaphore.try_acquire(Size.LARGE)
+    semaphore, permits = locks.counting_semaphore("seats", Size.LARGE), locks.semaphore("desks", Size.LARGE)
+    assert await semaphore.try_acquire(permits=Size.LARGE)
     assert await permits.taking(Size.LARGE).try_acquire() is not None
     assert await locks.count_down_latch("done").try_set_count(Size.LARGE)
     lock = locks.fair_lock(Name.ORDERS, owner=Name.ORDERS)

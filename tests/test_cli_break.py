@@ -51,7 +51,7 @@ async def test_it_frees_the_lock_and_the_next_one_gets_it_at_once(
     assert lost.value.reason == "forced"
 
 
-async def test_who_waits_is_woken(server: Server, locks: LockClient, other: LockClient) -> None:
+async def test_a_waiter_is_woken(server: Server, locks: LockClient, other: LockClient) -> None:
     await locks.lock("orders").acquire()
 
     async def wait() -> float:
@@ -74,7 +74,7 @@ async def test_another_grant_is_left_alone_and_twice_is_once(
             "fair": client.fair_lock("orders"),
             "writer": client.read_write_lock("orders").write,
             "reader": client.read_write_lock("orders").read,
-            "permits": client.permit_expirable_semaphore("orders", 1),
+            "permits": client.semaphore("orders", 1),
         }[kind]
 
     if kind == "Redisson":
@@ -97,7 +97,7 @@ async def test_another_grant_is_left_alone_and_twice_is_once(
         await later.release()
 
 
-async def test_what_runs_once_is_taken_from_who_runs_it_and_the_next_one_runs_it_at_once(
+async def test_a_once_is_taken_from_its_runner_and_the_next_one_runs_it_at_once(
     server: Server, locks: LockClient, other: LockClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def body() -> str:
@@ -167,12 +167,12 @@ async def test_a_token_chooses_one_of_several_readers(
 async def test_a_client_chooses_one_of_several_permits(
     server: Server, servers: Servers, locks: LockClient, other: LockClient
 ) -> None:
-    mine = await locks.permit_expirable_semaphore("api", 5).acquire(2)
-    theirs = await other.permit_expirable_semaphore("api").acquire(3)
+    mine = await locks.semaphore("api", 5).acquire(2)
+    theirs = await other.semaphore("api").acquire(3)
     lock, _ = await seen(servers, "api")
     [client] = [hold.client for hold in lock.holds if hold.holds == 2]
     assert await run(server.url, break_, "break", "api", "--client", client[:8], "--yes") == 0
-    assert await locks.permit_expirable_semaphore("api").available() == 2
+    assert await locks.semaphore("api").available() == 2
     with pytest.raises(LeaseLostError, match="force"):
         await mine.release()
     await theirs.release()
@@ -212,7 +212,7 @@ async def test_where_nothing_is_freed_it_says_why_and_exits_with_1(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     held = await locks.lock("held").acquire()
-    await locks.semaphore("seats", 3).acquire()
+    await locks.counting_semaphore("seats", 3).acquire()
     assert await run(server.url, break_, "break", *arguments) == 1
     assert why in capsys.readouterr().out
     await held.renew()
@@ -250,6 +250,15 @@ async def test_a_holder_is_told_at_once_if_another_task_of_its_client_has_it(
     with pytest.raises(LeaseLostError) as lost:
         await lease.release()
     assert lost.value.reason == ("taken" if others else "forced")
+
+
+async def test_with_standard_input_closed_there_is_nobody_to_ask(
+    server: Server, locks: LockClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await locks.lock("orders").acquire()
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(VerbError, match="--yes"):
+        await run(server.url, break_, "break", "orders")
 
 
 async def test_it_asks_before_it_acts(

@@ -1,10 +1,12 @@
-"""What `ls`, `inspect` and `clients` tell of what is in Redis."""
+"""The output of `ls`, `inspect` and `clients` about the keys in Redis."""
 
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Coroutine, Iterable
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,14 +21,15 @@ from aiolock._cli.locks.model import Hold, Lock
 from aiolock._cli.locks.names import matching
 from aiolock._cli.locks.progress import Progress
 from aiolock._cli.locks.reader import Reader
-from aiolock._cli.locks.words import aligned, duration, how, printable, rows
+from aiolock._cli.locks.words import aligned, duration, how, rows
 from aiolock._cli.ls.run import verb as ls
 from aiolock._cli.servers import connected
+from aiolock._cli.terminal import printable
 from aiolock._embedded_server import Server
 from aiolock._keys import QUORUM_KEY
 from tests.support.cli import Verb, run
 from tests.support.holding import foreign, lock_client, seize
-from tests.support.observe import answered, commandstats, until
+from tests.support.observe import all_parked, answered, commandstats, until
 
 JAVA = "b983c153-7421-469a-addb-44fb92259a1b"
 
@@ -37,9 +40,9 @@ async def all_locks(server: Server, pattern: str = "*") -> dict[str, Lock]:
 
 
 @asynccontextmanager
-async def waiting(*waits: Coroutine[Any, Any, object]) -> AsyncIterator[None]:
-    async def each(wait: Coroutine[Any, Any, object]) -> None:
-        await wait
+async def waiting(*waits: Callable[[], Coroutine[Any, Any, object]]) -> AsyncIterator[None]:
+    async def each(wait: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        await wait()
 
     tasks = [asyncio.create_task(each(wait)) for wait in waits]
     yield
@@ -56,14 +59,12 @@ async def test_a_lock_is_listed_with_all_that_is_known_of_it(server: Server, red
     async with lock_client(server.url, client_name="shop", prefix="shop:") as locks:
         lease = await locks.lock("orders", owner="nightly").acquire()
         await locks.lock("orders", owner="nightly").acquire()
-        await answered(locks)  # Its card follows its first grant.
         found = (await all_locks(server))["shop:orders"]
         [hold] = found.holds
         seconds, microseconds = await redis.time()
     assert (found.kind, found.waiting, found.last_token) == ("lock", 0, lease.token)
     assert (hold.token, hold.holds, hold.owner, hold.named, hold.by) == (lease.token, 2, "nightly", True, "aiolock")
-    assert hold.card is not None
-    assert (hold.card.pid, hold.card.name) == (os.getpid(), "shop")
+    assert hold.identity == (socket.gethostname(), os.getpid(), "shop")
     assert hold.since == lease.token / 1e6
     assert hold.age is not None
     assert 0 <= hold.age <= seconds + microseconds / 1e6 - hold.since
@@ -77,17 +78,17 @@ async def test_every_kind_is_told_by_what_is_in_redis(
     await locks.read_write_lock("menu").read.acquire()
     await locks.read_write_lock("prices").read.acquire()
     await other.read_write_lock("prices").read.acquire()
-    await locks.permit_expirable_semaphore("api", 5).acquire(3)
-    await locks.semaphore("seats", 9).acquire(2)
+    await locks.semaphore("api", 5).acquire(3)
+    await locks.counting_semaphore("seats", 9).acquire(2)
     await locks.count_down_latch("jobs").try_set_count(3)
-    async with waiting(locks.count_down_latch("jobs").wait()):
+    async with waiting(locks.count_down_latch("jobs").wait):
         await until(lambda: locks.count_down_latch("jobs").statistics().subscriptions == 1)
         found = await all_locks(server)
     assert {name: lock.kind for name, lock in found.items()} == {
         "menu": "read-write lock",
         "prices": "read-write lock",
-        "api": "permits",
-        "seats": "semaphore",
+        "api": "semaphore",
+        "seats": "counting semaphore",
         "jobs": "latch",
     }
     assert [hold.mode for hold in found["menu"].holds] == ["write", "read"]
@@ -97,7 +98,7 @@ async def test_every_kind_is_told_by_what_is_in_redis(
     assert (found["seats"].available, found["jobs"].available, found["jobs"].waiting) == (7, 3, 1)
 
 
-async def test_what_java_holds_is_shown_as_such(server: Server, redis: Redis) -> None:
+async def test_locks_of_java_are_shown_as_such(server: Server, redis: Redis) -> None:
     await seize(redis, "orders", redisson=True)
     await redis.hset("prices", mapping={"mode": "read", f"{JAVA}:57": 1})
     await redis.pexpire("prices", 30_000)
@@ -123,7 +124,7 @@ async def test_a_permit_of_javas_that_never_ends_is_told_as_such(
         assert '"left": null' in capsys.readouterr().out
 
 
-async def test_what_is_no_lock_is_left_out(server: Server, redis: Redis, locks: LockClient) -> None:
+async def test_foreign_keys_are_left_out(server: Server, redis: Redis, locks: LockClient) -> None:
     await locks.lock("real").acquire()
     await redis.hset("profile", mapping={"name": "a", "age": 7})
     await redis.hset("session", mapping={"user": 1})
@@ -136,7 +137,7 @@ async def test_what_is_no_lock_is_left_out(server: Server, redis: Redis, locks: 
     await redis.zadd("aiolock_token:{text}", {"a": 11})
     await redis.set("text", "seven")
     await redis.hset(b"\xff", mapping={f"{JAVA}:1": 1})
-    async with locks.lock("free"), locks.permit_expirable_semaphore("idle", 2).hold():
+    async with locks.lock("free"), locks.semaphore("idle", 2).hold():
         pass
     assert list(await all_locks(server)) == ["real"]
 
@@ -148,8 +149,8 @@ async def test_the_line_of_a_fair_lock_and_the_listeners_of_a_plain_one(
     await locks.lock("orders").acquire()
     held = await all_locks(server)
     assert (held["printer"].kind, held["orders"].kind) == ("fair lock", "lock"), "also while nobody waits"
-    line = [other.fair_lock("printer", owner=str(number)).try_lock(60) for number in range(3)]
-    async with waiting(*line, other.lock("orders").try_lock(60)):
+    line = [partial(other.fair_lock("printer", owner=str(number)).try_lock, 60) for number in range(3)]
+    async with waiting(*line, lambda: other.lock("orders").try_lock(60)):
         await until(lambda: other.fair_lock("printer").statistics().parked == 3)
         await until(lambda: other.lock("orders").statistics().subscriptions == 1)
 
@@ -162,7 +163,7 @@ async def test_the_line_of_a_fair_lock_and_the_listeners_of_a_plain_one(
     assert (printer.kind, len(printer.line)) == ("fair lock", 3)
 
 
-async def test_what_runs_once_is_listed_while_it_runs(
+async def test_a_once_is_listed_while_it_runs(
     server: Server, redis: Redis, locks: LockClient, other: LockClient
 ) -> None:
     async def never() -> None:
@@ -171,24 +172,24 @@ async def test_what_runs_once_is_listed_while_it_runs(
     async with locks.once("report:7", keep=60) as turn, locks.once("{b}", keep=60), locks.once("bill", keep=60):
         assert turn.lease is not None
         await locks.fair_lock("report:7").acquire()
-        line = other.fair_lock("report:7").try_lock(60)
-        async with waiting(other.once("report:7", keep=60).run(never), line):
-            await until(lambda: other.statistics().parked == 2 and other.statistics().pending == 0)
+        line = partial(other.fair_lock("report:7").try_lock, 60)
+        async with waiting(lambda: other.once("report:7", keep=60).run(never), line):
+            await all_parked(other, 2)
             await answered(locks)
             async with connected(server.url, None) as servers:
                 found = {(lock.kind, lock.name): lock for lock in await Reader(servers).locks()}
                 some = [lock.name for lock in await Reader(servers).locks("*:7")]
         once = found["once", "report:7"]
         [hold] = once.holds
-        assert (hold.token, hold.by, hold.card and hold.card.pid) == (turn.lease.token, "aiolock", os.getpid())
+        assert (hold.token, hold.by, hold.identity.pid) == (turn.lease.token, "aiolock", os.getpid())
         assert (once.waiting, once.line) == (1, ())
         assert 0 < hold.left <= 30
-    assert sorted(found) == [("fair lock", "report:7"), ("once", "b"), ("once", "bill"), ("once", "report:7")]
+    assert sorted(found) == [("fair lock", "report:7"), ("once", "bill"), ("once", "report:7"), ("once", "{b}")]
     assert some == ["report:7", "report:7"]
     assert list(await all_locks(server)) == ["report:7"], "what has run is not listed"
 
 
-async def test_what_others_came_to_is_not_read_by_a_list(own: Server) -> None:
+async def test_a_list_reads_no_outcomes(own: Server) -> None:
     async with Redis.from_url(own.url) as redis, lock_client(own.url) as locks:
         for number in range(20):
             async with locks.once(str(number), keep=60) as turn:
@@ -285,8 +286,8 @@ async def test_a_server_of_a_quorum_does_not_decide_alone(
 async def test_a_pattern_is_that_of_redis(server: Server, locks: LockClient) -> None:
     for name in ("shop:a", "shop:b", "bank:a"):
         await locks.lock(name).acquire()
-    await locks.permit_expirable_semaphore("shop:p", 2).acquire()
-    await locks.permit_expirable_semaphore("bank:p", 2).acquire()
+    await locks.semaphore("shop:p", 2).acquire()
+    await locks.semaphore("bank:p", 2).acquire()
     assert sorted(await all_locks(server, "shop:*")) == ["shop:a", "shop:b", "shop:p"]
     assert sorted(await all_locks(server, "shop:[^a]")) == ["shop:b", "shop:p"]
 
@@ -332,13 +333,15 @@ async def test_whether_a_lock_counts_is_asked_once(own: Server) -> None:
         assert len(await all_locks(own)) == 100
         after = await commandstats(redis)
     assert after.get("zrevrange", 0) == before.get("zrevrange", 0)
+    beside = sum(after.values()) - sum(before.values()) - 100 * 7
+    assert beside < 50, "there are seven questions for each lock, and a few for each page of a scan"
 
 
 async def test_names_with_braces_are_told_apart(server: Server, locks: LockClient) -> None:
-    for name in ("{a}", "{a}b", "x{a}"):
-        await locks.permit_expirable_semaphore(name, 2).acquire()
-    await locks.permit_expirable_semaphore("a", 2).acquire()
-    assert sorted(await all_locks(server)) == ["a", "x{a}", "{a}", "{a}b"]
+    for name in ("{a}b", "x{a}"):
+        await locks.semaphore(name, 2).acquire()
+    await locks.semaphore("a", 2).acquire()
+    assert sorted(await all_locks(server)) == ["a", "x{a}", "{a}b"]
 
 
 async def test_many_keys_are_looked_at_in_pages_and_never_all_at_once(own: Server) -> None:
@@ -361,7 +364,7 @@ async def test_many_keys_are_looked_at_in_pages_and_never_all_at_once(own: Serve
     assert "keys" not in written
 
 
-async def test_of_a_lock_that_thousands_read_some_are_named(server: Server, redis: Redis) -> None:
+async def test_some_of_thousands_of_readers_are_named(server: Server, redis: Redis) -> None:
     readers = [f"{JAVA}:{number}" for number in range(3000)]
     await redis.hset("prices", mapping={"mode": "read", **dict.fromkeys(readers, "1")})
     await redis.pexpire("prices", 30_000)
@@ -375,8 +378,9 @@ async def test_of_a_lock_that_thousands_read_some_are_named(server: Server, redi
 
 
 async def test_ls_prints_a_table_or_json(server: Server, locks: LockClient, capsys: pytest.CaptureFixture[str]) -> None:
-    assert await run(server.url, ls, "ls") == 0
-    assert capsys.readouterr() == ("", "aiolock: no lock is held\n")
+    for arguments, words in (((), "no lock"), (("prod:*",), "no lock whose name matches 'prod:*'")):
+        assert await run(server.url, ls, "ls", *arguments) == 0
+        assert capsys.readouterr() == ("", f"aiolock: {words} is held on {server.url}/0\n")
     lease = await locks.lock("orders").acquire()
     await answered(locks)
     assert await run(server.url, ls, "ls") == 0
@@ -417,8 +421,8 @@ async def test_inspect_calls_a_key_that_is_no_lock_by_its_type(
     assert (lock["kind"], lock["type"], lock["holds"]) == ("not a lock", kind, [])
 
 
-async def test_what_acquire_takes_for_no_lock_inspect_does_too(server: Server, redis: Redis) -> None:
-    """Of hashes: what has no end, and what has the fields of no lock. A number may be a semaphore, or a latch."""
+async def test_inspect_and_acquire_agree_about_foreign_keys(server: Server, redis: Redis) -> None:
+    """Hashes without an end, or without the fields of a lock. A number may be a semaphore, or a latch."""
     hashes: dict[str, dict[Any, Any]] = {
         "profile": {"name": "a", "age": 7},
         "one-field": {"name": "a"},
@@ -447,7 +451,7 @@ async def test_a_primary_is_for_sentinels(verb: Verb, arguments: list[str], serv
     assert refused.value.code == 2
 
 
-async def test_who_has_no_card_has_no_host_in_the_list(
+async def test_a_client_without_an_identity_has_no_host_in_the_list(
     server: Server, redis: Redis, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await seize(redis, "java", redisson=True)
@@ -465,14 +469,14 @@ async def test_clients_are_listed_with_how_much_they_hold(
     async with lock_client(server.url, client_name="shop") as locks:
         for name in "abc":
             await locks.lock(name).acquire()
-        async with other.lock("d"):
+        await locks.semaphore("d", 2).acquire(2)
+        async with other.lock("e"):
             pass
-        await answered(locks)
-        await answered(other)
         assert await run(server.url, clients, "clients", "--json") == 0
-        most, *others = told(capsys)["clients"]
-        assert (most["client_name"], most["held"], most["locks"]) == ("shop", 3, ["a", "b", "c"])
-        assert sorted((each["by"], each["held"]) for each in others) == [("Redisson", 1), ("aiolock", 0)]
+        most, java = told(capsys)["clients"]
+        assert (most["client_name"], most["held"], most["locks"]) == ("shop", 4, ["a", "b", "c", "d"])
+        assert (most["host"], most["pid"]) == (socket.gethostname(), os.getpid())
+        assert (java["by"], java["held"], java["host"], java["pid"]) == ("Redisson", 1, None, None)
         assert await run(server.url, clients, "clients") == 0
         assert "shop" in capsys.readouterr().out
 

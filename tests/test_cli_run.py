@@ -1,5 +1,6 @@
 """`run`, as a user runs it: what becomes of the command, whatever happens to the lock, the server and aiolock."""
 
+import asyncio
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from aiolock._cli.run.guarded import Guarded
 from aiolock._embedded_server import Server
 from tests.support.topologies import ask, wait_until
 
@@ -41,6 +43,14 @@ while os.path.exists(path):
     alive.write(f"{time.monotonic():.6f}\\n")
     time.sleep(0.01)
 """
+# Prints the environment of the command, and that of the guard, which is its parent.
+ENVIRONMENTS = """
+import json, os
+def environment(pid):
+    with open(f"/proc/{pid}/environ") as file:
+        return [each.split("=", 1) for each in file.read().split(chr(0)) if each]
+print(json.dumps([environment("self"), environment(os.getppid())]))
+"""
 LEASE = 6.0  # Seconds: long enough for a busy machine to renew in time.
 
 Running = subprocess.Popen[str]
@@ -48,7 +58,7 @@ Running = subprocess.Popen[str]
 
 @contextmanager
 def running(server: Server, *arguments: str, hang_up: signal.Handlers = signal.SIG_DFL) -> Iterator[Running]:
-    """`aiolock run` with these arguments, started by somebody who does that on SIGHUP; the tests may ignore it."""
+    """`aiolock run` with these arguments, started with that handling of SIGHUP; the tests may ignore it."""
     environment = os.environ | {"REDIS_URL": server.url, "PYTHONASYNCIODEBUG": ""}
     pipe = subprocess.PIPE
     with subprocess.Popen(
@@ -131,6 +141,20 @@ def test_the_command_has_its_streams_its_environment_and_its_exit_code(server: S
     assert not sync.exists("orders")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc has the environments")
+def test_the_url_is_hidden_from_the_command_where_that_is_wanted(server: Server, sync: Redis) -> None:
+    """From the command and from the process that watches over it, by whatever way the server was named."""
+    every = [sys.executable, "-c", ENVIRONMENTS]
+    for hides, arguments in ((False, []), (True, ["--hide-url"]), (True, ["--hide-url", "--url", server.url])):
+        code, output, errors = run(server, "orders", *arguments, "--", *every)
+        assert (code, errors) == (0, "")
+        of_the_command, of_the_guard = map(dict, json.loads(output))
+        for environment in (of_the_command, of_the_guard):
+            assert environment.pop("REDIS_URL", None) == (None if hides else server.url)
+            assert (environment["AIOLOCK_NAME"], environment["PATH"]) == ("orders", os.environ["PATH"])
+            assert server.url not in environment.values()
+
+
 @pytest.mark.parametrize(
     ("command", "code"),
     [(["true"], 0), (["sh", "-c", "kill -9 $$"], 137), (["no-such-command"], 127), (["/etc/passwd"], 126)],
@@ -171,7 +195,7 @@ def test_signals_are_passed_on_to_the_whole_process_group(
     gone(*pids)
 
 
-def test_what_whoever_starts_it_ignores_the_command_ignores_too(server: Server, sync: Redis, tmp_path: Path) -> None:
+def test_signals_that_the_parent_ignores_the_command_ignores_too(server: Server, sync: Redis, tmp_path: Path) -> None:
     """As under `nohup`."""
 
     def ignores(pid: int) -> bool:
@@ -224,7 +248,7 @@ def test_a_server_that_hangs_stops_the_command_before_the_lock_can_be_anothers(o
     assert (said["lock"], said["event"], said["exit_code"]) == ("orders", "lost", 0)
 
 
-def test_what_does_not_end_by_itself_is_killed_at_the_deadline(own: Server, tmp_path: Path) -> None:
+def test_a_command_that_does_not_end_is_killed_at_the_deadline(own: Server, tmp_path: Path) -> None:
     """With all that it has started."""
     path = tmp_path / "pid"
     with running(own, "orders", "--lease", str(LEASE), *program(path, "stubborn", "and-child")) as process:
@@ -302,7 +326,7 @@ def test_when_the_guard_is_killed_the_command_is_too(server: Server, sync: Redis
         assert not sync.exists("orders")
 
 
-def test_whatever_reads_its_output_waits_for_the_command_alone(server: Server, sync: Redis) -> None:
+def test_readers_of_its_output_wait_for_the_command_alone(server: Server, sync: Redis) -> None:
     code, output, _ = run(server, "orders", "--", "sh", "-c", "echo all")
     assert (code, output) == (0, "all\n")
 
@@ -325,7 +349,7 @@ def test_ignored_signals_stay_ignored(server: Server, sync: Redis, tmp_path: Pat
         (["orders", "--url", "redis://me:secr/et@localhost", "--", "true"], 2, "cannot use this URL"),
         (["orders", "--kind", "semaphore", "--", "true"], 2, "belong together"),
         (["orders", "--grace", "20", "--", "true"], 2, "half the lease"),
-        (["orders", "--lease", "0.5", "--", "true"], 2, "1 seconds or more"),
+        (["orders", "--lease", "0.5", "--", "true"], 2, "1 or more"),
         (["aiolock_token:{a}", "--", "true"], 2, "aiolock's own"),
         (["orders"], 2, "CMD"),
         (["orders", "--"], 2, "CMD"),
@@ -336,9 +360,7 @@ def test_ignored_signals_stay_ignored(server: Server, sync: Redis, tmp_path: Pat
         (["orders", "--js", "--", "true"], 2, "unrecognized arguments: --js"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_words(
-    arguments: list[str], code: int, words: str, server: Server, sync: Redis
-) -> None:
+def test_a_failure_is_said_in_words(arguments: list[str], code: int, words: str, server: Server, sync: Redis) -> None:
     found, output, errors = run(server, *arguments)
     assert (found, output) == (code, "")
     assert words in errors
@@ -350,12 +372,12 @@ def test_what_cannot_be_done_is_said_in_words(
     ("arguments", "code", "words"),
     [
         (["orders", "--url", "redis://127.0.0.1:1", "--", "true"], 69, "Redis cannot be reached"),
-        (["orders", "--", "no-such-command"], 127, "the command cannot be run"),
-        (["orders", "--", "/etc/passwd"], 126, "the command cannot be run"),
+        (["orders", "--", "no-such-command"], 127, "the command 'no-such-command' cannot be run: No such file"),
+        (["orders", "--", "/etc/passwd"], 126, "the command '/etc/passwd' cannot be run: Permission denied"),
         (["aiolock_token:{a}", "--", "true"], 2, "aiolock's own"),
     ],
 )
-def test_what_cannot_be_done_is_an_object_where_that_is_wanted(
+def test_a_failure_is_an_object_with_json(
     arguments: list[str], code: int, words: str, server: Server, sync: Redis
 ) -> None:
     found, output, errors = run(server, "--json", *arguments)
@@ -369,4 +391,17 @@ def test_a_key_that_is_no_lock_is_left_alone(server: Server, sync: Redis) -> Non
     sync.set("orders", "text")
     code, _, errors = run(server, "orders", "--", "true")
     assert (code, sync.get("orders")) == (2, "text")
-    assert "not a lock" in errors
+    assert "holds something else" in errors
+
+
+async def test_a_command_that_has_ended_before_its_guard_is_told_anything() -> None:
+    """Its exit code counts, and not that the guard hears no more."""
+    guarded = await Guarded.start([sys.executable, "-c", "raise SystemExit(7)"], os.environ, 1, 60)
+    try:
+        await guarded._process.wait()
+        for _ in range(3):
+            guarded.allow(60)
+            await asyncio.sleep(0)
+        assert await guarded.ended() == 7
+    finally:
+        await guarded.aclose()

@@ -12,13 +12,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 
 from aiolock import LockClient
 from aiolock._cli.locks.model import Hold, Lock
@@ -26,8 +26,10 @@ from aiolock._cli.main import main
 from aiolock._cli.top import run as top
 from aiolock._cli.top.frame import Frame, Leases, ordered
 from aiolock._cli.top.live import LiveScreen
+from aiolock._cli.top.screen import Screen
 from aiolock._embedded_server import Server
 from tests.support.cli import parsed
+from tests.support.observe import until
 
 
 def lock(name: str, *, waiting: int = 0, age: float | None = 1.0, left: float = 20.0, holders: int = 1) -> Lock:
@@ -41,7 +43,7 @@ LOCKS = [lock("b", waiting=1, age=3, left=9), lock("a", waiting=5, age=1, left=2
 
 
 @pytest.mark.parametrize(("order", "names"), [("waiting", "abc"), ("held", "cba"), ("left", "cba"), ("name", "abc")])
-def test_what_comes_first_is_what_was_asked_for(order: str, names: str) -> None:
+def test_the_order_is_the_chosen_one(order: str, names: str) -> None:
     assert "".join(each.name for each in ordered(LOCKS, order)) == names
 
 
@@ -51,20 +53,20 @@ def test_the_share_of_a_lease_is_of_the_most_that_was_seen_of_it() -> None:
     assert leases.share(first, first.holds[0]) == 1
     leases.see([later])
     assert leases.share(later, later.holds[0]) == 0.2
-    granted_anew = replace(later, holds=[replace(later.holds[0], token=8)])
-    leases.see([granted_anew])
-    assert leases.share(granted_anew, granted_anew.holds[0]) == 1
+    granted_again = replace(later, holds=[replace(later.holds[0], token=8)])
+    leases.see([granted_again])
+    assert leases.share(granted_again, granted_again.holds[0]) == 1
 
 
-def test_of_what_never_ends_all_is_left() -> None:
+def test_all_is_left_of_a_hold_that_never_ends() -> None:
     forever = lock("a", left=math.inf)
     shown = picture(Frame(at="10:00:00", server="s", locks=ordered([forever, lock("b")], "left")))
     assert re.search(r"for ever +━{8}", shown)
     assert shown.index("20 s") < shown.index("for ever")
 
 
-def picture(frame: Frame, *, height: int = 20) -> str:
-    console = Console(width=100, height=height, record=True, file=io.StringIO())
+def picture(frame: Frame, *, height: int = 20, width: int = 100) -> str:
+    console = Console(width=width, height=height, record=True, file=io.StringIO())
     console.print(LiveScreen(console).picture(frame))
     return console.export_text()
 
@@ -109,7 +111,7 @@ def test_a_server_that_does_not_answer_the_first_time_ends_it(capsys: pytest.Cap
     assert "cannot be reached" in capsys.readouterr().err
 
 
-def test_what_the_encoding_of_the_output_lacks_ends_nothing(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_characters_that_the_output_lacks_end_nothing(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.BytesIO()
     with io.TextIOWrapper(written, "ascii") as output:
         monkeypatch.setattr("sys.stdout", output)
@@ -137,6 +139,86 @@ async def test_a_server_that_is_gone_for_a_while_ends_nothing(
         await shows(error=False)
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
+
+
+async def test_a_server_that_is_silent_is_told_at_once_and_shown_as_soon_as_it_answers(
+    own: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(top, "_SILENT", 0.5)
+    monkeypatch.setattr(top, "_TICK", 0.02)
+    frames: list[Frame] = []
+    monkeypatch.setattr("aiolock._cli.top.screen.Screen.draw", lambda self, frame: frames.append(frame))
+    async with LockClient.from_url(own.url) as locks:
+        await locks.lock("orders").acquire()
+        watching = asyncio.create_task(top._watch(parsed("top", "--url", own.url, "--interval", "0.1")))
+        await until(lambda: len(frames) > 1)
+        own.pause()
+        await until(lambda: frames[-1].error is not None)
+        silent = len(frames) - 1
+        own.resume()
+        await until(lambda: frames[-1].error is None)
+        seen = len(frames)
+        await until(lambda: len(frames) > seen)
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+    [told] = frames[silent : seen - 1]  # Lines say it once.
+    assert told.error is not None
+    assert re.fullmatch(r"no answer for \d+ s; the list is of \d\d:\d\d:\d\d", told.error)
+    assert told.as_dict()["locks"] == []
+    assert [lock.name for lock in frames[seen - 1].locks] == ["orders"]
+    assert frames[seen - 1].took < 0.5, "the silence does not make the next look late"
+
+
+async def test_a_user_who_leaves_while_the_server_is_silent_does_not_wait_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def never() -> AsyncGenerator[Frame, None]:
+        await asyncio.Event().wait()
+        yield Frame("", "")
+
+    monkeypatch.setattr(top, "_TICK", 0.01)
+    screen = Screen()
+    screen.left = True
+    async with asyncio.timeout(30):
+        assert await top._next(never(), screen, top.Answers()) is None
+
+
+@pytest.mark.parametrize(
+    ("took", "error", "pause"), [(0.1, None, 2.0), (3.0, None, 3.0), (0.0, "gone", 1.0)], ids=["soon", "long", "failed"]
+)
+def test_at_least_half_of_the_time_nothing_is_asked(took: float, error: str | None, pause: float) -> None:
+    assert top._pause(Frame("", "s", took=took, error=error), 2.0) == pause
+
+
+async def test_another_size_of_the_terminal_is_drawn_at_once() -> None:
+    drawn = io.StringIO()
+    console = Console(width=100, height=20, force_terminal=True, file=drawn)
+    with LiveScreen(console) as screen:
+        screen.show(Frame("12:00:00", "redis://a", LOCKS, 0.01))
+        before = drawn.tell()
+        console.size = ConsoleDimensions(40, 12)
+        os.kill(os.getpid(), signal.SIGWINCH)
+        await until(lambda: drawn.tell() > before)
+    assert "─" * 40 in drawn.getvalue()[before:]
+    assert "─" * 41 not in drawn.getvalue()[before:]
+
+
+@pytest.mark.parametrize("width", [30, 40, 60, 80, 100, 140])
+def test_a_narrow_terminal_shows_fewer_columns_and_all_of_each(width: int) -> None:
+    holder = Hold(holder="c:named:nightly", by="aiolock", holds=1, left=3599.0, age=3599.0, token=7)
+    wide = Lock(name="shop:orders:42:" + "x" * 200, kind="read-write lock", server="s", holds=[holder], waiting=12)
+    for frame in (Frame("12:00:00", "redis://a", [wide]), Frame("12:00:00", "redis://a", [wide], error="e" * 300)):
+        lines = picture(frame, width=width).splitlines()
+        assert max(map(len, lines)) <= width
+        [headings] = [line.split() for line in lines if line.startswith("NAME")]
+        assert headings == {
+            30: ["NAME", "HOLDER", "WAITING"],
+            40: ["NAME", "HOLDER", "WAITING"],
+            60: ["NAME", "HOLDER", "LEFT", "WAITING"],
+            80: ["NAME", "HOLDER", "HELD", "LEFT", "WAITING"],
+        }.get(width, ["NAME", "KIND", "HOLDER", "HELD", "LEFT", "WAITING"])
+        [row] = [line for line in lines if line.startswith("shop:")]
+        assert row.rstrip().endswith("12 clients")
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import math
 import re
 from dataclasses import FrozenInstanceError, fields
 from datetime import timedelta
+from math import inf
 from typing import Any
 
 import pytest
@@ -26,9 +27,12 @@ def test_the_defaults() -> None:
         "prefix": "",
         "lease": 30.0,
         "renew_interval": None,
+        "max_hold": None,
+        "max_stall": None,
         "drift": None,
         "token_retention": 3600.0,
         "release_timeout": 5.0,
+        "release": "answered",
         "command_timeout": 5.0,
         "replicas": None,
         "replicas_timeout": 1.0,
@@ -65,7 +69,7 @@ def test_a_duration_that_cannot_work_is_refused_by_name(setting: str) -> None:
     [
         ({"lease": 0.029}, "lease must be at least 0.03 s"),
         ({"prefix": "aiolock_token:"}, "prefix 'aiolock_token:' would make keys that are aiolock's own"),
-        ({"prefix": "aiolock_client:x:"}, "prefix 'aiolock_client:x:' would make"),
+        ({"prefix": "aiolock_mark:x:"}, "prefix 'aiolock_mark:x:' would make"),
         ({"lease": 10, "renew_interval": 10}, "renew_interval must be at most 5 s"),
         ({"renew_interval": 0.0099}, "renew_interval must be at least 0.01 s, not 0.0099"),
         ({"lease": 10, "drift": 11}, "drift must be at most 2.5 s"),
@@ -74,6 +78,8 @@ def test_a_duration_that_cannot_work_is_refused_by_name(setting: str) -> None:
             {"lease": 9, "replicas": "all", "replicas_timeout": 2.4},
             "replicas_timeout must be at most 2.25 s, a quarter",
         ),
+        ({"lease": 10, "max_hold": 9.9}, "max_hold must be at least the lease, 10 s, not 9.9"),
+        ({"lease": 10, "max_stall": 9.9}, "max_stall must be at least the lease, 10 s, or 0, not 9.9"),
         ({"token_retention": 59}, "token_retention must be at least 60 s, not 59"),
         ({"release_timeout": 31}, "release_timeout must be at most 30 s, not 31"),
         ({"command_timeout": timedelta(minutes=1)}, "command_timeout must be at most 30 s"),
@@ -108,7 +114,7 @@ def test_settings_of_another_type_are_refused(settings: dict[str, Any], message:
 
 def test_the_limits_themselves_are_accepted() -> None:
     LockConfig(lease=0.03, token_retention=60, release_timeout=30, command_timeout=30)
-    LockConfig(lease=10, renew_interval=5, drift=2.5)
+    LockConfig(lease=10, renew_interval=5, drift=2.5, max_hold=10, max_stall=10)
     LockConfig(lease=10, replicas=1, replicas_timeout=2.5)
     LockConfig(lease=0.03, renew_interval=0.01)
     LockConfig(replicas=1000)
@@ -124,6 +130,8 @@ def test_durations_become_seconds() -> None:
     assert Timing.of(config) == Timing(
         lease=60.0,
         renew_interval=5.0,
+        max_hold=inf,
+        max_stall=0.0,
         drift=1.0,
         token_retention=3600.0,
         release_timeout=2.0,

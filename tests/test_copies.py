@@ -20,7 +20,7 @@ def refused(copies: Callable[[Any], object], what: object) -> bool:
 
 
 @pytest.mark.parametrize("copies", [copy.copy, copy.deepcopy, pickle.dumps])
-async def test_what_is_held_cannot_be_copied(locks: LockClient, copies: Callable[[Any], object]) -> None:
+async def test_a_lease_cannot_be_copied(locks: LockClient, copies: Callable[[Any], object]) -> None:
     async with locks.leader("a") as term, locks.multi("b", "c") as several:
         assert refused(copies, term)
         for lease in (term.lease, *several.leases.values()):
@@ -32,7 +32,9 @@ async def test_what_is_held_cannot_be_copied(locks: LockClient, copies: Callable
 
 
 @pytest.mark.parametrize("copies", [copy.deepcopy, pickle.dumps])
-async def test_nor_can_what_refers_to_a_client(redis: Redis, copies: Callable[[Any], object]) -> None:
+async def test_an_object_that_refers_to_a_client_cannot_be_copied(
+    redis: Redis, copies: Callable[[Any], object]
+) -> None:
     async def look(locks: LockClient) -> None:
         made = (locks, locks.lock("a"), locks.multi("b", "c"), locks.once("d", keep=1), locks.leader("e"))
         for each in made:

@@ -1,4 +1,4 @@
-"""What semaphores and latches send, how long they try, and what the server may forget of it."""
+"""The commands of semaphores and latches, the time for which they are tried, and ends that the server may forget."""
 
 import asyncio
 from time import monotonic
@@ -10,9 +10,9 @@ from aiolock import BackendError, LockClient, LockConfig
 from aiolock._backend import Call
 from aiolock._config import ENDED_MEMORY
 from aiolock._core.queue import MOST_HAND_OFFS
-from aiolock._scripts import ADD_PERMITS, LATCH, SEMAPHORE
+from aiolock._scripts import ADD_PERMITS, COUNTING_SEMAPHORE, LATCH
 from aiolock.testing import Fault, around
-from tests.support.observe import until
+from tests.support.observe import all_parked, until
 from tests.support.proxy import Proxy, Rule, drop_reply, script, withhold_reply
 
 NAME = "places"
@@ -29,16 +29,16 @@ class Seen(Fault):
         super().submit(call)
 
 
-async def test_whatever_puts_permits_back_is_tried_for_no_longer_than_it_is_remembered(locks: LockClient) -> None:
-    semaphore = locks.semaphore(NAME, 2)
+async def test_a_release_of_permits_is_tried_for_no_longer_than_it_is_remembered(locks: LockClient) -> None:
+    semaphore = locks.counting_semaphore(NAME, 2)
     with around(locks, Seen) as seen:
         started = monotonic()
         async with semaphore:
             pass
         await semaphore.acquire()
         await semaphore.release()
-    releases = [call for call in seen.calls if call.script in {SEMAPHORE.release, ADD_PERMITS}]
-    assert [call.script for call in releases] == [SEMAPHORE.release, ADD_PERMITS]
+    releases = [call for call in seen.calls if call.script in {COUNTING_SEMAPHORE.release, ADD_PERMITS}]
+    assert [call.script for call in releases] == [COUNTING_SEMAPHORE.release, ADD_PERMITS]
     for call in releases:
         assert ENDED_MEMORY / 2 <= call.until - started < ENDED_MEMORY
 
@@ -46,28 +46,28 @@ async def test_whatever_puts_permits_back_is_tried_for_no_longer_than_it_is_reme
 async def test_a_release_without_an_answer_is_tried_on(proxy: Proxy, through: Redis, other: LockClient) -> None:
     config = LockConfig(release_timeout=0.2)
     async with LockClient(through, config=config) as locks:
-        await locks.semaphore(NAME, 2).acquire(2)
+        await locks.counting_semaphore(NAME, 2).acquire(2)
         proxy.black_hole()
         with pytest.raises(BackendError):
-            await locks.semaphore(NAME).release()
+            await locks.counting_semaphore(NAME).release()
         proxy.reset_all()
         proxy.restore()
 
         async def is_back() -> bool:
-            return await other.semaphore(NAME).available() == 1
+            return await other.counting_semaphore(NAME).available() == 1
 
         await until(is_back, within=20)
         await until(lambda: locks.statistics().pending == 0)
-        assert await other.semaphore(NAME).available() == 1
+        assert await other.counting_semaphore(NAME).available() == 1
 
 
-async def test_what_was_sent_twice_is_not_forgotten(proxy: Proxy, through: Redis, redis: Redis) -> None:
+async def test_an_end_that_was_sent_twice_is_not_forgotten(proxy: Proxy, through: Redis, redis: Redis) -> None:
     """Another copy of it may still be late; what was sent once is forgotten by the next."""
     async with LockClient(through) as locks:
-        semaphore = locks.semaphore(NAME, 3)
-        for sent in (SEMAPHORE.acquire, ADD_PERMITS):
+        semaphore = locks.counting_semaphore(NAME, 3)
+        for sent in (COUNTING_SEMAPHORE.acquire, ADD_PERMITS):
             lost = proxy.install(Rule(script(sent), drop_reply()))
-            await (semaphore.acquire() if sent is SEMAPHORE.acquire else semaphore.release())
+            await (semaphore.acquire() if sent is COUNTING_SEMAPHORE.acquire else semaphore.release())
             await lost.caught()
         doubtful = set(await redis.zrange(TOKENS, 0, -1))
         assert len(doubtful) == 2
@@ -95,19 +95,19 @@ async def test_a_latch_that_is_waited_for_in_vain_has_nothing_to_give_up(
 
 async def test_after_so_many_bare_hand_offs_others_go_first(locks: LockClient, other: LockClient) -> None:
     """Tasks of one client could hand a permit to one another for ever, while another client waits."""
-    mine, theirs = locks.semaphore(NAME, 1), other.semaphore(NAME, 1)
+    mine = locks.counting_semaphore(NAME, 1)
     await mine.acquire()
     served: list[str] = []
 
     async def take(client: LockClient) -> None:
-        await client.semaphore(NAME).acquire()
+        await client.counting_semaphore(NAME).acquire()
         served.append("theirs" if client is other else "mine")
-        await client.semaphore(NAME).release()
+        await client.counting_semaphore(NAME).release()
 
     tasks = [asyncio.create_task(take(locks)) for _ in range(8 * MOST_HAND_OFFS)]
-    await until(lambda: mine.statistics().parked == len(tasks) and locks.statistics().pending == 0)
+    await all_parked(locks, len(tasks))
     tasks.append(asyncio.create_task(take(other)))
-    await until(lambda: theirs.statistics().parked == 1 and other.statistics().pending == 0)
+    await all_parked(other, 1)
     await mine.release()
     await asyncio.wait_for(asyncio.gather(*tasks), 20)
     assert served.index("theirs") < len(tasks) - 1  # It had a chance after each run of so many.

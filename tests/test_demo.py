@@ -14,14 +14,15 @@ import pytest
 from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 
-from aiolock._cli.demo.account import Account, Entry, StaleTokenError
-from aiolock._cli.demo.protocol import Event, Settings, What
-from aiolock._cli.demo.screen import moment
-from aiolock._cli.demo.team import Team
-from aiolock._cli.demo.verdict import Fault, Faults, Record, judge
 from aiolock._embedded_server import Server
+from examples.demo.account import Account, Entry, StaleTokenError
+from examples.demo.protocol import Event, Settings, What
+from examples.demo.screen import moment
+from examples.demo.team import Team
+from examples.demo.verdict import Fault, Faults, Record, judge
 
-COMMAND = [sys.executable, "-m", "aiolock", "demo"]
+COMMAND = [sys.executable, "-m", "examples.demo"]
+ROOT = Path(__file__).parents[1]
 LEASE = 2.0
 
 
@@ -33,6 +34,7 @@ def environment(**extra: str) -> dict[str, str]:
 def start(temporary: Path, **extra: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         COMMAND,
+        cwd=ROOT,
         env=environment(TMPDIR=str(temporary), **extra),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -110,7 +112,7 @@ def descendants(pid: int) -> list[int]:
 def test_on_a_terminal_the_demo_shows_a_live_picture_unless_asked_not_to(extra: dict[str, str], live: bool) -> None:
     terminal, end = os.openpty()
     settings = environment(**{"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"} | extra)
-    with subprocess.Popen(COMMAND, env=settings, stdout=end, stderr=end) as demo:
+    with subprocess.Popen(COMMAND, cwd=ROOT, env=settings, stdout=end, stderr=end) as demo:
         os.close(end)
         shown = b""
         while b"hand-offs/s" not in shown:
@@ -124,10 +126,15 @@ def test_on_a_terminal_the_demo_shows_a_live_picture_unless_asked_not_to(extra: 
     assert (b"worker 4" in shown, b"\x1b[" in shown) == (live, live)
 
 
+def test_the_demo_needs_nothing_that_only_tests_need() -> None:
+    code = "import sys; sys.modules['pytest'] = None; import examples.demo.run, examples.demo.worker"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
 def test_without_a_server_the_demo_says_so() -> None:
     for url, reason in (("redis://127.0.0.1:1", "no answer from the server"), ("nonsense", "REDIS_URL")):
         environ = environment(REDIS_URL=url)
-        ended = subprocess.run(COMMAND, env=environ, capture_output=True, text=True, check=False, timeout=30)
+        ended = subprocess.run(COMMAND, cwd=ROOT, env=environ, capture_output=True, text=True, check=False, timeout=30)
         assert ended.returncode == 2
         assert reason in ended.stderr
         assert "Traceback" not in ended.stderr
@@ -140,7 +147,7 @@ def test_a_server_that_the_workers_cannot_use_is_reported(tmp_path: Path) -> Non
             admin.acl_setuser("poor", enabled=True, passwords=["+secret"], commands=allowed, keys=["*"])
         url = server.url.replace("redis://", "redis://poor:secret@")
         demo = start(tmp_path, REDIS_URL=url)
-        output, errors = demo.communicate(timeout=40)
+        output, errors = demo.communicate(timeout=50)
     assert demo.returncode == 2
     assert "did not start" in errors
     assert "secret" not in output + errors

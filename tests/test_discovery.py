@@ -1,11 +1,11 @@
-"""What is remembered of the addresses that the servers of a cluster name."""
+"""The memory of the addresses that the servers of a cluster name."""
 
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from aiolock._redis.discovery import Address, Discovery, Slots
+from aiolock._redis.cluster.discovery import Address, Discovery, Slots
 
 ASKED = ("asked", 7000)
 

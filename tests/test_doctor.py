@@ -60,7 +60,7 @@ class Ended:
 
 
 def named(report: Report, status: str) -> dict[str, str]:
-    """What was found by the checks that came to *status*."""
+    """The findings of the checks with that *status*."""
     return {check.name: check.found for check in report.checks if check.status == status}
 
 
@@ -193,8 +193,8 @@ async def test_a_database_that_the_user_may_not_use_is_told(own: Server, admin: 
 @pytest.mark.parametrize(
     ("watched", "primary", "said", "advice"),
     [
-        (["one"], None, "its one is 127.0.0.1:1, with replicas 0", ""),
-        (["one", "two"], "two", "its two is 127.0.0.1:1, with replicas 0", ""),
+        (["one"], None, "it says that the primary 'one' is 127.0.0.1:1, with 0 replicas", ""),
+        (["one", "two"], "two", "it says that the primary 'two' is 127.0.0.1:1, with 0 replicas", ""),
         (["one", "two"], None, "it watches one at 127.0.0.1:1, two at 127.0.0.1:1", "--primary NAME"),
         (["one"], "two", "it watches one at 127.0.0.1:1, and no two", "--primary NAME"),
         ([], None, "it watches nothing", "sentinel.master_for(name)"),
@@ -207,7 +207,7 @@ async def test_a_sentinel_is_told_and_what_it_watches(
     config = "".join(f"sentinel monitor {name} 127.0.0.1 1 1\n" for name in watched)
     with Server(server._executable, options=("--sentinel",), config=config) as sentinel:
         ended = await examine(f"{sentinel.url}/3", primary)
-    known = "its" in said
+    known = "says" in said
     assert (ended.code, ended.named("error")) == (1, ["answering" if known else "topology"])
     assert said in ended.checks["topology"]["found"]
     assert advice in ended.checks["topology"]["advice"]
@@ -218,7 +218,7 @@ async def test_a_sentinel_that_does_not_say_what_it_watches_is_told(server: Serv
     with Server(server._executable, options=("--sentinel",), config=config) as sentinel:
         ended = await examine(sentinel.url.replace("redis://", "redis://limited:secret@"))
     assert (ended.code, ended.named("error")) == (1, ["topology"])
-    assert "does not say what it watches" in ended.checks["topology"]["found"]
+    assert "does not list its primaries" in ended.checks["topology"]["found"]
 
 
 @pytest.mark.parametrize("user", ["", "locker"])
@@ -235,9 +235,10 @@ async def test_the_user_of_the_url_is_the_primarys_where_the_sentinel_has_none(
     assert "password" in wrong.checks["answering"]["advice"]
 
 
-async def test_a_server_that_evicts_locks_is_unfit(own: Server, admin: Redis) -> None:
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
+async def test_a_server_that_evicts_locks_is_unfit(policy: str, own: Server, admin: Redis) -> None:
     await admin.config_set("maxmemory", "100mb")
-    await admin.config_set("maxmemory-policy", "allkeys-lru")
+    await admin.config_set("maxmemory-policy", policy)
     ended = await examine(own.url)
     assert (ended.code, ended.named("error")) == (1, ["eviction"])
     assert "noeviction" in ended.checks["eviction"]["advice"]
@@ -309,7 +310,7 @@ async def test_a_permission_that_is_missing_is_found_by_trying(
     assert await admin.keys("*") == []
 
 
-async def test_what_the_server_refuses_to_say_is_not_known_and_no_failure(own: Server, admin: Redis) -> None:
+async def test_facts_that_the_server_refuses_are_not_known_and_no_failure(own: Server, admin: Redis) -> None:
     ended = await examine(await limit(admin, own, "-info", "-config", "-time", "-spublish"))
     # TIME is refused to the scripts as well, which is what makes the server unfit.
     assert ended.named("error") == ["permissions", "scripts"]
@@ -327,7 +328,7 @@ async def keys_end(admin: Redis) -> None:
         assert 0 < await admin.pttl(key) <= 90_000
 
 
-async def test_what_the_doctor_may_not_delete_ends_by_itself(own: Server, admin: Redis) -> None:
+async def test_keys_that_the_doctor_may_not_delete_end_by_themselves(own: Server, admin: Redis) -> None:
     ended = await examine(await limit(admin, own, "-del"))
     assert (ended.code, ended.named("error")) == (1, ["permissions", "scripts"]), ended.checks
     await keys_end(admin)
@@ -340,7 +341,7 @@ async def test_a_server_that_refuses_even_a_ping_is_told(own: Server, admin: Red
 
 
 async def judged(url: str, admin: Redis, user: str, *taken: str) -> Report:
-    """What the doctor says to a user who has the documented permissions without those that are *taken*."""
+    """The doctor's words to a user who has the documented permissions without those that are *taken*."""
     await admin.execute_command("ACL", "SETUSER", user, *RULES[3:], *taken)  # type: ignore[no-untyped-call]
     return await report_on(url.replace("redis://", f"redis://{user}:secret@"), 30, "shop:")
 
@@ -351,7 +352,7 @@ async def test_the_permissions_that_are_documented_are_enough(own: Server, admin
     assert list(named(report, "note")) == ["permissions", "sharded-messages"], "neither is needed"
     assert await admin.keys("*") == []
     ended = await examine(own.url.replace("redis://", "redis://locker:secret@"))
-    assert ended.named("error") == ["permissions", "scripts"], "the prefix makes no difference"
+    assert ended.named("error") == ["permissions", "scripts", "messages"], "the prefix makes no difference"
     assert "the key aiolock-doctor:" in ended.checks["permissions"]["found"]
 
 
@@ -372,7 +373,8 @@ async def test_a_connection_that_may_nothing_is_told(own: Server, admin: Redis) 
     assert "PING was refused" in named(report, "error")["reachable"]
 
 
-@pytest.mark.parametrize("pattern", re.findall(r" ([~&]\S+)", LINE))
+# The throw-away lock has no brace in its name, and needs none of the patterns for names with one.
+@pytest.mark.parametrize("pattern", [each for each in re.findall(r" ([~&]\S+)", LINE) if ":shop:" not in each])
 async def test_each_documented_pattern_is_missed_when_it_is_not_there(own: Server, admin: Redis, pattern: str) -> None:
     others = [rule for rule in RULES if rule[0] in "~&" and rule != pattern]
     report = await judged(own.url, admin, "locker", "resetkeys", "resetchannels", *others)
@@ -460,12 +462,12 @@ async def stranger(answer: Answer) -> AsyncIterator[str]:
     ],
     ids=["http", "ok to everything", "echo", "silent"],
 )
-async def test_what_is_no_redis_is_told_apart(answer: Answer) -> None:
+async def test_servers_other_than_redis_are_told_apart(answer: Answer) -> None:
     async with stranger(answer) as url:
         assert "secret" not in str(await examine_the_unreachable(url))
 
 
-async def test_what_answers_to_tls_in_plain_words_is_told() -> None:
+async def test_an_answer_to_tls_in_plain_text_is_reported() -> None:
     async with stranger(lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n") as url:
         check = await examine_the_unreachable(url.replace("redis:", "rediss:"))
     assert check["advice"] == "See that the port speaks TLS."

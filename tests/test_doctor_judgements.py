@@ -1,4 +1,4 @@
-"""What the doctor makes of facts and of samples; these are forged, because no server here has them all."""
+"""The doctor's judgements on facts and samples; these are forged, because no server here has them all."""
 
 from typing import cast
 
@@ -9,13 +9,14 @@ from aiolock._cli.doctor import replication, sentinel, server, timing
 from aiolock._cli.doctor.check import Check
 from aiolock._cli.doctor.facts import Facts
 from aiolock._cli.doctor.permissions import try_permissions
-from aiolock._cli.doctor.probe import Address, Probe, address
+from aiolock._cli.doctor.probe import Address, Probe
 from aiolock._cli.doctor.replication import Replica, Replicas
 from aiolock._cli.doctor.report import Report
 from aiolock._cli.doctor.timing import Sample, Samples
 from aiolock._config import LockConfig, Timing
 from aiolock._core.hold import margin
 from aiolock._keys import LockKeys
+from aiolock._redis.address import address
 
 GOOD_INFO = {
     "redis_version": "7.0.15",
@@ -45,7 +46,7 @@ class Mute:
         return []
 
 
-async def test_what_a_server_cannot_tell_of_permissions_is_not_known() -> None:
+async def test_permissions_that_a_server_cannot_tell_are_not_known() -> None:
     check = await try_permissions(cast("Probe", Mute()), LockKeys.of("orders", ""))
     assert (check.status, bool(check.advice)) == ("unknown", True)
 
@@ -87,8 +88,9 @@ def test_versions(info: dict[str, str], status: str, said: str) -> None:
         ("noeviction", "1000", "ok", "noeviction"),
         ("allkeys-lru", "1000", "error", "maxmemory 1000"),
         ("allkeys-lru", "0", "warning", "maxmemory not set"),
-        ("volatile-ttl", "1000", "warning", "maxmemory 1000"),
-        ("volatile-ttl", "0", "note", "maxmemory not set"),
+        ("volatile-ttl", "1000", "error", "maxmemory 1000"),
+        ("volatile-lru", "", "error", "maxmemory not known"),
+        ("volatile-ttl", "0", "warning", "maxmemory not set"),
         ("allkeys-lru", "", "error", "maxmemory not known"),
     ],
 )
@@ -98,7 +100,7 @@ def test_eviction(policy: str, limit: str, status: str, said: str) -> None:
     assert said in check.found
 
 
-def test_what_info_leaves_out_is_taken_from_the_settings() -> None:
+def test_facts_that_info_leaves_out_are_taken_from_the_settings() -> None:
     """Older servers, and those of managed services, say less."""
 
     def judged_by_settings(name: str, **settings: str) -> str:
@@ -204,12 +206,14 @@ def test_whether_replicas_follow(replicas: Replicas, status: str, said: str) -> 
 @pytest.mark.parametrize(
     ("flags", "astray", "status", "said"),
     [
-        ([], [], "ok", "a Sentinel of 3; its orders is 10.0.0.1:7000, with replicas 1"),
+        ([], [], "ok", "a Sentinel (3 in all); it says that the primary 'orders' is 10.0.0.1:7000, with 1 replica"),
         (["s_down", "o_down"], [], "error", "flags s_down, o_down"),
-        ([], [TWO], "error", "10.0.0.2:7000 takes itself for a primary, too"),
+        ([], [TWO], "error", "10.0.0.2:7000 reports that it is a primary, too"),
     ],
 )
-def test_what_a_sentinel_says_of_its_primary(flags: list[str], astray: list[Address], status: str, said: str) -> None:
+def test_the_facts_of_a_sentinel_about_its_primary(
+    flags: list[str], astray: list[Address], status: str, said: str
+) -> None:
     check = sentinel.judge(sentinel.Watched("orders", ONE, flags, 3, frozenset([TWO]), astray))
     assert (check.status, bool(check.advice)) == (status, status != "ok")
     assert said in check.found
@@ -301,8 +305,8 @@ def test_a_short_lease_survives_less_than_other_calls() -> None:
 @pytest.mark.parametrize(
     ("renew_interval", "drift", "status"), [(4, 1, "ok"), (4, 1.01, "note"), (4.01, 1, "note"), (3.99, 1.01, "ok")]
 )
-def test_what_a_lease_survives(renew_interval: float, drift: float, status: str) -> None:
-    """What is left of it when a renewal is due, less the margin; against the five seconds of other calls."""
+def test_the_stalls_that_a_lease_survives(renew_interval: float, drift: float, status: str) -> None:
+    """The rest of the lease when a renewal is due, less the margin; against the five seconds of other calls."""
     config = LockConfig(lease=10, renew_interval=renew_interval, drift=drift)
     assert timing.judge_lease(Timing.of(config)).status == status
 

@@ -1,4 +1,4 @@
-"""Blocks of a leader and of `once`, whose handle many tasks share: each is left by itself, whoever leaves it."""
+"""Blocks of a leader and of `once`, whose handle many tasks share: each is left by itself, in any task."""
 
 import asyncio
 import gc
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import AsyncLeader, AsyncOnce, LockClient, LockConfig, Term
+from aiolock import AsyncLeader, AsyncOnce, LockClient, LockConfig, MultiLease, Term
 from tests.support.observe import freed
 
 Make = Callable[[LockClient], AsyncLeader | AsyncOnce]
@@ -63,31 +63,6 @@ async def test_a_generator_that_another_task_closes_leaves_the_block_of_a_third_
     assert await task == (False, False)
     async with once as turn:
         assert turn, "the generator did not end its work"
-
-
-async def test_an_exit_stack_of_another_task_leaves_the_block_around_alone(
-    locks: LockClient, other: LockClient
-) -> None:
-    once, elsewhere, stack = (
-        locks.once("orders", keep=60, wait=0),
-        other.once("orders", keep=60, wait=0),
-        AsyncExitStack(),
-    )
-
-    async def enter() -> None:
-        assert not await stack.enter_async_context(once)
-
-    with pytest.raises(KeyError):
-        async with elsewhere:
-            await asyncio.create_task(enter())
-            raise KeyError
-    async with once as turn:
-        await stack.aclose()
-        assert turn.lease is not None
-        turn.lease.check()
-        turn.result = "done"
-    async with elsewhere as turn:
-        assert turn.result == "done"
 
 
 async def test_stacks_of_one_task_may_be_closed_out_of_order(locks: LockClient, redis: Redis) -> None:
@@ -169,3 +144,15 @@ async def test_a_stack_ends_the_block_of_its_own_task_first(locks: LockClient, o
         assert later.result == "done"
     go.set()
     await task
+
+
+async def test_blocks_of_several_locks_that_no_task_leaves_do_not_pile_up(locks: LockClient) -> None:
+    both = locks.multi("orders", "stock")
+
+    async def forsake() -> None:
+        await AsyncExitStack().enter_async_context(both)
+
+    for _ in range(100):
+        await asyncio.create_task(forsake())
+    gc.collect()
+    assert sum(isinstance(each, MultiLease) for each in gc.get_objects()) < 50

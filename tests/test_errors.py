@@ -32,18 +32,24 @@ ERRORS: list[tuple[AioLockError, dict[str, object], str]] = [
     (
         NotHeldError("orders", "uuid:1", HOLDER),
         {"name": "orders", "owner": "uuid:1", "holder": HOLDER},
-        "lock 'orders' is not held by 'uuid:1': owner '7' of client 'uuid' holds it. A task can only give back what "
-        "it acquired itself; use `lease.release()` or a named owner across tasks",
+        "lock 'orders' is not held by 'uuid:1': owner '7' of client 'uuid' holds it. A task or a thread can "
+        "only release what it acquired itself; to release elsewhere, use `lease.release()` or a named owner",
     ),
     (
         LeaseLostError("orders", 17, "taken"),
-        {"name": "orders", "token": 17, "reason": "taken"},
+        {"name": "orders", "token": 17, "reason": "taken", "trouble": None},
         "lock 'orders' (token 17) was lost: another owner holds it now",
+    ),
+    (
+        LeaseLostError("orders", 17, "unreachable", "BUSY Redis is busy"),
+        {"name": "orders", "token": 17, "reason": "unreachable", "trouble": "BUSY Redis is busy"},
+        "lock 'orders' (token 17) was lost: no renewal was acknowledged before the lease ended; "
+        "the last renewal failed: BUSY Redis is busy",
     ),
     (
         NotALockError("orders"),
         {"name": "orders"},
-        "the key of lock 'orders' holds something that is not a lock; use another name, or a prefix of its own: "
+        "the key of 'orders' holds something else, which was left as it is; use another name, or a prefix of its own: "
         "LockConfig(prefix=...)",
     ),
     (
@@ -55,7 +61,7 @@ ERRORS: list[tuple[AioLockError, dict[str, object], str]] = [
     (
         ClientClosedError("other loop"),
         {"reason": "other loop"},
-        "this LockClient belongs to another event loop; each loop needs one of its own, also that of a TestClient",
+        "this LockClient belongs to another event loop; each loop needs a client of its own, even that of a TestClient",
     ),
     (BackendError("acquire failed: why"), {}, "acquire failed: why"),
 ]

@@ -1,4 +1,4 @@
-"""The fair lock as its users see it: first come, first served over clients, whatever becomes of who waits."""
+"""The fair lock as its users see it: first come, first served over clients, even when waiters die."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -12,9 +12,10 @@ from redis.asyncio import Redis
 from aiolock import LeaseLostError, LockClient, LockConfig, NotHeldError
 from aiolock._keys import LockKeys
 from aiolock._scripts import FAIR
-from tests.support.inside import session_of
+from tests.support.inside import backend_of, session_of
 from tests.support.observe import answered, until
 from tests.support.proxy import Proxy, Rule, drop_reply, script
+from tests.support.waiters import waits_quietly
 
 NAME = "fair"
 TOKENS = f"aiolock_token:{{{NAME}}}"
@@ -43,7 +44,7 @@ class Line:
         return len([member for member in await members(self._redis) if member.startswith(b"ticket ")])
 
     async def is_as_long(self, wanted: int) -> None:
-        """Return when so many stand in line."""
+        """Return when that many stand in line."""
 
         async def as_long() -> bool:
             return await self.length() == wanted
@@ -68,7 +69,7 @@ def hears(client: LockClient) -> bool:
     """Whether messages for it arrive, and nothing is under way."""
     session = session_of(client)
     keys = LockKeys.of_fair(NAME, "")
-    channels = (keys.channel, keys.channel_of(session.client))
+    channels = (keys.channel, keys.channel_of(session.entries.unique))
     told = all(session.entries.notifier.confirmed(channel) for channel in channels)
     return told and client.statistics().pending == 0
 
@@ -85,7 +86,41 @@ async def test_first_come_first_served_over_clients(line: Line, locks: LockClien
     assert await line.over() == list(range(7))
 
 
-async def test_who_comes_while_others_wait_does_not_overtake(line: Line, locks: LockClient, other: LockClient) -> None:
+@pytest.mark.parametrize("how", ["released", "ended"])
+async def test_an_adoption_leaves_the_order_of_its_clients_waiters(
+    line: Line, redis: Redis, locks: LockClient, other: LockClient, how: str
+) -> None:
+    lease = await other.fair_lock(NAME).acquire(lease=LONG)
+    await line.stand(locks, other, locks, locks, other, locks)
+    adopted = await locks.adopt(await lease.detach(LONG), owner="adopter", lease=LONG)
+    await answered(locks)
+    if how == "released":
+        await adopted.release()
+    else:
+        await redis.pexpire(NAME, 1)
+    assert await line.over() == list(range(6))
+
+
+async def test_a_named_owner_that_gets_it_leaves_the_order_of_the_others(
+    line: Line, locks: LockClient, other: LockClient
+) -> None:
+    lease, order = await other.fair_lock(NAME).acquire(lease=LONG), []
+
+    async def stand(who: int, owner: str | None) -> None:
+        async with locks.fair_lock(NAME, owner=owner):
+            order.append(who)
+
+    tasks = []
+    for who, owner in enumerate(("job", None, None, "job")):
+        tasks.append(asyncio.create_task(stand(who, owner)))
+        await line.is_as_long(who + 1)
+        await until(partial(hears, locks))
+    await lease.release()
+    await asyncio.wait_for(asyncio.gather(*tasks), PAST_THE_HEARTBEAT)
+    assert order == [0, 1, 2, 3]
+
+
+async def test_a_newcomer_does_not_overtake_waiters(line: Line, locks: LockClient, other: LockClient) -> None:
     lease = await locks.fair_lock(NAME).acquire(lease=LONG)
     await line.stand(other)
     asked = [asyncio.create_task(client.fair_lock(NAME, owner="newcomer").try_lock()) for client in (locks, other)]
@@ -121,7 +156,7 @@ async def test_a_hand_off_to_another_client_wakes_that_one_only(
             await line.over()
             channels = [(await heard.get_message(timeout=5) or {})["channel"].decode() for _ in range(3)]
         plain = LockKeys.of(NAME, "").channel
-        clients = [session_of(client).client for client in (other, third)]
+        clients = [session_of(client).entries.unique for client in (other, third)]
         assert channels == [*(f"{plain}:{client}" for client in clients), plain]
 
 
@@ -140,7 +175,7 @@ async def test_a_client_that_is_not_next_asks_for_nothing_when_it_releases(
     assert await line.over() == [0]
 
 
-async def test_who_is_cancelled_or_waits_no_longer_leaves_no_place(
+async def test_a_waiter_that_is_cancelled_or_times_out_leaves_no_place(
     line: Line, locks: LockClient, other: LockClient
 ) -> None:
     lease = await locks.fair_lock(NAME).acquire(lease=LONG)
@@ -204,7 +239,7 @@ async def test_a_client_that_was_passed_over_keeps_its_place(
 
 
 @pytest.mark.parametrize("forget", ["flushall", "script_flush"])
-async def test_what_the_server_forgets_costs_no_progress(
+async def test_a_forgotten_line_costs_no_progress(
     forget: str, line: Line, redis: Redis, locks: LockClient, other: LockClient
 ) -> None:
     lease = await locks.fair_lock(NAME).acquire(lease=LONG)
@@ -231,7 +266,7 @@ async def test_when_the_holder_is_gone_the_next_one_comes(line: Line, redis: Red
 async def test_a_lost_reply_costs_no_place(
     number: int, line: Line, proxy: Proxy, locks: LockClient, other: LockClient
 ) -> None:
-    """Of the first try, of one after it, and of the one that is granted."""
+    """The numbers of the first try, of one after it, and of the granted one."""
     async with LockClient.from_url(proxy.url) as behind:
         lease = await locks.fair_lock(NAME).acquire(lease=LONG)
         if number:
@@ -256,7 +291,7 @@ async def plainly(client: LockClient, order: list[str], who: str) -> None:
         order.append(who)
 
 
-async def test_a_plain_lock_of_the_name_excludes_it_and_wakes_who_waits(
+async def test_a_plain_lock_of_the_name_excludes_it_and_wakes_a_waiter(
     line: Line, locks: LockClient, other: LockClient
 ) -> None:
     lease = await locks.lock(NAME).acquire(lease=LONG)
@@ -268,7 +303,7 @@ async def test_a_plain_lock_of_the_name_excludes_it_and_wakes_who_waits(
     assert monotonic() - began < LONG / 2, "by the message"
 
 
-async def test_who_waits_for_the_plain_lock_gets_it_when_nobody_stands_in_line(
+async def test_a_waiter_for_the_plain_lock_gets_it_when_the_line_is_empty(
     line: Line, locks: LockClient, other: LockClient
 ) -> None:
     lease = await locks.fair_lock(NAME).acquire(lease=LONG)
@@ -282,7 +317,7 @@ async def test_who_waits_for_the_plain_lock_gets_it_when_nobody_stands_in_line(
 
 
 @pytest.mark.parametrize("together", [True, False])
-async def test_a_line_that_never_ends_lets_who_waits_for_the_plain_lock_go_in_between(
+async def test_a_line_that_never_ends_lets_waiters_for_the_plain_lock_go_in_between(
     line: Line, locks: LockClient, other: LockClient, together: bool
 ) -> None:
     over = False
@@ -302,7 +337,7 @@ async def test_a_line_that_never_ends_lets_who_waits_for_the_plain_lock_go_in_be
     await asyncio.gather(*tasks)
 
 
-async def test_who_waits_for_the_plain_lock_is_not_forgotten_when_the_line_is_empty_for_a_moment(
+async def test_a_waiter_for_the_plain_lock_is_not_forgotten_when_the_line_is_empty_for_a_moment(
     line: Line, redis: Redis, locks: LockClient, other: LockClient
 ) -> None:
     lease = await locks.fair_lock(NAME).acquire(lease=LONG)
@@ -338,13 +373,35 @@ async def test_the_turn_of_those_who_do_not_want_the_plain_lock_any_more_passes(
     assert not [member for member in await members(redis) if member.startswith(b"plain")]
 
 
-async def test_forced_it_goes_to_the_next(line: Line, locks: LockClient, other: LockClient) -> None:
+async def test_a_waiter_for_the_plain_lock_does_not_sleep_when_the_next_fair_holder_died(
+    line: Line, redis: Redis, locks: LockClient, other: LockClient
+) -> None:
+    """The lease of the first holder ends much later than that of the one that dies."""
+    dies = LockClient(redis, config=LockConfig(release_timeout=0.1))
     lease = await locks.fair_lock(NAME).acquire(lease=LONG)
-    await line.stand(other, locks)
-    assert await other.fair_lock(NAME).force_release()
-    assert await line.over() == [0, 1]
-    with pytest.raises(LeaseLostError, match="by force"):
-        await lease.release()
+    next_one = asyncio.create_task(dies.fair_lock(NAME, owner="dies").try_lock(LONG, lease=0.5))
+    await line.is_as_long(1)
+    order: list[str] = []
+    waits = asyncio.create_task(plainly(other, order, "plain"))
+    await until(lambda: waits_quietly(other, other.lock(NAME)))
+    await lease.release()
+    assert await next_one
+    await backend_of(dies).aclose()  # Nothing of it reaches the server any more.
+    await asyncio.wait_for(waits, LONG / 6)
+    await dies.aclose()
+
+
+@pytest.mark.parametrize("kind", ["permits", "write"])
+async def test_another_kind_of_the_name_is_granted_at_once_when_the_fair_lock_is_free(
+    locks: LockClient, other: LockClient, kind: str
+) -> None:
+    """Although somebody was refused the plain lock, which leaves a mark beside the tokens."""
+    async with locks.fair_lock(NAME):
+        assert await other.lock(NAME).try_lock() is None
+    if kind == "permits":
+        assert await locks.semaphore(NAME, 1).try_acquire()
+    else:
+        assert await locks.read_write_lock(NAME).write.try_lock()
 
 
 @pytest.mark.parametrize("fair", [True, False])
@@ -358,7 +415,7 @@ async def test_forced_by_way_of_the_other_kind_its_holder_is_told_at_once(locks:
 # As any lock.
 
 
-async def test_it_is_reentrant_and_says_who_has_it(locks: LockClient, other: LockClient) -> None:
+async def test_it_is_reentrant_and_names_its_holder(locks: LockClient, other: LockClient) -> None:
     lock = locks.fair_lock(NAME)
     async with lock as outer, lock as inner:
         assert outer.token == inner.token
@@ -398,8 +455,6 @@ async def test_tokens_grow_over_both_kinds(locks: LockClient, other: LockClient)
 
 
 async def test_a_free_one_costs_two_commands_and_leaves_no_line(redis: Redis, locks: LockClient) -> None:
-    async with locks.fair_lock("warm"):  # The client card is written with the first grant.
-        pass
     before = locks.statistics().commands
     async with locks.fair_lock(NAME):
         pass

@@ -14,7 +14,7 @@ from aiolock import AsyncRLock, LockClient
 from aiolock._embedded_server import Server
 from aiolock._redis.notifier import LINGER
 from tests.support.holding import Holder, lock_client
-from tests.support.inside import hears
+from tests.support.inside import hears, keys_of
 from tests.support.observe import until
 
 
@@ -73,15 +73,15 @@ async def test_a_child_whose_copies_of_the_tasks_end_leaves_the_parents_locks_al
 async def test_a_childs_copy_of_the_watchdog_renews_nothing_and_its_deadlines_free_nothing(
     server: Server, observer: synchronous.Redis
 ) -> None:
-    async with lock_client(server.url, lease=0.9) as locks:
+    async with lock_client(server.url, lease=6, renew_interval=1) as locks:
         await locks.lock("watched").acquire()
-        fixed = await locks.lock("fixed").acquire(lease=0.5)
+        fixed = await locks.lock("fixed").acquire(lease=2)
         await fixed.renew()  # So that it is freed by word, when it is over.
-        await until(lambda: locks.statistics().pending == 0)
+        await until(lambda: locks.statistics().pending == 0 and locks.statistics().connections == 2)
 
         async def child() -> None:
-            await asyncio.sleep(0.7)
-            assert fixed.lost.is_set()
+            # Meanwhile the first renewal of the other one would be due.
+            await until(fixed.lost.is_set)
 
         before = said(observer)
         await run_on(child)
@@ -106,13 +106,13 @@ async def test_a_childs_copy_of_a_waiter_leaves_the_subscription_alone(
         before = said(observer)
         await run_on(child)
         assert said(observer) == before
-        assert observer.pubsub_numsub(lock._keys.channel)[0][1] == 1
+        assert observer.pubsub_numsub(keys_of(lock).channel)[0][1] == 1
         await lease.release()
         async with asyncio.timeout(5):
             await waiting
 
 
-async def test_what_is_just_being_submitted_is_sent_by_the_parent_only(
+async def test_a_call_in_the_moment_of_the_fork_is_sent_by_the_parent_only(
     server: Server, observer: synchronous.Redis
 ) -> None:
     async with LockClient.from_url(server.url) as locks:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 from redis.asyncio import Redis
 
-import aiolock._core.lease_manager
+import aiolock._core.leases
 from aiolock import LeaseLostError, LockClient, NotHeldError
 from tests.support.inside import session_of
 from tests.support.observe import until
@@ -59,7 +59,7 @@ async def test_giving_an_earlier_loss_back_leaves_a_later_one_remembered(locks: 
 async def test_the_oldest_losses_are_forgotten_when_there_are_too_many(
     locks: LockClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(aiolock._core.lease_manager, "REMEMBERED_LOSSES", 3)
+    monkeypatch.setattr(aiolock._core.leases, "REMEMBERED_LOSSES", 3)
     for number in range(6):
         await lose(locks, f"worker {number}")
     errors = [await release_error(locks, f"worker {number}") for number in range(6)]

@@ -1,18 +1,21 @@
 """Identity: an owner is one task of one client, never twice the same, and what it holds ends with it."""
 
 import asyncio
+import gc
 import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
+from weakref import ref
 
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import AsyncRLock, Lease, LockClient, LockEvent, Lost, NotHeldError, Orphaned
-from aiolock._core.owners import Owners, running_task
+from aiolock import AsyncRLock, Lease, LeaseLostError, LockClient, LockEvent, Lost, NotHeldError, Orphaned
+from aiolock._core.owners import Owners, is_named, running_task
 from aiolock._embedded_server import Server
-from tests.support.calls import acquire
+from tests.support.calls import acquire, acquire_and_release
 from tests.support.holding import lock_client, seize
+from tests.support.inside import session_of
 from tests.support.observe import answered, until
 
 NAME = "identity"
@@ -25,13 +28,38 @@ async def test_ten_thousand_tasks_never_share_an_owner_id() -> None:
     owners = Owners("client", lambda task: None)
 
     async def note() -> None:
-        ids.append(owners.record(running_task()).owner)
+        ids.append(owners[ref(running_task())].owner)
         addresses.add(id(asyncio.current_task()))
 
     for _ in range(10_000):
         await asyncio.create_task(note())
     assert len(set(ids)) == 10_000
     assert len(addresses) < 10_000  # Or it would not have been a test: task ids are used again.
+
+
+async def test_dead_tasks_are_not_kept(locks: LockClient) -> None:
+    for _ in range(100):
+        await asyncio.create_task(acquire_and_release(locks.lock(NAME)))
+    gc.collect()
+    assert len(session_of(locks).owners) <= 1
+
+
+async def test_the_end_of_a_task_is_reported_once_though_its_record_is_kept() -> None:
+    ends: list[tuple[str, str]] = []
+    failures: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+    owners = Owners("client", lambda task: ends.append((task.owner, task.name)))
+
+    async def ask_twice() -> Any:
+        assert owners[ref(running_task())] is owners[ref(running_task())]
+        return owners[ref(running_task())]
+
+    record = await asyncio.create_task(ask_twice(), name="worker 7")
+    gc.collect()
+    await asyncio.sleep(0)
+    assert ends == [(record.owner, "worker 7")]
+    assert is_named(owners.named("job")) > is_named(record.owner)
+    assert failures == []
 
 
 async def test_tasks_in_a_row_are_as_many_owners_to_the_server(redis: Redis, locks: LockClient) -> None:
@@ -45,30 +73,6 @@ async def test_tasks_in_a_row_are_as_many_owners_to_the_server(redis: Redis, loc
     for _ in range(count):
         await asyncio.create_task(hold())
     assert len(owners) == count
-
-
-async def test_a_task_keeps_its_id_and_its_holds_nest(locks: LockClient) -> None:
-    async with locks.lock(NAME) as outer, locks.lock(NAME) as inner:
-        assert inner.token == outer.token
-        assert await locks.lock(NAME).hold_count() == 2
-
-
-async def test_a_child_task_is_another_owner(locks: LockClient) -> None:
-    lock = locks.lock(NAME)
-
-    async def child() -> Lease | None:
-        assert not await lock.held()
-        with pytest.raises(NotHeldError):
-            await lock.release()
-        return await lock.try_lock()
-
-    async with lock:
-        assert await asyncio.create_task(child()) is None
-        assert list(await asyncio.gather(child(), child())) == [None, None]
-        async with asyncio.TaskGroup() as group:
-            grown = group.create_task(child())
-        assert grown.result() is None
-        assert await lock.hold_count() == 1
 
 
 async def test_two_clients_in_one_task_are_two_owners(redis: Redis, locks: LockClient) -> None:
@@ -138,12 +142,20 @@ async def test_a_task_that_ends_while_it_holds_is_released_at_once_with_a_warnin
         if end is waits:
             task.cancel()
         await asyncio.wait([task])
-        async with asyncio.timeout(2), other.lock("orders:42"):
+        async with asyncio.timeout(15), other.lock("orders:42"):
             pass
         assert client.statistics().held == 0
         if end is ends:
+            lease = task.result()
+            assert (lease.lost.is_set(), await lease.lost, lease.remaining, lease.holds) == (True, "orphaned", 0, 0)
+            for use in (lease.renew, lease.__aenter__, lease.release):
+                with pytest.raises(
+                    LeaseLostError, match=r"the task or thread that acquired it has ended.*'careless'"
+                ) as lost:
+                    await use()
+                assert (lost.value.reason, lost.value.task) == ("orphaned", "careless")
             with pytest.raises(NotHeldError):
-                await task.result().release()
+                await lease.release()
     orphaned = [event for event in events if isinstance(event, Orphaned)]
     assert [(event.name, event.task, event.holds) for event in orphaned] == [
         ("orders:42", "careless", 2 if end is ends else 1)
@@ -151,7 +163,7 @@ async def test_a_task_that_ends_while_it_holds_is_released_at_once_with_a_warnin
     [warning] = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert "orders:42" in warning.getMessage()
     assert "careless" in warning.getMessage()
-    assert not any(isinstance(event, Lost) for event in events)
+    assert [event.reason for event in events if isinstance(event, Lost)] == ["orphaned"]
 
 
 async def test_a_task_that_ends_after_a_loss_is_no_orphan_and_frees_nobody_else(

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -10,8 +11,8 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock import AsyncLeader, LeaseLostError, LockClient, LockConfig, NotHeldError, Term, background
-from aiolock._core import background as works
 from aiolock._embedded_server import Server
+from aiolock._helpers import background as works
 from aiolock._primitives import leader as module
 from aiolock.testing import delayed_renewals, lose
 from tests.support.cancellation import MODES, Mode, Outcome, every_suspension
@@ -22,7 +23,7 @@ SOON = 30.0  # Seconds; a machine that is busy takes some.
 
 
 class Office:
-    """What those who led have done, in order."""
+    """The acts of leaders, in order."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
@@ -97,7 +98,7 @@ async def _one_term(leader: AsyncLeader) -> int:
         return term.token
 
 
-async def test_what_is_started_has_ended_before_the_lock_is_given_back(
+async def test_started_work_has_ended_before_the_lock_is_given_back(
     locks: LockClient, office: Office, patient: None
 ) -> None:
     async with locks.leader(NAME) as term:
@@ -163,7 +164,7 @@ async def test_work_that_fails_as_it_is_stopped_breaks_into_no_cleanup(locks: Lo
     assert ended == ["cleaned up"]
 
 
-async def test_what_the_block_raises_comes_first(locks: LockClient, office: Office) -> None:
+async def test_the_exception_of_the_block_comes_first(locks: LockClient, office: Office) -> None:
     with pytest.raises(KeyError):
         async with locks.leader(NAME) as term:
             _ = term.start(office.work("failing"))
@@ -249,6 +250,172 @@ async def test_a_loop_that_is_left_gives_back(locks: LockClient, other: LockClie
     del term
 
 
+class Cleaning:
+    """Work whose cleanup asks Redis again and again whether the lock of its leader is held."""
+
+    def __init__(self, client: LockClient) -> None:
+        self.begun = asyncio.Event()
+        self.ended = asyncio.Event()
+        self.held: list[bool] = []
+        self._lock = client.lock(NAME)
+
+    async def work(self) -> None:
+        self.begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.held = [await self._lock.locked() for _ in range(5)]
+            self.ended.set()
+
+    async def kept_the_lock(self) -> bool:
+        """Whether the lock was held until the cleanup had ended, and is free some time after."""
+        await self.ended.wait()
+        async with asyncio.timeout(SOON), self._lock:
+            return all(self.held)
+
+
+@pytest.fixture
+def cleaning(other: LockClient) -> Cleaning:
+    return Cleaning(other)
+
+
+async def test_a_loop_that_ends_its_task_gives_back_when_its_work_has_ended(
+    locks: LockClient, cleaning: Cleaning
+) -> None:
+    async def stand() -> None:
+        async for term in locks.leader(NAME):
+            _ = term.start(cleaning.work())
+            await cleaning.begun.wait()
+            return
+
+    await asyncio.create_task(stand())
+    assert await cleaning.kept_the_lock()
+
+
+async def test_a_loop_that_somebody_keeps_gives_back_when_its_work_has_ended(
+    locks: LockClient, cleaning: Cleaning
+) -> None:
+    terms = aiter(locks.leader(NAME))
+
+    async def stand() -> None:
+        term = await anext(terms)
+        _ = term.start(cleaning.work())
+        await cleaning.begun.wait()
+
+    await asyncio.create_task(stand())
+    assert await cleaning.kept_the_lock()
+    await terms.aclose()
+
+
+async def test_closing_the_client_lets_the_work_of_a_loop_end_before_it_gives_back(
+    redis: Redis, cleaning: Cleaning
+) -> None:
+    client = LockClient(redis)
+    async for term in client.leader(NAME):
+        _ = term.start(cleaning.work())
+        await cleaning.begun.wait()
+        await client.aclose()
+        assert await cleaning.kept_the_lock()
+    del term
+
+
+async def test_after_a_step_down_another_leads_when_the_work_has_ended(
+    locks: LockClient, other: LockClient, office: Office
+) -> None:
+    terms: list[Term] = []
+
+    async def work(term: Term) -> None:
+        terms.append(term)
+        await office.work("it")
+
+    leading = asyncio.create_task(locks.leader(NAME, pause=3600).run(work))
+    await office.saw("it begins")
+    waiting = asyncio.create_task(_one_term(other.leader(NAME)))
+    await until(lambda: other.statistics().parked == 1)
+    [term] = terms
+    term.step_down()
+    for over in (term.check, partial(term.start, asyncio.sleep(0))):
+        with pytest.raises(NotHeldError):
+            over()
+    assert await waiting > term.token
+    assert office.events == ["it begins", "it ends"]
+    assert not term.lost.is_set()
+    assert not leading.done()  # It runs for election again, after its pause.
+    term.step_down()
+    await ended(leading)
+
+
+async def test_work_steps_down_by_itself_and_its_leader_stands_again(locks: LockClient) -> None:
+    tokens: list[int] = []
+
+    async def work(term: Term) -> None:
+        tokens.append(term.token)
+        if len(tokens) == 3:
+            raise ZeroDivisionError
+        term.step_down()
+        await asyncio.Event().wait()
+
+    with pytest.raises(ZeroDivisionError):
+        await locks.leader(NAME, pause=0).run(work)
+    assert tokens == sorted(set(tokens))
+
+
+async def test_a_loop_that_steps_down_gives_back_though_its_body_goes_on(locks: LockClient, cleaning: Cleaning) -> None:
+    async for term in locks.leader(NAME):
+        _ = term.start(cleaning.work())
+        await cleaning.begun.wait()
+        term.step_down()
+        assert await cleaning.kept_the_lock()
+        break
+    del term
+
+
+async def test_a_block_that_steps_down_ends_its_work_and_gives_back_when_it_is_left(
+    locks: LockClient, other: LockClient, cleaning: Cleaning
+) -> None:
+    async with locks.leader(NAME) as term:
+        _ = term.start(cleaning.work())
+        await cleaning.begun.wait()
+        term.step_down()
+        await cleaning.ended.wait()
+        assert await other.lock(NAME).locked()
+    assert not await other.lock(NAME).locked()
+
+
+async def test_a_try_leads_or_gives_none(locks: LockClient, other: LockClient, office: Office) -> None:
+    leader, theirs = locks.leader(NAME), other.leader(NAME)
+    term = await leader.try_lead()
+    assert term is not None
+    assert await theirs.try_lead() is None
+    assert await theirs.try_lead(wait=0.01) is None
+    waiting = asyncio.create_task(_try(theirs, 60))
+    await until(lambda: other.statistics().parked == 1)
+    term.step_down()
+    assert await waiting > term.token
+    async with asyncio.timeout(SOON):
+        term = await leader.try_lead(wait=None)
+    assert term is not None
+    await term.run(office_hours(office))
+    assert office.events == ["worked"]
+    assert not await locks.lock(NAME).locked()
+
+
+async def _try(leader: AsyncLeader, wait: float) -> int:
+    term = await leader.try_lead(wait)
+    assert term is not None
+    async with term:
+        return term.token
+
+
+async def office_hours(office: Office) -> None:
+    office.events.append("worked")
+
+
+async def test_a_try_that_is_the_whole_of_a_task_is_refused(locks: LockClient) -> None:
+    with pytest.raises(RuntimeError, match="runs in another"):
+        await asyncio.create_task(locks.leader(NAME).try_lead())
+
+
 async def test_a_loop_whose_body_does_nothing_leads_again(locks: LockClient) -> None:
     tokens: list[int] = []
     async for term in locks.leader(NAME, pause=0):
@@ -312,7 +479,9 @@ async def test_run_ends_when_the_client_is_closed(redis: Redis, office: Office) 
     assert not await redis.exists(NAME)
 
 
-async def test_it_outlives_a_redis_that_is_away(own: Server, office: Office, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_candidate_outlives_a_redis_that_is_away(
+    own: Server, office: Office, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG, "aiolock")
     config = LockConfig(lease=1, command_timeout=0.5, release_timeout=0.5)
     async with LockClient.from_url(own.url, config=config) as client:
@@ -320,7 +489,7 @@ async def test_it_outlives_a_redis_that_is_away(own: Server, office: Office, cap
         await office.saw("it begins")
         own.stop()
         await office.saw("it begins", "it ends")
-        await until(lambda: caplog.text.count("not elected, tried again") > 1, SOON)
+        await until(lambda: caplog.text.count("not elected, trying again") > 1, SOON)
         told = [record.levelname for record in caplog.records if "not elected" in record.getMessage()]
         assert (told[0], set(told[1:])) == ("WARNING", {"DEBUG"})
         own.start()
@@ -380,6 +549,13 @@ async def test_work_that_is_no_coroutine_is_refused(locks: LockClient, use: str)
         with pytest.raises(TypeError, match="coroutines"):
             answer: Awaitable[object] = getattr(term, use)(_one_term)
             await answer
+
+
+async def test_a_function_that_returns_no_coroutine_is_named(locks: LockClient) -> None:
+    def work(term: Term) -> None: ...
+
+    with pytest.raises(TypeError, match=r"work at .* must be a coroutine function .* returned None"):
+        await locks.leader(NAME).run(work)  # type: ignore[arg-type]
 
 
 async def some(tasks: "list[asyncio.Task[object]]") -> None:

@@ -1,4 +1,4 @@
-"""`async with lease:` gives back what was granted, and is told of a loss as `async with lock:` is."""
+"""`async with lease:` gives its hold back, and is cancelled by a loss as `async with lock:` is."""
 
 import asyncio
 
@@ -57,7 +57,7 @@ async def test_another_task_may_give_it_back_and_is_told_of_the_loss(lock: Async
 async def test_a_lease_that_is_over_or_has_its_block_is_not_entered(locks: LockClient) -> None:
     lock = locks.lock("orders")
     async with await lock.acquire() as lease:
-        with pytest.raises(RuntimeError, match="in an `async with` already"):
+        with pytest.raises(RuntimeError, match="in a block already"):
             async with lease:
                 pass
     with pytest.raises(NotHeldError):
@@ -89,3 +89,24 @@ async def test_closing_the_client_tells_it_too(redis: Redis) -> None:
     await task
     assert told == ["closed"]
     assert not await redis.exists("orders")
+
+
+async def test_a_release_by_the_handle_is_refused_in_its_own_block(locks: LockClient, redis: Redis) -> None:
+    lock = locks.lock("a")
+    async with lock as lease:
+        with pytest.raises(RuntimeError, match="'a': every hold of the owner is in a block"):
+            await lock.release()
+        lease.check()
+        await lock.acquire()
+        await lock.release()  # What no block gives back.
+        assert lease.holds == 1
+    assert not await redis.exists("a")
+
+
+async def test_a_lease_of_permits_in_a_block(locks: LockClient) -> None:
+    permits = locks.semaphore("desks", 2)
+    async with permits as permit:
+        with pytest.raises(RuntimeError, match="in a block"):
+            await permits.release()
+        permit.check()
+    assert await permits.available() == 2

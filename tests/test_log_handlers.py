@@ -35,7 +35,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broken]:
     logger.removeHandler(handler)
 
 
-async def test_what_a_task_held_when_it_ended_is_released(locks: LockClient, redis: Redis, broken: Broken) -> None:
+async def test_the_holds_of_an_ended_task_are_released(locks: LockClient, redis: Redis, broken: Broken) -> None:
     async def forgetful() -> None:
         await locks.lock("orders").acquire()
 
@@ -68,7 +68,7 @@ async def test_losses_are_told_and_the_client_is_closed(redis: Redis, broken: Br
     assert len(broken.records) == 2
 
 
-def test_what_it_raises_is_told_as_the_standard_library_does(
+def test_an_exception_of_a_handler_is_reported_as_in_the_standard_library(
     broken: Broken, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log.warning("unseen")
@@ -83,7 +83,7 @@ def test_what_it_raises_is_told_as_the_standard_library_does(
 def test_where_that_cannot_be_told_nothing_ends_either(
     error: type[Exception], broken: Broken, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when whoever read the standard error has died, or it is closed."""
+    """Standard error is closed, or its reader has died."""
 
     class Gone:
         def write(self, text: str) -> None:

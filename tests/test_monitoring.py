@@ -32,7 +32,7 @@ def queries_of_the_dashboard() -> list[str]:
 
 
 def queries_of_the_alerts() -> list[str]:
-    """What stands behind `expr:`, on its line or folded below it."""
+    """The text after `expr:`, on its line or folded below it."""
     found = re.findall(r"^( +)(?:- )?expr: (?:>-\n((?:\1  .*\n)+)|(.*)\n)", ALERTS, re.MULTILINE)
     return [" ".join((folded or line).split()) for _, folded, line in found]
 
@@ -41,10 +41,10 @@ QUERIES = [*queries_of_the_dashboard(), *queries_of_the_alerts()]
 
 
 async def sample(redis: Redis) -> Sample:
-    """What Prometheus gets of a client to which all happens that metrics tell of."""
+    """Prometheus's data of a client that meets every event that metrics count."""
     reader = PrometheusMetricReader()
     provider = MeterProvider([reader])
-    config = instrument(LockConfig(lease=30, renew_interval=0.1, command_timeout=0.2), meter_provider=provider)
+    config = instrument(LockConfig(lease=30, renew_interval=0.1, command_timeout=2), meter_provider=provider)
     async with LockClient(redis, config=config) as locks, LockClient(redis) as other, other.lock("taken"):
         assert await locks.lock("taken").try_lock(0.01) is None
         with pytest.raises(LeaseLostError):

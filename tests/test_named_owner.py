@@ -27,7 +27,7 @@ async def release(lock: AsyncRLock) -> None:
     await lock.release()
 
 
-async def test_whoever_acts_as_the_holder_does_not_wait_behind_others(locks: LockClient) -> None:
+async def test_a_task_of_the_holding_owner_does_not_wait_behind_others(locks: LockClient) -> None:
     job = locks.lock(NAME, owner="job")
     await locks.lock("other").locked()  # Connected, so that the three are refused or granted in one batch.
     first = asyncio.create_task(acquire(job))
@@ -78,21 +78,7 @@ async def test_a_release_leaves_a_hold_that_is_on_its_way_alone(proxy: Proxy, ca
         assert await job.hold_count() == (0 if cancelled else 1)
 
 
-async def test_a_named_owner_acquires_in_one_task_and_releases_in_another(locks: LockClient) -> None:
-    job = locks.lock(NAME, owner="job-17")
-    lease = await asyncio.create_task(acquire(job))
-    assert await job.held()
-    again = await asyncio.create_task(acquire(locks.lock(NAME, owner="job-17")))
-    assert again.token == lease.token, "whoever uses the name acts as the owner"
-    assert await job.hold_count() == 2
-    assert await locks.lock(NAME, owner="job-18").try_lock() is None
-    assert await locks.lock(NAME).try_lock() is None
-    await asyncio.create_task(job.release())
-    await job.release()
-    assert not await job.locked()
-
-
-async def test_what_a_named_owner_holds_outlives_the_task(redis: Redis, locks: LockClient) -> None:
+async def test_the_hold_of_a_named_owner_outlives_the_task(redis: Redis, locks: LockClient) -> None:
     lock = locks.lock(NAME, owner="job-17")
     lease = await asyncio.create_task(acquire(lock))
     await asyncio.sleep(0.02)

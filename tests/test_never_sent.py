@@ -1,4 +1,4 @@
-"""What never left, because there was no connection, and whose caller gave up: it is not sent, nor waited for."""
+"""A call that was never sent, for lack of a connection, and whose caller gave up, is not sent, nor waited for."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -7,12 +7,13 @@ from time import monotonic
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import AsyncRLock, LockClient
+from aiolock import AsyncRLock, BackendError, LockClient
 from aiolock._embedded_server import Server
-from aiolock._scripts import ACQUIRE, RELEASE
+from aiolock._scripts import ACQUIRE, RELEASE, RELEASE_CLEAN
 from tests.support.holding import lock_client
-from tests.support.observe import until
-from tests.support.proxy import Proxy, Request, Rule, drop_reply, hold, script
+from tests.support.inside import backend_of, submit
+from tests.support.observe import all_parked, until
+from tests.support.proxy import ALWAYS, Proxy, Request, Rule, drop_reply, hold, refuse, script
 
 RELEASE_TIMEOUT = 10.0
 
@@ -27,7 +28,7 @@ async def proxy(server: Server, redis: Redis) -> AsyncIterator[Proxy]:
 
 
 def of_a_lock(request: Request) -> bool:
-    return script(ACQUIRE)(request) or script(RELEASE)(request)
+    return script(ACQUIRE)(request) or script(RELEASE, RELEASE_CLEAN)(request)
 
 
 async def enter(lock: AsyncRLock) -> None:
@@ -44,7 +45,7 @@ each_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 
 
 async def cancelled(locks: LockClient, call: Callable[[AsyncRLock], Awaitable[object]], *, turns: int) -> None:
-    """Use a lock, and cancel that after so many turns of the loop and the first attempts to connect."""
+    """Use a lock, and cancel that after a number of turns of the loop and the first attempts to connect."""
 
     async def use() -> None:
         await call(locks.lock("a"))
@@ -131,7 +132,7 @@ async def test_an_acquire_whose_earlier_try_may_still_arrive_is_given_up_though_
             await locks.lock("a").acquire()
 
         using = asyncio.create_task(use())
-        await until(lambda: locks.statistics().parked == 1 and locks.statistics().pending == 0)
+        await all_parked(locks, 1)
         proxy.black_hole()
         proxy.reset_all()
         assert await theirs.lost == "expired"
@@ -142,3 +143,45 @@ async def test_an_acquire_whose_earlier_try_may_still_arrive_is_given_up_though_
         await until(lambda: locks.statistics().pending == 0)
         await late.deliver()
         assert not await redis.exists("a")
+
+
+async def test_an_acquire_that_was_sent_is_given_up_though_it_was_refused_when_it_was_sent_again(
+    proxy: Proxy, redis: Redis
+) -> None:
+    proxy.restore()
+    async with lock_client(proxy.url, command_timeout=10) as locks:
+        late = proxy.install(Rule(script(ACQUIRE), hold()))
+        acquiring = asyncio.create_task(enter(locks.lock("a")))
+        await late.caught()
+        refused = proxy.install(Rule(script(ACQUIRE), refuse(b"BUSY for the moment"), ALWAYS))
+        proxy.reset_all()
+        await refused.caught()
+        await until(lambda: bool(backend_of(locks).servers()[0].ordinary._resting))
+        acquiring.cancel()
+        await asyncio.wait([acquiring])
+        await until(lambda: locks.statistics().pending == 0)
+        await late.deliver()
+        assert not await redis.exists("a")
+
+
+async def test_an_acquire_that_failed_is_not_sent_by_a_connection_that_opens_before_the_next_tick(
+    proxy: Proxy,
+) -> None:
+    """Some of many callers hear of the failure first, and the tick has not taken their calls away yet."""
+    async with lock_client(proxy.url, release_timeout=0.1) as locks:
+        backend = backend_of(locks)
+        calls = [submit(backend, ACQUIRE, ("a", "b"), ("owner", "id", 1, 1, 1000, 1000, 1000), 0.1) for _ in range(150)]
+        with pytest.raises(BackendError):
+            await calls[-1]
+        backend.servers()[0].ordinary.outgoing()
+        assert [call for call in calls if call.ended and call.sent] == []
+
+
+async def test_a_call_that_is_over_counts_no_more_though_an_earlier_one_is_to_be_sent_for_longer(proxy: Proxy) -> None:
+    async with lock_client(proxy.url, release_timeout=0.1) as locks:
+        backend = backend_of(locks)
+        for seconds in (60, 0.3):
+            call = submit(backend, RELEASE, ("a", "b"), patience=0.1, until=monotonic() + seconds)
+            with pytest.raises(BackendError):
+                await call
+        await until(lambda: locks.statistics().pending == 1, within=5)

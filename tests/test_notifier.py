@@ -1,20 +1,21 @@
 """The notifier: one connection for every name, kept a moment and reused."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 from redis.asyncio import Redis
 
 import aiolock._redis.notifier
-from aiolock import LockClient
+from aiolock import AsyncFairLock, AsyncRLock, LockClient
 from aiolock._redis.connector import Connector
 from aiolock._redis.notifier import Notifier
 from tests.support.calls import acquire_and_release
 from tests.support.contexts import outlives_its_task
-from tests.support.inside import notifier_of, session_of
+from tests.support.holding import client_behind
+from tests.support.inside import hears, keys_of, notifier_of, session_of
 from tests.support.observe import answered, commandstats, pubsub_channels, subscribed_clients, until
-from tests.support.proxy import Proxy, Rule, command, withhold_reply
+from tests.support.proxy import ALWAYS, Action, Proxy, Rule, command, reset, withhold_reply
 
 ORDERS = ("subscribe", "unsubscribe")
 
@@ -49,7 +50,7 @@ async def test_every_message_and_every_gap_is_signalled(redis: Redis, notifier: 
     await until(lambda: signals == [False, True, True, False])
 
 
-async def test_it_does_not_keep_the_context_of_whoever_waited_first(notifier: Notifier) -> None:
+async def test_it_does_not_keep_the_context_of_the_first_waiter(notifier: Notifier) -> None:
     async def watch() -> None:
         notifier.watch("news", ignore)
         await until(lambda: notifier.confirmed("news"))
@@ -81,7 +82,7 @@ async def test_two_locks_that_share_a_channel_are_both_waited_for(redis: Redis, 
             await lock.acquire(lease=60)
         waiting = [asyncio.create_task(acquire_and_release(locks.lock(name))) for name in names]
         await until(lambda: locks.statistics().parked == 2)
-        await until(lambda: notifier_of(locks).confirmed(holders[0]._keys.channel))
+        await until(lambda: notifier_of(locks).confirmed(keys_of(holders[0]).channel))
         await answered(locks)
         for lock, waiter in zip(holders, waiting, strict=True):
             await lock.release()
@@ -105,7 +106,7 @@ async def test_two_hundred_names_waited_for_at_once_share_a_connection(redis: Re
         waiting = [asyncio.create_task(acquire_and_release(locks.lock(lock.name))) for lock in holders]
         await until(lambda: locks.statistics().parked == 200)
         notifier = notifier_of(locks)
-        await until(lambda: all(notifier.confirmed(lock._keys.channel) for lock in holders))
+        await until(lambda: all(notifier.confirmed(keys_of(lock).channel) for lock in holders))
         assert locks.statistics().subscriptions == 200
         assert locks.statistics().connections <= 3
         assert len(await subscribed_clients(redis)) == 1
@@ -129,7 +130,7 @@ async def test_a_channel_is_left_a_moment_after_its_last_watcher(redis: Redis, n
     await until(left)
 
 
-async def test_a_channel_that_is_watched_again_in_that_moment_is_not_ordered_anew(
+async def test_a_channel_that_is_watched_again_in_that_moment_is_not_ordered_again(
     redis: Redis, notifier: Notifier
 ) -> None:
     signals: list[bool] = []
@@ -160,25 +161,25 @@ async def test_an_idle_connection_is_kept_and_used_again(redis: Redis, notifier:
 
 @pytest.mark.usefixtures("brief")
 async def test_a_name_that_nobody_uses_any_more_leaves_no_subscription(redis: Redis, locks: LockClient) -> None:
-    lock = locks.lock("used")
+    both = (locks.lock("used"), locks.fair_lock("used in order"))
 
-    async def work() -> None:
+    async def work(lock: AsyncRLock | AsyncFairLock) -> None:
         async with lock:
             await asyncio.sleep(0)
 
-    await asyncio.gather(*(work() for _ in range(10)))
+    await asyncio.gather(*(work(lock) for lock in both for _ in range(10)))
     await until(lambda: locks.statistics().subscriptions == 0)
 
     async def left() -> bool:
         return await pubsub_channels(redis) == set()
 
     await until(left)
-    assert lock.statistics().parked == lock.statistics().held == 0
+    assert locks.statistics().parked == locks.statistics().held == 0
     assert list(session_of(locks).entries) == []
 
 
 @pytest.mark.usefixtures("brief")
-async def test_a_connection_that_dies_while_nobody_watches_is_made_anew_when_somebody_does(
+async def test_a_connection_that_dies_while_nobody_watches_is_made_again_when_somebody_does(
     redis: Redis, notifier: Notifier
 ) -> None:
     notifier.watch("news", ignore)
@@ -222,7 +223,7 @@ async def test_closing_leaves_no_connection(redis: Redis, notifier: Notifier) ->
     await until(gone)
 
 
-async def test_a_subscription_that_is_overdue_as_its_connection_dies_is_made_anew(proxy: Proxy) -> None:
+async def test_a_subscription_that_is_overdue_as_its_connection_dies_is_made_again(proxy: Proxy) -> None:
     """Both say that the connection is to be given up; the second time it is none any more."""
     user = Redis.from_url(proxy.url)
     notifier = Notifier(Connector.of(user, None, 5), patience=0.15)
@@ -235,3 +236,47 @@ async def test_a_subscription_that_is_overdue_as_its_connection_dies_is_made_ane
     await until(lambda: notifier.confirmed("news"))
     await notifier.aclose()
     await user.aclose()
+
+
+async def test_it_is_told_once_that_no_connection_for_messages_can_be_made(
+    redis: Redis, proxy: Proxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A waiter then waits for the end of the lease. Its commands go by another connection, which works."""
+    made = proxy.install(Rule(command(b"CLIENT"), reset(), times=ALWAYS))
+    async with client_behind(proxy, command_timeout=0.6) as locks, LockClient(redis) as others:
+        proxy.clear_rules()
+        await acquire_and_release(locks.lock("another"))
+        proxy.install(made)
+        async with others.lock("a"):
+            waiting = asyncio.create_task(acquire_and_release(locks.lock("a")))
+            await until(lambda: warnings(caplog) == 1)
+            attempts = len(made.requests)
+            await until(lambda: len(made.requests) >= attempts + 3)
+            assert warnings(caplog) == 1
+            proxy.clear_rules()
+            await until(lambda: hears(locks, locks.lock("a")))
+        await waiting
+
+
+@pytest.mark.parametrize("fault", [reset, withhold_reply])
+async def test_it_is_told_once_that_subscriptions_die_on_connections_that_can_be_made(
+    redis: Redis, proxy: Proxy, caplog: pytest.LogCaptureFixture, fault: Callable[[], Action]
+) -> None:
+    """As behind a proxy that closes a connection at the first command of pub/sub."""
+    died = proxy.install(Rule(command(b"SUBSCRIBE"), fault(), times=ALWAYS))
+    async with client_behind(proxy, command_timeout=0.6) as locks, LockClient(redis) as others:
+        async with others.lock("a"):
+            waiting = asyncio.create_task(acquire_and_release(locks.lock("a")))
+            await until(lambda: warnings(caplog) == 1)
+            attempts = len(died.requests)
+            await until(lambda: len(died.requests) >= attempts + 2)
+            assert warnings(caplog) == 1
+            proxy.clear_rules()
+            await until(lambda: hears(locks, locks.lock("a")))
+        await waiting
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> int:
+    """How often it was said; the words name what follows, and the failure."""
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    return sum("waiters fall back to the lease: no subscription can be made (" in each for each in said)

@@ -12,7 +12,7 @@ from aiolock._keys import LockKeys
 from aiolock._scripts import ONCE, RELEASE_LATER
 from aiolock.testing import delayed_renewals
 from tests.support.cancellation import MODES, Mode, Outcome, every_suspension
-from tests.support.observe import answered, until
+from tests.support.observe import all_parked, answered, until
 from tests.support.proxy import Proxy, Rule, drop_reply, hold, script
 
 KEY, KEEP = "invoice:42", 3600.0
@@ -49,8 +49,18 @@ def at_once(report: Report) -> Report:
     return report
 
 
+async def test_a_lock_of_the_same_name_keeps_nobody_from_running_it(locks: LockClient, other: LockClient) -> None:
+    """A plain lock was refused while a fair one was held; then the line of the fair ones goes first."""
+    async with locks.fair_lock(KEY).hold():
+        waiting = asyncio.create_task(other.fair_lock(KEY, owner="next").acquire())
+        await until(lambda: other.statistics().parked == 1)
+        assert await locks.lock(KEY).try_lock() is None
+        assert await locks.once(KEY, keep=KEEP, wait=0).run(at_once(Report())) == "report 7"
+    await (await waiting).release()
+
+
 @pytest.mark.parametrize("result", ["report 7", "", "\N{SNOWMAN}", b"\xff\x00", b"", None, "x" * 65_536])
-async def test_it_runs_once_and_all_get_what_it_came_to(
+async def test_it_runs_once_and_all_get_its_result(
     locks: LockClient, other: LockClient, result: str | bytes | None
 ) -> None:
     report = at_once(Report(result))
@@ -58,14 +68,14 @@ async def test_it_runs_once_and_all_get_what_it_came_to(
     assert (got, report.runs) == ([result] * 3, 1)
 
 
-async def test_who_comes_while_it_runs_waits_and_all_are_told_at_once(
+async def test_callers_during_the_run_wait_and_all_are_told_at_once(
     locks: LockClient, other: LockClient, report: Report
 ) -> None:
     runner = asyncio.create_task(locks.once(KEY, keep=KEEP).run(report))
     await report.begun.wait()
     once = other.once(KEY, keep=KEEP)  # A handle that tasks share.
     waiting = [asyncio.create_task(once.run(report)) for _ in range(WAITERS)]
-    await until(lambda: other.statistics().parked == WAITERS and other.statistics().pending == 0)
+    await all_parked(other, WAITERS)
     before = other.statistics()
     report.may_end.set()
     assert set(await asyncio.gather(runner, *waiting)) == {"report 7"}
@@ -74,7 +84,7 @@ async def test_who_comes_while_it_runs_waits_and_all_are_told_at_once(
     assert other.statistics().batches - before.batches <= 3  # and not one after the other.
 
 
-async def test_who_need_not_wait_skips_it(locks: LockClient, other: LockClient, report: Report) -> None:
+async def test_a_caller_that_need_not_wait_skips_it(locks: LockClient, other: LockClient, report: Report) -> None:
     runner = asyncio.create_task(locks.once(KEY, keep=KEEP).run(report))
     await report.begun.wait()
     async with other.once(KEY, keep=KEEP, wait=0) as turn:
@@ -97,7 +107,7 @@ async def test_a_block_sets_the_result(locks: LockClient, other: LockClient) -> 
         assert late.result == b"done"
 
 
-async def test_it_runs_again_when_what_is_remembered_is_over(locks: LockClient, report: Report) -> None:
+async def test_it_runs_again_when_its_outcome_is_forgotten(locks: LockClient, report: Report) -> None:
     at_once(report)
     await locks.once(KEY, keep=0.05).run(report)
     once = locks.once(KEY, keep=0.05)
@@ -145,9 +155,7 @@ async def test_a_body_that_is_cancelled(locks: LockClient, other: LockClient, re
             await other.once(KEY, keep=KEEP).run(later)
 
 
-async def test_what_is_to_be_remembered_lets_nobody_run_it_though_the_process_died(
-    locks: LockClient, redis: Redis
-) -> None:
+async def test_a_remembered_body_is_not_run_again_though_the_process_died(locks: LockClient, redis: Redis) -> None:
     """Its lease is as long; of a process that died nothing else is left."""
     async with locks.once(KEY, keep=KEEP, failures="remember"):
         assert await redis.pttl(REDIS_KEY) > (KEEP - 60) * 1000
@@ -155,7 +163,7 @@ async def test_what_is_to_be_remembered_lets_nobody_run_it_though_the_process_di
         assert await redis.pttl("aiolock_once:{another}") <= 30_000
 
 
-async def test_who_lost_the_lock_stores_nothing_over_what_another_did(
+async def test_a_runner_that_lost_the_lock_overwrites_no_outcome(
     redis: Redis, other: LockClient, report: Report
 ) -> None:
     async with LockClient(redis, config=LockConfig(lease=0.5)) as short:
@@ -170,25 +178,14 @@ async def test_who_lost_the_lock_stores_nothing_over_what_another_did(
         assert await short.once(KEY, keep=KEEP).run(report) == "report 7"
 
 
-async def test_a_lost_lock_remembers_nothing(locks: LockClient, redis: Redis, report: Report) -> None:
+async def test_a_lock_that_the_server_forgot_remembers_nothing(locks: LockClient, redis: Redis, report: Report) -> None:
+    """It does not know either whether somebody was granted the lock since."""
     with pytest.raises(LeaseLostError):
         async with locks.once(KEY, keep=KEEP) as turn:
             assert turn
-            await redis.delete(REDIS_KEY)
+            await redis.flushall()
             turn.result = "too late"
     assert await locks.once(KEY, keep=KEEP).run(at_once(report)) == "report 7"
-
-
-async def test_closing_the_client_cancels_the_body_and_the_next_runs_it(
-    redis: Redis, other: LockClient, report: Report
-) -> None:
-    client = LockClient(redis)
-    running = asyncio.create_task(client.once(KEY, keep=KEEP).run(report))
-    await report.begun.wait()
-    await client.aclose()
-    with pytest.raises(LeaseLostError):
-        await running
-    assert await other.once(KEY, keep=KEEP).run(at_once(report)) == "report 7"
 
 
 async def test_a_server_that_forgot_everything_has_it_run_again(
@@ -213,7 +210,7 @@ async def test_a_lost_reply_changes_nothing(proxy: Proxy, through: Redis, other:
     assert report.runs == 1
 
 
-async def test_what_comes_late_changes_nothing(proxy: Proxy, through: Redis, other: LockClient, redis: Redis) -> None:
+async def test_a_late_release_changes_nothing(proxy: Proxy, through: Redis, other: LockClient, redis: Redis) -> None:
     async with LockClient(through) as client:
         late = proxy.install(Rule(script(RELEASE_LATER), hold()))
         await client.once(KEY, keep=KEEP).run(at_once(Report("first")))
@@ -223,16 +220,42 @@ async def test_what_comes_late_changes_nothing(proxy: Proxy, through: Redis, oth
     assert await other.once(KEY, keep=KEEP).run(at_once(Report("third"))) == "second"
 
 
+async def test_an_outcome_that_comes_after_the_lease_is_stored_if_nobody_was_granted_the_lock(
+    locks: LockClient, other: LockClient, redis: Redis, report: Report
+) -> None:
+    """As when the server stands still from before the end of the body until the lease is over."""
+    async with locks.once(KEY, keep=KEEP) as turn:
+        await redis.delete(REDIS_KEY)
+        turn.result = "first"
+    assert 0 < await redis.pttl(REDIS_KEY) <= KEEP * 1000
+    assert await other.once(KEY, keep=KEEP).run(report) == "first"
+    assert report.runs == 0
+
+
+async def test_an_outcome_that_comes_after_the_lease_is_dropped_if_somebody_was_granted_the_lock(
+    locks: LockClient, other: LockClient, redis: Redis, report: Report
+) -> None:
+    """Also when that body has failed, and the key is free again."""
+    with pytest.raises(LeaseLostError):
+        async with locks.once(KEY, keep=KEEP):
+            await redis.delete(REDIS_KEY)
+            with pytest.raises(ZeroDivisionError):
+                await other.once(KEY, keep=KEEP).run(at_once(Report(error=ZeroDivisionError())))
+    assert not await redis.exists(REDIS_KEY)
+    assert await other.once(KEY, keep=KEEP).run(at_once(report)) == "report 7"
+
+
 async def test_a_lock_may_have_the_same_name(locks: LockClient, other: LockClient, redis: Redis) -> None:
     async with other.lock(KEY):
         assert await locks.once(KEY, keep=KEEP).run(at_once(Report())) == "report 7"
     assert {key for key in await redis.keys() if b"client" not in key} == {
         REDIS_KEY.encode(),
         b"aiolock_token:{invoice:42}",
+        b"aiolock_once_token:{invoice:42}",
     }
 
 
-async def test_whoever_waits_for_himself_is_told(locks: LockClient) -> None:
+async def test_a_task_that_would_wait_for_itself_is_told(locks: LockClient) -> None:
     once = locks.once(KEY, keep=KEEP)
     with pytest.raises(RuntimeError, match="would wait for itself"):
         await once.run(lambda: once.run(at_once(Report())))
@@ -263,7 +286,15 @@ async def test_a_result_that_cannot_be_remembered_is_a_failure(
     assert await locks.once(KEY, keep=KEEP).run(at_once(report)) == "report 7"
 
 
-def test_what_cannot_be_is_refused_at_once(locks: LockClient) -> None:
+async def test_a_function_that_returns_nothing_to_await_is_named(locks: LockClient) -> None:
+    def body() -> str:
+        return "done"
+
+    with pytest.raises(TypeError, match=r"body at .* must be a coroutine function .* returned 'done'"):
+        await locks.once(KEY, keep=KEEP).run(body)  # type: ignore[arg-type]
+
+
+def test_impossible_settings_are_refused_at_once(locks: LockClient) -> None:
     makes: list[tuple[type[Exception], Callable[[], object]]] = [
         (TypeError, lambda: locks.once(7, keep=1)),  # type: ignore[arg-type]
         (ValueError, lambda: locks.once("", keep=1)),
@@ -284,7 +315,7 @@ def test_what_cannot_be_is_refused_at_once(locks: LockClient) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_cancelled_anywhere_it_is_done_or_runs_anew(mode: Mode, locks: LockClient, redis: Redis) -> None:
+async def test_cancelled_anywhere_it_is_done_or_runs_again(mode: Mode, locks: LockClient, redis: Redis) -> None:
     """Nothing is held then, and what was done is what is remembered."""
     done: list[bool] = []
 
@@ -303,34 +334,7 @@ async def test_cancelled_anywhere_it_is_done_or_runs_anew(mode: Mode, locks: Loc
     async def verify(_: None, outcome: Outcome[object]) -> None:
         await answered(locks)
         assert (locks.statistics().held, outcome.swallowed) == (0, 0)
-        assert await locks.once(KEY, keep=KEEP, wait=0).run(at_once(Report("anew"))) == ("mine" if done else "anew")
-
-    assert await every_suspension(mode, setup, run, verify) > 1
-
-
-@pytest.mark.parametrize("mode", MODES)
-async def test_cancelled_while_it_waits_nothing_is_left(
-    mode: Mode, locks: LockClient, other: LockClient, redis: Redis
-) -> None:
-    running: list[tuple[Report, asyncio.Task[object]]] = []
-
-    async def setup() -> None:
-        await redis.delete(REDIS_KEY)
-        report = Report()
-        running.append((report, asyncio.create_task(other.once(KEY, keep=KEEP).run(report))))
-        await report.begun.wait()
-
-    async def run(_: None) -> object:
-        asyncio.get_running_loop().call_later(0.02, running[-1][0].may_end.set)
-        return await locks.once(KEY, keep=KEEP).run(Report())
-
-    async def verify(_: None, outcome: Outcome[object]) -> None:
-        report, task = running[-1]
-        report.may_end.set()
-        await task
-        await answered(locks)
-        assert (locks.statistics().held, locks.statistics().parked, outcome.swallowed) == (0, 0, 0)
-        assert await locks.once(KEY, keep=KEEP, wait=0).run(Report()) == "report 7"
+        assert await locks.once(KEY, keep=KEEP, wait=0).run(at_once(Report("again"))) == ("mine" if done else "again")
 
     assert await every_suspension(mode, setup, run, verify) > 1
 

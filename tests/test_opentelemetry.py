@@ -20,7 +20,7 @@ from aiolock import LeaseLostError, LockClient, LockConfig, LockEvent
 from aiolock._embedded_server import Server
 from aiolock._process import Lineage
 from aiolock.opentelemetry import instrument
-from aiolock.testing import delayed_renewals
+from aiolock.testing import delayed_renewals, failing_commands
 from tests.support.calls import acquire
 from tests.support.inside import timers_of_marks
 from tests.support.observe import answered, commandstats, until
@@ -92,6 +92,18 @@ async def wait_in_a_trace(service: Service, within: float | None = None) -> None
 # Metrics.
 
 
+async def test_runs_without_their_lock_are_counted(service: Service) -> None:
+    async def work() -> None: ...
+
+    async with service:
+        await service.locks.synchronized("orders")(work)()
+        assert service.numbers("aiolock.bypasses") == {("lock",): 0}
+        with failing_commands(service.locks, None):
+            await service.locks.synchronized("orders", on_unavailable="run")(work)()
+            await service.locks.once("invoice", keep=60, on_unavailable="run").run(work)
+        assert service.numbers("aiolock.bypasses") == {("lock",): 1, ("once",): 1}
+
+
 async def test_acquires_are_counted_by_outcome(service: Service, other: LockClient) -> None:
     async with service, other.lock("taken"):
         async with service.locks.lock("orders"):
@@ -121,21 +133,29 @@ async def test_names_of_locks_are_in_no_metric_but_by_a_group(redis: Redis, serv
         assert not [point for point in points if "17" in str(point.attributes)]
 
 
+async def forget(lock: aiolock.AsyncRLock) -> None:
+    await lock.acquire()
+
+
 async def test_losses_are_counted_by_reason_and_not_what_was_left_to_end(service: Service) -> None:
     async with service:
         locks = service.locks
         await locks.lock("forced").acquire()
         await locks.lock("forced").force_release()
-        lease = await locks.lock("short").acquire(lease=0.05)
+        lease = await locks.lock("short").acquire(lease=0.5)
         assert await lease.lost == "expired"
         with pytest.raises(LeaseLostError):
-            async with locks.lock("body").hold(lease=0.05):
+            async with locks.lock("body").hold(lease=0.5):
                 await asyncio.sleep(60)
+        await asyncio.create_task(forget(locks.lock("forgotten")))
+        await until(lambda: locks.statistics().losses == 4)
         assert service.numbers("aiolock.losses") == {  # Told from the beginning, so that an alert sees the first one.
-            **{("lock", reason): 0 for reason in ("closed", "taken", "unreachable")},
-            **{("lock", reason): 1 for reason in ("expired", "forced")},
+            **{("lock", reason): 0 for reason in ("closed", "max_hold", "taken", "unreachable")},
+            **{("lock", reason): 1 for reason in ("expired", "forced", "orphaned")},
         }
-        assert service.numbers("aiolock.hold.duration") == {("lock", "lost"): 2, ("lock", "ran out"): 1}
+        assert service.numbers("aiolock.hold.duration") == {
+            **{("lock", "lost"): 2, ("lock", "ran out"): 1, ("lock", "orphaned"): 1},
+        }
 
 
 async def test_late_renewals_are_counted(redis: Redis) -> None:
@@ -145,7 +165,7 @@ async def test_late_renewals_are_counted(redis: Redis) -> None:
                 await until(lambda: service.numbers("aiolock.late_renewals").get(("lock",), 0) >= 1)
 
 
-async def test_what_clients_say_of_themselves_is_added_up(redis: Redis, service: Service) -> None:
+async def test_the_numbers_of_clients_are_added_up(redis: Redis, service: Service) -> None:
     second = LockClient(redis, config=service.config)
     async with service, second:
         async with service.locks.lock("a"), second.lock("b"):
@@ -245,7 +265,7 @@ async def test_a_wait_that_fails_is_a_span_that_failed(service: Service, other: 
     assert span.end_time - span.start_time > 5e6  # Timers may ring a little early.
 
 
-# Who made me wait.
+# Marks of the holder that a wait was for.
 
 
 async def linked(holder: Service, waiter: Service, redis: Redis) -> None:
@@ -273,7 +293,7 @@ async def linked(holder: Service, waiter: Service, redis: Redis) -> None:
 
 
 async def looked(waiter: LockClient) -> None:
-    """Return when who waits has looked for a mark: after its first try, and the one when it had subscribed."""
+    """Return when the waiter has looked for a mark: after its first try, and the one after its subscription."""
     await until(lambda: waiter.statistics().commands >= 3)
     await answered(waiter)
 
@@ -286,12 +306,12 @@ async def _none_left(redis: Redis) -> bool:
     return await redis.keys("aiolock_mark:*") == []
 
 
-async def test_a_long_wait_leads_to_whoever_held_the_lock_in_another_service(redis: Redis) -> None:
+async def test_a_long_wait_leads_to_the_holder_in_another_service(redis: Redis) -> None:
     async with Service(redis) as holder, Service(redis) as waiter:
         await linked(holder, waiter, redis)
 
 
-async def test_a_long_wait_leads_to_whoever_held_the_lock_in_the_same_service(service: Service, redis: Redis) -> None:
+async def test_a_long_wait_leads_to_the_holder_in_the_same_service(service: Service, redis: Redis) -> None:
     async with service:
         await linked(service, service, redis)
 
@@ -311,7 +331,7 @@ async def test_a_short_wait_leads_nowhere(redis: Redis) -> None:
 
 
 class RecordOnly(Sampler):
-    """What is recorded is not exported: nobody could follow a link to it."""
+    """A span that is not exported leaves no mark: a link to it would lead nowhere."""
 
     def should_sample(self, *_: Any, **__: Any) -> SamplingResult:
         return SamplingResult(Decision.RECORD_ONLY)
@@ -321,7 +341,7 @@ class RecordOnly(Sampler):
 
 
 @pytest.mark.parametrize("sampler", [ALWAYS_OFF, RecordOnly()])
-async def test_who_is_not_sampled_leaves_nothing(redis: Redis, sampler: Sampler) -> None:
+async def test_a_holder_that_is_not_sampled_leaves_nothing(redis: Redis, sampler: Sampler) -> None:
     async with Service(redis, sampler=sampler) as service:
         with service.tracer.start_as_current_span("request"):
             async with service.locks.lock("orders"):
@@ -341,7 +361,7 @@ async def test_a_mark_lives_as_long_as_the_hold_and_no_longer_than_its_lease(red
         await until(lambda: _none_left(redis))
 
 
-async def test_a_hold_that_has_a_first_lease_anew_has_one_timer_for_its_mark(redis: Redis) -> None:
+async def test_a_hold_that_has_a_first_lease_again_has_one_timer_for_its_mark(redis: Redis) -> None:
     """As one whose first lease was given back while a nested acquire was on its way."""
     async with LockClient(redis, config=LockConfig(telemetry=Marking(60))) as locks:
         lock = locks.lock("orders", owner="job")
@@ -378,7 +398,7 @@ async def test_a_mark_of_whose_end_nobody_was_told_is_taken_away(redis: Redis, i
     assert timers_of_marks(service.locks) == []
 
 
-async def test_what_runs_once_has_another_mark_than_the_lock_of_its_name(redis: Redis, service: Service) -> None:
+async def test_a_once_has_another_mark_than_the_lock_of_its_name(redis: Redis, service: Service) -> None:
     async with service:
         with service.tracer.start_as_current_span("request"):
             async with service.locks.once("orders", keep=60):
@@ -396,9 +416,7 @@ async def _lives_for(redis: Redis, ms: int) -> bool:
 
 
 @pytest.mark.parametrize("mark", ["rubbish", "00-0-0-01", "00-" + 32 * "f" + "-" + 16 * "0" + "-01"])
-async def test_what_something_else_left_is_no_link(
-    redis: Redis, service: Service, other: LockClient, mark: str
-) -> None:
+async def test_a_foreign_mark_is_no_link(redis: Redis, service: Service, other: LockClient, mark: str) -> None:
     await redis.hset("aiolock_mark:{orders}", mapping={"of": "somebody", "text": mark})
     async with service, other.lock("orders"):
         await wait_in_a_trace(service, 4 * SOON)
@@ -414,9 +432,11 @@ async def test_a_key_that_is_no_mark_keeps_nobody_from_the_lock(redis: Redis, se
                 await asyncio.sleep(SOON)
 
 
-async def test_who_may_not_leave_marks_has_locks_all_the_same(own: Server, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_user_that_may_not_leave_marks_has_locks_all_the_same(
+    own: Server, caplog: pytest.LogCaptureFixture
+) -> None:
     async with Redis.from_url(own.url) as redis, Service(redis) as holder, Service(redis) as waiter:
-        rules = ("default", "resetkeys", "~orders", "~aiolock_token:*", "~aiolock_client:*")
+        rules = ("default", "resetkeys", "~orders", "~aiolock_token:*")
         await redis.execute_command("ACL", "SETUSER", *rules)  # type: ignore[no-untyped-call]
         with holder.tracer.start_as_current_span("request"):
             async with holder.locks.lock("orders"):
@@ -556,7 +576,7 @@ async def test_a_release_is_of_use_to_the_log(redis: Redis, caplog: pytest.LogCa
 
 
 async def test_the_duration_of_a_hold_within_a_trace_is_always_told(redis: Redis) -> None:
-    """Also where there are so many holds that those of others are not."""
+    """The same with so many holds that others are not recorded."""
     async with Service(redis) as service:
         for _ in range(30):  # More than are recorded at once.
             async with service.locks.lock("orders"):
@@ -587,7 +607,7 @@ def holder_program() -> list[str]:
 
 
 @pytest.mark.slow
-async def test_a_long_wait_leads_to_whoever_held_the_lock_in_another_process(
+async def test_a_long_wait_leads_to_the_holder_in_another_process(
     server: Server, redis: Redis, holder_program: list[str]
 ) -> None:
     pipe = asyncio.subprocess.PIPE

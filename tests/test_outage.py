@@ -13,9 +13,10 @@ from aiolock._config import Timing
 from aiolock._redis.backend import OneServer
 from aiolock._redis.connector import Connector
 from aiolock._redis.outage import Outage
+from aiolock._redis.pipeline import Pipeline
 from aiolock._scripts import PING
 from tests.support.holding import client_behind
-from tests.support.inside import Nobody
+from tests.support.inside import Nobody, backend_of
 from tests.support.observe import until
 from tests.support.proxy import Proxy
 
@@ -55,7 +56,7 @@ async def test_calls_fail_at_once_until_the_server_is_back(redis: Redis, proxy: 
             pass
 
 
-async def test_what_has_to_be_freed_is_tried_on_and_nobody_waits_for_it(redis: Redis, proxy: Proxy) -> None:
+async def test_a_give_up_is_tried_further_without_a_waiter(redis: Redis, proxy: Proxy) -> None:
     async with client_behind(proxy, release_timeout=30) as locks:
         lease = await locks.lock("orders").acquire()
         await proxy.cut_off()
@@ -174,3 +175,33 @@ async def test_ping_changes_nothing(redis: Redis, locks: LockClient) -> None:
     assert not await redis.keys("*")
     await redis.set("aiolock-ping", "somebody else's")
     await locks.ping()
+
+
+async def test_a_release_that_failed_and_is_still_to_be_sent_costs_a_tick_nothing(
+    redis: Redis, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is sent for a minute after its caller was told, and no tick of that minute looks at it."""
+    looks: list[Pipeline] = []
+    look = Pipeline._all
+
+    def counted(pipeline: Pipeline) -> list[Call]:
+        looks.append(pipeline)
+        return look(pipeline)
+
+    async with client_behind(proxy, release_timeout=0.3) as locks:
+        leases = [await locks.lock(f"orders:{number}").acquire() for number in range(20)]
+        await proxy.cut_off()
+        released = await asyncio.gather(*(lease.release() for lease in leases), return_exceptions=True)
+        assert all(isinstance(each, BackendError) for each in released)
+        pipeline = backend_of(locks).servers()[0].ordinary
+        await until(lambda: len(pipeline._overdue) == 20)
+        monkeypatch.setattr(Pipeline, "_all", counted)
+        for _ in range(3):
+            pipeline.tick(monotonic())
+        assert not looks
+        await proxy.heal()
+
+        async def are_free() -> bool:
+            return not await redis.keys("orders:*")
+
+        await until(are_free, within=10)

@@ -1,6 +1,8 @@
 """The queue of a name: wake-ups are used or passed on, probes replace messages that never come."""
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from time import monotonic
 from typing import Any
@@ -8,18 +10,20 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import LockClient, LockConfig, NotALockError
+from aiolock import LeaseLostError, LockClient, LockConfig, NotALockError
 from aiolock._backend import Call
-from aiolock._core.queue import MOST_HAND_OFFS
-from aiolock._primitives.reentrant import Reentrant
-from aiolock._scripts import GRANTED, LOCK, RELEASE, Want
+from aiolock._core.queue import MOST_HAND_OFFS, Queue
+from aiolock._primitives.base import Lock, Named
+from aiolock._scripts import LATCH, LOCK, RELEASE, Want
+from aiolock._scripts.replies import Applied, Granted
 from tests.support.calls import acquire_and_release
 from tests.support.contexts import outlives_its_task
-from tests.support.inside import backend_of, queue_of
-from tests.support.observe import until
+from tests.support.inside import backend_of, keys_of, queue_of, session_of
+from tests.support.observe import all_parked, until
 from tests.support.waiters import Waiters, parked, waits_quietly
 
 NAME = "queue"
+SEVERAL = 9
 
 
 async def test_a_lock_whose_holder_crashed_is_taken_when_its_lease_ends(redis: Redis, locks: LockClient) -> None:
@@ -29,21 +33,34 @@ async def test_a_lock_whose_holder_crashed_is_taken_when_its_lease_ends(redis: R
     await backend_of(crashed).aclose()  # Nothing of it reaches the server any more.
     async with Waiters(locks, NAME, go=True) as waiters:
         await waiters.park(3)
-        await waiters.granted(1, within=3)
-        assert ends - 0.1 < monotonic() < ends + 2
+        # Without the end of the lease they would ask again after half a minute.
+        await waiters.granted(1, within=15)
+        assert ends - 0.1 < monotonic()
         await waiters.granted(3)
     await crashed.aclose()
 
 
+async def test_a_holder_that_hears_of_its_loss_wakes_a_waiter_of_its_client(redis: Redis, locks: LockClient) -> None:
+    """When a key is deleted, there is no message."""
+    lost = await locks.lock(NAME, owner="holder").acquire(lease=600)
+    async with Waiters(locks, NAME) as waiters:
+        await waiters.park(1)
+        await redis.delete(NAME)
+        with pytest.raises(LeaseLostError):
+            await lost.renew()
+        await waiters.granted(1)
+
+
 async def test_a_waiter_probes_once_per_remaining_lease(locks: LockClient, other: LockClient) -> None:
-    lease = await other.lock(NAME).acquire(lease=1.2)
+    lease = await other.lock(NAME).acquire(lease=3)
     async with Waiters(locks, NAME) as waiters:
         await waiters.park(5)
         before = locks.statistics().commands
-        for _ in range(3):
-            await asyncio.sleep(0.7)
-            await lease.renew(1.2)
-        assert 0 < locks.statistics().commands - before <= 3
+        for _ in range(2):
+            await asyncio.sleep(1.6)
+            await lease.renew(3)
+        await until(lambda: locks.statistics().commands > before)
+        assert locks.statistics().commands - before <= 2
 
 
 async def test_a_waiter_asks_again_within_half_a_minute_however_long_the_lease(
@@ -59,7 +76,7 @@ async def test_a_waiter_asks_again_within_half_a_minute_however_long_the_lease(
         assert queue._probe.when() - asyncio.get_running_loop().time() < 30.1
 
 
-async def test_a_probe_does_not_keep_the_context_of_whoever_waited_first(locks: LockClient, other: LockClient) -> None:
+async def test_a_probe_does_not_keep_the_context_of_the_first_waiter(locks: LockClient, other: LockClient) -> None:
     lease = await other.lock(NAME).acquire(lease=60)
     async with Waiters(locks, NAME) as waiters:
         others_wait = asyncio.Event()
@@ -119,7 +136,7 @@ async def test_a_message_is_not_forgotten_for_a_refusal_that_is_older(locks: Loc
 
 
 async def test_a_grant_beside_others_never_puts_off_the_next_try(locks: LockClient, other: LockClient) -> None:
-    """Who waits to read has to ask again in time, though the writer of its client was let in to read."""
+    """A waiting reader has to ask again in time, though the writer of its client was let in to read."""
     theirs, mine = other.read_write_lock(NAME), locks.read_write_lock(NAME)
 
     async def read() -> None:
@@ -134,7 +151,7 @@ async def test_a_grant_beside_others_never_puts_off_the_next_try(locks: LockClie
         assert queue is not None
         before = locks.statistics().commands
         queue.probe_in(0.1)
-        queue.granted(60)
+        queue.granted(Granted(0, 60, others_after=60))
         await until(lambda: locks.statistics().commands > before)
         await writing.release()
 
@@ -145,7 +162,7 @@ async def test_a_release_that_told_nobody_has_no_echo(locks: LockClient, other: 
         queue = queue_of(locks.lock(NAME))
         assert queue is not None
         silent = Call(RELEASE, (), (), deadline=monotonic() + 5)
-        silent.end([GRANTED, 0, 0])
+        silent.end(Applied(0))
         queue._expect_echo(silent)
         before = locks.statistics().commands
         queue._signal(True)
@@ -153,7 +170,7 @@ async def test_a_release_that_told_nobody_has_no_echo(locks: LockClient, other: 
 
 
 async def test_a_refusal_never_puts_off_the_next_try(locks: LockClient, other: LockClient) -> None:
-    """Who was refused may have to come again before another who was refused need."""
+    """One refused waiter may have to come again before another refused one."""
     async with parked(locks, other, NAME, 1) as (_, _waiters):
         queue = queue_of(locks.lock(NAME))
         assert queue is not None
@@ -194,31 +211,108 @@ async def try_and_return(locks: LockClient, wait: float) -> None:
         await lease.release()
 
 
-def locks_of_kind(locks: LockClient, **policies: Any) -> Reentrant:
+def locks_of_kind(locks: LockClient, **policies: Any) -> Lock:
     """Locks as they are, but for what other primitives want differently."""
-    return Reentrant(locks._sessions, Want(locks.lock(NAME)._keys, replace(LOCK, **policies)), None)
+    return Lock(locks._sessions, Want(keys_of(locks.lock(NAME)), replace(LOCK, **policies)), None)
 
 
-@pytest.mark.parametrize(("wake", "tried"), [("one", 1), ("all", 3)])
-async def test_a_message_wakes_as_many_as_the_kind_of_lock_wants(
-    locks: LockClient, other: LockClient, wake: str, tried: int
-) -> None:
-    await other.lock(NAME).acquire(lease=60)
-    lock = locks_of_kind(locks, wake=wake)
-    waiting = [asyncio.create_task(give_back_when_granted(lock)) for _ in range(3)]
-    await until(lambda: locks.statistics().parked == 3 and waits_quietly(locks, locks.lock(NAME)))
-    queue = queue_of(locks.lock(NAME))
+@asynccontextmanager
+async def several_wait(
+    kind: str, locks: LockClient, other: LockClient
+) -> AsyncIterator[tuple[Queue, list[asyncio.Task[None]], Callable[[], Awaitable[object]]]]:
+    """The queue of tasks that wait for what lets all of them go at once, these tasks, and what does so."""
+    let_go: Callable[[], Awaitable[object]]
+    if kind == "read":
+        waited_for: Named = locks.read_write_lock(NAME).read
+        let_go = (await other.read_write_lock(NAME).write.acquire(lease=60)).release
+    elif kind == "latch":
+        waited_for, latch = locks.count_down_latch(NAME), other.count_down_latch(NAME)
+        await latch.try_set_count(1)
+        let_go = latch.count_down
+    else:
+        waited_for, running = locks.once(NAME, keep=60)._lock, AsyncExitStack()
+        await running.enter_async_context(other.once(NAME, keep=60))
+        let_go = running.aclose
+    tasks = [asyncio.create_task(wait_for_all(kind, locks)) for _ in range(SEVERAL)]
+    session = session_of(locks)
+    await until(lambda: locks.statistics().parked == SEVERAL)
+    entry = session.entries[keys_of(waited_for).entry]
+    await until(lambda: session.entries.notifier.confirmed(keys_of(waited_for).channel))
+    queue = entry.queue
     assert queue is not None
-    sent = locks.statistics().commands + tried
-    queue.wake()
-    await until(lambda: locks.statistics().commands >= sent and locks.statistics().pending == 0)
-    assert locks.statistics().commands == sent
-    await other.lock(NAME).release()
-    await asyncio.gather(*waiting)
+    await until(lambda: locks.statistics().pending == 0 and all_sleep(queue))
+    yield queue, tasks, let_go
+    await asyncio.wait_for(asyncio.gather(*tasks), 10)
 
 
-async def test_who_has_it_keeps_others_from_asking_only_where_that_excludes_them(locks: LockClient) -> None:
-    async def asks(lock: Reentrant, times: int) -> None:
+def all_sleep(queue: Queue) -> bool:
+    """Whether each place awaits its turn, and nothing has woken it."""
+    return not any(place.trying or place.woken.is_set() for place in queue)
+
+
+async def wait_for_all(kind: str, locks: LockClient) -> None:
+    if kind == "read":
+        async with locks.read_write_lock(NAME).read:
+            pass
+    elif kind == "latch":
+        await locks.count_down_latch(NAME).wait()
+    else:
+        async with locks.once(NAME, keep=60) as turn:
+            assert turn.done
+
+
+@pytest.mark.parametrize("kind", ["read", "latch", "once"])
+async def test_one_place_asks_for_all_while_nothing_is_to_be_had(
+    locks: LockClient, other: LockClient, kind: str
+) -> None:
+    """When a probe is due, and when a message comes."""
+    async with several_wait(kind, locks, other) as (queue, _, let_go):
+        for wake in (queue._look, lambda: queue._signal(True)):
+            sent = locks.statistics().commands
+            wake()
+            await until(lambda sent=sent: locks.statistics().commands > sent and locks.statistics().pending == 0)
+            assert locks.statistics().commands == sent + 1
+        await let_go()
+
+
+@pytest.mark.parametrize(("kind", "asked"), [("read", 2 * SEVERAL), ("latch", 1), ("once", 1)])
+async def test_a_message_for_all_costs_each_waiter_one_command_or_one_for_all(
+    locks: LockClient, other: LockClient, kind: str, asked: int
+) -> None:
+    """A reader acquires and releases. Of a latch, and of what runs once, one answer holds for all."""
+    async with several_wait(kind, locks, other) as (_, _, let_go):
+        sent = locks.statistics().commands
+        await let_go()
+        await all_parked(locks, 0)
+        assert asked <= locks.statistics().commands - sent <= asked + 3
+
+
+@pytest.mark.parametrize("kind", ["read", "latch", "once"])
+async def test_a_place_that_leaves_when_it_is_to_ask_for_all_leaves_that_to_another(
+    locks: LockClient, other: LockClient, kind: str
+) -> None:
+    async with several_wait(kind, locks, other) as (queue, tasks, let_go):
+        for _ in range(SEVERAL - 1):
+            first = queue.head
+            queue._look()
+            tasks.pop(0).cancel()
+            await until(lambda first=first: first not in list(queue))
+        await let_go()
+
+
+async def test_an_answer_holds_for_nobody_who_came_after_it(locks: LockClient, other: LockClient) -> None:
+    """The latch was open, and has been closed since."""
+    async with several_wait("latch", locks, other) as (queue, _, let_go):
+        late = Call(LATCH.acquire, (), (), deadline=monotonic() + 5)
+        late.sent = min(place.since for place in queue) - 1
+        late.end(Granted(0, 0))
+        queue.answered(late)
+        assert all_sleep(queue)
+        await let_go()
+
+
+async def test_a_holder_keeps_others_from_asking_only_if_it_excludes_them(locks: LockClient) -> None:
+    async def asks(lock: Lock, times: int) -> None:
         """A task that waits for it asks so often: once as its subscription stands, and what it asked before."""
         before = locks.statistics().commands
         waiting = asyncio.create_task(give_back_when_granted(lock))
@@ -233,6 +327,6 @@ async def test_who_has_it_keeps_others_from_asking_only_where_that_excludes_them
         await asks(locks_of_kind(locks, exclusive=False), 2)
 
 
-async def give_back_when_granted(lock: Reentrant) -> None:
+async def give_back_when_granted(lock: Lock) -> None:
     async with lock:
         pass

@@ -14,7 +14,7 @@ HOLDERS = [b"\xff\xfe:\xfd", b"\xff", b"caf\xe9:named:\xe9", b"\x00\r\n:\x00", b
 
 @pytest.fixture(params=HOLDERS, ids=repr)
 async def field(request: pytest.FixtureRequest, redis: Redis) -> bytes:
-    """What the holder is called; the lock is held twice, for a minute."""
+    """The name of the holder; the lock is held twice, for a minute."""
     name: bytes = request.param
     await redis.hset(NAME, name, "2")
     await redis.pexpire(NAME, 60_000)
@@ -26,7 +26,7 @@ def lock(locks: LockClient, field: bytes) -> AsyncRLock:
     return locks.lock(NAME)
 
 
-async def test_it_is_locked_by_somebody_else(lock: AsyncRLock) -> None:
+async def test_it_is_locked_by_another_holder(lock: AsyncRLock) -> None:
     assert await lock.locked()
     assert not await lock.held()
     assert await lock.hold_count() == 0

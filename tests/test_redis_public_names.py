@@ -7,12 +7,9 @@ from pathlib import Path
 import pytest
 import redis
 
-import aiolock
+from tests.support.trees import PACKAGE, trees
 
-PACKAGE = Path(aiolock.__file__).parent
-TREES = {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
-
-# What takes the name of an attribute as a string.
+# Functions that take the name of an attribute as a string.
 BY_NAME = {"getattr", "setattr", "delattr", "hasattr", "attrgetter", "methodcaller"}
 # Private names of the standard library that are documented there.
 DOCUMENTED = {"_getframe", "_replace"}
@@ -43,7 +40,7 @@ def imported(tree: ast.AST) -> Iterator[tuple[ast.ImportFrom | ast.Import, list[
 
 
 def asked_by_name(tree: ast.AST) -> Iterator[Named]:
-    """What `getattr` and its kin are given as a name, and `attrgetter` and its kin as several."""
+    """The names that `getattr` and similar functions are given, and those of `attrgetter` and similar ones."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in BY_NAME:
             for each in node.args:
@@ -68,7 +65,9 @@ def defined(tree: ast.AST) -> set[str]:
     return names
 
 
-OURS = set().union(*map(defined, TREES.values())) | DOCUMENTED
+def ours() -> set[str]:
+    """Every name that is ours to use."""
+    return set().union(*map(defined, trees().values())) | DOCUMENTED
 
 
 @pytest.fixture(scope="module")
@@ -83,18 +82,19 @@ def places(found: Callable[[ast.AST], Iterable[Named]], refused: Callable[[str],
     """Where a module names what is *refused*."""
     return [
         f"{path.relative_to(PACKAGE)}:{line}: {source}"
-        for path, tree in TREES.items()
+        for path, tree in trees().items()
         for line, name, source in found(tree)
         if refused(name)
     ]
 
 
 def test_no_private_name_is_used_but_our_own(theirs: set[str]) -> None:
+    names = ours()
     used = [
         f"{path.relative_to(PACKAGE)}:{node.lineno}: {ast.unparse(node)}"
-        for path, tree in TREES.items()
+        for path, tree in trees().items()
         for node in attributes(tree)
-        if is_private(node.attr) and (node.attr not in OURS or (node.attr in theirs and not is_of_self(node)))
+        if is_private(node.attr) and (node.attr not in names or (node.attr in theirs and not is_of_self(node)))
     ]
     assert used == []
 
@@ -124,13 +124,13 @@ def test_no_transport_is_taken_over_and_no_reply_is_parsed() -> None:
 def test_of_hiredis_only_the_packing_is_used() -> None:
     used = {
         node.attr
-        for tree in TREES.values()
+        for tree in trees().values()
         for node in attributes(tree)
         if isinstance(node.value, ast.Name) and node.value.id == "hiredis"
     }
     imported = {
         name.name
-        for tree in TREES.values()
+        for tree in trees().values()
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "hiredis"
         for name in node.names

@@ -8,6 +8,7 @@ import pytest
 
 from aiolock import AsyncRLock, Lease, LeaseLostError, LockClient
 from tests.support.holding import ROLLBACK, Holder
+from tests.support.inside import hold_of
 
 Body = Callable[[Lease], Awaitable[object]]
 
@@ -76,7 +77,7 @@ async def test_the_same_lock_nested_is_cancelled_once(locks: LockClient) -> None
 
 
 async def test_between_nested_scopes_of_one_lock_the_loss_is_a_cancellation(locks: LockClient) -> None:
-    """Else whoever handles the loss there would go on without the lock, and be cancelled a second time."""
+    """Otherwise a handler of the loss there would go on without the lock, and be cancelled a second time."""
     lock = locks.lock("a")
     seen: list[type[BaseException]] = []
 
@@ -302,7 +303,7 @@ async def test_a_scope_that_was_left_is_not_cancelled_by_a_later_loss(locks: Loc
     kept = await lock.acquire()
     async with lock:
         pass
-    assert not kept._hold.bodies, "else the hold grows with each scope"
+    assert not hold_of(kept).bodies, "else the hold grows with each scope"
     await lose(lock)
     assert kept.lost.is_set()
     await asyncio.sleep(0.01)

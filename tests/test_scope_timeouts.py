@@ -1,7 +1,8 @@
 """A timeout or cancellation of the user's own that comes with a loss keeps its meaning."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 
 import anyio
 import pytest
@@ -19,7 +20,7 @@ def cancelling() -> int:
 
 
 class Body:
-    """What both strike at: it waits, and then cleans up in several awaits, which the user's own act may cut short."""
+    """The target of both: it waits, and then cleans up in several awaits, which the user's own act may cut short."""
 
     def __init__(self) -> None:
         self.inside = asyncio.Event()
@@ -87,90 +88,61 @@ async def test_a_cancellation_before_the_loss_stays_one(locks: LockClient) -> No
     assert task.cancelling() == 1
 
 
+@asynccontextmanager
+async def asyncio_timeout() -> AsyncIterator[Callable[[], None]]:
+    async with asyncio.timeout(50) as timeout:
+        yield lambda: None if timeout.expired() else timeout.reschedule(asyncio.get_running_loop().time())
+
+
+@asynccontextmanager
+async def anyio_scope(
+    limit: Callable[[float], AbstractContextManager[anyio.CancelScope]],
+) -> AsyncIterator[Callable[[], None]]:
+    with limit(50) as scope:
+        yield lambda: setattr(scope, "deadline", anyio.current_time())
+
+
+LIMITS: dict[str, Callable[[], AbstractAsyncContextManager[Callable[[], None]]]] = {
+    "asyncio.timeout": asyncio_timeout,
+    "fail_after": lambda: anyio_scope(anyio.fail_after),
+    "move_on_after": lambda: anyio_scope(anyio.move_on_after),
+}
+
+
 @TURNS
-async def test_an_asyncio_timeout_around_the_scope_stays_a_timeout(locks: LockClient, turns: int) -> None:
+@pytest.mark.parametrize("limit", LIMITS)
+async def test_a_limit_around_the_scope_ends_as_it_would_without_the_loss(
+    locks: LockClient, limit: str, turns: int
+) -> None:
     lock, body = locks.lock("a"), Body()
-    loop = asyncio.get_running_loop()
 
     async with asyncio.TaskGroup() as group:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(50) as timeout:
-                group.create_task(both(lock, body, lambda: timeout.reschedule(loop.time()), turns))
+        with nullcontext() if limit == "move_on_after" else pytest.raises(TimeoutError):
+            async with LIMITS[limit]() as end:
+                group.create_task(both(lock, body, end, turns))
                 async with lock:
                     await body.run()
-        assert cancelling() == 0
-        await asyncio.sleep(0.001)
-
-
-@TURNS
-async def test_an_asyncio_timeout_in_the_body_does_not_hide_the_loss(locks: LockClient, turns: int) -> None:
-    lock, body = locks.lock("a"), Body()
-    loop = asyncio.get_running_loop()
-
-    async with asyncio.TaskGroup() as group:
-        with pytest.raises(LeaseLostError):
-            async with lock, asyncio.timeout(50) as timeout:
-                group.create_task(both(lock, body, lambda: _quietly(timeout, loop.time()), turns))
-                await body.run()
                 body.went_on = True
         assert cancelling() == 0
         await asyncio.sleep(0.001)
     assert not body.went_on
 
 
-def _quietly(timeout: asyncio.Timeout, when: float) -> None:
-    if not timeout.expired():
-        timeout.reschedule(when)
-
-
 @TURNS
-async def test_an_anyio_timeout_around_the_scope_stays_a_timeout(locks: LockClient, turns: int) -> None:
-    lock, body = locks.lock("a"), Body()
-
-    async with asyncio.TaskGroup() as group:
-        with pytest.raises(TimeoutError):
-            with anyio.fail_after(50) as scope:
-                group.create_task(both(lock, body, lambda: _end(scope), turns))
-                async with lock:
-                    await body.run()
-        assert scope.cancelled_caught
-        assert cancelling() == 0
-        await asyncio.sleep(0.001)
-
-
-@TURNS
-async def test_an_anyio_move_on_around_the_scope_moves_on(locks: LockClient, turns: int) -> None:
-    lock, body = locks.lock("a"), Body()
-
-    async with asyncio.TaskGroup() as group:
-        with anyio.move_on_after(50) as scope:
-            group.create_task(both(lock, body, lambda: _end(scope), turns))
-            async with lock:
-                await body.run()
-            body.went_on = True
-        assert scope.cancelled_caught
-        assert cancelling() == 0
-        await asyncio.sleep(0.001)
-    assert not body.went_on
-
-
-@TURNS
-async def test_an_anyio_move_on_in_the_body_does_not_hide_the_loss(locks: LockClient, turns: int) -> None:
+@pytest.mark.parametrize("limit", ["asyncio.timeout", "move_on_after"])
+async def test_a_limit_in_the_body_does_not_hide_the_loss(locks: LockClient, limit: str, turns: int) -> None:
     lock, body = locks.lock("a"), Body()
 
     async with asyncio.TaskGroup() as group:
         with pytest.raises(LeaseLostError):
             async with lock:
-                with anyio.move_on_after(50) as scope:
-                    group.create_task(both(lock, body, lambda: _end(scope), turns))
+                async with LIMITS[limit]() as end:
+                    group.create_task(both(lock, body, end, turns))
                     await body.run()
                 await asyncio.sleep(60)
         assert cancelling() == 0
         await asyncio.sleep(0.001)
-
-
-def _end(scope: anyio.CancelScope) -> None:
-    scope.deadline = anyio.current_time()
+    assert not body.went_on
 
 
 async def test_a_task_group_around_the_scope_sees_the_loss_as_an_error(locks: LockClient) -> None:

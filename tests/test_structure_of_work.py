@@ -1,4 +1,4 @@
-"""What the workloads of the benchmarks cost in commands, writes and connections, in small; no time is measured."""
+"""The cost of the benchmarks' workloads in commands, writes and connections, in small; no time is measured."""
 
 import asyncio
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Work:
 
     async def start(self) -> None:
         self.others = await connected(self.redis)
-        async with self.locks.lock("first"):  # What only a first use sends: the scripts, the client card.
+        async with self.locks.lock("first"):  # What only a first use sends: the scripts.
             pass
         await self.mark()
 

@@ -159,12 +159,17 @@ async def test_a_wrong_placeholder_fails_when_decorating(locks: LockClient, temp
         locks.synchronized(template)(ship)
 
 
-@pytest.mark.parametrize("template", ["{order_id", "order_id}", "{order_id!x:}"])
-async def test_a_broken_template_fails_when_decorating(locks: LockClient, template: str) -> None:
+async def test_a_conversion_that_does_not_exist_fails_when_decorating(locks: LockClient) -> None:
     async def ship(order_id: int) -> None: ...
 
-    with pytest.raises(ValueError, match=re.escape(template)):
-        locks.synchronized(template)(ship)
+    with pytest.raises(ValueError, match=r"^'{order_id!x:}': there is no conversion !x$"):
+        locks.synchronized("{order_id!x:}")(ship)
+
+
+@pytest.mark.parametrize("template", ["{order_id", "order_id}", "a:{", "{order_id!xx}"])
+async def test_a_broken_template_fails_at_once_and_says_how_to_write_a_brace(locks: LockClient, template: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(template) + ".*; a placeholder is .* written twice"):
+        locks.synchronized(template)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +198,7 @@ def plain(order_id: int) -> None: ...
 
 
 @pytest.mark.parametrize("function", [plain, numbers, print, object()])
-async def test_what_is_no_coroutine_function_is_refused(locks: LockClient, function: Any) -> None:
+async def test_a_function_that_is_no_coroutine_function_is_refused(locks: LockClient, function: Any) -> None:
     with pytest.raises(TypeError, match="synchronized is for coroutine functions"):
         locks.synchronized("{order_id}")(function)
 
@@ -276,11 +281,11 @@ async def test_a_loss_cancels_the_body(locks: LockClient) -> None:
     assert caught.value.reason == "forced"
 
 
-# Of another kind than a lock.
+# Primitives other than a lock.
 
 
 @pytest.mark.parametrize("kind", MAKERS)
-async def test_it_runs_under_whatever_is_made_of_its_name(kind: str, locks: LockClient, other: LockClient) -> None:
+async def test_it_runs_under_any_primitive_of_its_name(kind: str, locks: LockClient, other: LockClient) -> None:
     of, obstacle = MAKERS[kind]
 
     @locks.synchronized("report:{day}", of=of, wait=0.05)
@@ -304,18 +309,18 @@ async def test_several_names_are_one_multi_lock_of_what_is_made_of_each(locks: L
     assert locks.statistics().held == 0
 
 
-async def test_what_is_made_may_have_a_lease_unless_it_only_counts(locks: LockClient) -> None:
+async def test_a_made_primitive_may_have_a_lease_unless_it_only_counts(locks: LockClient) -> None:
     @locks.synchronized("report", of=lambda locks, name: locks.read_write_lock(name).read, lease=5)
     async def read() -> float | None:
         return await locks.read_write_lock("report").read.remaining()
 
-    @locks.synchronized("seats", of=LockClient.semaphore, lease=5)
+    @locks.synchronized("seats", of=LockClient.counting_semaphore, lease=5)
     async def sit() -> None: ...
 
     left = await read()
     assert left is not None
     assert 4 < left <= 5
-    with pytest.raises(TypeError, match="'seats'> only counts, and has no lease"):
+    with pytest.raises(TypeError, match="'seats'> only counts permits, and has no lease"):
         await sit()
 
 
@@ -329,7 +334,7 @@ async def test_what_is_made_may_have_a_lease_unless_it_only_counts(locks: LockCl
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*was never entered")
-async def test_what_has_no_blocks_is_refused(of: Any, locks: LockClient) -> None:
+async def test_a_primitive_without_blocks_is_refused(of: Any, locks: LockClient) -> None:
     async def ship() -> None: ...
 
     with pytest.raises(TypeError, match="of must return a lock"):
@@ -338,6 +343,6 @@ async def test_what_has_no_blocks_is_refused(of: Any, locks: LockClient) -> None
         await locks.synchronized("one", "two", of=of)(ship)()
 
 
-def test_what_makes_nothing_is_refused_at_once(locks: LockClient) -> None:
+def test_a_maker_that_is_no_function_is_refused_at_once(locks: LockClient) -> None:
     with pytest.raises(TypeError, match="of must be a function of the client and the name"):
-        locks.synchronized("order", of=locks.semaphore("order", 3))  # type: ignore[arg-type]
+        locks.synchronized("order", of=locks.counting_semaphore("order", 3))  # type: ignore[call-overload]

@@ -32,7 +32,7 @@ class Loss:
         self._lock = lock
 
     async def run(self, groups: int) -> float:
-        """Fail so many task groups in the body; the seconds from the loss to the cancellation."""
+        """Fail that many task groups in the body; returns the seconds from the loss to the cancellation."""
         with pytest.raises((LeaseLostError, asyncio.CancelledError)):
             await self.body(groups)
         return self._cancelled - self._lost

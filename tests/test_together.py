@@ -5,8 +5,8 @@ import gc
 
 import pytest
 
-from aiolock import BackendError
-from aiolock._core.together import Begun, all_of
+from aiolock import BackendError, LeaseLostError
+from aiolock._helpers.together import Begun, all_of
 
 Log = list[str]
 
@@ -80,6 +80,16 @@ async def test_the_first_error_is_raised_when_all_have_ended_with_the_others_as_
         await all_of([Begun(fails(number)) for number in (1, 2, 3)])
     assert ended == [1, 2, 3]
     assert raised.value.__notes__ == ["aiolock: failure 2", "aiolock: failure 3"]
+
+
+async def test_a_loss_is_raised_before_an_earlier_error() -> None:
+    one, two = a_future(), a_future()
+    begun = [Begun(steps([], each)) for each in (one, two)]
+    one.set_exception(BackendError("refused"))
+    two.set_exception(LeaseLostError("orders", 7, "expired"))
+    with pytest.raises(LeaseLostError) as raised:
+        await all_of(begun)
+    assert raised.value.__notes__ == ["aiolock: refused"]
 
 
 async def test_in_the_task_that_begins_it_a_coroutine_sees_that_task() -> None:

@@ -1,6 +1,7 @@
 """The watchdog inside one client: when it runs, what it tells, and what it costs."""
 
 import asyncio
+import gc
 import logging
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -11,6 +12,7 @@ from redis.asyncio import Redis
 
 from aiolock import LeaseLostError, LockClient, RenewalLate, _scripts
 from aiolock._config import LEAST_LEASE
+from aiolock._core.hold import Hold
 from aiolock._embedded_server import Server
 from aiolock._events import LockEvent, Lost, Renewed
 from aiolock._keys import LockKeys
@@ -68,12 +70,12 @@ async def test_holds_are_renewed_together_and_each_by_a_task_of_its_own(quick: L
     assert asyncio.all_tasks() == tasks_before
 
 
-async def test_the_first_alarm_does_not_keep_the_context_of_whoever_acquired(locks: LockClient) -> None:
+async def test_the_first_alarm_does_not_keep_the_context_of_the_task_that_acquired(locks: LockClient) -> None:
     assert not await outlives_its_task(locks.lock("a", owner="job").acquire)
     await locks.lock("a", owner="job").release()
 
 
-async def test_a_watchdog_does_not_keep_the_context_of_whoever_acquired(quick: LockClient) -> None:
+async def test_a_watchdog_does_not_keep_the_context_of_the_task_that_acquired(quick: LockClient) -> None:
     async def acquire_and_be_renewed() -> None:
         await quick.lock("a", owner="job").acquire()
         await renewed(quick, 1)
@@ -83,12 +85,12 @@ async def test_a_watchdog_does_not_keep_the_context_of_whoever_acquired(quick: L
     await quick.lock("a", owner="job").release()
 
 
-async def test_a_guard_does_not_keep_the_context_of_whoever_acquired(locks: LockClient) -> None:
+async def test_a_guard_does_not_keep_the_context_of_the_task_that_acquired(locks: LockClient) -> None:
     assert not await outlives_its_task(lambda: locks.lock("a", owner="job").acquire(lease=60))
     await locks.lock("a", owner="job").release()
 
 
-async def test_of_those_that_are_renewed_together_the_one_that_is_gone_is_lost(server: Server, redis: Redis) -> None:
+async def test_the_missing_one_of_those_that_are_renewed_together_is_lost(server: Server, redis: Redis) -> None:
     async with lock_client(server.url, lease=30, renew_interval=0.1, command_timeout=10) as client:
         async with asyncio.TaskGroup() as tasks:
             granted = [tasks.create_task(acquire(client.lock(f"a:{number}", owner="all"))) for number in range(5)]
@@ -134,7 +136,7 @@ async def test_a_watchdog_that_somebody_else_cancels_has_a_successor(quick: Lock
         async with quick.lock("a") as lease:
             await until(lambda: bool(cancelled) and cancelled[0].done())
             await renewed(quick, 2)
-            assert hold_of(lease).watchdog not in (None, *cancelled)
+            assert hold_of(lease).watch.task not in (None, *cancelled)
 
 
 async def test_a_fixed_lease_that_the_server_forgot_is_lost_though_somebody_cancels_the_watchdog(
@@ -149,7 +151,7 @@ async def test_a_fixed_lease_that_the_server_forgot_is_lost_though_somebody_canc
 
 
 async def test_a_doubt_is_not_put_off_by_an_answer_to_what_was_sent_before(locks: LockClient) -> None:
-    """Of a nested acquire, which has the hold watched again; the next renewal is due in ten seconds."""
+    """The acquire is nested, and has the hold watched again; the next renewal is due in ten seconds."""
     lease = await locks.lock("a").acquire()
     watchdog = session_of(locks).watchdog
     watchdog.check(hold_of(lease))
@@ -308,3 +310,14 @@ async def test_the_renewals_of_a_hold_are_counted(quick: LockClient) -> None:
 @pytest.mark.parametrize("kind", ["LOCK", "FAIR", "ONCE", "PERMIT", "READ", "WRITE"])
 def test_nothing_queues_before_a_renewal(kind: str) -> None:
     assert getattr(_scripts, kind).renew.urgent
+
+
+async def test_a_renewal_that_was_answered_keeps_nothing_of_a_lock_that_was_released(locks: LockClient) -> None:
+    lease = await locks.lock("renewed and released").acquire()
+    session_of(locks).watchdog.check(hold_of(lease))
+    await renewed(locks, 1)
+    await lease.release()
+    del lease
+    gc.collect()
+    left = [each for each in gc.get_objects() if isinstance(each, Hold)]
+    assert [hold for hold in left if hold.keys.name == "renewed and released"] == []

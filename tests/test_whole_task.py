@@ -1,4 +1,8 @@
-"""An acquire that is the whole of a task would own the lock and end: refused; all that only looks like it is not."""
+"""
+An acquire that another task runs than called it is refused: that task would own the lock, and may end at once.
+
+Tracing wraps the coroutine of each task; the wrappers here have the shapes of those of Sentry, OpenTelemetry, ddtrace.
+"""
 
 import asyncio
 import sys
@@ -8,7 +12,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import AsyncRLock, LockClient
+from aiolock import AsyncRLock, Lease, LockClient
 
 Acquire = Callable[[AsyncRLock], Coroutine[Any, Any, object]]
 
@@ -44,25 +48,54 @@ TASKS: dict[str, Run] = {
     "TaskGroup": in_a_group,
     "as_completed": as_first_completed,
 }
+
+
+async def trace_coroutine(coroutine: Coroutine[Any, Any, object]) -> object:
+    """As OpenTelemetry wraps a coroutine that becomes a task."""
+    return await coroutine
+
+
+async def under_wrapped_tasks(coroutine: Coroutine[Any, Any, object]) -> None:
+    """As Sentry and ddtrace do: the loop wraps what each task runs, and gives the wrapper the name of the coroutine."""
+
+    def make_task(loop: asyncio.AbstractEventLoop, coroutine: Any, **how: Any) -> asyncio.Task[Any]:
+        async def traced() -> object:
+            return await coroutine
+
+        wrapper: Any = traced()
+        wrapper.__name__, wrapper.__qualname__ = coroutine.__name__, coroutine.__qualname__
+        return asyncio.Task(wrapper, loop=loop, **how)
+
+    loop = asyncio.get_running_loop()
+    loop.set_task_factory(make_task)
+    try:
+        await asyncio.create_task(coroutine)
+    finally:
+        loop.set_task_factory(None)
+
+
+TASKS["OpenTelemetry"] = lambda coroutine: asyncio.create_task(trace_coroutine(coroutine))
+TASKS["Sentry, ddtrace"] = under_wrapped_tasks
 if sys.version_info < (3, 12):  # From 3.12 on it awaits in the task of its caller.
     TASKS["wait_for"] = lambda coroutine: asyncio.wait_for(coroutine, 5)
+    TASKS["wait_for under OpenTelemetry"] = lambda coroutine: asyncio.wait_for(trace_coroutine(coroutine), 5)
 each_run = pytest.mark.parametrize("run", TASKS.values(), ids=TASKS)
 
 
 @each_run
-async def test_an_acquire_that_is_the_whole_of_a_task_is_refused(
+async def test_an_acquire_that_becomes_a_task_is_refused(
     locks: LockClient, lock: AsyncRLock, redis: Redis, run: Run
 ) -> None:
     ways_out = (
         "wait_for on Python 3.11",
-        "try_lock(wait=...)",
+        "try_acquire(wait=...)",
         "hold(wait=...)",
         "asyncio.timeout()",
         "named owner",
         "locks.lock(name, owner=...)",
     )
     for name, acquire in ACQUIRES.items():
-        with pytest.raises(RuntimeError, match="this acquire is the whole of a task") as caught:
+        with pytest.raises(RuntimeError, match="was called in one task and runs in another") as caught:
             await run(acquire(lock))
         assert [way_out for way_out in ways_out if way_out not in str(caught.value)] == [], name
     assert locks.statistics().commands == 0, "before Redis is touched"
@@ -70,10 +103,10 @@ async def test_an_acquire_that_is_the_whole_of_a_task_is_refused(
 
 
 @each_run
-async def test_so_is_that_of_whatever_is_given_back_by_its_block(locks: LockClient, redis: Redis, run: Run) -> None:
-    semaphore, leader, once = locks.semaphore("seats", 1), locks.leader("jobs"), locks.once("report", keep=60)
+async def test_an_acquire_by_a_block_is_refused_in_a_task_of_its_own(locks: LockClient, redis: Redis, run: Run) -> None:
+    semaphore, leader, once = locks.counting_semaphore("seats", 1), locks.leader("jobs"), locks.once("report", keep=60)
     for handle in (semaphore, semaphore.hold(), leader, once):
-        with pytest.raises(RuntimeError, match="this acquire is the whole of a task"):
+        with pytest.raises(RuntimeError, match="was called in one task and runs in another"):
             await run(handle.__aenter__())
     assert await redis.dbsize() == 0
 
@@ -84,7 +117,7 @@ async def test_a_named_owner_may_be_acquired_so(locks: LockClient, run: Run) -> 
     for name, acquire in ACQUIRES.items():
         await run(acquire(job))
         assert await job.held(), name
-        await job.release()
+        await job.force_release()  # A block gives back itself what it entered, and these are never left.
 
 
 async def test_within_a_task_of_ones_own_it_is_welcome(lock: AsyncRLock) -> None:
@@ -101,7 +134,23 @@ async def test_within_a_task_of_ones_own_it_is_welcome(lock: AsyncRLock) -> None
 async def test_wait_for_awaits_in_the_callers_task_from_3_12_on(lock: AsyncRLock, acquire: Acquire) -> None:
     await asyncio.wait_for(acquire(lock), 5)
     assert await lock.held()
-    await lock.release()
+    await lock.force_release()  # A block gives back itself what it entered, and these are never left.
+
+
+async def test_a_wrapper_of_the_coroutine_of_a_task_may_wrap_the_work_that_acquires(lock: AsyncRLock) -> None:
+    async def work() -> None:
+        async with lock:
+            lease = await trace_coroutine(lock.acquire())
+            assert isinstance(lease, Lease)
+            await lease.release()
+
+    await under_wrapped_tasks(work())
+    await asyncio.create_task(trace_coroutine(work()))
+
+
+async def test_one_that_is_never_awaited_has_the_name_of_the_verb(lock: AsyncRLock) -> None:
+    with pytest.warns(RuntimeWarning, match=r"coroutine 'lock\.acquire' was never awaited"):
+        lock.acquire()  # type: ignore[unused-coroutine]
 
 
 async def test_asyncio_timeout_is_the_way_to_bound_an_acquire(locks: LockClient, lock: AsyncRLock) -> None:

@@ -1,61 +1,104 @@
-"""What all verbs have in common that talk to a server."""
+"""The options that several verbs have."""
 
 import argparse
 import math
 import os
+import re
+from collections.abc import Callable
+
+from aiolock._types import LONGEST
 
 DEFAULT_URL = "redis://localhost"
+VARIABLE = "REDIS_URL"
+_KINDS = ("lock", "fair", "semaphore")
+_LEAST_LEASE = 1.0  # Seconds: a shorter one leaves a shell, or a command that is to end, no time.
 
 ENVIRONMENT = """\
 environment:
-  REDIS_URL  the server, when no --url is given: a password there does not show up in the list of processes
+  REDIS_URL  the server, when no --url is given. A password in --url can be seen in the list of processes; one in
+             REDIS_URL cannot
 
 """
 
 
 def add_server(parser: argparse.ArgumentParser, *, as_json: str | None = None) -> None:
-    """Which server to talk to; and, where there is any output, what its JSON is."""
-    what = (
-        "the server, any node of a cluster, or a Sentinel: redis://, rediss:// or unix://; by default REDIS_URL, else"
-    )
+    """Add the options for the server, and, if the verb has any output, the one for JSON."""
+    what = "a server, a node of a cluster, or a Sentinel: redis://, rediss:// or unix://; by default REDIS_URL, else"
     parser.add_argument("--url", metavar="URL", help=f"{what} {DEFAULT_URL}")
-    parser.add_argument("--primary", metavar="NAME", help="which primary, where a Sentinel watches several")
+    parser.add_argument("--primary", metavar="NAME", help="which primary, if a Sentinel watches several")
     if as_json is not None:
         parser.add_argument("--json", action="store_true", help=as_json)
 
 
+def add_lock(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of a verb that takes a lock: which one, and how long it waits; `check_lock` checks them."""
+    parser.add_argument("name", metavar="NAME", type=not_a_url, help="the name of the lock, its prefix included")
+    wait = "how long to wait for the lock; 0 tries once (default: for ever)"
+    for_ever = "; leave --wait out to wait for ever"
+    parser.add_argument("--wait", type=seconds(0, for_ever), metavar="SECONDS", help=wait)
+    kind = "lock; fair: first come, first served; semaphore: one of --permits N permits (default: lock)"
+    parser.add_argument("--kind", choices=_KINDS, default="lock", help=kind)
+    parser.add_argument("--permits", type=number, metavar="N", help="how many holders a semaphore has at once")
+
+
+def check_lock(parsed: argparse.Namespace) -> None:
+    """End with the usage unless the arguments of `add_lock` go together."""
+    if (parsed.permits is None) is (parsed.kind == "semaphore"):
+        parsed.parser.error("--kind semaphore and --permits N belong together")
+
+
+def add_lease(parser: argparse.ArgumentParser, default: float | None, words: str) -> None:
+    """Add the option for the time for which a lock stays held."""
+    parser.add_argument("--lease", type=seconds(_LEAST_LEASE), default=default, metavar="SECONDS", help=words)
+
+
 def url_of(parsed: argparse.Namespace) -> str:
-    """The server that was named."""
+    """The server that the arguments name, or the usual one."""
     return parsed.url or usual_url()
 
 
 def usual_url() -> str:
-    """The server, when none was named."""
-    return os.environ.get("REDIS_URL") or DEFAULT_URL
+    """The server if the arguments name none."""
+    return os.environ.get(VARIABLE) or DEFAULT_URL
+
+
+NO_URL_HERE = (
+    "the URL of a server cannot stand here: give it in the environment variable REDIS_URL, or as --url URL where the "
+    "command has that option"
+)
+
+
+def is_url(text: str) -> bool:
+    """Whether *text* is the URL of a server."""
+    return re.match("(rediss?|valkeys?|unix)://", text, re.IGNORECASE) is not None
+
+
+def not_a_url(text: str) -> str:
+    """The type of an argument that is a name, or a pattern of names."""
+    if is_url(text):
+        raise argparse.ArgumentTypeError(NO_URL_HERE)
+    return text
 
 
 def number(text: str) -> int:
     """The type of an argument that is a whole number, 1 or more."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"1 or more, not {text!r}")
-    return value
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"needs a whole number, 1 or more, not {text!r}")
+    return int(text)
 
 
-def seconds(least: float) -> "_Seconds":
-    """The type of an argument that is a number of seconds, *least* or more."""
-    return _Seconds(least)
+def seconds(least: float, instead: str = "") -> Callable[[str], float]:
+    """The type of an argument that is a time in seconds, *least* to `LONGEST`; *instead* ends the text of an error."""
 
-
-class _Seconds:
-    def __init__(self, least: float) -> None:
-        self._least = least
-
-    def __call__(self, text: str) -> float:
-        value = float(text)
-        if not math.isfinite(value) or value < self._least:
-            raise argparse.ArgumentTypeError(f"{self._least:g} seconds or more, not {text!r}")
+    def checked(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value) or value < least:
+            raise argparse.ArgumentTypeError(f"needs seconds, {least:g} or more, not {text!r}{instead}")
+        if value > LONGEST:
+            raise argparse.ArgumentTypeError(f"needs seconds, {LONGEST:.0e} at most, not {text!r}{instead}")
         return value
 
-    def __repr__(self) -> str:
-        return "number of seconds"  # What argparse says that a text is none of.
+    return checked

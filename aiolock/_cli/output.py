@@ -1,15 +1,15 @@
-"""Standard output of the command line: its reader may be gone, or its disk full."""
+"""Standard output of the command line, which fails if its reader is gone or its disk is full."""
 
 import os
 import sys
 
 
 class OutputError(Exception):
-    """Nothing more can be written, which is no longer tried."""
+    """The output cannot be written, and later output is dropped."""
 
 
 class ReaderGoneError(OutputError):
-    """Whoever read the output has gone, as `head` does when it has seen enough."""
+    """The reader of the output is gone, like `head` when it has read enough."""
 
 
 def write(text: str) -> None:
@@ -21,7 +21,7 @@ def write(text: str) -> None:
 
 
 def flush() -> None:
-    """See that what others have printed is written."""
+    """Write out the text that others have printed."""
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -30,7 +30,7 @@ def flush() -> None:
 
 def _given_up(error: OSError) -> OutputError:
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())  # The interpreter writes what is left when it ends, and must not fail again.
+    os.dup2(nowhere, sys.stdout.fileno())  # At exit the interpreter writes the rest, and must not fail again.
     os.close(nowhere)
     kind = ReaderGoneError if isinstance(error, BrokenPipeError) else OutputError
     return kind(error.strerror)

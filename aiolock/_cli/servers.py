@@ -1,4 +1,4 @@
-"""The servers that a URL leads to: one, the primary that a Sentinel names, or every primary of a cluster."""
+"""The servers behind a URL: a single one, the primary that a Sentinel names, or every primary of a cluster."""
 
 import argparse
 import asyncio
@@ -16,25 +16,26 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisClusterException, ResponseError
 
 from aiolock._cli.doctor import sentinel
-from aiolock._cli.doctor.probe import PATIENCE, Address, Probe, SilentError, address, place, with_address, without_user
+from aiolock._cli.doctor.probe import PATIENCE, Address, Probe, SilentError, with_address, without_user
 from aiolock._cli.exit_codes import UNREACHABLE, USAGE, VerbError
 from aiolock._cli.failure import told_in_words
 from aiolock._cli.options import url_of
+from aiolock._redis.address import address, place
 from aiolock._redis.connector import Connector
 
-_TIMEOUT = 5.0  # Seconds that a server has for an answer; for a page of a scan it needs some milliseconds.
-_OURS = ("protocol", "decode_responses")  # Settings of a URL that would change what answers look like.
+_TIMEOUT = 5.0  # Seconds for an answer; a page of a scan takes some milliseconds.
+_OURS = ("protocol", "decode_responses")  # Settings of a URL that would change the form of answers.
 _OF_A_PLACE = ("connection_class", "host", "path", "port")
 
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """What locks are taken with, and each primary by its address, to be asked for what it has."""
+    """The client that locks are taken with, and a client for each primary, by its address."""
 
     client: Redis | RedisCluster
     primaries: Mapping[str, Redis]
     sharded: bool
-    """Unlock messages stay with the servers of their slot."""
+    """Whether unlock messages are sharded: they stay on the server of their slot."""
 
     def of(self, key: str) -> tuple[str, Redis]:
         """The primary that has *key*, with its address."""
@@ -49,7 +50,7 @@ class Servers:
 
 
 def asked(parsed: argparse.Namespace, verb: Callable[[argparse.Namespace, Servers], Awaitable[int]]) -> int:
-    """Run *verb* with the arguments that were *parsed*, and the servers that they name; its exit code."""
+    """Run *verb* with the *parsed* arguments and the servers that they name; returns its exit code."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell that starts us in the background has it ignored.
 
     async def ask() -> int:
@@ -62,7 +63,7 @@ def asked(parsed: argparse.Namespace, verb: Callable[[argparse.Namespace, Server
 
 @asynccontextmanager
 async def connected(url: str, primary: str | None) -> AsyncIterator[Servers]:
-    """The servers; *primary* is which one, where a Sentinel watches several."""
+    """The servers; *primary* names one, where a Sentinel watches several."""
     url = _without_shapes(url)
     async with AsyncExitStack() as stack:
         redis = await stack.enter_async_context(client_of(url))
@@ -79,13 +80,13 @@ async def connected(url: str, primary: str | None) -> AsyncIterator[Servers]:
 
 
 def client_of(url: str) -> Redis:
-    """A client for *url*, which does no I/O yet; `VerbError` if redis-py knows no such URL."""
+    """A client for *url*, which does no I/O yet; `VerbError` if redis-py does not accept the URL."""
     try:
         redis = Redis.from_url(
             url, socket_timeout=_TIMEOUT, socket_connect_timeout=PATIENCE, retry=Retry(NoBackoff(), 1), protocol=2
         )
         Connector.of(redis, None, PATIENCE)
-    except (TypeError, ValueError) as error:  # What it says may quote the password.
+    except (TypeError, ValueError) as error:  # The text of the error may contain the password.
         raise VerbError(
             "redis-py cannot use this URL. It begins with redis://, rediss:// or unix://, has only settings that "
             "redis-py knows, and special characters of a password are percent-encoded",
@@ -101,7 +102,7 @@ def _without_shapes(url: str) -> str:
 
 
 async def _recognized(url: str) -> tuple[str, str]:
-    """The URL by which the server lets us in, and what it is; a Sentinel often has no users."""
+    """The URL, without its user if the server refuses that (Sentinels often have no users), and the server's mode."""
     try:
         return url, await _mode(url)
     except SilentError as refusal:
@@ -150,7 +151,7 @@ def _address(known: list[bytes]) -> Address:
 
 
 def _client_behind(sentinels: list[Address], url: str, way_in: str, name: str) -> Redis:
-    """A client of whichever server these *sentinels* name: also after a failover, when the one of the URL is gone."""
+    """A client of the primary that these *sentinels* name, also after a failover, when the URL's Sentinel is gone."""
     each = {name: value for name, value in _settings(way_in).items() if name != "db"}
     bounds = {"socket_timeout": PATIENCE, "socket_connect_timeout": PATIENCE}
     settings = _settings(url)
@@ -159,7 +160,7 @@ def _client_behind(sentinels: list[Address], url: str, way_in: str, name: str) -
 
 
 def _settings(url: str) -> dict[str, Any]:
-    """What the URL says, but for the place."""
+    """The settings in the URL, without the address."""
     said: dict[str, Any] = {**parse_url(url)}
     secure = said.get("connection_class") is SSLConnection
     return {name: value for name, value in said.items() if name not in _OF_A_PLACE} | ({"ssl": True} if secure else {})

@@ -1,50 +1,52 @@
 """
-Acquire, whatever the lock.
+The acquire of any primitive.
 
 Rules:
 1. The only loop that waits for the server is `_contend`.
-2. State changes in plain `def`; after an await nothing is taken for granted.
-3. An acquire that ends without a lease is given up on the server, unless it never left or the server is known to have
-   refused it and to keep nothing for it. That may be sent while the acquire is still on its way: the scripts sort it
-   out, in whichever order they run.
-4. A newcomer asks the server only if nobody of this client has the lock, waits for it or is asking; but an owner that
-   has it, and one that is not ready to wait, always ask.
+2. State changes in plain `def`; after an await the state is read again.
+3. An acquire that ends without a lease is given up on the server, unless the acquire was never sent, or the server has
+   surely refused it and keeps no turn for it. The give-up may be sent while the acquire is still on its way: the
+   scripts handle both orders.
+4. A new acquire asks the server only if no other owner of this client holds the lock, waits for it or asks for it. An
+   owner that holds the lock, and an acquire that is not to wait, always ask.
 """
 
 import asyncio
+from functools import partial
 from logging import DEBUG
 from random import uniform
 from time import monotonic
 
 from aiolock._backend import Call
-from aiolock._core.hold import DoneError, Hold
+from aiolock._core.held import DoneError
+from aiolock._core.hold import Hold
 from aiolock._core.lease import Lease
-from aiolock._core.lease_manager import REASONS
-from aiolock._core.marks import Wait
+from aiolock._core.long_wait import tell_long_wait
 from aiolock._core.owners import is_named
-from aiolock._core.queue import Entry, Place
-from aiolock._core.report import Failure, why_not
+from aiolock._core.place import Place
+from aiolock._core.report import Failure, Wait
 from aiolock._core.session import Session
-from aiolock._errors import BackendError, ClientClosedError, LeaseLostError, NotALockError, ReplicationError
+from aiolock._errors import BackendError, ClientClosedError, NotALockError, QuorumError, ReplicationError
 from aiolock._log import logger
-from aiolock._scripts import DONE, GRANTED, HAS_TURN, HELD, LOST, REFUSED, SPLIT, STALE, Claim, Want
+from aiolock._scripts import Claim, Want
+from aiolock._scripts.replies import Acquired, Done, Granted, Lost, Refused, Stale
+from aiolock._types import SHORTEST
 
-_MOST_TOO_LATE = 3  # Grants in a row: a pause of the process may cause one.
-# Seconds that one of a split vote lets others go first, at random: so many at most, twice as many each time, no more.
+_MOST_TOO_LATE = 3  # Grants in a row that came too late: a pause of the process may cause one.
+# After a split vote, an acquire lets others go first for a random time; its limit in seconds doubles up to the second.
 _FIRST_STEP_BACK, _MOST_STEP_BACK = 0.01, 0.5
 
 
 class Acquisition:
     """
-    An acquire by *owner*, who is or acts in *task*. *lease* is in seconds, ``None`` for the watchdog's.
+    An acquire by *owner*, in its *task*. *lease* is in seconds, ``None`` for the watchdog's lease.
 
-    What is not *kept* is nobody's once it was granted: nothing gives it back.
+    With *kept* false, the grant does not become a hold of the client: no watchdog, no release when the client closes.
     """
 
     __slots__ = (
-        *("_arrived", "_asked_for", "_call", "_claim", "_ends", "_has_turn", "_in_doubt", "_kept", "_keys"),
-        *("_lease", "_left", "_let_go_first", "_owner", "_repeated", "_scripts", "_session"),
-        *("_task", "_too_late", "_wait", "_waits", "_want", "_watched"),
+        *("_call", "_claim", "_ends", "_entry", "_has_turn", "_in_doubt", "_kept", "_lease", "_let_go_first"),
+        *("_owner", "_refusal", "_repeated", "_session", "_too_late", "_wait", "_want"),
     )
 
     def __init__(
@@ -58,327 +60,338 @@ class Acquisition:
         kept: bool = True,
     ) -> None:
         self._session, self._want = session, want
-        self._keys, self._scripts = want.keys, want.scripts
         self._owner = owner
-        self._task = task
+        # The arguments of the new lease: its length, whether the watchdog renews it, and the task.
+        self._lease = (session.timing.lease if lease is None else lease, lease is None and want.scripts.expires, task)
         self._kept = kept
-        self._watched = lease is None and want.scripts.expires
-        self._lease = session.timing.lease if lease is None else lease
-        self._asked_for = max(self._lease, want.at_least)  # Also for the time when this process may be no more.
-        self._waits = True  # When it is refused, it goes on to try.
         self._claim: Claim | None = None  # None until the server is asked.
-        self._call: Call | None = None  # The last try.
-        self._in_doubt = False  # The server may have granted it, or may yet do so, unseen; or keeps its turn for it.
-        self._has_turn = False  # It was told that others may not overtake it.
-        self._arrived = 0  # When it did, by the server, where that keeps a line.
-        self._repeated = False  # A try was sent again after a failure: an earlier copy of it may still arrive.
-        self._left: float | None = None  # Seconds that the holder had left when we were refused.
-        self._wait: Wait | None = None  # What is told of its wait, if anybody listens.
-        self._ends: float | None = None  # When the wait is over, on the monotonic clock.
-        self._let_go_first = 0.0  # Seconds that others had for that at most, when a vote was split last.
-        self._too_late = 0  # Grants whose lease was over when they arrived.
+        self._call: Call[Acquired] | None = None  # The last try.
+        self._refusal: Refused | None = None  # The last refusal.
+        self._in_doubt = False  # The server may have granted a try without our knowledge, or keep a turn for us.
+        self._has_turn = False  # The server has said that others may not overtake this acquire.
+        self._repeated = False  # A try was sent again after a failure: an earlier copy may still arrive.
+        self._wait: Wait | None = None  # For the reports about the wait, if anything listens.
+        self._ends: float | None = None  # The end of the wait, on the monotonic clock; 0 for no wait.
+        self._let_go_first = 0.0  # The limit of the random time for others after the last split vote, in seconds.
+        self._too_late = 0  # Grants whose lease had ended when they arrived.
+
+    @property
+    def _waits(self) -> bool:
+        """Whether the acquire waits and tries again after a refusal."""
+        return self._ends != 0
+
+    @property
+    def task(self) -> "asyncio.Task[object]":
+        """The task that acquires: it is the owner, or acts for a named owner."""
+        return self._lease[2]
+
+    @property
+    def _asked_for(self) -> float:
+        """The seconds for which the server is to keep the lock."""
+        return max(self._lease[0], self._want.at_least)
 
     async def run(self, wait: float | None) -> Lease | None:
-        """The lease that is wanted; ``None`` when *wait* seconds (``None``: for ever) ended."""
+        """The lease; ``None`` if *wait* seconds (``None``: for ever) ended before a grant."""
         session, started = self._session, monotonic()
-        self._waits = wait != 0
-        self._ends = None if wait is None else started + wait
-        granted, first = None, self.is_next()
+        self._ends = started + wait if wait else wait
+        granted: Lease | None = None
         failed: Failure = None
         session.acquiring += 1
+        entry = self._entry = session.entries.of(self._want.keys)
+        entry.acquires += 1
         try:
-            if first:
-                granted = await self._attempt_first()
-            elif wait == 0:
-                granted = await self._attempt(None)
-            if granted is None and wait != 0:
-                granted = await self._contend(first=first)
+            granted = await (self._seek_behind() if session.leases.behind.releases else self._seek())
+            if granted is None:
+                self._refuse_without_votes()
         except BaseException as error:
             failed = type(error)
             if isinstance(error, BackendError):
-                session.check_open()  # Closing fails what is under way.
+                session.check_open()  # If the client was closed, raise that error: closing makes all calls fail.
             raise
         finally:
             session.acquiring -= 1
+            entry.acquires -= 1
             if self._in_doubt:
                 self._abandon()
+            if not entry.holds:
+                entry.settle()
             if self._kept and (session.report.on_event is not None or logger.isEnabledFor(DEBUG)):
-                self._tell_end(granted, monotonic() - started, wait, failed)
-        return None if granted is None else self._checked(granted)
-
-    def _tell_end(self, granted: Lease | None, waited: float, most: float | None, failed: Failure) -> None:
-        """It has ended: in a lease, by an exception, or because it was to wait *most* seconds and no longer."""
-        report = self._session.report
-        if granted is not None:
-            report.acquired(granted._hold, self._wait, waited)
-        elif failed is not GeneratorExit:  # Else Python destroys it, perhaps in another thread.
-            reason = "done" if failed is DoneError else why_not(failed, most)
-            who = (self._keys.name, self._scripts.kind, self._owner, 0)
-            report.not_acquired(who, self._wait, waited, reason, failed)
-
-    # When to try.
+                what = (self._want, self._owner, None if granted is None else granted._hold, self._wait)
+                session.report.acquire_ended(*what, monotonic() - started, most=wait, failed=failed)
+        return self._checked(granted)
 
     def is_next(self) -> bool:
         """Whether to try at once: the owner has the lock, or nobody of this client has it, waits for it or tries."""
-        if self._scripts.line:
-            return True
         entries = self._session.entries
-        entry = entries.get(self._keys.entry)
-        if entry is None or self._owner in entry.holds:
+        entry = entries.get(self._want.keys.entry)
+        if entry is None or not (entry.holds or entry.asked or entry.queue is not None):
             return True
-        if not self._scripts.exclusive:
-            other = entries.get(self._keys.other)
-            return entry.queue is None or (other is not None and self._owner in other.holds)
-        return not entry.holds and not entry.asked and entry.queue is None
+        scripts, owner = self._want.scripts, self._owner
+        if scripts.exclusive or scripts.line or owner in entry.holds:
+            return scripts.line or owner in entry.holds
+        other = entries.get(self._want.keys.other)
+        waits = entry.queue is not None and not (self._want.tells_number and entry.queue.lacks_number)
+        return not waits or (other is not None and owner in other.holds)
 
-    async def _attempt_first(self) -> Lease | None:
-        """A try ahead of the queue; those who come meanwhile take their places and need not try."""
-        entry = self._session.entries.of(self._keys)
-        entry.asked += 1  # Which keeps the entry.
-        try:
-            return await self._attempt(None)
-        except BackendError as error:
-            entry.fail(error.copy)
-            raise
-        except BaseException:
-            entry.look_again()
-            raise
-        finally:
-            entry.asked -= 1
-            if not entry.holds:
-                entry.settle()
+    async def _seek(self, in_a_row: int = 0) -> Lease | None:
+        """
+        Acquire with one try, if there is no wait or `is_next` is true; otherwise, or after a refusal, wait.
+
+        If the first try is granted, the grant is hand-off number *in_a_row* of a row.
+        """
+        entry, first, granted = self._entry, self.is_next(), None
+        if first:
+            if entry.queue is not None and self._want.tells_number:
+                entry.queue.lacks_number = False
+            entry.asked += 1
+            try:
+                granted = await self._attempt(None)
+            except BaseException as error:
+                entry.failed(error)
+                raise
+            finally:
+                entry.asked -= 1
+        elif not self._waits:
+            granted = await self._attempt(None)
+        if granted is None and self._waits:
+            return await self._contend(first=first)
+        if granted is not None and in_a_row:
+            granted._in_a_row = in_a_row
+        return granted
+
+    async def _seek_behind(self) -> Lease | None:
+        """As `_seek`, while releases of this client have no answer yet; see `behind`."""
+        before = await self._session.leases.behind.follow(self._want, waits=self._waits)
+        granted = await self._seek(before.in_a_row)
+        if granted is None and await before.overtaken_by(self._call):
+            return await self._seek_behind()
+        return granted
 
     async def _contend(self, *, first: bool) -> Lease | None:
-        """The wait loop: take a place, the *first* if refused already, and try whenever it is its turn."""
-        entry = self._session.entries.of(self._keys)
+        """The wait loop: take a place in the queue, and try at each turn; *first* if the server has refused already."""
+        entry = self._entry
         if self._kept and self._session.report.is_heard():
-            self._wait = self._session.report.wait_started(self._want, self._owner)
-        place = Place(self._owner, self._submit, self._ends)
-        exclusive = self._scripts.exclusive
-        left = entry.hold.expires - monotonic() if exclusive and entry.hold is not None else self._left
-        first = first and not self._scripts.line and (exclusive or self._has_turn)
-        queue = entry.join(place, self._scripts, left, first=first)
+            hold = self._session.entries.in_the_way(self._want.keys)
+            self._wait = self._session.report.wait_started(self._want, self._owner, hold)
+        place = Place(self._owner, partial(self._submit, True), self._ends)
+        first = first and not self._want.scripts.line and (self._want.scripts.exclusive or self._has_turn)
+        queue = entry.join(place, self._want.scripts, self._refusal, first=first)
+        queue.lacks_number = queue.lacks_number and not self._want.tells_number
         try:
-            while await place.comes_up():
+            while await queue.turn_of(place, self._held):
                 try:
-                    granted = await self._attempt(place.take())
-                except BackendError as error:  # What one waiter learns of the server, all learn, and at once.
+                    granted = await self._attempt(place.take(), first=queue.is_head(place))
+                except BackendError as error:  # If one waiter cannot reach the server, all waits end at once.
                     queue.fail(error.copy)
                     raise
-                place.settle(granted is not None, exclusive=exclusive)
+                queue.settle(place, granted=granted is not None, has_turn=self._has_turn)
                 if granted is not None:
-                    granted._hold.in_a_row = queue.in_a_row = place.in_a_row
+                    granted._in_a_row = queue.in_a_row = place.in_a_row
                     if place.in_a_row:
                         self._session.report.handed_off(granted._hold)
                     return granted
+                tell_long_wait(self._session, self._want, place)
                 if self._let_go_first and self._ends is not None and monotonic() >= self._ends:
-                    break  # What is given back wakes also who gives it back.
+                    break
             return None
         finally:
             queue.leave(place)
             if self._wait is not None:
-                self._wait.end()
+                self._session.report.wait_ended(self._wait)
 
-    # One try, and its answer.
-
-    def _submit(self) -> Call:
-        """Try to become the first hold of the owner; every try is of one acquisition until that has ended."""
+    def _submit(self, first: bool) -> Call[Acquired]:
+        """Send a try for the owner's first hold; all tries have the same acquisition id until that is given up."""
         commands = self._session.commands
         self._in_doubt = True
-        if self._claim is None:
-            self._claim = commands.claim(self._want, self._owner)
-        self._call = commands.acquire(self._claim, self._asked_for, waits=self._waits, arrived=self._arrived)
+        waits, lease = self._waits and (first or not self._want.scripts.client_line), self._asked_for
+        arrived = 0 if self._refusal is None else self._refusal.arrived
+        self._call = commands.acquire(self._claimed(), lease, waits=waits, arrived=arrived)
         return self._call
 
-    async def _attempt(self, handed: Call | None) -> Lease | None:
-        """One try; *handed* is one that is under way already."""
+    def _claimed(self) -> Claim:
+        if self._claim is None:
+            self._claim = self._session.commands.claim(self._want, self._owner)
+        return self._claim
+
+    async def _attempt(self, handed: Call[Acquired] | None, *, first: bool = False) -> Lease | None:
+        """One try, by the *first* waiter of this client or another; *handed* is a try that was sent with a release."""
         if handed is None and (hold := self._held()) is not None:
             return await self._nest(hold)
-        call = handed or self._submit()
-        status, value, left, *_ = await call
+        call = handed or self._submit(first)
+        answer = await call
         if self._session.closed:
             raise ClientClosedError("closed")
-        if status == GRANTED:
-            if call.short is not None:
-                raise ReplicationError(self._keys.name, *call.short)
-            return self._grant_in_time(call, value, left / 1000)
-        if status == STALE:  # Granted unseen, and freed by force since.
-            self._begin_anew()
-            return await self._attempt(None)
-        self._note_refusal(call, left / 1000)
-        if status != REFUSED:
-            raise DoneError(call.reply[3]) if status == DONE else NotALockError(self._keys.name)
+        if isinstance(answer, Granted):
+            return self._grant_in_time(call, answer)
+        if isinstance(answer, Stale):
+            # An earlier try was granted without our knowledge, and freed by force; or a server of a quorum has to be
+            # asked again. Give the id up: servers that have granted it may have refused other acquires.
+            self._give_up()
+            return await self._attempt(None, first=first)
+        if call is self._call:
+            self._note_refusal(call, answer)
+        if not isinstance(answer, Refused):
+            raise self._final(call, answer)
+        self._give_minority_back(call, answer)
         self.refuse_upgrade()
         if (hold := self._held()) is not None:
-            return await self._nest(hold)  # Granted meanwhile, to another task that acts as the same owner.
-        left = await self._step_back(call, left / 1000)
-        self._look_later(left, handed=handed is not None)
+            return await self._nest(hold)  # Another task of the same owner got the lock meanwhile.
+        await self._step_back(answer)
+        self._entry.look_later(answer.left, handed=handed is not None)
         return None
 
-    async def _step_back(self, call: Call, left: float) -> float:
-        """
-        Give back what too few servers granted, and let others who did the same go first, for a random time.
+    def _final(self, call: Call[Acquired], answer: Acquired) -> Exception:
+        """The error for an *answer* after which no try can be granted."""
+        if not isinstance(answer, Done):
+            return NotALockError(self._want.keys.name)
+        self._answer_all(call)
+        return DoneError(answer.outcome)
 
-        How many seconds are left then, of *left* in any other refusal.
-        """
-        if call.reply[3:] not in ([SPLIT], [HELD]):
-            return left
-        assert self._claim is not None
-        held = call.reply[3] == HELD
-        self._session.commands.give_up(self._claim, self._asked_for, quietly=held)
-        self._begin_anew()
-        if held:
-            return left
-        self._left = 0.0
-        if self._waits:
+    def _answer_all(self, call: Call[Acquired]) -> None:
+        """Pass the answer on to all tasks that waited when the call was sent: it took nothing from them."""
+        if call is self._call:
+            self._entry.answered(call)
+
+    def _give_minority_back(self, call: Call[Acquired], answer: Refused) -> None:
+        """On a quorum: give back the grants of a minority."""
+        if answer.has_some:
+            # No waiter needs the message, unless a server that did not answer made the minority look like a majority.
+            self._give_up(quietly=not answer.is_split or call.is_settled)
+
+    async def _step_back(self, answer: Refused) -> None:
+        """On a quorum after a split vote: wait for a random time, in which others may get a majority."""
+        if answer.is_split and self._waits:
             self._let_go_first = min(max(_FIRST_STEP_BACK, 2 * self._let_go_first), _MOST_STEP_BACK)
             rest = self._let_go_first if self._ends is None else max(0.0, self._ends - monotonic())
             await asyncio.sleep(min(uniform(0, self._let_go_first), rest))
-        return 0.0
 
     def _held(self) -> Hold | None:
-        """What the owner has of the lock, where all its acquires are of one hold."""
-        return None if (entry := self._entry) is None else entry.holds.get(self._owner)
-
-    @property
-    def _entry(self) -> Entry | None:
-        """What this client knows of the name."""
-        return self._session.entries.get(self._keys.entry)
+        """The owner's hold, if the primitive is reentrant and the owner has it."""
+        return self._entry.holds.get(self._owner)
 
     def refuse_upgrade(self) -> None:
-        """Raise if the owner wants to write while it reads: it would wait for itself."""
-        reading = self._session.entries.get(self._keys.other) if self._scripts.exclusive else None
-        if reading is not None and self._owner in reading.holds and self._held() is None:
-            raise RuntimeError(
-                f"lock {self._keys.name!r}: who reads cannot get the write lock, because it would wait for itself; "
-                "release the read lock before, or acquire the write lock first and then the read lock"
-            )
+        """Raise if the owner wants to write while it reads: the owner would wait for itself."""
+        if self._want.scripts.exclusive:
+            self._session.entries.refuse_upgrade(self._want.keys, self._owner)
 
-    def _look_later(self, left: float, *, handed: bool) -> None:
-        """Whoever has the lock has it for *left* seconds: who waits need not try before, unless a message comes."""
-        if (entry := self._entry) is not None and entry.queue is not None:
-            entry.queue.probe_in(left)
-            if handed:  # It may have run before the release that it was sent along with.
-                entry.queue.look_again()
-
-    def _grant_in_time(self, call: Call, token: int, left: float) -> Lease | None:
+    def _grant_in_time(self, call: Call[Acquired], answer: Granted) -> Lease | None:
         """
-        The lease that *call* was granted, the key having *left* seconds.
+        The lease of the grant to *call*.
 
-        A grant that came too late to be of use, because the process was paused or the loop blocked, is as good as
-        a refusal; one after the other is too short a lease.
+        If the lease is over when the grant arrives, because the process was paused or the loop was blocked, the grant
+        counts as a refusal. Several in a row mean that the lease is too short.
         """
-        assert self._claim is not None
+        if call.short is not None:
+            raise ReplicationError(self._want.keys.name, *call.short, kind=self._want.scripts.kind)
+        if self._want.scripts.form == "question":
+            self._answer_all(call)
         session = self._session
-        hold = Hold(self._claim, token, session.timing, repeated=self._repeated or call.repeated)
-        if self._scripts.expires:
-            hold.extend(call.sent, left)
+        hold = session.new_hold(self._claimed(), answer.token, session.leases, repeated=self._repeated or call.repeated)
+        if call.delivery is not None:
+            hold.follow(call.delivery)
+        if self._want.scripts.expires:
+            hold.extend(call.sent, answer.left)
         else:
             hold.stay(call.sent)
-        hold.since = monotonic()
         if hold.since < hold.deadline:
-            return self._grant(hold, call, left)
-        session.commands.give_up(self._claim, self._asked_for)
-        self._begin_anew()
+            lease = Lease(hold, session, *self._lease)
+            if self._kept:
+                session.leases.keep(hold)
+                session.watchdog.watch(hold)
+            return self._grant(lease, answer)
+        self._give_up()
         self._too_late += 1
         if self._too_late == _MOST_TOO_LATE:
-            raise LeaseLostError(self._keys.name, token, "expired")
-        self._look_later(0, handed=False)
+            raise hold.error()
+        self._entry.look_later(0, handed=False)
         return None
 
-    def _grant(self, hold: Hold, call: Call, left: float) -> Lease:
+    def _grant(self, lease: Lease, answer: Granted) -> Lease:
+        hold = lease._hold
         self._in_doubt = False
-        lease = self._add_lease(hold)
         lease._granted = True
         if self._want.at_least:
             hold.keep(self._want.at_least, self._session.client)
-        entry: Entry | None
-        if self._kept:
-            entry = self._session.leases.keep(hold)
-            self._session.watchdog.watch(hold)
-            if self._session.card.shown is None:
-                self._session.card.show()
-        else:
-            if not hold.unheard:
-                self._session.commands.may_forget(hold.keys, hold.claim.id)
-            entry = self._entry
-        if self._scripts.line:
-            self._note_line(call)
-        if entry is not None and entry.queue is not None:
-            entry.queue.granted(left if self._scripts.exclusive else call.reply[3] / 1000)
-            if self._scripts.reentrant and is_named(self._owner):
-                entry.queue.wake_owner(self._owner)
-        return lease
-
-    def _add_lease(self, hold: Hold) -> Lease:
-        lease = Lease(hold, self._session, self._lease, self._watched, self._task)
-        hold.add(lease)
+        if not self._kept and not hold.unheard:
+            self._session.commands.may_forget(hold.keys, hold.claim.id)
+        self._note_line(answer)
+        if (queue := self._entry.queue) is not None:
+            queue.granted(answer)
+            if self._want.scripts.reentrant and is_named(self._owner):
+                queue.wake_owner(self._owner)
         return lease
 
     async def _nest(self, hold: Hold) -> Lease:
         """One more hold for an owner that has the lock."""
-        leases = self._session.leases
-        leases.refuse_if_over(hold)
-        lease = self._add_lease(hold)
-        call = self._session.commands.acquire_again(hold, self._asked_for)
-        hold.unheard += 1
+        hold.refuse_if_over()
+        lease = Lease(hold, self._session, *self._lease)
+        lasts = max(SHORTEST, hold.renewable(self._asked_for)) if lease.watched else self._asked_for
+        call = hold.acquire_again(lasts)
         try:
-            status, why, left, *_ = await call
-            hold.unheard -= not call.repeated
-            if status == LOST:
-                leases.lose(hold, REASONS[why], gone=True)
-            leases.refuse_if_over(hold)
-            if status == REFUSED:
-                raise BackendError("acquire failed: too few servers of the quorum can say so at the moment")
+            answer = await call
+            hold.settle(call)
+            if isinstance(answer, Lost):
+                hold.lose(answer.reason, gone=True)
+            hold.refuse_if_over()
+            if not isinstance(answer, Granted):
+                assert isinstance(call.trouble, QuorumError), "one server alone grants it, or has lost it"
+                raise call.trouble
             if call.short is not None:
-                raise ReplicationError(self._keys.name, *call.short)
+                raise ReplicationError(self._want.keys.name, *call.short, kind=self._want.scripts.kind)
         except BaseException as error:
-            leases.take_back(lease)
+            _ = hold.take_back(lease)
             if isinstance(error, BackendError):
-                leases.refuse_if_over(hold)
+                hold.refuse_if_over()
             raise
-        hold.extend(call.sent, left / 1000)
+        hold.extend(call.sent, answer.left)
         self._session.watchdog.watch(hold)
         lease._granted = True
         if self._want.at_least:
             hold.keep(self._want.at_least, self._session.client)
         return lease
 
-    def _checked(self, lease: Lease) -> Lease:
-        """Hand out no *lease* that is lost already, as one of a few milliseconds may be; raises `LeaseLostError`."""
-        leases, hold = self._session.leases, lease._hold
+    def _refuse_without_votes(self) -> None:
+        """Raise if the acquire was not granted because too few servers have a vote: then nobody has the lock."""
+        if self._call is not None and isinstance(self._call.trouble, QuorumError):
+            raise self._call.trouble
+
+    def _checked(self, lease: Lease | None) -> Lease | None:
+        """*lease*, or `LeaseLostError` if it is lost already: a lease of a few milliseconds may be."""
+        if lease is None:
+            return None
+        hold = lease._hold
         if hold.loss is not None or (monotonic() >= hold.deadline and not hold.ended):
-            leases.notice_end(hold)
-            leases.take_back(lease)
+            hold.notice_end()
+            _ = hold.take_back(lease)
             raise hold.error()
         return lease
 
-    # What the server may have granted unseen.
-
-    def _note_refusal(self, call: Call, left: float) -> None:
-        """The server refused it; the holder has *left* seconds."""
+    def _note_refusal(self, call: Call[Acquired], answer: Acquired) -> None:
+        """Note a refusal of the server, for now or for good."""
         self._repeated = self._repeated or call.repeated
-        self._has_turn = self._has_turn or call.reply[3:4] == [HAS_TURN]
+        if isinstance(answer, Refused):
+            self._has_turn = self._has_turn or answer.has_turn
+            self._refusal = answer
+            self._note_line(answer)
         self._in_doubt = self._repeated or self._has_turn
-        self._left = left
-        if self._scripts.line:
-            self._arrived = call.reply[1]
-            self._note_line(call)
 
-    def _note_line(self, call: Call) -> None:
-        """The server said whether somebody of this client is the first in line, whom a release may be handed to."""
-        if (entry := self._entry) is not None and (told := call.reply[4:]):
-            entry.leads = told == [1]
+    def _note_line(self, answer: Granted | Refused) -> None:
+        """Note whether the first in the server's line is of this client: only then can a release hand the lock over."""
+        if answer.leads is not None:
+            self._entry.leads = answer.leads
 
-    def _begin_anew(self) -> None:
-        """That acquisition has ended; the next try is of a new one."""
+    def _give_up(self, *, quietly: bool = False) -> None:
+        """Give up any grant to this acquisition; the next try belongs to a new one."""
+        # The only try that the server can have granted.
+        only_one = self._call if not (self._repeated or self._has_turn) else None
+        delivery = None if only_one is None else only_one.delivery
+        self._session.commands.give_up(self._claimed(), self._asked_for, undoes=delivery, quietly=quietly)
         self._claim = None
         self._in_doubt = self._repeated = self._has_turn = False
 
     def _abandon(self) -> None:
-        """Nobody waits for it any more: give up what may have been granted; what never left is not sent at all."""
+        """Give up after the end of the wait; a try that was never sent is withdrawn."""
         commands, call = self._session.commands, self._call
         sent = call is None or call.sent > 0 or (call.error is None and not commands.backend.withdraw(call))
         if sent or self._repeated or self._has_turn:
-            assert self._claim is not None
-            commands.give_up(self._claim, self._asked_for)
+            self._give_up()

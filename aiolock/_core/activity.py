@@ -1,16 +1,16 @@
-"""Who of one client holds what and waits for what, as it is now."""
+"""The present holds and waits of one client."""
 
 import math
 from time import monotonic
 
 from aiolock._core.hold import Hold
+from aiolock._core.leases import Entries, Entry
 from aiolock._core.owners import Owners
-from aiolock._core.queue import Entries, Entry
 from aiolock._types import Holding, LockActivity, LockKind, Waiting
 
 
 def activity_of(entries: Entries, owners: Owners) -> list[LockActivity]:
-    """What `LockClient.activity` says, by name."""
+    """The result of `LockClient.activity`, ordered by name."""
     now, tasks = monotonic(), owners.tasks()
     found = [
         LockActivity(entry.keys.name, kind, _holding(entry, tasks, now), _waiting(entry, tasks, now))
@@ -21,7 +21,7 @@ def activity_of(entries: Entries, owners: Owners) -> list[LockActivity]:
 
 
 def _kind_of(entry: Entry) -> LockKind | None:
-    """What kind of thing is held or waited for; ``None`` if it is neither."""
+    """The kind of the lock that a task holds or waits for; ``None`` if no task does."""
     hold: Hold | None = entry.hold
     if hold is not None:
         return hold.claim.want.scripts.kind

@@ -1,49 +1,60 @@
 """
-The `async with` blocks of one client: which of them is left, and what is given back then.
+The `async with` blocks of one client, from the enter of each to the release of its lease.
 
-A block may be left by another task than entered it, or by none: when its generator is closed, when its exit stack is,
-when Python destroys a task that nobody refers to. Whatever happens, leaving one block never ends another.
+Tasks share a handle, so its `__aexit__` has to find the block that it leaves: by the frame that entered the block, else
+by the task. Both ways are needed. If another task, or the loop, closes a generator, the generator leaves its block in
+its own frame, but in a task that may have a block of its own. An exit stack or a method leaves a block in another frame
+than the one that entered it.
 """
 
 import asyncio
+import inspect
 import sys
 from collections.abc import Callable, Coroutine, Sequence
-from traceback import walk_stack
-from types import FrameType
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
+from weakref import ref
 
 import anyio
 
-from aiolock._core.hold import Grant
-from aiolock._core.lease_manager import LeaseManager
-from aiolock._core.owners import Owners, OwningTask, is_named, running_task
-from aiolock._core.queue import Entries
+from aiolock._core.hold import Grant, Hold
+from aiolock._core.owners import FrameId, Owners, OwningTask, current_task, is_named, running_task
 from aiolock._core.report import Reporter
-from aiolock._core.scope import Place, Scope, is_stacked, place_of
+from aiolock._core.scope import Scope
 from aiolock._errors import AioLockError
 from aiolock._keys import LockKeys
+from aiolock._scripts import Want
+from aiolock._types import BlockRelease, quoted
 
-_MOST_SETTLED = 16  # Blocks of a name whose tasks are no more, of which nothing is to be given back any more.
+_IS_GENERATOR = inspect.CO_ASYNC_GENERATOR | inspect.CO_GENERATOR | inspect.CO_ITERABLE_COROUTINE
+# The settled blocks of a name that are remembered: their tasks have ended, and they have nothing to give back.
+_MOST_SETTLED = 16
+# When a name has this many blocks, and each time the number has doubled, settled blocks are removed.
+_CROWDED = 32
+Task = asyncio.Task[object]
+CanLeave = Callable[[BaseException | None], bool]
 
 
 class Open(Protocol):
     """A block that was entered and not left."""
 
     @property
-    def place(self) -> Place | None:
-        """Where it was entered, if it is to be found by that."""
+    def entered_by(self) -> FrameId | None:
+        """The frame that entered it."""
 
     @property
-    def task(self) -> "asyncio.Task[object] | None":
-        """Who entered it, if it still is."""
+    def record(self) -> OwningTask:
+        """The task that entered it."""
+
+    @property
+    def hold(self) -> object:
+        """The hold whose lease the exit of the block gives back."""
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing of it is to be given back any more."""
+        """Whether the block has nothing to give back any more."""
 
-    @property
-    def forsaken(self) -> bool:
-        """Whether Python destroys its task."""
+    def doubt(self) -> None:
+        """Note that this block may have been left: an exit could not find its block among several."""
 
 
 B = TypeVar("B", bound=Open)
@@ -52,158 +63,189 @@ B = TypeVar("B", bound=Open)
 class Blocks:
     """The blocks of one client."""
 
-    def __init__(
-        self,
-        entries: Entries,
-        leases: LeaseManager,
-        owners: Owners,
-        report: Reporter,
-        can_leave: Callable[[BaseException | None], bool],
-    ) -> None:
-        self._entries = entries
-        self._leases = leases
+    # Invariant: a block is in `opened`, under its name, from its enter to its exit, even after the end of its task or
+    # the loss of its lock; a name is in `opened` exactly while it has blocks.
+
+    def __init__(self, owners: Owners, report: Reporter, can_leave: CanLeave, release: BlockRelease) -> None:
+        self.opened: dict[str, list[Scope]] = {}
         self._owners = owners
         self._report = report
         self._can_leave = can_leave
+        self._release: BlockRelease = release
+        self._loop = asyncio.get_running_loop()
 
-    def enter(self, lease: Grant, place: Place | None = None) -> None:
-        """A block begins in the running task; it will give *lease* back."""
-        task = running_task()
-        scope = Scope(lease, self._owners.record(task), task.cancelling(), place)
-        keys = lease._hold.keys
-        entry = self._entries.get(keys.entry) or self._entries.of(keys)
-        if len(entry.scopes) >= entry.crowded:
-            settled = [each for each in entry.scopes if each.is_settled and each.has_lost_its_task]
-            for each in settled[:-_MOST_SETTLED]:
-                entry.scopes.remove(each)
-            entry.crowded = 2 * len(entry.scopes)  # So that none is looked at again and again.
-        entry.scopes.append(scope)
+    def enter(self, lease: Grant, entered_by: FrameId | None, release: BlockRelease | None = None) -> None:
+        """Begin a block of *lease* in the running task; `leave_handle` can find the block if *entered_by* is given."""
+        task, hold = asyncio.current_task(self._loop) or running_task(), lease._hold
+        opened = self.opened.setdefault(hold.keys.entry, [])
+        forget_settled(opened)
+        behind = self.leaves_behind(hold, release)
+        scope = Scope(lease, self._owners[ref(task)], task.cancelling(), entered_by, behind=behind)
+        opened.append(scope)
         scope.enter()
 
+    def leaves_behind(self, hold: Hold, release: BlockRelease | None) -> bool:
+        """Whether a block of *hold* does not wait for the answer to its release; *release* overrides the client's."""
+        return (release or self._release) == "behind" and not hold.claim.want.scripts.awaited
+
     def refuse_in_lost(self, task: asyncio.Task[object], keys: LockKeys, owner: str) -> None:
-        """Raise if the block of *owner* that *task* entered last, and has not left, has lost its lock."""
-        scopes = self._owners.record(task).scopes
+        """Raise if the innermost open block of *task* for that lock and *owner* has lost the lock."""
+        scopes = self._owners[ref(task)].scopes
         scope = next((each for each in reversed(scopes) if each.is_of(keys, owner)), None)
         if scope is not None:
-            self._leases.refuse_if_over(scope.hold)
+            scope.hold.refuse_if_over()
 
-    def at(self, frame: FrameType, keys: LockKeys, named: str | None) -> Scope | None:
-        """The block of the owner *named*, or of a task, that *frame* leaves: it entered it, or another frame did."""
+    def leave_handle(
+        self, here: FrameId, running: Task | None, want: Want, named: str | None, error: BaseException | None
+    ) -> Coroutine[Any, Any, None] | None:
+        """Leave a block of the owner *named*, or of a task, from the frame *here*; ``None`` if there is none."""
         owner = None if named is None else self._owners.named(named)
-        place, opened = place_of(frame), self._opened(keys)
-        for scope in reversed(opened):
-            if scope.place == place and not scope.left and _is_owned_by(scope, owner):
-                return scope
-        candidates = [each for each in opened if each.place is not None and not each.left and _is_owned_by(each, owner)]
-        return entered_elsewhere(frame, candidates, as_one=named is not None)
+        opened = self.opened.get(want.keys.entry, ())
+        scope = find_left(here, running, opened, lambda each: each.is_by_handle_of(owner, want.amount))
+        return None if scope is None else self._leave(scope, running, error)
 
-    def leave_lease(self, lease: Grant, error: BaseException | None) -> Coroutine[object, object, None]:
-        """The block of *lease* is left by *error*."""
+    def leave_lease(self, lease: Grant, error: BaseException | None) -> Coroutine[Any, Any, None]:
+        """Leave the block of *lease*, with *error* or without."""
         keys = lease._hold.keys
-        scope = next((each for each in self._opened(keys) if each.lease is lease), None)
+        scope = next((each for each in self.opened.get(keys.entry, ()) if each.lease is lease), None)
         if scope is None:
-            raise RuntimeError(f"lock {keys.name!r}: this lease is in no `async with`, or no more")
-        return self.leave(scope, error)
+            raise RuntimeError(f"lock {quoted(keys.name)}: this lease is in no `async with` block, or has left it")
+        return self._leave(scope, current_task(), error)
 
-    def leave(self, scope: Scope, error: BaseException | None) -> Coroutine[object, object, None]:
-        """*scope* is left by *error*: give its lease back; raises if the lock was lost."""
+    def _leave(self, scope: Scope, running: Task | None, error: BaseException | None) -> Coroutine[Any, Any, None]:
+        """Leave *scope* in the *running* task, and give its lease back; raises if the lock was lost."""
         scope.left = True
-        if scope.forsaken or not self._can_leave(error):
+        task = scope.record.task()
+        if (task is None and not scope.record.ended) or not self._can_leave(error):
             return nothing_to_give_back()
-        elsewhere = scope.task is not current_task()
         self._forget(scope)
         own = scope.exit(error)
-        if elsewhere:
+        if (detached := scope.lease._detached) and not own:
+            return detached.leave(error)
+        if task is not running:
             if scope.lease.given_back:
-                return nothing_to_give_back()  # As its task ended, with a word of that.
+                return nothing_to_give_back()
             self._report.left_elsewhere(scope.hold)
         if own:
             if not scope.lease.given_back:
-                self._leases.take_back(scope.lease)
+                _ = scope.hold.take_back(scope.lease)
             raise scope.hold.error() from error
-        return self._leases.give_back(scope.lease) if error is None else self._give_back_beside(error, scope.lease)
+        if error is not None:
+            return _give_back_beside(error, scope)
+        return scope.hold.give_back(scope.lease, behind=scope.behind)
 
     def task_ended(self, task: OwningTask) -> None:
-        """*task* is no more; if Python destroyed it, what a named owner has by its blocks is given back, too."""
+        """
+        Note the end of *task*, and give back the named owner's leases in its blocks that no task can leave any more.
+
+        These are the blocks of a task that Python destroyed, and doubted blocks: see `find_left`.
+        """
+        may_have_left = [each for each in task.scopes if each.lease._doubted or not task.ended]
+        for scope in task.scopes:
+            scope.hold.notice_left()
         task.scopes.clear()
-        if task.ended:
-            return
-        for scope in [each for entry in self._entries.all() for each in entry.scopes if each.record is task]:
+        for scope in may_have_left:
             scope.let_go()
             if is_named(scope.hold.owner) and not scope.lease.given_back:
-                self._report.orphaned(scope.hold, task.name)
-                self._leases.take_back(scope.lease)
-            if scope.left:
+                scope.hold.forsake(scope.lease, task.name)
+            if scope.left and scope in self.opened.get(scope.hold.keys.entry, ()):
                 self._forget(scope)
-        task.ended = True  # It is being destroyed no more.
+        task.ended = True  # From now on `is_being_destroyed` is false.
 
     def let_go(self) -> None:
-        """The running task closes the client: the blocks that it has not left are not told of that."""
+        """Drop the running task's open blocks: this task closes the client, so the close must not cancel it."""
         task = running_task()
-        for scope in [each for entry in self._entries.all() for each in entry.scopes if each.task is task]:
+        for scope in [each for opened in self.opened.values() for each in opened if each.task is task]:
             scope.let_go()
 
-    def _opened(self, keys: LockKeys) -> tuple[Scope, ...]:
-        entry = self._entries.get(keys.entry)
-        return () if entry is None else tuple(entry.scopes)
-
     def _forget(self, scope: Scope) -> None:
-        entry = self._entries[scope.hold.keys.entry]
-        entry.scopes.remove(scope)
-        if not entry.holds:
-            entry.settle()
+        name = scope.hold.keys.entry
+        opened = self.opened[name]
+        opened.remove(scope)
+        if not opened:
+            del self.opened[name]
 
-    async def _give_back_beside(self, error: BaseException, lease: Grant) -> None:
-        """
-        Give *lease* back while *error* is on its way, which nothing that fails here may replace.
 
-        An anyio scope that is cancelled would cut off the wait for the answer, so it is kept out; the wait is bounded.
-        """
-        with anyio.CancelScope(shield=True):
-            try:
-                await self._leases.give_back(lease)
-            except AioLockError as failure:
-                error.add_note(f"aiolock: {failure}")
+async def _give_back_beside(error: BaseException, scope: Scope) -> None:
+    """Give the lease of *scope* back while *error* is on its way; a failure here becomes a note of *error*."""
+    # Without the shield, a cancelled anyio scope would end the wait for the answer at once. The wait has a time limit.
+    with anyio.CancelScope(shield=True):
+        try:
+            await scope.hold.give_back(scope.lease, behind=scope.behind)
+        except AioLockError as failure:
+            error.add_note(f"aiolock: {failure}")
 
 
 async def nothing_to_give_back() -> None:
-    """Leave a block at once: whoever is destroyed, or forked off, can wait for nothing."""
+    """Leave a block at once, with nothing to release: for destroyed tasks and forked children, which cannot wait."""
 
 
-def entered_elsewhere(frame: FrameType, opened: Sequence[B], *, as_one: bool = False) -> B | None:
-    """
-    Which of *opened* an exit stack or a method leaves in *frame*, which entered none; ``None`` if nobody can tell.
-
-    It is one that a stack entered if a stack leaves it, else one that a method did, if there is any. Sooner one of this
-    task than of another, and sooner one that is over than one around the call that leaves it. What may be that of two
-    other tasks is left alone, unless stacks entered it and the tasks act *as_one*. While something is closed, which the
-    collector may do within any task, it is first one whose task was destroyed.
-    """
-    task, by_stack = current_task(), is_stacked(place_of(frame))
-    around = {place_of(each) for each, _ in walk_stack(frame)}
-    alike = [each for each in opened if is_stacked(each.place) is by_stack]
-    either = alike or opened
-    mine = [each for each in either if each.task is task]
-    found = (
-        [each for each in either if each.forsaken and isinstance(sys.exc_info()[1], GeneratorExit)]
-        or [each for each in mine if each.place not in around]
-        or [each for each in either if each.is_settled]
-        or [each for each in either if (who := each.task) is None or who.done()]
-        or mine
-        or (alike if by_stack and as_one else [])
-        or (either if len({each.task for each in either}) == 1 else [])
+def refuse_to_leave(handle: str, error: BaseException | None) -> None:
+    """Raise, or add a note to *error*, because no block of *handle* can be found that this exit leaves."""
+    text = (
+        f"{handle}: this `async with` was not entered, or was left before, or is one of several that other tasks "
+        "entered. Leave it in the task that entered it, or enter a `hold()` for each"
     )
-    return found[-1] if found else None
+    if error is None:
+        raise RuntimeError(text)
+    error.add_note(f"aiolock: {text}")
 
 
-def _is_owned_by(scope: Scope, owner: str | None) -> bool:
-    """Whether *scope* is of the named *owner*; of any task if that is ``None``."""
-    return scope.hold.owner == owner if owner is not None else not is_named(scope.hold.owner)
+def forget_settled(opened: list[B]) -> None:
+    """If there are many *opened* blocks, forget most of those whose tasks have ended and that hold nothing."""
+    if len(opened) >= _CROWDED and not len(opened) & (len(opened) - 1):
+        settled = [each for each in opened if each.record.is_over and each.is_settled]
+        for each in settled[:-_MOST_SETTLED]:
+            opened.remove(each)
 
 
-def current_task() -> "asyncio.Task[object] | None":
-    """The task that runs, if any: the collector may be at work in any thread."""
-    try:
-        return asyncio.current_task()
-    except RuntimeError:
-        return None
+def find_left(
+    here: FrameId, running: Task | None, opened: Sequence[B], may_be: Callable[[B], bool] = lambda each: True
+) -> B | None:
+    """
+    The block that the frame *here* of the *running* task leaves; ``None`` if it cannot be found.
+
+    *opened* are the blocks in the order of their enters; only those for which *may_be* is true are candidates. If the
+    block cannot be found, each candidate is doubted, so that none of them is held for ever.
+    """
+    for each in reversed(opened):
+        # The frame is compared first, because it is cheap: many tasks may share a handle.
+        if each.entered_by == here and may_be(each) and _may_be_that_frame(each, here, running):
+            return each
+    candidates = [each for each in opened if may_be(each)]
+    found = _of_task(candidates, running)
+    if found:
+        return found[-1]
+    for each in candidates:
+        each.doubt()
+    return None
+
+
+def _may_be_that_frame(block: Open, here: FrameId, running: Task | None) -> bool:
+    """
+    Whether the frame *here* can be the frame that entered *block*, and not a later call of the same function.
+
+    Only a generator can go on in another task than the task that began it.
+    """
+    if block.record.task() is running or here[1].co_flags & _IS_GENERATOR:
+        return True
+    return block.record.is_being_destroyed
+
+
+def _of_task(opened: Sequence[B], running: Task | None) -> Sequence[B]:
+    """
+    The blocks of which the running task leaves the last one. The first rule that finds a block decides:
+
+    1. while a generator is closed: the blocks of a task that Python is destroying, which it may do in any task;
+    2. the blocks that the running task entered;
+    3. all blocks, if one other task entered them and they share a hold: it makes no difference which one is left;
+    4. the blocks whose task has ended or was destroyed.
+    """
+    if isinstance(sys.exc_info()[1], GeneratorExit):
+        destroyed = [each for each in opened if each.record.is_being_destroyed]
+        if destroyed:
+            return destroyed
+    mine = [each for each in opened if each.record.task() is running]
+    if mine or len({(each.record, each.hold) for each in opened}) == 1:
+        return mine or opened
+    return [each for each in opened if each.record.is_over]

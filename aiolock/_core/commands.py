@@ -1,93 +1,123 @@
-"""The scripts as plain calls: what each is sent with. Durations are in seconds here, milliseconds from here on."""
+"""The scripts as methods with plain arguments. Durations are in seconds here, and in milliseconds on the wire."""
 
-from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from itertools import count
 from time import monotonic
 
-from aiolock._backend import Argument, Backend, Call
+from aiolock._backend import Argument, Backend, Call, Delivery
 from aiolock._config import ENDED_MEMORY, Timing
-from aiolock._core.hold import Hold, Remains
-from aiolock._keys import LockKeys, card_key, mark_key
-from aiolock._scripts import CARD, MARK, NONE, READ_CARD, READ_MARK, Claim, Script, Want
+from aiolock._core.held import Held, Remains
+from aiolock._errors import NotALockError
+from aiolock._keys import LockKeys
+from aiolock._scripts import FORCE_RELEASE, NONE, PING, Claim, Script, Want
+from aiolock._scripts.replies import A, Acquired, Changed, NotALock, Renewed
 from aiolock._types import milliseconds
 
-_MOST_TOGETHER = 32  # Locks, or permits, that one script renews, for whose time the server does nothing else.
+_PING = "aiolock-ping"
 _MEMORY = str(milliseconds(ENDED_MEMORY))
-_TURN = 2000  # Milliseconds for which one who waits may keep others from overtaking, unless it asks again.
-_MOST_FORGETTABLE = 1024  # Names whose last clean ends are kept in mind, so that the server need not.
-_MOST_ENDS = 128  # Of one name.
-_FORGOTTEN_AT_ONCE = 16  # By one command.
-_QUIET = ":quiet"  # Behind the channel: nobody listens there, and who may publish on the one may on the other.
-_REMEMBERED = ENDED_MEMORY / 2  # Seconds for which the server surely remembers what was counted, from when it was sent.
+# Milliseconds after its last try for which others may not overtake a waiter for a read or write lock.
+_TURN = 2000
+# Names for which this client remembers ended acquisitions that the server may forget.
+_MOST_FORGETTABLE = 1024
+# Such acquisitions of one name.
+_MOST_ENDS = 128
+# Such acquisitions that one command names.
+_FORGOTTEN_AT_ONCE = 16
+# The end of a channel without listeners; permissions for the normal channel cover it.
+_QUIET = ":quiet"
+# A hold, the number of this renewal, or "" for a detached hold, and the seconds for which the hold is to live from now.
+Renewal = tuple[Claim, int | str, float]
+# Seconds from a grant within which a clean release may follow. Together with the longest waits for the answers to the
+# grant and to the release, this is less than the time for which servers keep marks and tokens.
+_YOUNG = 20.0
+# Microseconds of an age; see `freed`.
+_AGE = 64_000_000
+# More acquisitions than a client makes in an age.
+_NUMBERS = 1 << 24
+# Seconds after its sending for which the server surely remembers a change of a counter.
+_REMEMBERED = ENDED_MEMORY / 2
 
 
 class Commands:
-    """Sends the scripts of one client."""
+    """Sends the scripts of one client; the ids of its requests begin with the *unique* part of the client's id."""
 
-    def __init__(self, client: str, backend: Backend, timing: Timing) -> None:
-        self._client = client
+    def __init__(self, unique: str, backend: Backend, timing: Timing) -> None:
+        self._unique = unique
         self._ids = count(1)
-        self.backend: Backend = backend  # The only way to Redis: who wraps it has all that is sent.
+        # The only way to Redis: a wrapper of the backend sees every command.
+        self.backend: Backend = backend
         self._timing = timing
-        self._retention = str(milliseconds(timing.token_retention))  # Text: it is not to be made so for each command.
-        # By lock, ended acquisitions that the server may forget: the next end of another one says so.
+        # As text, to save a conversion for each command. One second more: only the first grant of a second prolongs it.
+        self._retention = str(milliseconds(timing.token_retention + 1))
+        # By lock, the ids of ended acquisitions that the server may forget; the next release of the lock sends them.
         self._forgettable: OrderedDict[str, list[str]] = OrderedDict()
+        # The keys of locks with a clean release that has no answer yet.
+        self._clean: set[tuple[str, ...]] = set()
+        self._mark = f"freed {unique}"
 
     def claim(self, want: Want, owner: str) -> Claim:
-        """A new acquisition, of an id that no other has or will have."""
-        number, every, record = next(self._ids), want.keys.all, want.keys.record
-        if record is not None:
-            every = (*every, f"{record[0]}{owner}{record[1]}")
+        """A new acquisition, with an id that no other acquisition ever has."""
+        number, keys = next(self._ids), want.keys
+        every = keys.all if keys.record is None else keys.of_owner(owner)
         if want.scripts.reentrant:
-            return Claim(want, owner, f"{self._client}:{number}", owner, every)
-        return Claim(want, owner, id := f"{owner}#{number}", f"#{id}", every)
+            return Claim(want, owner, f"{self._unique}:{number}", owner, every, number)
+        return Claim(want, owner, id := f"{owner}#{number}", f"#{id}", every, number)
 
     def acquire(
         self, claim: Claim, lease: float, *, step: int = 1, holds: int = 1, waits: bool = True, arrived: int = 0
-    ) -> Call:
+    ) -> Call[Acquired]:
         """
-        Become the owner's first hold, or one more of those that an owner may have several of.
+        Acquire: set the owner's hold count to *holds*, as its change number *step*.
 
-        Where there is a line, the server said when it *arrived* there, unless it has not been asked yet.
+        If the server keeps a line, *arrived* is the time of arrival from its earlier refusal, or 0 in the first try.
         """
         keys, scripts, amount, terms, _ = claim.want
-        if scripts.release is NONE:
-            return self.send(scripts.acquire, (keys.lock,), ())
+        owner, id, length, kept = claim.owner, claim.id, round(lease * 1000), self._retention
         arguments: tuple[Argument, ...]
-        if scripts.reentrant:
-            arguments = (claim.owner, claim.id, step, holds, round(lease * 1000), self._retention, _MEMORY)
-        else:
-            length = round(lease * 1000) if scripts.expires else _MEMORY
-            arguments = (claim.id, length, self._retention, *amount, *terms)
-        if scripts.line:
-            arguments = (*arguments, int(waits), arrived)
-        if scripts.turns:
-            arguments = (*arguments, _TURN if waits else 0)
-        if scripts.acquire.publishes:
-            arguments = (*arguments, keys.channel)
+        match scripts.form:
+            case "lock":
+                arguments = (owner, id, step, holds, length, kept, _MEMORY)
+            case "fair lock":
+                arguments = (owner, id, step, holds, length, kept, _MEMORY, int(waits), arrived)
+            case "half":
+                arguments = (owner, id, step, holds, length, kept, _MEMORY, _TURN if waits else 0, keys.channel)
+            case "permits":
+                arguments = (id, length, kept, *amount, *terms, int(waits), arrived, keys.channel)
+            case "count":
+                arguments = (id, _MEMORY, kept, *amount, *terms, keys.channel)
+            case "question":
+                return self.send(scripts.acquire, (keys.lock,), ())
         return self.send(scripts.acquire, claim.keys, arguments)
 
-    def acquire_again(self, hold: Hold, lease: float) -> Call:
-        """Tell the server that the owner of *hold* has as many holds as it has leases now."""
-        hold.step += 1
-        return self.acquire(hold.claim, lease, step=hold.step, holds=len(hold.leases), waits=False)
+    def detach(self, claim: Claim, detached: Claim, keep: float) -> Call[Acquired]:
+        """Give the lock or the permits of the acquisition *claim* to the acquisition *detached*, for *keep* seconds."""
+        keys, scripts, amount, *_ = claim.want
+        memory = (self._retention, _MEMORY, self._take_forgettable(keys))
+        arguments: tuple[Argument, ...] = (claim.id, detached.id, milliseconds(keep), *memory, *amount, keys.channel)
+        return self.send(scripts.detach, claim.keys, arguments)
 
-    def release(self, hold: Hold, left: int) -> Call:
-        """Tell the server that the owner of *hold* has so many holds *left*."""
-        if not left and hold.remains is not None and hold.remains.until > monotonic():
-            return self._release_later(hold, hold.remains)
-        hold.step += 1
-        return self._release(hold.claim, hold.step, left, hold.expires + ENDED_MEMORY)
+    def adopt(self, claim: Claim, detached: Claim, lease: float) -> Call[Acquired]:
+        """Acquire the lock or the permits that the acquisition *detached* has."""
+        keys, scripts, amount, *_ = claim.want
+        who: tuple[Argument, ...] = (claim.id,)
+        if scripts.form in ("lock", "fair lock"):
+            who = (claim.owner, claim.id, 1, 1)  # As in an acquire: step 1, hold count 1.
+        memory = (milliseconds(lease), self._retention, _MEMORY)
+        arguments: tuple[Argument, ...] = (*who, *memory, detached.id, *amount, keys.channel)
+        return self.send(scripts.adopt, claim.keys, arguments)
 
     def may_forget(self, keys: LockKeys, id: str) -> None:
         """
-        The server need not remember the end of the acquisition, or of the change, that has this *id*.
+        Note that the server may forget the end of the acquisition, or of the change, with this *id*.
 
-        It does so for commands that come late: an acquire, which must be granted nothing, and a second copy of a
-        release or a change, which is to be answered like the first. None can come if each was sent only once, and what
-        changed the hold count has been answered. The next end of the same name says so.
+        The server remembers ends because of late commands: a late acquire must be granted nothing, and a second copy of
+        a release or a change must be answered like the first. No command can be late if each was sent only once, and
+        all changes of the hold count have been answered. The next release of the same name sends the id to the server.
         """
+        # Ids are sent with spaces between them, and the id of a permit may contain spaces from its owner's name.
+        if id.split() != [id]:
+            return
         ends = self._forgettable.setdefault(keys.entry, [])
         ends.append(id)
         if len(ends) > _MOST_ENDS:
@@ -95,120 +125,164 @@ class Commands:
         if len(self._forgettable) > _MOST_FORGETTABLE:
             self._forgettable.popitem(last=False)
 
-    def give_up(self, claim: Claim, lease: float, *, quietly: bool = False) -> None:
+    def give_up(self, claim: Claim, lease: float, *, undoes: Delivery | None = None, quietly: bool = False) -> None:
         """
-        Free what an acquire of unknown outcome was granted, and see to it that it is granted nothing any more.
+        Give up an acquire whose outcome is unknown: free its grant, and make sure that the server grants nothing later.
 
-        *quietly* where another holds the lock all the same, so that nobody need be told, the caller neither.
+        *undoes* is the delivery of the acquire, if the acquire was sent only once. With *quietly*, no waiter gets a
+        message, because another acquisition holds the lock anyway.
         """
         if claim.want.scripts.release is not NONE:
             until = monotonic() + ENDED_MEMORY + lease
-            _ = self._release(claim, 2, 0, until, granted=False, suffix=_QUIET if quietly else "")
+            suffix = _QUIET if quietly else ""
+            _ = self.release(claim, 2, 0, until, granted=False, suffix=suffix, undoes=undoes)
 
-    def renew(self, leases: Sequence[tuple[Hold, float]], patience: float) -> Call:
-        """Let each hold live as many seconds from now, all by one script; nothing queues before it."""
+    def renew(self, renewals: Sequence[Renewal], patience: float) -> Call[list[Renewed]]:
+        """Send all *renewals*, which must be of one primitive, in one script, ahead of ordinary calls."""
         keys: list[str] = []
         arguments: list[Argument] = [self._retention, _MEMORY]
-        for hold, lease in leases:
-            want = hold.claim.want
-            keys += hold.claim.keys
-            hold.renewal += 1
-            numbered = (hold.renewal,) if want.scripts.reentrant else ()
-            arguments += (hold.claim.id, *numbered, milliseconds(lease), *want.amount)
-        script = leases[0][0].claim.want.scripts.renew
+        for claim, number, seconds in renewals:
+            keys += claim.keys
+            numbered = (number,) if claim.want.scripts.reentrant else ()
+            arguments += (claim.id, *numbered, milliseconds(seconds), *claim.want.amount)
+        script = renewals[0][0].want.scripts.renew
         return self.send(script, tuple(keys), tuple(arguments), patience=patience)
 
-    def together(self, holds: Iterable[Hold]) -> Iterator[list[Hold]]:
+    def force_release(self, want: Want, request: str | None = None, *, token: int | None = None) -> Call[Changed]:
         """
-        *holds*, by which may be renewed by one script.
+        Free the lock from any holder, or, for a lock with one holder at a time, only from the holder with that *token*.
 
-        Those of the same primitive, if one server has all; but who got no answer last time goes alone, lest it be the
-        one that keeps the others from theirs.
+        *request* is a unique id; give the same one to send the same request again.
         """
-        groups: dict[Script, list[Hold]] = {}
-        sizes = Counter[Script]()
-        for hold in holds:
-            if hold.unanswered or self.backend.apart:
-                yield [hold]
-                continue
-            want = hold.claim.want
-            renew = want.scripts.renew
-            groups.setdefault(renew, []).append(hold)
-            sizes[renew] += sum(want.amount) or 1
-            if sizes[renew] >= _MOST_TOGETHER:
-                sizes[renew] = 0
-                yield groups.pop(renew)
-        yield from groups.values()
+        script = want.scripts.force_release
+        request = request or f"{self._unique}:{next(self._ids)}"
+        holder = ("" if token is None else token,) if script is FORCE_RELEASE else ()
+        return self.send(script, want.keys.all, (request, self._retention, _MEMORY, *holder, want.keys.channel))
 
-    def force_release(self, want: Want, request: str | None = None) -> Call:
-        """Free the lock whoever holds it; *request* is unique, and the same when it is sent again."""
-        request = request or f"{self._client}:{next(self._ids)}"
-        arguments = (request, self._retention, _MEMORY, want.keys.channel)
-        return self.send(want.scripts.force_release, want.keys.all, arguments)
-
-    def change(self, script: Script, keys: LockKeys, how: tuple[Argument, ...], *, frees: bool = False) -> Call:
-        """Let a *script* of one primitive's own change it, which is tried as a release is when it *frees* something."""
-        request = f"{self._client}:{next(self._ids)}"
+    def change(
+        self, script: Script[Changed], keys: LockKeys, how: tuple[Argument, ...], *, frees: bool = False
+    ) -> Call[Changed]:
+        """Change a primitive by *script*; a script that *frees* something is tried for as long as a release."""
+        request = f"{self._unique}:{next(self._ids)}"
         arguments = (request, self._retention, _MEMORY, self._take_forgettable(keys), *how)
         patience = self._timing.release_timeout if frees else self._timing.command_timeout
         until = monotonic() + _REMEMBERED if frees else 0.0
         return self.send(script, keys.all, arguments, patience=patience, until=until)
 
-    def write_card(self, ttl: float, facts: tuple[Argument, ...]) -> None:
-        """Say who this client is, for *ttl* seconds."""
-        _ = self.send(CARD, (card_key(self._client),), (milliseconds(ttl), *facts))
-
-    def read_card(self, client: str) -> Call:
-        """Ask who *client* is."""
-        return self.send(READ_CARD, (card_key(client),), ())
-
-    def leave_mark(self, hold: Hold, mark: str, ttl: float) -> None:
-        """Leave *mark* beside the lock, for *ttl* seconds; 0 takes it away. Nobody waits for the answer."""
-        _ = self.send(MARK, (mark_key(hold.keys),), (hold.claim.id, mark, milliseconds(ttl)))
-
-    def read_mark(self, keys: LockKeys) -> Call:
-        """Ask for the mark that was left beside a lock."""
-        return self.send(READ_MARK, (mark_key(keys),), ())
-
     def _take_forgettable(self, keys: LockKeys) -> str:
-        """Ends that the server may forget, with spaces between them."""
+        """The ids of ended acquisitions that the server may forget, separated by spaces; removes them here."""
         ends = self._forgettable.pop(keys.entry, [])
         if len(ends) > _FORGOTTEN_AT_ONCE:
             self._forgettable[keys.entry] = ends[_FORGOTTEN_AT_ONCE:]
         return " ".join(ends[:_FORGOTTEN_AT_ONCE])
 
-    # A release is tried as long as there can be something to free: until the lease is over, and that of an acquire or
-    # a renewal that arrives as late as any command may.
-    def _release(
-        self, claim: Claim, step: int, left: int, until: float, *, granted: bool = True, suffix: str = ""
-    ) -> Call:
-        keys, scripts, amount, *_ = claim.want
+    def release(
+        self,
+        claim: Claim,
+        step: int,
+        left: int,
+        until: float,
+        *,
+        granted: bool = True,
+        suffix: str = "",
+        undoes: Delivery | None = None,
+    ) -> Call[Changed]:
+        """
+        Set the owner's hold count to the number of holds that are *left*, as its change number *step*.
+
+        The release is tried *until* there can be nothing to free any more: until the lease would be over even if the
+        latest possible acquire or renewal had arrived. *undoes* is the delivery of the acquire.
+        """
+        keys, scripts, amount = claim.want.keys, claim.want.scripts, claim.want.amount
         forgettable = "" if left else self._take_forgettable(keys)
-        who: tuple[Argument, ...] = (claim.owner, claim.id, step, left) if scripts.reentrant else (claim.id,)
-        if not scripts.expires:
+        who: tuple[Argument, ...] = (claim.owner, claim.id, step, left)
+        if scripts.form == "permits":
+            who = (claim.id,)
+        elif scripts.form == "count":
             who, until = (claim.id, int(granted)), min(until, monotonic() + _REMEMBERED)
         arguments = (*who, self._retention, _MEMORY, forgettable, *amount, keys.channel + suffix)
-        return self.send(scripts.release, claim.keys, arguments, patience=self._timing.release_timeout, until=until)
+        patience = self._timing.release_timeout
+        return self.send(scripts.release, claim.keys, arguments, patience=patience, until=until, undoes=undoes)
 
-    def _release_later(self, hold: Hold, remains: Remains) -> Call:
-        """Give *hold* back, and leave *remains* for what is left of their time: if it comes late, until later."""
-        claim, stays = hold.claim, max(1, milliseconds(remains.until - monotonic()))
-        memory = (max(int(self._retention), stays), _MEMORY, self._take_forgettable(hold.keys))
-        arguments = (claim.id, *memory, stays, remains.field, remains.value, hold.keys.channel)
-        until, patience = hold.expires + ENDED_MEMORY, self._timing.release_timeout
-        return self.send(claim.want.scripts.release_later, claim.keys, arguments, patience=patience, until=until)
+    def release_clean(self, hold: Held, until: float) -> Call[Changed] | None:
+        """
+        Release *hold* so that the server need not remember its id; `None` if another command of it may arrive late.
+
+        Instead, the server has one mark for this client and name, by which a second copy of the release learns what the
+        first one did. So the result is also `None` while an earlier clean release of this name has no answer.
+        """
+        claim = hold.claim
+        keys, scripts = claim.want.keys, claim.want.scripts
+        if scripts.release_clean is NONE or hold.unheard > 1 or hold.delivery is not None or claim.keys in self._clean:
+            return None
+        if monotonic() >= (hold.heard if hold.heard < hold.since else hold.since) + _YOUNG:
+            return None
+        number = freed(hold.token, claim.number)
+        arguments = (claim.id, number, self._mark, self._retention, _MEMORY, keys.channel)
+        patience = self._timing.release_timeout
+        self._clean.add(claim.keys)
+        script, heard = scripts.release_clean, self._clean_ended
+        return self.send(script, claim.keys, arguments, patience=patience, until=until, heard=heard)
+
+    def _clean_ended(self, release: Call[Changed]) -> None:
+        self._clean.discard(release.keys)
+
+    def release_later(
+        self, claim: Claim, token: int, remains: Remains, until: float, *, undoes: Delivery | None = None
+    ) -> Call[Changed]:
+        """Release the lock, and leave *remains* in its place for the rest of their time."""
+        stays = longest = max(1, milliseconds(remains.until - monotonic()))
+        keys, old = claim.keys, ""
+        if remains.old is not None:
+            key, ends = remains.old
+            keys, longest = (*keys, key), max(stays, milliseconds(ends - monotonic()))
+            old = str(longest)
+        memory = (max(int(self._retention), longest), _MEMORY, self._take_forgettable(claim.want.keys))
+        late = token if remains.late else ""
+        what = (stays, remains.field, remains.value, late, old, claim.want.keys.channel)
+        patience, script = self._timing.release_timeout, claim.want.scripts.release_later
+        return self.send(script, keys, (claim.id, *memory, *what), patience=patience, until=until, undoes=undoes)
+
+    async def ping(self, prefix: str) -> None:
+        """Ask the server whether it accepts commands like those of locks."""
+        await self.send(PING, (LockKeys.of(_PING, prefix).lock,), ())
+
+    async def ask(self, script: Script[A | NotALock], keys: LockKeys, number: int, *arguments: Argument) -> A:
+        """The answer to a *script* that only reads, and uses the first *number* of a primitive's *keys*."""
+        answer = await self.send(script, keys.all[:number], arguments)
+        if isinstance(answer, NotALock):
+            raise NotALockError(keys.name)
+        return answer
 
     def send(
         self,
-        script: Script,
+        script: Script[A],
         keys: tuple[str, ...],
         args: tuple[Argument, ...],
         *,
         patience: float | None = None,
         until: float = 0.0,
-    ) -> Call:
-        """Send a *script*; its caller hears of a failure after *patience* seconds, but it may be tried *until* then."""
+        undoes: Delivery | None = None,
+        heard: Callable[[Call[A]], object] | None = None,
+    ) -> Call[A]:
+        """
+        Send a *script*. The caller gets an error after *patience* seconds, but the call is tried *until* that time.
+
+        *heard* is called when the call has ended.
+        """
         patience = self._timing.command_timeout if patience is None else patience
         call = Call(script, keys, args, monotonic() + patience, until)
+        call.undoes = undoes
+        if heard is not None:
+            call.when_ended(heard)
         self.backend.submit(call)
         return call
+
+
+def freed(token: int, number: int) -> int:
+    """
+    The number of the clean release of acquisition *number* with that *token*: its age, and its number in that age.
+
+    No other clean release of the client has it.
+    """
+    return token // _AGE * _NUMBERS + number % _NUMBERS

@@ -1,264 +1,399 @@
 """
-A hold: what one owner has of one lock, from its first acquire to its last release.
+A hold: one owner's part of one lock, from its first acquire to its last release.
 
     state        its user is told    it is renewed             the server
     LIVE         it is held          if a lease asks for it    has it
-    CLOSING      it is lost          if a lease asks for it    has it, until whatever runs under it has left
+    CLOSING      it is lost          if a lease asks for it    has it, until the work under it has ended
     GIVEN_BACK   it was given back   no                        is being told
-    LOST         it is lost          no                        may have it, unless it is `gone`, or is being told
+    LOST         it is lost          no                        may have it, or is being told
+    GONE         it is lost          no                        does not have it, or is being told
 
-    LIVE ──► GIVEN_BACK            the last lease is given back
-    LIVE ──► CLOSING               the client is closed, or its time will be over before a leader's work has stopped
-    LIVE, CLOSING ──► LOST         its time is over, the server says that it is not ours, or what ran under it has left
-    GIVEN_BACK ──► LOST            the server answers that it was not ours any more
+    LIVE ──► GIVEN_BACK            the last lease is given back: `give_back`, or detached
+    LIVE ──► CLOSING               the client is closed: `close`; its time will be over before a leader's work has
+                                   stopped: `tell_early`; its task has ended while another runs under it: `orphan`
+    LIVE, CLOSING ──► LOST, GONE   its time ended, the server says that it is not ours, or its bodies have left: `lose`
+    GIVEN_BACK ──► GONE            the server answers, before the deadline, that it was not ours any more
+    LOST ──► GONE                  its last lease is given back, and the server is told so
 
-The deadline lies on the monotonic clock, a margin before the key can expire on the server, because it is reckoned from
-the moment *before* the command that was answered left. Whoever acts before it acts alone.
+The deadline lies on the monotonic clock, a margin before the key can expire on the server, because it is counted from
+the moment *before* the answered command was sent. No other owner can have the lock before the deadline.
 """
 
 import asyncio
 import math
-from enum import Enum
+from functools import partial
+from logging import DEBUG
 from time import monotonic
-from typing import NamedTuple, Protocol
+from typing import Protocol
 from weakref import ref
 
-from aiolock._backend import Argument
-from aiolock._config import Timing
-from aiolock._core.owners import is_named
-from aiolock._errors import LeaseLostError, LossReason
-from aiolock._keys import LockKeys
+from aiolock._backend import Call, Delivery
+from aiolock._config import ENDED_MEMORY, Timing
+from aiolock._core.commands import Commands
+from aiolock._core.detached import Detached
+from aiolock._core.held import Body, Held, Remains, State
+from aiolock._core.report import Reporter
+from aiolock._core.watch import Watch
+from aiolock._errors import LeaseLostError, LossReason, NotHeldError, ReplicationError
+from aiolock._identity import KEPT
+from aiolock._log import logger
 from aiolock._process import Unique
 from aiolock._scripts import Claim
+from aiolock._scripts.replies import Acquired, Changed, Lost
 
-# Seconds that a body which is unwinding by a cancellation of the user's own has for its cleanup when the lock is lost;
-# and how long before its deadline a hold has its bodies look whether they unwind.
+# If the user has cancelled a body, and the lock is lost meanwhile, the body has this long for its cleanup, in seconds.
+# As long before its deadline, a hold lets its bodies note whether they are being cancelled.
 CLEANUP = 0.5
-
-KEPT = "kept"  # Stands in the place of the owner: no task has such a number, nor a named owner such an id.
-
-
-class DoneError(Exception):
-    """There is nothing to be acquired any more: what it was for has been done, and came to *outcome*."""
-
-    def __init__(self, outcome: bytes) -> None:
-        super().__init__(outcome)
-        self.outcome = outcome
+# Seconds by which the life in the server's answer may be shorter than the command asked for, because of rounding.
+ROUNDED = 0.01
 
 
-class State(Enum):
-    """What becomes of a hold."""
+class Keeper(Protocol):
+    """The index that keeps the holds of a client, and the parts that they share."""
 
-    LIVE = "live"
-    CLOSING = "closing"
-    GIVEN_BACK = "given back"
-    LOST = "lost"
+    commands: Commands
+    report: Reporter
+    timing: Timing
+    patient_until: float | None
+    """While the client closes: the time until which no rollback is cancelled a second time (monotonic clock)."""
+    left: asyncio.Event | None
+    """Set when a body of any hold has ended; closing waits for it."""
 
+    def ended(self, hold: "Hold") -> None:
+        """Note that *hold* is neither LIVE nor CLOSING any more."""
 
-class Body(Protocol):
-    """What runs under a hold until it is cancelled for its loss."""
+    def given_back(self, hold: "Hold", release: Call[Changed], in_a_row: int, *, behind: bool) -> None:
+        """Note that *release* has ended *hold*, after *in_a_row* hand-offs: a waiter's acquire may be sent along."""
 
-    @property
-    def has_lost_its_task(self) -> bool:
-        """Whether whoever entered it is no more."""
+    def lost(self, hold: "Hold") -> None:
+        """Note that *hold* is lost: remember it for its owner's late release, and let waiters try."""
 
-    def lost(self) -> None:
-        """The lock is lost."""
-
-    def look(self, due: float) -> None:
-        """The end of the hold may be near: note what the body is at; late, if the loop was blocked since *due*."""
-
-
-class Remains(NamedTuple):
-    """What is left in a lock's place when it is given back: one field, which is no owner's, for as long as it says."""
-
-    field: str
-    value: Argument
-    until: float
-    """On the monotonic clock."""
+    def left_lost(self, hold: "Hold") -> None:
+        """Note that the owner of *hold*, which is lost, has given all its leases back."""
 
 
 class Grant(Unique):
-    """One acquire of the owner: granted, or on its way for one that has the lock already."""
-
-    __slots__ = ("_granted", "_hold", "_scoped", "_task", "given_back", "lease", "watched")
-
-    def __init__(self, hold: "Hold", lease: float, watched: bool, task: "asyncio.Task[object]") -> None:
-        self._hold = hold
-        self.lease: float = lease
-        """Seconds: how long the lock was asked for, or the watchdog's lease."""
-        self.watched: bool = watched
-        """Whether the watchdog renews it: no lease was asked for."""
-        self._task = ref(task)  # Who acquired it.
-        self._granted = False  # The server has acknowledged it.
-        self._scoped = False  # An `async with` will give it back.
-        self.given_back: bool = False
-        """Whether it was released."""
-
-
-class Hold:
-    """An acquisition that was granted."""
-
-    # Invariant: the server's hold count = len(leases), once the replies are in. Every change of the count takes the
-    # next step, every renewal the next renewal; the server ignores what comes out of turn.
+    """One lease of a *hold*, for one acquire of its owner; the acquire of a nested lease may still be on its way."""
 
     __slots__ = (
-        *("claim", "keys", "owner", "token", "leases", "in_a_row", "step", "renewal", "renewals", "unanswered"),
-        *("heard", "expires", "deadline", "renew_at", "state", "loss", "gone", "bodies", "patient_until"),
-        *("watched", "watchdog", "alarm", "due", "asleep", "asked", "guard", "guard_at", "doubted", "late", "since"),
-        *("remains", "unheard", "_lost", "_timing"),
+        *("_detached", "_doubted", "_granted", "_hold", "_in_a_row", "_scoped", "_session", "_task"),
+        *("given_back", "lease", "watched"),
     )
 
-    since: float  # When it was granted, on the monotonic clock.
-    late: bool  # It was logged that a renewal is late, and none has been acknowledged since.
-    step: int
-    renewal: int
-    renew_at: float  # Once it was extended.
-    asked: bool  # A renewal of the watchdog's is on its way.
-    due: float  # When the next renewal is; the alarm rings then or before.
-    guard_at: float
+    def __init__(self, hold: "Hold", session: object, lease: float, watched: bool, task: asyncio.Task[object]) -> None:
+        self._hold: Hold = hold
+        self._session: object = session  # A `Session`, which stands above: see `Lease`.
+        self.lease: float = lease
+        """Seconds: the lease that the acquire asked for, or the watchdog's."""
+        self.watched: bool = watched
+        """Whether the watchdog renews it: true if the acquire asked for no lease."""
+        self._task = ref(task)
+        self._granted = False
+        # Whether an `async with` will give it back.
+        self._scoped = False
+        self._detached: Detached | None = None
+        # Whether its block may have been left: an exit could not find its block among several.
+        self._doubted = False
+        # The hand-offs in a row to this hold, during which no other process could get the lock.
+        self._in_a_row: int = hold.leases[0]._in_a_row if hold.leases else 0
+        self.given_back: bool = False
+        """Whether the lease was given back."""
+        hold.leases.append(self)
+        hold.watch.renews = watched or hold.watch.renews
 
-    def __init__(self, claim: Claim, token: int, timing: Timing, *, repeated: bool = False) -> None:
+    def _refuse_if_given_back(self) -> None:
+        if self.given_back:
+            raise NotHeldError.of_lease(self._hold.keys.name, self._hold.owner, self._hold.kind)
+
+    @property
+    def _is_settled(self) -> bool:
+        """Whether there is nothing to give back any more."""
+        return self.given_back or self._hold.ended
+
+    def _doubt(self) -> None:
+        """Note that the block may have been left, so that the lease must end with the task that entered the block."""
+        self._doubted = True
+
+
+class Hold(Held):
+    """An acquisition that was granted, with its states."""
+
+    # Invariant: when all commands are answered, the server's hold count is len(leases). Each change of the count has
+    # the next step, each renewal a greater number (`Watch.number`); the server ignores a command with an earlier one.
+
+    __slots__ = ("_keeper", "_lost")
+
+    def __init__(self, claim: Claim, token: int, keeper: Keeper, *, repeated: bool = False) -> None:
         self.claim = claim
-        self.keys: LockKeys = claim.want.keys
-        self.owner: str = claim.owner
         self.token = token
-        self._timing = timing
+        self.since: float = monotonic()
         self.state: State = State.LIVE
-        self.loss: LossReason | None = None  # Once its user is told that it is lost.
-        self.gone: bool = False  # The server said that the lock is not ours, or was told to free it.
-        self.leases: list[Grant] = []
-        # Changes of the hold count whose answer did not come, or of which a copy can be late; first the acquire itself.
-        self.unheard: int = repeated
-        self.watched: bool = False  # It is to be renewed: any lease asked for it, and it has not ended.
-        self.bodies: list[Body] = []
-        self.in_a_row: int = 0  # Local hand-offs that led here without a chance for other processes.
-        self.step, self.renewal = 1, 0  # The last of each.
-        self.renewals: int = 0  # Acknowledged ones.
-        self.unanswered: int = 0  # Renewals on their way, failed or cancelled, since the last acknowledged one.
-        self.heard: float = 0.0  # When the command left whose answer told the TTL last.
-        self.expires: float = 0.0  # The server keeps the key at least until then (monotonic clock).
-        self.deadline: float = 0.0  # From then on the hold counts as over.
-        self._lost: asyncio.Event | None = None  # Made when somebody waits for it.
+        self.loss: LossReason | None = None
+        self.orphan_of: str | None = None
+        self.delivery: Delivery | None = None
         self.remains: Remains | None = None
-        self.patient_until: float | None = None  # No rollback need be broken into before that (monotonic clock).
-        self.watchdog: asyncio.Task[None] | None = None  # Renews it, from the first time on that it is due.
-        self.alarm: dict[Hold, None] | None = None  # What starts that task, or wakes it; the hold is in there.
-        self.asleep: asyncio.Future[None] | None = None  # What the task waits for while nothing is due.
-        self.guard: asyncio.TimerHandle | None = None  # Looks whether the deadline has come, at `guard_at`.
-        self.asked = self.late = False
-        self.doubted: float = 0.0  # When the server may have forgotten it; no answer to what was sent before tells.
+        self.leases: list[Grant] = []
+        self.bodies: list[Body] = []
+        self.step: int = 1
+        self.unheard: int = int(repeated)
+        self.heard: float = 0.0
+        self.expires: float = 0.0
+        self.deadline: float = 0.0
+        self.watch: Watch = Watch()
+        self._keeper = keeper
+        self._lost: asyncio.Event | None = None
 
     @property
-    def ended(self) -> bool:
-        """Whether it was given back, or is lost for good."""
-        return self.state is State.GIVEN_BACK or self.state is State.LOST
+    def patient_until(self) -> float | None:
+        """See `Keeper.patient_until`."""
+        return self._keeper.patient_until
 
     @property
-    def over(self) -> bool:
-        """Whether its user is to be told that the lock is lost, by the clock or by word of the server."""
-        return self.loss is not None or self.expired
+    def is_at_its_end(self) -> bool:
+        """Whether the watchdog stops renewing it, because `max_hold` is reached."""
+        return self.watch.renews and self.expires >= self.since + self._keeper.timing.max_hold - ROUNDED
 
     @property
-    def expired(self) -> bool:
-        """Whether its time is over, though nobody has noticed."""
-        return monotonic() >= self.deadline and not self.ended
+    def why_over(self) -> LossReason:
+        """The reason of a loss at the deadline."""
+        if self.is_at_its_end:
+            return "max_hold"
+        return "unreachable" if self.watch.unanswered else "expired"
 
-    @property
-    def ran_out(self) -> bool:
-        """Whether it ended as its user wanted it: nobody asked to have it renewed, nor ran a block under it."""
-        return monotonic() >= self.deadline and not any(lease.watched or lease._scoped for lease in self.leases)
+    def renewable(self, lease: float) -> float:
+        """The seconds of life that a renewal by *lease* may give the hold now, because of `max_hold`."""
+        return max(0.0, min(lease, self.since + self._keeper.timing.max_hold - monotonic()))
 
-    @property
-    def is_awaited(self) -> bool:
-        """Whether somebody who still is will release it: the task that owns it, or one that runs under it."""
-        return not is_named(self.owner) or any(not body.has_lost_its_task for body in self.bodies)
+    def error(self) -> LeaseLostError:
+        """The error for the loss of the lock."""
+        what = (self.keys.name, self.token, self.loss or self.why_over, self.watch.trouble)
+        return LeaseLostError(*what, task=self.orphan_of, kind=self.kind)
 
-    @property
-    def has_body(self) -> bool:
-        """Whether an `async with` runs under it."""
-        return any(lease._scoped for lease in self.leases)
-
-    def add(self, lease: Grant) -> None:
-        """One more lease; the server is to be told."""
-        self.leases.append(lease)
-        self.watched = self.watched or lease.watched
-
-    def remove(self, lease: Grant) -> None:
-        """One lease less; the server is to be told."""
-        self.leases.remove(lease)
-        self.watched = self.watched and any(each.watched for each in self.leases)
-
-    def last_lease(self) -> Grant | None:
-        """
-        The lease to give back when none is named: the last.
-
-        Other tasks may act as the same owner, so not one that is still on its way; and, if there is another, not one
-        that a scope will give back itself, nor one that another task acquired.
-        """
-        task = asyncio.current_task()
-        granted = [lease for lease in self.leases if lease._granted]
-        free = [lease for lease in granted if not lease._scoped]
-        own = [lease for lease in free if lease._task() is task]
-        return next(reversed(own or free or granted), None)
-
-    def extend(self, sent: float, left: float) -> None:
-        """A command that left at *sent* was answered: the key had *left* seconds."""
-        if sent >= self.heard:
-            self.heard = sent
-            self.expires = sent + left
-            self.deadline = sent + left - margin(left, self._timing)
-            self.renew_at = sent + min(self._timing.renew_interval, left / 2)
-
-    def keep(self, at_least: float, client: str) -> None:
-        """It was granted just now: of what its owner asked for, the longest *at_least* counts."""
-        until = monotonic() + at_least
-        if self.remains is None or self.remains.until < until:
-            self.remains = Remains(f"{client}:{KEPT}", 1, until)
-
-    def stay(self, sent: float) -> None:
-        """A command that left at *sent* was answered: it lasts until it is given back."""
-        self.heard = sent
-        self.expires = self.deadline = self.renew_at = math.inf
-
-    def end(self, state: State) -> None:
-        """It is given back or lost for good: nothing watches over it any more."""
-        self.state = state
-        self.watched = False
-        if self.alarm is not None:
-            del self.alarm[self]
-        if self.guard is not None:
-            self.guard.cancel()
-        self.alarm = self.guard = None
-        if self.watchdog is not None and not self.watchdog.get_loop().is_closed():
-            self.watchdog.cancel()
-
-    def tell(self, reason: LossReason) -> None:
-        """Tell the holder that the lock is lost."""
-        self.loss = reason
-        if self._lost is not None:
-            self._lost.set()
-        for body in tuple(self.bodies):
-            body.lost()
-
-    def look(self, due: float) -> None:
-        """Have its bodies look what they are at, well before the hold may be lost."""
-        for body in tuple(self.bodies):
-            body.look(due)
+    def refuse_if_over(self) -> None:
+        """Raise if the lock is lost."""
+        self.notice_end()
+        if self.loss is not None:
+            raise self.error()
 
     async def until_lost(self) -> LossReason:
-        """Wait until the lock is lost; for ever if it never is."""
+        """Wait until the lock is lost; never ends if it is not lost."""
         if self.loss is None:
             self._lost = self._lost or asyncio.Event()
             await self._lost.wait()
         assert self.loss is not None
         return self.loss
 
-    def error(self) -> LeaseLostError:
-        """What to raise about the loss; by the clock alone it is ``"expired"``."""
-        return LeaseLostError(self.keys.name, self.token, self.loss or "expired")
+    # The grant, and further grants.
+
+    def acquire_again(self, seconds: float) -> Call[Acquired]:
+        """Tell the server the present number of its owner's leases."""
+        self.step += 1
+        self.unheard += 1
+        claim, commands = self.claim, self._keeper.commands
+        return commands.acquire(claim, seconds, step=self.step, holds=len(self.leases), waits=False)
+
+    def follow(self, acquire: Delivery) -> None:
+        """Note that several servers keep the lock: the acquire may still arrive at some of them."""
+        self.delivery = acquire
+        self.unheard += 1
+        acquire.when_settled(self._settled)
+
+    def keep(self, at_least: float, client: str) -> None:
+        """Note that the lock is to be kept for *at_least* seconds, even after its release; the longest time counts."""
+        until = monotonic() + at_least
+        if self.remains is None or self.remains.until < until:
+            self.remains = Remains(f"{client}:{KEPT}", 1, until)
+
+    def extend(self, sent: float, left: float) -> None:
+        """Note the answer to a command that was sent at *sent*: the key had *left* seconds."""
+        if sent >= self.heard:
+            timing = self._keeper.timing
+            self.heard = sent
+            self.expires = sent + left
+            self.deadline = sent + left - margin(left, timing)
+            soon = left < 2 * timing.renew_interval and not self.is_at_its_end
+            self.watch.renew_at = sent + (left / 2 if soon else timing.renew_interval)
+
+    def stay(self, sent: float) -> None:
+        """Note the answer to a command that was sent at *sent*, for a primitive that lasts until its release."""
+        self.heard = sent
+        self.expires = self.deadline = self.watch.renew_at = math.inf
+
+    # The release.
+
+    async def give_back(self, lease: Grant, *, behind: bool = False) -> None:
+        """Give *lease* back; see `Lease.release`. With *behind*, do not wait for the answer."""
+        lease._refuse_if_given_back()
+        ended = monotonic()
+        if ended >= self.deadline:
+            self.notice_end()
+        behind = behind and self.remains is None
+        if (call := self.take_back(lease, behind=behind)) is None:
+            raise self.error()
+        left, report = len(self.leases), self._keeper.report
+        if behind:
+            call.when_ended(partial(self._heard_behind, left, ended))
+            return
+        try:
+            await call
+        except BaseException:
+            report.released(self, left, ended, confirmed=False)
+            raise
+        if not self._is_given_back(call, left, ended):
+            raise self.error()
+        if call.short is not None:
+            raise ReplicationError(self.keys.name, *call.short, kind=self.kind, undone=False)
+
+    def _is_given_back(self, call: Call[Changed], left: int, ended: float, *, behind: bool = False) -> bool:
+        """Handle the answer to a release that left *left* holds, sent at *ended*; returns false for a lost lock."""
+        answer, report = call.answer, self._keeper.report
+        if isinstance(answer, Lost) and self.was_lost_before(answer):
+            self.lose(answer.reason, gone=True, behind=behind)
+            return False
+        if call.script is not self.claim.want.scripts.release_clean:  # It leaves no id to be forgotten.
+            self.settle(call)
+        if report.on_event is not None or logger.isEnabledFor(DEBUG):
+            report.released(self, left, ended)
+        return True
+
+    def _heard_behind(self, left: int, ended: float, call: Call[Changed]) -> None:
+        """Report the end of a release that was left behind. Of several releases, only the last one reports a loss."""
+        if call.error is not None:
+            self._keeper.report.unanswered(self, left, ended, call.error)
+        elif self.leases or not left or not isinstance(call.answer, Lost):
+            _ = self._is_given_back(call, left, ended, behind=not left)
+
+    def take_back(self, lease: Grant, *, behind: bool = False) -> Call[Changed] | None:
+        """Remove *lease* and send the release; ``None`` if the lock is lost, because then there is no answer."""
+        lease.given_back = True
+        self.leases.remove(lease)
+        self.notice_left()
+        if self.state is not State.LIVE and self.state is not State.CLOSING:
+            if not self.leases:
+                self._keeper.left_lost(self)
+                self._free()
+            return None
+        self.unheard += 1
+        if self.leases and (self.orphan_of is None or self.in_use):
+            self.watch.renews = any(each.watched for each in self.leases)
+            return self._release(len(self.leases))
+        self._end(State.GIVEN_BACK if self.loss is None else State.LOST)
+        call = self._release(0)
+        self._keeper.given_back(self, call, lease._in_a_row, behind=behind)
+        return call
+
+    def notice_left(self) -> None:
+        """Note that a body has left, or that its task has ended: `Leases.close` may be waiting for that."""
+        if (left := self._keeper.left) is not None:
+            left.set()
+
+    def settle(self, call: Call[Acquired] | Call[Changed]) -> None:
+        """Note that *call*, a change of the hold count, is answered; it counts once no copy can be late any more."""
+        call.when_settled(self._settled)
+
+    def _settled(self) -> None:
+        self.unheard -= 1
+        if self.state is State.GIVEN_BACK and not self.unheard:
+            self._keeper.commands.may_forget(self.claim.want.keys, self.claim.id)
+
+    def _release(self, left: int) -> Call[Changed]:
+        """Send a release that leaves *left* holds."""
+        until, commands, remains = self.expires + ENDED_MEMORY, self._keeper.commands, self.remains
+        if not left and remains is not None and remains.until > monotonic():
+            return commands.release_later(self.claim, self.token, remains, until, undoes=self.delivery)
+        if self.state is State.GIVEN_BACK and (call := commands.release_clean(self, until)) is not None:
+            return call
+        self.step += 1
+        return commands.release(self.claim, self.step, left, until, undoes=self.delivery)
+
+    # The loss.
+
+    def lose(self, reason: LossReason, *, gone: bool = False, behind: bool = False) -> None:
+        """Lose the lock: *gone* if the server has said so, *behind* if only a release said so that nobody waits for."""
+        if self.state is State.LOST or self.state is State.GONE:
+            return
+        if not self.ended:
+            self._end(State.LOST)
+            self._keeper.ended(self)
+        self.state = State.GONE if gone else State.LOST
+        if self.loss is None:
+            self._tell(reason, behind=behind)
+        # Otherwise nothing needs to be sent: the key has expired, and no command on its way can bring it back.
+        if reason == "closed" or self.orphan_of is not None or self.watch.number or self.step > 1 or self.unheard:
+            self._free()
+        self._keeper.lost(self)
+
+    def notice_end(self) -> None:
+        """Lose the lock if the deadline has passed, even before the timer notices that."""
+        if self.expired:
+            self.lose(self.why_over)
+
+    def tell_early(self) -> None:
+        """Tell the holder of a loss in advance, so that its bodies end before the lock is free."""
+        if self.loss is None and not self.ended:
+            self.state = State.CLOSING
+            self._tell(self.why_over)
+
+    def orphan(self, task: str) -> None:
+        """Note the end of the *task* that acquired it: the lock is lost, and is freed once its bodies have left."""
+        self._keeper.report.orphaned(self, task)
+        self.orphan_of = task
+        self.notice_left()
+        # The bodies must finish their cleanup before the lease ends.
+        self.watch.renews = False
+        if self.loss is None:
+            self._tell("orphaned")
+        if self.in_use:
+            self.state = State.CLOSING
+        else:
+            self.lose("orphaned")
+
+    def forsake(self, lease: Grant, task: str) -> None:
+        """Give *lease* back because *task* has ended without doing so; other tasks of the same owner keep theirs."""
+        if self.leases == [lease]:
+            self.orphan(task)
+        else:
+            self._keeper.report.orphaned(self, task)
+            _ = self.take_back(lease)
+
+    def close(self) -> None:
+        """Cancel the bodies, because the client is being closed; they roll back under the lock."""
+        self.state = State.CLOSING
+        self._tell("closed")
+
+    def look(self, due: float) -> None:
+        """Let the bodies note their state, well before the lock may be lost."""
+        for body in tuple(self.bodies):
+            body.look(due)
+
+    def _tell(self, reason: LossReason, *, behind: bool = False) -> None:
+        """Tell the holder that the lock is lost."""
+        self.loss = reason
+        if self._lost is not None:
+            self._lost.set()
+        for body in tuple(self.bodies):
+            body.lost()
+        self._keeper.report.lost(self, reason, behind=behind)
+
+    def _end(self, state: State) -> None:
+        """End the hold in *state*, released or lost for good, and stop watching it."""
+        self.state, watch = state, self.watch
+        watch.renews = False
+        if watch.alarm is not None:
+            del watch.alarm[watch]
+        if watch.guard is not None:
+            watch.guard.cancel()
+        watch.alarm = watch.guard = None
+        if watch.task is not None and not watch.task.get_loop().is_closed():
+            watch.task.cancel()
+
+    def _free(self) -> None:
+        """Tell the server that the hold has ended, unless the server has said so. Nothing waits for the answer."""
+        if self.state is not State.GONE:
+            self.state = State.GONE
+            _ = self._release(0)
 
 
 def margin(lease: float, timing: Timing) -> float:
-    """How long before its end on the server a lease of *lease* seconds counts as over; at most a quarter of it."""
+    """How long before its end on the server a lease counts as ended, in seconds; a quarter of *lease* at most."""
     return min(0.01 * lease + 0.01 if timing.drift is None else timing.drift, lease / 4)

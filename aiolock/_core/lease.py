@@ -1,22 +1,23 @@
-"""A lease: what the user of a lock gets to see of a hold."""
+"""A lease: the user's view of one hold."""
 
-import asyncio
-from collections.abc import Coroutine, Generator
+from collections.abc import Generator
 from time import monotonic
-from types import TracebackType
-from typing import Any, Self, final
+from types import CoroutineType, TracebackType
+from typing import TYPE_CHECKING, Any, Self, cast, final
 
+from aiolock._core.detach import detach, refuse_to_detach
 from aiolock._core.hold import Grant, Hold
-from aiolock._core.lease_manager import refuse_if_given_back
-from aiolock._core.scope import Place
 from aiolock._core.session import Session
-from aiolock._errors import LossReason
-from aiolock._types import Duration, lease_seconds
+from aiolock._core.ticket import Ticket
+from aiolock._errors import ClientClosedError, LossReason
+from aiolock._process import Unique
+from aiolock._types import BlockRelease, Duration, lease_seconds, quoted
+from aiolock._words import refuse_attribute
 
 
 @final
-class Loss:
-    """Whether a lease was lost: ask `is_set`, or await it."""
+class Loss(Unique):
+    """Whether a lease is lost: call `is_set`, or await this object."""
 
     __slots__ = ("_hold", "_session")
 
@@ -25,38 +26,39 @@ class Loss:
         self._session = session
 
     def is_set(self) -> bool:
-        """Whether the lock is lost; by the clock too, so that it is right after a blocked loop or a paused process."""
+        """Whether the lock is lost, by the clock, too: a blocked loop or a paused process hides no loss."""
         return self._hold.over
 
     def __await__(self) -> Generator[Any, None, LossReason]:
         """
-        Wait until the lock is lost, and tell why; for ever if it never is, also after its release.
+        Wait until the lock is lost, and return the reason; never ends if it is not lost, even after the release.
 
         Raises:
-            ClientClosedError: in another event loop or process than that of its client.
+            ClientClosedError: you await it in another event loop or process than the client's.
         """
         self._session.check_place()
         return self._hold.until_lost().__await__()
 
     def __repr__(self) -> str:
-        return f"<Loss {self._hold.loss or 'expired' if self.is_set() else 'not set'}>"
+        return f"<Loss {self._hold.loss or self._hold.why_over if self.is_set() else 'not set'}>"
 
 
 @final
 class Lease(Grant):
     """
-    One hold of a lock, as `AsyncRLock.acquire` and its kin return it.
+    One hold of a lock, as `AsyncRLock.acquire` and similar methods return it.
 
-    It stands for one acquire: releasing it gives back one hold. It may be passed to other tasks; the hold still
-    belongs to the owner that acquired it, and ends with it. ``async with lease:`` gives it back at the end, and cancels
-    its body when the lock is lost, as ``async with lock:`` does.
+    A lease stands for one acquire: releasing the lease gives one hold back. You may pass it to other tasks; the hold
+    still belongs to the owner that acquired it, and ends with that owner. ``async with lease:`` gives the hold back at
+    the end, and cancels its body when the lock is lost, as ``async with lock:`` does.
     """
 
-    __slots__ = ("_session",)
+    __slots__ = ()
 
-    def __init__(self, hold: Hold, session: Session, lease: float, watched: bool, task: "asyncio.Task[object]") -> None:
-        super().__init__(hold, lease, watched, task)
-        self._session = session
+    _session: Session
+
+    if not TYPE_CHECKING:
+        __getattr__ = refuse_attribute
 
     @property
     def name(self) -> str:
@@ -65,17 +67,17 @@ class Lease(Grant):
 
     @property
     def token(self) -> int:
-        """The fencing token: greater than that of every earlier grant of this name. Register it when you read."""
+        """The fencing token: greater than that of every earlier grant of this name."""
         return self._hold.token
 
     @property
     def remaining(self) -> float:
-        """Seconds until the lease counts as over, unless it is renewed; 0 when it is lost or given back."""
+        """Seconds until the lease counts as ended, unless it is renewed; 0 if it is lost or given back."""
         return 0.0 if self._hold.over or self.given_back else max(0.0, self._hold.deadline - monotonic())
 
     @property
     def holds(self) -> int:
-        """The hold count of the owner, as far as this client knows; 0 when the lock is lost or given back."""
+        """The hold count of the owner, as far as this client knows; 0 if the lock is lost or the lease given back."""
         return 0 if self._hold.over or self.given_back else len(self._hold.leases)
 
     @property
@@ -88,68 +90,98 @@ class Lease(Grant):
         Raise if the lock is no longer held; cheap, no I/O: call it before each step that must not be done twice.
 
         Raises:
-            LeaseLostError: the lock is lost, by the clock or by word of the server; also if this lease was given back.
+            LeaseLostError: the lock is lost, by the clock or by an answer of the server; even if this lease was given
+                back.
             NotHeldError: this lease was given back.
+            ClientClosedError: this is a forked child: the lock belongs to the parent, and the child does not know its
+                state.
         """
+        if self._session.forked:
+            raise ClientClosedError("other process")
         if self._hold.over:
             raise self._hold.error()
-        refuse_if_given_back(self)
+        self._refuse_if_given_back()
 
     async def __aenter__(self) -> Self:
         self._refuse_block()
-        self._open_block(None)
+        self._open_block()
         return self
 
     def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> Coroutine[object, object, None]:
-        return self._session.blocks.leave_lease(self, error)
+    ) -> "CoroutineType[Any, Any, None]":
+        return cast("CoroutineType[Any, Any, None]", self._session.blocks.leave_lease(self, error))
 
-    def _open_block(self, place: Place | None) -> None:
-        """A block begins that will give it back; found by *place*, if it is to be left without it."""
-        self._session.blocks.enter(self, place)
+    def _open_block(self, release: BlockRelease | None = None) -> None:
+        """Begin a block that gives this lease back; *release* overrides `LockConfig.release`."""
+        self._session.blocks.enter(self, None, release)
 
     def _refuse_block(self) -> None:
-        """Raise if no ``async with`` may give it back."""
+        """Raise if this lease cannot be given back by an ``async with``."""
         self._session.check_place()
-        self._session.leases.refuse_if_over(self._hold)
-        refuse_if_given_back(self)
+        self._hold.refuse_if_over()
+        self._refuse_if_given_back()
         if self._scoped:
-            raise RuntimeError(f"lock {self.name!r}: this lease is in an `async with` already, which gives it back")
+            raise RuntimeError(f"lock {quoted(self.name)}: this lease is in a block already, which gives it back")
 
     async def release(self) -> None:
         """
         Give this hold back, from any task.
 
-        Waits for the server's answer, up to `LockConfig.release_timeout`. Cancelling stops the waiting only: the
+        Waits for the server's answer, up to `LockConfig.release_timeout`. Cancelling only stops the waiting: the
         release is sent all the same.
 
         Raises:
-            NotHeldError: it was given back before.
+            NotHeldError: this lease was given back before.
             LeaseLostError: the lock was lost.
-            BackendError: no answer in time; the release is tried on for as long as there can be something to free.
+            BackendError: no answer in time; the release is tried for as long as there can be something to free.
         """
         self._session.check_place()
-        await self._session.leases.give_back(self)
+        await self._hold.give_back(self)
 
     async def renew(self, lease: Duration | None = None) -> None:
         """
-        Let the lock live *lease* seconds from now; ``None`` means as long as it was asked for.
+        Let the lock live *lease* seconds from now; ``None`` means the length that the acquire asked for.
 
-        Never shortens a lease; sent again if another renewal overtook it. Waits for the server's answer; cancelling
-        leaves the renewal done or not done.
+        Never shortens a lease. If another renewal overtakes this one, it is sent again. Waits for the server's answer,
+        up to `LockConfig.command_timeout`; a cancelled call may have renewed the lock or not.
 
         Raises:
-            LeaseLostError: the lock was lost; it is never taken back.
+            LeaseLostError: the lock was lost; a renewal never takes it again.
             NotHeldError: this lease was given back, or the lock was released meanwhile.
-            BackendError: Redis failed; the lease is as long as it was.
-            ReplicationError: fewer replicas than `LockConfig.replicas` have heard of it; it does not count.
+            BackendError: Redis failed; the lease is as long as before.
+            ReplicationError: fewer replicas than `LockConfig.replicas` acknowledged the renewal; it does not count.
         """
         seconds = self.lease if lease is None else lease_seconds(lease)
         self._session.check_place()
         self._session.check_open()
-        await self._session.leases.renew_lease(self, seconds)
+        await self._session.watchdog.renew(self, seconds)
+
+    async def detach(self, keep: Duration) -> str:
+        """
+        Hand the lock over to another process; returns the ticket for `LockClient.adopt`.
+
+        The lock stays held for *keep* seconds, which may be less than the rest of the lease. This lease counts as given
+        back, and its block ends without a release; but if an exception leaves the block, the lock is released, unless
+        it was adopted. The ticket is a secret: everybody who has it can adopt the lock.
+
+        Waits for the server's answer, up to `LockConfig.command_timeout`, and for `LockConfig.replicas`. After a
+        cancellation, or without an answer, the lock is released.
+
+        Raises:
+            LeaseLostError: the lock was lost.
+            NotHeldError: this lease was given back before.
+            RuntimeError: the owner has more than one hold, or reads and writes, or the lock was acquired with
+                *at_least*.
+            TypeError, ValueError: *keep* is not a duration; or this is a client of several servers (`redlock`).
+            BackendError: Redis failed.
+            ReplicationError: fewer replicas than `LockConfig.replicas` acknowledged the detach; the lock was released.
+        """
+        seconds = lease_seconds(keep, "keep")
+        refuse_to_detach(self, self._session, seconds)
+        part = await detach(self, self._session, seconds)
+        return Ticket(part.kind, (part,)).text()
 
     def __repr__(self) -> str:
         state = "lost" if self._hold.over else "given back" if self.given_back else f"{self.remaining:.3g} s left"
-        return f"<Lease of {self.name!r}, token {self.token}, {state}>"
+        return f"<Lease of {quoted(self.name)}, token {self.token}, {state}>"

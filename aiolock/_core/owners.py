@@ -1,17 +1,51 @@
-"""Who owns a hold: one asyncio task of one client, or a named owner of it."""
+"""
+The owner of a hold: one asyncio task of one client, or a named owner of the client.
+
+An acquire must run in the task that called it. For example, `create_task(lock.acquire())` would make a task that owns
+the lock and ends at once. The acquire compares its caller with the task in which it runs, so that wrappers of the
+coroutine make no difference: tracing tools wrap every coroutine that becomes a task.
+"""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from contextvars import Context
-from typing import Any
+from types import CodeType, FrameType
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 from weakref import ref
 
-_NAMED = ":named:"
+from aiolock._answers import Answer, answered
+from aiolock._identity import NAMED
+
+_NAMED = f":{NAMED}"
+ELSEWHERE = (
+    "this acquire was called in one task and runs in another, which would own the lock and may end at once "
+    "(create_task, gather, and wait_for on Python 3.11 make a task of it). Await it inside of the task that does the "
+    "work; for a time limit use try_acquire(wait=...), hold(wait=...) or asyncio.timeout(); to acquire here and "
+    "release elsewhere, a named owner: locks.lock(name, owner=...)"
+)
+
+
+# The identity of a frame, which does not keep the frame alive. A later frame with the same identity is a later call of
+# the same code.
+FrameId = tuple[int, CodeType]
+
+
+def frame_id(frame: FrameType) -> FrameId:
+    """The identity of *frame*; a frame that leaves a block is compared with the frame that entered it."""
+    return id(frame), frame.f_code
+
+
+def current_task() -> "asyncio.Task[object] | None":
+    """The running task, if there is one; there may be none, because the garbage collector runs code in any thread."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
 
 
 def running_task() -> asyncio.Task[object]:
-    """The task that runs; `RuntimeError` outside of one."""
+    """The running task; `RuntimeError` outside of one."""
     task = asyncio.current_task()
     if task is None:
         raise RuntimeError("a lock is used, and owned, by an asyncio task; there is none here")
@@ -24,7 +58,7 @@ def is_named(owner: str) -> bool:
 
 
 class OwningTask:
-    """What is known of a task that was numbered, also when it is no more."""
+    """The record of a numbered task, which outlives the task."""
 
     __slots__ = ("ended", "name", "owner", "scopes", "task")
 
@@ -32,37 +66,45 @@ class OwningTask:
         self.task: ref[asyncio.Task[object]] = task
         self.owner: str = owner
         self.name: str = name
-        self.ended: bool = False  # Else, if it is no more, Python destroyed it: it waited for what nobody refers to.
-        self.scopes: list[Any] = []  # Its open blocks, outermost first: see `scope`.
+        # Still false when the task is gone: Python has destroyed the task, because nothing referred to its future.
+        self.ended: bool = False
+        # The open blocks of the task, outermost first: see `scope`.
+        self.scopes: list[Any] = []
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the task has ended, or was destroyed."""
+        return (task := self.task()) is None or task.done()
+
+    @property
+    def is_being_destroyed(self) -> bool:
+        """Whether Python has destroyed the task, and `Owners` has not handled that yet."""
+        return self.task() is None and not self.ended
 
 
-class Owners:
+class Owners(dict["ref[asyncio.Task[object]]", OwningTask]):
     """
-    Numbers the tasks of one client; a number is never used twice.
+    The records of the tasks that use one client; at its first use, each task gets a number that no other task ever has.
 
-    The number hangs on the task *object*: ``id(task)`` is reused within milliseconds, and a context variable
-    is inherited by child tasks.
+    The number belongs to the task *object*: ``id(task)`` is reused within milliseconds, and child tasks inherit a
+    context variable.
     """
+
+    # Invariant: a numbered task is here until it has ended, or Python has destroyed it.
 
     def __init__(self, client: str, task_ended: Callable[[OwningTask], None]) -> None:
+        super().__init__()
         self._client = client
         self._task_ended = task_ended
         self._loop = asyncio.get_running_loop()
-        # Invariant: a task that was numbered is here until it has ended, or Python has destroyed it.
-        self._tasks: dict[ref[asyncio.Task[object]], OwningTask] = {}
         self._last = 0
-        self._context = Context()  # Of the callbacks: a task's context does not live as long as they do.
+        # For the callbacks, so that they keep no context of a task alive.
+        self._context = Context()
 
     def acting(self, named: str | None) -> tuple[str, asyncio.Task[object]]:
-        """Who acts in the task that runs, and that task: the owner called *named*, or the task itself."""
-        task = asyncio.current_task() or running_task()
-        if named is not None:
-            return self.named(named), task
-        return (self._tasks.get(ref(task)) or self._number(task)).owner, task
-
-    def record(self, task: asyncio.Task[object]) -> OwningTask:
-        """What is known of *task*."""
-        return self._tasks.get(ref(task)) or self._number(task)
+        """The id of the owner in the running task, which is the task itself or the owner *named*; and the task."""
+        task = asyncio.current_task(self._loop) or running_task()
+        return self[ref(task)].owner if named is None else self.named(named), task
 
     def named(self, name: str) -> str:
         """The owner id of the owner called *name*; distinct from that of every task."""
@@ -70,26 +112,85 @@ class Owners:
 
     def tasks(self) -> dict[str, str]:
         """The names of the tasks that have used the client and have not ended, by their owner ids."""
-        return {record.owner: record.name for record in self._tasks.values()}
+        return {record.owner: record.name for record in self.values()}
 
-    def _number(self, task: asyncio.Task[object]) -> OwningTask:
+    def __missing__(self, running: "ref[asyncio.Task[object]]") -> OwningTask:
+        task = running()
+        assert task is not None, "it is running"
         self._last += 1
-        # With a callback, so that it is dead before what the task ran is closed.
+        # With a callback, so that the reference is dead before the coroutine of the task is closed.
         key = ref(task, self._destroyed)
-        record = self._tasks[key] = OwningTask(key, f"{self._client}:{self._last}", task.get_name())
+        record = self[key] = OwningTask(key, f"{self._client}:{self._last}", task.get_name())
         task.add_done_callback(self._ended, context=self._context)
         return record
 
     def _ended(self, task: asyncio.Task[object]) -> None:
-        record = self._tasks.pop(ref(task))
+        record = self.pop(ref(task))
         record.name, record.ended = task.get_name(), True
         self._task_ended(record)
 
     def _destroyed(self, task: "ref[asyncio.Task[object]]") -> None:
-        """Python does this at any moment, and in any thread; nothing can be told when the loop is closed."""
+        """Note that Python has destroyed *task*; Python calls this at any moment, in any thread."""
+        # The loop may have ended.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._tell_destroyed, task, context=self._context)
 
     def _tell_destroyed(self, task: "ref[asyncio.Task[object]]") -> None:
-        if (record := self._tasks.pop(task, None)) is not None:  # Else it had ended, in a block that nobody left.
+        # Without a record, the task had ended before.
+        if (record := self.pop(task, None)) is not None:
             self._task_ended(record)
+
+
+class Owned(Protocol):
+    """A primitive that has owners: each task is one, or all tasks act as the same named owner."""
+
+    @property
+    def _acts_as_one(self) -> bool:
+        """Whether all tasks that acquire it are the same owner."""
+
+
+S = TypeVar("S", bound=Owned)
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def in_own_task(
+    verb: Callable[Concatenate[S, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """The coroutine function *verb*, which acquires; its coroutine raises in another task than the caller's."""
+    return answered(verb, _OwnAnswer)
+
+
+class _OwnAnswer(Answer[T]):
+    __slots__ = ("_caller",)
+
+    def __init__(self, owned: Owned, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._asked = owned
+        self._coroutine = coroutine
+        self._caller = current_task()
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        if self._caller is not asyncio.current_task():
+            self._refuse_elsewhere()
+        return self._coroutine.__await__()
+
+    def send(self, value: Any, /) -> Any:
+        if self._caller is not asyncio.current_task():
+            self._refuse_elsewhere()
+        return self._coroutine.send(value)
+
+    def _refuse_elsewhere(self) -> None:
+        try:
+            refuse_elsewhere(self._asked, self._caller)
+        except RuntimeError:
+            self._coroutine.close()
+            raise
+
+
+_OwnAnswer.__name__ = Answer.__name__
+
+
+def refuse_elsewhere(owned: Owned, caller: "asyncio.Task[object] | None") -> None:
+    """Raise if another task than *caller* runs the acquire, and would own the lock."""
+    if caller is not current_task() and not owned._acts_as_one:
+        raise RuntimeError(ELSEWHERE)

@@ -1,84 +1,67 @@
 """
-What `async with` adds to a hold: its body is cancelled when the lock is lost.
+The cancellation of a body whose lock is lost.
 
-A scope works like an `asyncio.timeout` whose deadline is the loss. It cancels once, so that the body's own cleanup (a
-rollback) can still be awaited; an anyio scope would cancel every such await again. A cancellation or timeout of the
-user's own keeps its meaning: `Task.cancelling` and `Task.uncancel` tell them apart.
+A scope works like an `asyncio.timeout` whose deadline is the loss. It cancels once, so that the body can still await
+its cleanup (a rollback); an anyio scope would cancel each await of the cleanup again. Cancellations and timeouts of the
+user keep their meaning: `Task.cancelling` and `Task.uncancel` tell them from those of a scope.
 """
 
 import asyncio
-import contextlib
 from contextvars import Context
 from time import monotonic
-from types import CodeType, FrameType
 
 from aiolock._core.hold import CLEANUP, Grant, Hold
-from aiolock._core.owners import OwningTask
+from aiolock._core.owners import FrameId, OwningTask
 from aiolock._keys import LockKeys
+from aiolock._types import quoted
 
-_LOOK_AGAIN = 0.05  # Seconds until the next look whether a body that unwinds is through.
-
-# Where a block stands in a program: the frame and its code are the same when it is entered and when it is left. The
-# frame of a method that only enters is gone by then; whatever has its address runs other code.
-Place = tuple[int, CodeType]
-
-
-def place_of(frame: FrameType) -> Place:
-    """The place in *frame*, which enters or leaves a block."""
-    return id(frame), frame.f_code
-
-
-def is_stacked(place: Place | None) -> bool:
-    """Whether that is in an exit stack of the standard library, which leaves a block in another frame."""
-    return place is not None and place[1].co_filename == contextlib.__file__
+# Seconds between two checks whether a body has finished its cleanup.
+_LOOK_AGAIN = 0.05
 
 
 class Scope:
     """One `async with` in one task, from its enter to its exit."""
 
-    # Invariant: the open scopes of a task form a stack, `OwningTask.scopes`, and at most one of them has fired: while
-    # one unwinds, cancelling again for another would break into cleanup. What is lost meanwhile fires at its exit.
-    # Nor does one fire at once while a cancellation of the user's own unwinds. That has an end, and does not begin
-    # with the loss: before Python 3.13 a task group that failed leaves the count of cancellations raised for good.
-    # Invariant: no scope keeps its task alive, so that one that nobody refers to any more can be told from one that
-    # waits.
+    # Invariant: the open scopes of a task form a stack, `OwningTask.scopes`, and at most one of them has fired. While
+    # its body unwinds, another cancellation would break into the cleanup: a lock that is lost meanwhile cancels its own
+    # body when the fired scope exits.
+    # If the user has cancelled the body, a scope fires only after CLEANUP seconds, counted from that cancellation. It
+    # does fire then, because before Python 3.13 a failed task group leaves the count of cancellations raised for good.
+    # Invariant: no scope keeps its task alive, so that Python can destroy a task without references.
 
     __slots__ = (
-        *("fired", "hold", "lease", "left", "place", "record"),
+        *("behind", "fired", "hold", "lease", "left", "entered_by", "record"),
         *("_cancelled", "_cancelling", "_counted", "_due", "_next", "_seen", "_since"),
     )
 
-    def __init__(self, lease: Grant, record: OwningTask, cancelling: int, place: Place | None) -> None:
+    def __init__(
+        self, lease: Grant, record: OwningTask, cancelling: int, entered_by: FrameId | None, *, behind: bool
+    ) -> None:
         self.lease: Grant = lease
         self.hold: Hold = lease._hold
-        self.record: OwningTask = record  # Of the task that enters it.
-        self.place: Place | None = place  # None when it need not be found by that.
+        self.record: OwningTask = record
+        self.entered_by: FrameId | None = entered_by  # ``None`` if the exit knows its lease.
+        self.behind: bool = behind  # Whether the exit does not wait for the answer to the release.
         self.fired: bool = False
         self.left: bool = False
-        self._cancelled = False  # Once fired, in the next turn of the loop.
-        self._cancelling = self._counted = cancelling  # At the enter, and when it fired.
-        self._seen, self._since = self._cancelling, 0.0  # The count at the last look, and when it was first seen.
-        self._due: float | None = None  # When to fire at last; None until the lock is lost.
-        self._next: asyncio.Handle | None = None  # The cancellation, or another look whether it is time for it.
-
-    @property
-    def forsaken(self) -> bool:
-        """Whether its task is no more, though it never ended: nobody referred to it."""
-        return self.task is None and not self.record.ended
+        self._cancelled = False  # Set in the turn of the loop after the one that fires.
+        self._cancelling = self._counted = cancelling  # The task's cancellations at the enter, and when this fired.
+        self._seen, self._since = self._cancelling, 0.0  # The count at the last look, and the time of its last change.
+        self._due: float | None = None  # The latest time to fire; None until the lock is lost.
+        self._next: asyncio.Handle | None = None  # Cancels the body, or checks whether it is time to.
 
     @property
     def has_lost_its_task(self) -> bool:
-        """Whether whoever entered it is no more."""
-        return self.record.ended or self.task is None
+        """Whether the task that entered it has ended, or was destroyed."""
+        return self.record.is_over
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing of it is to be given back any more."""
-        return self.lease.given_back or (self.hold.ended and self.has_lost_its_task)
+        return self.lease._is_settled
 
     @property
     def task(self) -> "asyncio.Task[object] | None":
-        """Who entered it, if it still is."""
+        """The task that entered it, unless it was destroyed."""
         return self.record.task()
 
     def enter(self) -> None:
@@ -90,11 +73,17 @@ class Scope:
             self.lost()
 
     def is_of(self, keys: LockKeys, owner: str) -> bool:
-        """Whether it is a block of that lock and that owner."""
+        """Whether this is a block of the lock with these *keys*, and of *owner*."""
         return self.hold.keys.entry == keys.entry and self.hold.owner == owner
 
+    def is_by_handle_of(self, named: str | None, amount: tuple[int, ...]) -> bool:
+        """Whether a handle for *amount*, of the owner *named* or of any task, entered it and has not left it."""
+        if self.entered_by is None or self.left or self.hold.claim.want.amount != amount:
+            return False
+        return self.hold.owner == (named or self.record.owner)
+
     def exit(self, error: BaseException | None) -> bool:
-        """Close the scope, which *error* leaves; ``True`` when it was its own cancellation that ended the body."""
+        """Close the scope; returns ``True`` if *error* is the scope's own cancellation."""
         self._end()
         if self in self.record.scopes:
             self.record.scopes.remove(self)
@@ -102,37 +91,41 @@ class Scope:
         self.lost()
         return own
 
+    def doubt(self) -> None:
+        """Note that this block may have been left, so that its lease must end with its task."""
+        self.lease._doubt()
+
     def let_go(self) -> None:
-        """Its task closes the client, or is no more: nobody is told of a loss, nor is there a body to wait for."""
+        """Drop the block: its task closes the client, or has ended, so no body has to be cancelled or waited for."""
         self.lease._scoped = False
         self._end()
 
     def look(self, due: float) -> None:
         """
-        Note since when the count of cancellations is what it is.
+        Note when the count of cancellations last changed.
 
-        If the loop was blocked, or the process paused, since the look was *due*, nothing changed in the meantime.
+        The look was due at *due*: if the loop was blocked or the process paused since, the count did not change then.
         """
         task = self.task
         if task is not None and task.cancelling() != self._seen:
             self._seen, self._since = task.cancelling(), due
 
     def lost(self) -> None:
-        """Cancel the outermost body of the task whose lock is lost, unless one is unwinding already."""
+        """Cancel the outermost body of the task whose lock is lost, unless a scope of the task has fired already."""
         scopes = self.record.scopes
         lost = [scope for scope in scopes if scope.hold.loss is not None and scope in scope.hold.bodies]
         if lost and not any(scope.fired for scope in scopes) and (task := self.task) is not None:
             lost[0]._fire(task)
 
     def _is_own(self, task: asyncio.Task[object], error: BaseException | None) -> bool:
-        """Whether *error* is the scope's cancellation, which is taken back, and not one of the user's own."""
+        """Whether *error* is the scope's own cancellation, not one of the user's; takes the cancellation back."""
         others = task.uncancel()
         if not isinstance(error, asyncio.CancelledError) or others > self._counted:
             return False
         return others <= self._cancelling or not _unwinds_a_cancellation(error)
 
     def _end(self) -> None:
-        """It is not cancelled any more."""
+        """Stop watching for a loss."""
         if self._next is not None:
             self._next.cancel()
         if self in self.hold.bodies:
@@ -149,20 +142,21 @@ class Scope:
         else:
             self.fired = True
             self._counted = task.cancelling()
-            self._next = loop.call_soon(self._cancel, context=Context())  # Not now: it may be the task that runs.
+            # In the next turn: the body may be in the running task.
+            self._next = loop.call_soon(self._cancel, context=Context())
 
     def _cancel(self) -> None:
         task = self.task
         if task is not None:
             self._cancelled = True
-            # Whoever is cancelled in place of the body, around an async generator say, learns at least why.
-            task.cancel(f"lock {self.hold.keys.name!r} lost: {self.hold.loss}")
+            # The message tells the reason if the body is in an async generator, and the task around it is cancelled.
+            task.cancel(f"lock {quoted(self.hold.keys.name)} lost: {self.hold.loss}")
 
 
 def _unwinds_a_cancellation(error: BaseException) -> bool:
-    """Whether *error* came while another cancellation was on its way."""
+    """Whether *error* was raised while another cancellation was on its way."""
     context = error.__context__
-    # A task group that failed raises a group in place of the cancellation that it came by: that one is over.
+    # A task group that was cancelled raises an exception group: this cancellation is over.
     while context is not None and not isinstance(context, (asyncio.CancelledError, BaseExceptionGroup)):
         context = context.__context__
     return isinstance(context, asyncio.CancelledError)

@@ -1,84 +1,94 @@
 """
-One life of a client: what it consists of, where it may be used, and how it ends.
+The session of a client: its parts, the process and event loop where it may be used, and its end.
 
-A session belongs to one process and one event loop, and is used until it is closed.
+A client has one session, from its first use until it is closed.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable, Coroutine, Iterator, Sized
+from contextlib import contextmanager, suppress
 from contextvars import Context
 from dataclasses import asdict
-from types import FrameType
-from typing import TypeVar
-from uuid import uuid4
+from typing import Any, TypeVar
 
 import anyio
 
-from aiolock._backend import Argument, Backend, Client, Reply
+from aiolock._backend import Argument, Backend, Client
 from aiolock._config import LockConfig, Timing
-from aiolock._core.blocks import Blocks, nothing_to_give_back
-from aiolock._core.card import Card
+from aiolock._core.blocks import Blocks, Task, nothing_to_give_back, refuse_to_leave
 from aiolock._core.commands import Commands
+from aiolock._core.covered import CoveredHold
 from aiolock._core.hold import Hold
-from aiolock._core.inspect import Inspector
-from aiolock._core.lease_manager import LeaseManager
-from aiolock._core.marks import Marks
-from aiolock._core.owners import Owners, OwningTask
-from aiolock._core.queue import Entries
-from aiolock._core.report import Reporter
+from aiolock._core.leases import Entries, Leases
+from aiolock._core.owners import FrameId, Owners, OwningTask
+from aiolock._core.report import Observer, Reporter
+from aiolock._core.stand_in import StandIn
 from aiolock._core.watchdog import Watchdog
 from aiolock._errors import BackendError, ClientClosedError, NotALockError
+from aiolock._identity import new_id, random_part
 from aiolock._keys import LockKeys
 from aiolock._process import Lineage, Unique
-from aiolock._scripts import NOT_A_LOCK, Script, Want
-from aiolock._types import LONGEST, ClientStatistics, LockStatistics
+from aiolock._scripts import Script, Want
+from aiolock._scripts.replies import Applied, Changed, NotALock
+from aiolock._types import LONGEST, ClientStatistics, LockStatistics, quoted
 
-_TURNS_OF_A_LOSS = 3  # Of the loop: for the cancellation of a body, for that to be delivered, and one to be sure.
+# Turns of the loop: for the cancellation of a body, for its delivery, and one to be sure.
+_TURNS_OF_A_LOSS = 3
+
+# Seconds between two checks whether a client that the program has dropped still holds anything.
+_LOOK_AGAIN = 0.5
 
 B = TypeVar("B", bound=Backend)
+# Begins to observe one client.
+Observe = Callable[[Entries, Commands, Timing], Observer]
 
-# When the client is closed: the shares of the release timeout after which bodies that still unwind by a cancellation of
-# the user's own are cancelled once more, and after which their locks are freed.
-_TO_ROLL_BACK, _TO_LEAVE = 0.5, 0.6
+# Shares of the release timeout, when the client is closed: after the first, bodies that the user has cancelled are
+# cancelled again; after the second, all locks are freed; the third is the time for the thread of `max_stall` to end.
+_TO_ROLL_BACK, _TO_LEAVE, _TO_END = 0.5, 0.6, 0.1
 
 
 class Session(Unique):
-    """What a started client runs on."""
+    """The parts of a started client."""
 
-    def __init__(self, connect: Callable[[Client], Backend], config: LockConfig, longest_lease: float) -> None:
-        anyio.CancelScope()  # Loads anyio's backend now, not when a body has failed and its lock waits for release.
-        self.client: str = str(uuid4())
+    def __init__(
+        self, connect: Callable[[Client], Backend], config: LockConfig, longest_lease: float, observe: Observe | None
+    ) -> None:
+        # Loads anyio's backend now, and not when a lock has to be released.
+        anyio.CancelScope()
+        self.client: str = new_id(config.client_name)
         self.timing: Timing = Timing.of(config, longest_lease)
         self.closed: bool = False
         self._loop = asyncio.get_running_loop()
         self._forks = Lineage.forks
         self._closing: asyncio.Task[None] | None = None
-        self.acquiring: int = 0  # Acquires under way; closing lets them end.
-        backend = connect(self)
-        self.entries: Entries = Entries(self.client, backend.notifier)
-        self.commands: Commands = Commands(self.client, backend, self.timing)
-        self.inspector: Inspector = Inspector(self.commands)
-        telemetry = config.telemetry
-        marks = None if telemetry is None else Marks(telemetry, self.entries, self.commands, self.timing)
-        self.report: Reporter = Reporter(self.client, self.entries, config.on_event, marks)
-        self.leases: LeaseManager = LeaseManager(self.entries, self.commands, self.timing, self.report)
-        self.watchdog: Watchdog = Watchdog(self.leases, self.report, self.timing.renew_interval)
+        self.acquiring: int = 0  # Acquires under way; closing waits for their ends.
+        backend, unique = connect(self), random_part(self.client)
+        self.entries: Entries = Entries(unique, backend.notifier)
+        self.waiting: Sized = self.entries.waiting
+        self.commands: Commands = Commands(unique, backend, self.timing)
+        observer = None if observe is None else observe(self.entries, self.commands, self.timing)
+        self.report: Reporter = Reporter(self.client, config.on_event, observer)
+        self.leases: Leases = Leases(self.entries, self.commands, self.timing, self.report)
+        self.watchdog: Watchdog = Watchdog(self.commands, self.report, self.timing)
         self.owners: Owners = Owners(self.client, self._task_ended)
-        self.blocks: Blocks = Blocks(self.entries, self.leases, self.owners, self.report, self.can_leave)
-        self.card: Card = Card(config.client_name, self.commands, self.entries.holds)
-        if telemetry is not None:
-            telemetry.started(self.client, self.statistics)
+        self.blocks: Blocks = Blocks(self.owners, self.report, self.can_leave, config.release)
+        self.stand_in: StandIn | None = None
+        if self.timing.max_stall:
+            self.stand_in = StandIn(connect, self, unique, self.timing)
+        self.new_hold: type[Hold] = Hold if self.stand_in is None else CoveredHold
+        if config.telemetry is not None:
+            config.telemetry.started(self.client, self.statistics)
 
-    # Where it may be used.
+    # Its process and loop.
 
     @property
     def forked(self) -> bool:
-        """Whether this is a child of the process in which it was started."""
+        """Whether this process is a forked child of the process in which the session began."""
         return Lineage.forks != self._forks
 
     def check_place(self) -> None:
-        """Raise unless called in that process and its loop."""
+        """Raise unless this is the session's process and event loop."""
         if Lineage.forks != self._forks:
             raise ClientClosedError("other process")
         loop: asyncio.AbstractEventLoop | None
@@ -87,96 +97,106 @@ class Session(Unique):
         except RuntimeError:
             loop = None
         if loop is not self._loop:
-            # A forked child that goes on in a coroutine of its parent has no loop, and may have used the client since.
-            raise ClientClosedError("other process" if loop is None and Lineage.forks else "other loop")
+            raise ClientClosedError("other loop")
 
     def check_open(self) -> None:
-        """Raise if it is closed."""
+        """Raise if the session is closed."""
         if self.closed:
             raise ClientClosedError("closed")
 
     def can_leave(self, error: BaseException | None) -> bool:
         """
-        Whether a block can be left here; raises, as `check_place`, if it cannot and no *error* leaves it.
+        Whether a block can be left here; raises like `check_place` in another loop, unless *error* leaves the block.
 
-        A forked child that leaves a block of its parent has nothing to give back, and its own exception counts.
+        A forked child that leaves a block of its parent has nothing to give back, and gets no error.
         """
+        if self.forked:
+            return False
         try:
             self.check_place()
         except ClientClosedError as misplaced:
             if error is None:
                 raise
-            if misplaced.reason == "other loop":
-                error.add_note(f"aiolock: {misplaced}")
+            error.add_note(f"aiolock: {misplaced}")
             return False
         return True
 
-    # What happens to its locks.
+    # Changes of its locks.
 
-    async def force_release(self, want: Want) -> bool:
-        """Free the lock whoever holds it; as `AsyncRLock.force_release`."""
+    async def force_release(self, want: Want, token: int | None = None) -> bool:
+        """Free the lock from any holder, or only from the holder with *token*; see `AsyncRLock.force_release`."""
         before = self._holds_of(want.keys)
-        call = self.commands.force_release(want)
-        status, freed, _ = await call
-        if status == NOT_A_LOCK:
-            raise NotALockError(want.keys.name)
+        call = self.commands.force_release(want, token=token)
+        freed = self._number(want.keys, await call)
         for hold in self._holds_of(want.keys) if freed else ():
-            if hold in before or hold.heard < call.sent:  # Else it was granted after the others were freed.
-                self.leases.lose(hold, "forced", gone=True)
+            # Other holds were granted after the lock was freed.
+            if hold in before or hold.heard < call.sent:
+                hold.lose("forced", gone=True)
         return bool(freed)
 
-    async def change(self, script: Script, keys: LockKeys, *how: Argument, frees: bool = False) -> Reply:
+    async def change(self, script: Script[Changed], keys: LockKeys, *how: Argument, frees: bool = False) -> int | None:
         """
-        Let a *script* of one primitive's own change it; sent twice, it counts once.
+        Change a primitive by *script*; returns the count of the answer, or ``None`` if the change is refused.
 
-        When it *frees* something, the acquire of the first who waits is sent along.
+        If the script *frees* something, the acquire of the first waiter is sent along. A command that is sent twice
+        counts once.
         """
         call = self.commands.change(script, keys, how, frees=frees)
         entry = self.entries.get(keys.entry)
         if frees and entry is not None and entry.queue is not None:
             entry.queue.hand_off(call, entry.queue.in_a_row)
-        reply = await call
-        if reply[0] == NOT_A_LOCK:
-            raise NotALockError(keys.name)
+        number = self._number(keys, await call)
         if not call.repeated:
-            self.commands.may_forget(keys, str(call.args[0]))  # By that it is told from others.
-        return reply
+            request = call.args[0]
+            self.commands.may_forget(keys, str(request))
+        return number
+
+    def _number(self, keys: LockKeys, answer: Changed) -> int | None:
+        """The count in the *answer* to a change; ``None`` if the change was refused."""
+        if isinstance(answer, NotALock):
+            raise NotALockError(keys.name)
+        return answer.number if isinstance(answer, Applied) else None
 
     def _holds_of(self, keys: LockKeys) -> list[Hold]:
-        """Those of this lock in Redis, which a plain and a fair one share."""
+        """The holds of the lock in Redis that has these *keys*; a plain and a fair lock are the same one."""
         return [hold for hold in self.entries.holds() if (hold.keys.all, hold.keys.record) == (keys.all, keys.record)]
 
     def doubt(self, had: Callable[[str], bool]) -> None:
-        """A server may have forgotten its locks: ask for each that it *had*, and tell the holder in time."""
+        """Check each lock that the server *had*, because the server may have lost it, so that holders learn in time."""
         for hold in self.entries.holds():
             if hold.claim.want.scripts.expires and had(hold.keys.lock):
                 self.watchdog.check(hold)
 
     def _task_ended(self, task: OwningTask) -> None:
-        """*task* is no more; what it still holds is nobody's, but in a forked child its parent's."""
+        """Note the end of *task*, which loses its holds; in a forked child, the holds are the parent's."""
         if self.forked:
             return
         self.leases.task_ended(task)
         self.blocks.task_ended(task)
 
     def is_in_use(self) -> bool:
-        """Whether something is held by a task that is yet to release it."""
+        """Whether a task holds a lock that it has yet to release."""
         return any(hold.is_awaited for hold in self.entries.holds())
 
     def statistics(self) -> ClientStatistics:
-        """What `LockClient.statistics` says."""
+        """The result of `LockClient.statistics`."""
+        numbers = asdict(self.commands.backend.statistics())
+        if self.stand_in is not None:
+            numbers["connections"] += self.stand_in.connections
         return ClientStatistics(
             held=sum(len(entry.holds) for entry in self.entries.all()),
             parked=sum(len(queue) for entry in self.entries.all() if (queue := entry.queue) is not None),
             subscriptions=self.entries.notifier.subscriptions,
-            **asdict(self.commands.backend.statistics()),
+            **numbers,
             renewals=self.report.renewals,
             losses=self.report.losses,
             hand_offs=self.report.hand_offs,
+            losses_behind=self.report.losses_behind,
+            renewals_by_thread=self.report.renewals_by_thread,
         )
 
     def statistics_of(self, keys: LockKeys) -> LockStatistics:
-        """What `AsyncRLock.statistics` says."""
+        """The result of `AsyncRLock.statistics`."""
         entry = self.entries.get(keys.entry)
         hold = None if entry is None else entry.hold
         queue = None if entry is None else entry.queue
@@ -184,28 +204,62 @@ class Session(Unique):
             held=0 if entry is None else len(entry.holds),
             parked=0 if queue is None else len(queue),
             subscriptions=int(self.entries.notifier.watches(keys.channel)),
-            renewals=0 if hold is None else hold.renewals,
+            renewals=0 if hold is None else hold.watch.acknowledged,
             hand_offs=0 if queue is None else queue.hand_offs,
         )
 
-    # How it ends.
+    # Its end.
 
     async def aclose(self) -> None:
-        """Close it; goes on by itself when cancelled. The caller is not told of it by a cancellation."""
+        """Close the session; goes on in the background if the caller is cancelled. Spares the caller's own blocks."""
         self.blocks.let_go()
+        closing = self._begin_to_close()
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait([closing])
+        # The end of the loop may cancel the closing, which is over then, too.
+        if not closing.cancelled():
+            closing.result()
+
+    def abandon(self) -> bool:
+        """
+        Close the session as soon as it holds nothing, because the program has dropped the client.
+
+        Returns whether there is anything to close: not after the end of the loop, which ends everything. Python calls
+        this at any moment, in any thread.
+        """
+        if self.forked or self._closing is not None or self._loop.is_closed():
+            return False
+        # The loop may have been closed just now.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._look_later, True, context=Context())
+        return True
+
+    def _look_later(self, first: bool) -> None:
+        # Not at once: the loop may be about to end, which ends the connections, too.
+        self._loop.call_later(_LOOK_AGAIN, self._close_if_unused, first, context=Context())
+
+    def _close_if_unused(self, first: bool) -> None:
+        """Close, or look again later: the user may have kept a lease, which still has to be released."""
+        names = sorted({hold.keys.name for hold in self.entries.holds()})
+        if names and first:
+            self.report.abandoned(names)
+        if names or self.acquiring:
+            self._look_later(False)
+        else:
+            _ = self._begin_to_close()
+
+    def _begin_to_close(self) -> asyncio.Task[None]:
         if self._closing is None:
             self._closing = self._loop.create_task(self._close(), context=Context())
-        with anyio.CancelScope(shield=True):
-            await asyncio.wait([self._closing])
-        if not self._closing.cancelled():  # By the end of the loop: then it was cut short, and is over all the same.
-            self._closing.result()
+        return self._closing
 
     async def _close(self) -> None:
-        """Close within the release timeout; what could not be told the server by then ends with its lease."""
+        """Close within the release timeout; locks that the server was not told about end with their leases."""
         ends = self._loop.time() + self.timing.release_timeout
         self.closed = True
         try:
-            await asyncio.sleep(0)  # An eager task must not tell of the closing before its caller knows of it.
+            # With eager tasks, this runs before the caller has stored the task.
+            await asyncio.sleep(0)
             await self._end_all()
             async with asyncio.timeout_at(ends):
                 await self._settled()
@@ -219,44 +273,63 @@ class Session(Unique):
         """Let the holders leave, and end every wait."""
         self.leases.tell_closing(self.timing.release_timeout * _TO_ROLL_BACK)
         try:
-            for _ in range(_TURNS_OF_A_LOSS):  # So that a holder who waits for a second lock learns only of this.
+            # A holder that waits for a second lock learns of its loss first, and not of the end of the wait.
+            for _ in range(_TURNS_OF_A_LOSS):
                 await asyncio.sleep(0)
         finally:
             for entry in self.entries.all():
                 entry.fail(lambda: ClientClosedError("closed"))
-            await self.leases.close(self.timing.release_timeout * _TO_LEAVE)
-            self.card.take_away()
+            try:
+                if self.stand_in is not None:
+                    await self.stand_in.end(self.timing.release_timeout * _TO_END)
+            finally:
+                await self.leases.close(self.timing.release_timeout * _TO_LEAVE)
 
     async def _settled(self) -> None:
         """Wait until every acquire has ended and every command is answered."""
         backend = self.commands.backend
         await backend.drained()
         while self.acquiring or backend.statistics().pending:
-            await asyncio.sleep(0)  # Those whose wait just ended give up what they may have been granted.
+            # Acquires whose wait has just ended give up possible grants.
+            await asyncio.sleep(0)
             await backend.drained()
 
 
 class Sessions(Unique):
-    """The lives of a client: begun by its first use, and anew in a forked child."""
+    """Begins the session of a client at its first use."""
 
     def __init__(
-        self, connect: Callable[[Client], Backend], config: LockConfig, longest_lease: float = LONGEST
+        self,
+        connect: Callable[[Client], Backend],
+        config: LockConfig,
+        longest_lease: float = LONGEST,
+        *,
+        observe: Observe | None,
     ) -> None:
         self._connect = connect
         self._config = config
         self._longest_lease = longest_lease
+        self._observe = observe
         self.session: Session | None = None
-        self._inherited: list[Session] = []  # What a fork left here belongs to the parent: kept, never used.
+
+    def __del__(self) -> None:
+        session = self.session
+        if session is not None and session.abandon():
+            text = (
+                f"unclosed <LockClient {session.client}>: its connections end when it holds nothing any more. "
+                "Use `async with LockClient(...)`, or call aclose()"
+            )
+            warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
 
     def here(self) -> Session:
-        """The session, begun if it is not; raises `ClientClosedError` in another loop or process than its own."""
+        """The session, which may begin now; raises `ClientClosedError` in another loop or process than its own."""
         if self.session is None:
-            self.session = Session(self._connect, self._config, self._longest_lease)
+            self.session = Session(self._connect, self._config, self._longest_lease, self._observe)
         self.session.check_place()
         return self.session
 
     def open(self) -> Session:
-        """The session, as `here`; raises `ClientClosedError` also when it is closed."""
+        """The session, as in `here`; also raises `ClientClosedError` if it is closed."""
         session = self.here()
         if session.closed:
             raise ClientClosedError("closed")
@@ -264,7 +337,7 @@ class Sessions(Unique):
 
     @contextmanager
     def through(self, wrap: Callable[[Backend], B]) -> Iterator[B]:
-        """Send all commands through what *wrap* makes of the session's backend, for the time of the block."""
+        """During the block, send all commands through the backend that *wrap* makes from the session's backend."""
         commands = self.open().commands
         backend = commands.backend
         commands.backend = wrapped = wrap(backend)
@@ -274,23 +347,26 @@ class Sessions(Unique):
             commands.backend = backend
 
     def can_leave(self, error: BaseException | None) -> bool:
-        """Whether the client can be left here for *error*; as `Session.can_leave`."""
+        """Whether the client can be left here for *error*; see `Session.can_leave`."""
         return self.session is None or self.session.can_leave(error)
 
     def leave(
-        self, frame: FrameType, keys: LockKeys, named: str | None, error: BaseException | None
-    ) -> Coroutine[object, object, None]:
-        """A block is left by *frame*, for *error*; anywhere, as Python may destroy it at any moment."""
-        session = self.session
-        scope = None if session is None else session.blocks.at(frame, keys, named)
-        if session is not None and scope is not None:
-            return session.blocks.leave(scope, error)
-        if error is not None or (session is not None and not session.can_leave(error)):
-            return nothing_to_give_back()
-        raise RuntimeError(f"lock {keys.name!r}: this `async with` was not entered, or was left before")
+        self,
+        here: FrameId,
+        running: Task | None,
+        want: Want,
+        named: str | None,
+        error: BaseException | None,
+    ) -> Coroutine[Any, Any, None]:
+        """
+        Leave a block from the frame *here*, with *error* or without.
 
-    def start_after_fork(self) -> None:
-        """In a forked child: leave what is the parent's alone, so that the next use begins a session of the child's."""
-        if self.session is not None and self.session.forked:
-            self._inherited.append(self.session)
-            self.session = None
+        Any task may be *running*, and the thread may be another one: Python may destroy a block at any moment.
+        """
+        session = self.session
+        leaving = None if session is None else session.blocks.leave_handle(here, running, want, named, error)
+        if leaving is not None:
+            return leaving
+        if self.can_leave(error):
+            refuse_to_leave(f"lock {quoted(want.keys.name)}", error)
+        return nothing_to_give_back()

@@ -1,190 +1,300 @@
 """
-The watchdog: a deadline for every hold, and a task that pushes it out for each whose user asked for it.
+The watchdog: it loses each hold at its deadline, and has a task for each hold that is to be renewed.
 
-The task of a hold is made when its first renewal is due; until then it stands in an alarm beside others, so that a
-short critical section pays for no more. From then on the deadline is guarded too (where nothing is renewed, from the
-beginning), by a timer of its own, so that a renewal that hangs, or a task that somebody else cancelled, cannot hide the
-loss. A failed renewal is *unknown*, not *lost*: it is tried again until the deadline.
+The task of a hold is made when its first renewal is due; until then, the hold only shares an alarm with others, so that
+a short critical section is cheap. From then on (for a hold without renewals, from the beginning), the hold has a timer
+for its deadline, so that a hanging renewal, or a task that other code has cancelled, cannot hide the loss. After a
+failed renewal the state of the lock is unknown; the renewal is tried again until the deadline.
 
-Renewals that are due in the same turn of the loop leave together, and each task waits for its own answer.
+Renewals that are due in the same turn of the loop are sent together, and each task waits for its own answer.
 """
 
 import asyncio
 import math
 from collections.abc import Sequence
-from contextvars import Context
 from functools import partial
 from time import monotonic
 
-from aiolock._backend import Call
-from aiolock._core.hold import CLEANUP, Hold
-from aiolock._core.lease_manager import LeaseManager
+from aiolock._config import Timing
+from aiolock._core import commands
+from aiolock._core.commands import Commands
+from aiolock._core.hold import CLEANUP, Grant, Hold, margin
+from aiolock._core.renewer import Renewal, Renewer, next_number
 from aiolock._core.report import Reporter
+from aiolock._core.watch import Watch
+from aiolock._errors import BackendError, NotHeldError, ReplicationError
+from aiolock._scripts.replies import Lost, Renewed
+from aiolock._types import quoted
 
-Answer = tuple[Call, int]  # With the row that is for the hold in question.
 
+class Watchdog(Renewer[Hold]):
+    """Watches over the holds of one client."""
 
-class Watchdog:
-    """Watches over the holds of one client; *interval* is the time from one renewal to the next, in seconds."""
+    # Invariant: a hold that is to be renewed has an alarm, which starts or wakes its task, or its task waits for an
+    # answer. Each watched hold has a guard, which is a timer for its deadline, or an alarm before its deadline.
 
-    # Invariant: a hold that is to be renewed has an alarm, which starts its task or wakes it, or its task waits for an
-    # answer. A hold that is watched over has a guard for its deadline, or such an alarm, which comes before that.
-
-    def __init__(self, leases: LeaseManager, report: Reporter, interval: float) -> None:
-        self._leases = leases
+    def __init__(self, commands: Commands, report: Reporter, timing: Timing) -> None:
+        super().__init__(commands, timing)
         self._report = report
-        self._interval = interval
-        self._loop = asyncio.get_running_loop()
-        self._context = Context()  # Of the timers: what the user's tasks carry is not kept alive by them.
-        self._grain = min(0.025, interval / 10)  # Alarms are set to its multiples, so that many ring in one turn.
-        self._alarms: dict[int, dict[Hold, None]] = {}  # By how many grains: each has one timer, for all its holds.
-        self._due: dict[Hold, asyncio.Future[Answer]] = {}  # To be asked for at the end of this turn of the loop.
+        # Seconds from one renewal to the next.
+        self._interval = interval = timing.renew_interval
+        # Alarms ring at multiples of this, so that many ring in one turn of the loop.
+        self._grain = grain_of(interval)
+        # The holds of each alarm, by its time in grains; an alarm has one timer.
+        self._alarms: dict[int, dict[Watch, Hold]] = {}
+        # The timers that warn about renewals without an answer.
+        self._warnings: dict[Renewal, asyncio.TimerHandle] = {}
 
     def watch(self, hold: Hold) -> None:
-        """Watch over *hold* until it ends; again whenever its leases changed."""
-        if hold.watched:
-            # What it was doubted for is not put off by an answer to what was sent before.
-            self._set_alarm(hold, monotonic() if hold.doubted >= hold.heard else hold.renew_at)
-        if not hold.watched or hold.renewal > 0:
+        """Watch over *hold* until it ends; call this again after a change of its leases."""
+        watch = hold.watch
+        if watch.renews:
+            # If the last answer is to a command from before `check`, the hold still has to be checked now.
+            due = monotonic() if watch.doubted >= hold.heard else watch.renew_at
+            # The first alarm rings halfway, to connect for the first renewal.
+            self._set_alarm(hold, due, early=0.0 if watch.number else (due - monotonic()) / 2)
+        # Before the first renewal no guard is needed, because the alarm rings before the deadline.
+        if not watch.renews or watch.number > 0 or watch.renew_at >= hold.deadline:
             self._guard(hold)
 
     def check(self, hold: Hold) -> None:
-        """Renew *hold* now, or ask the server whether it still has it: it may have forgotten."""
-        hold.doubted = monotonic()
-        self._set_alarm(hold, hold.doubted)
+        """Renew *hold* now, or ask the server for it, because the server may have lost it."""
+        hold.watch.doubted = monotonic()
+        self._set_alarm(hold, hold.watch.doubted)
 
     # Renewals.
 
-    def _set_alarm(self, hold: Hold, due: float) -> None:
-        if hold.asked:
-            return  # What is next follows from the answer.
-        if hold.alarm is not None:
-            if due >= hold.due:  # It is set again when it rings.
-                hold.due = due
+    def _set_alarm(self, hold: Hold, due: float, early: float = 0.0) -> None:
+        """Renew *hold* at the time *due*; the alarm rings *early* seconds before."""
+        watch = hold.watch
+        # While a renewal is on its way, `_plan_next` sets the alarm after the answer.
+        if watch.asked:
+            return
+        if watch.alarm is not None:
+            # The alarm is set again when it rings.
+            if due >= watch.due:
+                watch.due = due
                 return
-            del hold.alarm[hold]
-        hold.due = due
-        at = math.ceil(due / self._grain)
+            del watch.alarm[watch]
+        watch.due = due
+        at = math.ceil((due - early) / self._grain)
         alarm = self._alarms.get(at)
         if alarm is None:
             alarm = self._alarms[at] = {}
             self._loop.call_later(at * self._grain - monotonic(), self._ring, at, context=self._context)
-        alarm[hold] = None
-        hold.alarm = alarm
+        alarm[watch] = hold
+        watch.alarm = alarm
 
     def _ring(self, at: int) -> None:
         alarm = self._alarms.pop(at)
-        for hold in list(alarm):
-            if hold.alarm is alarm:  # Else it has ended by what became of another.
-                hold.alarm = None
+        for watch, hold in list(alarm.items()):
+            # An earlier hold of this loop may have ended this one.
+            if watch.alarm is alarm:
+                watch.alarm = None
                 self._wake(hold)
 
     def _wake(self, hold: Hold) -> None:
-        """Have the task of *hold* renew it, if that is due; makes the task the first time."""
-        if monotonic() < hold.due:
-            self._set_alarm(hold, hold.due)
-        elif hold.asleep is None:
-            hold.asked = True
-            self._guard(hold)  # The task may be cancelled by somebody else, and before it begins.
-            name = f"aiolock: watchdog of lock {hold.keys.name!r}"
-            hold.watchdog = self._loop.create_task(self._keep(hold), name=name)  # Its context is the alarm's.
-            hold.watchdog.add_done_callback(partial(self._end, hold), context=self._context)
-        elif not hold.asleep.done():  # Else the task was cancelled just now.
-            hold.asked = True
-            hold.asleep.set_result(None)
+        """If a renewal of *hold* is due, wake its task, or make the task the first time; otherwise connect."""
+        watch = hold.watch
+        if monotonic() < watch.due:
+            self._commands.backend.prepare(hold.claim.keys)
+            self._set_alarm(hold, watch.due)
+        elif watch.asleep is None:
+            watch.asked = True
+            # Other code may cancel the task, even before it begins.
+            self._guard(hold)
+            # Its context is the alarm's.
+            name = f"aiolock: watchdog of lock {quoted(hold.keys.name)}"
+            watch.task = self._loop.create_task(self._keep(hold), name=name)
+            watch.task.add_done_callback(partial(self._end, hold), context=self._context)
+        # The future is done if the task has just been cancelled.
+        elif not watch.asleep.done():
+            watch.asked = True
+            watch.asleep.set_result(None)
 
     async def _keep(self, hold: Hold) -> None:
-        """The task of one lock entry: renews it whenever that is due."""
+        """The task of one hold, which renews it whenever a renewal is due."""
+        watch = hold.watch
         while self._is_to_be_renewed(hold):
-            call, row = await self._answer(hold)
-            hold.asked = False
-            renewed = call.error is None and self._leases.note_renewal(hold, call, row)
+            call, answer = await self._answer(hold)
+            watch.asked = False
+            renewed = answer is not None and self._note(hold, call, answer)
             self._plan_next(hold, call, renewed=renewed)
-            if hold.alarm is None:
-                return  # It has ended, or is not to be renewed any more.
-            hold.asleep = self._loop.create_future()
-            await hold.asleep
-            hold.asleep = None
+            # No alarm: the hold has ended, or is not to be renewed any more.
+            if watch.alarm is None:
+                return
+            watch.asleep = self._loop.create_future()
+            await watch.asleep
+            watch.asleep = None
 
     def _end(self, hold: Hold, task: asyncio.Task[None]) -> None:
         """
-        The *task* of *hold* has ended; cancelled by somebody else, perhaps before it began, it has a successor.
+        Note the end of the *task* of *hold*; if other code has cancelled the task, another one follows.
 
-        But not where nobody who still is will release the lock, as at the end of a loop: then it is left to its guard.
+        If no live task will release the lock, as at the end of a loop, no task follows: only the guard remains.
         """
-        hold.watchdog = hold.asleep = None
-        hold.asked = False
-        if hold.alarm is None and not hold.ended and hold.is_awaited and (hold.watched or task.cancelled()):
+        watch = hold.watch
+        watch.task = watch.asleep = None
+        watch.asked = False
+        if watch.alarm is None and not hold.ended and hold.is_awaited and (watch.renews or task.cancelled()):
             self._set_alarm(hold, monotonic() + self._interval / 10)
-
-    def _answer(self, hold: Hold) -> "asyncio.Future[Answer]":
-        """What the server answers to the renewal of *hold*, which leaves with all others of this turn of the loop."""
-        answer = self._due[hold] = self._loop.create_future()
-        if len(self._due) == 1:
-            self._loop.call_soon(self._ask, context=self._context)
-        return answer
 
     def _is_to_be_renewed(self, hold: Hold) -> bool:
-        """Whether *hold* is not over; renewed is what its user asked for, any other is asked after."""
-        hold.look(hold.due)
+        """Whether *hold* has not ended; reports a renewal that is late because the event loop was blocked."""
+        watch = hold.watch
+        hold.look(watch.due)
         self._lose_or_guard(hold)
-        late = monotonic() - hold.renew_at
-        if not hold.ended and hold.watched and not hold.unanswered and late > self._interval / 2:
-            self._report.renewal_late(hold, late)  # It is due in time to the event loop, which something blocked.
+        late = monotonic() - watch.renew_at
+        if not hold.ended and watch.renews and not watch.unanswered and late > self._interval / 2:
+            self._report.renewal_late(hold, late)
         return not hold.ended
 
-    def _ask(self) -> None:
-        due, self._due = self._due, {}
-        for call, holds in self._leases.ask_renewals([hold for hold in due if not hold.ended]):
-            call.when_ended(partial(_answered, [due[hold] for hold in holds]))
+    def _next(self, hold: Hold) -> commands.Renewal:
+        # For a hold without renewals, 0 seconds only ask whether the server has it.
+        return _numbered(hold, hold.renewable(self._timing.lease) if hold.watch.renews else 0.0)
 
-    def _plan_next(self, hold: Hold, call: Call, *, renewed: bool) -> None:
+    def _goes_alone(self, hold: Hold) -> bool:
+        return hold.watch.unanswered > 0
+
+    def _sent(self, call: Renewal, holds: Sequence[Hold]) -> None:
+        for hold in holds:
+            hold.watch.sent(call)
+        self._warn_later(call, holds)
+
+    def _over(self, call: Renewal) -> None:
+        self._warnings.pop(call).cancel()
+
+    def _warn_later(self, call: Renewal, holds: Sequence[Hold]) -> None:
+        context = self._context
+        self._warnings[call] = self._loop.call_later(self._interval, self._warn, call, holds, context=context)
+
+    def _warn(self, call: Renewal, holds: Sequence[Hold]) -> None:
+        """Report that the renewal of *holds* by *call* is late, because it has no answer yet."""
+        for hold in holds:
+            if hold.watch.renews and hold.watch.call is call:
+                self._report.renewal_late(hold, monotonic() - hold.watch.renew_at)
+        self._warn_later(call, holds)
+
+    def _plan_next(self, hold: Hold, call: Renewal, *, renewed: bool) -> None:
+        watch = hold.watch
         if hold.ended:
             return
-        if renewed and call.sent <= hold.doubted:
+        if renewed and call.sent <= watch.doubted:
             self._set_alarm(hold, monotonic())
         elif renewed:
-            if hold.watched:
-                self._set_alarm(hold, hold.renew_at)
+            if watch.renews:
+                self._set_alarm(hold, watch.renew_at)
         else:
-            late = monotonic() - hold.renew_at  # Below zero when `check` brought the renewal forward.
-            if hold.watched and late > 0:
+            # Below zero when `check` brought the renewal forward.
+            late = monotonic() - watch.renew_at
+            if watch.renews and late > 0:
                 self._report.renewal_late(hold, late)
             self._set_alarm(hold, monotonic() + self._interval / 10)
+
+    # Renewals by the user and by the watchdog.
+
+    async def renew(self, lease: Grant, seconds: float) -> None:
+        """Let the lock of *lease* live *seconds* from now; see `Lease.renew`."""
+        hold = lease._hold
+        self._timing.check_lease(seconds)
+        hold.refuse_if_over()
+        lease._refuse_if_given_back()
+        # Redis counts whole milliseconds, and on older servers a key loses life while the script runs.
+        enough = seconds - max(margin(seconds, self._timing), 0.002)
+        try:
+            while await self._renew(hold, seconds) < enough:
+                # A renewal or a release has overtaken this renewal, which had no effect.
+                hold.refuse_if_over()
+                if hold.ended:
+                    raise NotHeldError.of_lease(hold.keys.name, hold.owner, hold.kind)
+        except BackendError:
+            hold.refuse_if_over()
+            raise
+
+    async def _renew(self, hold: Hold, seconds: float) -> float:
+        """Renew *hold* by *seconds*; returns the seconds that the server gives it."""
+        patience = min(self._timing.command_timeout, hold.deadline - monotonic())
+        call = self._commands.renew([_numbered(hold, seconds)], patience)
+        [answer] = await call
+        if call.short is not None:
+            raise ReplicationError(hold.keys.name, *call.short, kind=hold.kind)
+        return self._acknowledged(hold, call, answer)
+
+    def _note(self, hold: Hold, call: Renewal, answer: Renewed) -> bool:
+        """Note the *answer* for *hold*; returns ``False`` if too few replicas acknowledged the renewal."""
+        if call.short is not None:
+            return False
+        if hold.watch.renews:
+            self._acknowledged(hold, call, answer)
+        else:
+            _still_has(hold, answer)
+        return True
+
+    def _acknowledged(self, hold: Hold, call: Renewal, answer: Renewed) -> float:
+        """Note an acknowledged renewal; returns the seconds that the server gives *hold*, 0 if it has ended."""
+        if not _still_has(hold, answer) or isinstance(answer, Lost):
+            return 0.0
+        hold.watch.acknowledged += 1
+        hold.extend(call.sent, answer.left)
+        self._report.renewed(hold)
+        return answer.left
 
     # Deadlines.
 
     def _lose_or_guard(self, hold: Hold) -> None:
         if monotonic() >= hold.deadline:
-            self._leases.lose(hold, "unreachable" if hold.unanswered else "expired")
+            hold.lose(hold.why_over)
         else:
             self._guard(hold)
 
     def _guard(self, hold: Hold) -> None:
-        """See to it that the deadline is not missed."""
-        if hold.guard is not None:
-            if hold.guard_at <= hold.deadline:
+        """Make sure that a timer, the guard, notices the deadline."""
+        watch = hold.watch
+        if watch.guard is not None:
+            if watch.guard_at <= hold.deadline:
                 return
-            hold.guard.cancel()  # The server says that less is left than was thought.
+            # The deadline has moved to an earlier time.
+            watch.guard.cancel()
         self._set_guard(hold, hold.deadline - CLEANUP - self._grain)
 
     def _set_guard(self, hold: Hold, when: float) -> None:
-        hold.guard_at = when
-        hold.guard = self._loop.call_later(when - monotonic(), self._look, hold, context=self._context)
+        hold.watch.guard_at = when
+        hold.watch.guard = self._loop.call_later(when - monotonic(), self._look, hold, context=self._context)
 
     def _look(self, hold: Hold) -> None:
-        """Have the bodies look, well before the deadline and again, and be there when it comes."""
-        hold.guard = None
-        hold.look(hold.guard_at)
+        """Let the bodies note their state, from well before the deadline on; lose the hold at the deadline."""
+        hold.watch.guard = None
+        hold.look(hold.watch.guard_at)
         now = monotonic()
         left = hold.deadline - now
-        if left > CLEANUP + self._grain or left <= 0:  # Renewals have moved it, or it has come.
+        # Renewals have moved the deadline, or it has come.
+        if left > CLEANUP + self._grain or left <= 0:
             self._lose_or_guard(hold)
         else:
             self._set_guard(hold, now + (min(left, CLEANUP / 10) if hold.bodies else left))
 
 
-def _answered(waiting: Sequence["asyncio.Future[Answer]"], call: Call) -> None:
-    for row, answer in enumerate(waiting):
-        if not answer.done():
-            answer.set_result((call, row))
+def grain_of(interval: float) -> float:
+    """The seconds by which a renewal may be late, with that *interval*, so that many renewals are sent together."""
+    return min(0.025, interval / 10)
+
+
+def _numbered(hold: Hold, seconds: float) -> commands.Renewal:
+    """A new renewal of *hold* by *seconds*, for sending."""
+    watch = hold.watch
+    watch.number = next_number(watch.number)
+    watch.unanswered += 1
+    return hold.claim, watch.number, seconds
+
+
+def _still_has(hold: Hold, answer: Renewed) -> bool:
+    """Whether the server still has *hold*, by its *answer*, and the hold has not ended."""
+    # No answer revives a hold that has ended.
+    hold.notice_end()
+    if isinstance(answer, Lost) and not hold.ended:
+        hold.lose(answer.reason, gone=True)
+    hold.watch.unanswered = 0
+    if hold.ended:
+        return False
+    hold.watch.call = None
+    return True

@@ -1,8 +1,8 @@
 """
 The metrics of all clients that report to one provider of meters.
 
-Whatever is counted is counted here, in plain numbers, and told when somebody asks: to record a duration takes the SDK
-a fifth of the time of a whole critical section.
+Numbers are counted here as plain integers and reported when a reader asks: recording a duration in the SDK takes a
+fifth of the time of a whole critical section.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,12 +20,16 @@ KIND, GROUP, OUTCOME = "aiolock.lock.kind", "aiolock.lock.group", "aiolock.outco
 REASON, ERROR = "aiolock.loss.reason", "error.type"
 SCOPE = "aiolock"
 
-_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10)  # Those of db.client.operation.duration.
-_MOST_HOLDS = 100  # Whose duration is recorded, in a second.
-_SHARES = 4  # Of a second: it is not the first holds of a second that are recorded.
-_FRESH = 0.1  # Seconds for which what the clients said of themselves is told again.
+# The buckets of db.client.operation.duration.
+_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10)
+# Durations of holds that are recorded in a second.
+_MOST_HOLDS = 100
+# Parts of a second with an equal share of these, so that not only the first holds of a second are recorded.
+_SHARES = 4
+# Seconds for which the sums of all clients' numbers are used again.
+_FRESH = 0.1
 
-# What the clients count themselves: the metric, its unit, what it is, and its number in `ClientStatistics`.
+# The numbers that the clients count: the metric, its unit, its description, and the field of `ClientStatistics`.
 _NOW = (
     ("aiolock.held.count", "{lock}", "Locks and permits that are held now", "held"),
     ("aiolock.waiting.count", "{acquire}", "Acquires that wait in line now", "parked"),
@@ -36,6 +40,7 @@ _SO_FAR = (
     ("aiolock.commands", "{command}", "Script calls written", "commands"),
     ("aiolock.batches", "{batch}", "Writes of script calls", "batches"),
     ("aiolock.renewals", "{renewal}", "Renewals acknowledged", "renewals"),
+    ("aiolock.renewals_by_thread", "{renewal}", "Renewals of blocked event loops, by threads", "renewals_by_thread"),
     ("aiolock.hand_offs", "{hand_off}", "Times a release sent the next local waiter's acquire along", "hand_offs"),
 )
 
@@ -53,14 +58,14 @@ class Count:
 
 
 class Tally:
-    """A number for each combination of attributes, told when somebody asks, in whatever thread."""
+    """A number for each combination of attributes; a reader may ask for them in any thread."""
 
     def __init__(self, meter: Meter, name: str, unit: str, description: str) -> None:
         self._counts: dict[Key, Count] = {}
         meter.create_observable_counter(name, [self._observe], unit, description)
 
     def of(self, attributes: Key) -> Count:
-        """That of these; from now on it is told, also as zero, so that an alert sees the first one as a growth."""
+        """The count for *attributes*; it is reported from now on, even at zero, so that alerts see it grow."""
         return self._counts.setdefault(attributes, Count())
 
     def add(self, attributes: Key) -> None:
@@ -71,10 +76,10 @@ class Tally:
 
 
 class Clients:
-    """What all clients say of themselves, added up; of those that are closed what they have done."""
+    """The sums over all clients: the numbers of running ones, and the totals of closed ones."""
 
     def __init__(self, meter: Meter) -> None:
-        self._running: dict[tuple[int, str], Statistics] = {}  # After a fork, those of the parent are no more ours.
+        self._running: dict[tuple[int, str], Statistics] = {}  # After a fork, the parent's clients are not counted.
         self._closed: dict[str, int] = {}
         self._sums: Mapping[str, int] = {}
         self._summed_at = -_FRESH
@@ -106,21 +111,20 @@ class Clients:
             for statistics in [each for (forks, _), each in list(self._running.items()) if forks == Lineage.forks]:
                 for number, value in asdict(statistics()).items():
                     sums[number] = sums.get(number, 0) + value
-        except RuntimeError:  # The thread of the loop has changed what this one was looking at: told as it was.
+        except RuntimeError:  # The loop changed a dict meanwhile: the sums stay as they were.
             return
         self._sums, self._summed_at = sums, monotonic()
 
 
 class Instruments:
-    """Everything that is measured."""
+    """All instruments of one meter."""
 
     def __init__(self, meter: Meter) -> None:
         self.clients = Clients(meter)
         self.acquires = Tally(meter, "aiolock.acquires", "{acquire}", "Acquires that ended, by outcome")
-        self.contentions = Tally(
-            meter, "aiolock.contentions", "{acquire}", "Acquires that had to wait, or did not want to"
-        )
-        self.losses = Tally(meter, "aiolock.losses", "{lock}", "Holds lost that were not to end")
+        self.contentions = Tally(meter, "aiolock.contentions", "{acquire}", "Acquires that found the lock taken")
+        self.losses = Tally(meter, "aiolock.losses", "{lock}", "Holds that were lost unexpectedly")
+        self.bypasses = Tally(meter, "aiolock.bypasses", "{run}", "Runs without their lock, because Redis failed")
         self.late_renewals = Tally(meter, "aiolock.late_renewals", "{renewal}", "Renewals found to be late")
         self._waits = _durations(meter, "aiolock.wait.duration", "Time of acquires that had to wait")
         self._holds = _durations(meter, "aiolock.hold.duration", "Time for which a lock was held")
@@ -129,12 +133,12 @@ class Instruments:
 
     def begin(self, kind: LockKind, group: str | None) -> Count:
         """
-        Something of that *kind* and *group* is acquired for the first time; what counts such acquires.
+        Count the first acquire of that *kind* and *group*; returns the counter of granted acquires.
 
-        Of what should not happen to it, it is told from now on that it has not.
+        From now on bypasses, contentions, late renewals and losses of that kind and group are reported, at zero.
         """
         who = ((KIND, kind), (GROUP, group))
-        for tally in (self.contentions, self.late_renewals):
+        for tally in (self.bypasses, self.contentions, self.late_renewals):
             tally.of(who)
         for reason in get_args(LossReason):
             self.losses.of((*who, (REASON, reason)))
@@ -150,7 +154,7 @@ class Instruments:
         return self._spare > 0
 
     def held(self, duration: float, kind: LockKind, group: str | None, outcome: str) -> None:
-        """All of them are recorded, unless there are very many."""
+        """Record the duration of a hold, unless the share of this part of the second is used up."""
         if self.records_holds():
             self._spare -= 1
             self._holds.record(duration, attributes_of((KIND, kind), (GROUP, group), (OUTCOME, outcome)))
@@ -165,13 +169,13 @@ def attributes_of(*attributes: tuple[str, str | None]) -> dict[str, str]:
     return {name: value for name, value in attributes if value is not None}
 
 
-# By provider, as there may be one of each only; under the meter itself for the provider of the whole process.
+# By provider, because each may have only one set of instruments; the process's own meter has its own.
 _instruments: "WeakKeyDictionary[MeterProvider, Instruments]" = WeakKeyDictionary()
 _global: list[Instruments] = []
 
 
 def instruments_of(provider: MeterProvider | None) -> Instruments:
-    """Those of *provider*; ``None`` for that of the whole process, also if that is set later."""
+    """The instruments of *provider*; ``None`` means the provider of the process, which may be set later."""
     if provider is not None:
         if provider not in _instruments:
             _instruments[provider] = Instruments(provider.get_meter(SCOPE, __version__))

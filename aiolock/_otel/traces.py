@@ -1,7 +1,7 @@
 """
-The spans of one client: of waits, and of holds, within the traces of whoever waits and holds.
+The spans of one client: of its waits and its holds, within the traces of their tasks.
 
-Where there is no trace there is no span: a lock alone tells nobody's story.
+Outside of a trace there are no spans: a span of a lock alone would help nobody.
 """
 
 from time import time_ns
@@ -20,27 +20,29 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from aiolock import Acquired, LockEvent, NotAcquired, __version__
 from aiolock._otel.metrics import ERROR, GROUP, KIND, OUTCOME, SCOPE
+from aiolock._types import quoted
 
 NAME, OWNER, TOKEN = "aiolock.lock.name", "aiolock.lock.owner", "aiolock.lock.token"
 
 _W3C = TraceContextTextMapPropagator()
 _FIELD = "traceparent"
-_FAILED = {"timeout", "error"}  # How a wait ends that has failed; who is cancelled has not.
+# The outcomes of a wait that are failures; a cancellation is not one.
+_FAILED = {"timeout", "error"}
 
 Attributes = dict[str, str | int]
 
 
 class Spans:
-    """The spans of holds that are not over, and those of waits."""
+    """The spans of holds that have not ended, and of waits."""
 
     def __init__(self, provider: TracerProvider | None) -> None:
         self._tracer = get_tracer(SCOPE, __version__, provider)
-        # Invariant: a hold that began within a trace has its span here until it ends. An owner may have several holds
-        # of what has no tokens: which of their spans is whose does not matter, the last one ends first.
+        # Invariant: a hold that began within a trace has its span here until it ends. An owner may have several permits
+        # that have no tokens: it does not matter which span belongs to which permit, the last one ends first.
         self.holds: dict[tuple[str, str, str, int], list[Span]] = {}
 
     def waited(self, event: Acquired | NotAcquired, group: str | None) -> None:
-        """A wait has ended; its span is linked to that of whoever was waited for."""
+        """Make the span of a wait that has ended, with a link to the span of the holder, if it left a mark."""
         if not get_current_span().is_recording():
             return
         attributes = _attributes(event, group)
@@ -53,17 +55,17 @@ class Spans:
             "aiolock.wait", links=_links(event.mark), attributes=attributes, start_time=began
         )
         if failed:
-            span.set_status(Status(StatusCode.ERROR, f"{event.name!r} was not acquired in {event.waited:.3g} s"))
+            span.set_status(Status(StatusCode.ERROR, f"{quoted(event.name)} was not acquired in {event.waited:.3g} s"))
         span.end()
 
     def hold_began(self, event: Acquired, group: str | None) -> None:
-        """A first hold was granted."""
+        """Begin the span of a hold that does not nest in another."""
         if get_current_span().is_recording():
             span = self._tracer.start_span("aiolock.hold", attributes=_attributes(event, group))
             self.holds.setdefault(_key(event), []).append(span)
 
     def hold_ended(self, event: LockEvent, outcome: str, *, why: str | None = None) -> None:
-        """It has ended; *why* if that is a failure."""
+        """End the span of a hold; *why* is the reason if the end is a failure."""
         if not (spans := self.holds.get(_key(event))):
             return
         span = spans.pop()
@@ -75,12 +77,12 @@ class Spans:
         span.end()
 
     def note(self, event: LockEvent, what: str, attributes: dict[str, float]) -> None:
-        """Something happened during a hold."""
+        """Add the event *what* to the span of a hold."""
         for span in self.holds.get(_key(event), ()):
             span.add_event(what, attributes)
 
     def mark(self, event: Acquired) -> str:
-        """The context of the span of the hold that was just granted; empty if it is in no trace that is kept."""
+        """The trace context of the hold that was just granted; empty if its trace is not recorded."""
         if not self.holds or not (spans := self.holds.get(_key(event))):
             return ""
         if not spans[-1].get_span_context().trace_flags.sampled:
@@ -104,6 +106,6 @@ def _attributes(event: LockEvent, group: str | None) -> Attributes:
 
 
 def _links(mark: str | None) -> list[Link]:
-    """A link to the span that *mark* is of, unless it is something else's mark."""
+    """A link to the span whose context is in *mark*; none if *mark* is not a trace context."""
     context = get_current_span(_W3C.extract({_FIELD: mark or ""})).get_span_context()
     return [Link(context, {"aiolock.link": "holder"})] if mark and context.is_valid else []

@@ -1,39 +1,36 @@
-"""What everything can do that can be acquired: be held for a block, in whatever frame that is left."""
+"""The parts that primitives share: a name, acquiring it for a lease, and the verbs of a lock."""
 
+import asyncio
 import sys
-import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import astuple
 from time import monotonic
-from types import CodeType, FrameType, TracebackType
-from typing import Generic, TypeVar, final
+from types import CoroutineType, TracebackType
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
+from aiolock._answers import answering
 from aiolock._core.acquire import Acquisition
 from aiolock._core.hold import Grant
 from aiolock._core.lease import Lease
-from aiolock._core.owners import running_task
-from aiolock._core.scope import Place, place_of
+from aiolock._core.owners import FrameId, current_task, frame_id, in_own_task, refuse_elsewhere, running_task
 from aiolock._core.session import Sessions
-from aiolock._errors import LockTimeoutError, NotHeldError
+from aiolock._errors import BackendError, LockTimeoutError, NotALockError, NotHeldError
 from aiolock._keys import LockKeys
-from aiolock._primitives.entered import Entered
-from aiolock._primitives.multi_lease import MultiLease
-from aiolock._process import Unique
-from aiolock._scripts import Want
-from aiolock._types import Duration, LockStatistics, lease_seconds, seconds
-
-G = TypeVar("G", bound=Lease | MultiLease)  # What its user has of it.
-
-# A task that consists of such a coroutine would be the owner, and end as it is granted.
-ACQUIRES: set[CodeType] = set()
-_VERBS = ("acquire", "try_lock", "try_acquire")
+from aiolock._primitives.held import HeldLock
+from aiolock._scripts import INSPECT, Want
+from aiolock._scripts.replies import Seen
+from aiolock._types import BlockRelease, Duration, Holder, LockStatistics, lease_seconds, quoted, seconds
+from aiolock._words import NoMore, refuse_attribute, shown_as, unexpected
 
 
+@shown_as("handle")
 class Named:
-    """What a client knows by one name: a handle without state of its own."""
+    """A handle of the primitive with one name; the handle has no state of its own."""
 
     __slots__ = ("__weakref__", "_keys", "_sessions")
+
+    if not TYPE_CHECKING:
+        __getattr__ = refuse_attribute
 
     def __init__(self, sessions: Sessions, keys: LockKeys) -> None:
         self._sessions = sessions
@@ -41,64 +38,24 @@ class Named:
 
     @property
     def name(self) -> str:
-        """The name that it was made with."""
+        """The name that was given to the factory."""
         return self._keys.name
 
     def statistics(self) -> LockStatistics:
-        """What this client does with it right now; no I/O."""
+        """The numbers of this client for this name at the moment; no I/O."""
         session = self._sessions.session
         return LockStatistics() if session is None else session.statistics_of(self._keys)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r}>"
+        return f"<{type(self).__name__} {quoted(self.name)}>"
 
 
-class Lockable(ABC, Generic[G]):
-    """Whatever can be acquired, by the running task or by an owner that is named."""
-
-    __slots__ = ()
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """The name that the lock was made with."""
-
-    def __init_subclass__(cls) -> None:
-        ACQUIRES.update(verb.__code__ for name in _VERBS if (verb := vars(cls).get(name)))
-
-    def __aenter__(self) -> Coroutine[object, object, G]:
-        return self._enter(place_of(sys._getframe(1)))
-
-    def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> Coroutine[object, object, None]:
-        # The lock is shared, so that only the caller's frame tells which of its blocks this is.
-        return self._leave(sys._getframe(1), error)
-
-    async def _enter(self, place: Place) -> G:
-        granted = await self._acquire(None, None)
-        assert granted is not None  # A wait without end ends with a grant.
-        granted._open_block(place)
-        return granted
-
-    @abstractmethod
-    def _acquire(self, wait: Duration | None, lease: Duration | None) -> Coroutine[object, object, G | None]:
-        """Acquire it within *wait* seconds; ``None`` for ever, or for the watchdog's *lease*."""
-
-    @abstractmethod
-    async def _acquire_or_raise(self, wait: Duration | None, lease: Duration | None) -> G:
-        """The same, but a wait that ends raises `LockTimeoutError`."""
-
-    @abstractmethod
-    def _leave(self, frame: FrameType, error: BaseException | None) -> Coroutine[object, object, None]:
-        """The block that *frame* is in is left by *error*."""
-
-
-class Single(Named, Lockable[Lease]):
+@shown_as("handle")
+class Single(Named):
     """
-    What is known by one name, and is acquired as *want* says.
+    A primitive with one name that is held for a lease; *want* says what an acquire takes.
 
-    The owner is the running task, unless it was made for an owner that is *named*.
+    The owner is the running task, or the *named* owner for which the handle was made.
     """
 
     __slots__ = ("_named", "_want")
@@ -109,23 +66,46 @@ class Single(Named, Lockable[Lease]):
         self._named = named
 
     def __repr__(self) -> str:
-        owner = "" if self._named is None else f" owner={self._named!r}"
-        return f"<{type(self).__name__} {self._keys.name!r}{owner}>"
+        owner = "" if self._named is None else f" owner={quoted(self._named)}"
+        return f"<{type(self).__name__} {quoted(self._keys.name)}{owner}>"
 
-    def _acquire(self, wait: Duration | None, lease: Duration | None) -> Coroutine[object, object, Lease | None]:
+    @property
+    def _acts_as_one(self) -> bool:
+        """Whether all tasks that acquire it are the same owner."""
+        return self._named is not None
+
+    # pyright accepts only the type that it gives to an `async def`, and mypy gives it another: therefore the casts.
+    def __aenter__(self) -> "CoroutineType[Any, Any, Lease]":
+        return cast("CoroutineType[Any, Any, Lease]", self._enter(frame_id(sys._getframe(1)), current_task()))
+
+    def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> "CoroutineType[Any, Any, None]":
+        # Find the block now: another task may await the coroutine.
+        left = self._leave(frame_id(sys._getframe(1)), current_task(), error)
+        return cast("CoroutineType[Any, Any, None]", left)
+
+    async def _enter(self, entered_by: FrameId, caller: "asyncio.Task[object] | None") -> Lease:
+        acquisition = self._acquisition(None)
+        refuse_elsewhere(self, caller)
+        granted = await acquisition.run(None)
+        # A wait without a limit ends with a grant.
+        assert granted is not None
+        granted._session.blocks.enter(granted, entered_by)
+        return granted
+
+    def _acquire(self, wait: Duration | None, lease: Duration | None) -> Coroutine[Any, Any, Lease | None]:
+        """Acquire within *wait* seconds (``None``: for ever), for *lease* seconds (``None``: the watchdog's)."""
         most = None if wait is None else seconds(wait, "wait", zero=True)
         return self._acquisition(None if lease is None else lease_seconds(lease)).run(most)
 
     def _acquisition(self, lease: float | None) -> Acquisition:
-        """An acquire by the owner, who may be refused at once."""
+        """A new acquire by the owner; raises if the server could not grant it."""
         session = self._sessions.open()
         if lease is not None or self._want.at_least:
             session.timing.check_lease(max(lease or 0.0, self._want.at_least))
         owner, task = session.owners.acting(self._named)
-        if self._named is None and getattr(task.get_coro(), "cr_code", None) in ACQUIRES:
-            raise RuntimeError(_WHOLE)
-        entry = session.entries.get(self._keys.entry)
-        if entry is not None and entry.scopes and self._want.scripts.reentrant:
+        if self._keys.entry in session.blocks.opened and self._want.scripts.reentrant:
             session.blocks.refuse_in_lost(task, self._keys, owner)
         return Acquisition(session, self._want, owner, task, lease)
 
@@ -134,12 +114,13 @@ class Single(Named, Lockable[Lease]):
         return (self._sessions, self._want, self._named) == (other._sessions, other._want, other._named)
 
     def _last_lease(self) -> Grant | None:
-        """What the owner gives back next."""
+        """The lease that the next release of the owner gives back."""
         session = self._sessions.here()
         owner, _ = session.owners.acting(self._named)
         return session.leases.last_lease(self._keys, owner)
 
     async def _acquire_or_raise(self, wait: Duration | None, lease: Duration | None) -> Lease:
+        """Acquire as in `_acquire`, but raise `LockTimeoutError` at the end of the wait."""
         started = monotonic()
         granted = await self._acquire(wait, lease)
         if granted is None:
@@ -147,136 +128,178 @@ class Single(Named, Lockable[Lease]):
         return granted
 
     def _timeout(self, waited: float) -> LockTimeoutError:
-        """A wait of so many seconds has ended without the lock."""
-        return LockTimeoutError(self._keys.name, waited, self._sessions.here().leases.held_by(self._keys.entry))
+        """The error after a wait of *waited* seconds without a grant."""
+        held_here = self._sessions.here().leases.held_here(self._want)
+        return LockTimeoutError(self._keys.name, waited, held_here, kind=self._want.scripts.kind)
 
-    def _leave(self, frame: FrameType, error: BaseException | None) -> Coroutine[object, object, None]:
-        return self._sessions.leave(frame, self._keys, self._named, error)
+    def _leave(
+        self, here: FrameId, running: "asyncio.Task[object] | None", error: BaseException | None
+    ) -> Coroutine[Any, Any, None]:
+        """Leave a block of this handle, with *error* or without, from the frame *here* of the *running* task."""
+        return self._sessions.leave(here, running, self._want, self._named, error)
+
+
+def refuse_in_block(lease: Grant) -> None:
+    """Raise if a block gives *lease* back at its end: the block would fail after a release by the handle."""
+    if lease._scoped and not lease._hold.over:
+        raise RuntimeError(
+            f"{lease._hold.keys.name!r}: every hold of the owner is in a block, which gives it back at its end. "
+            "To give it back sooner, end the block, or acquire without a block"
+        )
 
 
 def added_up(parts: Iterable[Single]) -> LockStatistics:
-    """What this client does with all of them."""
+    """The numbers of this client for all *parts*, added up."""
     each = [astuple(part.statistics()) for part in parts]
     return LockStatistics(*map(sum, zip(*each, strict=True)))
 
 
-class BaseLock(Single):
-    """A lock, of whatever kind *want* makes it."""
+@shown_as("lock")
+@answering
+class Lock(Single):
+    """A reentrant lock of the kind that *want* has; Redis knows its owner and its hold count."""
 
     __slots__ = ()
 
+    @in_own_task
     async def acquire(self, *, lease: Duration | None = None) -> Lease:
         """
         Wait as long as it takes until the owner holds the lock.
 
         Waits in a FIFO with the other tasks of this client; an unlock message wakes the first. *lease* is in seconds:
-        exactly that long, never renewed; ``None`` means the configured lease, renewed by the watchdog until release.
-        A nested acquire never shortens the lease. Cancelling leaves nothing behind: a grant that was on its way is
-        given back.
+        the lock is held for exactly that time and never renewed. ``None`` means the configured lease, which the
+        watchdog renews until the release. A nested acquire never shortens the lease. Cancelling leaves nothing behind:
+        a grant that was on its way is given back.
 
         Raises:
             LeaseLostError: the owner held the lock already, and it is lost.
-            NotALockError: the key is something else.
+            NotALockError: the key is not a lock.
             BackendError: Redis failed for longer than `LockConfig.command_timeout`.
-            ReplicationError: fewer replicas than `LockConfig.replicas` have it; the grant was undone.
+            ReplicationError: fewer replicas than `LockConfig.replicas` acknowledged it; the grant was undone.
             ClientClosedError: the client is closed, or belongs to another loop or process.
-            RuntimeError: it is the whole of a task, which would own the lock and be gone.
+            RuntimeError: the coroutine runs in another task than its caller's, and that task would own the lock.
         """
         granted = await self._acquire(None, lease)
-        assert granted is not None  # A wait without end ends with a grant.
+        # A wait without a limit ends with a grant.
+        assert granted is not None
         return granted
 
+    @in_own_task
     async def try_lock(self, wait: Duration | None = 0, lease: Duration | None = None) -> Lease | None:
         """
         Take the lock if that is possible within *wait* seconds, else return ``None``.
 
-        ``wait=0`` asks Redis once; ``wait=None`` waits for ever. *lease*, cancelling and errors as in `acquire`.
+        ``wait=0`` asks Redis once; ``wait=None`` waits for ever. *lease*, cancellation and errors are as in `acquire`.
         When Redis does not answer, the error may come up to `LockConfig.command_timeout` after the wait has ended.
         """
         return await self._acquire(wait, lease)
 
+    # Every primitive that can be acquired has `try_acquire`; a lock has Redisson's name as well.
+    try_acquire = try_lock
+
     async def release(self) -> None:
         """
-        Give one hold of the current owner back, the last that it acquired.
+        Release one hold of the current owner, the last that it acquired.
 
-        Waits for the server's answer, up to `LockConfig.release_timeout`. Cancelling stops the waiting only: the
+        Waits for the server's answer, up to `LockConfig.release_timeout`. Cancelling only stops the waiting: the
         release is sent all the same.
 
         Raises:
-            NotHeldError: the owner holds nothing; says who does.
-            LeaseLostError: it did, and the lock is lost.
-            BackendError: no answer in time; the release is tried on for as long as there can be something to free.
+            NotHeldError: the owner holds nothing; the error names the holder.
+            RuntimeError: every hold of the owner belongs to an ``async with`` block, which gives it back itself.
+            LeaseLostError: the owner held it, and the lock is lost.
+            BackendError: no answer in time; the release is tried for as long as there can be something to free.
         """
         lease = self._last_lease()
         if lease is None:
             raise await self._not_held()
-        await self._sessions.here().leases.give_back(lease)
+        refuse_in_block(lease)
+        await lease._hold.give_back(lease)
 
-    def hold(self, wait: Duration | None = None, lease: Duration | None = None) -> "HeldLock":
+    def hold(
+        self,
+        wait: Duration | None = None,
+        lease: Duration | None = None,
+        *,
+        release: BlockRelease | None = None,
+        **unknown: Unpack[NoMore],
+    ) -> HeldLock:
         """
-        The lock for an ``async with`` block, bounded: ``async with lock.hold(wait=2, lease=10) as lease:``.
+        Hold the lock for an ``async with`` block: ``async with lock.hold(wait=2, lease=10) as lease:``.
 
-        *wait* and *lease* are in seconds, as in `try_lock`, but a wait that ends raises `LockTimeoutError`. When the
-        lock is lost the block is cancelled, once, and `LeaseLostError` raised.
+        *wait* and *lease* are in seconds, as in `try_lock`, but a wait that ends raises `LockTimeoutError`. If the lock
+        is lost, the block is cancelled, once, and `LeaseLostError` is raised. *release* overrides `LockConfig.release`.
         """
-        return HeldLock(self, wait, lease)
+        if unknown:
+            raise unexpected(f"{type(self).__name__}.hold", unknown)
+        return HeldLock(self, wait, lease, release)
 
-    @abstractmethod
-    def _not_held(self) -> Coroutine[object, object, NotHeldError]:
-        """The error for the owner, who has nothing to give back."""
+    async def locked(self) -> bool:
+        """
+        Whether there is a holder, according to Redis.
+
+        Waits for the server's answer, up to `LockConfig.command_timeout`, and changes nothing; cancelling is harmless.
+        `held`, `hold_count`, `remaining`, `holder` and `holders` do the same.
+
+        Raises:
+            NotALockError: the key is not a lock.
+            BackendError: Redis failed.
+            ClientClosedError: the client is closed, or belongs to another loop or process.
+        """
+        return bool(await self._seen())
+
+    async def held(self) -> bool:
+        """Whether the current owner holds the lock, according to Redis; waits and raises like `locked`."""
+        return await self.hold_count() > 0
+
+    async def hold_count(self) -> int:
+        """The number of the current owner's holds, according to Redis; waits and raises like `locked`."""
+        owner = self._owner()
+        return sum(hold.holds for hold in await self._seen() if hold.owner == owner)
+
+    async def remaining(self) -> float | None:
+        """
+        Seconds until the last of the holders' leases ends, according to Redis; ``None`` if the lock is free.
+
+        Waits and raises like `locked`.
+        """
+        return max((hold.left for hold in await self._seen()), default=None)
+
+    async def force_release(self) -> bool:
+        """
+        Free the lock from all holders, and wake the waiters; returns whether there were holders.
+
+        For operators: a holder in another client learns of the loss at its next renewal or release. Waits for the
+        server's answer, up to `LockConfig.command_timeout`; a cancelled call may have freed the lock or not. Raises
+        `NotALockError` and `BackendError`.
+        """
+        return await self._sessions.open().force_release(self._want)
+
+    async def _seen(self) -> Sequence[Seen]:
+        """All holds of this name that Redis has."""
+        return await self._sessions.open().commands.ask(INSPECT, self._keys, 1)
+
+    async def _holders(self) -> Sequence[Holder]:
+        return [seen.holder for seen in await self._seen()]
+
+    async def _holder(self) -> Holder | None:
+        """The holder; if there are several, the first."""
+        return next((seen.holder for seen in await self._seen()), None)
+
+    def _owner(self) -> str:
+        return self._sessions.open().owners.acting(self._named)[0]
+
+    async def _not_held(self) -> NotHeldError:
+        owner = self._owner()
+        try:
+            return NotHeldError(self.name, owner, await self._holder())
+        except (BackendError, NotALockError):
+            return NotHeldError(self.name, owner, None, "the holder is not known")
 
 
-class Held(Unique, Entered[G]):
-    """What `hold` returns, for one ``async with`` at a time."""
-
-    __slots__ = ("_lease", "_lock", "_unused", "_wait")
-
-    def __init__(self, lock: Lockable[G], wait: Duration | None, lease: Duration | None) -> None:
-        super().__init__()
-        self._unused = False
-        self._lock = lock
-        self._wait = None if wait is None else seconds(wait, "wait", zero=True)
-        self._lease = None if lease is None else lease_seconds(lease)
-        self._unused = True
-
-    def __del__(self) -> None:
-        if self._unused:
-            text = f"lock {self._lock.name!r}: hold() was never entered; write `async with lock.hold(...)`"
-            warnings.warn(text, RuntimeWarning, stacklevel=2, source=self)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self._lock.name!r}>"
-
-    @property
-    def _acts_as_one(self) -> bool:
-        return isinstance(self._lock, Single) and self._lock._named is not None
-
-    async def _begin(self) -> tuple[G, G]:
-        self._unused = False
-        granted = await self._lock._acquire_or_raise(self._wait, self._lease)
-        granted._open_block(None)
-        return granted, granted
-
-
-@final
-class HeldLock(Held[Lease]):
-    """What `AsyncRLock.hold` returns, for one ``async with`` at a time."""
-
-    __slots__ = ()
-
-
-async def taken_by_nobody(sessions: Sessions, want: Want, wait: Duration | None, what: str = "wait") -> bool:
-    """Acquire, within *wait* seconds, what has no owner; whether that was granted."""
-    most = None if wait is None else seconds(wait, what, zero=True)
+async def acquire_without_owner(sessions: Sessions, want: Want, wait: Duration | None) -> bool:
+    """Acquire a primitive that has no owners within *wait* seconds; returns whether the server granted it."""
+    most = None if wait is None else seconds(wait, "wait", zero=True)
     session = sessions.open()
     acquisition = Acquisition(session, want, session.client, running_task(), None, kept=False)
     return await acquisition.run(most) is not None
-
-
-ACQUIRES.update(enter.__code__ for enter in (Lockable._enter, Entered._enter))
-_WHOLE = (
-    "this acquire is the whole of a task (create_task, gather, or wait_for on Python 3.11), which would own "
-    "the lock and end at once. Await it inside of the task that does the work; for a time limit use "
-    "try_lock(wait=...), hold(wait=...) or asyncio.timeout(); to acquire here and release elsewhere, a named "
-    "owner: locks.lock(name, owner=...)"
-)

@@ -1,41 +1,50 @@
-"""A handle whose ``async with`` is a block of its own each time, so that tasks may share it."""
+"""A handle that tasks may share, because each ``async with`` opens a block of its own."""
 
 import sys
 from abc import ABC, abstractmethod
 from asyncio import Task
-from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager
-from types import TracebackType
+from types import CoroutineType, TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 from weakref import ref
 
-from aiolock._core.blocks import entered_elsewhere, nothing_to_give_back
-from aiolock._core.owners import running_task
-from aiolock._core.scope import Place, place_of
+from aiolock._core.blocks import find_left, forget_settled, nothing_to_give_back, refuse_to_leave
+from aiolock._core.lease import Lease
+from aiolock._core.owners import FrameId, OwningTask, current_task, frame_id, refuse_elsewhere, running_task
+from aiolock._core.session import Sessions
+from aiolock._primitives.multi.lease import MultiLease
 
 T = TypeVar("T")
 
 
 class _Entry(NamedTuple):
-    place: Place
-    who: "ref[Task[object]]"  # Entered it. Not kept alive: a task that nobody refers to is to be destroyed.
+    entered_by: FrameId
+    record: OwningTask
     block: AbstractAsyncContextManager[Any]
-    # Whether it has given back what it had, or Python destroys its task, is not known here.
-    is_settled: bool = False
-    forsaken: bool = False
 
     @property
-    def task(self) -> "Task[object] | None":
-        return self.who()
+    def hold(self) -> object:
+        return self.block
+
+    @property
+    def is_settled(self) -> bool:
+        # A block without a lease belongs to a task, and ends with it.
+        return not isinstance(self.block, Lease | MultiLease) or self.block._is_settled
+
+    def doubt(self) -> None:
+        if isinstance(self.block, Lease | MultiLease):
+            self.block._doubt()
 
 
 class Entered(ABC, Generic[T]):
     """A handle that may be entered by several tasks at the same time, and by one of them several times."""
 
-    __slots__ = ("__weakref__", "_blocks")
+    __slots__ = ("__weakref__", "_blocks", "_sessions")
 
-    def __init__(self) -> None:
-        self._blocks: list[_Entry] = []  # That were entered and not left, the last one last.
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        # The blocks that were entered and not left, in the order of their enters.
+        self._blocks: list[_Entry] = []
 
     @property
     def _acts_as_one(self) -> bool:
@@ -44,30 +53,28 @@ class Entered(ABC, Generic[T]):
 
     @abstractmethod
     async def _begin(self) -> tuple[AbstractAsyncContextManager[Any], T]:
-        """One ``async with`` begins: what leaves it, and what it gives."""
+        """Begin an ``async with``; returns the block, and the value after ``as``."""
 
-    def __aenter__(self) -> Coroutine[object, object, T]:
-        return self._enter(place_of(sys._getframe(1)))
+    def __aenter__(self) -> "CoroutineType[Any, Any, T]":
+        return cast("CoroutineType[Any, Any, T]", self._enter(frame_id(sys._getframe(1)), current_task()))
 
     def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> Coroutine[object, object, None]:
-        # The handle is shared: its caller's frame tells which block is left, also by another task than entered it.
-        frame = sys._getframe(1)
-        place = place_of(frame)
-        here = next((each for each in reversed(self._blocks) if each.place == place), None)
-        entry = here or entered_elsewhere(frame, self._blocks, as_one=self._acts_as_one)
-        if entry is None:
-            text = f"{self!r}: this `async with` was not entered, or was left before"
-            if error is None:
-                raise RuntimeError(text)
-            error.add_note(f"aiolock: {text}")
-            return nothing_to_give_back()
-        self._blocks.remove(entry)
-        left = entry.block.__aexit__(kind, error, trace)
-        return cast("Coroutine[object, object, None]", left)  # No block swallows an exception.
+    ) -> "CoroutineType[Any, Any, None]":
+        entry = find_left(frame_id(sys._getframe(1)), current_task(), self._blocks)
+        if entry is not None:
+            self._blocks.remove(entry)
+            left = entry.block.__aexit__(kind, error, trace)
+            # No block swallows an exception.
+            return cast("CoroutineType[Any, Any, None]", left)
+        if self._sessions.can_leave(error):
+            refuse_to_leave(repr(self), error)
+        return cast("CoroutineType[Any, Any, None]", nothing_to_give_back())
 
-    async def _enter(self, place: Place) -> T:
+    async def _enter(self, entered_by: FrameId, caller: "Task[object] | None") -> T:
+        refuse_elsewhere(self, caller)
         block, entered = await self._begin()
-        self._blocks.append(_Entry(place, ref(running_task()), block))
+        record = self._sessions.here().owners[ref(running_task())]
+        forget_settled(self._blocks)
+        self._blocks.append(_Entry(entered_by, record, block))
         return entered

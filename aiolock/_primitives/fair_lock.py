@@ -1,19 +1,19 @@
-"""AsyncFairLock: a reentrant lock that is granted in the order in which it was asked for."""
+"""AsyncFairLock: a reentrant lock that is granted in the order of the requests."""
 
 from typing import final
 
-from aiolock._primitives.rlock import OneHolder
+from aiolock._primitives.rlock import AsyncRLock
 
 
 @final
-class AsyncFairLock(OneHolder):
+class AsyncFairLock(AsyncRLock):
     """
     A reentrant distributed lock: first come, first served over all clients and tasks; made by `LockClient.fair_lock`.
 
-    The order is that in which the server heard of who waits. A handle without state of its own, with all verbs of
-    `AsyncRLock`, whose lock of the same name excludes it and is excluded. A client that gives no sign of life for 0.7
-    seconds when it is its turn is passed over, within a second; it goes before all others again when it comes back.
-    Redisson's ``RFairLock`` has another line, by the clocks of its clients: do not mix the two on one name.
+    The order is that of the requests' arrival at the server. The handle has no state of its own, and all methods of
+    `AsyncRLock`; a fair and a plain lock of one name exclude each other. A client whose turn it is, and that gives no
+    sign of life for 0.7 seconds, loses its turn within a second; when it comes back, it goes before all others.
+    Redisson's ``RFairLock`` keeps another line, ordered by its clients' clocks: do not use both for one name.
     """
 
     __slots__ = ()

@@ -1,40 +1,58 @@
-"""What has blocks, as decorators and web dependencies take it: whatever it is, they hold it for a call."""
+"""The union of all handles that `async with` takes, for `synchronized` and the web integrations."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from aiolock._primitives.base import Held
-from aiolock._primitives.fair_lock import AsyncFairLock
-from aiolock._primitives.member import Member
-from aiolock._primitives.multi import AsyncMultiLock
+from aiolock._primitives.counting_semaphore import AsyncCountingSemaphore
+from aiolock._primitives.held import Held
+from aiolock._primitives.multi.lock import AsyncMultiLock
+from aiolock._primitives.multi.member import Member
 from aiolock._primitives.rlock import AsyncRLock
-from aiolock._primitives.semaphore import AsyncSemaphore
-from aiolock._types import Duration
+from aiolock._types import BlockRelease, Duration, check_choice, lease_seconds, seconds
 
-Handle = Member | AsyncMultiLock | AsyncSemaphore
+Handle = Member | AsyncMultiLock | AsyncCountingSemaphore
 
 
-def block_of(handle: Handle, wait: Duration | None, lease: Duration | None) -> Held[Any]:
+class Terms(NamedTuple):
+    """The arguments of `AsyncRLock.hold`, checked."""
+
+    wait: float | None
+    lease: float | None
+    release: BlockRelease | None
+
+    @classmethod
+    def of(cls, wait: Duration | None, lease: Duration | None, release: BlockRelease | None) -> "Terms":
+        """Check the arguments; `TypeError` or `ValueError` for an invalid one."""
+        most = None if wait is None else seconds(wait, "wait", zero=True)
+        length = None if lease is None else lease_seconds(lease)
+        if release is not None:
+            check_choice(release, BlockRelease, "release")
+        return cls(most, length, release)
+
+
+def block_of(handle: Handle, terms: Terms) -> Held[Any]:
     """
-    A block under *handle*, for an ``async with``; a semaphore that only counts has a lease there, which is not `shown`.
+    A block under *handle*, for an ``async with``; for a counting semaphore its value is a lease that is not `shown`.
 
-    `TypeError` if it is no such handle, or has no lease where one is given.
+    `TypeError` if *handle* is no `Handle`; or if it is a counting semaphore, and *terms* have more than a wait.
     """
-    if isinstance(handle, AsyncSemaphore):
-        if lease is not None:
-            raise TypeError(f"{handle!r} only counts, and has no lease: give none")
-        return handle._block.hold(wait)
+    if isinstance(handle, AsyncCountingSemaphore):
+        if terms.lease is not None:
+            raise TypeError(f"{handle!r} only counts permits, and has no lease: leave out `lease`")
+        if terms.release is not None:
+            raise TypeError(f"{handle!r} only counts permits, and waits for the answer: leave out `release`")
+        return handle._block.hold(terms.wait)
     if not isinstance(handle, Handle):
-        raise TypeError(f"of must return a lock (of a read-write lock one half) or a semaphore, not {handle!r}")
-    return handle.hold(wait, lease)
+        raise TypeError(f"of must return a lock (one half of a read-write lock) or a semaphore, not {handle!r}")
+    return handle.hold(terms.wait, terms.lease, release=terms.release)
 
 
-def kept(handle: object, at_least: float) -> AsyncRLock | AsyncFairLock:
-    """*handle*, whose holds keep it for so many seconds at least; `TypeError` if it is no lock that one owner holds."""
-    if not isinstance(handle, AsyncRLock | AsyncFairLock):
+def kept(handle: object, at_least: float) -> AsyncRLock:
+    """The lock *handle*, whose holds last *at_least* seconds; `TypeError` if it is not a plain or a fair lock."""
+    if not isinstance(handle, AsyncRLock):
         raise TypeError(f"at_least is for a lock or a fair lock, not for {handle!r}")
     return handle._kept(at_least)
 
 
-def shown(handle: Handle, granted: Any) -> Any:
-    """What whoever runs under *handle* gets to see of what was *granted*: what its `hold` gives."""
-    return None if isinstance(handle, AsyncSemaphore) else granted
+def shown(handle: object, granted: Any) -> Any:
+    """The value that a block under *handle* gives the user: *granted*, or ``None`` for a counting semaphore."""
+    return None if isinstance(handle, AsyncCountingSemaphore) else granted

@@ -1,34 +1,37 @@
-"""AsyncCountDownLatch: wait until something has been counted down to zero."""
+"""AsyncCountDownLatch: waits until a count has reached zero."""
 
 from typing import final
 
-from aiolock._primitives.base import Named, taken_by_nobody
-from aiolock._scripts import COUNT_DOWN, GRANTED, LATCH, SET_COUNT, Script, Want
+from aiolock._answers import answering
+from aiolock._primitives.base import Named, acquire_without_owner
+from aiolock._scripts import COUNT_DOWN, LATCH, SET_COUNT, WAIT, Script, Want
+from aiolock._scripts.replies import Changed, Refused
 from aiolock._types import Duration, whole_number
 
 
 @final
+@answering
 class AsyncCountDownLatch(Named):
     """
     A distributed count-down latch; made by `LockClient.count_down_latch`.
 
-    Somebody says what is to be counted down, others count, and whoever waits is let go at zero. Before that is said the
-    count is zero. A handle without state of its own. Follows Redisson's ``RCountDownLatch``, with which it shares its
-    layout in Redis.
+    One task sets the count, others count down, and all waiters go on at zero. The count is zero before a task sets it.
+    The handle has no state of its own. The latch follows Redisson's ``RCountDownLatch``, and has the same layout in
+    Redis.
     """
 
     __slots__ = ()
 
     async def try_set_count(self, count: int) -> bool:
         """
-        Let there be so much to be counted down, if there is nothing yet; whether there was nothing.
+        Set the count, if it is zero; returns whether the count was set.
 
-        Waits for the server's answer, up to `LockConfig.command_timeout`; cancelling leaves it done or not done. Sent
-        twice, it says the same.
+        Waits for the server's answer, up to `LockConfig.command_timeout`; a cancelled call may have set the count or
+        not. A command that is sent twice has the same result.
 
         Raises:
             TypeError, ValueError: *count* is not a whole number above zero.
-            NotALockError: the key is something else.
+            NotALockError: the key is not a count.
             BackendError: Redis failed.
             ClientClosedError: the client is closed, or belongs to another loop or process.
         """
@@ -36,46 +39,46 @@ class AsyncCountDownLatch(Named):
 
     async def count_down(self) -> None:
         """
-        Let the count be one less; at zero whoever waits is let go, everywhere. Of zero nothing is counted.
+        Lower the count by one; at zero all waiters go on, in all processes. A count of zero stays zero.
 
-        Waits for the server's answer, up to `LockConfig.command_timeout`; cancelling leaves it done or not done. Sent
-        twice, it counts once. Raises `NotALockError`, `BackendError` and `ClientClosedError` as `try_set_count`.
+        Waits for the server's answer, up to `LockConfig.command_timeout`; a cancelled call may have counted or not. A
+        command that is sent twice counts once. Raises `NotALockError`, `BackendError` and `ClientClosedError` like
+        `try_set_count`.
         """
         await self._change(COUNT_DOWN, 1)
 
     async def count(self) -> int:
         """
-        What is still to be counted down, by Redis.
+        The count, according to Redis.
 
         Waits for the server's answer, up to `LockConfig.command_timeout`, and changes nothing; cancelling is harmless.
-        Raises as `count_down`.
+        Raises like `count_down`.
         """
-        _, count, *_ = await self._sessions.open().inspector.ask(LATCH.acquire, self._keys, 1)
-        return int(count)
+        answer = await self._sessions.open().commands.ask(WAIT, self._keys, 1)
+        return answer.count if isinstance(answer, Refused) else 0
 
-    async def wait(self, timeout: Duration | None = None) -> bool:
+    async def wait(self, wait: Duration | None = None) -> bool:
         """
-        Wait until the count is zero, at most *timeout* seconds (``None``: as long as it takes); whether it is.
+        Wait until the count is zero, at most *wait* seconds (``None``: no limit); returns whether it is zero.
 
-        ``timeout=0`` asks Redis once. A message lets it go; without one it asks every five seconds. Who waits while the
-        count becomes zero and is set anew at once may wait on: use another name for another round. Cancelling leaves
-        nothing behind.
+        ``wait=0`` asks Redis once. A message ends the wait; if none comes, `wait` asks every five seconds. If the count
+        becomes zero and is set again at once, a waiter may miss the zero: use another name for another round.
+        Cancelling leaves nothing behind.
 
         Raises:
-            TypeError, ValueError: *timeout* is not a number of seconds, or is below zero.
-            NotALockError, BackendError, ClientClosedError: as `count_down`.
+            TypeError, ValueError: *wait* is not a number of seconds, or is below zero.
+            NotALockError, BackendError, ClientClosedError: as in `count_down`.
         """
-        return await taken_by_nobody(self._sessions, Want(self._keys, LATCH), timeout, "timeout")
+        return await acquire_without_owner(self._sessions, Want(self._keys, LATCH), wait)
 
     async def delete(self) -> bool:
         """
-        Let the count be zero, whatever it is; whether it was not. Whoever waits is let go.
+        Set the count to zero, so that all waiters go on; returns whether the count was above zero.
 
-        Redisson's ``delete`` leaves them waiting. Waits, is cancelled and raises as `count_down`. Sent twice, it ends
-        no later latch, and says the same.
+        Redisson's ``delete`` leaves the waiters waiting. Waiting, cancellation and errors are as in `count_down`. A
+        command that is sent twice has the same result, and does not end a count that was set in between.
         """
         return await self._change(COUNT_DOWN, "")
 
-    async def _change(self, script: Script, how: int | str) -> bool:
-        status, *_ = await self._sessions.open().change(script, self._keys, how, self._keys.channel)
-        return bool(status == GRANTED)
+    async def _change(self, script: Script[Changed], how: int | str) -> bool:
+        return await self._sessions.open().change(script, self._keys, how, self._keys.channel) is not None

@@ -1,4 +1,4 @@
-"""AsyncLeader: one leader among many processes, and what it does only while it leads."""
+"""AsyncLeader: one leader among many processes, and work that runs only while it leads."""
 
 import asyncio
 import logging
@@ -11,19 +11,31 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, final
 from weakref import ref
 
-from aiolock._core.background import Work, Works, check_work
+from aiolock._answers import answering
 from aiolock._core.lease import Lease, Loss
-from aiolock._core.owners import running_task
-from aiolock._errors import AioLockError, BackendError, ClientClosedError, LeaseLostError, ReplicationError
+from aiolock._core.owners import in_own_task, running_task
+from aiolock._core.session import Sessions
+from aiolock._errors import (
+    AioLockError,
+    BackendError,
+    ClientClosedError,
+    LeaseLostError,
+    NotHeldError,
+    ReplicationError,
+)
+from aiolock._helpers.background import Work, Works, check_work
 from aiolock._log import log
 from aiolock._primitives.entered import Entered
 from aiolock._primitives.rlock import AsyncRLock
 from aiolock._process import Unique
-from aiolock._types import Duration, Holder, seconds
+from aiolock._types import Duration, Holder, begun, check_function, quoted, seconds
 
-_TO_STOP = 2.0  # Seconds before the end of its lease at which a leader that cannot renew it begins to stop,
-_OF_A_LEASE = 1 / 4  # but no more of a short lease than this;
-_CANCELLATIONS = 4  # and how often work is cancelled by then that swallows it.
+# Seconds before the end of the lease at which a leader that cannot renew it begins to stop.
+_TO_STOP = 2.0
+# The greatest part of a short lease that `_TO_STOP` may take.
+_OF_A_LEASE = 1 / 4
+# How often work that swallows cancellations is cancelled in that time.
+_CANCELLATIONS = 4
 
 T = TypeVar("T")
 
@@ -31,31 +43,35 @@ T = TypeVar("T")
 @final
 class Term(Unique, Entered["Term"]):
     """
-    The time for which one process leads; what `AsyncLeader` gives.
+    The time for which one process leads; given by `AsyncLeader`.
 
-    ``async with term:`` cancels its body when the term is over, and gives the lock back at the end. What is started
-    under a term is cancelled when the term is over, again and again until it has ended, and the lock is given back
-    when it has. A leader that cannot renew its lease begins with that before the lease ends.
+    ``async with term:`` cancels its body when the term is over, and gives the lock back at the end. Work that was
+    started under a term is cancelled when the term is over, again and again until it has ended; then the lock is given
+    back. A leader that cannot renew its lease begins to stop before the lease ends.
     """
 
-    __slots__ = ("_body", "_has_raised", "_timer", "_to_stop", "_watch", "_works", "lease")
+    __slots__ = ("_body", "_has_raised", "_stepped_down", "_timer", "_to_stop", "_watch", "_works", "lease")
 
-    def __init__(self, lease: Lease) -> None:
-        super().__init__()
+    def __init__(self, sessions: Sessions, lease: Lease) -> None:
+        super().__init__(sessions)
         self.lease: Lease = lease
-        """The lease of the lock that the leader has."""
+        """The lease of the leader's lock."""
         self._to_stop = min(_TO_STOP, lease.lease * _OF_A_LEASE)
         self._works = Works(self._work_failed)
-        self._watch = _Watch(self._works, self._to_stop / _CANCELLATIONS)
-        self._body: _Body | None = None  # Of a block.
-        self._has_raised = False  # What failed in it was raised once.
-        self._timer: asyncio.TimerHandle | None = None  # Looks whether it is time to stop.
+        self._watch = _Watch(lease, self._works, self._to_stop / _CANCELLATIONS)
+        self._stepped_down = False
+        # The body of an `async with`.
+        self._body: _Body | None = None
+        # Whether the failure of the work was raised; it is raised only once.
+        self._has_raised = False
+        # Checks whether it is time to stop.
+        self._timer: asyncio.TimerHandle | None = None
         lease._hold.bodies.append(self._watch)
         self._look()
 
     @property
     def name(self) -> str:
-        """What it leads."""
+        """The name of the leader."""
         return self.lease.name
 
     @property
@@ -65,7 +81,7 @@ class Term(Unique, Entered["Term"]):
 
     @property
     def lost(self) -> Loss:
-        """Whether it leads no more: ``term.lost.is_set()``, ``await term.lost``; not when it gave the lock back."""
+        """Whether the lock is lost: ``term.lost.is_set()``, ``await term.lost``; a lock given back is not lost."""
         return self.lease.lost
 
     def check(self) -> None:
@@ -74,18 +90,33 @@ class Term(Unique, Entered["Term"]):
 
         Raises:
             LeaseLostError: the lock is lost, or about to be.
-            NotHeldError: it was given back.
+            NotHeldError: the lock was given back, or `step_down` is about to give it back.
         """
         self.lease.check()
+        if self._stepped_down:
+            hold = self.lease._hold
+            raise NotHeldError.of_lease(self.name, hold.owner, hold.kind)
+
+    def step_down(self) -> None:
+        """
+        End the term: cancel its work, and give the lock back when the work has ended. No I/O; any task may call it.
+
+        Then `run` returns, and a loop runs for election again after its pause, so that another process can lead. The
+        body of an ``async with`` or of a loop is not cancelled; an ``async with`` gives the lock back at its end. Does
+        nothing when the term is over.
+        """
+        self._stepped_down = True
+        self._works.stop()
+        self._let_go()
 
     def start(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """
-        Run *work* in a task of its own, which has ended when the lock is given back; the task.
+        Run *work* in a task of its own, which ends before the lock is given back; returns the task.
 
-        When the work fails, the term is over, and its exception is raised where the block or the loop goes on.
+        If the work fails, the term is over, and its exception is raised at the end of the block, or in the loop.
 
         Raises:
-            TypeError: *work* is no coroutine, but a function that was not called, for example.
+            TypeError: *work* is not a coroutine; it may be a function that was not called.
             LeaseLostError, NotHeldError: the term is over; *work* is not run.
         """
         check_work(work)
@@ -95,28 +126,30 @@ class Term(Unique, Entered["Term"]):
             work.close()
             raise
         started = self._works.start(work)
-        if self._body is not None:  # While work runs, whoever owns its lock is not to be destroyed.
-            started.add_done_callback(partial(_forget, self._body.task()))
+        started.add_done_callback(self._work_ended, context=Context())
+        # The callback keeps the body's task alive: Python must not destroy the owner of the lock while work runs.
+        if self._body is not None:
+            started.add_done_callback(partial(_keep_alive, self._body.task()))
         return started
 
     async def run(self, *work: Work) -> None:
         """
         Run *work* until it has ended or the term is over, and give the lock back: for ``async for term in ...``.
 
-        Returns also when the lock was lost: the next term is another's, or the loop's next. Cancelling stops the work,
-        waits until it has ended, and gives the lock back.
+        Also returns if the lock is lost: then another process leads, or this one in the loop's next term. Cancelling
+        `run` stops the work, waits until the work has ended, and gives the lock back.
 
         Raises:
-            TypeError: as `start`.
+            TypeError: as in `start`.
             RuntimeError, NotHeldError: the term is in an ``async with`` already, or is over.
-            BackendError: Redis did not answer the release; it is tried on.
-            Exception: what the work raised; of several, the first in their order.
+            BackendError: Redis did not answer the release; aiolock goes on trying.
+            Exception: the exception of the work; if several works fail, the first exception.
         """
         check_work(*work)
         try:
             if self._blocks:
                 raise RuntimeError(
-                    f"leader {self.name!r}: this term is in an `async with` already, which gives it back: "
+                    f"leader {quoted(self.name)}: this term is in an `async with` already, which gives it back: "
                     "`await term.start(work)` there, or use `async for term in leader: await term.run(work)`"
                 )
             async with self:
@@ -127,8 +160,9 @@ class Term(Unique, Entered["Term"]):
             if not self.lost.is_set():
                 raise
         finally:
+            # Work that was started has ended by now; this closes work that was not.
             for each in work:
-                each.close()  # What was not started: else it has ended.
+                each.close()
 
     def __repr__(self) -> str:
         return f"<Term of {self.lease!r}>"
@@ -148,23 +182,41 @@ class Term(Unique, Entered["Term"]):
             self._raise_failure()
 
     async def _end(self) -> None:
-        """End what was started; nothing watches over the term any more."""
+        """End the started work, and stop watching the term."""
         try:
+            # Without work, do not wait: Python may be destroying the task that would wait.
             if self._works.running:
-                await self._works.end()  # Where nothing runs, its task may be destroyed, which can wait for nothing.
+                await self._works.end()
         finally:
-            if self._timer is not None:
-                self._timer.cancel()
-            with suppress(ValueError):
-                self.lease._hold.bodies.remove(self._watch)
+            self._watch_no_more()
+
+    def _watch_no_more(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        with suppress(ValueError):
+            self.lease._hold.bodies.remove(self._watch)
 
     async def _give_back(self) -> None:
-        """Give back what no block did."""
+        """Give the lock back, if no block did."""
         try:
             await self._end()
         finally:
             if not self.lease.given_back:
                 await self.lease.release()
+
+    def _work_ended(self, work: object) -> None:
+        """Give the lock back after a loss, which may have come with the end of the loop's task."""
+        if self._stepped_down or self.lease._hold.loss is not None:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Give the lock back, without waiting for the answer, if no running work or block will do it."""
+        lease, hold = self.lease, self.lease._hold
+        if self._works.running or lease._scoped or lease.given_back:
+            return
+        self._watch_no_more()
+        if hold.take_back(lease) is not None and hold.loss is None:
+            lease._session.report.released(hold, len(hold.leases), monotonic(), confirmed=False)
 
     def _raise_failure(self) -> None:
         if (failure := self._works.failure) is not None and not self._has_raised:
@@ -172,24 +224,24 @@ class Term(Unique, Entered["Term"]):
             raise failure
 
     def _work_failed(self, task: asyncio.Task[Any], error: BaseException) -> None:
-        """The term is over; if the lock is lost, that is told already. What cleans up by now goes on with that."""
+        """End the term. A loss has cancelled the body already; work that cleans up is left alone."""
         if not self._works.stopping:
             self._works.stop()
         if self._body is not None and not self.lost.is_set():
             self._body.cancel()
 
     def _look(self) -> None:
-        """If the lease was not renewed in time, begin to stop while nobody else can lead."""
+        """If the lease was not renewed in time, begin to stop while no other process can lead."""
         hold = self.lease._hold
         left = hold.deadline - monotonic() - self._to_stop
         if left <= 0:
-            self.lease._session.leases.tell_early(hold)
+            hold.tell_early()
         elif not hold.ended:
             self._timer = asyncio.get_running_loop().call_later(left, self._look, context=Context())
 
 
 class _Body:
-    """The body of a block, to be cancelled when work has failed; an `asyncio.timeout` would keep its task alive."""
+    """The body of a block, which a failure of its work cancels; an `asyncio.timeout` would keep its task alive."""
 
     def __init__(self, task: asyncio.Task[object]) -> None:
         self.task = ref(task)
@@ -197,7 +249,7 @@ class _Body:
         self._cancelled = self._left = False
 
     def cancel(self) -> None:
-        """Cancel it, once, unless it was left."""
+        """Cancel the body, once, unless the block was left."""
         if (task := self.task()) is not None and not self._cancelled and not self._left:
             self._cancelled = task.cancel()
 
@@ -207,7 +259,7 @@ class _Body:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """Take the cancellation back, which goes no further unless one of the user's own came as well."""
+        """Take the cancellation back, and swallow it unless the user has cancelled the body as well."""
         self._left = True
         if (task := self.task()) is None or not self._cancelled:
             return False
@@ -215,97 +267,115 @@ class _Body:
 
 
 class _Watch:
-    """What the hold of a term tells that it is lost."""
+    """The body of a term's hold; the hold tells it about a loss."""
 
-    def __init__(self, works: Works, hurry: float) -> None:
+    def __init__(self, lease: Lease, works: Works, hurry: float) -> None:
+        self.lease: Lease = lease
         self._works = works
-        self._hurry = hurry  # Seconds from one cancellation to the next, once it is lost.
+        # Seconds between two cancellations after a loss.
+        self._hurry = hurry
 
     @property
     def has_lost_its_task(self) -> bool:
-        """Whether nothing of it runs."""
+        """Whether no work of the term runs."""
         return not self._works.running
 
     def lost(self) -> None:
-        """The lock is lost."""
+        """Stop the work, because the lock is lost."""
         self._works.to_clean_up = min(self._works.to_clean_up, self._hurry)
         self._works.stop()
 
     def look(self, due: float) -> None:
-        """The end of the hold may be near: the term looks by itself."""
+        """Do nothing: the term itself watches the end of the hold."""
 
 
-def _forget(body: object, work: object) -> None:
-    pass
+def _keep_alive(body: object, work: object) -> None:
+    """Do nothing: a `partial` of this function keeps *body* alive."""
 
 
 @final
+@answering
 class AsyncLeader(Entered[Term]):
     """
-    The leader *name* among all that stand for it; made by `LockClient.leader`.
+    The election of one leader among all candidates; made by `LockClient.leader`.
 
-    Who has the lock of that name leads. ``async with locks.leader(name) as term:`` waits until this task leads, for one
-    term; ``async for term in locks.leader(name):`` stands again after each; `run` does so with one function. The others
-    wait, which costs nothing but a message when the leader goes: one of them leads a moment after a leader that ended,
-    and one lease after one that was killed.
+    The holder of the lock *name* leads. ``async with locks.leader(name) as term:`` waits until this task leads, for one
+    term; ``async for term in locks.leader(name):`` runs for election again after each term; `run` does the same with
+    one function. The other candidates wait for a message. If a leader ends, another candidate leads a moment later; if
+    a leader is killed, one lease later.
     """
 
     __slots__ = ("_lock", "_pause")
 
     def __init__(self, lock: AsyncRLock, pause: Duration) -> None:
-        super().__init__()
+        super().__init__(lock._sessions)
         self._lock = lock
         self._pause = seconds(pause, "pause", zero=True)
 
     @property
     def name(self) -> str:
-        """What is led."""
+        """The name of the leader."""
         return self._lock.name
 
     async def run(self, work: Callable[[Term], Coroutine[Any, Any, object]]) -> None:
         """
-        Stand for election, and run ``work(term)`` whenever this process leads: for `background`.
+        Run for election, and run ``work(term)`` whenever this process leads: for `background`.
 
-        Goes on until it is cancelled, the client is closed, or *work* fails. Work that returns ends its term.
-        Cancelling is as of `Term.run`.
+        Goes on until `run` is cancelled, the client is closed, or *work* fails. A term also ends when its work returns.
+        Cancellation is as in `Term.run`.
 
         Raises:
-            NotALockError: the key is something else.
-            Exception: what *work* raised.
+            TypeError: *work* cannot be called, or has returned something that is not a coroutine.
+            NotALockError: the key is not a lock.
+            Exception: the exception of *work*.
         """
+        check_function(work, "work")
         async for term in self:
-            await term.run(work(term))
+            await term.run(begun(work, term))
+
+    @in_own_task
+    async def try_lead(self, wait: Duration | None = 0) -> Term | None:
+        """
+        Lead if that is possible within *wait* seconds, else return ``None``.
+
+        ``wait=0`` asks Redis once; ``wait=None`` waits for ever. End the term with ``async with term:``, `Term.run` or
+        `Term.step_down`. Cancellation and errors are as in `AsyncRLock.try_lock`.
+        """
+        lease = await self._lock.try_lock(wait)
+        return None if lease is None else Term(self._sessions, lease)
 
     async def holder(self) -> Holder | None:
-        """Who leads, by Redis; ``None`` if nobody does. Waits and raises as `AsyncRLock.holder`."""
+        """The leader, according to Redis; ``None`` if there is none. Waits and raises like `AsyncRLock.holder`."""
         return await self._lock.holder()
 
     async def __aiter__(self) -> AsyncGenerator[Term, None]:
         """
-        One term after the other, with a pause between, until the client is closed; failures of Redis are waited out.
+        One term after the other, with a pause between them, until the client is closed; goes on after failures of
+        Redis.
 
-        The body of the loop is not cancelled when the term is over: what it runs by `Term.run`, or in ``async with
-        term:``, is. What it leaves is given back before the next term, or when the loop is left.
+        The end of a term does not cancel the body of the loop; it does cancel work in `Term.run` or ``async with
+        term:``. If the body does not give the lock back, the loop does, before the next term or at its end.
 
         Raises:
-            NotALockError: the key is something else.
-            Exception: what work raised that was started with `Term.start`.
+            NotALockError: the key is not a lock.
+            Exception: the exception of work that was started with `Term.start`.
         """
         while (term := await self._elected()) is not None:
             try:
                 yield term
             finally:
-                with suppress(LeaseLostError, BackendError):  # The next acquire tells.
+                # The next acquire reports the failure.
+                with suppress(LeaseLostError, BackendError):
                     await term._give_back()
             term._raise_failure()
             if term.lease._hold.loss != "closed":
-                await asyncio.sleep(self._pause)  # After a loss, others go first.
+                await asyncio.sleep(self._pause)
 
     def __repr__(self) -> str:
-        return f"<AsyncLeader {self.name!r}>"
+        return f"<AsyncLeader {quoted(self.name)}>"
 
     async def _begin(self) -> tuple[Term, Term]:
-        term = Term(await self._lock.acquire())
+        term = Term(self._sessions, await self._lock.acquire())
         return term, await term.__aenter__()
 
     async def _elected(self) -> Term | None:
@@ -313,12 +383,12 @@ class AsyncLeader(Entered[Term]):
         level = logging.WARNING
         while True:
             try:
-                return Term(await self._lock.acquire())
+                return Term(self._sessions, await self._lock.acquire())
             except ClientClosedError as error:
                 if error.reason == "closed":
                     return None
                 raise
             except (BackendError, ReplicationError, LeaseLostError) as error:
-                log.log(level, "leader %r: not elected, tried again (said once): %s", self.name, error)
+                log.log(level, "leader %s: not elected, trying again (logged once): %s", quoted(self.name), error)
                 level = logging.DEBUG
             await asyncio.sleep(self._pause)

@@ -1,27 +1,48 @@
-"""AsyncOnce: a body that runs once per key in the fleet, and what it came to."""
+"""AsyncOnce: a body that runs once per key in the fleet, and its outcome."""
 
+import asyncio
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from time import monotonic
-from typing import Literal, ParamSpec, TypeVar, cast, final
+from typing import Any, Literal, ParamSpec, TypeVar, cast, final
 
-from aiolock._core.hold import DoneError, Remains
+from aiolock._answers import answering
+from aiolock._core.held import DoneError, Remains
 from aiolock._core.lease import Lease
 from aiolock._core.session import Sessions
-from aiolock._errors import OnceFailedError
-from aiolock._keys import LockKeys
+from aiolock._errors import AioLockError, OnceFailedError
+from aiolock._keys import LockKeys, old_key
+from aiolock._primitives.base import Lock
 from aiolock._primitives.entered import Entered
-from aiolock._primitives.reentrant import Reentrant
-from aiolock._scripts import ONCE, SLOT, Want
-from aiolock._types import Duration, lease_seconds, milliseconds, seconds
+from aiolock._primitives.section import UNAVAILABLE, bypass, forgives
+from aiolock._scripts import OLD, ONCE, SLOT, Want
+from aiolock._types import (
+    SHORTEST,
+    Duration,
+    OnUnavailable,
+    begun,
+    check_choice,
+    check_function,
+    lease_seconds,
+    milliseconds,
+    quoted,
+    seconds,
+    signed_seconds,
+)
 
 Failures = Literal["release", "remember"]
 Result = str | bytes | None
+# Seconds, or a function that gets the result of the body and returns seconds.
+Keep = Duration | Callable[[Any], Duration]
 
-MOST_BYTES = 65_536  # Of a result: one that is large would keep all others from the server.
-_MOST_OF_A_FAILURE = 1024  # Characters.
-_OUTCOME = "aiolock:outcome"  # The field; its first letter says what the others are.
+# The limit of a result: a larger one would hold up other commands on the connection.
+MOST_BYTES = 65_536
+# Characters.
+_MOST_OF_A_FAILURE = 1024
+# The field of the outcome; the first letter of its value says what the rest is.
+_OUTCOME = "aiolock:outcome"
 
 P = ParamSpec("P")
 R = TypeVar("R", bound=Result)
@@ -30,34 +51,40 @@ R = TypeVar("R", bound=Result)
 @final
 class Turn:
     """
-    What ``async with locks.once(...) as turn:`` gives: true for the one who is to run the body, else false.
+    The turn in ``async with locks.once(...) as turn:``; it is true for the caller that is to run the body, else false.
 
-    Who is to run it sets *result*, if there is one that others are to get. Who is not finds there what was remembered;
-    ``None`` if nothing was, or if the wait has ended.
+    The caller that runs the body may set *result*. All other callers read it there: it is ``None`` if the body set no
+    result, or if the wait has ended.
     """
 
-    __slots__ = ("_result", "done", "failure", "lease")
+    __slots__ = ("_result", "bypassed", "done", "failure", "lease", "stale")
 
-    def __init__(self, lease: Lease | None, outcome: bytes | None) -> None:
+    def __init__(
+        self, lease: Lease | None, outcome: bytes | None, *, stale: bool = False, bypassed: bool = False
+    ) -> None:
         self.lease: Lease | None = lease
-        """The lease under which the body runs; ``None`` where it is not to be run."""
+        """The lease under which this caller runs the body; ``None`` if it does not run the body, or without a lease."""
+        self.stale: bool = stale
+        """Whether the result is that of an earlier run, because another caller runs the body again at this moment."""
+        self.bypassed: bool = bypassed
+        """Whether Redis failed, and this caller runs the body without a lease (``on_unavailable="run"``)."""
         self.done: bool = outcome is not None
-        """Whether it was run before, and has ended; false also when somebody runs it still, and the wait has ended."""
+        """Whether the body has run; false if the wait ended while another caller still runs it."""
         kind, value = (b"", b"") if outcome is None else (outcome[:1], outcome[1:])
         self.failure: str | None = value.decode(errors="replace") if kind == b"f" else None
-        """What it failed with, if that was remembered."""
+        """The failure, if it was remembered."""
         self._result: Result = value.decode() if kind == b"s" else value if kind == b"b" else None
 
     def __bool__(self) -> bool:
-        return self.lease is not None
+        return self.lease is not None or self.bypassed
 
     @property
     def result(self) -> Result:
         """
-        What the body came to: a `str` or `bytes` of 64 KiB at most, or ``None``.
+        The result of the body: a `str` or `bytes` of 64 KiB at most, or ``None``.
 
         Raises:
-            TypeError, ValueError: when it is set to something else.
+            TypeError, ValueError: you set another value.
         """
         return self._result
 
@@ -66,7 +93,9 @@ class Turn:
         if result is not None and not isinstance(result, str | bytes):
             raise TypeError(f"a result must be a str, bytes or None, not {type(result).__name__}; json.dumps makes one")
         if result is not None and (size := len(_bytes_of(result))) > MOST_BYTES:
-            raise ValueError(f"a result must be {MOST_BYTES} bytes at most, not {size}; return the name of where it is")
+            raise ValueError(
+                f"a result must be {MOST_BYTES} bytes at most, not {size}; store it elsewhere and return its name"
+            )
         self._result = result
 
     def __repr__(self) -> str:
@@ -74,7 +103,7 @@ class Turn:
         return f"<Turn {state}>"
 
     def _outcome(self) -> bytes:
-        """As it is remembered."""
+        """The result in the form in which it is remembered."""
         if self._result is None:
             return b"n"
         return (b"s" if isinstance(self._result, str) else b"b") + _bytes_of(self._result)
@@ -83,74 +112,98 @@ class Turn:
 @final
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One of the equal parts of time that `LockClient.slot` tells, by the clock of the server."""
+    """A time slot, as `LockClient.slot` returns it: time is divided into slots of one length, by the server's clock."""
 
     name: str
-    """Its own name: that of the job and the number of the slot."""
+    """The name of this slot: the name of the job and the number of the slot."""
     number: int
-    """How many slots there were since the epoch."""
+    """The number of slots since the epoch."""
     ends: float
-    """When it is over, on the monotonic clock of this process."""
+    """The end of the slot, on the monotonic clock of this process."""
 
     @property
     def remaining(self) -> float:
-        """Seconds until it is over; 0 when it is."""
+        """Seconds until the end of the slot; 0 after the end."""
         return max(0.0, self.ends - monotonic())
 
 
 @final
+@answering
 class AsyncOnce(Entered[Turn]):
     """
     A body that runs once per key in the fleet; made by `LockClient.once`.
 
-    A handle that may be shared by tasks. The body is run under a lock of its own, which the watchdog renews. When the
-    lock is lost the body is cancelled, once, `LeaseLostError` raised, and nothing of it remembered.
+    Tasks may share the handle. The body runs under a lock of its own, which the watchdog renews. If the lock is lost,
+    the body is cancelled, once, `LeaseLostError` is raised, and no outcome is remembered.
     """
 
-    __slots__ = ("_keep", "_lock", "_remembers", "_wait")
+    __slots__ = ("_keep", "_lock", "_on_unavailable", "_remembers", "_stale", "_wait")
 
     def __init__(
-        self, sessions: Sessions, keys: LockKeys, keep: Duration, wait: Duration | None, failures: Failures
+        self,
+        sessions: Sessions,
+        keys: LockKeys,
+        keep: Keep,
+        wait: Duration | None,
+        failures: Failures,
+        *,
+        stale: Duration | None,
+        on_unavailable: OnUnavailable,
     ) -> None:
-        super().__init__()
-        if failures not in ("release", "remember"):
-            raise ValueError(f'failures must be "release" or "remember", not {failures!r}')
-        self._keep = lease_seconds(keep, "keep")
+        super().__init__(sessions)
+        check_choice(failures, Failures, "failures")
+        check_choice(on_unavailable, OnUnavailable, "on_unavailable")
+        self._keep = _checked(keep)
         self._wait = None if wait is None else seconds(wait, "wait", zero=True)
+        self._stale = None if stale is None else lease_seconds(stale, "stale")
         self._remembers = failures == "remember"
-        # Where failures are remembered, nobody else runs the body while `keep` lasts though its process died.
-        self._lock = Reentrant(sessions, Want(keys, ONCE, at_least=self._keep if self._remembers else 0.0), None)
+        if self._remembers and (callable(self._keep) or stale is not None):
+            raise ValueError(
+                'failures="remember" needs a keep that is a duration, and no stale: a failure has no result for a keep '
+                "function, and replaces the old result"
+            )
+        self._on_unavailable: OnUnavailable = on_unavailable
+        # With remembered failures, the body of a dead process is not run again while `keep` lasts.
+        at_least = 0.0 if callable(self._keep) or not self._remembers else self._keep
+        self._lock = Lock(sessions, Want(keys, ONCE, at_least=at_least), None)
 
     @property
     def name(self) -> str:
-        """The key that it was made with."""
+        """The key that was given to `LockClient.once`."""
         return self._lock.name
 
     async def run(self, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> "R | None":
         """
-        Call *function*, unless that was done; what it returned, here or there.
+        Call *function*, unless it has run before; returns the result of this call, or of the earlier one.
 
-        It returns a `str`, `bytes` or ``None``. While another runs it, this waits, as long as `LockClient.once` was
-        told; ``None`` when the wait ends. Cancelling who runs it cancels the body; who waits leaves nothing behind.
+        *function* returns a `str`, `bytes` or ``None``. While another caller runs it, this one waits, up to the *wait*
+        of `LockClient.once`, and returns ``None`` if the wait ends. With *stale*, this caller gets an old result, if
+        there is one, and does not wait. Cancelling the caller that runs *function* cancels *function*; a cancelled
+        waiter leaves nothing behind.
 
         Raises:
-            OnceFailedError: it failed elsewhere, and that is remembered.
-            LeaseLostError: the lock was lost, the body cancelled, and nothing is remembered.
-            TypeError, ValueError: it returned what cannot be remembered, and so it failed.
-            RuntimeError: it is run by this task already, which would wait for itself.
-            BackendError: Redis failed; if the body has run, whether that is remembered is not known.
+            OnceFailedError: *function* failed elsewhere, and the failure is remembered.
+            LeaseLostError: the lock was lost, *function* was cancelled, and nothing is remembered.
+            TypeError: *function* cannot be called, or has returned something that cannot be awaited.
+            TypeError, ValueError: the result cannot be remembered, or a *keep* function returned no duration; this
+                counts as a failure of *function*.
+            RuntimeError: this task or thread runs the same `once` already, and would wait for itself.
+            BackendError: Redis failed; if *function* has run, it is not known whether its result is remembered.
+            ReplicationError: fewer replicas than `LockConfig.replicas` acknowledged the grant, which was undone, or the
+                result, which is remembered, but may be lost in a failover.
             ClientClosedError: the client is closed, or belongs to another loop or process.
-            Exception: what *function* raised.
+            Exception: the exception of *function*, or of a *keep* function.
         """
+        check_function(function, "function")
         async with self as turn:
             if turn:
-                turn.result = await function(*args, **kwargs)
+                turn.result = await begun(function, *args, **kwargs)
         if turn.failure is not None:
             raise OnceFailedError(self.name, turn.failure)
         return cast("R | None", turn.result)
 
     def __repr__(self) -> str:
-        return f"<AsyncOnce {self.name!r}>"
+        return f"<AsyncOnce {quoted(self.name)}>"
 
     async def _begin(self) -> tuple[AbstractAsyncContextManager[Turn], Turn]:
         block = self._block()
@@ -162,36 +215,99 @@ class AsyncOnce(Entered[Turn]):
         if turn.lease is None:
             yield turn
             return
-        async with turn.lease:
-            try:
-                yield turn
-            except BaseException as error:
-                if self._remembers:
-                    failure = f"f{type(error).__name__}: {error}"[:_MOST_OF_A_FAILURE]
-                    self._remember(turn.lease, failure.encode(errors="replace"))
+        ended = False
+        try:
+            async with turn.lease:
+                try:
+                    yield turn
+                except BaseException as error:
+                    self._note(turn, turn.lease, error)
+                    raise
+                self._note(turn, turn.lease, None)
+                ended = True
+        except UNAVAILABLE as failure:
+            if not (ended and self._forgives(failure)):
                 raise
-            self._remember(turn.lease, turn._outcome())
 
     async def _ask(self) -> Turn:
         lock = self._lock
         if lock._sessions.open().leases.get(lock._keys, lock._owner()) is not None:
-            raise RuntimeError(f"once {self.name!r}: this task runs it already, and would wait for itself")
+            raise RuntimeError(
+                f"once {quoted(self.name)}: this task or thread runs its body already, and would wait for itself"
+            )
         try:
-            return Turn(await lock._acquire(self._wait, None), None)
+            return await self._asked()
         except DoneError as done:
             return Turn(None, done.outcome)
+        except UNAVAILABLE as error:
+            if not bypass(self._on_unavailable, (lock,), error):
+                raise
+            return Turn(None, None, bypassed=True)
 
-    def _remember(self, lease: Lease, outcome: bytes) -> None:
-        """Have the release say what it came to; if the lock is lost there is none."""
-        lease._hold.remains = Remains(_OUTCOME, outcome, monotonic() + self._keep)
+    async def _asked(self) -> Turn:
+        """The turn, if the body has not run or may run again; raises `DoneError` if its outcome is remembered."""
+        if self._stale is not None:
+            lease = await self._lock._acquire(0, None)
+            if lease is None and (old := await self._old()) is not None:
+                return Turn(None, old, stale=True)
+            if lease is not None or self._wait == 0:
+                return Turn(lease, None)
+        return Turn(await self._lock._acquire(self._wait, None), None)
+
+    async def _old(self) -> bytes | None:
+        """The result of the last run, if it may be served while another caller runs the body."""
+        [old] = await self._sessions.open().commands.send(OLD, (old_key(self._lock._keys),), ())
+        return old
+
+    def _note(self, turn: Turn, lease: Lease, error: BaseException | None) -> None:
+        """
+        Let the release of *lease* store the outcome, unless the body failed and failures are not remembered.
+
+        After a loss of the lock there is no outcome. A release that arrives after the end of the lease stores it all
+        the same, unless another caller was granted the lock in between.
+        """
+        if error is None:
+            keep, outcome = self._keep_of(turn.result), turn._outcome()
+        elif self._remembers:
+            keep = self._keep_of(None)
+            outcome = f"f{type(error).__name__}: {error}"[:_MOST_OF_A_FAILURE].encode(errors="replace")
+        else:
+            return
+        if keep < SHORTEST:
+            return
+        until = monotonic() + keep
+        old = None if self._stale is None else (old_key(self._lock._keys), until + self._stale)
+        lease._hold.remains = Remains(_OUTCOME, outcome, until, late=True, old=old)
+
+    def _keep_of(self, result: Result) -> float:
+        """The seconds for which *result* is remembered; 0 if it is not."""
+        if not callable(self._keep):
+            return self._keep
+        keep: object = self._keep(result)
+        if asyncio.iscoroutine(keep):
+            keep.close()
+        what = f"the result of {self._keep!r}, which is the keep of once {quoted(self.name)},"
+        return max(0.0, signed_seconds(keep, what))
+
+    def _forgives(self, failure: AioLockError) -> bool:
+        """Whether the *failure* of the release is logged and not raised, after the body has ended without an error."""
+        return forgives(self._on_unavailable, (self._lock,), failure)
 
 
 async def slot_of(sessions: Sessions, keys: LockKeys, every: Duration) -> Slot:
-    """The slot that it is now; as `LockClient.slot`."""
+    """The current slot; see `LockClient.slot`."""
     length = lease_seconds(every, "every")
     number, left = await sessions.open().commands.send(SLOT, (keys.lock,), (milliseconds(length),))
-    return Slot(f"{keys.name}:{number}", number, monotonic() + left / 1000)
+    return Slot(f"{keys.name}:{number}", number, monotonic() + left)
 
 
 def _bytes_of(result: str | bytes) -> bytes:
     return result.encode() if isinstance(result, str) else result
+
+
+def _checked(keep: Keep) -> float | Callable[[Any], Duration]:
+    if not callable(keep):
+        return lease_seconds(keep, "keep")
+    if inspect.iscoroutinefunction(keep):
+        raise TypeError(f"keep must be seconds, or a plain function of the result, not the coroutine function {keep!r}")
+    return keep

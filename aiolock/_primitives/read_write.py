@@ -1,33 +1,34 @@
-"""AsyncReadWriteLock: many may read at a time, or one may write."""
+"""AsyncReadWriteLock: many readers at a time, or one writer."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import final
 
+from aiolock._answers import answering
 from aiolock._core.acquire import Acquisition
-from aiolock._core.inspect import Seen
 from aiolock._core.session import Sessions
-from aiolock._core.together import Begun, all_of
-from aiolock._errors import LockTimeoutError
+from aiolock._helpers.together import Begun, all_of
 from aiolock._keys import WRITER, LockKeys
-from aiolock._primitives.base import added_up
-from aiolock._primitives.reentrant import Reentrant
+from aiolock._primitives.base import Lock, added_up
 from aiolock._scripts import INSPECT_READ_WRITE, READ, WRITE, Want
-from aiolock._types import Holder, LockStatistics
+from aiolock._scripts.replies import Seen
+from aiolock._types import Holder, LockStatistics, quoted
 
-_MOST_NAMED = 1000  # Holds, of which the server looks at each.
+# Holders in one answer; the server looks at each.
+_MOST_NAMED = 1000
 
 
 @final
+@answering
 class AsyncReadWriteLock:
     """
-    A reentrant distributed lock that many may have to read, or one to write; made by `LockClient.read_write_lock`.
+    A reentrant distributed lock for many readers or one writer; made by `LockClient.read_write_lock`.
 
-    Its two halves, `read` and `write`, are locks with all verbs of `AsyncRLock`. The owner is the running task, unless
-    it was made for a named owner. Who writes may read as well, and goes on to read when it has released the write lock.
-    Who reads cannot get the write lock before it has stopped to read. Readers and writers take turns, so that neither
-    waits for ever for a stream of the others. Follows Redisson's ``RReadWriteLock``, with which it shares its layout in
-    Redis.
+    Its two halves, `read` and `write`, are locks with all methods of `AsyncRLock`. The owner is the running task,
+    unless the lock was made for a named owner. A writer may acquire the read lock, too, and keeps it after the release
+    of the write lock. A reader has to release the read lock before it can get the write lock. Readers and writers take
+    turns, so that a stream of readers never blocks a writer for ever, nor writers a reader. The lock follows Redisson's
+    ``RReadWriteLock``, and has the same layout in Redis.
     """
 
     __slots__ = ("__weakref__", "_read", "_write")
@@ -39,46 +40,47 @@ class AsyncReadWriteLock:
 
     @property
     def name(self) -> str:
-        """The name that it was made with."""
+        """The name that was given to `LockClient.read_write_lock`."""
         return self._read.name
 
     @property
     def read(self) -> "AsyncReadLock":
-        """The lock that many may have at a time, while nobody else writes."""
+        """The lock that many owners may hold at a time, while no other owner writes."""
         return self._read
 
     @property
     def write(self) -> "AsyncWriteLock":
-        """The lock that one may have at a time, while nobody else reads."""
+        """The lock that one owner may hold at a time, while no other owner reads."""
         return self._write
 
     async def locked(self) -> bool:
-        """Whether anyone reads or writes, by Redis; waits and raises as `AsyncReadLock.locked`."""
+        """Whether there is a reader or a writer, according to Redis; waits and raises like `AsyncReadLock.locked`."""
         return bool(await _look(self._read))
 
     async def holders(self) -> Sequence[Holder]:
         """
-        Who reads or writes, by Redis, at most the first thousand; waits and raises as `AsyncReadLock.locked`.
+        The readers and the writer, according to Redis, the first thousand at most.
 
-        Who does both is there twice. Which of the two somebody does, the halves say: `AsyncReadLock.holders`,
-        `AsyncWriteLock.holder`.
+        An owner that reads and writes is listed twice. `AsyncReadLock.holders` and `AsyncWriteLock.holder` return only
+        the readers, or only the writer. Waits and raises like `AsyncReadLock.locked`.
         """
-        return await self._read._sessions.open().inspector.described(map(_without_mode, await _look(self._read)))
+        return [_without_mode(hold).holder for hold in await _look(self._read)]
 
     async def force_release(self) -> bool:
-        """Free both halves whoever holds them; whether anyone held either. As `AsyncReadLock.force_release`."""
+        """Free both halves from all holders; returns whether there were any. See `AsyncReadLock.force_release`."""
         return any(await all_of([Begun(half.force_release()) for half in (self._read, self._write)]))
 
     def statistics(self) -> LockStatistics:
-        """What this client does with both halves right now, added up; no I/O."""
+        """The numbers of this client for both halves at the moment, added up; no I/O."""
         both = added_up([self._read, self._write])
-        return replace(both, subscriptions=min(1, both.subscriptions))  # They have one channel.
+        # The halves share one channel.
+        return replace(both, subscriptions=min(1, both.subscriptions))
 
     def __repr__(self) -> str:
         return repr(self._read).replace(type(self._read).__name__, type(self).__name__, 1)
 
 
-class _Half(Reentrant):
+class _Half(Lock):
     """One half of a read-write lock."""
 
     __slots__ = ()
@@ -87,26 +89,22 @@ class _Half(Reentrant):
         writes = self._want.scripts is WRITE
         return [_without_mode(hold) for hold in await _look(self) if hold.owner.endswith(WRITER) == writes]
 
-    def _timeout(self, waited: float) -> LockTimeoutError:
-        leases = self._sessions.here().leases
-        mine = leases.held_by(self._keys.entry) if self._want.scripts is WRITE else None  # Readers keep out no reader.
-        return LockTimeoutError(self.name, waited, mine or leases.held_by(self._keys.other))
-
 
 @final
+@answering
 class AsyncReadLock(_Half):
     """
-    The lock of an `AsyncReadWriteLock` that many may have at a time: `AsyncReadWriteLock.read`.
+    The half of an `AsyncReadWriteLock` that many owners may hold at a time: `AsyncReadWriteLock.read`.
 
-    What it tells of who holds it is about those who read, and `force_release` leaves those who write alone.
+    Its methods about holders are about readers only, and `force_release` leaves the writer alone.
 
-    Whoever waits to write is refused it at once, with a `RuntimeError`, as a named owner may be in two tasks.
+    If the owner is a named one, and waits to write in another task, an acquire raises `RuntimeError` at once.
     """
 
     __slots__ = ()
 
     async def holders(self) -> Sequence[Holder]:
-        """Who reads, by Redis, at most the first thousand; waits and raises as `locked`."""
+        """The readers, according to Redis, the first thousand at most; waits and raises like `locked`."""
         return await self._holders()
 
     def _acquisition(self, lease: float | None) -> Acquisition:
@@ -116,26 +114,27 @@ class AsyncReadLock(_Half):
             owner = session.owners.named(self._named)
             if writing is not None and writing.queue is not None and writing.queue.has(owner):
                 raise RuntimeError(
-                    f"lock {self.name!r}: owner {self._named!r} waits to write in another task, and would wait for "
-                    "itself if it began to read"
+                    f"lock {quoted(self.name)}: owner {quoted(self._named)} waits to write in another task, and would "
+                    "wait for itself if it began to read"
                 )
         return super()._acquisition(lease)
 
 
 @final
+@answering
 class AsyncWriteLock(_Half):
     """
-    The lock of an `AsyncReadWriteLock` that one may have at a time: `AsyncReadWriteLock.write`.
+    The half of an `AsyncReadWriteLock` that one owner may hold at a time: `AsyncReadWriteLock.write`.
 
-    What it tells of who holds it is about who writes, and `force_release` leaves those who read alone.
+    Its methods about holders are about the writer only, and `force_release` leaves readers alone.
 
-    Whoever reads is refused it at once, with a `RuntimeError`: it would wait for itself.
+    If the owner holds the read lock, an acquire raises `RuntimeError` at once: the owner would wait for itself.
     """
 
     __slots__ = ()
 
     async def holder(self) -> Holder | None:
-        """Who writes, by Redis; ``None`` if nobody does. Waits and raises as `locked`."""
+        """The writer, according to Redis; ``None`` if there is none. Waits and raises like `locked`."""
         return await self._holder()
 
     def _acquisition(self, lease: float | None) -> Acquisition:
@@ -145,9 +144,9 @@ class AsyncWriteLock(_Half):
 
 
 async def _look(half: _Half) -> Sequence[Seen]:
-    """All holds of the lock that *half* is one half of; the owner of one who writes has `WRITER` behind it."""
-    return await half._sessions.open().inspector.look(INSPECT_READ_WRITE, half._keys, _MOST_NAMED)
+    """All holds of both halves of the lock that *half* belongs to; the owner of a writing hold ends with `WRITER`."""
+    return await half._sessions.open().commands.ask(INSPECT_READ_WRITE, half._keys, 1, _MOST_NAMED)
 
 
 def _without_mode(hold: Seen) -> Seen:
-    return hold._replace(owner=hold.owner.removesuffix(WRITER))
+    return replace(hold, owner=hold.owner.removesuffix(WRITER))

@@ -1,204 +1,267 @@
-"""AsyncSemaphore: so many permits, counted and nothing else."""
+"""AsyncSemaphore: a number of permits, each for a time."""
 
-import sys
-from collections.abc import Coroutine
-from types import TracebackType
-from typing import final
+import re
+from collections.abc import Iterable, Sequence
+from typing import Unpack, final
 
+from aiolock._answers import answering
 from aiolock._core.lease import Lease
-from aiolock._core.scope import place_of
+from aiolock._core.owners import in_own_task
 from aiolock._core.session import Sessions
+from aiolock._errors import NotHeldError
 from aiolock._keys import LockKeys
-from aiolock._primitives.base import ACQUIRES, Held, Named, Single, taken_by_nobody
-from aiolock._primitives.entered import Entered
-from aiolock._scripts import ADD_PERMITS, DRAIN, GRANTED, INSPECT_SEMAPHORE, SEMAPHORE, SET_PERMITS, Want
-from aiolock._types import Duration, number_of_permits
+from aiolock._primitives.base import Single, refuse_in_block
+from aiolock._primitives.held import Held
+from aiolock._scripts import INSPECT_PERMITS, PERMIT, RESIZE, Want
+from aiolock._scripts.replies import Permits, Seen
+from aiolock._types import BlockRelease, Duration, Holder, number_of_permits, quoted
+from aiolock._words import NoMore, unexpected
+
+# Permits of one acquire, which the server sets one by one.
+_MOST_AT_ONCE = 1000
+# Permits in one answer; the server looks at each.
+_MOST_NAMED = 1000
+_OF_OURS = re.compile(rb"(.*#\d+)#\d+", re.DOTALL)
 
 
 @final
-class AsyncSemaphore(Named):
+@answering
+class AsyncSemaphore(Single):
     """
-    A distributed semaphore that only counts; made by `LockClient.semaphore`.
+    A distributed semaphore, whose permits are leases; made by `LockClient.semaphore`.
 
-    Whoever acquires may end and another release, as with `asyncio.Semaphore`. What a process has acquired when it dies
-    never comes back by itself: where that must not be, use `LockClient.permit_expirable_semaphore`. A handle without
-    state of its own; held, in its statistics, are its blocks and no other permits. Follows Redisson's ``RSemaphore``,
-    with which it shares its layout in Redis.
+    Each acquire gets permits of its own, as a lease. The watchdog renews the lease; its loss cancels the block; and the
+    permits are available again after the death of the client. The handle has no state of its own. The owner is the
+    running task, unless the handle was made for a named owner; when a task ends, its permits are given back. The
+    semaphore follows Redisson's ``RPermitExpirableSemaphore``, and has the same layout in Redis.
     """
 
-    __slots__ = ("_block", "_initial", "_number")
+    __slots__ = ("_initial", "_number")
 
-    def __init__(self, sessions: Sessions, keys: LockKeys, initial: int | None, *, number: int = 1) -> None:
-        super().__init__(sessions, keys)
+    def __init__(
+        self, sessions: Sessions, keys: LockKeys, initial: int | None, named: str | None, *, number: int = 1
+    ) -> None:
+        terms = ("" if initial is None else initial,)
+        super().__init__(sessions, Want(keys, PERMIT, (number,), terms), named)
         self._initial = initial
-        self._number = number  # Of permits that an acquire or a release means which does not say how many.
-        self._block = Block(sessions, self._want(None), None)
+        # The permits of an acquire without a number.
+        self._number = number
 
     def taking(self, permits: int) -> "AsyncSemaphore":
         """
-        The same semaphore, of which each acquire takes so many *permits*, unless it says another number.
+        The same semaphore with another default: an acquire without a number takes *permits*.
 
-        So does each release. For ``async with`` and `LockClient.synchronized`, where no number can be said. No I/O.
+        For ``async with``, `LockClient.multi` and `LockClient.synchronized`, where no number can be given. No I/O.
 
         Raises:
             TypeError, ValueError: *permits* is not a whole number above zero.
         """
-        return AsyncSemaphore(self._sessions, self._keys, self._initial, number=number_of_permits(permits, least=1))
+        number = number_of_permits(permits, least=1, most=_MOST_AT_ONCE)
+        return AsyncSemaphore(self._sessions, self._keys, self._initial, self._named, number=number)
 
-    async def acquire(self, permits: int | None = None) -> None:
+    @in_own_task
+    async def acquire(self, permits: int | None = None, *, lease: Duration | None = None) -> Lease:
         """
-        Wait as long as it takes for so many *permits*, all at once; ``None`` is one, or what `taking` said.
+        Wait as long as it takes for *permits*, all at once; they are given back together.
 
-        Waits in a FIFO with the other tasks of this client; other clients may overtake who wants several. Cancelling
-        leaves nothing behind: permits that were on their way are put back.
+        ``None`` means one, or the number given to `taking`.
+
+        Waits in a FIFO with the other tasks of this client. Waiting clients stand in a line on the server, which
+        reserves permits for the first of them. *lease* is in seconds: the permits are held for exactly that time and
+        never renewed. ``None`` means the configured lease, which the watchdog renews until the release. Cancelling
+        leaves nothing behind: a grant that was on its way is given back.
 
         Raises:
             TypeError, ValueError: *permits* is not a whole number above zero.
-            NotALockError: the key is something else.
+            NotALockError: the key is not a semaphore.
             BackendError: Redis failed for longer than `LockConfig.command_timeout`.
-            ReplicationError: fewer replicas than `LockConfig.replicas` have it; the grant was undone.
+            ReplicationError: fewer replicas than `LockConfig.replicas` acknowledged it; the grant was undone.
             ClientClosedError: the client is closed, or belongs to another loop or process.
+            RuntimeError: the coroutine runs in another task than its caller's, and that task would own the permits.
         """
-        await self.try_acquire(permits, None)
+        granted = await self._of(permits)._acquire(None, lease)
+        # A wait without a limit ends with a grant.
+        assert granted is not None
+        return granted
 
-    async def try_acquire(self, permits: int | None = None, wait: Duration | None = 0) -> bool:
+    @in_own_task
+    async def try_acquire(
+        self, wait: Duration | None = 0, lease: Duration | None = None, *, permits: int | None = None
+    ) -> Lease | None:
         """
-        Take so many *permits* if that is possible within *wait* seconds, else none of them; whether it took them.
+        Take all *permits* within *wait* seconds, or none of them and return ``None``.
 
-        ``wait=0`` asks Redis once; ``wait=None`` waits for ever. Cancelling and errors as in `acquire`. When Redis does
-        not answer, the error may come up to `LockConfig.command_timeout` after the wait has ended.
+        ``wait=0`` asks Redis once; ``wait=None`` waits for ever. *lease*, cancellation and errors are as in `acquire`.
+        When Redis does not answer, the error may come up to `LockConfig.command_timeout` after the wait has ended.
         """
-        return await taken_by_nobody(self._sessions, self._want(permits), wait)
+        return await self._of(permits)._acquire(wait, lease)
 
-    async def release(self, permits: int | None = None) -> None:
+    def hold(
+        self,
+        wait: Duration | None = None,
+        lease: Duration | None = None,
+        *,
+        permits: int | None = None,
+        release: BlockRelease | None = None,
+        **unknown: Unpack[NoMore],
+    ) -> "HeldSemaphore":
         """
-        Put so many *permits* back, whoever acquired them; ``None`` as in `acquire`.
+        Hold *permits* for an ``async with`` block: ``async with semaphore.hold(wait=2) as permit:``.
 
-        As in Redisson there may be more than before. Waits for the server's answer, up to `LockConfig.release_timeout`.
-        Cancelling stops the waiting only: the release is sent all the same. Sent twice, it counts once.
+        *wait* and *lease* are in seconds, as in `try_acquire`, but a wait that ends raises `LockTimeoutError`. If the
+        permits are lost, the block is cancelled, once, and `LeaseLostError` is raised. *release* overrides
+        `LockConfig.release`.
+        """
+        if unknown:
+            raise unexpected("AsyncSemaphore.hold", unknown)
+        return HeldSemaphore(self._of(permits), wait, lease, release)
+
+    async def release(self, permit: Lease | None = None) -> None:
+        """
+        Give *permit* back, from any task; ``None`` means the permits of the current owner's last acquire.
+
+        Waits for the server's answer, up to `LockConfig.release_timeout`. Cancelling only stops the waiting: the
+        release is sent all the same.
 
         Raises:
-            TypeError, ValueError: *permits* is not a whole number above zero.
-            NotALockError: the key is something else.
-            BackendError: no answer in time; it is tried on for half a minute from its beginning.
-            ClientClosedError: the client is closed, or belongs to another loop or process.
+            NotHeldError: the owner has no permit, or *permit* was given back before.
+            RuntimeError: *permit* is ``None``, and all permits of the owner belong to ``async with`` blocks.
+            LeaseLostError: the permit was lost.
+            BackendError: no answer in time; the release is tried for as long as there can be something to free.
+            TypeError, ValueError: *permit* is not a lease, or not a lease of this semaphore.
         """
-        # If nobody has said how many there are, none is acquired: then there are as many as were said to be.
-        number = self._several(permits)
-        before = 0 if self._initial is None else self._initial - number
-        await self._change_by(number, before, frees=True)
+        if permit is not None:
+            await self._checked(permit).release()
+        elif (lease := self._last_lease()) is not None:
+            refuse_in_block(lease)
+            await lease._hold.give_back(lease)
+        else:
+            raise await self._not_held()
 
-    def hold(self, wait: Duration | None = None, *, permits: int | None = None) -> "HeldSemaphore":
+    async def renew(self, permit: Lease, lease: Duration | None = None) -> None:
         """
-        So many *permits* for an ``async with`` block, bounded: ``async with semaphore.hold(wait=2):``.
+        Let the lease of *permit* last for *lease* seconds from now, from any task; see `Lease.renew`.
 
-        *wait* is in seconds, as in `try_acquire`, but a wait that ends raises `LockTimeoutError`. The block puts them
-        back at its end, also when its task is cancelled or the client closed; closing cancels it, and raises
-        `LeaseLostError`.
+        Raises:
+            TypeError, ValueError: *permit* is not a lease, or not a lease of this semaphore.
         """
-        return HeldSemaphore(Block(self._sessions, self._want(permits), None), wait)
+        await self._checked(permit).renew(lease)
 
     async def locked(self) -> bool:
-        """Whether there are fewer permits than an acquire takes, by Redis; waits and raises as `available`."""
+        """Whether fewer permits are available than an acquire takes, by Redis; waits and raises like `available`."""
         return await self.available() < self._number
 
     async def available(self) -> int:
         """
-        How many permits are there to be acquired, by Redis.
+        The number of permits that can be acquired, according to Redis.
+
+        It is below zero if `set_permits` set fewer permits than are acquired. Redis has no number before the first
+        acquire or change; until then, the result is the number that was given to the factory, or 0.
 
         Waits for the server's answer, up to `LockConfig.command_timeout`, and changes nothing; cancelling is harmless.
+        `acquired`, `permits` and `holders` do the same.
 
         Raises:
-            NotALockError: the key is something else.
+            NotALockError: the key is not a semaphore.
             BackendError: Redis failed.
             ClientClosedError: the client is closed, or belongs to another loop or process.
         """
-        status, available, _ = await self._sessions.open().inspector.ask(INSPECT_SEMAPHORE, self._keys, 1)
-        return int(available) if status == GRANTED else self._initial or 0
+        return (await self._look()).available_of(self._initial)
 
-    async def drain(self) -> int:
-        """
-        Take all permits that are available; how many that were.
+    async def acquired(self) -> int:
+        """The number of acquired permits, of all clients, according to Redis; waits and raises like `available`."""
+        return (await self._look()).acquired
 
-        Waits for the server's answer, up to `LockConfig.command_timeout`; cancelling leaves it done or not done. Sent
-        twice, it counts once, and says the same. Raises as `available`.
+    async def permits(self) -> int:
+        """The number of permits, available or acquired, according to Redis; waits and raises like `available`."""
+        seen = await self._look()
+        return seen.available_of(self._initial) + seen.acquired
+
+    async def holders(self) -> Sequence[Holder]:
         """
-        _, taken, _ = await self._sessions.open().change(DRAIN, self._keys, self._initial or 0)
-        return int(taken)
+        The holders of permits, according to Redis, in the order in which their leases end.
+
+        Each permit of another library's client (a Java service, say) is a holder of its own, without a client. Waits
+        and raises like `available`.
+        """
+        holds = _by_acquisition((await self._look(_MOST_NAMED)).named)
+        return [Seen(by.rpartition("#")[0] or by, number, left).holder for by, (number, left) in holds.items()]
+
+    async def set_permits(self, permits: int) -> None:
+        """
+        Set the number of permits; permits that are acquired stay acquired.
+
+        If more permits are acquired than *permits*, none is granted until enough have come back. Waits for the server's
+        answer; a cancelled call may have set the number or not. A command that is sent twice counts once. Raises like
+        `available`.
+        """
+        await self._resize(number_of_permits(permits, least=0), 0)
 
     async def add_permits(self, permits: int) -> None:
+        """Add *permits* to the number of permits; a negative number takes permits away. See `set_permits`."""
+        await self._resize(None, number_of_permits(permits, least=None))
+
+    async def force_release(self) -> bool:
         """
-        Let there be so many *permits* more, or fewer if that is below zero.
+        Put the permits of all holders back, and wake the waiters; returns whether there were holders.
 
-        Fewer than are available makes that number fall below zero, and nobody is granted any until it has risen. Waits
-        for the server's answer; cancelling leaves it done or not done. Sent twice, it counts once. Raises as
-        `available`, and `TypeError` or `ValueError` if *permits* is no whole number.
+        For operators: holders in other clients learn of the loss at their next renewal or release. Waits for the
+        server's answer, up to `LockConfig.command_timeout`; a cancelled call may have freed the permits or not. Raises
+        `NotALockError` and `BackendError`.
         """
-        await self._change_by(number_of_permits(permits, least=None), self._initial or 0)
+        return await self._sessions.open().force_release(self._want)
 
-    async def try_set_permits(self, permits: int) -> bool:
-        """
-        Let there be so many *permits*, if nobody has said so before; whether nobody had.
+    async def _look(self, most: int = 0) -> Permits:
+        """The permits, with the holders of *most* of them."""
+        return await self._sessions.open().commands.ask(INSPECT_PERMITS, self._keys, 2, most)
 
-        Waits for the server's answer; cancelling leaves it done or not done. Sent twice, it says the same. Raises as
-        `add_permits`.
-        """
-        how = (number_of_permits(permits, least=0), self._keys.channel)
-        status, *_ = await self._sessions.open().change(SET_PERMITS, self._keys, *how)
-        return bool(status == GRANTED)
+    async def _acquires(self) -> int:
+        """The number of acquires that the current owner has not given back, according to Redis."""
+        owner, _ = self._sessions.open().owners.acting(self._named)
+        return sum(by.rpartition("#")[0] == owner for by in _by_acquisition((await self._look(_MOST_NAMED)).named))
 
-    def __aenter__(self) -> Coroutine[object, object, None]:
-        return _without_lease(self._block._enter(place_of(sys._getframe(1))))
+    async def _left(self) -> float | None:
+        """Seconds until enough leases end for an acquire; ``None`` if enough permits are available now."""
+        seen = await self._look(_MOST_NAMED)
+        named, missing = seen.named, self._number - seen.available_of(self._initial)
+        return named[min(missing, len(named)) - 1][1] if named and missing > 0 else None
 
-    def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> Coroutine[object, object, None]:
-        return self._block._leave(sys._getframe(1), error)
+    async def _resize(self, permits: int | None, more: int) -> None:
+        how = ("" if permits is None else permits, more, self._initial or 0, self._keys.channel)
+        await self._sessions.open().change(RESIZE, self._keys, *how)
 
-    def _want(self, permits: int | None) -> Want:
-        terms = ("" if self._initial is None else self._initial,)
-        return Want(self._keys, SEMAPHORE, (self._several(permits),), terms)
+    def _of(self, number: int | None) -> "AsyncSemaphore":
+        """A handle of the same semaphore whose acquires take *number* permits; ``None`` changes nothing."""
+        return self if number is None or (number == self._number and type(number) is int) else self.taking(number)
 
-    def _several(self, permits: int | None) -> int:
-        return self._number if permits is None else number_of_permits(permits, least=1)
+    def _checked(self, permit: Lease) -> Lease:
+        if not isinstance(permit, Lease):
+            raise TypeError(f"permit must be a Lease that an acquire of {quoted(self.name)} returned, not {permit!r}")
+        if permit._hold.keys != self._keys:
+            raise ValueError(f"{permit!r} is not a permit of {quoted(self.name)}")
+        return permit
 
-    async def _change_by(self, more: int, before: int, *, frees: bool = False) -> None:
-        how = (more, before, self._keys.channel)
-        await self._sessions.open().change(ADD_PERMITS, self._keys, *how, frees=frees)
+    async def _not_held(self) -> NotHeldError:
+        owner, _ = self._sessions.open().owners.acting(self._named)
+        return NotHeldError(self.name, owner, None, "this owner has no permit", kind=self._want.scripts.kind)
 
 
 @final
-class HeldSemaphore(Entered[None]):
-    """What `AsyncSemaphore.hold` returns, for one ``async with`` at a time."""
-
-    __slots__ = ("_held", "_name")
-
-    def __init__(self, block: "Block", wait: Duration | None) -> None:
-        super().__init__()
-        self._held = block.hold(wait)
-        self._name = block.name
-
-    async def _begin(self) -> tuple[Lease, None]:
-        lease, _ = await self._held._begin()
-        return lease, None
-
-    def __repr__(self) -> str:
-        return f"<HeldSemaphore of {self._name!r}>"
-
-
-@final
-class Block(Single):
-    """What a block of a semaphore holds: a lease that nobody is shown, as it has no end to be told of."""
+class HeldSemaphore(Held[Lease]):
+    """The result of `AsyncSemaphore.hold`, for one ``async with`` at a time."""
 
     __slots__ = ()
 
-    def hold(self, wait: Duration | None) -> Held[Lease]:
-        """A block."""
-        return Held(self, wait, None)
 
+def _by_acquisition(named: Iterable[tuple[bytes, float]]) -> dict[str, tuple[int, float]]:
+    """
+    The number of permits and the seconds left, by acquisition: ``OWNER#NUMBER``.
 
-async def _without_lease(entering: Coroutine[object, object, Lease]) -> None:
-    await entering
-
-
-ACQUIRES.add(_without_lease.__code__)
+    A permit of another library's client is an acquisition of its own: ``:PERMIT``.
+    """
+    holds: dict[str, tuple[int, float]] = {}
+    for permit, left in named:
+        ours = _OF_OURS.fullmatch(permit)
+        by = ours[1].decode(errors="replace") if ours else f":{permit.hex()}"
+        holds[by] = (holds.get(by, (0, 0))[0] + 1, left)
+    return holds

@@ -1,41 +1,57 @@
-"""The decorator `LockClient.synchronized`: a coroutine function that runs under locks named by its arguments."""
+"""The decorator `LockClient.synchronized`: it runs a coroutine function under locks named by its arguments."""
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from string import Formatter
 from typing import Any, ParamSpec, TypeVar
 
-from aiolock._primitives.handle import Handle, block_of
-from aiolock._types import Duration, lease_seconds, seconds, text
+from aiolock._primitives.handle import Handle
+from aiolock._primitives.section import Conduct, Section
+from aiolock._types import text
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def synchronize(
-    templates: Sequence[str],
-    handle_of: Callable[[str | Sequence[str]], Handle],
-    wait: Duration | None,
-    lease: Duration | None,
-) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R]]]:
-    """What `LockClient.synchronized` returns."""
-    for template in templates:
-        text(template, "the name template")
-    most = None if wait is None else seconds(wait, "wait", zero=True)
-    length = None if lease is None else lease_seconds(lease)
+    templates: Sequence[str], handle_of: Callable[[str | Sequence[str]], Handle], conduct: Conduct
+) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R | None]]]:
+    """The decorator of `LockClient.synchronized`; a function that is skipped returns ``None``."""
+    guard = guard_of(templates, handle_of, conduct)
 
-    def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
-        names_of = _namer(templates, function)
+    def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R | None]]:
+        if not inspect.iscoroutinefunction(function):
+            raise TypeError(f"synchronized is for coroutine functions (async def), not {function!r}")
+        section_for = guard(function)
 
         @functools.wraps(function)
-        async def under_lock(*args: P.args, **kwargs: P.kwargs) -> R:
-            async with block_of(handle_of(names_of(*args, **kwargs)), most, length):
-                return await function(*args, **kwargs)
+        async def under_lock(*args: P.args, **kwargs: P.kwargs) -> R | None:
+            async with section_for(*args, **kwargs) as runs:
+                return await function(*args, **kwargs) if runs else None
 
         return under_lock
 
     return decorate
+
+
+def guard_of(
+    templates: Sequence[str], handle_of: Callable[[str | Sequence[str]], Handle], conduct: Conduct
+) -> Callable[[Callable[..., object]], Callable[..., Section]]:
+    """
+    The function that prepares a function for its locks.
+
+    It checks the templates against the function's parameters, and returns a maker: with the arguments of one call, the
+    maker returns the `Section` of that call.
+    """
+    for template in templates:
+        _ = parsed(text(template, "the name template"))
+
+    def guard(function: Callable[..., object]) -> Callable[..., Section]:
+        names_of = _namer(templates, function)
+        return lambda *args, **kwargs: Section(handle_of(names_of(*args, **kwargs)), conduct)
+
+    return guard
 
 
 def check_maker(of: object) -> None:
@@ -44,10 +60,8 @@ def check_maker(of: object) -> None:
         raise TypeError(f"of must be a function of the client and the name, such as LockClient.semaphore, not {of!r}")
 
 
-def _namer(templates: Sequence[str], function: Callable[..., Awaitable[object]]) -> Callable[..., str | list[str]]:
-    """What builds the locks' names from the arguments of a call, with the defaults filled in."""
-    if not inspect.iscoroutinefunction(function):
-        raise TypeError(f"synchronized is for coroutine functions (async def), not {function!r}")
+def _namer(templates: Sequence[str], function: Callable[..., object]) -> Callable[..., str | list[str]]:
+    """The function that makes the locks' names from the arguments of a call, with the defaults filled in."""
     signature = inspect.signature(function)
     for template in templates:
         _check_placeholders(template, signature)
@@ -62,11 +76,12 @@ def _namer(templates: Sequence[str], function: Callable[..., Awaitable[object]])
 
 
 def parsed(template: str) -> Iterable[tuple[str, str | None, str | None, str | None]]:
-    """The pieces of *template*, as `string.Formatter.parse` finds them; `ValueError` that quotes it if it is none."""
+    """The pieces of *template*, as `string.Formatter.parse` finds them; `ValueError`, with the text, if that fails."""
     try:
         return list(Formatter().parse(template))
     except ValueError as error:
-        raise ValueError(f"{template!r}: {error}") from error
+        how = "a placeholder is `{parameter}`, and a brace of the name itself is written twice, `{{` or `}}`"
+        raise ValueError(f"{template!r}: {error}; {how}") from error
 
 
 def _check_placeholders(template: str, signature: inspect.Signature) -> None:

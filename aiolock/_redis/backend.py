@@ -1,4 +1,4 @@
-"""From the user's client to a backend, and the topology of one server."""
+"""The backend for the user's client, and the topology of one server."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,24 +7,24 @@ from redis.asyncio.connection import AbstractConnection
 
 from aiolock._backend import Backend, Client
 from aiolock._config import LockConfig, Timing
-from aiolock._redis.cluster import Cluster
+from aiolock._redis.cluster.discovery import Address
+from aiolock._redis.cluster.topology import Cluster
 from aiolock._redis.connector import Connector, check_borrowed
-from aiolock._redis.discovery import Address
 from aiolock._redis.greeting import check_kind, place_of
-from aiolock._redis.notifier import Notifier
-from aiolock._redis.pipeline import Steering
-from aiolock._redis.primary_watch import PrimaryWatch
-from aiolock._redis.sentinel import Guide, Sentinels
+from aiolock._redis.notifier import DEAF, Notifier
+from aiolock._redis.sentinel.ask import Guide, Sentinels
+from aiolock._redis.sentinel.watch import PrimaryWatch
 from aiolock._redis.server import Server
+from aiolock._redis.steering import Steering
 from aiolock._redis.topology import Topology
 
 
 def backend_of(redis: Redis | RedisCluster, config: LockConfig) -> Callable[[Client], Backend]:
     """
-    What connects a client to the servers of *redis*, which is borrowed; no I/O happens here.
+    A function that connects a client to the servers of *redis*, which still belongs to the user; no I/O happens here.
 
     Raises:
-        TypeError: *redis* is not one that locks can be kept through; or a setting of its is none.
+        TypeError: *redis* is not a client that locks can use; or one of its settings is not valid.
     """
     check_borrowed(redis)
     timing = Timing.of(config)
@@ -39,7 +39,7 @@ def _to_cluster(cluster: RedisCluster, config: LockConfig, timing: Timing) -> Ca
         return Connector.of_node(cluster, *address, config.client_name)
 
     def known() -> list[Address]:
-        """Where *cluster* looks for the others, and whom it knows by now."""
+        """The nodes from which *cluster* starts, and those that it knows by now."""
         nodes = [*cluster.nodes_manager.startup_nodes.values(), *cluster.get_nodes()]
         return [(node.host, int(node.port)) for node in nodes]
 
@@ -50,7 +50,7 @@ def _to_cluster(cluster: RedisCluster, config: LockConfig, timing: Timing) -> Ca
 
 
 class OneServer(Topology, Steering):
-    """The topology of one server: that of an address, or whichever the Sentinels name; it may become another one."""
+    """The topology of one server: a server at an address, or the primary that Sentinels name, which may change."""
 
     apart = False
     publish = "PUBLISH"
@@ -61,12 +61,14 @@ class OneServer(Topology, Steering):
         timing: Timing,
         client: Client,
         sentinels: Sentinels | None = None,
+        deaf: str = DEAF,
     ) -> None:
         super().__init__()
-        self.notifier: Notifier = Notifier(connect, patience=timing.patience)
+        self.notifier: Notifier = Notifier(connect, patience=timing.patience, deaf=deaf)
         self.only: Server = Server(connect, self, timing, self.traffic, self.notifier)
         self.client = client
-        self._place: bytes | None = None  # Who answered last, and is by itself, or would not say.
+        # The server of the last connection, if it reports its own address.
+        self._place: bytes | None = None
         self._watch = watch = None if sentinels is None else PrimaryWatch(sentinels, self._primary_is)
         self.settled = None if watch is None else lambda: watch.certain
 
@@ -81,24 +83,28 @@ class OneServer(Topology, Steering):
             await self._watch.aclose()
         await super().aclose()
 
-    # What a pipeline asks for.
+    # The methods of `Steering`.
 
     async def greet(self, connection: AbstractConnection) -> None:
         if self._place is None:
             await check_kind(connection, in_a_cluster=False)
         place = await place_of(connection)
-        if self._place not in (None, place):  # Messages of another server would not arrive on the old connection.
+        # A new server: the old connection would not get its messages.
+        if self._place not in (None, place):
             self.notifier.connection.fail()
         self._place = place
-        if self._watch is not None:  # Where it leads to was told before it was made.
+        # The Sentinels named this server before the connection was made, and may name another one now.
+        if self._watch is not None:
             self._watch.ask()
 
-    def broken(self) -> None:
-        self.client.doubt(lambda key: True)
+    def broken(self, *, was_open: bool) -> None:
+        if was_open:
+            self.client.doubt(lambda key: True)
 
     def _primary_is(self, address: Address, asked: float) -> None:
-        """Leave any other server that a connection was told before the Sentinels were *asked*."""
+        """Close the connections to any other server, if they were made before the Sentinels were *asked*."""
         for connection in self.only.connections:
-            guide = getattr(connection.raw, "connection_pool", None)  # There is none while it is not connected.
+            # A connection that is not connected has no guide.
+            guide = getattr(connection.raw, "connection_pool", None)
             if isinstance(guide, Guide) and guide.asked < asked and guide.told != address:
                 connection.fail()

@@ -1,58 +1,63 @@
 """
-One connection to the server, full duplex: a writer task writes what there is once per turn of the loop, a reader task
-reads; made anew when it fails.
+One connection to the server, full duplex: all pending commands are written once per turn of the loop, a reader task
+reads; after a failure a new connection is made.
 
-A connection knows nothing of scripts. Its *user* (a pipeline, or pub/sub) says what to write and takes what is read.
+A connection knows nothing of scripts. Its *user* (a pipeline, or pub/sub) supplies the commands and takes the replies.
 
 Rules:
-1. What is owed is waited for. The end of a loop cancels every task, and those of the connection with them: cancelled by
-   somebody else, it goes on until nothing is owed any more, as tasks that hold locks are yet to release them. Cancelled
-   once more, it ends.
-2. Only the reader ends a connection: whoever holds it for dead lets the reader know (`fail`).
+1. Replies that are still to come are waited for. At its end, a loop cancels every task, and the reader as well: it then
+   goes on until no more replies are to come, because tasks that hold locks have yet to release them. A second
+   cancellation ends it.
+2. Only the reader ends a connection: a user that gives the connection up tells the reader (`fail`).
 """
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from contextvars import Context
 from time import monotonic
 from typing import Any, Protocol
 
 import hiredis
-from redis.asyncio.connection import AbstractConnection, SSLConnection
-from redis.exceptions import RedisError, ResponseError
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import ResponseError
 
 from aiolock._process import Lineage
 from aiolock._redis.hints import clearer_of
-from aiolock._redis.replies import understood
+from aiolock._redis.raw import connect, discard
+from aiolock._redis.replies import understood, worded
 
 Command = tuple[Any, ...]
 
-_MOST_WOKEN = 128  # Then the tasks have a turn, and the server gets what they send meanwhile.
-_LEAST_REST = 0.02  # Seconds between two attempts to connect, also for who is in a hurry.
+_MOST_WOKEN = 128  # Tasks that replies have woken; then the reader lets them run, and send their next commands.
+_MOST_PATIENT = 3  # The longest time limit for making a connection, in units of `patience`.
+_LEAST_REST = 0.02  # Seconds between two attempts to connect, even after `hurry`.
 
 
 class User(Protocol):
-    """What a connection asks of whoever uses it; plain calls, but for the greeting."""
+    """The interface that a connection needs of its user; only `greet` is a coroutine."""
 
     def busy(self) -> bool:
-        """Whether a connection is wanted."""
+        """Whether the user needs a connection."""
 
-    def owed(self) -> bool:
-        """Whether anybody waits for an answer, or is yet to say something that must be heard."""
+    def has_work(self) -> bool:
+        """Whether a task waits for an answer, or will send a command that must be sent, such as a release."""
 
     async def greet(self, connection: AbstractConnection) -> None:
-        """Ask on a new *connection* what is to be known first; if this raises, it is of no use."""
+        """Ask the first questions on a new *connection*; an error from here makes it useless."""
 
     def opened(self, took: float) -> None:
-        """A new connection is ready, which took so many seconds; nothing was written to it but the greeting."""
+        """A new connection is ready, after *took* seconds; only the greeting was written to it."""
 
     def outgoing(self) -> Sequence[Command]:
-        """Take what is to be written now."""
+        """Take the commands that are to be written now."""
 
     def received(self, frame: Any) -> int:
-        """The server sent *frame*: a reply, a message, or a `ResponseError`; how many waiters that may have woken."""
+        """
+        Take *frame* from the server: a reply, a message, or a `ResponseError`; returns how many waiters it may have
+        woken.
+        """
 
     def broken(self, error: Exception, waited: float) -> None:
         """The connection failed, or none could be made within the seconds that it *waited*."""
@@ -61,16 +66,81 @@ class User(Protocol):
         """Called every now and then while busy, and when the connection has stopped."""
 
 
+class Writer:
+    """
+    Writes to a *connection* in the running turn of the loop.
+
+    redis-py's coroutine that sends does all of it in its first step, unless the transport is choked. A task would take
+    that step a turn later, as no task is eager before Python 3.12: therefore the writer takes the steps itself. It uses
+    redis-py's own coroutine, because that of another class may set a time limit, which needs a task.
+
+    *relieved* is called when data that had to wait for the transport have left, *failed* if data may not have left.
+    """
+
+    def __init__(
+        self, connection: AbstractConnection, relieved: Callable[[], None], failed: Callable[[], None]
+    ) -> None:
+        self._connection = connection
+        self._relieved = relieved
+        self._failed = failed
+        # A transport keeps the context that it is written to in: that of a caller may keep anything alive.
+        self._context = Context()
+        self._sending: Coroutine[Any, Any, None] | None = None
+
+    @property
+    def free(self) -> bool:
+        """Whether the connection is open, and no earlier data wait for the transport."""
+        return self._sending is None and self._connection.is_connected
+
+    def write(self, data: bytes) -> None:
+        """Write *data*; only if the writer is free."""
+        self._sending = AbstractConnection.send_packed_command(self._connection, data, check_health=False)
+        self._context.run(self._step)
+
+    def close(self) -> None:
+        """Give up what waits for the transport."""
+        sending, self._sending = self._sending, None
+        if sending is not None:
+            with suppress(Exception):
+                sending.close()
+
+    def _step(self) -> None:
+        if self._sending is None:
+            return
+        try:
+            awaited = self._sending.send(None)
+        except StopIteration:
+            self._sending = None
+        except BaseException as error:
+            self._sending = None
+            self._failed()
+            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                raise
+        else:
+            if awaited is None:
+                asyncio.get_running_loop().call_soon(self._resume, context=self._context)
+            else:
+                awaited.add_done_callback(self._resume, context=self._context)
+
+    def _resume(self, awaited: "asyncio.Future[Any] | None" = None) -> None:
+        if awaited is not None and not awaited.cancelled():
+            awaited.exception()  # Otherwise asyncio logs it, if the writer was closed meanwhile.
+        self._step()
+        if self._sending is None:
+            self._relieved()
+
+
 class Connection:
     """
-    Keeps one connection of redis.asyncio for its user, while the user is busy and from then on until it fails.
+    Keeps one connection of redis.asyncio for its user: makes it when the user is busy, and keeps it until it fails.
 
-    *patience* (seconds) bounds making a connection and the pause between attempts; *pulse* is the time from one
-    tick to the next.
+    *patience* is the time limit for making a connection, in seconds. If the server was reached, but the connection was
+    not ready in time, the next attempt has twice as long, up to three times *patience*. *rest* is the longest pause
+    between two attempts, *pulse* the time from one tick to the next.
     """
 
-    # Invariant: the reader task connects, reads, and has one writer task while it is connected. `_limit` bounds the
-    # reading: `fail` lets it run out.
+    # Invariant: the reader task connects and reads; there is a writer from then on until the reader closes the
+    # connection. `_limit` bounds the reading: `fail` lets it run out.
 
     def __init__(
         self,
@@ -79,47 +149,73 @@ class Connection:
         *,
         patience: float,
         pulse: float,
+        rest: float | None = None,
     ) -> None:
         self._user = user
         self._connect = connect
-        self._patience = patience
+        self._patience = self._allowed = patience  # The former is the limit of the next attempt.
+        self._longest_rest = patience if rest is None else rest
         self._pulse = pulse
         self._loop = asyncio.get_running_loop()
         self._forks = Lineage.forks
-        self._context = Context()  # Of our callbacks: what the user's tasks carry is not kept alive by them.
-        self._wanted = asyncio.Event()  # There is something to write, or to connect for.
+        self._context = Context()  # For callbacks, so that they keep nothing alive that the user's tasks carry.
+        self._wanted = asyncio.Event()  # There is something to connect for.
         self._hurried = asyncio.Event()
         self._reader: asyncio.Task[None] | None = None
+        self._writer: Writer | None = None
+        self._will_write = False  # In the next turn of the loop.
         self._ticker: asyncio.TimerHandle | None = None
         self._limit = asyncio.timeout(None)
-        self.raw: AbstractConnection | None = None  # That is open, or being opened or closed.
+        self.raw: AbstractConnection | None = None  # An open one, or one that is being opened or closed.
         self.connected: bool = False
         self.closed: bool = False
-        self._leaving = False  # Somebody else cancelled the reader: it ends when nothing is owed any more.
-        self._pause = 0.0  # Before the next connection is made; nothing while the last one worked.
-        self._attempt: float | None = None  # Since when a connection is being made.
+        self._leaving = False  # The loop cancelled the reader: it ends when no more replies are to come.
+        self._pause = 0.0  # Before the next attempt; zero while the last connection worked.
+        self._attempt: float | None = None  # The beginning of the present attempt to connect.
 
     @property
     def stopped(self) -> bool:
-        """Whether somebody else cancelled its task, as the end of a loop does: there will be no connection any more."""
+        """Whether other code has cancelled the reader, as the end of a loop does, so that no connection follows."""
         return self._reader is not None and self._reader.done() and not self.closed
 
-    def wake(self) -> None:
-        """The user has something to write, or became busy."""
+    def wake(self, *, at_once: bool = False) -> None:
+        """Note that the user became busy, or has something to write, *at_once* or in the next turn of the loop."""
         if self.closed:
             return
         self._wanted.set()
-        if self._reader is None:
+        # At the end of a loop, a reader may have ended before the last release comes; a cancelled one stays as it is.
+        if self._reader is None or (self._reader.done() and not self._reader.cancelled()):
             self._start()
         if self._ticker is None:
             self._set_ticker()
+        if at_once:
+            self._write()
+        elif not self._will_write:
+            self._will_write = True
+            self._loop.call_soon(self._write_later, context=self._context)
+
+    def _write(self) -> None:
+        """Write the pending commands as one batch; while there is no connection, or it is choked, they wait."""
+        # Nothing is written to a connection that is given up; a forked child must not use its parent's connection.
+        if not self.connected or Lineage.forks != self._forks or self._writer is None or not self._writer.free:
+            return
+        try:
+            if data := b"".join(map(hiredis.pack_command, self._user.outgoing())):
+                self._writer.write(data)
+        except BaseException:
+            self.fail()  # The user waits for replies to commands that may not have left.
+            raise
+
+    def _write_later(self) -> None:
+        self._will_write = False
+        self._write()
 
     def hurry(self) -> None:
         """Make the next attempt to connect soon."""
         self._hurried.set()
 
     def fail(self) -> None:
-        """Give the connection up and make a new one: the user holds it for dead."""
+        """Give the connection up, which the user takes for dead, and make a new one."""
         if self.connected:
             self.connected = False
             self._limit.reschedule(self._loop.time())
@@ -133,7 +229,7 @@ class Connection:
             self._reader.cancel()
 
     async def aclose(self) -> None:
-        """Close the connection. Cancelling this leaves the closing to the connection's own task, which goes on."""
+        """Close the connection. If this is cancelled, the connection's own task goes on closing."""
         self.close()
         if self._reader is not None:
             await asyncio.wait([self._reader])
@@ -145,8 +241,8 @@ class Connection:
     def _reader_ended(self, reader: asyncio.Task[None]) -> None:
         if self.closed:
             return
-        if reader.cancelled() and self._user.owed() and self._begins_to_leave():
-            self._start()  # Somebody else cancelled it before it began.
+        if reader.cancelled() and self._user.has_work() and self._begins_to_leave():
+            self._start()  # Other code cancelled it before it began.
         else:
             self._user.tick(monotonic())
 
@@ -156,12 +252,12 @@ class Connection:
 
     def _tick(self, due: float, skipped: bool) -> None:
         self._ticker = None
-        if self._reader is not None and self._leaving and not self._user.owed():
+        if self._reader is not None and self._leaving and not self._user.has_work():
             self._reader.cancel()
         if not (self._user.busy() or (self._leaving and not self.stopped)):
             return
         now = monotonic()
-        # The loop was blocked: what arrived meanwhile is to be read first. By the next tick it has been.
+        # The loop was blocked: data that arrived meanwhile are read first, before the next tick.
         skips = now >= due + self._pulse and not skipped
         self._set_ticker(skipped=skips)
         if not skips:
@@ -183,29 +279,31 @@ class Connection:
                     raise
 
     def _goes_on(self) -> bool:
-        return not (self.closed or (self._leaving and not self._user.owed()))
+        if self.closed or Lineage.forks != self._forks:
+            return False
+        return not self._leaving or self._user.has_work()
 
     def _begins_to_leave(self) -> bool:
-        """Whether it was somebody else who cancelled the reader, for the first time."""
+        """Whether other code has cancelled the reader for the first time; if so, note that it leaves."""
         if self.closed or self._leaving or Lineage.forks != self._forks:
             return False
         assert self._reader is not None
-        while self._reader.uncancel():  # More than once in the same turn counts as once.
+        while self._reader.uncancel():  # Several cancellations in the same turn count as one.
             pass
         self._leaving = True
-        if self._ticker is None:  # Which looks whether it has come to that.
+        if self._ticker is None:  # The ticker checks whether all replies have come.
             self._set_ticker()
         return True
 
     async def _serve(self) -> None:
-        """One connection, from the attempt to make it to its end, and the rest before the next one."""
+        """Serve one connection, from the attempt to make it to its end, and pause before the next one."""
         self._attempt = monotonic()
         try:
             await self._connected()
-        except Exception as error:  # Beside its own errors redis-py lets others out when a connection dies.
+        except Exception as error:  # redis-py raises other errors than its own when a connection dies.
             if self._goes_on():
-                self._user.broken(error, self._waited())
-        if self._reader is not None and self._reader.cancelling():  # The failure took the place of that.
+                self._user.broken(worded(error), self._waited())
+        if self._reader is not None and self._reader.cancelling():  # The failure replaced that cancellation.
             raise asyncio.CancelledError
         if self._goes_on():
             await self._rest()
@@ -213,7 +311,7 @@ class Connection:
     async def _rest(self) -> None:
         """Wait before the next attempt, longer and longer, or until `hurry`."""
         pause = self._pause * random.uniform(0.5, 1)
-        self._pause = min(self._patience, 2 * self._pause or 0.01)
+        self._pause = min(self._longest_rest, 2 * self._pause or 0.01)
         self._hurried.clear()
         await asyncio.sleep(min(pause, _LEAST_REST))
         with suppress(TimeoutError):
@@ -221,49 +319,54 @@ class Connection:
                 await self._hurried.wait()
 
     def _waited(self) -> float:
-        """For how long a connection is being made; not at all once there is one."""
+        """The seconds since the present attempt to connect began; zero once there is a connection."""
         return 0.0 if self._attempt is None else monotonic() - self._attempt
 
     async def _connected(self) -> None:
-        """Connect, and read until the connection fails; has closed it then."""
+        """Connect, read until the connection fails, and close it."""
         self.raw = raw = self._connect()
-        writer: asyncio.Task[None] | None = None
         try:
             await self._open(raw)
             self._limit = asyncio.timeout(None)
             async with self._limit:
                 self.connected = True
                 took, self._attempt = self._waited(), None
+                self._allow(2 * took)
                 self._user.opened(took)
-                writer = self._loop.create_task(self._write(raw))  # Its context is the reader's.
-                writer.add_done_callback(self._writer_ended)
+                self._writer = Writer(raw, self.wake, self.fail)
+                self._write()
                 await self._read(raw)
         finally:
             self.connected = False
-            if writer is not None:
-                writer.cancel()
             if Lineage.forks == self._forks:
+                if self._writer is not None:
+                    self._writer.close()
                 await discard(raw)
-                self.raw = None  # Else it is the parent's: to close it takes it out of the selector of both.
-            if writer is not None:
-                await asyncio.wait([writer])
+                self.raw = None  # In a child it is the parent's: closing it would remove it from the selector of both.
+            self._writer = None
 
     async def _open(self, raw: AbstractConnection) -> None:
         reached = False
         try:
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self._allowed):
                 await connect(raw)
                 reached = True
                 await self._user.greet(raw)
         except Exception as error:
+            if isinstance(error, TimeoutError) and raw.is_connected:
+                self._allow(2 * self._allowed)  # The credentials, or the way to the server, take their time.
             if not reached and (clearer := clearer_of(error, raw)) is not None:
                 raise clearer from error
             raise
 
+    def _allow(self, seconds: float) -> None:
+        """Let the next attempt take *seconds*, but at least and at most what the class docstring says."""
+        self._allowed = min(max(self._patience, seconds), _MOST_PATIENT * self._patience)
+
     async def _read(self, raw: AbstractConnection) -> None:
-        """Read until the connection fails or is given up; one that leaves, until nothing is owed."""
+        """Read until the connection fails or is given up; after a cancellation, until no more replies are to come."""
         woken = 0
-        while not self._leaving or self._user.owed():
+        while not self._leaving or self._user.has_work():
             try:
                 if woken >= _MOST_WOKEN:
                     woken = 0
@@ -273,64 +376,12 @@ class Connection:
                 except ResponseError as error:
                     frame = understood(error)
                 woken += self._user.received(frame)
-                if self.connected:  # Else the user gave the connection up for what it heard.
+                if self.connected:  # Otherwise the user gave the connection up because of a reply.
                     self._pause = 0.0
             except asyncio.CancelledError:
                 assert self._reader is not None
-                given_up = self._limit.expired()  # Which cancels, too; somebody else may have in the same turn.
+                given_up = self._limit.expired()  # The limit cancels, too; other code may have in the same turn.
                 if self._reader.cancelling() > given_up and not self._begins_to_leave():
                     raise
                 if given_up:
                     raise
-
-    # The writer task.
-
-    async def _write(self, raw: AbstractConnection) -> None:
-        """Write what there is, as one batch; while the connection is choked it waits, and leaves as one."""
-        while True:
-            self._wanted.clear()
-            # What is given up is not written to; a forked child must not speak on its parent's connection.
-            may_write = self.connected and raw.is_connected and Lineage.forks == self._forks
-            if may_write and (batch := self._user.outgoing()):
-                data = b"".join(map(hiredis.pack_command, batch))
-                with suppress(Exception):  # Beside its own errors redis-py lets others out. The reader hears of it.
-                    await raw.send_packed_command(data, check_health=False)
-            try:
-                await self._wanted.wait()
-            except asyncio.CancelledError:
-                if not self.connected:
-                    raise
-                # Somebody else cancels every task: it ends with the reader.
-
-    def _writer_ended(self, writer: asyncio.Task[None]) -> None:
-        """Cancelled by somebody else before it began, or while it wrote: then nothing is written any more."""
-        self.fail()
-
-
-async def connect(connection: AbstractConnection) -> None:
-    """Open *connection*, as redis-py does, but for certificates, which are read in a thread: it takes them a while."""
-    if isinstance(connection, SSLConnection):
-        with suppress(OSError):  # The connection will meet it again, and have words for it.
-            await asyncio.to_thread(connection.ssl_context.get)
-    await connection.connect()  # type: ignore[no-untyped-call]
-
-
-async def ask(connection: AbstractConnection, *command: str) -> Any:
-    """What the server answers to *command*: a reply, or a `ResponseError`."""
-    await connection.send_command(*command)
-    try:
-        return await connection.read_response(disable_decoding=True)
-    except ResponseError as error:
-        return understood(error)
-
-
-async def discard(connection: AbstractConnection) -> None:
-    """
-    Close *connection* without waiting for the other side.
-
-    If that reads no more, what was written before, and the end of TLS, keep the socket open for a while yet: redis-py
-    has nothing to cut it off with. asyncio does, after half a minute.
-    """
-    with suppress(RedisError, OSError, TimeoutError):
-        await connection.disconnect(nowait=True)
-    await asyncio.sleep(0)  # The transport closes in the next turn of the loop.

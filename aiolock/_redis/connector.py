@@ -1,4 +1,4 @@
-"""From the user's client to connections: what can be borrowed, and connections like its own."""
+"""Checks the user's client, and makes connections with its settings."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
 
-from aiolock._redis.sentinel import Guide, Sentinels
+from aiolock._redis.sentinel.ask import Guide, Sentinels
 
 _INSTEAD: tuple[tuple[type, str], ...] = (
     (Pipeline, "the Redis that made it"),
@@ -25,9 +25,9 @@ class Connector:
     """
     Makes connections of one kind.
 
-    Locks need connections of their own: a renewal must not queue behind the application's commands, nor fail
-    because its pool is exhausted. Re-sending is decided here, not by redis-py's retries: only who knows that a
-    command may have been sent twice can tell what its reply means. RESP2 carries everything the scripts need.
+    Locks need connections of their own: a renewal must not queue behind the application's commands, nor fail because
+    the application's pool is exhausted. aiolock re-sends calls itself, without redis-py's retries: the meaning of a
+    reply depends on whether the command was sent before. RESP2 is enough for all scripts.
     """
 
     def __init__(
@@ -53,9 +53,10 @@ class Connector:
     @classmethod
     def of(cls, redis: Redis, client_name: str | None, patience: float) -> "Connector":
         """
-        To the server of *redis*; to the primary that the Sentinels name then, if it is of theirs.
+        The connector to the server of *redis*, or, if *redis* is from a Sentinel, to the primary that the Sentinels
+        name.
 
-        *patience* is how long a connection may take, in seconds.
+        *patience* is the time limit of a connection, in seconds.
         """
         pool = redis.connection_pool
         sentinels = Sentinels(pool, patience / 2) if isinstance(pool, SentinelConnectionPool) else None
@@ -63,9 +64,9 @@ class Connector:
 
     @classmethod
     def of_node(cls, cluster: RedisCluster, host: str, port: int, client_name: str | None) -> "Connector":
-        """To one server of *cluster*."""
-        node = ClusterNode(host, port, **cluster.connection_kwargs)  # Does no I/O; it knows which settings are whose.
-        # What a cluster's client does on connecting lets replicas answer (READONLY), and a primary that was demoted.
+        """The connector to one server of *cluster*."""
+        node = ClusterNode(host, port, **cluster.connection_kwargs)  # Does no I/O; it sorts the settings.
+        # On connecting, a cluster's client lets replicas answer (READONLY), and so a demoted primary.
         settings = {name: value for name, value in node.connection_kwargs.items() if name != "redis_connect_func"}
         return cls(node.connection_class, settings, client_name)
 
@@ -74,25 +75,27 @@ class Connector:
         return self._make(**(self._settings | guide))
 
     def _refuse_what_cannot_work(self) -> None:
-        """Make a connection object, which does no I/O, now: redis-py looks at its settings only then."""
+        """Make a connection object now, without I/O: redis-py checks the settings only then."""
         try:
             connection = self()
         except TypeError as error:
-            raise TypeError(f"{error}; what is for aiolock goes into config=LockConfig(...)") from error
+            raise TypeError(f"{error}; settings of aiolock go into config=LockConfig(...)") from error
         if not isinstance(connection, AbstractConnection):
             raise TypeError(f"aiolock needs a connection class of redis.asyncio, not {self._make!r}")
 
 
 def _is_of_the_pool(setting: str) -> bool:
-    """Whether *setting* serves the retries or the maintenance notifications of the pool that it was taken from."""
+    """Whether *setting* serves the retries or the maintenance notifications of the pool that has it."""
     return "maint_notifications" in setting or setting.startswith(("orig_", "retry"))
 
 
 def check_borrowed(redis: object) -> None:
-    """Raise `TypeError` unless locks can be kept through *redis*."""
+    """Raise `TypeError` if *redis* is no client that locks can use."""
     kind = f"{type(redis).__module__}.{type(redis).__qualname__}"
     instead = next((instead for each, instead in _INSTEAD if isinstance(redis, each)), None)
-    if instead is not None:
+    if isinstance(redis, type):
+        kind = "class: give an object of it, as in LockClient(Redis(host=...))"
+    elif instead is not None:
         kind = f"{kind}: give {instead}"
     elif isinstance(redis, Redis) and _is_of_replicas(redis):
         kind = "Redis for replicas: give sentinel.master_for(name)"

@@ -1,4 +1,4 @@
-"""What a failure probably means and what to do about it, in words for whoever meets it first."""
+"""The probable reasons of failures, and what the user can do."""
 
 import os
 import re
@@ -9,8 +9,11 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ReadOnlyError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from aiolock._redis.replies import words_of
+
 _TIMEOUTS = (TimeoutError, RedisTimeoutError)
 _HINTS = (
+    (r"unknown command [`'\"]?eval", "locks need a server, or a proxy, that runs scripts: EVAL, EVALSHA"),
     (r"authenticat", "the server wants a password"),
     (r"db index is out of range", "see the server's setting databases, which counts them from 0; a cluster has only 0"),
     (r"select is not allowed in cluster mode", "this server is part of a cluster, which has only database 0"),
@@ -20,34 +23,40 @@ _HINTS = (
     (r"wrong version number", "see that the port speaks TLS"),
 )
 
+_CLOSED_AT_ONCE = (
+    "see whether the port wants TLS: rediss://, or ssl=True; or whether the server has as many clients as its setting "
+    "maxclients allows"
+)
+
 
 def underlying(error: Exception) -> Exception:
-    """The failure of TLS that *error* was made of, if it was: redis-py 5.0 leaves its words out."""
+    """The TLS error behind *error*, if there is one, because redis-py 5.0 leaves its text out; else *error*."""
     return error.__context__ if isinstance(error.__context__, SSLError) else error
 
 
 def hint_of(error: Exception) -> str | None:
-    """What *error* means, as far as that can be told by what it says."""
+    """The hint for *error*, if its text is a known one."""
     words = str(underlying(error)).lower()
     return next((hint for pattern, hint in _HINTS if re.search(pattern, words)), None)
 
 
 def in_words(error: Exception) -> str:
-    """What *error* says, and what it means if that is not the same."""
-    words = str(error)
+    """The text of *error*, and a hint if there is one."""
+    words = words_of(error)
     if isinstance(error, ReadOnlyError):
-        return "this server is a read only replica: locks need its primary, or sentinel.master_for(name)"
+        return "READONLY: this server is a read only replica; locks need its primary, or sentinel.master_for(name)"
     if "unknown command 'SENTINEL'" in words:
         return "this is no Sentinel"
     hint = hint_of(error)
-    return words if hint is None else f"{words}; {hint}"
+    return words if hint is None or hint in words else f"{words}; {hint}"
 
 
 def hint_on_opening(error: Exception, connection: AbstractConnection) -> str | None:
-    """What it means that *connection* failed with *error* before it was of any use."""
+    """The hint for an *error* with which *connection* failed before its first use."""
     reset = isinstance(error.__context__, (ConnectionResetError, BrokenPipeError)) or "closed" in str(error)
     if not isinstance(connection, SSLConnection):
-        return "see whether the port wants TLS: rediss://, or ssl=True" if reset else None
+        # A server with too many clients says so and closes. That text is lost if redis-py writes after it.
+        return _CLOSED_AT_ONCE if reset else None
     if isinstance(error, _TIMEOUTS):
         return "see that the server runs, and that the port speaks TLS"
     if (unreadable := _unreadable(connection)) is not None:
@@ -72,7 +81,7 @@ def _unreadable(connection: SSLConnection) -> str | None:
 
 
 def clearer_of(error: Exception, connection: AbstractConnection) -> Exception | None:
-    """A clearer error, if there is one, for *connection*, which failed with *error* before it was of any use."""
+    """A clearer error, if there is one, than the *error* with which *connection* failed before its first use."""
     hint = hint_on_opening(error, connection)
     if hint is None:
         return None

@@ -1,8 +1,8 @@
 """
-Unlock messages, pushed: one shared pub/sub connection for every name that is waited for.
+Unlock messages: one shared pub/sub connection for all names that have waiters.
 
-A message only ever shortens a wait. What may have been missed (before a subscription, around a reconnect) is made
-up for by a signal when the subscription is confirmed, and else by the waiter's own probe when the lease is over.
+A message only shortens a wait. Messages may be missed, before a subscription or around a reconnect: then the watchers
+get a signal when the subscription is confirmed. In any case, the waiter's own probe comes at the end of the lease.
 """
 
 import asyncio
@@ -16,39 +16,49 @@ from redis.exceptions import MovedError, ResponseError
 
 from aiolock._log import log
 from aiolock._redis.connection import Command, Connection
+from aiolock._redis.hints import in_words
 
-LINGER = 1.0  # Seconds that a channel is kept after its last watcher left, so that a hot lock does not flap.
-PING_INTERVAL = 10.0  # Seconds of silence after which the connection must show that it lives.
+# Seconds for which a channel is kept after its last watcher has left, so that a busy lock does not subscribe each time.
+LINGER = 1.0
+# Seconds of silence after which the server has to answer a PING.
+PING_INTERVAL = 10.0
 _PULSE = 0.25
-_DEAF = "unlock messages cannot be received, waiters fall back to the lease"
+# Time without an answer after which the silence is logged, in units of `patience`.
+_SILENT = 3
+DEAF = "unlock messages cannot be received, waiters fall back to the lease"
 
 _MESSAGES = (b"message", b"smessage")
-_NEWS = (*_MESSAGES, b"subscribe", b"ssubscribe")  # The subscription stands.
+# Frames after which the subscription is confirmed.
+_NEWS = (*_MESSAGES, b"subscribe", b"ssubscribe")
 
 
 async def _ask_nothing(connection: AbstractConnection) -> None:
-    """All that is to be known of a server by itself."""
+    """Greet a single server: ask it nothing."""
 
 
 class _Channel:
-    """Something to listen to."""
+    """A channel with its watchers."""
 
     __slots__ = ("confirmed", "ordered", "signals", "until")
 
     def __init__(self) -> None:
-        self.ordered = False  # Or will be once there is a connection; no more when the server has it no longer.
-        self.confirmed = False  # Messages arrive.
-        # Called with True on a message, with False when messages may have been missed; one for each watcher.
+        # Whether SUBSCRIBE was sent, or will be on the next connection; false after the server has dropped the channel.
+        self.ordered = False
+        # Whether messages arrive.
+        self.confirmed = False
+        # One function per watcher, called with True for a message, and with False if messages may have been missed.
         self.signals: list[Callable[[bool], None]] = []
-        self.until = 0.0  # When an unwatched channel is left.
+        # The time at which a channel without watchers is left.
+        self.until = 0.0
 
 
 class Notifier:
     """
-    The notifier of one server: watches channels there.
+    The notifier of one server.
 
-    *greet* asks on a new connection what is to be known first. Subscribes *sharded* if that says so then; *failed* is
-    called when the server cannot be reached, or no longer has a channel; *deaf* is for the log, if it refuses.
+    *greet* asks the first questions on a new connection; then *sharded* tells which kind of subscription to use.
+    *failed* is called when the server cannot be reached, or has dropped a channel. *deaf* is the log text for a refused
+    subscription, and for a time of three times *patience* (seconds) without any subscription.
     """
 
     def __init__(
@@ -59,7 +69,7 @@ class Notifier:
         greet: Callable[[AbstractConnection], Awaitable[None]] = _ask_nothing,
         sharded: Callable[[], bool] = lambda: False,
         failed: Callable[[], object] = lambda: None,
-        deaf: str = _DEAF,
+        deaf: str = DEAF,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._patience = patience
@@ -67,13 +77,16 @@ class Notifier:
         self._sharded = sharded
         self._failed = failed
         self._deaf = deaf
-        # Invariant: what the connection is or will be subscribed to = `_channels`; `_orders` holds the difference,
-        # while there is a connection.
+        # Invariant: `_channels` are the channels that the connection is or will be subscribed to; `_orders` holds the
+        # difference, while there is a connection.
         self._channels: dict[str, _Channel] = {}
         self._orders: list[Command] = []
-        self._heard = 0.0  # When the server last sent anything.
-        self._asked: float | None = None  # When it was first asked for anything since then, which it will answer.
-        self._warned = False
+        self._heard = 0.0  # The time of the server's last message.
+        self._asked: float | None = None  # The time of the first question since then, which it must answer.
+        self._warned = False  # Whether a refusal was logged.
+        self._silent_since: float | None = None  # The time of the first failure since the last answer.
+        self._silent_told = False
+        self._error: Exception | None = None  # The error of the last failure.
         self.connection: Connection = Connection(self, connect, patience=patience, pulse=_PULSE)
 
     @property
@@ -81,7 +94,7 @@ class Notifier:
         return len(self._channels)
 
     def watched(self) -> list[str]:
-        """The channels that have watchers; the others are on their way out."""
+        """The channels that have watchers; the others will be left soon."""
         return [name for name, channel in self._channels.items() if channel.signals]
 
     def watches(self, name: str) -> bool:
@@ -93,7 +106,8 @@ class Notifier:
 
     def watch(self, name: str, signal: Callable[[bool], None]) -> None:
         if not self._channels:
-            self._hear()  # Silence counts from now on.
+            self._hear()  # The silence counts from now on.
+            self._silent_since = None
         channel = self._channels.setdefault(name, _Channel())
         channel.signals.append(signal)
         self.listen(name)
@@ -101,21 +115,21 @@ class Notifier:
             self._loop.call_soon(signal, False, context=Context())
 
     def listen(self, name: str) -> None:
-        """Subscribe to channel *name*, unless that stands, or is under way."""
+        """Subscribe to channel *name*, unless the subscription exists or is under way."""
         channel = self._channels[name]
         if not channel.ordered:
             channel.ordered = True
             self._order("SSUBSCRIBE" if self._sharded() else "SUBSCRIBE", name)
 
     def drop(self, name: str) -> list[Callable[[bool], None]]:
-        """Leave channel *name*, which nobody needs here any more; its signals, which another server may need."""
+        """Unsubscribe from channel *name*; returns its signals, which another server's notifier may need."""
         channel = self._channels.pop(name)
         self._order("SUNSUBSCRIBE" if self._sharded() else "UNSUBSCRIBE", name)
         return channel.signals
 
     def unwatch(self, name: str, signal: Callable[[bool], None]) -> None:
         channel = self._channels.get(name)
-        if channel is not None and signal in channel.signals:  # Not once it is closed, nor where the slot was before.
+        if channel is not None and signal in channel.signals:  # Not after a close, nor on the slot's former server.
             channel.signals.remove(signal)
             channel.until = monotonic() + LINGER
 
@@ -124,7 +138,7 @@ class Notifier:
         self._channels.clear()
         await self.connection.aclose()
 
-    # What the connection asks for.
+    # The methods of a connection's `User`.
 
     def busy(self) -> bool:
         return bool(self._channels)
@@ -139,7 +153,7 @@ class Notifier:
             channel.ordered = False
             self.listen(name)  # One each: one that is forbidden would forbid a whole command.
 
-    def owed(self) -> bool:
+    def has_work(self) -> bool:
         return False
 
     def outgoing(self) -> list[Command]:
@@ -148,12 +162,14 @@ class Notifier:
 
     def received(self, frame: Any) -> int:
         self._hear()
+        # A connection alone proves nothing: a proxy may close each at the first command of pub/sub.
+        self._silent_since, self._silent_told = None, False
         if isinstance(frame, MovedError):
             self._ended(channel for channel in self._channels.values() if not channel.confirmed)
         elif isinstance(frame, ResponseError):
             self._warn(frame)
         elif isinstance(frame, list) and (channel := self._channels.get(frame[1].decode())) is not None:
-            if frame[0] == b"sunsubscribe" and channel.confirmed:  # Not asked for: the slot has moved.
+            if frame[0] == b"sunsubscribe" and channel.confirmed:  # Without a request: the slot has moved.
                 self._ended([channel])
             elif frame[0] in _NEWS:
                 channel.ordered = channel.confirmed = True
@@ -164,6 +180,9 @@ class Notifier:
     def broken(self, error: Exception, waited: float) -> None:
         for channel in self._channels.values():
             channel.confirmed = False
+        self._error = error
+        if self._silent_since is None:
+            self._silent_since = monotonic()
         self._failed()
         self.tick(monotonic())
 
@@ -173,14 +192,24 @@ class Notifier:
                 self.drop(name)
         if self.connection.connected:
             self._check_alive(now)
+        elif self._silent_since is not None and now >= self._silent_since + _SILENT * self._patience:
+            self._warn_of_silence()
 
     def _check_alive(self, now: float) -> None:
-        """Give a half-open connection up: nothing that is sent on it arrives, and no error tells so."""
+        """Give a half-open connection up: data do not arrive any more, but no error says so."""
         if self._asked is None:
             if now >= self._heard + PING_INTERVAL:
                 self._order("PING")
         elif now >= self._asked + self._patience:
             self.connection.fail()
+
+    def _warn_of_silence(self) -> None:
+        """Log that the server is silent, once until a connection answers again."""
+        if not self._silent_told and self._error is not None and self.watched():
+            self._silent_told = True
+            log.warning(
+                "%s: no subscription can be made (%s)", self._deaf, in_words(self._error) or "no answer in time"
+            )
 
     def _warn(self, error: ResponseError) -> None:
         if not self._warned:
@@ -192,13 +221,13 @@ class Notifier:
         self._asked = None
 
     def _ended(self, channels: Iterable[_Channel]) -> None:
-        """The server has these channels no longer."""
+        """Note that the server has dropped these channels."""
         for channel in channels:
             channel.ordered = channel.confirmed = False
         self._failed()
 
     def _order(self, *command: str) -> None:
-        if self.connection.connected:  # Else it follows from `_channels` when there is a connection.
+        if self.connection.connected:  # Otherwise `_channels` has it for the next connection.
             self._orders.append(command)
             if self._asked is None:
                 self._asked = monotonic()

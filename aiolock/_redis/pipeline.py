@@ -2,19 +2,18 @@
 The calls that share one connection.
 
 Rules:
-1. A command is never cancelled, only the waiting for it; it goes on without its caller. One that has not left yet may
-   be withdrawn.
-2. A call whose connection failed is sent again until its deadline: every script may be sent twice.
-3. A grant that is to last counts when as many replicas as asked for have it.
+1. A command is never cancelled, only the wait for it is; the command goes on without its caller. A command that was not
+   sent yet may be withdrawn.
+2. A call whose connection failed is sent again until its deadline, because every script may be sent twice.
+3. With `LockConfig.replicas`, a grant counts when the wanted number of replicas have acknowledged it.
 """
 
 import asyncio
-from abc import ABC, abstractmethod
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import groupby
 from operator import attrgetter
 from time import monotonic
 from typing import Any
@@ -22,23 +21,27 @@ from typing import Any
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import NoScriptError, ReadOnlyError, ResponseError
 
-from aiolock._backend import Argument, Call, Client
+from aiolock._backend import Argument, Call
 from aiolock._config import Timing
 from aiolock._errors import BackendError
+from aiolock._redis.batch import together
 from aiolock._redis.connection import Command, Connection
+from aiolock._redis.failures import Failures
 from aiolock._redis.hints import in_words, underlying
 from aiolock._redis.outage import Outage
 from aiolock._redis.replication import Answered, Replication
 from aiolock._redis.replies import is_final, is_passing, understood
-from aiolock._scripts import Script, grants
+from aiolock._redis.steering import Steering
+from aiolock._scripts import Script
+from aiolock._scripts.replies import was_done
 
 _PULSE = 0.05
-_MOST_BUNDLED = 32  # Calls that one command makes, for whose time the server does nothing else.
+_MOST_BUNDLED = 32  # Calls in one command; the server runs nothing else meanwhile.
 
 
 @dataclass(slots=True)
 class Traffic:
-    """Scripts that were sent so far, by all pipelines of a client."""
+    """The numbers of scripts that all pipelines of a client have sent so far."""
 
     batches: int = 0
     commands: int = 0
@@ -46,44 +49,19 @@ class Traffic:
 
 @dataclass(slots=True)
 class Aside:
-    """A command of the pipeline's own, which makes those *calls*; *tell* is called with what the server answers."""
+    """A command that is not a single call: it makes several *calls* or none; *tell* gets the server's answer."""
 
     tell: Answered
     calls: Sequence[Call]
     sent: float = field(default_factory=monotonic)
 
 
-class Steering(ABC):
-    """What a pipeline asks of the server that it leads to; plain calls but for the greeting."""
-
-    apart: bool  # As `Backend.apart`.
-    client: Client  # Who uses it.
-    # Says whether to send anything, while it is being found out whether this is still the right server.
-    settled: Callable[[], bool] | None = None
-
-    @abstractmethod
-    async def greet(self, connection: AbstractConnection) -> None:
-        """Ask on a new *connection* what is to be known first; if this raises, it is of no use."""
-
-    @property
-    @abstractmethod
-    def publish(self) -> str:
-        """The command that unlock messages are sent with here."""
-
-    def redirected(self, call: Call, error: ResponseError) -> bool:
-        """Whether *error* sends *call* to another server, which has it now."""
-        return False
-
-    @abstractmethod
-    def broken(self) -> None:
-        """A connection failed, or none could be made."""
-
-
 class Pipeline:
     """Calls on one connection, in the order in which they were submitted."""
 
-    # Invariant: a call that has not ended, or is still to be sent, is in exactly one of `_unsent`, `_sent`, `_resting`
-    # and what awaits replication; `_sent` has one entry for every reply that the connection owes, in order.
+    # Invariant: a call that has not ended, or is still to be sent, is in exactly one of `_overdue`, `_unsent`, `_sent`,
+    # `_resting` and the grants that await replication; `_sent` has one entry for every reply that is still to come, in
+    # order. No call that has not ended has a deadline before `_due`, and no call in `_overdue` is given up before it.
 
     def __init__(
         self,
@@ -94,59 +72,87 @@ class Pipeline:
         *,
         urgent: bool,
     ) -> None:
-        patience = timing.renewal_patience if urgent else timing.patience
-        self._steering = steering
+        self._steering, self._timing, self._traffic = steering, timing, traffic
         self._replication = Replication(timing.replicas, timing.replicas_timeout)
-        self._waits = patience + (timing.replicas_timeout if timing.replicas != 0 else 0.0)  # Seconds for an answer.
-        self._outage = Outage(timing.command_timeout)
-        self._urgent = urgent  # What is sent again need not go in the order in which it was submitted.
+        self._silence = timing.renewal_patience if urgent else timing.patience  # Seconds.
+        self._waits = self._silence  # The time limit for an answer on this connection, in seconds.
+        self._wanted = 0.0  # Connect until this time (monotonic clock), even without calls.
+        self.outage: Outage = Outage(timing.command_timeout)
+        self._urgent = urgent  # Calls that are sent again may change their order.
+        self._was_alone = False  # Whether no reply was to come, and no task waited, when the last call was submitted.
         self._unsent: dict[Call, None] = {}  # Ordered, and quick to take a call from.
+        self._overdue: dict[Call, None] = {}  # Failed for their callers, and still to be sent.
         self._sent: deque[Call | Aside] = deque()
-        self._resting: list[Call] = []  # Refused for the moment; sent again at the next tick.
-        self._heard = 0.0  # When the server last sent anything.
+        self._resting: dict[Call, None] = {}  # Refused for the moment; sent again at the next tick.
+        self._due = math.inf  # A tick before that has no call to fail, or to forget.
+        self._heard = 0.0  # The time of the server's last message.
         self._known: set[str] = set()  # Digests of the scripts sent whole on this connection.
-        self._traffic = traffic
-        self._idle: asyncio.Event | None = None  # Somebody waits until no call is pending.
+        self._idle: asyncio.Event | None = None  # For those that wait until no call is pending.
         self._last_error: Exception = TimeoutError("no connection could be made in time")
-        self.connection: Connection = Connection(self, connect, patience=patience, pulse=min(_PULSE, patience / 4))
+        self._failures = Failures()
+        pulse, rest = min(_PULSE, self._silence / 4), self._silence
+        self.connection: Connection = Connection(self, connect, patience=timing.patience, rest=rest, pulse=pulse)
 
     @property
     def pending(self) -> int:
-        """Calls that wait for their reply."""
-        return len(self._all())
+        """The number of calls that wait for their reply."""
+        return len(self._all()) + len(self._overdue)
 
     def submit(self, call: Call) -> None:
-        """Send *call*, in its turn."""
+        """Send *call*, in its turn: at once if calls come one by one, else with the others of this turn of the loop."""
         if self.connection.closed:
             call.fail(self._last_error, "the client was closed")
             return
-        if self._outage.since is not None and self._outage.lasts and not call.script.urgent:
-            call.fail_within(self._outage.one_attempt)
+        if self.outage.since is not None and self.outage.lasts and not call.script.urgent:
+            call.fail_within(self.outage.one_attempt)
             self.connection.hurry()
-        if not self._unsent:  # Else it was woken for that.
-            self.connection.wake()
+        alone = not (self.busy() or self._steering.client.waiting or self._replication.is_wanted)
         self._unsent[call] = None
+        self._due = call.deadline if call.deadline < self._due else self._due
+        if len(self._unsent) == 1:  # Otherwise the connection was woken for the first of them.
+            self.connection.wake(at_once=alone and self._was_alone)
+        self._was_alone = alone
+
+    def prepare(self, seconds: float) -> None:
+        """Connect, and go on trying for *seconds*, because a call will follow."""
+        if not self.connection.connected:
+            self._wanted = monotonic() + seconds
+            self.connection.wake()
 
     def withdraw(self, call: Call) -> bool:
-        """Do not send *call*, which nobody awaits any more; ``False`` if it has been sent."""
-        if call.sent or call not in self._unsent:
+        """Do not send *call*, which nothing awaits any more; returns ``False`` if it has been sent."""
+        if call.sent:
             return False
-        del self._unsent[call]
+        for waiting in (self._unsent, self._resting):
+            if call in waiting:
+                del waiting[call]
+                self._notice_idle()
+                return True
+        return False
+
+    def forget(self, call: Call) -> None:
+        """Do not send *call* any more: it was answered elsewhere, or it is given up."""
+        call.until = 0.0  # Do not send it again either.
+        call.end(None)
+        for waiting in (self._unsent, self._overdue, self._resting):
+            waiting.pop(call, None)
         self._notice_idle()
-        return True
 
     def take(self, chosen: Callable[[Call], bool]) -> list[Call]:
-        """Take out, to be submitted elsewhere, the *chosen* ones of the calls that are to be sent from here."""
-        self._unsent.update(dict.fromkeys(self._resting))
+        """Remove and return the calls that were not sent yet and are *chosen*, to be submitted elsewhere."""
+        self._unsent = {**self._overdue, **self._unsent, **self._resting}
+        self._overdue.clear()
         self._resting.clear()
-        taken = [call for call in self._unsent if chosen(call)]
-        for call in taken:
+        self._due = 0.0  # The next tick finds the overdue calls again.
+        for call in (taken := [call for call in self._unsent if chosen(call)]):
             del self._unsent[call]
+        if self._unsent:
+            self.connection.wake()
         self._notice_idle()
         return taken
 
     async def drained(self) -> None:
-        """Wait until no call is pending. Raises `BackendError` when there will be no more answers."""
+        """Wait until no call is pending. Raises `BackendError` if no more answers will come."""
         while self.pending:
             if self.connection.stopped:
                 raise BackendError(str(self._last_error))
@@ -154,37 +160,41 @@ class Pipeline:
             await self._idle.wait()
 
     async def aclose(self) -> None:
-        """Close the connection; what is pending fails."""
+        """Close the connection; pending calls fail."""
         self.connection.close()
         for call in self._all():
             call.fail(self._last_error, "the client was closed")
         await self.connection.aclose()
 
-    # What the connection asks for.
+    # The methods of a connection's `User`.
 
     def busy(self) -> bool:
-        return bool(self._unsent or self._sent or self._resting or self._replication.granted)
+        if self._unsent or self._overdue or self._sent or self._resting or self._replication.granted:
+            return True
+        return not self.connection.connected and monotonic() < self._wanted
 
     async def greet(self, connection: AbstractConnection) -> None:
         await self._steering.greet(connection)
 
     def opened(self, took: float) -> None:
-        self._outage.over(took)
-        if not self._heard and isinstance(self._last_error, TimeoutError):  # Not for want of a connection any more.
+        self.outage.over(took)
+        # If connecting took long, which needs several answers, one answer may take long, too.
+        self._waits = max(self._silence, min(took, self._timing.patience)) + self._timing.replicas_patience
+        if not self._heard and isinstance(self._last_error, TimeoutError):  # Not "no connection" any more.
             self._last_error = TimeoutError("no reply in time")
-        self._known.clear()  # Another server may have answered.
-        self._send_again()  # Nothing, unless the one before went without a word.
+        self._known.clear()  # It may be another server.
+        self._send_again()  # Does nothing, unless the last connection ended without a call of `broken`.
 
-    def owed(self) -> bool:
+    def has_work(self) -> bool:
         return self._steering.client.is_in_use() or any(not call.ended for call in self._all())
 
     def outgoing(self) -> list[Command]:
-        settled = self._steering.settled
-        if not self._unsent or (settled is not None and not settled()):
+        for call in [each for each in (*self._overdue, *self._unsent) if each.ended and monotonic() >= each.until]:
+            self.forget(call)
+        batch = [*self._overdue, *self._unsent]
+        if not batch or ((settled := self._steering.settled) and not settled()) or self._replication.is_asked:
             return []
-        if self._replication.is_asked:
-            return []
-        batch = list(self._unsent)
+        self._overdue.clear()
         self._unsent.clear()
         self._traffic.batches += 1
         self._traffic.commands += len(batch)
@@ -212,35 +222,51 @@ class Pipeline:
         error = underlying(error)
         if not isinstance(error, TimeoutError):
             self._last_error = error
-        if self._send_again() or waited:  # Else it was closed while nobody needed it.
-            self._outage.failed(waited)
+        if self._send_again() or waited:  # Otherwise an idle connection was closed, which is no failure.
+            self.outage.failed(waited)
+        for call in self._unsent:
+            call.note(self._last_error)
         if is_final(error):
-            while self._unsent:  # Whoever is told may submit another.
-                call = next(iter(self._unsent))
-                del self._unsent[call]
-                call.fail(error, in_words(error))
-        self._steering.broken()
+            for call in self._unsent:
+                call.until = 0.0  # Do not send it again.
+            self._overdue.clear()
+            self._due = 0.0
+            self._failures.tell(self._unsent, error, in_words(error))
+        self._steering.broken(was_open=not waited)
         self.tick(monotonic())
 
     def tick(self, now: float) -> None:
-        self._unsent.update(dict.fromkeys(self._resting))
+        self._unsent.update(self._resting)
         self._resting.clear()
-        stopped = self.connection.stopped
-        if stopped:
+        if self.connection.stopped:
             self._last_error = ConnectionAbortedError("the task of the connection was cancelled")
-        for call in self._all():
-            if stopped or now >= call.deadline:
-                call.fail(self._last_error, f"{self._outcome()} ({in_words(self._last_error)})")
-        # A call that was written keeps its place, for the reply that is owed; any other is forgotten in time.
-        self._unsent = dict.fromkeys(call for call in self._unsent if now < call.until)
+            self._due = 0.0
+        if now >= self._due:
+            self._fail_those_due(now)
         self._notice_idle()
-        # Of many calls the last are answered late: what counts is the silence, while anything is owed.
+        # The limit is for a silence while replies are to come: with many calls, the last replies come late anyway.
         if self._sent and now >= max(self._heard, self._sent[0].sent) + self._waits:
             self._last_error = TimeoutError(f"no reply within {self._waits:.3g} s")
-            self._outage.failed(self._waits)
+            self.outage.failed(self._waits)
             self.connection.fail()
-        elif self._unsent:
+        elif self._unsent or self._overdue:
             self.connection.wake()
+
+    def _fail_those_due(self, now: float) -> None:
+        """Fail the late calls, or all calls if no more answers will come; forget the calls that are given up."""
+        if self._failures:  # Some calls are still about to fail: the next tick looks again.
+            return
+        calls, over = [call for call in self._all() if not call.ended], self.connection.stopped
+        late = [call for call in calls if over or now >= call.deadline]
+        if late:
+            self._failures.tell(late, self._last_error, f"{self._outcome()} ({in_words(self._last_error)})")
+        # A call that was written stays in `_sent` until its reply; any other is overdue now, or forgotten.
+        ended = [call for call in self._unsent if call.ended]
+        for call in ended:
+            del self._unsent[call]
+        self._overdue = {call: None for call in (*self._overdue, *ended) if now < call.until}
+        ends = [*(call.deadline for call in calls if now < call.deadline), *(call.until for call in self._overdue)]
+        self._due = 0.0 if self._failures else min(ends, default=math.inf)
 
     def _outcome(self) -> str:
         if self.connection.stopped:
@@ -251,30 +277,34 @@ class Pipeline:
         return [*self._sent_calls(), *self._granted(), *self._unsent, *self._resting]
 
     def _sent_calls(self) -> list[Call]:
-        return [call for each in tuple(self._sent) for call in ((each,) if isinstance(each, Call) else each.calls)]
+        return [call for each in list(self._sent) for call in ((each,) if isinstance(each, Call) else each.calls)]
 
     def _granted(self) -> list[Call]:
-        """Those that the replicas have not confirmed yet."""
+        """The grants that the replicas have not confirmed yet."""
         return [call for call, _ in self._replication.granted]
 
     def _send_again(self) -> bool:
-        """The connection is no more: what it owes is to be sent on the next one; whether there is any."""
-        owed = [*self._granted(), *self._sent_calls()]
-        for call in owed:
+        """Move the unanswered calls of the lost connection to the unsent ones; returns whether there were any."""
+        unanswered = [*self._granted(), *self._sent_calls()]
+        stuck = {call for call in unanswered if call.script.urgent and call.repeated and not self._urgent}
+        unanswered = [call for call in unanswered if call not in stuck]
+        for call in unanswered:
             call.repeated = True
-        last = owed[:1] if self._urgent else []  # The first that got no answer may be what breaks the connection.
-        self._unsent = dict.fromkeys([*owed[len(last) :], *self._unsent, *last])
+        self._due = 0.0  # The next tick finds the overdue calls again.
+        last = unanswered[:1] if self._urgent else []  # The first unanswered call may have broken the connection.
+        self._unsent = dict.fromkeys([*unanswered[len(last) :], *self._unsent, *last])
         self._sent.clear()
         self._replication.forget()
-        return bool(owed)
+        for call in stuck:  # It may break each connection; the urgent connection has a copy of it.
+            call.fail(self._last_error, f"its connection failed twice ({in_words(self._last_error)})")
+        return bool(unanswered or stuck)
 
     def _written(self, batch: list[Call], publish: str) -> list[Command]:
-        """*batch* as it is to be written."""
+        """The commands that make the calls of *batch*."""
         commands: list[Command] = []
         now = monotonic()
-        for script, same in groupby(batch, attrgetter("script")):
-            calls = list(same)
-            bundled = script.bundled and not self._steering.apart and not any(map(attrgetter("whole"), calls))
+        for calls in [batch] if len(batch) == 1 else together(batch):
+            bundled = calls[0].script.bundled and not self._steering.apart and not any(map(attrgetter("whole"), calls))
             most = _MOST_BUNDLED if bundled else 1
             for first in range(0, len(calls), most):
                 commands += self._commands(calls[first : first + most], publish)
@@ -283,13 +313,13 @@ class Pipeline:
         return commands
 
     def _commands(self, calls: list[Call], publish: str) -> list[Command]:
-        """What makes *calls*, which have the same script."""
+        """The commands that make *calls*, which have the same script."""
         call, *others = calls
         if others:
             return [self._bundle(call.script, calls, publish)]
         asking = [self._expect(("ASKING",), _ignore)] if call.asking else []
         call.asking = False
-        # Sent whole once, a script is known to whatever follows on the same connection.
+        # Later calls on this connection need only the digest of a script that was sent with its source.
         call.whole = call.whole or self._is_new(call.script)
         self._sent.append(call)
         how = ("EVAL", call.script.source) if call.whole else ("EVALSHA", call.script.sha)
@@ -308,7 +338,7 @@ class Pipeline:
         return self._expect(command, partial(self._bundle_answered, script, calls), calls)
 
     def _is_new(self, script: Script) -> bool:
-        """Whether this connection has not been sent *script* yet; from now on it has been."""
+        """Whether *script* was not sent on this connection before; notes that it is sent now."""
         known = script.sha in self._known
         self._known.add(script.sha)
         return not known
@@ -318,30 +348,31 @@ class Pipeline:
         return command
 
     def _answered(self, call: Call, frame: Any) -> None:
-        if not isinstance(frame, list):
+        try:
+            answer = call.script.decode(frame) if isinstance(frame, list) else None
+        except (AttributeError, LookupError, TypeError, ValueError):  # Not a reply of our script.
+            answer = None
+        if answer is None:
             self._refused(call, frame)
-        elif self._replication.is_wanted and call.script.lasts and grants(frame):
-            self._replication.granted.append((call, frame))
+        elif self._replication.is_wanted and call.script.lasts and was_done(answer):
+            self._replication.granted.append((call, answer))
         else:
-            call.end(frame)
+            call.end(answer)
 
     def _bundle_answered(self, script: Script, calls: list[Call], frame: Any) -> list[Call]:
-        """Several *calls* as one were answered. If they were refused as one, each is made again by itself."""
+        """Note the answer to a bundle of *calls*. If the server refused the bundle, send each call again by itself."""
         if isinstance(frame, list):
             for call, reply in zip(calls, frame, strict=True):
-                if not self._replication.is_wanted and isinstance(reply, list):
-                    call.end(reply)
-                else:
-                    self._answered(call, understood(reply) if isinstance(reply, ResponseError) else reply)
+                self._answered(call, understood(reply) if isinstance(reply, ResponseError) else reply)
             return []
         for call in calls:
             call.whole = True
-        self._known.discard(script.bundle.sha)  # Which may be what the server does not know.
+        self._known.discard(script.bundle.sha)  # The server may not know it.
         return calls
 
     def _refused(self, call: Call, error: Any) -> None:
-        if not isinstance(error, ResponseError):  # Whatever it is, it is no Redis.
-            call.fail(ResponseError(repr(error)), f"the server answered with {error!r}")
+        if not isinstance(error, ResponseError):  # The peer is not Redis.
+            call.fail(ResponseError(f"{error!r:.300}"), f"the server answered with {error!r:.300}")
         elif isinstance(error, NoScriptError) and not call.whole:
             self._known.discard(call.script.sha)
             call.whole = True
@@ -349,11 +380,13 @@ class Pipeline:
             self.connection.wake()
         elif self._steering.redirected(call, error):
             pass
-        elif is_passing(error):
+        elif is_passing(error) and (not call.script.probe or isinstance(error, ReadOnlyError)):
             self._last_error = error
-            self._resting.append(call)
+            call.sent = call.sent if call.repeated else 0.0  # A refused call has done nothing, as if it was not sent.
+            call.note(error)
+            self._resting[call] = None
             if isinstance(error, ReadOnlyError):
-                self.connection.fail()  # Demoted: the next connection may reach the new primary.
+                self.connection.fail()  # A replica: the next connection may reach the new primary.
         else:
             call.fail(error, in_words(error))
 

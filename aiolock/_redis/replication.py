@@ -1,8 +1,7 @@
 """
-Grants that count only when replicas have them: one `WAIT` behind each batch.
+Grants that count only when replicas have them: one `WAIT` after each batch.
 
-The server lets whatever comes later on the connection wait for that answer, too; so it may as well wait here, where it
-becomes one batch.
+A server answers WAIT before any later command on the same connection. So later calls wait here, and become one batch.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,40 +10,41 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from aiolock._backend import Call, Reply
+from aiolock._backend import Call
 from aiolock._redis.connection import Command
 from aiolock._types import milliseconds
 
 Answered = Callable[[Any], list[Call]]
-"""Called with what the server answers to a question; says which calls are to be sent again."""
+"""Called with the server's answer to a question; returns the calls to send again."""
 
 
 class Replication:
     """
-    What one connection was granted, and the replicas have not confirmed yet.
+    The grants of one connection that replicas have not acknowledged yet.
 
-    *wanted* is how many must have it, ``None`` for all that the server knows of, and one at least, and 0 if nobody is
-    asked; they have *timeout* seconds for it.
+    *wanted* is the number of replicas that must acknowledge; ``None`` means all replicas that the server knows, and at
+    least one; 0 means that none is asked. The replicas have *timeout* seconds.
     """
 
     def __init__(self, wanted: int | None, timeout: float) -> None:
         self.is_wanted: bool = wanted != 0
         self._all = wanted is None
-        # Where all are wanted, as many as the server knew of when it was asked last.
+        # If all are wanted, the number of replicas in the server's last answer to ROLE.
         self._wanted: int = wanted or 1
         self._timeout = milliseconds(timeout)
-        self.granted: list[tuple[Call, Reply]] = []
-        self.is_asked = False  # Nothing more is to be sent before there is an answer.
+        self.granted: list[tuple[Call, Any]] = []
+        # Whether a WAIT has no answer yet; until then no more calls are sent.
+        self.is_asked = False
 
     def questions(self) -> Iterator[tuple[Command, Answered]]:
-        """What to ask behind a batch that may be granted something."""
+        """The questions after a batch that may get grants."""
         self.is_asked = True
         if self._all:
             yield ("ROLE",), self._counted
         yield ("WAIT", self._wanted, self._timeout), partial(self._confirmed, self._wanted)
 
     def forget(self) -> None:
-        """The connection failed: nothing more will be answered."""
+        """Forget the grants: the connection has failed, and no more answers will come."""
         self.granted.clear()
         self.is_asked = False
 
@@ -56,20 +56,21 @@ class Replication:
         return []
 
     def _confirmed(self, asked: int, acks: Any) -> list[Call]:
-        """*acks* replicas, of those *asked* for, have what was granted."""
+        """Note that *acks* replicas acknowledged the grants, when *asked* replicas were asked for."""
         self.is_asked = False
         if isinstance(acks, ResponseError):
             self._unknown(acks)
         granted, self.granted = self.granted, []
-        if asked < self._wanted:  # There are more than were known; who asks again for what it has, gets it again.
+        # There are more replicas than the last WAIT asked for: send the calls again, which are granted again.
+        if asked < self._wanted:
             return [call for call, _ in granted]
-        for call, reply in granted:
+        for call, answer in granted:
             call.short = (acks, self._wanted) if acks < self._wanted else None
-            call.end(reply)
+            call.end(answer)
         return []
 
     def _unknown(self, error: ResponseError) -> None:
-        """The server does not say what its replicas have, so that no grant can count."""
+        """Fail the grants: the server does not report its replicas, so no grant can count."""
         for call, _ in self.granted:
-            call.fail(error, f"the server does not say what its replicas have ({error})")
+            call.fail(error, f"the server does not report on its replicas ({error})")
         self.granted.clear()

@@ -1,51 +1,69 @@
-"""What an error reply means: which error of redis-py it is, whatever the versions of redis-py and of the server."""
+"""
+The meaning of an error reply: its class in redis-py, which is the same with all versions of redis-py and of the server;
+and its text with the server's code word, which redis-py removes from errors that have a class.
+"""
 
 import re
-from collections.abc import Callable
 from ssl import SSLCertVerificationError
+from typing import TypeVar
 
 from redis.exceptions import (
     AskError,
     AuthenticationError,
     AuthorizationError,
+    BusyLoadingError,
+    ClusterCrossSlotError,
     ClusterDownError,
     MasterDownError,
     MovedError,
     NoPermissionError,
     OutOfMemoryError,
     ReadOnlyError,
+    RedisError,
     ResponseError,
     TryAgainError,
 )
 
-# Redis before 7.0 wraps what a command inside of a script was refused with.
+from aiolock._words import shortened
+
+E = TypeVar("E", bound=Exception)
+
+# Redis before 7.0 wraps the refusal of a command within a script.
 _REFUSED_IN_SCRIPT = re.compile(r"Error running script .*@user_script: ?\d+: -(?P<refusal>.*)", re.DOTALL)
-# Of what a script may be refused with, what has a class of its own.
-_REFUSALS: dict[str, Callable[[str], ResponseError]] = {
+# The refusals within a script that have a class of their own.
+_REFUSALS: dict[str, type[ResponseError]] = {
     "NOPERM": NoPermissionError,
     "OOM": OutOfMemoryError,
     "READONLY": ReadOnlyError,
 }
-# redis-py 5.0 knows these in its clients of clusters only.
-_OF_CLUSTERS: dict[str, Callable[[str], ResponseError]] = {
+# redis-py 5.0 knows these classes only in its cluster client.
+_OF_CLUSTERS: dict[str, type[ResponseError]] = {
     "ASK": AskError,
     "CLUSTERDOWN": ClusterDownError,
     "MASTERDOWN": MasterDownError,
     "MOVED": MovedError,
     "TRYAGAIN": TryAgainError,
 }
-_CODES = {make: code for code, make in _OF_CLUSTERS.items()}
-# The server cannot serve the call now and may be able to in a moment. MOVED and ASK are of the class `AskError`: here
-# the servers of a cluster sent the call round in circles. MASTERDOWN is of that of CLUSTERDOWN.
+_CODES: dict[type[Exception], str] = {
+    BusyLoadingError: "LOADING",
+    ClusterCrossSlotError: "CROSSSLOT",
+    **{kind: code for code, kind in (_REFUSALS | _OF_CLUSTERS).items()},
+}
+# One class for three codes: the text tells which one it is.
+_OF_AUTHENTICATION = (("WRONGPASS", "invalid username-password"), ("NOAUTH", "authentic"))
+# Additions of the server: the beginning of our script, or the position in it.
+_NOISE = re.compile(r",? with args beginning with:.*|\.? script: (?:[0-9a-f]+, )?on @user_script:.*", re.DOTALL)
+# The server cannot serve the call now and may be able to in a moment. MOVED and ASK are `AskError`s: here
+# they mean that a cluster's servers sent the call round in circles. MASTERDOWN is a `ClusterDownError`.
 _PASSING = (AskError, ClusterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
-# The same, of errors for which redis-py has no class.
+# The same for errors without a class in redis-py.
 _PASSING_CODES = ("BUSY ", "MISCONF ", "NOREPLICAS ")
-# The server turned the connection down, or we its certificate, or it is none of ours; and so it will be again.
+# The server refused the connection, or its certificate is not trusted, or it is of the wrong kind: do not try again.
 _FINAL = (AuthenticationError, AuthorizationError, ResponseError, SSLCertVerificationError)
 
 
 def is_passing(error: object) -> bool:
-    """Whether the server said that it cannot do something now, and may be able to in a moment."""
+    """Whether the server cannot do something now, but may be able to in a moment."""
     return isinstance(error, _PASSING) or (isinstance(error, ResponseError) and str(error).startswith(_PASSING_CODES))
 
 
@@ -55,7 +73,7 @@ def is_final(error: object) -> bool:
 
 
 def understood(error: ResponseError) -> ResponseError:
-    """The error that *error*, as a connection of redis-py raised it, stands for."""
+    """The error that *error*, raised by a connection of redis-py, stands for."""
     if type(error) is ResponseError:
         words = str(error)
         if wrapped := _REFUSED_IN_SCRIPT.fullmatch(words):
@@ -66,7 +84,21 @@ def understood(error: ResponseError) -> ResponseError:
             error = kind(rest)
         elif wrapped:
             error = ResponseError(words)
-    if (code := _CODES.get(type(error))) is not None:
-        # Where to, without whether that is MOVED or ASK, would be a riddle.
-        error.args = (f"{code} {error}".rstrip(),)
+    return worded(error)
+
+
+def worded(error: E) -> E:
+    """The same *error*, with its text as in `words_of`."""
+    if isinstance(error, RedisError):
+        error.args = (words_of(error),)
     return error
+
+
+def words_of(error: Exception) -> str:
+    """The text of *error* with the server's code word in front, and without the server's notes about our scripts."""
+    words = shortened(_NOISE.sub("", str(error)))
+    if type(error) is AuthenticationError:
+        code = next((code for code, known in _OF_AUTHENTICATION if known in words.lower()), "")
+    else:
+        code = _CODES.get(type(error), "")
+    return words if words.startswith(code) else f"{code} {words}".rstrip()

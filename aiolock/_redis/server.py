@@ -1,4 +1,4 @@
-"""One server: a connection for everything, one for what is urgent, and one for messages."""
+"""One server: an ordinary connection, one for urgent calls, and one for messages."""
 
 from collections.abc import Callable
 
@@ -8,11 +8,13 @@ from aiolock._backend import Call
 from aiolock._config import Timing
 from aiolock._redis.connection import Connection
 from aiolock._redis.notifier import Notifier
-from aiolock._redis.pipeline import Pipeline, Steering, Traffic
+from aiolock._redis.pipeline import Pipeline, Traffic
+from aiolock._redis.steering import Steering
+from aiolock._redis.urgent import Copy, UrgentCall
 
 
 class Server:
-    """The connections to one server; *steering* is what they ask when it is not theirs to know."""
+    """The connections to one server; *steering* makes the decisions that depend on the topology."""
 
     def __init__(
         self,
@@ -26,47 +28,75 @@ class Server:
         self.ordinary: Pipeline = Pipeline(connect, steering, traffic, timing, urgent=False)
         self.urgent: Pipeline = Pipeline(connect, steering, traffic, timing, urgent=True)
         self._both = (self.ordinary, self.urgent)
+        # Urgent calls that have not ended.
+        self._urgent_calls: dict[Call, UrgentCall] = {}
+        self._timing = timing
         self.connections: tuple[Connection, ...] = tuple(each.connection for each in (notifier, *self._both))
 
     @property
     def pending(self) -> int:
-        """Calls that wait for their reply."""
+        """The number of calls that wait for a reply; a call on both connections counts twice."""
         return sum(pipeline.pending for pipeline in self._both)
 
     @property
     def connected(self) -> int:
-        """How many of the connections are open."""
+        """The number of open connections."""
         return sum(connection.connected for connection in self.connections)
 
+    @property
+    def is_away(self) -> bool:
+        """Whether the last attempt to reach the server has failed, not long ago."""
+        return self.ordinary.outage.goes_on
+
     def submit(self, call: Call) -> None:
-        """Send *call*, in its turn."""
-        (self.urgent if call.script.urgent else self.ordinary).submit(call)
+        """Send *call*; an urgent call is sent on the connection for urgent calls."""
+        if not call.script.urgent:
+            self.ordinary.submit(call)
+            return
+        # A copy that another server has redirected: it belongs to an urgent call already.
+        if isinstance(call, Copy):
+            (self.urgent if self.urgent.connection.connected else self.ordinary).submit(call)
+            return
+        patience, over = self._timing.renewal_patience, self._urgent_calls.pop
+        urgent = self._urgent_calls[call] = UrgentCall(call, self.urgent, self.ordinary, patience, over)
+        urgent.send()
+        self.prepare()
+
+    def prepare(self) -> None:
+        """The same as `Backend.prepare`; the next urgent call must follow within one renewal interval."""
+        self.urgent.prepare(self._timing.renew_interval)
 
     def withdraw(self, call: Call) -> bool:
-        """As `Backend.withdraw`."""
-        return any(pipeline.withdraw(call) for pipeline in self._both)
+        """The same as `Backend.withdraw`."""
+        urgent = self._urgent_calls.get(call)
+        return self.ordinary.withdraw(call) if urgent is None else urgent.withdraw()
 
     def take(self, chosen: Callable[[Call], bool]) -> list[Call]:
-        """Take out, to be submitted elsewhere, the *chosen* ones of the calls that are to be sent from here."""
-        return [call for pipeline in self._both for call in pipeline.take(chosen)]
+        """Remove and return the calls that were not sent yet and are *chosen*, to be submitted elsewhere."""
+        copies = [call for pipeline in self._both for call in pipeline.take(chosen)]
+        calls = list(dict.fromkeys(call.original if isinstance(call, Copy) else call for call in copies))
+        for call in calls:
+            if (urgent := self._urgent_calls.get(call)) is not None:
+                urgent.leave()
+        return calls
 
     def disconnect(self) -> None:
-        """Give the connections up, until they are needed again."""
+        """Close the connections until they are needed again."""
         for connection in self.connections:
             connection.fail()
 
     def close(self) -> None:
-        """Begin to close the connections, which nobody needs any more."""
+        """Begin to close the connections, which are not needed any more."""
         for connection in self.connections:
             connection.close()
 
     async def drained(self) -> None:
-        """As `Backend.drained`."""
+        """The same as `Backend.drained`."""
         for pipeline in self._both:
             await pipeline.drained()
 
     async def aclose(self) -> None:
-        """Close the connections; what is pending fails."""
+        """Close the connections; pending calls fail."""
         await self.notifier.aclose()
         for pipeline in self._both:
             await pipeline.aclose()

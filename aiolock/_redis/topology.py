@@ -10,11 +10,12 @@ from aiolock._redis.server import Server
 
 
 class Topology(ABC):
-    """A backend that knows where the servers are, and which of them has what."""
+    """A backend that knows the servers, and the server of each key."""
 
     apart: bool
     notifier: Notifier
-    only: Server | None = None  # The server that has all, if one has.
+    # The server, if there is only one.
+    only: Server | None = None
 
     def __init__(self) -> None:
         self.traffic: Traffic = Traffic()
@@ -29,11 +30,16 @@ class Topology(ABC):
         """Every server."""
 
     def submit(self, call: Call) -> None:
-        if Lineage.forks != self._forks:  # A forked child must not speak on its parent's connections.
+        # A forked child must not use its parent's connections.
+        if Lineage.forks != self._forks:
             call.fail(RuntimeError("forked"), "this is not the process that connected")
             return
         server = self.only or self.server_of(call.keys)
-        (server.urgent if call.script.urgent else server.ordinary).submit(call)
+        (server if call.script.urgent else server.ordinary).submit(call)
+
+    def prepare(self, keys: tuple[str, ...]) -> None:
+        if Lineage.forks == self._forks:
+            self.server_of(keys).prepare()
 
     def withdraw(self, call: Call) -> bool:
         return self.server_of(call.keys).withdraw(call)

@@ -1,74 +1,68 @@
-"""The Lua scripts, read when needed; each file's header states keys, arguments, reply and why twice is safe."""
+"""The Lua scripts; the header of each file has its keys, arguments and reply, and why sending it twice is safe."""
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib import resources
-from typing import Any, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple
 
 from aiolock._keys import LockKeys
+from aiolock._scripts import replies
+from aiolock._scripts.replies import A, A_co, Acquired, Changed, Renewed
 from aiolock._types import LockKind
 
-# The first element of a reply. The same numbers stand at the top of ends.lua.
-GRANTED = 1
-REFUSED = 0
-LOST = -1
-STALE = -2
-NOT_A_LOCK = -3
-DONE = 2  # Only of a body that runs once; stands in once/outcome.lua.
-ABSTAINS = -4  # Of a server of a quorum; in remember.lua.
-
-# The fourth element of a REFUSED reply: others may not overtake the acquisition; or no majority of a quorum granted it,
-# though some server did, or may have: what that has is to be given back, by a try of a new acquisition.
-# The same, but another holds it by a majority: then what is given back frees nothing for anybody.
-HAS_TURN, SPLIT, HELD = 1, 2, 3
-
-# Why an acquisition does not hold the lock: the value of a LOST reply. The same order stands in ends.lua.
-FREED, EXPIRED, TAKEN, FORCED = 1, 2, 3, 4
+# The ways to combine the answers of a quorum's servers into one: "agreed" takes the most frequent answer, "renewed" the
+# most frequent one for each hold, "holder" the holder of a majority, "first_known" the first answer that is not empty.
+Fold = Literal["agreed", "renewed", "holder", "first_known"]
 
 
-def grants(reply: list[Any]) -> bool:
-    """Whether *reply*, or any of those that it consists of, is GRANTED."""
-    return reply[0] == GRANTED or (isinstance(reply[0], list) and any(row[0] == GRANTED for row in reply))
-
-
-# How the answers of the servers of a quorum become one: what most say; the same for each of several rows; who holds it,
-# or each half of it; who has permits; what the first says that knows anything.
-Fold = Literal["agreed", "renewed", "holder", "holders", "permits", "first_known"]
+# The forms of the primitives: the scripts of each form have their own list of arguments.
+Form = Literal["lock", "fair lock", "half", "permits", "count", "question"]
 
 
 @dataclass(frozen=True, eq=False)
-class Script:
+class Script(Generic[A_co]):
     """
-    A script as the server knows it; there is one object of each. Its Lua is what its *files* say, one after the other.
+    A script that a server runs; there is one object per script.
 
-    One that *publishes* takes the command to do so with as its last argument. What one that *lasts* grants must survive
-    the server that granted it, so that replicas may have to have it, too. Nothing queues before an *urgent* one. Calls
-    of a *bundled* one, which all have as many keys and arguments, leave as one command where they leave together, which
-    runs its `bundle`. *fold* makes one answer of those of several servers.
+    Its Lua code is the text of its *files*, one after the other. *decode* turns the server's reply into an answer.
+
+    *publishes*: the script's last argument is the command that publishes its messages. *lasts*: its effect must survive
+    its server, so `LockConfig.replicas` applies to it. *urgent*: it is sent on the connection for renewals, ahead of
+    others. *bundled*: all its calls have the same number of keys and arguments, and calls that leave together are sent
+    as one command, its `bundle`. *fold* says how to combine the answers of several servers. *probe*: it asks whether
+    the server refuses commands for the moment; any other script that is refused so is sent again.
     """
 
     name: str
     files: tuple[str, ...]
+    decode: Callable[[list[Any]], A_co] = replies.as_it_is
     publishes: bool = False
     lasts: bool = False
     urgent: bool = False
     bundled: bool = False
     fold: Fold = "agreed"
+    probe: bool = False
+
+    @property
+    def changes(self) -> bool:
+        """Whether the script releases or changes something, and grants nothing."""
+        return self.decode is replies.changed
 
     @cached_property
     def bundle(self) -> "Script":
-        """The script that makes several calls of this one."""
+        """The script that runs several calls of this one."""
         return Script(self.name, ("bundle/begin", *self.files, "bundle/end"))
 
     @cached_property
     def source(self) -> str:
-        """The Lua."""
+        """The text of the script."""
         return "".join(map(_read, self.files))
 
     @cached_property
     def sha(self) -> str:
-        """The digest by which the server knows it."""
+        """The digest by which the server knows the script."""
         return hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
 
@@ -78,36 +72,45 @@ NONE = Script("", ())
 @dataclass(frozen=True, slots=True)
 class ScriptSet:
     """
-    What makes a primitive: how it is taken, given back, kept and freed by force. Its *kind* is for people and metrics.
+    The scripts of one primitive, to acquire, release and renew it, and to free it by force; and its properties.
 
-    What *expires* has an end of its own, unless it is renewed; else it lasts until it is given back. What has no
-    *release* leaves nothing on the server: it was only asked for. What has a *release_later* can leave something in its
-    place. Of an *exclusive* one, who has it keeps everybody else of the client from asking for it. Of a *reentrant* one
-    an owner has one hold, however often it acquires; of another each acquire makes a hold of its own. An unlock message
-    wakes *one* waiter of the client, or *all*. Where there are *turns*, an acquire is sent with the time for which
-    others may not overtake it. Where there is a *line*, the server keeps in order who waits: everybody asks at once, to
-    stand in it.
+    *kind*: the name of the primitive for people and metrics.
+    *form*: the list of arguments of its scripts. A "question" takes nothing: its answer is valid for all waiters.
+    *release*: a primitive without this script has nothing to give back.
+    *release_later*: releases the lock, but leaves something in its place for some time.
+    *release_clean*: releases the lock if no copy of another command can be late.
+    *detach*, *adopt*: with these scripts a hold can go from one process to another.
+    *expires*: a hold ends by itself unless it is renewed; otherwise it lasts until its release.
+    *exclusive*: while one owner of a client holds it, no other owner of this client asks for it.
+    *reentrant*: an owner has one hold, however often it acquires; otherwise each acquire makes a hold of its own.
+    *line*: the server keeps waiters in order, so each waiter asks at once, to join the line.
+    *client_line*: the same, but only the first waiter of each client joins the line.
+    *awaited*: a block always waits for the reply to its release, because only this reply tells its result.
     """
 
     kind: LockKind = field(kw_only=True)
-    acquire: Script
-    release: Script = NONE
-    renew: Script = NONE
-    force_release: Script = NONE
-    release_later: Script = NONE
+    form: Form = field(kw_only=True)
+    acquire: Script[Acquired]
+    release: Script[Changed] = NONE
+    renew: Script[list[Renewed]] = NONE
+    force_release: Script[Changed] = NONE
+    release_later: Script[Changed] = NONE
+    release_clean: Script[Changed] = NONE
+    detach: Script[Acquired] = NONE
+    adopt: Script[Acquired] = NONE
     expires: bool = True
     exclusive: bool = False
     reentrant: bool = False
-    wake: Literal["one", "all"] = "one"
-    turns: bool = False
     line: bool = False
+    client_line: bool = False
+    awaited: bool = False
 
 
 class Want(NamedTuple):
     """
-    What is asked for: a primitive by its keys, and how much of it.
+    What an acquire asks for: a primitive with its keys, and an amount of it.
 
-    The *amount* is what each of its scripts is sent with, the *terms* what an acquire is sent with beside.
+    *amount* is an argument of each script of the primitive; *terms* are further arguments of its acquire.
     """
 
     keys: LockKeys
@@ -115,15 +118,22 @@ class Want(NamedTuple):
     amount: tuple[int, ...] = ()
     terms: tuple[int | str, ...] = ()
     at_least: float = 0.0
-    """Seconds from the grant for which nobody else gets it, though it was given back."""
+    """Seconds from the grant for which no other acquire is granted, even after the release."""
+
+    @property
+    def tells_number(self) -> bool:
+        """Whether the acquire sets the number of permits if Redis has no number yet."""
+        return bool(self.terms) and self.terms[0] != ""
 
 
-class Claim(NamedTuple):
+@dataclass(slots=True)
+class Claim:
     """
-    What an acquisition is known by to the server: *id* is unique, *owner* is who will hold the lock.
+    The identity of one acquisition on the server.
 
-    The client finds its hold by the *key*, beside the name: the owner of a reentrant one, else the id with a ``#`` in
-    front, so that it is no owner's. Its commands are sent with these *keys*.
+    It has a *number* among those of its client, which finds its hold by the name and the *key*: the owner of a
+    reentrant one, else the id with a ``#`` in front, so that it is not an owner's. One that was made from a ticket has
+    the number 0 and no key: no client has its hold. Its commands are sent with these *keys*.
     """
 
     want: Want
@@ -131,6 +141,7 @@ class Claim(NamedTuple):
     id: str
     key: str
     keys: tuple[str, ...]
+    number: int = 0
 
 
 @cache
@@ -142,162 +153,169 @@ _ALL: list[Script] = []
 
 
 def read_all() -> None:
-    """Read every script now: when one is first sent, it may be too late to open files, or others lie there."""
+    """Read every script now: later the process may have no file handles left, or an upgrade may replace the files."""
     for script in _ALL:
         _ = script.bundle.sha if script.bundled else script.sha
 
 
 def _script(
     path: str,
+    decode: Callable[[list[Any]], A],
     *shared: str,
     publishes: bool = False,
     lasts: bool = False,
     urgent: bool = False,
     bundled: bool = False,
     fold: Fold = "agreed",
-) -> Script:
-    """The script at *path*, with the *shared* files in front of it; they are read when they are needed."""
-    script = Script(path.partition("/")[2], (*shared, path), publishes, lasts, urgent, bundled, fold)
+) -> Script[A]:
+    """The script at *path*, with the *shared* files in front of it; they are read at the first use."""
+    script = Script(path.partition("/")[2], (*shared, path), decode, publishes, lasts, urgent, bundled, fold)
     _ALL.append(script)
     return script
 
 
-_LOCK = ("ends", "lives", "lock/lock")
-_GRANT = (*_LOCK, "lock/grant")
-ACQUIRE = _script("lock/acquire", *_GRANT, lasts=True, bundled=True)
-_GIVE_BACK = (*_LOCK, "lock/give_back")
-RELEASE = _script("lock/release", *_GIVE_BACK, publishes=True, bundled=True)
-RENEW = _script("lock/renew", *_LOCK, lasts=True, urgent=True, fold="renewed")
-FORCE_RELEASE = _script("lock/force_release", *_LOCK, publishes=True)
-RELEASE_LATER = _script("lock/release_later", *_LOCK, publishes=True)
-LOCK = ScriptSet(ACQUIRE, RELEASE, RENEW, FORCE_RELEASE, RELEASE_LATER, kind="lock", exclusive=True, reentrant=True)
-INSPECT = _script("lock/inspect", *_LOCK, fold="holder")
+_ENDS = ("answers", "ends")
+_LATE_LOCK = ("late", "lives", "lock/lock")
+_LOCK = (*_ENDS, *_LATE_LOCK)
+_AGAIN = ("ends", *_LATE_LOCK, "lock/again")
+_FREE = ("answers", "lock/grant", "lock/free")
+ACQUIRE = _script("lock/acquire", replies.acquired, *_FREE, *_AGAIN, lasts=True, bundled=True)
+_GIVE_BACK = (*_LATE_LOCK, "lock/give_back")
+RELEASE = _script("lock/release", replies.changed, *_ENDS, "lock/last", *_GIVE_BACK, publishes=True, bundled=True)
+RENEW = _script("lock/renew", replies.renewed, *_LOCK, lasts=True, urgent=True, fold="renewed")
+FORCE_RELEASE = _script("lock/force_release", replies.changed, *_LOCK, publishes=True)
+_LATER = ("lock/release_later", replies.changed, *_LOCK)
+RELEASE_LATER = _script(*_LATER, publishes=True)
+_CLEAN_PARTS = ("answers", "lock/freed", "lock/told", "ends", "lock/note", "lock/told")
+_CLEAN = ("lock/release_clean", replies.changed, *_CLEAN_PARTS, *_LATE_LOCK)
+# Errors call it a release, like any other.
+RELEASE_CLEAN = replace(_script(*_CLEAN, publishes=True, bundled=True), name=RELEASE.name)
+LOCK = ScriptSet(
+    *(ACQUIRE, RELEASE, RENEW, FORCE_RELEASE, RELEASE_LATER, RELEASE_CLEAN),
+    detach=_script("lock/detach", replies.acquired, *_LOCK, publishes=True, lasts=True),
+    adopt=_script("lock/adopt", replies.acquired, "answers", "lock/grant", *_AGAIN, publishes=True, lasts=True),
+    kind="lock",
+    form="lock",
+    exclusive=True,
+    reentrant=True,
+)
+INSPECT = _script("lock/inspect", replies.seen, *_LOCK, fold="holder")
 
-FAIR = replace(  # It, too, is released later: who stands in line asks again in time by itself.
+_LINE_OF_FAIR = ("fair/fair", "fair/wake")
+_CLEAN_FAIR_PARTS = ("answers", "lock/freed", "fair/told", "ends", "lock/note", "fair/told")
+_CLEAN_FAIR = ("fair/release_clean", replies.changed, *_CLEAN_FAIR_PARTS, *_LATE_LOCK, *_LINE_OF_FAIR)
+# It has the `release_later` of the plain lock, which wakes nobody in the line: the waiters ask again by themselves.
+FAIR = replace(
     LOCK,
     kind="fair_lock",
-    acquire=_script("fair/acquire", *_GRANT, "fair/fair", lasts=True),
-    release=_script("fair/release", *_GIVE_BACK, "fair/fair", publishes=True),
+    form="fair lock",
+    acquire=_script(
+        "fair/acquire", replies.acquired_in_line, "answers", "lock/grant", "fair/free", *_AGAIN, "fair/fair", lasts=True
+    ),
+    release=_script("fair/release", replies.changed, *_ENDS, "fair/last", *_GIVE_BACK, *_LINE_OF_FAIR, publishes=True),
+    release_clean=replace(_script(*_CLEAN_FAIR, publishes=True), name=RELEASE.name),
     exclusive=False,
     line=True,
 )
 
-ONCE = replace(LOCK, kind="once", acquire=_script("lock/acquire", *_GRANT, "once/outcome", lasts=True), wake="all")
-SLOT = _script("once/slot", "ends")
-
-_PERMIT = ("ends", "turns", "permit/permit")
-PERMIT = ScriptSet(
-    kind="permit_expirable_semaphore",
-    acquire=_script("permit/acquire", *_PERMIT, publishes=True, lasts=True),
-    release=_script("permit/release", *_PERMIT, publishes=True),
-    renew=_script("permit/renew", *_PERMIT, lasts=True, urgent=True, fold="renewed"),
-    force_release=_script("permit/force_release", *_PERMIT, publishes=True),
-    turns=True,
+ONCE = replace(
+    LOCK,
+    kind="once",
+    awaited=True,
+    acquire=_script("lock/acquire", replies.acquired_once, *_FREE, "once/outcome", *_AGAIN, lasts=True),
+    # `lasts`: the result keeps all others from running the body again. (A lock that `at_least` keeps needs no
+    # replicas.)
+    release_later=_script(*_LATER, publishes=True, lasts=True),
+    release_clean=NONE,
+    detach=NONE,
+    adopt=NONE,
 )
-INSPECT_PERMITS = _script("permit/inspect", *_PERMIT, fold="permits")
-RESIZE = _script("permit/resize", *_PERMIT, publishes=True)
+OLD = _script("once/old", replies.old_result)
+SLOT = _script("once/slot", replies.slot, "late")
 
-_READ_WRITE = ("ends", "lives", "turns", "read_write/read_write")
+_LATE_PERMIT = ("late", "permit/permit")
+_LINE = (*_ENDS, "permit/line")
+_PERMIT = (*_LINE, *_LATE_PERMIT)
+PERMIT = ScriptSet(
+    kind="semaphore",
+    form="permits",
+    acquire=_script(
+        "permit/acquire", replies.acquired, *_LINE, "token", "permit/free", *_LATE_PERMIT, publishes=True, lasts=True
+    ),
+    release=_script("permit/release", replies.changed, *_LINE, "permit/last", *_LATE_PERMIT, publishes=True),
+    renew=_script("permit/renew", replies.renewed, *_PERMIT, lasts=True, urgent=True),
+    force_release=_script("permit/force_release", replies.changed, *_PERMIT, publishes=True),
+    detach=_script("permit/detach", replies.acquired, *_PERMIT, "permit/move", publishes=True, lasts=True),
+    adopt=_script("permit/adopt", replies.acquired, *_PERMIT, "permit/move", "token", publishes=True, lasts=True),
+    client_line=True,
+)
+INSPECT_PERMITS = _script("permit/inspect", replies.permits, *_PERMIT)
+RESIZE = _script("permit/resize", replies.changed, *_PERMIT, publishes=True)
+
+_LATE_READ_WRITE = ("late", "lives", "turns", "read_write/read_write")
+_READ_WRITE = (*_ENDS, *_LATE_READ_WRITE)
+_HOLD = (*_ENDS, "read_write/field")
+_TAKE = (*_HOLD, "token", "read_write/free", *_LATE_READ_WRITE)
 _FORCE = (*_READ_WRITE, "read_write/force")
+_REPLACE = (*_READ_WRITE, "read_write/replace")
 READ = ScriptSet(
     kind="read_lock",
-    acquire=_script("read_write/acquire", *_READ_WRITE, publishes=True, lasts=True),
-    release=_script("read_write/release", *_READ_WRITE, publishes=True),
-    renew=_script("read_write/renew", *_READ_WRITE, publishes=True, lasts=True, urgent=True, fold="renewed"),
-    force_release=_script("read_write/force_release_readers", *_FORCE, publishes=True),
+    form="half",
+    acquire=_script("read_write/acquire", replies.acquired, *_TAKE, publishes=True, lasts=True),
+    release=_script(
+        "read_write/release", replies.changed, *_HOLD, "read_write/last", *_LATE_READ_WRITE, publishes=True
+    ),
+    renew=_script("read_write/renew", replies.renewed, *_READ_WRITE, publishes=True, lasts=True, urgent=True),
+    force_release=_script("read_write/force_release_readers", replies.changed, *_FORCE, publishes=True),
+    detach=_script("read_write/detach", replies.acquired, *_REPLACE, publishes=True, lasts=True),
+    adopt=_script("read_write/adopt", replies.acquired, *_REPLACE, "token", publishes=True, lasts=True),
     reentrant=True,
-    wake="all",
-    turns=True,
 )
 WRITE = replace(
     READ,
     kind="write_lock",
-    force_release=_script("read_write/force_release_writer", *_FORCE, publishes=True),
+    force_release=_script("read_write/force_release_writer", replies.changed, *_FORCE, publishes=True),
     exclusive=True,
-    wake="one",
 )
-INSPECT_READ_WRITE = _script("read_write/inspect", *_READ_WRITE, fold="holders")
+INSPECT_READ_WRITE = _script("read_write/inspect", replies.seen, *_READ_WRITE)
 
-_SEMAPHORE = ("ends", "counter", "semaphore/semaphore")
-SEMAPHORE = ScriptSet(
-    kind="semaphore",
-    acquire=_script("semaphore/acquire", *_SEMAPHORE, publishes=True, lasts=True),
-    release=_script("semaphore/release", *_SEMAPHORE, publishes=True),
+_COUNTING_SEMAPHORE = (*_ENDS, "counter", "counting_semaphore/counting_semaphore")
+COUNTING_SEMAPHORE = ScriptSet(
+    kind="counting_semaphore",
+    form="count",
+    acquire=_script("counting_semaphore/acquire", replies.acquired, *_COUNTING_SEMAPHORE, publishes=True, lasts=True),
+    release=_script("counting_semaphore/release", replies.changed, *_COUNTING_SEMAPHORE, publishes=True),
     expires=False,
+    awaited=True,
 )
-ADD_PERMITS = _script("semaphore/add", *_SEMAPHORE, publishes=True)
-SET_PERMITS = _script("semaphore/set", *_SEMAPHORE, publishes=True)
-DRAIN = _script("semaphore/drain", *_SEMAPHORE)
-INSPECT_SEMAPHORE = _script("semaphore/inspect", *_SEMAPHORE)
+ADD_PERMITS = _script("counting_semaphore/add", replies.changed, *_COUNTING_SEMAPHORE, publishes=True)
+SET_PERMITS = _script("counting_semaphore/set", replies.changed, *_COUNTING_SEMAPHORE, publishes=True)
+DRAIN = _script("counting_semaphore/drain", replies.changed, *_COUNTING_SEMAPHORE)
+INSPECT_COUNTING_SEMAPHORE = _script("counting_semaphore/inspect", replies.permits, *_COUNTING_SEMAPHORE)
 
-_LATCH = ("ends", "counter", "latch/latch")
-LATCH = ScriptSet(kind="count_down_latch", acquire=_script("latch/wait", *_LATCH), expires=False, wake="all")
-COUNT_DOWN = _script("latch/count_down", *_LATCH, publishes=True)
-SET_COUNT = _script("latch/set", *_LATCH, publishes=True)
+_LATCH = (*_ENDS, "counter", "latch/latch")
+WAIT = _script("latch/wait", replies.waited, *_LATCH)
+LATCH = ScriptSet(kind="count_down_latch", form="question", acquire=WAIT, expires=False)
+COUNT_DOWN = _script("latch/count_down", replies.changed, *_LATCH, publishes=True)
+SET_COUNT = _script("latch/set", replies.changed, *_LATCH, publishes=True)
 
-PING = replace(INSPECT, name="ping")  # The same question, under the name that its failure is told by.
-CARD = _script("client/card")
-READ_CARD = _script("client/read_card", fold="first_known")
-MARK = _script("mark/mark")
-READ_MARK = _script("mark/read_mark", fold="first_known")
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """
-    A *script* that tells who has something, sent with so many of its *keys* and these *arguments*.
-
-    The names of those who have it are in its answer from place *first* on, *step* places from one to the next.
-    """
-
-    script: Script
-    keys: int
-    first: int
-    step: int
-    arguments: tuple[int, ...] = ()
+PING = replace(_script("client/ping", replies.as_it_is, "answers"), probe=True)
+MARK = _script("mark/mark", replies.as_it_is)
+READ_MARK = _script("mark/read_mark", replies.texts, fold="first_known")
 
 
-@dataclass(frozen=True, slots=True)
-class Ballot:
-    """
-    How a quorum is asked to grant what an `acquire` does: with *ask*, which has it abstain if it has lost its memory.
-
-    What a majority granted is confirmed by *confirm*, which raises the token everywhere to the greatest, and is sent
-    those arguments whose places are *passed*: the acquisition's id and the token retention. Permits are granted to as
-    many as there are: those that have any, on any server, are counted then, and how many are asked for is told by the
-    argument at the place *counted*. Where some grant it and most do not, *look* tells who has it.
-    """
-
-    ask: Script
-    confirm: Script
-    passed: tuple[int, int]
-    look: Look
-    counted: int | None = None
-
-
-_REMEMBER = "quorum/remember"
-_QUORUM = "quorum/quorum"
-_MOST_NAMED = 1000
-
-# By the script that acquires it, what a quorum can grant.
-BALLOTS: dict[Script, Ballot] = {
-    LOCK.acquire: Ballot(
-        _script("lock/acquire", _REMEMBER, "ends", "quorum/ahead", *_GRANT[1:], lasts=True, bundled=True),
-        _script("quorum/raise", *_LOCK, _QUORUM, bundled=True),
-        (1, 5),
-        Look(INSPECT, 1, first=1, step=4),
-    ),
-    READ.acquire: Ballot(
-        _script("read_write/acquire", _REMEMBER, *_READ_WRITE, publishes=True, lasts=True),
-        _script("quorum/raise_read_write", *_READ_WRITE, _QUORUM),
-        (1, 5),
-        Look(INSPECT_READ_WRITE, 1, first=1, step=4, arguments=(_MOST_NAMED,)),
-    ),
-    PERMIT.acquire: Ballot(
-        _script("permit/acquire", _REMEMBER, *_PERMIT, publishes=True, lasts=True),
-        _script("quorum/raise_permits", *_PERMIT, _QUORUM),
-        (0, 2),
-        Look(INSPECT_PERMITS, 2, first=3, step=2, arguments=(_MOST_NAMED,)),
-        counted=3,
-    ),
-}
+# An acquire for each server of a quorum: the server abstains if it has lost its data, and reports the lock's holder.
+QUORUM_ACQUIRE = _script(
+    "lock/acquire",
+    replies.voted,
+    "quorum/remember",
+    *_ENDS,
+    "lock/grant",
+    "late",
+    "quorum/ahead",
+    *_AGAIN[2:],
+    "quorum/refused",
+    lasts=True,
+    bundled=True,
+)
+RAISE = _script("quorum/raise", replies.changed, *_LOCK, bundled=True)

@@ -1,13 +1,15 @@
--- counter: what scripts share whose primitive is a number that is counted up and down; it is put in front of each of them.
+-- counter: the common part of the scripts of a primitive that is a number; it is put in front of each of them.
 --
--- The number is a string, as Redisson has it. What was counted is remembered in the set of tokens, by the id of the
--- acquisition or of the request, so that it is counted once however often it is sent.
+-- The number is a string, as in Redisson. Each change of it is remembered in the set of tokens, under the id of the
+-- acquisition or of the request, so that it is made once even if it is sent several times.
 
--- Whether the key is a whole number, or is not there; also the number, if it is there.
+-- Whether the key is a whole number or does not exist; and the number, if there is one.
 local function counter(key)
   local value = redis.pcall('GET', key)
   if type(value) == 'table' then
-    if redis.call('TYPE', key).ok == 'string' then redis.call('GET', key) end
+    -- If the key may be a number, the user lacks the permission to read it: that error goes to the client.
+    local kind = redis.call('TYPE', key).ok
+    if kind == 'string' or kind == 'none' then redis.call('GET', key) end
     return false
   end
   if value and not string.match(value, '^%-?%d+$') then return false end

@@ -1,19 +1,18 @@
--- turns: what the scripts share by which one who waits keeps others from overtaking, while it goes on asking; it is put in
--- front of each of them.
+-- turns: the common part by which a waiter keeps others from overtaking it, as long as it goes on asking; it is put in
+-- front of each script that grants or releases a lock.
 --
--- Who is next is in the set of tokens:
---   turn ID  scored below zero, by the time until which it is next, in milliseconds
--- There is no key for that, nor for anything else that is not there while something is granted: a script that finds only
--- some of its keys does not run while their slot moves to another server.
+-- The next one is in the set of tokens:
+--   turn ID  scored below zero, by the time until which it is the next one, in milliseconds
+-- The set may also have marks that locks and fair locks of the same name left, with much lower scores (see lock.lua).
+-- There is no key for the turn, nor for anything else that may be missing at a grant: a script that finds only some of
+-- its keys does not run while their slot moves to another server.
 
-local function milliseconds()
-  return math.floor(microseconds() / 1000)
-end
+local FIRST_TURN = '-10000000000000' -- Lower scores are no turns.
 
--- Who is next, and for how many milliseconds; nil if nobody keeps others from overtaking.
+-- The next one, and the milliseconds of its turn; nil if no waiter keeps others from overtaking.
 local function turn(tokens, now)
-  local first = redis.call('ZRANGE', tokens, 0, 0, 'WITHSCORES')
-  if not first[1] or tonumber(first[2]) >= 0 then return nil end
+  local first = redis.call('ZRANGEBYSCORE', tokens, FIRST_TURN, '(0', 'WITHSCORES', 'LIMIT', 0, 1)
+  if not first[1] then return nil end
   if -tonumber(first[2]) <= now then
     redis.call('ZREM', tokens, first[1])
     return nil
@@ -26,7 +25,7 @@ local function take_turn(tokens, acquisition, ends, retention)
   redis.call('PEXPIRE', tokens, retention)
 end
 
--- Whether it was the turn of *acquisition*, which is over.
+-- End the turn of *acquisition*; returns whether it was its turn.
 local function end_turn(tokens, acquisition)
   return redis.call('ZREM', tokens, 'turn ' .. acquisition) == 1
 end

@@ -1,59 +1,83 @@
-"""The lock around a web handler: what the handler's client is told when it cannot be had, or is lost."""
+"""The lock around a web handler, and the answers to its client when the lock is busy or lost."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import NoReturn
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any, ClassVar, NoReturn
 
-from aiolock import AioLockError, BackendError, Lease, LeaseLostError, MultiLease, NotHeldError
+from aiolock import AioLockError, AsyncOnce, Lease, LeaseLostError, MultiLease, NotHeldError
 from aiolock._log import log
-from aiolock._primitives.handle import Handle, block_of, shown
+from aiolock._primitives.handle import Handle, shown
+from aiolock._primitives.section import UNAVAILABLE
+from aiolock._types import quoted
 from aiolock._web.problem import Problem, problem_of
 
 
-@asynccontextmanager
-async def locked_for_handler(
-    lock: Handle,
-    wait: float | None,
-    lease: float | None,
-    status: int,
-    refuse: Callable[[Problem, AioLockError], NoReturn],
-) -> AsyncIterator[Lease | MultiLease | None]:
+class HandlerBlock:
     """
-    *lock* for the body, a handler. What aiolock raises about it ends in *refuse*, which raises what the framework makes
-    an answer of. *status* is for contention.
+    A *block* of *lock* for an ``async with`` around a handler. *status* is the answer if the lock is busy.
 
-    A body that raises, whatever it is, is refused as well when its lock is lost: what it raises may be the answer of a
-    success. Else it passes, also an error of aiolock that is the body's own. So does a body that is through when the
-    release gets no answer: it was alone, and its client is to know that it is done; the lock ends with its lease at the
-    latest.
+    An error of aiolock about the lock goes to *refuse*, which raises the framework's error response. If the lock is
+    lost, *refuse* also replaces any exception of the handler, which may be the response of a success. Otherwise the
+    handler's exceptions are raised, also those of aiolock. If only the release gets no answer, the handler's response
+    is sent: the handler worked alone, and its client should know that the work is done. The lock ends with its lease.
     """
-    granted: Lease | MultiLease | None = None
-    done = False
-    try:
-        async with block_of(lock, wait, lease) as granted:
-            yield shown(lock, granted)
-            done = True
-    except Exception as error:
-        if done and isinstance(error, BackendError):
-            log.warning("lock %r: its release was not answered (%s)", lock.name, error)
-            return
-        ours = _about_the_lock(error, granted)
-        if ours is None or (problem := problem_of(ours, status, began=granted is not None)) is None:
+
+    _UNANSWERED: ClassVar[str] = "lock %s: its release was not answered (%s)"
+
+    def __init__(
+        self,
+        lock: Handle | AsyncOnce,
+        block: AbstractAsyncContextManager[Any],
+        status: int,
+        refuse: Callable[[Problem, AioLockError | None], NoReturn],
+    ) -> None:
+        self._lock = lock
+        self._block = block
+        self._status = status
+        self._refuse = refuse
+        self._granted: Lease | MultiLease | None = None
+
+    async def __aenter__(self) -> Any:
+        try:
+            self._granted = await self._block.__aenter__()
+        except AioLockError as error:
+            self._refuse_for(error, error)
             raise
-        # An answer about another lock was told of already, and so were both losses.
-        if not isinstance(error, AioLockError) and not isinstance(error.__cause__, AioLockError):
-            log.warning("lock %r was lost; what its handler raised is answered with 503", lock.name, exc_info=error)
-        refuse(problem, ours)
+        return shown(self._lock, self._granted)
 
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._block.__aexit__(kind, error, trace)
+        except Exception as failure:
+            if error is None and isinstance(failure, UNAVAILABLE):
+                log.warning(self._UNANSWERED, quoted(self._lock.name), failure)
+                return
+            self._refuse_for(self._loss(), failure)
+            raise
+        if isinstance(error, Exception):
+            self._refuse_for(self._loss(), error)
 
-def _about_the_lock(error: Exception, granted: Lease | MultiLease | None) -> AioLockError | None:
-    """What *error* means for the lock: it was not granted, or is lost, or, ``None``, neither."""
-    if granted is None:
-        return error if isinstance(error, AioLockError) else None
-    try:
-        granted.check()
-    except LeaseLostError as loss:
-        return loss
-    except NotHeldError:  # It was given back, as it should be.
-        pass
-    return None
+    def _loss(self) -> LeaseLostError | None:
+        """The error of a lost lock; ``None`` if the lock is held, was released normally, or is done without."""
+        if self._granted is None:
+            return None
+        try:
+            self._granted.check()
+        except LeaseLostError as loss:
+            return loss
+        except NotHeldError:
+            pass
+        return None
+
+    def _refuse_for(self, ours: AioLockError | None, raised: Exception) -> None:
+        """Refuse the request because of *ours*; returns, so that *raised* is raised, if there is no answer for it."""
+        if ours is None or (problem := problem_of(ours, self._status, began=self._granted is not None)) is None:
+            return
+        # An answer about another lock was logged before, and so were both losses.
+        if not isinstance(raised, AioLockError) and not isinstance(raised.__cause__, AioLockError):
+            text = "lock %s was lost; the exception of its handler is answered with 503"
+            log.warning(text, quoted(self._lock.name), exc_info=raised)
+        self._refuse(problem, ours)

@@ -1,4 +1,4 @@
-"""Whether a service can use its locks, in words for whoever looks after it."""
+"""The health of a service's locks, as a text for its operators."""
 
 import asyncio
 
@@ -7,11 +7,12 @@ from aiolock._web.problem import UNAVAILABLE, Problem
 
 HEALTHY = {"status": "ok"}
 NO_STORE = {"Cache-Control": "no-store"}
-_PATIENCE = 0.9  # Seconds; Kubernetes gives a probe one second by default.
+# Seconds; Kubernetes gives a probe one second by default.
+_PATIENCE = 0.9
 
 
 async def health_of(locks: LockClient) -> Problem | None:
-    """What is wrong with *locks*; ``None`` if nothing is."""
+    """The problem of *locks*; ``None`` if there is none."""
     try:
         async with asyncio.timeout(_PATIENCE):
             await locks.ping()

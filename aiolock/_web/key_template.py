@@ -1,11 +1,11 @@
-"""The template of a lock's name in a web service: which parameters of a request it names."""
+"""Templates of lock names in web services, and the request parameters in them."""
 
 from aiolock._primitives.synchronized import parsed
 from aiolock._types import text
 
 
 def parameters_of(template: object) -> set[str]:
-    """The parameters that *template* names; `ValueError` for anything but their names, with a plain format if any."""
+    """The parameters in *template*; `ValueError` if a placeholder is more than a name with a plain format."""
     names = set()
     for _, field, spec, conversion in parsed(text(template, "the key")):
         if field is None:

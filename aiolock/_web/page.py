@@ -1,43 +1,70 @@
-"""The page of a service's locks: who holds, who waits, for how long. HTML and nothing else: it fetches nothing."""
+"""The page of a service's locks: holders, waiters and their times. Plain HTML, without scripts or other requests."""
 
 import asyncio
+import os
+import socket
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from html import escape
 
 from aiolock import AioLockError, ClientStatistics, Holder, Holding, LockActivity, LockClient, Waiting
+from aiolock._identity import owner_of
 
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
 }
-_REFRESH = 5  # Seconds.
+# Seconds.
+_REFRESH = 5
 _MOST_NAMES, _MOST_WAITING, _MOST_ASKED = 200, 10, 20
-_PATIENCE = 0.9  # Seconds, to learn who holds elsewhere.
-_LONG = 120.0  # Seconds that are told as minutes.
-_PLAIN = {"lock", "fair_lock"}  # Of which Redis knows one holder; what runs once may have their name.
+# Seconds, for the question to Redis about holders in other processes.
+_PATIENCE = 0.9
+# Characters of a name, an owner or a host.
+_LONGEST_TEXT = 256
+# Seconds from which a time is shown in minutes.
+_LONG = 120.0
+# The kinds with one holder in Redis that the page may ask for; a `once` may have the name of a lock.
+_PLAIN = {"lock", "fair_lock"}
 
 _STYLE = """
 :root { color-scheme: light dark }
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem; max-width: 75rem }
-table { border-collapse: collapse; width: 100% }
-caption { text-align: left; padding-bottom: .5rem; opacity: .8 }
+h1 { margin-bottom: 0 }
+table { border-collapse: collapse; width: 100%; table-layout: fixed }
+caption { text-align: left; padding: .5rem 0; opacity: .8 }
+h1, p, th, td { overflow-wrap: anywhere }
 th, td { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #8884 }
-td.time { font-variant-numeric: tabular-nums; white-space: nowrap }
-ol { margin: 0; padding-left: 1.2rem }
+.number { width: 4.5rem; font-variant-numeric: tabular-nums }
+ol { margin: 0; padding-left: 1.8rem }
+@media (max-width: 40rem) {
+  body { margin: 1rem }
+  thead { display: none }
+  tr { display: block; padding: .5rem 0; border-bottom: 1px solid #8884 }
+  td { display: block; padding: 0; border: 0 }
+  td:nth-child(2)::before { content: "held by: " }
+  td.number { width: auto }
+  td.number::after { content: " waiting" }
+}
 """
 
 
 async def page_of(locks: LockClient) -> str:
-    """What *locks* does right now."""
-    # What is waited for first, and of that what the most wait for.
+    """The locks and waiters of *locks* now, as HTML."""
+    # Locks that have waiters come first, the longest line before the others.
     activity = sorted(locks.activity(), key=lambda each: -len(each.waiting))
     elsewhere = await _holders_elsewhere(locks, [each for each in activity if not each.holding])
     rows = [_row(each, elsewhere.get(each.name) if each.kind in _PLAIN else None) for each in activity[:_MOST_NAMES]]
-    return _document(_summary(locks.statistics(), len(activity)), rows)
+    return _document(locks._config.client_name, _process(locks), _summary(locks.statistics(), len(activity)), rows)
+
+
+def _process(locks: LockClient) -> str:
+    """The process and the server that the page is about."""
+    process = f"Process {os.getpid()} on {_short(socket.gethostname())}, server {_short(locks._where())}"
+    return f"{process}, at {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 async def _holders_elsewhere(locks: LockClient, waited_for: Iterable[LockActivity]) -> dict[str, Holder]:
-    """Who holds, in other processes, what is waited for here, as far as Redis says so soon."""
+    """The holders, in other processes, of locks that this process waits for, as far as Redis answers in time."""
     names = [each.name for each in waited_for if each.kind in _PLAIN][:_MOST_ASKED]
     asked = {asyncio.ensure_future(locks.lock(name).holder()): name for name in names}
     if not asked:
@@ -58,8 +85,8 @@ def _row(lock: LockActivity, elsewhere: Holder | None) -> str:
         waiting.append(f"and {more} more")
     kind = lock.kind.replace("_", " ")
     return (
-        f"<tr><td><strong>{escape(lock.name)}</strong><br>{kind}</td><td>{'<br>'.join(holding)}</td>"
-        f'<td class="time">{len(lock.waiting)}</td><td>{_list(waiting)}</td></tr>'
+        f"<tr><td><strong>{_short(lock.name)}</strong><br>{kind}</td><td>{'<br>'.join(holding)}</td>"
+        f'<td class="number">{len(lock.waiting)}</td><td>{_list(waiting)}</td></tr>'
     )
 
 
@@ -73,7 +100,7 @@ def _elsewhere(holder: Holder | None) -> str:
     if holder is None:
         return "somebody elsewhere, or nobody"
     where = " ".join(str(each) for each in (holder.client_name, holder.host, holder.pid) if each is not None)
-    return f"elsewhere: {escape(where or holder.client)}, {_time(holder.remaining)} of the lease left"
+    return f"elsewhere: {_short(where or holder.client)}, {_time(holder.remaining)} of the lease left"
 
 
 def _waiting(waiting: Waiting) -> str:
@@ -81,8 +108,16 @@ def _waiting(waiting: Waiting) -> str:
 
 
 def _who(owner: str, task: str | None) -> str:
-    _, _, name = owner.partition(":")
-    return escape(f"task {task}" if task is not None else f"owner {name.removeprefix('named:')}")
+    return _short(f"task {task}" if task is not None else f"owner {owner_of(owner).text}")
+
+
+def _short(text: str) -> str:
+    """The beginning of *text* as HTML, isolated so that it cannot change the direction of text around it."""
+    return f"<bdi>{_cut(text)}</bdi>"
+
+
+def _cut(text: str) -> str:
+    return escape(text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…")
 
 
 def _time(seconds: float) -> str:
@@ -101,12 +136,14 @@ def _summary(statistics: ClientStatistics, names: int) -> str:
     )
 
 
-def _document(summary: str, rows: Sequence[str]) -> str:
+def _document(name: str | None, process: str, summary: str, rows: Sequence[str]) -> str:
+    title, heading = ("Locks", "Locks") if name is None else (f"Locks of {_cut(name)}", f"Locks of {_short(name)}")
     body = "".join(rows) or '<tr><td colspan="4">Nobody holds or waits.</td></tr>'
     return (
-        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>Locks</title>'
-        f'<meta http-equiv="refresh" content="{_REFRESH}"><meta name="viewport" content="width=device-width">'
-        f"<style>{_STYLE}</style></head><body><h1>Locks of this process</h1><table><caption>{summary}</caption>"
-        "<thead><tr><th>Lock</th><th>Held by</th><th>Waiting</th><th>Who waits</th></tr></thead>"
+        f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f'<meta http-equiv="refresh" content="{_REFRESH}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{_STYLE}</style></head><body><h1>{heading}</h1><p>{process}</p><table><caption>{summary}</caption>"
+        '<thead><tr><th>Lock</th><th>Held by</th><th class="number">Waiting</th><th>Who waits</th></tr></thead>'
         f"<tbody>{body}</tbody></table></body></html>\n"
     )

@@ -1,8 +1,10 @@
-"""What an error of aiolock is to a client of a web service: a problem document of RFC 9457, and when to try again."""
+"""The answer of a web service to an error of aiolock: a problem document of RFC 9457, and when to try again."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 from time import monotonic
+from typing import Any
 
 from aiolock import (
     AioLockError,
@@ -18,29 +20,32 @@ from aiolock._types import whole_number
 CONFLICT, UNAVAILABLE = 409, 503
 MEDIA_TYPE = "application/problem+json"
 
-# What is the client's to know. The names of locks, owners and tokens are not.
-_BUSY = "Somebody else is working on this."
+# The clients of the service learn these sentences, but no names of locks, no owners and no tokens.
 _UNSURE = "The service cannot be sure to work alone at the moment."
-_OUT_OF_SERVICE = {
+_DETAILS = {
     BackendError: _UNSURE,
     ClientClosedError: "The service is shutting down.",
-    LeaseLostError: "The work was broken off, because the service could not be sure to work alone any more.",
+    LeaseLostError: "The service could not be sure to work alone any more. The work was broken off, or may go on.",
     ReplicationError: _UNSURE,
 }
 _UNTOUCHED = " Nothing was done."
-ERRORS: tuple[type[AioLockError], ...] = (LockTimeoutError, *_OUT_OF_SERVICE)
+ERRORS: tuple[type[AioLockError], ...] = (LockTimeoutError, *_DETAILS)
 
-_PAUSE = 1.0  # Seconds between two warnings of one kind: without Redis every request fails.
-_warned: dict[type[AioLockError], float] = {}  # When, on the monotonic clock.
+# Seconds between two warnings of one kind: without Redis, every request would warn.
+_PAUSE = 1.0
+# The time of the last warning of each kind, on the monotonic clock.
+_warned: dict[type[AioLockError], float] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What a client is told."""
+    """The error response for a client."""
 
     status: int
     title: str
     detail: str
+    retry: bool = True
+    """Whether the same request may succeed later."""
 
     @property
     def document(self) -> dict[str, object]:
@@ -49,26 +54,38 @@ class Problem:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of the response, beside its type."""
-        return {"Retry-After": "1"}
+        """The headers of the response, without its media type."""
+        return {"Retry-After": "1"} if self.retry else {}
+
+
+def busy(status: int, more: str = "") -> Problem:
+    """The answer with that *status* to a request whose lock somebody else has."""
+    return Problem(status, "Busy", f"Somebody else is working on this.{more}")
+
+
+def _out_of_service(detail: str) -> Problem:
+    return Problem(UNAVAILABLE, "Temporarily out of service", detail)
+
+
+OUT_OF_SERVICE = [_out_of_service(detail) for detail in dict.fromkeys(_DETAILS.values())]
 
 
 def problem_of(error: AioLockError, status: int = CONFLICT, *, began: bool = True) -> Problem | None:
     """
-    What to answer when *error* ended a request; ``None``: a mistake in the service.
+    The answer to a request that ended with *error*; ``None`` if the error is a mistake in the service.
 
-    *status* is for contention. *began* says that the handler may have done something, which only it knows. What put
-    the service out of service is logged: its clients are not told.
+    *status* is the answer if the lock is busy. *began* says that the handler may have done something. The reason for an
+    outage is logged, and not sent to clients.
     """
     more = "" if began or isinstance(error, LeaseLostError) else _UNTOUCHED
     if isinstance(error, LockTimeoutError):
-        return Problem(status, "Busy", _BUSY + more)
+        return busy(status, more)
     if isinstance(error, ClientClosedError) and error.reason != "closed":
         return None
-    for kind, detail in _OUT_OF_SERVICE.items():
+    for kind, detail in _DETAILS.items():
         if isinstance(error, kind):
             _warn(error, kind)
-            return Problem(UNAVAILABLE, "Temporarily out of service", detail + more)
+            return _out_of_service(detail + more)
     return None
 
 
@@ -81,5 +98,21 @@ def _warn(error: AioLockError, kind: type[AioLockError]) -> None:
 
 
 def error_status(status: int) -> int:
-    """*status*, checked: what is refused must not look like a success."""
+    """*status*, checked: the status of a refusal must not look like a success."""
     return whole_number(status, "the status of an error", least=400, most=599)
+
+
+def described(problems: Iterable[Problem]) -> dict[str, dict[str, Any]]:
+    """The responses of an OpenAPI schema that stand for *problems*, by their status."""
+    responses: dict[str, dict[str, Any]] = {}
+    for each in dict.fromkeys(problems):
+        response = responses.setdefault(str(each.status), {"description": "", "content": {MEDIA_TYPE: _schema()}})
+        response["description"] = f"{response['description']}\n\n{each.detail}".lstrip()
+        if each.retry:
+            response["headers"] = {"Retry-After": {"description": "Seconds", "schema": {"type": "integer"}}}
+    return responses
+
+
+def _schema() -> dict[str, Any]:
+    properties = {"status": {"type": "integer"}} | {name: {"type": "string"} for name in ("type", "title", "detail")}
+    return {"schema": {"type": "object", "title": "Problem", "properties": properties}}

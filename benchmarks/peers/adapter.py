@@ -1,4 +1,4 @@
-"""What every peer looks like to the workloads, and the pool that those on redis-py share."""
+"""The interface of every peer to the workloads, and the pool that the peers on redis-py share."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -19,7 +19,9 @@ class Peer(ABC):
     """A lock library, or a baseline, with a client of its own for *tasks* tasks and locks of *lease* seconds."""
 
     poll: float = 0.0
-    """Seconds between two looks of a waiter that polls; 0 for one that is woken."""
+    """Seconds between two attempts of a waiter that polls; 0 for one that is woken."""
+    called_by_scripts: frozenset[str] = frozenset()
+    """Commands that its scripts call and its client never sends: the server counts both, and these are not sent."""
 
     def __init__(self, url: str, tasks: int, lease: float) -> None:
         self.url = url
@@ -35,19 +37,19 @@ class Peer(ABC):
         return self.lock(name)
 
     def several(self, names: Sequence[str]) -> Lock:
-        """Several locks as one, for one task: one after the other, where the library has nothing better."""
+        """Several locks as one, for one task: one after the other, if the library has nothing better."""
         return _OneByOne([self.lock(name) for name in names])
 
     def permit(self, name: str, permits: int) -> Lock:
-        """One of so many permits, for one task, where the library has semaphores: a lock, where it has none."""
+        """One of that many permits, for one task; a lock, if the library has no semaphore."""
         return self.lock(name)
 
     def reader(self, name: str) -> Lock:
-        """A lock that many tasks may read under, for one task, where the library has one: a lock, where it has none."""
+        """A lock that many tasks may read under, for one task; a plain lock, if the library has none."""
         return self.lock(name)
 
     def counters(self) -> dict[str, float]:
-        """What the library counts of its own work, if it does."""
+        """The library's own counters, if it has any."""
         return {}
 
     def lost(self) -> int:
@@ -55,7 +57,7 @@ class Peer(ABC):
         return 0
 
     async def open(self) -> None:
-        """Do what a user does once, at start."""
+        """Do a user's preparations at start."""
         return
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""`asyncio.Lock`: no Redis, no other process; what waiting costs a task anyway."""
+"""`asyncio.Lock`: no Redis, no other process; the cost of any waiting task."""
 
 import asyncio
 

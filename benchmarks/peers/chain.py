@@ -1,6 +1,6 @@
 """Baseline of the hand-off: the release script with its PUBLISH, a subscriber, the acquire script; nothing else.
 
-The subscription stands from the start, and nobody else waits in this process: less than this cannot hand a lock on.
+The subscription exists from the start, and nothing else waits in this process: no hand-off can do with less.
 """
 
 from redis.asyncio.client import PubSub
@@ -30,7 +30,7 @@ class _Section(Lock):
         if self._messages is None:
             self._messages = self._redis.pubsub()
             await self._messages.subscribe(self._channel)
-            await self._messages.get_message(timeout=None)  # It stands.
+            await self._messages.get_message(timeout=None)  # The subscription exists.
         reply = await self._redis.evalsha(*self._calls.acquire())
         while reply[0] != GRANTED:
             await self._messages.get_message(timeout=None)

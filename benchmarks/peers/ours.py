@@ -3,8 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from aiolock import AsyncRLock, LockClient, LockConfig
+from aiolock import AsyncCountDownLatch, AsyncRLock, LockClient, LockConfig
 from benchmarks.peers.adapter import Lock, Peer
+
+
+def _permit_of(client: LockClient, name: str, permits: int) -> Lock:
+    """The semaphore whose permits expire, by the name that it has in the aiolock of this process."""
+    lock: Lock = getattr(client, "permit_expirable_semaphore", client.semaphore)(name, permits)
+    return lock
+
+
+def _counted_of(client: LockClient, name: str, permits: int) -> Lock:
+    """The semaphore that only counts, likewise."""
+    lock: Lock = getattr(client, "counting_semaphore", client.semaphore)(name, permits)
+    return lock
 
 
 class Ours(Peer):
@@ -24,7 +36,7 @@ class Ours(Peer):
         return self._client.multi(*names)
 
     def permit(self, name: str, permits: int) -> Lock:
-        return self._client.permit_expirable_semaphore(name, permits)
+        return _permit_of(self._client, name, permits)
 
     def reader(self, name: str) -> Lock:
         return self._client.read_write_lock(name).read
@@ -40,6 +52,14 @@ class Ours(Peer):
 
     async def close(self) -> None:
         await self._client.aclose()
+
+
+class OursBehind(Ours):
+    """With blocks that leave their release behind."""
+
+    def __init__(self, url: str, tasks: int, lease: float) -> None:
+        super().__init__(url, tasks, lease)
+        self._client = LockClient.from_url(url, config=LockConfig(lease=lease, release="behind"))
 
 
 class OursWithTelemetry(Ours):
@@ -80,11 +100,53 @@ class OursFair(Ours):
         return self._client.fair_lock(name)
 
 
+class OursRead(Ours):
+    """With the read lock."""
+
+    def lock(self, name: str) -> Lock:
+        return self.reader(name)
+
+
+class OursWrite(Ours):
+    """With the write lock."""
+
+    def lock(self, name: str) -> Lock:
+        return self._client.read_write_lock(name).write
+
+
+class OursPermit(Ours):
+    """With a semaphore of one permit, which expires."""
+
+    def lock(self, name: str) -> Lock:
+        return self.permit(name, 1)
+
+
+class OursLatch(Ours):
+    """With a latch that is set to one, and counted down."""
+
+    def lock(self, name: str) -> Lock:
+        return _Counted(self._client.count_down_latch(name))
+
+
 class OursCounted(Ours):
-    """With the semaphore that only counts."""
+    """With the counting semaphore."""
+
+    def lock(self, name: str) -> Lock:
+        return self.permit(name, 1)
 
     def permit(self, name: str, permits: int) -> Lock:
-        return self._client.semaphore(name, permits)
+        return _counted_of(self._client, name, permits)
+
+
+class _Counted(Lock):
+    def __init__(self, latch: AsyncCountDownLatch) -> None:
+        self._latch = latch
+
+    async def __aenter__(self) -> object:
+        return await self._latch.try_set_count(1)
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._latch.count_down()
 
 
 class _Held(Lock):

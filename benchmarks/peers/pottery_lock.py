@@ -6,7 +6,7 @@ from benchmarks.peers.adapter import Lock, RedisPeer
 
 
 class Pottery(RedisPeer):
-    """One lock object for each task: an object that two tasks contend with forgets who holds it."""
+    """One lock object for each task: an object that two tasks contend with forgets its holder."""
 
     poll = 0.2
 

@@ -17,11 +17,11 @@ _TARGET = _HOME / "target"
 _PROGRAM = "OwnLocks"
 PEERS = ("redisson", "redisson-async")
 JIT = 4.0
-"""Seconds of warm-up, at least: until the compiler of the JVM has done its work."""
+"""Seconds of warm-up, at least, for the compiler of the JVM."""
 
 
 def build() -> str | None:
-    """Build the program where that is not done; why it cannot run, or ``None``."""
+    """Build the program if that is not done; returns the reason why it cannot run, or ``None``."""
     for tool in ("java", "mvn"):
         if shutil.which(tool) is None:
             return f"there is no {tool}"
@@ -33,7 +33,7 @@ def build() -> str | None:
 
 
 def version() -> dict[str, str]:
-    """The versions that the program is built of and runs on; none where it cannot run."""
+    """The versions of the program's parts; empty if it cannot run."""
     if not _built():
         return {}
     found = re.search(r"<redisson.version>(.*?)<", (_HOME / "pom.xml").read_text("utf-8"))
@@ -48,17 +48,17 @@ async def run(run: Run, observer: Observer) -> Outcome:
 
 
 async def read(run: Run, observer: Observer) -> Outcome:
-    """Like `readers.run`, as `run`."""
+    """Like `readers.run`, with the tasks of `run`."""
     return await on_servers([run.url], run, observer, "reading")
 
 
 async def pass_around(run: Run, observer: Observer) -> Outcome:
-    """Like `pass_around.run` with a fair lock, as `run`."""
+    """Like `pass_around.run` with a fair lock, with the tasks of `run`."""
     return await on_servers([run.url], run, observer, "fair")
 
 
 async def on_servers(urls: Sequence[str], run: Run, observer: Observer, kind: str = "own") -> Outcome:
-    """As `run`, with locks of this *kind*; on several servers each is a `RedissonRedLock`."""
+    """Like `run`, with locks of this *kind*; on several servers each is a `RedissonRedLock`."""
     classes = f"{_TARGET / 'classes'}:{_TARGET / 'dependency'}/*"
     process = await asyncio.create_subprocess_exec("java", "-cp", classes, _PROGRAM, stdin=PIPE, stdout=PIPE)
     assert process.stdin is not None

@@ -11,14 +11,14 @@ from benchmarks import peers
 from benchmarks.crew import Worker, hear, say
 from benchmarks.observer import Observer
 from benchmarks.run import Measures, Outcome, Run
-from benchmarks.sections import Sections, Tally, commands_between
+from benchmarks.sections import Sections, Tally, growth_between
 from benchmarks.witness import Witness
 
 NAME = "shared"
 
 
 async def run(run: Run, observer: Observer) -> Outcome:
-    """Parameters *processes* and *tasks* of each; this process works not, it counts."""
+    """Parameters *processes* and *tasks* of each; this process does no work, it counts."""
     Witness.create(Path(run.witness))
     workers = [await Worker.start(run, number + 1) for number in range(run.number("processes"))]
     for worker in workers:
@@ -27,14 +27,14 @@ async def run(run: Run, observer: Observer) -> Outcome:
     end = begin + run.seconds
     for worker in workers:
         await worker.tell([begin, end])
-    commands = await commands_between(observer, begin, end)
+    commands = await growth_between(observer.sent, begin, end)
     results = [await worker.hear() for worker in workers]
     await asyncio.gather(*(worker.end() for worker in workers))
     return _summed(results, commands)
 
 
 async def work(run: Run) -> None:
-    """What each of the processes does."""
+    """The work of each of the processes."""
     tasks = run.number("tasks")
     async with peers.make(run.peer, run.url, tasks, 30) as peer:
         say("ready")
@@ -45,7 +45,7 @@ async def work(run: Run) -> None:
     say({"shares": tally.shares, "seconds": tally.seconds, "cpu": tally.cpu, "problems": tally.problems})
 
 
-def _summed(results: list[dict[str, Any]], commands: int) -> Outcome:
+def _summed(results: list[dict[str, Any]], commands: float) -> Outcome:
     by_process = [sum(result["shares"]) for result in results]
     by_task = [share for result in results for share in result["shares"]]
     problems = sum((Counter(result["problems"]) for result in results), Counter[str]())

@@ -23,7 +23,7 @@ CLIENTS = 20  # Each with a connection of its own, and one request at a time.
 
 
 async def run(run: Run, observer: Observer) -> Outcome:
-    """Parameter *keys*: how many orders the clients ask for; the service is a process of its own."""
+    """Parameter *keys*: the number of orders that the clients ask for; the service is a process of its own."""
     import aiohttp
 
     service = await Worker.start(run, 1)
@@ -39,14 +39,14 @@ async def run(run: Run, observer: Observer) -> Outcome:
     answers = sum((client.answers for client in clients), Counter[int]())
     requests = answers.pop(200, 0)
     problems = [f"{times} × status {status}" for status, times in answers.items()]
-    if told["overlaps"]:
-        problems.append(f"{told['overlaps']} × two holders at a time")
+    if told["problem"]:
+        problems.append(told["problem"])
     measures = {"requests_per_second": requests / run.seconds, "cpu_per_request": told["cpu"] / max(1, requests)}
     return Outcome(measures, problem="; ".join(problems) or (None if requests else "not one request"))
 
 
 class _Client:
-    """Asks for one order again and again, and counts the answers to what it asked between *begin* and *end*."""
+    """Asks for one order again and again, and counts the answers to requests between *begin* and *end*."""
 
     def __init__(self, session: "aiohttp.ClientSession", order: int, begin: float, end: float) -> None:
         self._session = session
@@ -67,11 +67,11 @@ async def serve_fastapi(run: Run) -> None:
     """The service of B10."""
     import uvicorn
 
-    from benchmarks.services import fastapi_with, fastapi_with_aiolock
+    from benchmarks.services import fastapi_service
 
-    work = _Work(run)
-    async with _lock(run) as lock:
-        service = fastapi_with_aiolock(run.url, work.handle) if lock is None else fastapi_with(lock, work.handle)
+    work = Work(run)
+    async with lock_of(run) as lock:
+        service = fastapi_service(run, lock, work.handle)
         server = uvicorn.Server(uvicorn.Config(service, log_level="error", ws="none"))
         with _listener() as listener:
             serving = asyncio.create_task(server.serve([listener]))
@@ -84,11 +84,11 @@ async def serve_aiohttp(run: Run) -> None:
     """The service of B11."""
     from aiohttp import web
 
-    from benchmarks.services import aiohttp_with, aiohttp_with_aiolock
+    from benchmarks.services import aiohttp_service
 
-    work = _Work(run)
-    async with _lock(run) as lock:
-        service = aiohttp_with_aiolock(run.url, work.handle) if lock is None else aiohttp_with(lock, work.handle)
+    work = Work(run)
+    async with lock_of(run) as lock:
+        service = aiohttp_service(run, lock, work.handle)
         runner = web.AppRunner(service, access_log=None)
         await runner.setup()
         with _listener() as listener:
@@ -106,9 +106,9 @@ def _listener() -> socket.socket:
 
 
 @asynccontextmanager
-async def _lock(run: Run) -> "AsyncIterator[Lock | None]":
+async def lock_of(run: Run) -> "AsyncIterator[Lock | None]":
     """The lock of an order; ``None`` for aiolock, which comes with the service."""
-    if run.peer == "aiolock":
+    if run.peer in ("aiolock", "behind"):
         yield None
     elif run.peer == "no-lock":
         yield lambda order: nullcontext()
@@ -117,8 +117,8 @@ async def _lock(run: Run) -> "AsyncIterator[Lock | None]":
             yield lambda order: peer.lock(f"order:{order}")
 
 
-class _Work:
-    """What an endpoint does, watched."""
+class Work:
+    """The work of an endpoint, watched."""
 
     def __init__(self, run: Run) -> None:
         self._witness = Witness(run.number("keys"))
@@ -126,12 +126,17 @@ class _Work:
 
     async def handle(self, order: int) -> dict[str, int]:
         self._witness.enter(order + 1, order)
-        await asyncio.sleep(0)  # The others get a turn, so that one who should not be here is seen.
+        await asyncio.sleep(0)  # The others get a turn, so that a second holder is seen.
         self._witness.leave(order + 1, order)
         return {"order": order}
 
+    @property
+    def problem(self) -> str | None:
+        """What went wrong: two requests worked for one order at a time."""
+        return f"{self._witness.overlaps} × two holders at a time" if self._alone and self._witness.overlaps else None
+
     async def measure(self, listener: socket.socket) -> None:
-        """Say where the service is, and what it has used between the times that it is told."""
+        """Report the address of the service, and its use of the processor between the times that it receives."""
         say(listener.getsockname()[1])
         begin, end = await hear()
         await asyncio.sleep(begin - time.monotonic())
@@ -139,4 +144,4 @@ class _Work:
         await asyncio.sleep(end - time.monotonic())
         cpu = time.process_time() - cpu
         await asyncio.sleep(0.5)  # The last requests are answered.
-        say({"cpu": cpu, "overlaps": self._witness.overlaps if self._alone else 0})
+        say({"cpu": cpu, "problem": self.problem})

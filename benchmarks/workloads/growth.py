@@ -1,4 +1,4 @@
-"""B9: a great many names are used, each once: whether the last cost what the first did, and what stays behind."""
+"""B9: a great many names are used, each once: the cost of the last names beside the first, and the memory kept."""
 
 import asyncio
 import time
@@ -12,16 +12,16 @@ from benchmarks.peers.adapter import Peer
 from benchmarks.run import Outcome, Run
 from benchmarks.witness import Witness
 
-_PARTS = 10  # Of which the first and the last are compared: long enough that no mood of the machine decides.
+_PARTS = 10  # The first and the last part are compared: each is long enough that no mood of the machine decides.
 _TASKS = 20  # At a time, each with names of its own.
 
 
 async def run(run: Run, observer: Observer) -> Outcome:
-    """Parameter *names*: how many; seconds do not matter."""
+    """Parameter *names*: the number of names; seconds do not matter."""
     names = run.number("names")
     part = names // _PARTS
     first, last = array("d", bytes(8 * part)), array("d", bytes(8 * part))
-    scrap = array("d", bytes(8 * part))  # For what is between: this measurement must not grow itself.
+    scrap = array("d", bytes(8 * part))  # For the parts between: this measurement must not grow itself.
     async with peers.make(run.peer, run.url, _TASKS, 30) as peer:
         with Witness(part) as witness:
             user = _User(peer, witness)
@@ -49,7 +49,7 @@ class _User:
         self._witness = witness
 
     async def use(self, kind: str, start: int, times: "array[float]") -> None:
-        """Use the names from number *start* on, and put down the seconds that each took, as many as there is room."""
+        """Use the names from number *start* on, and write the seconds that each took into *times*, until it is full."""
         async with asyncio.TaskGroup() as group:
             for task in range(_TASKS):
                 group.create_task(self._use(kind, start, times, range(task, len(times), _TASKS)))

@@ -1,8 +1,8 @@
 """
 B4: a lock goes back and forth between two processes, one of which always waits for it.
 
-The time of a hand-off is from just before the holder releases until the waiter is inside. Both clocks are one: on
-Linux the monotonic clock is that of the system. The two tell each other what they do through a socket.
+The time of a hand-off is from just before the holder releases until the waiter is inside. Both processes have one
+clock: on Linux the monotonic clock is the system's. The two exchange messages through a socket.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from benchmarks.witness import Witness
 NAME = "handed"
 _GO, _STOP = 0, -1
 _WORD = struct.Struct("q")
-_PARKED = 0.005  # Seconds that are enough for the other to be waiting.
+_PARKED = 0.005  # Seconds that are enough for the other process to be waiting.
 
 
 async def run(run: Run, observer: Observer) -> Outcome:
@@ -51,7 +51,7 @@ async def run(run: Run, observer: Observer) -> Outcome:
 
 
 async def work(run: Run) -> None:
-    """What the second process does."""
+    """The part of the second process."""
     with socket.socket(fileno=run.number("socket")) as channel:
         say("ready")
         samples, overlaps = await _play(run, channel, None)
@@ -59,11 +59,11 @@ async def work(run: Run) -> None:
 
 
 async def _play(run: Run, channel: socket.socket, until: float | None) -> tuple[list[float], int]:
-    """Take turns; who has *until* begins, and ends it then."""
+    """Take turns; the process with *until* begins, and ends the game then."""
     channel.setblocking(False)
     async with peers.make(run.peer, run.url, 1, 30) as peer:
         with Witness(path=run.witness) as witness:
-            # Long enough for any phase of a waiter that polls: it must not look at the same point each time.
+            # Long enough for any phase of a waiter that polls: its attempts must not come at the same point each time.
             player = _Player(peer.lock(NAME), _Channel(channel), witness, run.worker + 1, peer.poll or _PARKED)
             await player.play(until)
             return player.samples, witness.overlaps
@@ -103,7 +103,7 @@ class _Player:
                 break
 
     async def _turn(self, until: float | None, *, waiting: bool = False) -> bool:
-        """Wait for the lock, tell the other to do so, keep it a moment, release it and say when."""
+        """Wait for the lock, tell the other process to do so, keep it for a moment, release it and report the time."""
         async with self._lock:
             acquired = time.monotonic_ns()
             self._witness.enter(self._who)

@@ -1,4 +1,4 @@
-"""B8: many tasks of one process wait for one name: what that costs, and how fast the lock goes on to the next."""
+"""B8: many tasks of one process wait for one name: the cost of that, and the time until the lock is at the next."""
 
 import asyncio
 import random
@@ -17,11 +17,11 @@ from benchmarks.witness import Witness
 NAME = "wanted"
 _MOMENT = 0.005
 _IDLE = 2.0
-_MANY = 1000  # As many as it takes to tell their memory from noise.
+_MANY = 1000  # Enough to tell their memory from noise.
 
 
 async def run(run: Run, observer: Observer) -> Outcome:
-    """Parameter *waiters*: how many; they all wait, and are as many again after each hand-off."""
+    """Parameter *waiters*: their number; they all wait, and their number is the same after each hand-off."""
     waiters = run.number("waiters")
     async with peers.make(run.peer, run.url, waiters, 30) as peer:
         async with peer.lock("warm"):
@@ -45,7 +45,7 @@ async def run(run: Run, observer: Observer) -> Outcome:
 
 
 async def _arrive(queue: "_Queue", waiters: int, seconds: float) -> list["asyncio.Task[None]"]:
-    """Let that many come within *seconds*: those that poll would else all do it at the same time, ever after."""
+    """Let that many come within *seconds*: tasks that poll would otherwise do it at the same times for ever."""
     tasks = []
     for number in range(waiters):
         tasks.append(asyncio.create_task(queue.wait(number + 1)))
@@ -55,7 +55,7 @@ async def _arrive(queue: "_Queue", waiters: int, seconds: float) -> list["asynci
 
 
 async def _idle(observer: Observer, run: Run, waiters: int) -> Measures:
-    """Let all of them settle, then see what is sent while nothing happens."""
+    """Let all of them settle, then count the commands while nothing happens."""
     await asyncio.sleep(run.warm_up * 2 + waiters / 5000)
     cpu, sent = time.process_time(), await observer.executed()
     await asyncio.sleep(_IDLE)
@@ -79,7 +79,7 @@ class _Queue:
     """
     Tasks that hand one lock on; a task waits again when the next one has it, so their number stays.
 
-    Each keeps it a moment: the task that waits again must be waiting, not come by, when the lock is free.
+    Each keeps it for a moment: the task that waits again must be waiting when the lock is free, not arrive by chance.
     """
 
     def __init__(self, peer: Peer, witness: Witness) -> None:

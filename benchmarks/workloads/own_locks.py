@@ -1,4 +1,4 @@
-"""B1, B2, B3: every task of one process has a lock of its own, and nobody ever waits for one."""
+"""B1, B2, B3: every task of one process has a lock of its own, and no task ever waits for one."""
 
 import time
 
@@ -12,7 +12,7 @@ from benchmarks.witness import Witness
 
 
 async def run(run: Run, observer: Observer) -> Outcome:
-    """Parameter *tasks*: how many."""
+    """Parameter *tasks*: the number of tasks."""
     tasks = run.number("tasks")
     names = [f"own:{number}" for number in range(tasks)]
     async with peers.make(run.peer, run.url, tasks, 30) as peer:

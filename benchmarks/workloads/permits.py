@@ -1,4 +1,4 @@
-"""B13: tasks of one process enter and leave sections of which only so many run at once."""
+"""B13: tasks of one process enter and leave sections, of which only a few run at once."""
 
 from benchmarks.observer import Observer
 from benchmarks.room import share
@@ -8,5 +8,5 @@ PERMITS = 4
 
 
 async def run(run: Run, observer: Observer) -> Outcome:
-    """Parameter *tasks*: how many share the permits."""
+    """Parameter *tasks*: the number of tasks that share the permits."""
     return await share(run, lambda peer: peer.permit("places", PERMITS), PERMITS)

@@ -18,7 +18,7 @@ _OTHERS = 2
 
 
 async def run(run: Run, observer: Observer) -> Outcome:
-    """Parameter *tasks*: how many. The other servers are there for whoever uses one only, too."""
+    """Parameter *tasks*: the number of tasks. The other servers also run for peers that use one only."""
     tasks = run.number("tasks")
     names = [f"own:{number}" for number in range(tasks)]
     with _with_others(run.url) as urls:

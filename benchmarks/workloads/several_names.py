@@ -1,4 +1,4 @@
-"""B12: one task enters and leaves sections under several locks that nobody else wants."""
+"""B12: one task enters and leaves sections under several locks without other takers."""
 
 import time
 
@@ -9,7 +9,7 @@ from benchmarks.run import Outcome, Run
 
 
 async def run(run: Run, observer: Observer) -> Outcome:
-    """Parameter *names*: how many locks."""
+    """Parameter *names*: the number of locks."""
     names = [f"several:{number}" for number in range(run.number("names"))]
     async with peers.make(run.peer, run.url, 1, 30) as peer:
         several = peer.several(names)

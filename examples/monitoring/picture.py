@@ -33,7 +33,7 @@ DASHBOARD = Path(__file__).with_name("dashboard.json")
 
 
 def sample(started: float) -> Sample:
-    """What a scrape gets."""
+    """The answer to a scrape."""
     numbers = {
         (each.name, frozenset((label, text) for label, text in each.labels.items() if text)): each.value
         for family in REGISTRY.collect()

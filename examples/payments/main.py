@@ -36,7 +36,7 @@ CHARGE_SECONDS = float(os.environ.get("CHARGE_SECONDS", "0.5"))
 
 
 class Payment(BaseModel):
-    """What was taken for an order, and the fencing token of the lock that it was taken under."""
+    """The payment for an order, and the fencing token of the lock that it was taken under."""
 
     order: int
     cents: int
@@ -68,7 +68,7 @@ class TooLateError(Exception):
 
 
 def register(connection: sqlite3.Connection, order: int, token: int) -> None:
-    """Older tokens are refused from now on; every transaction of who holds the lock begins with this, also to read."""
+    """Older tokens are refused from now on; every transaction of the lock's holder begins with this, also to read."""
     registered = connection.execute(
         "INSERT INTO fences VALUES (?, ?) ON CONFLICT (customer_order)"
         " DO UPDATE SET token = excluded.token WHERE fences.token <= excluded.token",

@@ -41,7 +41,7 @@ class Hall:
         self._database.execute("CREATE TABLE IF NOT EXISTS seats (seat TEXT PRIMARY KEY, buyer TEXT, token INTEGER)")
 
     def buyer(self, seat: str, token: int) -> str | None:
-        """Who has the seat; from now on older tokens are refused."""
+        """The holder of the seat; from now on older tokens are refused."""
         self._database.execute("INSERT OR IGNORE INTO seats VALUES (?, NULL, 0)", (seat,))
         rows = self._database.execute(
             "UPDATE seats SET token = ? WHERE seat = ? AND token <= ? RETURNING buyer", (token, seat, token)
@@ -58,7 +58,7 @@ class Hall:
             raise TooLateError
 
     def sold(self) -> dict[str, str]:
-        """Who has which seat."""
+        """The holders of all seats."""
         return dict(self._database.execute("SELECT seat, buyer FROM seats WHERE buyer IS NOT NULL ORDER BY seat"))
 
     def close(self) -> None:

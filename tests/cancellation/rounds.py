@@ -13,7 +13,7 @@ from redis.asyncio import Redis, RedisCluster
 
 from aiolock import Lease, LockClient, LockConfig, LockEvent, Orphaned
 from tests.conftest import chosen_servers
-from tests.support.cancellation import Mode, Outcome, cancel_at, every_suspension
+from tests.support.cancellation import MODES, Mode, Outcome, cancel_at, every_suspension
 from tests.support.observe import connected, pubsub_channels, until
 from tests.support.waiters import waits_quietly
 
@@ -54,7 +54,7 @@ class Arena:
         return sum([await connected(server) for server in self.servers])
 
     async def channels(self) -> set[str]:
-        """Those that have a subscriber."""
+        """The channels that have a subscriber."""
         return set().union(*[await pubsub_channels(server) for server in self.servers])
 
     def move(self, name: str) -> None:
@@ -90,7 +90,7 @@ class Round:
         self.other = LockClient(arena.redis)
         self.third = LockClient(arena.redis)
         self.owner = owner
-        self.name = f"{{round {next(_numbers)}}}"  # In a cluster all that is named after it is where it is.
+        self.name = f"{{round {next(_numbers)}}}:"  # In a cluster all that is named after it is where it is.
         self.lock = self.of(self.mine, owner)
         self.lease: Lease | None = None  # Ours, from the beginning.
         self.over = asyncio.Event()
@@ -99,8 +99,12 @@ class Round:
         self._beside: list[asyncio.Task[None]] = []
 
     def of(self, client: LockClient, owner: str | None = None) -> Any:
-        """What is acquired in the round, as *client* has it: a lock."""
+        """The lock or other primitive that is acquired in the round, as *client* has it."""
         return client.lock(self.name, owner=owner)
+
+    async def attempt(self, **how: float | None) -> object:
+        """Try to acquire it."""
+        return await self.lock.try_lock(**how)
 
     async def end(self, outcome: Outcome[Any], fails: type[Exception] | None = None) -> None:
         """Everybody else gets what they wait for, at once, and nothing is left behind."""
@@ -224,7 +228,7 @@ class Round:
         assert asyncio.all_tasks() - lasting <= self._tasks
 
     def _no_orphan(self, outcome: Outcome[Any]) -> None:
-        """What a cancelled acquire was granted is given up by itself, not because its task has ended."""
+        """A grant to a cancelled acquire is given up by itself, not because its task has ended."""
         orphans = [event for event in self.events if isinstance(event, Orphaned)]
         assert len(orphans) == (isinstance(outcome.result, Lease) and self.owner is None)
 
@@ -283,7 +287,8 @@ async def visit(
     begin = functools.partial(kind.begin, arena, temperature, state, owner)
 
     async def end(round_: Round, outcome: Outcome[Any]) -> None:
-        if mode != "scope" and outcome.cancelled:  # A scope spares who waits for nothing any more, the others do not.
+        # A scope spares a task that waits for nothing any more, the others do not.
+        if mode != "scope" and outcome.cancelled:
             assert isinstance(outcome.error, asyncio.CancelledError)
         await round_.end(outcome, fails)
 
@@ -302,6 +307,7 @@ async def visit(
 
 
 Run = Callable[[Round], Coroutine[Any, Any, Any]]
+each_mode = pytest.mark.parametrize("mode", MODES)
 
 
 def named(scenario: tuple[State, Run, str | None]) -> str:

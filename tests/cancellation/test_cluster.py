@@ -8,15 +8,14 @@ import pytest
 from redis.asyncio import Redis, RedisCluster
 
 from aiolock._embedded_server import Server
-from tests.cancellation.rounds import ME, Arena, Run, State, Temperature, named, one_server, visit
-from tests.cancellation.test_giving_back import release, renew
-from tests.cancellation.test_taking import acquire, try_once, with_hold, with_lock
-from tests.support.cancellation import MODES, Mode
+from tests.cancellation.rounds import ME, Arena, Run, State, Temperature, each_mode, named, one_server, visit
+from tests.cancellation.test_giving_back import renew
+from tests.cancellation.verbs import acquire, release, try_once, with_hold, with_lock
+from tests.support.cancellation import Mode
 from tests.support.resharding import move
 from tests.support.topologies import ClusterOf
 
 pytestmark = [one_server, pytest.mark.slow]  # A cluster is started.
-each_mode = pytest.mark.parametrize("mode", MODES)
 
 Scenario = tuple[State, Run, str | None]
 # A client that is cold asks the server that it was told of, which says where the lock is; one that is warm knows; and

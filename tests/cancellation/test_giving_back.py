@@ -1,24 +1,28 @@
 """Cancelled wherever it suspends, a release is sent; and what else is done to a lock leaves nothing behind."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
 from aiolock import Lease, LockClient
-from tests.cancellation.rounds import ME, Arena, Round, State, Temperature, each_temperature, one_server, visit
-from tests.support.cancellation import MODES, Mode, Outcome, cancel_at, every_suspension
+from tests.cancellation.rounds import (
+    ME,
+    Arena,
+    Round,
+    Run,
+    State,
+    Temperature,
+    each_mode,
+    each_temperature,
+    one_server,
+    visit,
+)
+from tests.cancellation.verbs import release
+from tests.support.cancellation import Mode, Outcome, cancel_at, every_suspension
 from tests.support.observe import answered, until
 
 pytestmark = one_server
-each_mode = pytest.mark.parametrize("mode", MODES)
-
-Run = Callable[[Round], Coroutine[Any, Any, Any]]
-
-
-async def release(round_: Round) -> None:
-    await round_.lock.release()
 
 
 async def release_lease(round_: Round) -> None:
@@ -102,7 +106,7 @@ async def test_forcing_what_is_free(arena: Arena, mode: Mode) -> None:
 
 @each_mode
 async def test_forcing_what_another_holds(arena: Arena, mode: Mode) -> None:
-    """Done or not done: if done, who waits gets it at once, and the holder cannot free it again."""
+    """Done or not done: if done, a waiter gets it at once, and the holder cannot free it again."""
     holder, waiter = LockClient(arena.redis), LockClient(arena.redis)
     async with holder, waiter:
 
@@ -140,7 +144,7 @@ async def test_forcing_what_another_holds(arena: Arena, mode: Mode) -> None:
 @each_mode
 @pytest.mark.parametrize("state", ["nested", "waited"])
 async def test_a_cancelled_release_needs_no_second_one(arena: Arena, state: State, mode: Mode) -> None:
-    """What was held twice is held once, at whatever point the inner release was cancelled."""
+    """A lock that was held twice is held once, at any point of the inner release's cancellation."""
     round_ = await Round.begin(arena, "cold", state, ME)
     inner = await round_.lock.acquire()
     outcome = await cancel_at(1, mode, round_.lock.release)

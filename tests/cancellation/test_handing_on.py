@@ -1,4 +1,4 @@
-"""Who is cancelled at the worst moment hands the lock on, or never had it."""
+"""A task that is cancelled at the worst moment hands the lock on, or never had it."""
 
 import asyncio
 import time
@@ -8,10 +8,10 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock import Acquired, LockClient, LockConfig, LockEvent
-from aiolock._scripts import ACQUIRE, RELEASE
+from aiolock._scripts import ACQUIRE
 from tests.support.cancellation import Mode, cancel_at
 from tests.support.observe import answered, commandstats, pubsub_channels, until
-from tests.support.proxy import Proxy, Rule, drop_reply, hold, script, withhold_reply
+from tests.support.proxy import Proxy, Rule, drop_reply, script, withhold_reply
 from tests.support.waiters import waits_quietly
 
 AT_ONCE = 10.0  # Seconds; the lease has thirty.
@@ -76,20 +76,6 @@ async def test_cancelled_between_grant_and_return(redis: Redis, other: LockClien
         assert not any(isinstance(event, Acquired) for event in events)
 
 
-async def test_a_wait_without_end_leaves_nothing_wherever_it_is_cancelled(locks: LockClient, other: LockClient) -> None:
-    holder = await other.lock("lock", owner="holder").acquire()
-    modes: tuple[Mode, ...] = ("native", "native_twice", "scope")
-    for mode in modes:
-        for k in range(1, PARKED + 1):
-            outcome = await cancel_at(k, mode, locks.lock("lock").acquire)
-            assert isinstance(outcome.error, asyncio.CancelledError)
-            assert locks.statistics().parked == 0
-    assert holder.holds == 1
-    await holder.release()
-    await gets_it_at_once(other)
-    await gets_it_at_once(locks)
-
-
 @pytest.mark.parametrize("action", [withhold_reply(), drop_reply()], ids=["withheld", "dropped"])
 async def test_a_granted_acquire_whose_reply_is_on_its_way(
     proxy: Proxy, proxied: LockClient, other: LockClient, redis: Redis, action: object
@@ -125,22 +111,6 @@ async def test_cancelled_while_trying_wakes_the_next_by_itself(
     await asyncio.wait([trying])
     granted.let_go()
     await following
-
-
-async def test_an_acquire_that_arrives_after_its_caller_was_cancelled(
-    proxy: Proxy, proxied: LockClient, other: LockClient, redis: Redis
-) -> None:
-    rule = proxy.install(Rule(script(ACQUIRE), hold()))
-    task = asyncio.create_task(_hold(proxied))
-    await rule.caught()
-    task.cancel()
-    await asyncio.wait([task])
-    assert task.cancelled()
-    await proxy.saw(script(RELEASE))
-    await answered(proxied)
-    await rule.deliver()
-    assert not await redis.exists("lock")
-    await gets_it_at_once(other)
 
 
 async def test_cancelling_does_not_wait_for_a_server_that_is_silent(proxy: Proxy, proxied: LockClient) -> None:

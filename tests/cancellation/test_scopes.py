@@ -11,7 +11,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock import Lease, LeaseLostError, LockClient, LockConfig
-from aiolock._scripts import RELEASE
+from aiolock._scripts import RELEASE, RELEASE_CLEAN
 from tests.support.cancellation import MODES, Mode, cancel_at
 from tests.support.observe import until
 from tests.support.proxy import ALWAYS, Proxy, Rule, script, withhold_reply
@@ -21,7 +21,7 @@ BRIEFLY = 0.05
 
 
 class BodyError(Exception):
-    """What the body of a test raises."""
+    """The exception of a test's body."""
 
 
 async def nothing_held(client: LockClient, redis: Redis) -> None:
@@ -233,7 +233,7 @@ async def test_a_release_that_is_not_answered_is_a_note(
     redis: Redis, proxy: Proxy, through: Redis, cancelled: bool
 ) -> None:
     async with LockClient(through, config=LockConfig(release_timeout=0.3)) as locks:
-        rule = proxy.install(Rule(script(RELEASE), withhold_reply(), ALWAYS))
+        rule = proxy.install(Rule(script(RELEASE, RELEASE_CLEAN), withhold_reply(), ALWAYS))
 
         async def body() -> None:
             async with locks.lock("lock"):

@@ -12,58 +12,27 @@ from tests.cancellation.rounds import (
     Run,
     State,
     Temperature,
+    each_mode,
     each_temperature,
     named,
     one_server,
     visit,
 )
-from tests.support.cancellation import MODES, Mode
+from tests.cancellation.verbs import (
+    acquire,
+    try_for_ever,
+    try_long,
+    try_once,
+    try_shortly,
+    with_hold,
+    with_lock,
+    with_several,
+    with_short_hold,
+    with_two_holds,
+)
+from tests.support.cancellation import Mode
 
 pytestmark = one_server
-each_mode = pytest.mark.parametrize("mode", MODES)
-
-SHORT = 0.6  # Seconds; longer than it takes to subscribe, also on a busy machine.
-
-
-async def acquire(round_: Round) -> object:
-    return await round_.lock.acquire()
-
-
-async def try_once(round_: Round) -> object:
-    return await round_.lock.try_lock()
-
-
-async def try_shortly(round_: Round) -> object:
-    return await round_.lock.try_lock(wait=SHORT)
-
-
-async def try_long(round_: Round) -> object:
-    return await round_.lock.try_lock(wait=10, lease=30)
-
-
-async def try_for_ever(round_: Round) -> object:
-    return await round_.lock.try_lock(wait=None)
-
-
-async def with_lock(round_: Round) -> None:
-    async with round_.lock as lease:
-        await asyncio.sleep(0)
-        lease.check()
-
-
-async def with_hold(round_: Round) -> None:
-    async with round_.lock.hold(wait=10, lease=30):
-        await asyncio.sleep(0)
-
-
-async def with_short_hold(round_: Round) -> None:
-    async with round_.lock.hold(wait=SHORT):
-        pass
-
-
-async def with_two_holds(round_: Round) -> None:
-    async with round_.lock, round_.lock.hold(wait=10):
-        await asyncio.sleep(0)
 
 
 async def acquire_and_release(round_: Round) -> None:
@@ -80,14 +49,6 @@ async def synchronized(round_: Round) -> None:
         await asyncio.sleep(0)
 
     await work(round_.name)
-
-
-async def with_several(round_: Round) -> None:
-    """The lock is neither the first nor the last of them."""
-    names = (f"z {round_.name}", round_.name, f"a {round_.name}")
-    async with round_.mine.multi(*names, owner=round_.owner).hold(wait=10) as lease:
-        await asyncio.sleep(0)
-        lease.check()
 
 
 async def try_several(round_: Round) -> object:
@@ -122,7 +83,7 @@ COLD: list[tuple[State, Run, str | None]] = [
 @each_mode
 @each_temperature
 @pytest.mark.parametrize("scenario", TEMPERED, ids=named)
-async def test_whatever_the_connections_know(
+async def test_connections_with_and_without_known_scripts(
     arena: Arena, scenario: tuple[State, Run, str | None], temperature: Temperature, mode: Mode
 ) -> None:
     state, run, owner = scenario
@@ -131,7 +92,7 @@ async def test_whatever_the_connections_know(
 
 @each_mode
 @pytest.mark.parametrize("scenario", COLD, ids=named)
-async def test_whatever_the_way_to_take_it(arena: Arena, scenario: tuple[State, Run, str | None], mode: Mode) -> None:
+async def test_every_way_to_take_the_lock(arena: Arena, scenario: tuple[State, Run, str | None], mode: Mode) -> None:
     state, run, owner = scenario
     await visit(arena, mode, "cold", state, run, owner=owner)
 

@@ -1,4 +1,4 @@
-"""What the tests of failures have in common."""
+"""The common part of the tests of failures."""
 
 from tests.support.half_open import half_open_connections
 

@@ -11,12 +11,12 @@ from redis.asyncio import Redis
 
 from aiolock import AsyncRLock, BackendError, Lease, LeaseLostError, LockClient, LockConfig
 from aiolock._embedded_server import Server
-from aiolock._scripts import ACQUIRE, RELEASE
+from aiolock._scripts import ACQUIRE, RELEASE, RELEASE_CLEAN
 from tests.chaos.operations import leftovers
 from tests.support.calls import acquire, acquire_and_release
 from tests.support.faults import Action, Request
 from tests.support.inside import session_of
-from tests.support.observe import answered, freed, until
+from tests.support.observe import all_parked, answered, freed, until
 from tests.support.proxy import ALWAYS, Connection, Proxy, Rule, drop_reply, reset, script, withhold_reply
 from tests.support.waiters import parked
 
@@ -116,7 +116,7 @@ async def test_a_release_that_is_not_answered_in_time_is_sent_when_the_server_is
     redis: Redis, proxy: Proxy, client: LockClient, lock: AsyncRLock, holds: int
 ) -> None:
     leases = [await lock.acquire() for _ in range(holds)]
-    proxy.install(Rule(script(RELEASE), reset(), ALWAYS))
+    proxy.install(Rule(script(RELEASE, RELEASE_CLEAN), reset(), ALWAYS))
     started = monotonic()
     with pytest.raises(BackendError):
         await leases.pop().release()
@@ -134,7 +134,7 @@ async def test_a_failing_release_leaves_the_next_owner_alone(
     redis: Redis, proxy: Proxy, client: LockClient, lock: AsyncRLock
 ) -> None:
     """It was executed, another took the lock, and the release is sent again and again."""
-    lost = proxy.install(Rule(script(RELEASE), drop_reply(), ALWAYS))
+    lost = proxy.install(Rule(script(RELEASE, RELEASE_CLEAN), drop_reply(), ALWAYS))
     lease = await lock.acquire()
     releasing = asyncio.create_task(release(lease))
     await lost.caught()
@@ -170,7 +170,7 @@ async def test_a_waiter_that_is_told_of_a_failure_takes_nothing_afterwards(
     async with LockClient(redis) as other:
         theirs = await other.lock(NAME).acquire()
         waiting = asyncio.create_task(acquire(lock))
-        await until(lambda: lock.statistics().parked == 1 and client.statistics().pending == 0)
+        await all_parked(client, 1)
         proxy.install(Rule(script(ACQUIRE), drop_reply(), ALWAYS))
         await theirs.release()
         with pytest.raises(BackendError):
@@ -219,7 +219,7 @@ async def test_an_acquire_that_a_frozen_server_executes_late_is_undone(own_serve
         assert await redis.exists(f"aiolock_token:{{{NAME}}}")
 
 
-# A server that is gone: all who wait for a lock learn it together, and whoever comes later in time.
+# A server that is gone: all waiters for a lock learn it together, and later ones in time.
 
 
 async def refused(proxy: Proxy) -> None:
@@ -250,14 +250,14 @@ async def answers(client: LockClient) -> bool:
 
 
 @each_outage
-async def test_all_who_wait_learn_together_that_the_server_is_gone_and_get_the_lock_when_it_is_back(
+async def test_all_waiters_learn_together_that_the_server_is_gone_and_get_the_lock_when_it_is_back(
     redis: Redis, proxy: Proxy, locks: LockClient, client: LockClient, outage: Outage
 ) -> None:
     lock = client.lock(NAME)
     assert not await lock.locked()
     await locks.lock(NAME).acquire(lease=LEASE)
     failing = [asyncio.create_task(failure(lock)) for _ in range(MANY)]
-    await until(lambda: client.statistics().parked == MANY and client.statistics().pending == 0)
+    await all_parked(client, MANY)
     gone = monotonic()
     await outage(proxy)
     await asyncio.wait(failing, timeout=LEASE + TIMEOUT + 5)
@@ -279,7 +279,7 @@ async def test_all_who_wait_learn_together_that_the_server_is_gone_and_get_the_l
 
 
 @each_outage
-async def test_whoever_comes_during_an_outage_does_not_wait_behind_those_who_came_before(
+async def test_a_call_during_an_outage_does_not_wait_behind_earlier_calls(
     proxy: Proxy, locks: LockClient, client: LockClient, outage: Outage
 ) -> None:
     lock = client.lock(NAME)
@@ -300,7 +300,7 @@ class _SayLoading(Action):
         rule.note(request)
 
 
-async def test_what_follows_a_refusal_of_the_connection_is_not_taken_for_the_refused_calls_answer(
+async def test_a_reply_after_a_refusal_of_the_connection_is_not_taken_for_the_refused_calls_answer(
     redis: Redis, proxy: Proxy, client: LockClient, lock: AsyncRLock, other: LockClient
 ) -> None:
     taken, free = client.lock("taken"), client.lock("free")

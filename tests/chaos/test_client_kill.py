@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from aiolock import LockClient, LockConfig
 from tests.chaos.operations import leftovers
 from tests.support.calls import acquire_and_release
-from tests.support.observe import answered, until
+from tests.support.observe import all_parked, answered, until
 
 SECTIONS = 200
 TASKS = 5
@@ -78,7 +78,7 @@ async def test_a_waiter_gets_the_lock_when_every_connection_was_killed(redis: Re
         theirs = await other.lock("killed").acquire()
         lock = client.lock("killed")
         waiting = asyncio.create_task(acquire_and_release(lock))
-        await until(lambda: lock.statistics().parked == 1 and client.statistics().pending == 0)
+        await all_parked(client, 1)
         for entry in await redis.client_list(_type=kind):
             if entry["name"] == "killed":
                 await redis.client_kill_filter(_id=entry["id"])

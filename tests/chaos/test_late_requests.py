@@ -8,7 +8,8 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock import BackendError, LockClient, LockConfig
-from aiolock._scripts import ACQUIRE, RELEASE, RENEW, STALE
+from aiolock._scripts import ACQUIRE, RELEASE, RELEASE_CLEAN, RENEW
+from aiolock._scripts.replies import STALE
 from tests.chaos.operations import OPERATIONS, Operation, Stage, change_nothing, clean_up, leftovers, stage
 from tests.support.observe import answered, until
 from tests.support.proxy import ALWAYS, Action, Proxy, Rule, drop_reply, hold, reset, script
@@ -132,7 +133,7 @@ async def test_an_overtaken_nested_acquire_does_not_raise_the_count_again(proxy:
 
 async def test_an_overtaken_release_does_not_lower_the_count_again(proxy: Proxy, on: Stage) -> None:
     outer, inner = await on.lock.acquire(), await on.lock.acquire()
-    late = proxy.install(Rule(script(RELEASE), hold()))
+    late = proxy.install(Rule(script(RELEASE, RELEASE_CLEAN), hold()))
     await inner.release()
     again = await on.lock.acquire()
     assert await on.holds() == 2
@@ -170,7 +171,7 @@ async def test_a_refused_try_whose_first_copy_arrives_when_the_lock_is_free_take
 async def test_a_refused_try_whose_first_copy_is_granted_in_secret_gives_it_back(proxy: Proxy, on: Stage) -> None:
     theirs = await on.other.lock(NAME).acquire()
     late = proxy.install(Rule(script(ACQUIRE), hold()))
-    giving_up = proxy.install(Rule(script(RELEASE), hold(reset=False)))
+    giving_up = proxy.install(Rule(script(RELEASE, RELEASE_CLEAN), hold(reset=False)))
     assert await on.lock.try_lock(0) is None
     await giving_up.caught()
     await theirs.release()
@@ -238,7 +239,7 @@ async def test_an_acquire_that_arrives_long_after_its_lease_would_have_ended_tak
     """Its give-up is tried until the server has it: the lease would begin when the acquire arrives."""
     async with LockClient(through, config=LockConfig(command_timeout=0.3, release_timeout=0.3)) as client:
         late = proxy.install(Rule(script(ACQUIRE), hold(), ALWAYS))
-        proxy.install(Rule(script(RELEASE), reset(), ALWAYS))
+        proxy.install(Rule(script(RELEASE, RELEASE_CLEAN), reset(), ALWAYS))
         with pytest.raises(BackendError):
             await client.lock(NAME).acquire(lease=0.3)
         await asyncio.sleep(0.7)

@@ -11,7 +11,7 @@ from aiolock import BackendError, LockClient
 from aiolock._embedded_server import Server
 from tests.support.calls import acquire_and_release
 from tests.support.holding import lock_client
-from tests.support.inside import notifier_of
+from tests.support.inside import keys_of, notifier_of
 from tests.support.observe import subscribed_clients, until
 
 PATIENCE = 0.2  # Of the pub/sub connection.
@@ -48,7 +48,7 @@ async def test_a_forbidden_channel_harms_no_other_name(
     notifier = notifier_of(limited)
 
     def confirmed(name: str) -> bool:
-        return notifier.confirmed(limited.lock(name)._keys.channel)
+        return notifier.confirmed(keys_of(limited.lock(name)).channel)
 
     async with LockClient(admin) as other, asyncio.timeout(20):
         for lock in locks:
@@ -57,7 +57,7 @@ async def test_a_forbidden_channel_harms_no_other_name(
         await until(lambda: confirmed("ok 1") and confirmed("ok 2"))
         [connection] = await subscribed_clients(admin)
 
-        async def made_anew() -> bool:
+        async def made_again() -> bool:
             return await subscribed_clients(admin) not in ([], [connection])
 
         await asyncio.sleep(5 * PATIENCE)
@@ -66,7 +66,7 @@ async def test_a_forbidden_channel_harms_no_other_name(
         await waiting["ok 1"]
 
         await admin.client_kill_filter(_id=connection)
-        await until(made_anew)
+        await until(made_again)
         await until(lambda: confirmed("ok 2"))
         await other.lock("ok 2").release()
         await waiting["ok 2"]

@@ -1,4 +1,4 @@
-"""Whatever takes a lock away: its holder is told, cleans up, and harms nobody who has it next."""
+"""Every cause of a loss: the holder is told, cleans up, and does not harm the next holder."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -32,7 +32,7 @@ class Scene:
 
 @pytest.fixture
 def reason() -> LossReason:
-    """Of tests that are not about all reasons."""
+    """The reasons of tests that are not about all reasons."""
     return "expired"
 
 
@@ -178,7 +178,7 @@ async def test_without_a_scope_the_lease_tells_and_a_release_harms_no_heir(
 
 
 async def test_a_fixed_lease_that_ends_is_lost(scene: Scene) -> None:
-    lease = await scene.locks.lock(KEY).acquire(lease=0.2)
+    lease = await scene.locks.lock(KEY).acquire(lease=0.5)
     assert await asyncio.wait_for(lease.lost, 5) == "expired"
     heir = await heir_of(scene)
     with pytest.raises(LeaseLostError, match="its lease ended"):
@@ -187,7 +187,7 @@ async def test_a_fixed_lease_that_ends_is_lost(scene: Scene) -> None:
 
 
 async def test_the_scope_of_a_fixed_lease_that_ends_is_cancelled_once(scene: Scene) -> None:
-    hold = scene.locks.lock(KEY).hold(lease=0.2)
+    hold = scene.locks.lock(KEY).hold(lease=0.5)
     cancelled = 0
 
     async def body() -> None:

@@ -24,7 +24,7 @@ async def when_lost(lease: Lease) -> float:
 
 
 async def when_gone(redis: Redis, lease: Lease) -> float:
-    """When the server is seen without the key; at no such moment may the holder still believe in it."""
+    """The times at which the server is seen without the key; at no such moment may the holder still believe in it."""
     while await redis.pttl(KEY) != -2:
         await asyncio.sleep(0.005)
     assert lease.lost.is_set()
@@ -32,7 +32,7 @@ async def when_gone(redis: Redis, lease: Lease) -> float:
 
 
 async def measured(redis: Redis, lease: Lease) -> tuple[float, float]:
-    """How long from now until the holder knows, and until the key is gone."""
+    """The times from now until the holder knows, and until the key is gone."""
     start = monotonic()
     lost, gone = await asyncio.wait_for(asyncio.gather(when_lost(lease), when_gone(redis, lease)), 10)
     return lost - start, gone - start
@@ -100,10 +100,10 @@ async def test_a_lease_counts_from_before_the_acquire_was_sent_when_the_answer_i
         await asyncio.sleep(0.6)
         withheld.let_go()
 
-    async with client_behind(proxy, lease=1.0, command_timeout=10, drift=DRIFT) as locks, asyncio.TaskGroup() as group:
+    async with client_behind(proxy, lease=3.0, command_timeout=10, drift=DRIFT) as locks, asyncio.TaskGroup() as group:
         group.create_task(let_go())
-        held = await locks.lock(KEY).acquire(lease=1)
-        assert held.remaining < 0.4
+        held = await locks.lock(KEY).acquire(lease=3)
+        assert held.remaining < 2.4
         proxy.black_hole()
         lost, gone = await measured(redis, held)
         assert lost < gone
@@ -129,19 +129,6 @@ async def test_a_renewal_that_was_executed_and_never_acknowledged_is_not_relied_
         lost, gone = await measured(redis, held)
         assert lost < gone - 0.35
         assert locks.statistics().renewals == 0
-
-
-async def test_a_renewal_counts_from_before_it_was_sent(redis: Redis, proxy: Proxy) -> None:
-    async with client_behind(proxy, lease=3, renew_interval=1, drift=DRIFT) as locks:
-        held = await locks.lock(KEY).acquire()
-        withheld = proxy.install(Rule(script(RENEW), withhold_reply()))
-        await withheld.caught()
-        asyncio.get_running_loop().call_later(0.35, withheld.let_go)
-        await until(lambda: locks.statistics().renewals == 1)
-        assert held.remaining < 2.6
-        proxy.black_hole()
-        lost, gone = await measured(redis, held)
-        assert lost < gone
 
 
 async def test_a_scope_is_cancelled_before_its_key_expires(redis: Redis, proxy: Proxy) -> None:

@@ -146,7 +146,7 @@ async def test_a_scoped_body_that_blocks_the_loop_itself_and_ends_without_an_awa
 
 
 @pytest.mark.parametrize("use", [AsyncRLock.release, AsyncRLock.acquire])
-async def test_what_comes_right_after_the_loop_was_blocked_is_refused_and_harms_nobody_else(
+async def test_a_call_right_after_the_loop_was_blocked_is_refused_and_harms_no_other_holder(
     server: Server, redis: Redis, use: Callable[[AsyncRLock], Awaitable[object]]
 ) -> None:
     async with lock_client(server.url, lease=LEASE) as locks:

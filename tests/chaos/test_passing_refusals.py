@@ -1,6 +1,8 @@
 """A server that refuses every write for a while, out of memory or unable to save: an acquire waits for its recovery."""
 
 import asyncio
+import pickle
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from time import monotonic
@@ -9,11 +11,11 @@ import pytest
 from redis import ResponseError
 from redis.asyncio import Redis
 
-from aiolock import AsyncRLock, BackendError, LockClient
+from aiolock import AsyncRLock, BackendError, LeaseLostError, LockClient, LockEvent, Lost, RenewalLate
 from aiolock._embedded_server import Server
 from aiolock._scripts import ACQUIRE
 from tests.support.holding import lock_client
-from tests.support.observe import until
+from tests.support.observe import all_parked, until
 from tests.support.proxy import Proxy, script
 
 TIMEOUT = 1.5
@@ -131,23 +133,89 @@ async def test_an_acquire_waits_for_a_server_that_recovers_in_time(
         assert not await admin.exists(NAME)
 
 
+async def refusal(admin: Redis, code: str) -> str:
+    """How the server refuses a write: redis-py takes the *code* off where it has a class for the error."""
+    with pytest.raises(ResponseError) as raised:
+        await admin.set("anything", "more")
+    return f"{code} {str(raised.value).removeprefix(f'{code} ')[:30]}"
+
+
+@each_refusal
+async def test_ping_fails_with_the_servers_words(
+    own: Server, admin: Redis, refuse: Change, recover: Change, code: str
+) -> None:
+    async with lock_client(own.url, command_timeout=30) as locks:
+        await locks.ping()
+        await refuse(admin)
+        async with asyncio.timeout(15):  # It says so at once, where an acquire would be tried for half a minute.
+            with pytest.raises(BackendError, match=re.escape(await refusal(admin, code))) as raised:
+                await locks.ping()
+        assert isinstance(raised.value.__cause__, ResponseError)
+        await recover(admin)
+        await locks.ping()
+        assert not await admin.keys()
+
+
+async def test_ping_fails_on_a_replica(own: Server, admin: Redis) -> None:
+    async with lock_client(own.url, command_timeout=0.5) as locks:
+        await demoted(admin)
+        with pytest.raises(BackendError, match="replica"):
+            await locks.ping()
+        await promoted(admin)
+        await locks.ping()
+
+
+async def test_ping_leaves_a_key_of_another_kind_alone(own: Server, admin: Redis) -> None:
+    async with lock_client(own.url) as locks:
+        await admin.set("aiolock-ping", "mine")
+        await locks.ping()
+        assert await admin.get("aiolock-ping") == b"mine"
+
+
+async def test_a_holder_whose_renewals_are_refused_reads_the_servers_words(
+    own: Server, admin: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    events: list[LockEvent] = []
+    async with lock_client(own.url, lease=1.5, on_event=events.append) as locks:
+        with pytest.raises(LeaseLostError, match="snapshots") as raised:
+            async with locks.lock(NAME):
+                await cannot_save(admin)
+                words = await refusal(admin, "MISCONF")
+                await asyncio.sleep(10)
+        await can_save(admin)
+    assert raised.value.reason == "unreachable"
+    assert words in str(raised.value.trouble)
+    assert pickle.loads(pickle.dumps(raised.value)).trouble == raised.value.trouble
+    troubles = [event.trouble for event in events if isinstance(event, (RenewalLate, Lost))]
+    assert len(troubles) >= 2
+    assert set(troubles) == {raised.value.trouble}
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 2, "that it is late, and that it is lost"
+    assert all(words in warning for warning in warnings)
+
+
+async def test_a_holder_whose_server_becomes_a_replica_reads_the_code_word(own: Server, admin: Redis) -> None:
+    async with lock_client(own.url, lease=1.5, release_timeout=0.1) as locks:
+        with pytest.raises(LeaseLostError, match="the last renewal failed: READONLY ") as raised:
+            async with locks.lock(NAME):
+                await demoted(admin)
+                await asyncio.sleep(10)
+        assert str(raised.value.trouble).startswith("READONLY ")
+        await promoted(admin)
+
+
 @each_refusal
 async def test_an_acquire_that_is_refused_for_too_long_fails_with_the_servers_words(
     own: Server, admin: Redis, refuse: Change, recover: Change, code: str
 ) -> None:
     async with lock_client(own.url, command_timeout=TIMEOUT) as locks:
         await refuse(admin)
-        try:
-            await admin.set("anything", "more")
-        except ResponseError as error:
-            words = str(error)
-        else:
-            pytest.fail("the server takes writes")
+        words = await refusal(admin, code)
         started = monotonic()
         with pytest.raises(BackendError) as raised:
             await locks.lock(NAME).acquire()
         assert TIMEOUT * 0.9 < monotonic() - started < TIMEOUT + 2
-        assert words.removeprefix(f"{code} ")[:30] in str(raised.value)
+        assert words in str(raised.value)
         assert isinstance(raised.value.__cause__, ResponseError)
         await recover(admin)
         await until(lambda: locks.statistics().pending == 0)
@@ -163,7 +231,7 @@ async def test_a_waiter_whose_turn_comes_meanwhile_gets_the_lock_when_the_server
     async with lock_client(own.url, command_timeout=10) as locks, LockClient(admin) as other:
         theirs = await other.lock(NAME).acquire(lease=2)  # Longer than the server needs to refuse.
         waiting = asyncio.create_task(acquired(locks.lock(NAME)))
-        await until(lambda: locks.statistics().parked == 1 and locks.statistics().pending == 0)
+        await all_parked(locks, 1)
         await refuse(admin)
         assert await theirs.lost == "expired"
         await until(lambda: locks.statistics().pending == 1)

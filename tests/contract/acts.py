@@ -1,4 +1,4 @@
-"""What the tests of the contract do with every primitive alike, on whatever servers."""
+"""The contract's acts with every primitive alike, on any servers."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ from tests.contract.kinds import Kind
 from tests.support.inside import notifier_of, session_of
 from tests.support.observe import until
 
-SOON = 4.0  # Seconds: sooner than anybody who waits would ask by itself, and long enough for a busy machine.
+SOON = 4.0  # Seconds: sooner than a waiter asks by itself, and long enough for a busy machine.
 
 
 async def section(kind: Kind, client: LockClient) -> None:
@@ -19,7 +19,7 @@ async def section(kind: Kind, client: LockClient) -> None:
 
 
 async def waiting(kind: Kind, client: LockClient, count: int) -> list[asyncio.Task[None]]:
-    """So many tasks that wait, and that messages reach."""
+    """That many waiting tasks, which messages reach."""
     tasks = [asyncio.create_task(section(kind, client)) for _ in range(count)]
 
     await until(lambda: wait_quietly(kind, client, count), within=20)
@@ -27,7 +27,7 @@ async def waiting(kind: Kind, client: LockClient, count: int) -> list[asyncio.Ta
 
 
 def wait_quietly(kind: Kind, client: LockClient, count: int) -> bool:
-    """Whether so many tasks of the client wait, and messages reach them."""
+    """Whether that many tasks of the client wait, and messages reach them."""
     now = client.statistics()
     heads = [entry.queue.head for entry in session_of(client).entries.all() if entry.queue is not None]
     busy = any(head.woken.is_set() or head.trying for head in heads)
@@ -36,7 +36,7 @@ def wait_quietly(kind: Kind, client: LockClient, count: int) -> bool:
 
 
 async def check_that_messages_wake(kind: Kind, ours: LockClient, theirs: LockClient, count: int = 3) -> None:
-    """Who waits gets it by a message as soon as nobody is in the way, and not before."""
+    """A waiter gets it by a message as soon as no holder is in the way, and not before."""
     remove = await kind.obstruct(theirs)
     assert not await kind.take(ours)
     assert not await kind.take(ours, wait=0.01)

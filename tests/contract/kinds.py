@@ -6,9 +6,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
+import pytest
+
 from aiolock import LockClient
 from aiolock._keys import LockKeys
-from aiolock._scripts import FAIR, LATCH, LOCK, ONCE, PERMIT, READ, SEMAPHORE, WRITE
+from aiolock._scripts import COUNTING_SEMAPHORE, FAIR, LATCH, LOCK, ONCE, PERMIT, READ, WRITE, Script
 
 NAME = "it"
 LONG = 60.0  # Seconds of a lease that does not end in a test.
@@ -19,17 +21,21 @@ class Kind(ABC):
     """One primitive; what is not said otherwise is so for locks."""
 
     expires = True
-    """What it grants ends with a lease, and whoever has it is told of the loss."""
+    """Its grant ends with a lease, and its holder is told of the loss."""
     blocks = True
     """It can be had for an ``async with`` block, also for that of `hold`."""
     reentrant = True
-    """Who has it may take it again."""
+    """Its holder may take it again."""
     most = 1
     """How many may have it at a time."""
     kept: tuple[str, ...] = ()
     """The keys of the user's that it leaves."""
     key = NAME
-    """What may be something else in Redis."""
+    """Its key may be something else in Redis."""
+    of_ticket: Any = None
+    """The kind of its ticket, where an adopter must name it."""
+    asks: tuple[tuple[Any, ...], ...] = (("locked",), ("holders",), ("force_release",))
+    """Further methods of the handle that look at the key, by name and arguments."""
     keys = LockKeys.of(NAME, "")
     scripts = LOCK
 
@@ -41,8 +47,12 @@ class Kind(ABC):
         """The handle."""
 
     async def take(self, client: LockClient, wait: float | None = 0, owner: str | None = None) -> Any:
-        """Take it within so many seconds; something true if it was granted."""
-        return await self.of(client, owner).try_lock(wait)
+        """Take it within *seconds*; something true if it was granted."""
+        return await self.of(client, owner).try_acquire(wait)
+
+    async def adopt(self, client: LockClient, ticket: str) -> Any:
+        """Adopt what was detached; what it returns is given back like what `take` returns."""
+        return await client.adopt(ticket, kind=self.of_ticket)
 
     async def give(self, client: LockClient, taken: Any) -> None:
         """Give back what `take` returned."""
@@ -53,18 +63,34 @@ class Kind(ABC):
         async with self.of(client) if wait is None else self.of(client).hold(wait=wait):
             await asyncio.sleep(0)
 
-    async def obstruct(self, client: LockClient) -> Remove:
-        """Be in everybody else's way, until what is returned is called."""
-        remove: Remove = (await self.of(client).acquire(lease=LONG)).release
+    async def obstruct(self, client: LockClient, lease: float = LONG) -> Remove:
+        """Be in everybody else's way, until what is returned is called, or, of what expires, the *lease* ends."""
+        remove: Remove = (await self.of(client).acquire(lease=lease)).release
         return remove
+
+    @property
+    def releases(self) -> tuple[Script, ...]:
+        """The scripts one of which gives it back."""
+        return (self.scripts.release, self.scripts.release_clean)
+
+    @property
+    def rival(self) -> "Kind":
+        """The handle that is refused to all others while there is a holder."""
+        return self
+
+
+ASKS_OF_ONE = (("locked",), ("holder",), ("hold_count",), ("remaining",), ("force_release",))
 
 
 class Lock(Kind):
+    asks = ASKS_OF_ONE
+
     def of(self, client: LockClient, owner: str | None = None) -> Any:
         return client.lock(NAME, owner=owner)
 
 
 class Fair(Kind):
+    asks = ASKS_OF_ONE
     keys = LockKeys.of_fair(NAME, "")
     scripts = FAIR
 
@@ -73,11 +99,13 @@ class Fair(Kind):
 
 
 class Multi(Kind):
+    of_ticket = "multi_lock"
+
     def of(self, client: LockClient, owner: str | None = None) -> Any:
         return client.multi(f"{{{NAME}}}:a", NAME, f"{{{NAME}}}:b", owner=owner)
 
-    async def obstruct(self, client: LockClient) -> Remove:
-        return (await client.lock(NAME).acquire(lease=LONG)).release
+    async def obstruct(self, client: LockClient, lease: float = LONG) -> Remove:
+        return (await client.lock(NAME).acquire(lease=lease)).release
 
 
 class Reader(Kind):
@@ -88,50 +116,51 @@ class Reader(Kind):
     def of(self, client: LockClient, owner: str | None = None) -> Any:
         return client.read_write_lock(NAME, owner=owner).read
 
-    async def obstruct(self, client: LockClient) -> Remove:
-        return (await client.read_write_lock(NAME).write.acquire(lease=LONG)).release
+    async def obstruct(self, client: LockClient, lease: float = LONG) -> Remove:
+        return (await client.read_write_lock(NAME).write.acquire(lease=lease)).release
+
+    @property
+    def rival(self) -> Kind:
+        return Writer()
 
 
 class Writer(Kind):
+    asks = ASKS_OF_ONE
     keys = LockKeys.of_read_write(NAME, "")[1]
     scripts = WRITE
 
     def of(self, client: LockClient, owner: str | None = None) -> Any:
         return client.read_write_lock(NAME, owner=owner).write
 
-    async def obstruct(self, client: LockClient) -> Remove:
-        return (await client.read_write_lock(NAME).read.acquire(lease=LONG)).release
+    async def obstruct(self, client: LockClient, lease: float = LONG) -> Remove:
+        return (await client.read_write_lock(NAME).read.acquire(lease=lease)).release
 
 
 class Permit(Kind):
     reentrant = False
     kept = (NAME,)
+    asks = (("available",), ("acquired",), ("holders",), ("force_release",), ("set_permits", 3), ("add_permits", 1))
     keys = LockKeys.of_permits(NAME, "")
     scripts = PERMIT
 
     def of(self, client: LockClient, owner: str | None = None) -> Any:
-        return client.permit_expirable_semaphore(NAME, 1, owner=owner)
-
-    async def take(self, client: LockClient, wait: float | None = 0, owner: str | None = None) -> Any:
-        return await self.of(client, owner).try_acquire(wait=wait)
+        return client.semaphore(NAME, 1, owner=owner)
 
 
 class Counted(Kind):
     expires = reentrant = False
     kept = (NAME,)
-    keys = LockKeys.of_semaphore(NAME, "")
-    scripts = SEMAPHORE
+    asks = (("available",), ("drain",), ("release",), ("add_permits", 1), ("try_set_permits", 1))
+    keys = LockKeys.of_counting_semaphore(NAME, "")
+    scripts = COUNTING_SEMAPHORE
 
     def of(self, client: LockClient, owner: str | None = None) -> Any:
-        return client.semaphore(NAME, 1)
-
-    async def take(self, client: LockClient, wait: float | None = 0, owner: str | None = None) -> Any:
-        return await self.of(client, owner).try_acquire(wait=wait)
+        return client.counting_semaphore(NAME, 1)
 
     async def give(self, client: LockClient, taken: Any) -> None:
         await self.of(client).release()
 
-    async def obstruct(self, client: LockClient) -> Remove:
+    async def obstruct(self, client: LockClient, lease: float = LONG) -> Remove:
         semaphore = self.of(client)
         await semaphore.acquire()
         remove: Remove = semaphore.release
@@ -139,9 +168,10 @@ class Counted(Kind):
 
 
 class Latch(Kind):
-    """Nothing to have: it is taken by whoever waited for it, and in the way is what is still to be counted down."""
+    """A count instead of a grant: its taker is a waiter, and the rest of the count is in the way."""
 
     expires = blocks = reentrant = False
+    asks = (("count",), ("count_down",), ("delete",), ("try_set_count", 1))
     keys = LockKeys.of_latch(NAME, "")
     scripts = LATCH
 
@@ -157,14 +187,14 @@ class Latch(Kind):
     async def visit(self, client: LockClient, wait: float | None = None) -> None:
         assert await self.take(client, wait)
 
-    async def obstruct(self, client: LockClient) -> Remove:
+    async def obstruct(self, client: LockClient, lease: float = LONG) -> Remove:
         latch = client.count_down_latch(NAME)
         assert await latch.try_set_count(1)
         return latch.count_down
 
 
 class _UndoneError(Exception):
-    """What is to be done once was not done: nothing is remembered, and the next one may do it."""
+    """The body was not done: nothing is remembered, and the next caller may do it."""
 
 
 class Once(Kind):
@@ -175,6 +205,7 @@ class Once(Kind):
     """
 
     expires = blocks = reentrant = False
+    asks = ()
     keys = LockKeys.of_once(NAME, "")
     key = keys.lock
     scripts = ONCE
@@ -199,7 +230,7 @@ class Once(Kind):
                 await asyncio.sleep(0)
                 raise _UndoneError
 
-    async def obstruct(self, client: LockClient) -> Remove:
+    async def obstruct(self, client: LockClient, lease: float = LONG) -> Remove:
         """By a task of its own, which runs it."""
         begun, may_end = asyncio.Event(), asyncio.Event()
 
@@ -223,3 +254,7 @@ KINDS: tuple[Kind, ...] = (Lock(), Fair(), Multi(), Reader(), Writer(), Permit()
 HAD = tuple(kind for kind in KINDS if not isinstance(kind, Latch))
 BLOCKS = tuple(kind for kind in KINDS if kind.blocks)
 LEASED = tuple(kind for kind in KINDS if kind.expires)
+each_kind = pytest.mark.parametrize("kind", KINDS, ids=repr)
+each_had = pytest.mark.parametrize("kind", HAD, ids=repr)
+each_block = pytest.mark.parametrize("kind", BLOCKS, ids=repr)
+each_leased = pytest.mark.parametrize("kind", LEASED, ids=repr)

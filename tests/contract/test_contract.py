@@ -23,16 +23,11 @@ from tests.contract.acts import (
     wait_quietly,
     waiting,
 )
-from tests.contract.kinds import BLOCKS, HAD, KINDS, LEASED, NAME, Counted, Kind, Latch, Reader, Writer
+from tests.contract.kinds import NAME, Counted, Kind, Latch, Multi, each_block, each_had, each_kind, each_leased
 from tests.support.cancellation import MODES, Mode, Outcome, every_suspension
+from tests.support.holding import foreign
 from tests.support.observe import until
 from tests.support.proxy import Proxy, Request, Rule, drop_reply, hold, script
-
-each_kind = pytest.mark.parametrize("kind", KINDS, ids=repr)
-each_had = pytest.mark.parametrize("kind", HAD, ids=repr)
-each_block = pytest.mark.parametrize("kind", BLOCKS, ids=repr)
-each_leased = pytest.mark.parametrize("kind", LEASED, ids=repr)
-
 
 # Had by whom.
 
@@ -69,15 +64,14 @@ async def test_no_more_have_it_than_may(kind: Kind, locks: LockClient, other: Lo
 
 
 @each_block
-async def test_who_has_it_and_takes_it_again(kind: Kind, locks: LockClient, other: LockClient) -> None:
+async def test_the_holder_takes_it_again(kind: Kind, locks: LockClient, other: LockClient) -> None:
     """It is the same hold, which goes with the last; or one more, of which there is none here."""
-    rival = Writer() if isinstance(kind, Reader) else kind
     taken = await kind.take(locks)
     again = await kind.take(locks)
     assert bool(again) == kind.reentrant
     if again:
         await kind.give(locks, again)
-    assert not await rival.take(other)
+    assert not await kind.rival.take(other)
     await kind.give(locks, taken)
     await is_untouched(kind, other)
 
@@ -99,7 +93,7 @@ async def test_a_child_is_another_owner_and_a_named_one_is_the_same_in_any_task(
 
 
 @each_kind
-async def test_who_waits_is_woken_by_a_message(kind: Kind, locks: LockClient, other: LockClient) -> None:
+async def test_a_waiter_is_woken_by_a_message(kind: Kind, locks: LockClient, other: LockClient) -> None:
     await check_that_messages_wake(kind, locks, other)
 
 
@@ -181,7 +175,7 @@ async def test_cancelled_wherever_it_suspends(kind: Kind, mode: Mode, redis: Red
 async def test_cancelled_wherever_it_suspends_while_it_waits(
     kind: Kind, mode: Mode, redis: Redis, other: LockClient
 ) -> None:
-    """Another has it, and gives it back when the message will be heard; whoever waits behind gets it at once."""
+    """Another has it, and gives it back when the message will be heard; a waiter behind it gets it at once."""
 
     async def setup() -> tuple[LockClient, asyncio.Event, asyncio.Task[object]]:
         client, over = LockClient(redis), asyncio.Event()
@@ -216,7 +210,7 @@ async def test_cancelled_wherever_it_suspends_while_it_waits(
 
 @each_kind
 @pytest.mark.parametrize("number", [0, 1])
-async def test_whatever_reply_is_lost(kind: Kind, number: int, proxy: Proxy, through: Redis, other: LockClient) -> None:
+async def test_any_reply_is_lost(kind: Kind, number: int, proxy: Proxy, through: Redis, other: LockClient) -> None:
     async with LockClient(through) as client:
         await client.ping()
         seen = 0
@@ -251,19 +245,39 @@ async def test_an_acquire_that_comes_after_its_caller_gave_up(
         await is_untouched(kind, other)
 
 
+@each_leased
+async def test_an_acquire_that_comes_after_the_loss(
+    kind: Kind, proxy: Proxy, through: Redis, other: LockClient
+) -> None:
+    """The loser of the lock gives nothing back, so that nobody would give back what a late copy takes."""
+    async with LockClient(through) as client:
+        await client.ping()
+        late = proxy.install(Rule(script(kind.scripts.acquire), hold()))
+        lease = await kind.of(client).acquire(lease=0.3)
+        await lease.lost
+
+        async def is_free() -> bool:
+            return client.statistics().pending == 0 and not await kind.of(other).locked()
+
+        await until(is_free)
+        await late.deliver()
+        await is_untouched(kind, other)
+
+
 # Lost.
 
 
 @each_leased
-async def test_told_of_the_loss_before_another_has_it(kind: Kind, locks: LockClient, other: LockClient) -> None:
+async def test_the_holder_is_told_of_the_loss_before_another_has_it(
+    kind: Kind, locks: LockClient, other: LockClient
+) -> None:
     """The other has what excludes it: a writer, where it reads."""
-    rival = Writer() if isinstance(kind, Reader) else kind
     told: list[bool] = []
 
     async def take_over() -> None:
-        taken = await rival.take(other, wait=30)
+        taken = await kind.rival.take(other, wait=30)
         told.append(lease.lost.is_set())
-        await rival.give(other, taken)
+        await kind.rival.give(other, taken)
 
     with pytest.raises(LeaseLostError, match="its lease ended"):
         async with kind.of(locks).hold(lease=0.3) as lease:
@@ -274,7 +288,7 @@ async def test_told_of_the_loss_before_another_has_it(kind: Kind, locks: LockCli
 
 
 @each_leased
-async def test_who_had_it_is_told_that_the_server_forgot(kind: Kind, redis: Redis, locks: LockClient) -> None:
+async def test_the_holder_is_told_that_the_server_forgot(kind: Kind, redis: Redis, locks: LockClient) -> None:
     taken = await kind.take(locks)
     await redis.flushall()
     with pytest.raises(LeaseLostError):
@@ -297,6 +311,9 @@ async def test_closing_ends_waits(kind: Kind, redis: Redis, other: LockClient) -
             await task
     with pytest.raises(ClientClosedError):
         await kind.take(client)
+    for method, *arguments in kind.asks:
+        with pytest.raises(ClientClosedError):
+            await getattr(kind.of(client), method)(*arguments)
     await remove()
     await is_untouched(kind, other)
 
@@ -305,11 +322,13 @@ async def test_closing_ends_waits(kind: Kind, redis: Redis, other: LockClient) -
 async def test_closing_cancels_blocks_and_gives_back_what_they_have(
     kind: Kind, redis: Redis, other: LockClient
 ) -> None:
+    """For a lock, also the holds that were acquired without a block."""
     client = LockClient(redis)
     inside = asyncio.Event()
 
     async def work() -> None:
         async with kind.of(client):
+            assert not kind.reentrant or await kind.take(client)
             inside.set()
             await asyncio.Event().wait()
 
@@ -332,34 +351,44 @@ async def test_in_another_loop(kind: Kind, locks: LockClient) -> None:
 
 
 @each_kind
-async def test_leaves_nothing_that_stays(kind: Kind, redis: Redis, locks: LockClient, other: LockClient) -> None:
+async def test_no_key_stays(kind: Kind, redis: Redis, locks: LockClient, other: LockClient) -> None:
     await check_that_messages_wake(kind, locks, other)
     found: list[bytes] = await redis.keys("*")  # type: ignore[assignment]
     keys = {key.decode() for key in found} - set(kind.kept)
-    assert all(key.startswith(("aiolock_token:", "aiolock_client:")) for key in keys), keys
+    assert all(key.startswith(("aiolock_token:", "aiolock_once_token:")) for key in keys), keys
     assert all([await redis.pttl(key) > 0 for key in keys])
     await until(lambda: nothing_under_way(locks))
 
 
 @each_kind
-async def test_a_key_that_is_something_else_is_not_touched(kind: Kind, redis: Redis, locks: LockClient) -> None:
-    await redis.rpush(kind.key, "the user's")
+@pytest.mark.parametrize("put", ["list", "string", "hash"])
+async def test_a_key_that_is_something_else_is_not_touched(
+    kind: Kind, put: str, redis: Redis, locks: LockClient
+) -> None:
+    await foreign(redis, kind.key, put)
+    before = await redis.dump(kind.key)
     for wait in (0, 1):
         with pytest.raises(NotALockError, match=NAME):
             await kind.take(locks, wait=wait)
-    assert await redis.lrange(kind.key, 0, -1) == [b"the user's"]
+    for method, *arguments in kind.asks:
+        with pytest.raises(NotALockError, match=NAME):
+            await getattr(kind.of(locks), method)(*arguments)
+    assert await redis.dump(kind.key) == before
     await until(lambda: nothing_under_way(locks))
 
 
-# As objects.
+# Handles as objects.
 
 
 @each_kind
 async def test_handles_are_cheap_and_equal_in_what_they_do(kind: Kind, locks: LockClient) -> None:
     handle = kind.of(locks)
+    assert NAME in (handle.names if isinstance(kind, Multi) else [handle.name])
     assert ref(handle)() is handle
     assert NAME in repr(handle)
     assert repr(handle).startswith(f"<{type(handle).__name__} ")
+    if kind.expires and not isinstance(kind, Multi):
+        assert repr(kind.of(locks, "job")) == f"<{type(handle).__name__} '{NAME}' owner='job'>"
     if not isinstance(kind, Latch | Counted):
         taken = await kind.take(locks)
         assert locks.statistics().held > 0
@@ -368,7 +397,7 @@ async def test_handles_are_cheap_and_equal_in_what_they_do(kind: Kind, locks: Lo
 
 @pytest.mark.parametrize(
     "make",
-    ["lock", "fair_lock", "multi", "read_write_lock", "permit_expirable_semaphore", "semaphore", "count_down_latch"],
+    ["lock", "fair_lock", "multi", "read_write_lock", "semaphore", "counting_semaphore", "count_down_latch"],
 )
 def test_names_that_are_none(make: str) -> None:
     client = LockClient.from_url("redis://127.0.0.1:1")

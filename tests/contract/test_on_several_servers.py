@@ -56,7 +56,7 @@ async def test_in_a_cluster(cluster: RedisCluster) -> None:
 
 
 async def test_behind_sentinels_and_on_the_next_primary(replicated: Replicated, primary: Redis) -> None:
-    """What each left on the old primary is on the new one, where it can be had as before."""
+    """The keys that each left on the old primary are on the new one, where it can be had as before."""
     async with LockClient(primary, config=PATIENT) as ours, LockClient(primary, config=PATIENT) as theirs:
         for kind in KINDS:
             await check_that_messages_wake(kind, ours, theirs)

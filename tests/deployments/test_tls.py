@@ -113,7 +113,7 @@ async def test_speaking_tls_to_a_plain_port_is_an_error(tls: TlsServer) -> None:
             await client.lock(NAME).acquire()
 
 
-async def test_a_connection_that_the_server_closes_is_made_anew(tls: TlsServer) -> None:
+async def test_a_connection_that_the_server_closes_is_made_again(tls: TlsServer) -> None:
     async with client_of(tls, **tls.settings) as client, Redis.from_url(tls.plain.url) as admin:
         async with client.lock(NAME) as lease:
             for _ in range(3):
@@ -170,7 +170,7 @@ async def test_more_than_the_connection_takes_waits_and_leaves_whole(tls: TlsSer
         await user.aclose()
 
 
-async def test_what_is_left_unsent_when_a_client_is_closed_leaves_no_warning(tls: TlsServer) -> None:
+async def test_unsent_data_of_a_closed_client_leave_no_warning(tls: TlsServer) -> None:
     config = LockConfig(command_timeout=1, release_timeout=1)
     async with LockClient.from_url(tls.url, config=config, **tls.settings) as client:
         await client.lock(NAME, owner="me").acquire()

@@ -17,7 +17,7 @@ TIMEOUT = 2.0
 
 @dataclass(frozen=True)
 class Mistake:
-    """What *url* leads to is used with *settings*; the *hint* says what is wrong."""
+    """The server at *url* is used with *settings*; the *hint* names the mistake."""
 
     hint: str
     settings: Callable[[TlsServer], Mapping[str, str]] = lambda tls: tls.settings
@@ -65,7 +65,8 @@ MISTAKES = {
         ),
     ),
     "plain to tls": Mistake(
-        "see whether the port wants TLS: rediss://, or ssl=True",
+        "see whether the port wants TLS: rediss://, or ssl=True; or whether the server has as many clients as its "
+        "setting maxclients allows",
         lambda tls: {},
         lambda tls: tls.url.replace("rediss:", "redis:"),
     ),

@@ -1,8 +1,9 @@
 """
-Reads README.md, the other pages of the root, docs/, and what the examples say about themselves.
+Reads README.md, the other pages of the root, docs/, what the examples say about themselves, and the skill for agents.
 
 How an example is run follows from what it looks like:
-- a block with ``asyncio.run(`` is a program: a process of its own, with ``redis://localhost`` replaced by the server;
+- a block with ``asyncio.run(`` or ``aiolock.blocking`` is a program: a process of its own, with ``redis://localhost``
+  replaced by the server;
 - a block with ``def test_`` is a test file: pytest runs it, with the plugin `aiolock.testing`;
 - any other block of Python is the body of a coroutine that finds `aiolock`, `asyncio`, `locks` (a LockClient) and
   `redis` (a Redis client) ready, with ``redis://localhost`` replaced by their server.
@@ -53,7 +54,7 @@ class Block:
 
     @property
     def kind(self) -> str:
-        if "asyncio.run(" in self.code.text:
+        if "asyncio.run(" in self.code.text or "aiolock.blocking" in self.code.text:
             return "program"
         return "tests" if re.search(r"^(async )?def test_", self.code.text, re.MULTILINE) else "fragment"
 
@@ -98,7 +99,7 @@ def read(path: Path) -> Page:
     return page
 
 
-_PLACES = ("*.md", "docs/**/*.md", "examples/*/README.md")
+_PLACES = ("*.md", "docs/**/*.md", "examples/*/README.md", "aiolock/.agents/skills/*/SKILL.md")
 PAGES = [read(path) for place in _PLACES for path in sorted(ROOT.glob(place))]
 BLOCKS = [block for page in PAGES for block in page.blocks]
 

@@ -2,7 +2,6 @@
 
 import ast
 import asyncio
-import logging
 import os
 import re
 import subprocess
@@ -19,6 +18,7 @@ import aiolock
 from aiolock import LockClient
 from aiolock._embedded_server import Server
 from tests.docs.pages import BLOCKS, ROOT, Block, Code, examples
+from tests.support.logs import as_before
 
 LANGUAGES = {"python", "sh", "java", "lua", "mermaid", "text"}
 
@@ -62,16 +62,14 @@ def source_of(block: Block, server: Server) -> str:
 
 @pytest.fixture
 def logging_as_before() -> Iterator[None]:
-    """Some frameworks configure logging for the whole process."""
-    handlers, level = [*logging.root.handlers], logging.root.level
-    yield
-    logging.root.handlers[:] = handlers
-    logging.root.setLevel(level)
+    """Pages, and the frameworks on them, configure logging for the whole process."""
+    with as_before():
+        yield
 
 
 @pytest.fixture
 def names(locks: LockClient, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
-    """What a fragment finds ready, in a module of its own."""
+    """The names that a fragment finds ready, in a module of its own."""
     module = ModuleType("example")  # Frameworks look the module of a function up.
     monkeypatch.setitem(sys.modules, module.__name__, module)
     found = vars(module)

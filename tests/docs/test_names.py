@@ -1,4 +1,4 @@
-"""Whoever copies the blocks that a page shows finds every name: none comes from a hidden comment alone."""
+"""The blocks that a page shows define every name that they use: none comes from a hidden comment alone."""
 
 import builtins
 import symtable
@@ -23,7 +23,7 @@ def tables_below(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
 
 
 def names(code: str) -> tuple[set[str], set[str]]:
-    """What *code* defines, and what it uses and does not define."""
+    """The names that *code* defines, and those that it uses and does not define."""
     # As the body of a coroutine, where `await` may stand, and whose own names are those that are not global.
     source = "async def page():\n" + textwrap.indent(code, "    ")
     tables = list(tables_below(symtable.symtable(source, "page", "exec")))
@@ -64,7 +64,7 @@ def test_tests_show_every_name(page: Page) -> None:
     assert [block.place for block in python(page) if block.kind == "tests" and block.place in found] == []
 
 
-def test_what_is_looked_for_is_found() -> None:
+def test_names_that_are_looked_for_are_found() -> None:
     code = (
         "import a\nfrom b import c as d\ndef e(f: G = h): return [i for i in (j, a, f)]\nasync with k as l: l(d, m)\n"
     )

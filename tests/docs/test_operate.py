@@ -21,7 +21,7 @@ from aiolock import LockClient, LockConfig
 from aiolock._embedded_server import Server
 from aiolock.opentelemetry import instrument
 from tests.docs.pages import ROOT, Block, read
-from tests.support.observe import answered, renewed, until
+from tests.support.observe import all_parked, answered, renewed
 
 PAGE = read(ROOT / "docs/how-to/operate.md")
 NAME = "order:42"
@@ -90,7 +90,7 @@ def masked(text: str) -> list[str]:
     """The lines without what differs each time: durations, times, hosts, numbers, ids and the width of columns."""
     text = re.sub(r"\b(\d+ (d|h|min) )*\d+(\.\d+)? (ms|s|h|min|d)\b", "TIME", text)
     text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|\b\d\d:\d\d:\d\d", "CLOCK", text)
-    text = re.sub(r"\b[0-9a-f]{8}(-[0-9a-f]{4,12})*\b", "ID", text)
+    text = re.sub(r"\b[0-9a-f]{8}([0-9a-f]{24}@\S+)?\b", "ID", text)
     text = re.sub(r"\S+ pid \d+", "PROCESS", text)
     text = re.sub(r"^\S+( +)\d+ +(?=billing|web)", "PROCESS ", text, flags=re.MULTILINE)
     text = re.sub(r"redis://\S+", "URL", text)
@@ -129,7 +129,7 @@ def test_the_incident(server: Server) -> None:
 
 
 def values(reader: InMemoryMetricReader) -> Counter[str]:
-    """What each metric says, over all attributes; of a histogram how many values it has."""
+    """The value of each metric, over all attributes; of a histogram the number of its values."""
     data, found = reader.get_metrics_data(), Counter[str]()
     assert data is not None
     for metric in [
@@ -148,7 +148,7 @@ def check(cell: str, value: int, before: int) -> None:
         assert value > {"some": 0, "grows": before}[cell]
 
 
-async def test_what_the_metrics_say_in_it(redis: Redis) -> None:
+async def test_the_metrics_of_the_incident(redis: Redis) -> None:
     """Every metric there is, with the values of the page."""
     readers = [InMemoryMetricReader(), InMemoryMetricReader()]
     lease = LockConfig(lease=6)
@@ -158,7 +158,7 @@ async def test_what_the_metrics_say_in_it(redis: Redis) -> None:
         for _ in range(3):
             assert await web.lock(NAME).try_lock(0.01) is None
         waiting = asyncio.create_task(web.lock(NAME, owner="request").try_lock(60))
-        await until(lambda: web.statistics().parked == 1 and not web.statistics().pending)
+        await all_parked(web, 1)
         before = [values(reader) for reader in readers]
         await renewed(billing, 1)
         await answered(billing)

@@ -11,6 +11,7 @@ import pytest
 
 import aiolock
 import aiolock.aiohttp
+import aiolock.blocking
 import aiolock.fastapi
 import aiolock.opentelemetry
 import aiolock.testing
@@ -19,7 +20,7 @@ from tests.docs.pages import BLOCKS, PAGES, ROOT, Block, Page, read
 _LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} +(?P<title>.+?)(?: +\{#(?P<anchor>[\w-]+)\})?$", re.MULTILINE)
 _HEADER = re.compile(r"^\|(?P<cells>.*)\|\n\|[-:| ]+\|$", re.MULTILINE)
-_PROMISE = re.compile(r"^\| \[(?P<promise>P\d+)[^\]]*\]\((?P<target>[^)]+)\) \|.*\| (?P<tests>[^|]+) \|$", re.MULTILINE)
+_PROMISE = re.compile(r"^\| \[(?P<promise>P\d+)[^\]]*\]\((?P<target>[^)]+)\) \| (?P<tests>[^|]+) \|$", re.MULTILINE)
 _TEST = re.compile(r"`(?P<path>tests/[\w/]+\.py)::(?P<name>\w+)`")
 _MODULE = re.compile(r"`(?:aiolock/)?(?P<file>_\w+(?:/\w+)*(?:\.py|\.lua|/))`")
 _FOREIGN = re.compile(r"\b(install|add|download)\b[^`\n]*?[\s'\"]aiolock(?![-\w/.:])")
@@ -129,20 +130,27 @@ def test_modules_and_folders_named_in_a_page_exist(page: Page) -> None:
     assert [each["file"] for each in _MODULE.finditer(page.prose) if not (_PACKAGE / each["file"]).exists()] == []
 
 
-def test_promises_table_of_the_readme_is_complete() -> None:
-    rows = list(_PROMISE.finditer((ROOT / "README.md").read_text("utf-8")))
+def test_every_promise_is_in_the_table_of_tests() -> None:
+    rows = list(_PROMISE.finditer(_GUARANTEES.read_text("utf-8")))
     assert [row["promise"] for row in rows] == _PROMISES
     for row in rows:
-        assert row["target"].startswith("docs/concepts/guarantees.md#" + row["promise"].lower() + "-"), row[0]
+        assert row["target"].startswith("#" + row["promise"].lower() + "-"), row[0]
 
 
-def test_promises_table_of_the_readme_names_tests_that_exist() -> None:
-    for row in _PROMISE.finditer((ROOT / "README.md").read_text("utf-8")):
+def test_every_promise_names_tests_that_exist() -> None:
+    for row in _PROMISE.finditer(_GUARANTEES.read_text("utf-8")):
         named = [ROOT / place for place in re.findall(r"`(tests/[\w/.]+)`", row["tests"])]
         assert named, f"{row['promise']} names no tests"
         for place in named:
             found = [place] if place.is_file() else [*place.rglob("test_*.py")]
             assert any("def test_" in path.read_text("utf-8") for path in found), f"{row['promise']}: none in {place}"
+
+
+def test_the_readme_is_one_screen_and_installs_in_its_first_third() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    words = len(text.split())
+    assert words <= 700
+    assert len(text.partition("pip install")[0].split()) < words / 3
 
 
 def test_every_promise_has_its_section() -> None:
@@ -170,7 +178,7 @@ def test_tables_of_the_api_have_every_call() -> None:
 
 
 def test_reference_has_every_public_name_for_frameworks() -> None:
-    for module in (aiolock.aiohttp, aiolock.fastapi, aiolock.opentelemetry, aiolock.testing):
+    for module in (aiolock.aiohttp, aiolock.blocking, aiolock.fastapi, aiolock.opentelemetry, aiolock.testing):
         framework = module.__name__.removeprefix("aiolock.")
         page = read(ROOT / f"docs/reference/{framework}.md")
         shown = re.findall(rf"^::: aiolock\.{framework}\.(\w+)$", page.prose, re.MULTILINE)
@@ -183,3 +191,10 @@ def test_every_script_of_locks_is_shown_and_shown_by_inclusion() -> None:
         path.relative_to(ROOT).as_posix() for path in (ROOT / "aiolock/_scripts").rglob("*.lua")
     )
     assert all(block.code.text.startswith("--8<--") for block in BLOCKS if block.language == "lua")
+
+
+def test_search_finds_no_page_of_scripts() -> None:
+    """Their comments have the words of every other page."""
+    pages = [page for page in PAGES if any(block.language == "lua" for block in page.blocks)]
+    assert pages
+    assert [page.name for page in pages if not page.text.startswith("---\nsearch:\n  exclude: true\n---\n")] == []

@@ -1,10 +1,14 @@
-"""What the tests of web services have in common."""
+"""The common part of the tests of web services."""
 
 import gc
 import warnings
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
+
+from aiolock import LockClient
+from aiolock._embedded_server import Server
+from tests.support.inside import redis_of
 
 
 @pytest.fixture(autouse=True)
@@ -19,3 +23,18 @@ def sockets_of_http_clients() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"unclosed (<socket\.socket|transport )", ResourceWarning)
         gc.collect()
+
+
+@pytest.fixture(scope="module")
+def redis_server() -> Iterator[Server]:
+    """The kind of server makes no difference to processes and recipes."""
+    with Server() as running:
+        yield running
+
+
+@pytest.fixture
+async def watcher(redis_server: Server) -> AsyncIterator[LockClient]:
+    """A third party, on a server that is empty."""
+    async with LockClient.from_url(redis_server.url) as locks:
+        await redis_of(locks).flushall()
+        yield locks

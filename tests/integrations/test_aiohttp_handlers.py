@@ -13,13 +13,15 @@ from redis.asyncio import Redis
 
 from aiolock import LockClient, LockConfig, LockTimeoutError
 from aiolock._embedded_server import Server
+from aiolock._scripts import RELEASE_CLEAN
 from aiolock._web import problem as _problem
 from aiolock.aiohttp import LOCKS, lease_from, leases_from, locks_from, problems, setup, synchronized
 from aiolock.testing import failing_commands, lose
-from tests.support.holding import client_of_another_loop
+from tests.support.holding import client_behind, client_of_another_loop
 from tests.support.inside import session_of
 from tests.support.makers import MAKERS, is_taken, seen_as
-from tests.support.observe import until
+from tests.support.observe import answered, until
+from tests.support.proxy import Proxy, Rule, script, withhold_reply
 from tests.support.serving import serving
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -53,7 +55,7 @@ async def held(request: web.Request) -> web.Response:
     return web.Response(text=lease.name)
 
 
-# What can be decorated.
+# Kinds of handlers.
 
 
 class OrderView(web.View):
@@ -136,7 +138,7 @@ async def test_the_handler_keeps_its_papers() -> None:
     assert (decorated.__name__, decorated.__doc__) == (held.__name__, held.__doc__)
 
 
-# What it is named by.
+# Names of locks.
 
 
 async def by_body(request: web.Request) -> str:
@@ -216,8 +218,8 @@ async def test_a_handler_may_run_under_another_kind_than_a_lock(
             assert await is_problem(response, 409)
 
 
-async def test_what_only_counts_leaves_the_lease_that_is_there(app: web.Application) -> None:
-    @synchronized("seats", of=lambda locks, name: locks.semaphore(name, 3))
+async def test_a_counting_semaphore_leaves_the_outer_lease(app: web.Application) -> None:
+    @synchronized("seats", of=lambda locks, name: locks.counting_semaphore(name, 3))
     async def sit(request: web.Request) -> web.Response:
         return web.Response(text=lease_from(request).name)
 
@@ -230,8 +232,8 @@ async def test_what_only_counts_leaves_the_lease_that_is_there(app: web.Applicat
             assert response.status == 500
 
 
-async def test_what_makes_no_lock_is_a_mistake_in_the_service(app: web.Application, locks: LockClient) -> None:
-    @synchronized("{name}", of=lambda locks, name: locks.semaphore(name, -1))
+async def test_a_maker_of_no_lock_is_a_mistake_in_the_service(app: web.Application, locks: LockClient) -> None:
+    @synchronized("{name}", of=lambda locks, name: locks.counting_semaphore(name, -1))
     async def handler(request: web.Request) -> web.Response:
         return web.Response()
 
@@ -242,7 +244,7 @@ async def test_what_makes_no_lock_is_a_mistake_in_the_service(app: web.Applicati
         async with session.post("/a") as response:
             assert response.status == 500
     with pytest.raises(TypeError, match="of must be a function"):
-        synchronized("a", of=locks.semaphore("a", 4))  # type: ignore[arg-type]
+        synchronized("a", of=locks.counting_semaphore("a", 4))  # type: ignore[arg-type]
 
 
 async def test_the_lease_of_one_name_is_none_of_several(app: web.Application) -> None:
@@ -264,7 +266,7 @@ async def test_the_lease_of_one_name_is_none_of_several(app: web.Application) ->
         assert (await client.post("/")).status == 200
 
 
-async def test_what_the_key_function_raises_is_the_answer(app: web.Application, locks: LockClient) -> None:
+async def test_an_exception_of_the_key_function_is_the_answer(app: web.Application, locks: LockClient) -> None:
     def of_user(request: web.Request) -> str:
         raise web.HTTPUnauthorized
 
@@ -276,8 +278,8 @@ async def test_what_the_key_function_raises_is_the_answer(app: web.Application, 
 
 @pytest.mark.parametrize(
     ("name", "status"),
-    [("", 400), ("aiolock_token:{order}", 400), ("\ud800", 400), (7, 500)],
-    ids=["empty", "ours", "surrogate", "no text"],
+    [("", 400), ("aiolock_token:{order}", 400), ("\ud800", 400), ("{order}:timeout", 400), ("x" * 1025, 400), (7, 500)],
+    ids=["empty", "ours", "surrogate", "theirs", "long", "no text"],
 )
 async def test_a_request_that_makes_a_name_which_is_refused_is_a_bad_one(
     app: web.Application, name: Any, status: int
@@ -316,7 +318,7 @@ async def test_a_variable_that_the_path_does_not_have_is_named(
         ({"status": True}, TypeError),
     ],
 )
-def test_what_cannot_work_is_refused_when_decorating(arguments: dict[str, Any], error: type[Exception]) -> None:
+def test_impossible_settings_are_refused_when_decorating(arguments: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         synchronized(**({"key": "a"} | arguments))
 
@@ -362,7 +364,7 @@ def test_a_key_that_may_be_a_function_of_the_request_is_taken(key: Any) -> None:
     assert callable(synchronized(key)(held))
 
 
-async def test_what_is_called_without_a_request_says_so() -> None:
+async def test_a_call_without_a_request_says_so() -> None:
     with pytest.raises(TypeError, match="no request"):
         await synchronized("a")(held)("not a request")  # type: ignore[arg-type]
 
@@ -496,7 +498,7 @@ async def status_of(session: ClientSession, path: str) -> int:
 
 
 async def lost_in(app: web.Application, locks: LockClient, work: Callable[[], Awaitable[web.Response]]) -> int:
-    """What the client of a handler is told that loses its lock in the midst of *work*."""
+    """The answer to the client of a handler that loses its lock in the midst of *work*."""
     inside = asyncio.Event()
 
     @synchronized("a")
@@ -542,7 +544,7 @@ async def test_a_handler_that_overhears_its_cancellation_has_no_success_to_tell(
     assert await lost_in(app, locks, work) == 503
 
 
-async def test_nor_has_one_that_raises_it(app: web.Application, locks: LockClient) -> None:
+async def test_a_handler_that_raises_the_loss_has_no_success_either(app: web.Application, locks: LockClient) -> None:
     async def work() -> web.Response:
         try:
             await asyncio.sleep(60)
@@ -554,7 +556,7 @@ async def test_nor_has_one_that_raises_it(app: web.Application, locks: LockClien
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError(), web.HTTPNotFound(), LockTimeoutError("another", 1)])
-async def test_nor_one_whose_exception_something_else_answers(
+async def test_a_handler_whose_exception_a_middleware_answers_has_no_success(
     app: web.Application, locks: LockClient, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     @web.middleware
@@ -577,7 +579,7 @@ async def test_nor_one_whose_exception_something_else_answers(
     assert logged == ([] if isinstance(error, LockTimeoutError) else [error])
 
 
-async def test_nor_one_that_blocked_the_loop_for_longer_than_its_lease(app: web.Application) -> None:
+async def test_a_handler_that_blocked_the_loop_for_longer_than_its_lease_has_no_success(app: web.Application) -> None:
     @synchronized("a", lease=0.1)
     async def handler(request: web.Request) -> web.Response:
         time.sleep(0.3)
@@ -663,7 +665,7 @@ async def test_a_client_of_another_loop_is_a_mistake_of_the_service(
 
 
 @pytest.mark.parametrize("kind", ["decorated", "by hand"])
-async def test_what_is_no_lock_is_a_mistake_in_the_service(app: web.Application, redis: Redis, kind: str) -> None:
+async def test_a_foreign_key_is_a_mistake_in_the_service(app: web.Application, redis: Redis, kind: str) -> None:
     ran: list[web.Request] = []
 
     async def handler(request: web.Request) -> web.Response:
@@ -743,9 +745,15 @@ async def test_a_borrowed_redis_is_not_closed(redis: Redis) -> None:
 
 
 @pytest.mark.parametrize(("redis", "error"), [(7, TypeError), ("http://localhost", ValueError)])
-def test_what_is_no_redis_is_refused_at_once(redis: Any, error: type[Exception]) -> None:
+def test_an_object_that_is_no_redis_is_refused_at_once(redis: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         setup(web.Application(), redis)
+
+
+@pytest.mark.parametrize("given", [LockClient, LockClient(Redis()), LockClient.from_url, lambda: LockClient(Redis())])
+def test_a_lock_client_or_its_maker_is_refused_with_advice(given: Any) -> None:
+    with pytest.raises(TypeError, match=r"setup\(app, .redis://.*\) makes the LockClient itself: give it a URL, or"):
+        setup(web.Application(), given)
 
 
 def test_an_application_is_set_up_once(app: web.Application) -> None:
@@ -825,3 +833,27 @@ async def test_a_slow_upload_holds_the_lock_of_a_handler_that_reads_it(app: web.
             writer.write(b"lf")
             await reader.readuntil(b"half")
         writer.close()
+
+
+async def test_the_response_may_come_before_the_release_is_answered(proxy: Proxy) -> None:
+    app = web.Application()
+    setup(app, "redis://127.0.0.1:1")
+    post(app, "/", synchronized(lambda request: "all", release="behind")(held))
+    async with client_behind(proxy) as locks:
+        app[LOCKS] = locks
+        async with serving(app) as session:
+            async with session.post("/") as response:
+                assert response.status == 200
+            await answered(locks)
+            withheld = proxy.install(Rule(script(RELEASE_CLEAN), withhold_reply()))
+            async with session.post("/") as response:
+                assert await response.text() == "all"
+            assert locks.statistics().pending == 1
+            await withheld.caught()
+            withheld.let_go()
+            await answered(locks)
+
+
+def test_a_decorator_with_a_word_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match=r'^release must be "answered" or "behind", not'):
+        synchronized("all", release="later")  # type: ignore[arg-type]

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -68,18 +68,12 @@ class Fleet:
         await until(are_so, within=PATIENCE)
 
     def entries(self) -> list[tuple[str, str]]:
-        """What was noted, in order, and of what."""
+        """The notes, in order, each with its order."""
         return [(line.split()[0], line.split()[1]) for line in self._ledger.read_text().splitlines()]
 
     def let_go(self, name: str) -> None:
         with self._ledger.open("a") as file:
             file.write(f"go {name} \n")
-
-
-@pytest.fixture(scope="module")
-def redis_server() -> Iterator[Server]:
-    with Server() as server:
-        yield server
 
 
 @pytest.fixture

@@ -226,7 +226,7 @@ async def test_a_client_that_disconnects_while_its_handler_waits(
 
 
 async def disconnect_when(session: ClientSession, locks: LockClient, *, held: int = 0, parked: int = 0) -> None:
-    """Ask for ``/``, and disconnect when so many locks are held and waited for, beside those that are held by now."""
+    """Ask for ``/``, and disconnect when that many locks are held and waited for, not counting those held by now."""
     wanted = locks.statistics().held + held, parked
     request = asyncio.create_task(told(session))
     await until(lambda: (locks.statistics().held, locks.statistics().parked) == wanted)

@@ -10,16 +10,17 @@ import pytest
 
 import aiolock
 from aiolock import LockClient
-from aiolock._core import background
+from aiolock._helpers import background
 from tests.support.observe import until
 
 
 class Work:
-    """Runs until it has been cancelled so many times, or let go, and then cleans up for some turns of the loop."""
+    """Runs until it has been cancelled that many times, or let go, and then cleans up for some turns of the loop."""
 
     def __init__(self, cancellations: int = 1) -> None:
         self.left = cancellations
         self.began, self.cancelled, self.ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.is_over = False  # Also when its cleanup was broken into.
         self.go = asyncio.Event()
 
     async def __call__(self) -> None:
@@ -33,9 +34,12 @@ class Work:
                     self.left -= 1
             raise asyncio.CancelledError
         finally:
-            for _ in range(5):
-                await asyncio.sleep(0)
-            self.ended.set()
+            try:
+                for _ in range(5):
+                    await asyncio.sleep(0)
+                self.ended.set()
+            finally:
+                self.is_over = True
 
 
 @pytest.fixture
@@ -71,8 +75,8 @@ async def test_work_that_swallows_cancellations_has_ended_when_the_block_has() -
 
     assert await is_left(use(), stubborn.go)
     assert stubborn.left == 0
-    assert stubborn.ended.is_set()
-    assert willing.ended.is_set()
+    assert stubborn.is_over
+    assert willing.is_over
 
 
 @pytest.mark.usefixtures("patient")
@@ -91,7 +95,7 @@ async def test_work_is_cancelled_once_while_it_cleans_up_and_its_locks_are_given
 
 
 @pytest.mark.usefixtures("patient")
-async def test_whoever_is_cancelled_while_it_stops_the_work_leaves_none_behind() -> None:
+async def test_a_task_that_is_cancelled_while_it_stops_the_work_leaves_none_behind() -> None:
     work = Work(3)
 
     async def use() -> None:
@@ -129,7 +133,7 @@ async def test_a_scope_that_is_cancelled_meanwhile_does_not_make_it_spin() -> No
     await cancelling
 
 
-async def test_what_the_work_raises_is_logged_at_once_and_reaches_the_end_of_the_block(
+async def test_the_exception_of_the_work_is_logged_at_once_and_raised_at_the_end_of_the_block(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def fail() -> None:
@@ -146,7 +150,7 @@ async def test_what_the_work_raises_is_logged_at_once_and_reaches_the_end_of_the
     assert [(record.name, record.levelno) for record in caplog.records] == [("aiolock", logging.ERROR)]
 
 
-async def test_what_the_block_raises_comes_first(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_exception_of_the_block_comes_first(caplog: pytest.LogCaptureFixture) -> None:
     async def fail() -> None:
         raise ZeroDivisionError
 
@@ -156,7 +160,7 @@ async def test_what_the_block_raises_comes_first(caplog: pytest.LogCaptureFixtur
             raise LookupError
 
 
-def test_what_is_no_coroutine_is_refused_at_once() -> None:
+def test_an_object_that_is_no_coroutine_is_refused_at_once() -> None:
     async def work() -> None: ...
 
     with pytest.raises(TypeError, match=r"background\(work\(\)\).*function"):

@@ -1,4 +1,4 @@
-"""examples/payments, run as it is: an order is paid once, whoever asks, and whatever happens to the workers."""
+"""examples/payments, run as it is: an order is paid once, for any number of requests and deaths of workers."""
 
 import asyncio
 import os
@@ -130,7 +130,7 @@ async def test_a_payment_of_a_process_that_was_paused_is_not_stored(server: Serv
                 assert (await client.get("/orders/42/payment")).json()["cents"] == 2
 
 
-async def test_who_is_late_is_told_to_come_again(payments: WebProcess, tmp_path: Path) -> None:
+async def test_a_late_request_is_told_to_come_again(payments: WebProcess, tmp_path: Path) -> None:
     """Also when all that is known of it is that the database has seen a newer token."""
     with closing(sqlite3.connect(tmp_path / "payments.db")) as database, database:
         database.execute("INSERT INTO fences VALUES (42, ?)", (2**62,))

@@ -27,7 +27,7 @@ PATIENCE = 30.0  # Seconds; the machine may be slow.
 
 @asynccontextmanager
 async def running(directory: Path, count: int, **environment: str) -> AsyncIterator[list[WebProcess]]:
-    """As many of them."""
+    """The same number of seats."""
     command = [str(FOLDER / "main.py"), "{port}"]
     with ExitStack() as stack:
         yield [

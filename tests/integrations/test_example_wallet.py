@@ -41,7 +41,7 @@ def wallet(redis_server: Server, tmp_path: Path) -> Iterator[WebProcess]:
 
 
 def books(directory: Path) -> tuple[dict[str, int], list[tuple[str, str, str, int]]]:
-    """What is on each account, and every transfer."""
+    """The balance of each account, and every transfer."""
     with closing(sqlite3.connect(directory / "wallet.db", timeout=30)) as database:
         accounts = dict(database.execute("SELECT name, cents FROM accounts"))
         return accounts, database.execute("SELECT id, source, target, cents FROM transfers").fetchall()
@@ -90,7 +90,7 @@ async def test_all_at_once_and_in_every_direction(wallet: WebProcess, tmp_path: 
     assert wallet.tracebacks() == []
 
 
-async def test_what_was_looked_at_stays_so_until_it_is_moved(wallet: WebProcess, tmp_path: Path) -> None:
+async def test_a_balance_stays_as_it_was_read_until_it_is_moved(wallet: WebProcess, tmp_path: Path) -> None:
     """Nobody takes the money of a transfer that has found enough."""
     async with wallet.client() as client:
         statuses = await asyncio.gather(*(move(client, "ada", ACCOUNTS[1 + n % 3], 1000) for n in range(30)))

@@ -12,7 +12,7 @@ from aiolock import BackendError, Lease, LeaseLostError, LockClient, NotHeldErro
 from aiolock._embedded_server import Server
 from aiolock.testing import delayed_renewals, failing_commands, lose
 from tests.support.holding import Holder, lock_client
-from tests.support.inside import backend_of, session_of
+from tests.support.inside import backend_of, hold_of, session_of
 from tests.support.observe import answered, until
 
 LEASE = 1.5
@@ -68,7 +68,7 @@ async def test_readers_and_permits_are_lost_all_of_them(locks: LockClient) -> No
     leases = [await one.read.acquire(), await another.read.acquire()]
     await lose(locks, another.read)
     assert [lease.lost.is_set() for lease in leases] == [True] * 2
-    semaphore = locks.permit_expirable_semaphore("b", 2)
+    semaphore = locks.semaphore("b", 2)
     leases = [await semaphore.acquire(), await semaphore.acquire()]
     await lose(locks, semaphore)
     assert [lease.lost.is_set() for lease in leases] == [True] * 2
@@ -79,18 +79,18 @@ async def test_readers_and_permits_are_lost_all_of_them(locks: LockClient) -> No
 
 LEASED: dict[str, Callable[[LockClient], Any]] = {
     "lock": lambda locks: locks.lock("a"),
-    "multi": lambda locks: locks.multi("a", locks.read_write_lock("b").read, locks.permit_expirable_semaphore("c", 1)),
+    "multi": lambda locks: locks.multi("a", locks.read_write_lock("b").read, locks.semaphore("c", 1)),
     "read": lambda locks: locks.read_write_lock("a").read,
     "write": lambda locks: locks.read_write_lock("a").write,
-    "permits": lambda locks: locks.permit_expirable_semaphore("a", 1),
+    "permits": lambda locks: locks.semaphore("a", 1),
 }
 each_leased = pytest.mark.parametrize("of", LEASED.values(), ids=LEASED)
-BLOCKS = {**LEASED, "semaphore": lambda locks: locks.semaphore("a", 1)}
+BLOCKS = {**LEASED, "counting semaphore": lambda locks: locks.counting_semaphore("a", 1)}
 each_block = pytest.mark.parametrize("of", BLOCKS.values(), ids=BLOCKS)
 
 
 @each_leased
-async def test_whatever_has_a_lease_can_be_lost(of: Callable[[LockClient], Any], locks: LockClient) -> None:
+async def test_every_primitive_with_a_lease_can_be_lost(of: Callable[[LockClient], Any], locks: LockClient) -> None:
     with pytest.raises(LeaseLostError):
         async with of(locks) as lease:
             await lose(locks, of(locks))
@@ -103,8 +103,8 @@ async def test_whatever_has_a_lease_can_be_lost(of: Callable[[LockClient], Any],
         pass
 
 
-async def test_of_several_all_are_lost_or_the_one_that_is_named(locks: LockClient, redis: Redis) -> None:
-    permits = locks.permit_expirable_semaphore("c", 2)
+async def test_all_members_are_lost_or_the_named_one(locks: LockClient, redis: Redis) -> None:
+    permits = locks.semaphore("c", 2)
     several = locks.multi("a", "b", permits)
     lease = await several.acquire()
     async with asyncio.timeout(9):  # They are asked after at once, and not by the renewals, which come a second later.
@@ -119,7 +119,7 @@ async def test_of_several_all_are_lost_or_the_one_that_is_named(locks: LockClien
             await lease.release()
 
 
-async def test_of_several_of_two_clients_each_loses_its_own(locks: LockClient, other: LockClient) -> None:
+async def test_each_of_two_clients_loses_its_own_members(locks: LockClient, other: LockClient) -> None:
     several = locks.multi("a", other.lock("b"))
     lease = await several.acquire()
     await lose(locks, several)
@@ -128,7 +128,7 @@ async def test_of_several_of_two_clients_each_loses_its_own(locks: LockClient, o
     assert lease.leases["b"].lost.is_set()
 
 
-async def test_who_reads_and_who_writes_lose_a_read_write_lock(locks: LockClient) -> None:
+async def test_readers_and_the_writer_lose_a_read_write_lock(locks: LockClient) -> None:
     lock, another = (locks.read_write_lock("a", owner=owner) for owner in ("one", "another"))
     leases = [await lock.write.acquire(), await lock.read.acquire()]
     await leases[0].release()
@@ -145,8 +145,8 @@ async def test_who_reads_and_who_writes_lose_a_read_write_lock(locks: LockClient
         await lose(locks, lock)
 
 
-async def test_what_has_no_lease_is_refused(locks: LockClient) -> None:
-    semaphore = locks.semaphore("a", 2)
+async def test_a_primitive_without_a_lease_is_refused(locks: LockClient) -> None:
+    semaphore = locks.counting_semaphore("a", 2)
     async with semaphore:
         for wrong in (semaphore, locks.count_down_latch("b"), semaphore.hold, 7):
             with pytest.raises(TypeError, match="has no lease that could be lost"):
@@ -156,7 +156,7 @@ async def test_what_has_no_lease_is_refused(locks: LockClient) -> None:
 
 @each_block
 async def test_commands_fail_whatever_they_are_about(of: Callable[[LockClient], Any], locks: LockClient) -> None:
-    """What was asked for is not had, and what was given back is free, though neither was answered."""
+    """The lock that was asked for is not held, and the one that was released is free, though neither was answered."""
     block = of(locks)
     with failing_commands(locks, None), pytest.raises(BackendError):
         async with block:
@@ -192,13 +192,13 @@ async def test_delayed_renewals_cost_whatever_has_a_lease(redis: Redis, server: 
             await locks.lock("a").acquire(),
             await locks.read_write_lock("b").read.acquire(),
             await locks.read_write_lock("c").write.acquire(),
-            await locks.permit_expirable_semaphore("d", 1).acquire(),
-            *(await locks.multi("e", locks.permit_expirable_semaphore("f", 1)).acquire()).leases.values(),
+            await locks.semaphore("d", 1).acquire(),
+            *(await locks.multi("e", locks.semaphore("f", 1)).acquire()).leases.values(),
         ]
         with delayed_renewals(locks):
-            async with locks.semaphore("g", 1):  # It has nothing to be renewed.
+            async with locks.counting_semaphore("g", 1):  # It has nothing to be renewed.
                 assert await asyncio.gather(*(reason(lease) for lease in granted)) == ["unreachable"] * len(granted)
-        assert await locks.semaphore("g").available() == 1
+        assert await locks.counting_semaphore("g").available() == 1
 
 
 async def test_other_locks_are_kept(locks: LockClient) -> None:
@@ -220,7 +220,7 @@ async def test_one_of_several_that_are_renewed_together_is_lost_alone(redis: Red
             pass
 
 
-async def test_what_is_given_back_meanwhile_is_waited_for_by_nobody(locks: LockClient) -> None:
+async def test_a_lock_that_is_released_meanwhile_is_not_waited_for(locks: LockClient) -> None:
     lease = await locks.lock("a").acquire()
     losing = asyncio.create_task(lose(locks, "a"))
     await asyncio.sleep(0)  # It has begun.
@@ -229,7 +229,7 @@ async def test_what_is_given_back_meanwhile_is_waited_for_by_nobody(locks: LockC
     await asyncio.wait_for(losing, 30)
 
 
-async def test_only_what_is_held_here_can_be_lost(locks: LockClient, other: LockClient) -> None:
+async def test_only_a_lock_that_is_held_here_can_be_lost(locks: LockClient, other: LockClient) -> None:
     with pytest.raises(NotHeldError):
         await lose(locks, "a")
     async with other.lock("a") as lease:
@@ -267,7 +267,7 @@ async def test_the_renewals_of_several_are_delayed_and_all_arrive_in_the_end(red
         leases = await asyncio.gather(*(take(locks, name) for name in SEVERAL))
         with delayed_renewals(locks):
             session_of(locks).doubt(lambda key: True)
-            await until(lambda: all(lease._hold.asked for lease in leases))
+            await until(lambda: all(hold_of(lease).watch.asked for lease in leases))
             await answered(locks)
             assert locks.statistics().renewals == 0
         await until_all_renewed(locks, SEVERAL)
@@ -310,7 +310,7 @@ async def test_the_next_command_fails_and_the_one_after_it_does_not(locks: LockC
             pass
 
 
-async def test_as_many_fail_as_are_asked_for(locks: LockClient) -> None:
+async def test_the_wanted_number_of_commands_fail(locks: LockClient) -> None:
     outcomes: list[bool | None] = []
     with failing_commands(locks, 2):
         for _ in range(4):

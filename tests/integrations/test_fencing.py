@@ -21,7 +21,7 @@ from fastapi import Response
 from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 
 import aiolock
-from aiolock._cli.demo.account import Account, StaleTokenError
+from examples.demo.account import Account, StaleTokenError
 from tests.docs.pages import ROOT
 from tests.integrations.recipes.recipe import recipe
 
@@ -32,7 +32,7 @@ AMOUNTS = {STALE: 10, NEWER: 50}
 
 @dataclass
 class Resource:
-    """What holders work on: all that one does, with *long_work* between its read and its write; what came of it."""
+    """The data that holders work on: each reads and writes, with *long_work* in between; and the result."""
 
     work: Callable[[int], Awaitable[Any]]
     state: Callable[[], Any]
@@ -49,7 +49,7 @@ class Holder:
         self._task: asyncio.Task[Any] | None = None
 
     async def step(self) -> Any:
-        """What is told to who ended in this step; ``None`` for who has not ended, or was refused."""
+        """The answer to the holder that ended in this step; ``None`` if it has not ended, or was refused."""
         if self._task is None:
             acting.set(self)
             self._task = asyncio.ensure_future(self._resource.work(self.token))
@@ -78,7 +78,7 @@ acting: ContextVar[Holder] = ContextVar("acting")
 
 
 async def long_work(*seen: object) -> int:
-    """What a holder does between reading and writing; as long as it pleases the test."""
+    """The work of a holder between reading and writing; as long as it pleases the test."""
     await acting.get().turn()
     return AMOUNTS[acting.get().token]
 
@@ -93,7 +93,7 @@ async def play(resource: Resource, order: tuple[int, ...]) -> dict[int, Any]:
     return told
 
 
-# What is shown to users.
+# Output for users.
 
 
 def block(page: str, containing: str, **given: object) -> Any:
@@ -224,7 +224,7 @@ async def job_per_slot(directory: Path) -> AsyncIterator[Resource]:
 
 @asynccontextmanager
 async def only_when_writing(directory: Path) -> AsyncIterator[Resource]:
-    """What the page about fencing warns of."""
+    """The case that the page about fencing warns of."""
     with closing(sqlite3.connect(directory / "wrong.db", isolation_level=None)) as database:
         database.executescript("create table account (balance, fence); insert into account values (100, 0)")
 
@@ -243,7 +243,7 @@ FENCED: list[Pattern] = [concept, plain_sql, sqlalchemy, leader, payments, seats
 
 
 async def told_and_right(pattern: Pattern, order: tuple[int, ...], directory: Path) -> tuple[dict[int, Any], bool]:
-    """What the accepted were told; whether that, and what is stored, is as if they had come one after the other."""
+    """The answers to accepted holders; whether they, and the stored data, are as after a run one by one."""
     for name in ("together", "in_turn"):
         (directory / name).mkdir(parents=True)
     async with pattern(directory / "together") as together, pattern(directory / "in_turn") as in_turn:
@@ -254,9 +254,7 @@ async def told_and_right(pattern: Pattern, order: tuple[int, ...], directory: Pa
 
 @pytest.mark.parametrize("order", ORDERS, ids=str)
 @pytest.mark.parametrize("pattern", FENCED)
-async def test_what_was_accepted_is_as_if_done_in_turn(
-    pattern: Pattern, order: tuple[int, ...], tmp_path: Path
-) -> None:
+async def test_accepted_writes_are_as_if_done_in_turn(pattern: Pattern, order: tuple[int, ...], tmp_path: Path) -> None:
     told, right = await told_and_right(pattern, order, tmp_path)
     assert right
     assert NEWER in told, "who has the lock is never refused"
@@ -272,7 +270,7 @@ async def test_a_slot_has_one_report_whoever_is_late(tmp_path: Path) -> None:
 
 
 async def test_a_token_that_is_shown_only_when_writing_loses_a_write(tmp_path: Path) -> None:
-    """So this file would find it."""
+    """Proof that this file would find it."""
     outcomes = [await told_and_right(only_when_writing, order, tmp_path / str(n)) for n, order in enumerate(ORDERS)]
     wrong = [order for order, (_, right) in zip(ORDERS, outcomes, strict=True) if not right]
     assert wrong == [(STALE, NEWER, STALE, NEWER), (NEWER, STALE, STALE, NEWER)]

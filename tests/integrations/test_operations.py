@@ -1,7 +1,9 @@
-"""What a service shows its operators: whether it can use its locks, and a page of who holds and who waits."""
+"""The pages of a service for its operators: whether it can use its locks, and the holders and waiters."""
 
 import asyncio
+import os
 import re
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from html.parser import HTMLParser
@@ -18,10 +20,12 @@ import aiolock.aiohttp
 import aiolock.fastapi
 from aiolock import AsyncRLock, LockClient, LockConfig
 from aiolock._embedded_server import Server
+from aiolock._identity import random_part
 from aiolock._web import page
 from aiolock.testing import failing_commands
 from tests.support.asgi import served
 from tests.support.browser import dom_of, picture_of
+from tests.support.inside import client_id_of
 from tests.support.observe import answered, until
 from tests.support.serving import serving
 
@@ -214,6 +218,7 @@ async def test_the_page_shows_who_holds_and_who_waits_and_for_how_long(
     assert re.fullmatch(r"elsewhere: \S+ \d+, \d+\.\d s of the lease left", held)
     assert re.fullmatch(r"task importer for \d+\.\d s", who)
     assert "1 held, 2 waiting, 0 lost since the start" in text
+    assert [client for client in map(client_id_of, (locks, other)) if random_part(client or "") in text] == []
 
 
 HOSTILE = "<script>document.title='mine'</script>&\"'"
@@ -244,7 +249,7 @@ async def test_nothing_on_the_page_is_taken_for_html(redis: Redis) -> None:
     assert "<b>shop</b>" in text
 
 
-async def test_who_holds_a_lock_is_not_said_to_run_what_has_its_name(redis: Redis) -> None:
+async def test_the_holder_of_a_lock_is_not_shown_as_running_the_once_of_its_name(redis: Redis) -> None:
     async def never() -> None:
         await asyncio.Event().wait()
 
@@ -268,7 +273,7 @@ async def test_who_holds_a_lock_is_not_said_to_run_what_has_its_name(redis: Redi
     assert text.count("somebody elsewhere, or nobody") == 1
 
 
-async def test_what_redis_does_not_say_is_left_open(own: Server) -> None:
+async def test_an_unknown_holder_is_left_open(own: Server) -> None:
     async with (
         Redis.from_url(own.url) as redis,
         LockClient(redis) as locks,
@@ -296,10 +301,50 @@ async def test_the_page_of_a_great_many_locks_is_short(locks: LockClient) -> Non
     assert text.count("<tr>") == 1 + 200
     assert "Shown are 200 of 300 names." in text
     assert "and 30 more" in text
-    assert "<strong>n299</strong>" in text, "what is waited for comes first"
+    assert "<strong><bdi>n299</bdi></strong>" in text, "what is waited for comes first"
+
+
+async def test_the_page_says_which_process_and_which_server_it_shows(own: Server) -> None:
+    config = LockConfig(client_name="<i>shop</i>")
+    async with LockClient.from_url(own.url.replace("//", "//default:sesame@"), config=config) as locks:
+        text = await page.page_of(locks)
+    assert "<title>Locks of &lt;i&gt;shop&lt;/i&gt;</title>" in text
+    assert "<h1>Locks of <bdi>&lt;i&gt;shop&lt;/i&gt;</bdi></h1>" in text
+    assert f"Process {os.getpid()} on <bdi>{socket.gethostname()}</bdi>, server <bdi>{own.url}/0</bdi>, at 20" in text
+    assert "sesame" not in text
+
+
+async def page_of_long_names(locks: LockClient) -> str:
+    """One lock of a long name, which somebody of a long name holds, and another waits for."""
+    name, task = "orders:" + "x" * 900, "t" * 900
+    async with locks.lock(name, owner="o" * 900), locks.lock("a\N{RIGHT-TO-LEFT OVERRIDE}b"):
+        waiting = asyncio.create_task(wait_for(locks.lock(name)), name=task)
+        await until(lambda: locks.statistics().parked == 1)
+        text = await page.page_of(locks)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+    return text
+
+
+async def test_long_names_are_cut_and_no_name_turns_what_is_beside_it_around(locks: LockClient) -> None:
+    text = await page_of_long_names(locks)
+    for letter, front in {"x": "orders:", "o": "owner ", "t": "task "}.items():
+        assert f"<bdi>{front}{letter * (255 - len(front))}…</bdi>" in text
+    assert "<bdi>a\N{RIGHT-TO-LEFT OVERRIDE}b</bdi>" in text
 
 
 # In a browser.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1200, 600, 500])
+async def test_no_name_pushes_the_page_off_the_screen(width: int, locks: LockClient, tmp_path: Path) -> None:
+    measures = "document.title = document.documentElement.scrollWidth + ' of ' + innerWidth"
+    path = tmp_path / "page.html"
+    path.write_text(f"{await page_of_long_names(locks)}<script>{measures}</script>")
+    title = re.search(r"<title>(\d+) of (\d+)</title>", await dom_of(path.as_uri(), width=width))
+    assert title is not None
+    assert int(title[1]) <= int(title[2]) == width
 
 
 @pytest.mark.slow
@@ -318,8 +363,8 @@ async def test_a_browser_shows_the_page_and_runs_nothing_of_it(redis: Redis, tmp
             waiting.cancel()
             await asyncio.wait([waiting])
     assert "<title>Locks</title>" in dom
-    assert "<strong>orders:42</strong>" in dom
-    assert "owner job-17 for" in dom
+    assert "<strong><bdi>orders:42</bdi></strong>" in dom
+    assert "<bdi>owner job-17</bdi> for" in dom
     assert "&lt;script&gt;" in dom
     assert "<script>" not in dom
     assert picture.startswith(b"\x89PNG")

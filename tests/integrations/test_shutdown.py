@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,19 +21,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 PAGE = "shutdown.md"
 LONG = 60.0  # Seconds; a lease that does not end in a test.
 SOON = 30.0  # Seconds; a machine that is busy takes some.
-
-
-@pytest.fixture(scope="module")
-def redis_server() -> Iterator[Server]:
-    with Server() as running:
-        yield running
-
-
-@pytest.fixture
-async def watcher(redis_server: Server) -> AsyncIterator[LockClient]:
-    async with LockClient.from_url(redis_server.url) as locks:
-        await locks._redis.flushall()
-        yield locks
 
 
 @contextmanager

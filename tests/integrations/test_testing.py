@@ -64,7 +64,7 @@ def anyio_backend():
 def run_pytest(
     directory: Path, tests: str, *, plugins: tuple[str, ...] = ("asyncio",), conftest: str = CONFTEST, ini: str = ""
 ) -> str:
-    """What pytest prints about *tests*, with no other plugins."""
+    """The output of pytest for *tests*, with no other plugins."""
     (directory / "conftest.py").write_text(conftest)
     (directory / "test_it.py").write_text(HEAD + tests)
     usual = "asyncio_default_fixture_loop_scope = function\n" if "asyncio" in plugins else ""
@@ -90,7 +90,7 @@ def run_pytest(
 
 
 def passed(report: str, count: int) -> bool:
-    """Whether so many tests have passed, and nothing else happened."""
+    """Whether that many tests have passed, and nothing else happened."""
     assert f"\n{count} passed in" in report, report
     return True
 

@@ -104,7 +104,7 @@ async def test_a_timeout_is_told_when_the_thread_has_ended() -> None:
     assert thread.ended.is_set()
 
 
-async def test_what_has_not_begun_when_its_caller_is_cancelled_is_not_called() -> None:
+async def test_a_function_that_has_not_begun_when_its_caller_is_cancelled_is_not_called() -> None:
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
     first, second, third = Thread(), Thread(), Thread()
     at_work = asyncio.create_task(aiolock.to_thread(first))

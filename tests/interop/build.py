@@ -1,4 +1,4 @@
-"""Builds the Java service with Maven: once for each version of Redisson, whoever asks first."""
+"""Builds the Java service with Maven: once for each version of Redisson, at the first request."""
 
 import fcntl
 import shutil
@@ -10,7 +10,7 @@ _BUILT = Path(__file__).parents[2] / "build/interop"
 
 
 def missing() -> str | None:
-    """What the machine lacks, if anything."""
+    """The program that the machine lacks, if any."""
     return next((f"no {tool} on the path" for tool in ("java", "mvn") if shutil.which(tool) is None), None)
 
 

@@ -1,4 +1,4 @@
-"""What a server is told and what its scripts do, by its MONITOR, word for word."""
+"""A server's commands and those of its scripts, by its MONITOR, word for word."""
 
 import asyncio
 import re

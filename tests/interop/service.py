@@ -23,7 +23,7 @@ class RedissonError(Exception):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a call returned; when it began and ended, on the monotonic clock of the machine."""
+    """The result of a call; its beginning and end, on the monotonic clock of the machine."""
 
     value: Any
     began: float

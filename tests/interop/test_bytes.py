@@ -1,4 +1,4 @@
-"""What Redisson writes, sends and listens to is, byte by byte, what aiolock does."""
+"""Redisson's writes, messages and subscriptions are those of aiolock, byte by byte."""
 
 import asyncio
 import re
@@ -16,7 +16,8 @@ from aiolock import AsyncReadWriteLock, LeaseLostError, LockClient
 from aiolock._embedded_server import Server
 from tests.interop.monitor import Record, recorded
 from tests.interop.service import Redisson
-from tests.support.observe import until
+from tests.support.inside import block_of
+from tests.support.observe import all_parked, until
 from tests.support.waiters import Waiters, waits_quietly
 
 NAMES = ["orders", "shop:orders:42", "{shop}:orders", "orders:{42}", "a{b", "a}b", "{}", "{{x}}", "two words", "ï ☃"]
@@ -27,7 +28,9 @@ CHANNELS = {  # By Redisson's rule: no braces are added where there is one alrea
     "a}b": "redisson_lock__channel:{a}b}",
 }
 OWN_KEYS = (b"aiolock_", b"redisson_unlock_latch:")  # What each side notes for itself.
-OWNER = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}:[0-9]+")
+UUID = rb"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
+# A client of Redisson has a UUID; the id of one of aiolock says where it runs.
+OWNER = re.compile(rb"(%b|[0-9a-f]{32}@[^:/]+/[0-9]+):[0-9]+" % UUID)
 PERMIT = re.compile(OWNER.pattern + rb"#[0-9]+#1")  # Of aiolock; those of Redisson are random bytes.
 
 
@@ -91,7 +94,7 @@ async def both_write_the_same(locks: LockClient, redis: Redis, redisson: Redisso
 
 
 def visible(record: Record, *others: bytes) -> set[tuple[bytes, bytes]]:
-    """What others see: channel and message, times to live and ends, *others*; not what a side keeps for itself."""
+    """The visible effects: channel and message, times to live and ends, *others*; not a side's own keys."""
     commands = record.of(b"subscribe", b"publish", b"pexpire", b"del", *others)
     return {(name, words) for name, words in commands if not words[1:].startswith(OWN_KEYS)}
 
@@ -114,7 +117,7 @@ async def tasks_hand_over(locks: LockClient, other: LockClient, name: str) -> No
         await asyncio.wait(waiters.tasks)
 
 
-async def test_what_a_server_sees_of_a_lock_that_is_handed_over(
+async def test_a_lock_that_is_handed_over_as_a_server_sees_it(
     record: Recording, locks: LockClient, other: LockClient, redisson: Redisson
 ) -> None:
     for name in NAMES:
@@ -178,7 +181,7 @@ async def both_write_the_same_of_permits(locks: LockClient, redis: Redis, rediss
     permit = await redisson.ask("tryAcquire", name, lease=60)
     assert (await check_permit(redis, name)).hex() == permit
     await redisson.ask("release", name, permit=permit)
-    semaphore = locks.permit_expirable_semaphore(name)
+    semaphore = locks.semaphore(name)
     async with semaphore.hold(lease=60):
         assert PERMIT.fullmatch(await check_permit(redis, name))
     assert await redis.get(name) == b"2"
@@ -195,9 +198,9 @@ async def redisson_hands_a_permit_over(redisson: Redisson, name: str) -> None:
 
 
 async def tasks_hand_a_permit_over(locks: LockClient, other: LockClient, name: str) -> None:
-    await locks.permit_expirable_semaphore(name).set_permits(1)
-    lease = await locks.permit_expirable_semaphore(name).acquire(lease=40)
-    semaphore = other.permit_expirable_semaphore(name, owner="patient")
+    await locks.semaphore(name).set_permits(1)
+    lease = await locks.semaphore(name).acquire(lease=40)
+    semaphore = other.semaphore(name, owner="patient")
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(semaphore.acquire(lease=50))
         await until(lambda: waits_quietly(other, semaphore), within=20)
@@ -205,7 +208,7 @@ async def tasks_hand_a_permit_over(locks: LockClient, other: LockClient, name: s
         await semaphore.release(await waiting)
 
 
-async def test_what_a_server_sees_of_a_permit_that_is_handed_over(
+async def test_a_permit_that_is_handed_over_as_a_server_sees_it(
     record: Recording, locks: LockClient, other: LockClient, redis: Redis, redisson: Redisson
 ) -> None:
     for name in NAMES:
@@ -222,7 +225,7 @@ async def test_what_a_server_sees_of_a_permit_that_is_handed_over(
 
 
 def of_owner(words: bytes) -> bytes:
-    """With `O` for whoever holds the lock."""
+    """With `O` for the holder of the lock."""
     return OWNER.sub(b"O", words)
 
 
@@ -249,7 +252,9 @@ async def test_keys_fields_and_times_to_live_of_a_read_write_lock(
 async def both_write_the_same_of_reads_and_writes(
     locks: LockClient, redis: Redis, redisson: Redisson, name: str
 ) -> None:
-    """But for the keys of the holds: Redisson has one for each time that an owner reads, aiolock one for each field."""
+    """
+    Except for the keys of the holds: Redisson has one for each time that an owner reads, aiolock one for each field.
+    """
     writes, reads = {b"mode": b"write", b"O:write": b"1"}, {b"mode": b"read", b"O": b"1"}
     check = partial(check_read_write, redis, name)
     read, write = partial(redisson.ask, name=name, half="read"), partial(redisson.ask, name=name, half="write")
@@ -308,7 +313,7 @@ def seen_of_read_write(record: Record) -> set[tuple[bytes, bytes]]:
     return {(name, words) for name, words in shared if b"O:write:rwlock_timeout:1" not in words}
 
 
-async def test_what_a_server_sees_of_a_writer_that_makes_way_for_a_reader(
+async def test_a_writer_that_makes_way_for_a_reader_as_a_server_sees_it(
     record: Recording, locks: LockClient, other: LockClient, redisson: Redisson
 ) -> None:
     for name in NAMES:
@@ -324,7 +329,7 @@ async def test_what_a_server_sees_of_a_writer_that_makes_way_for_a_reader(
 
 
 async def redisson_tells(redisson: Redisson, name: str) -> list[bytes]:
-    """What it sends when it stops to read, stops to write, and goes on to read; that last is told to nobody."""
+    """The commands to stop reading, stop writing, and go on reading; the last one has no message."""
     for halves in (["read"], ["write"], ["write", "read"]):
         for call in ("lock", "unlock"):
             for half in halves:
@@ -333,7 +338,7 @@ async def redisson_tells(redisson: Redisson, name: str) -> list[bytes]:
 
 
 async def tasks_tell(lock: AsyncReadWriteLock) -> list[bytes]:
-    """What we send when we do so."""
+    """Our commands for the same."""
     for halves in ([lock.read], [lock.write], [lock.write, lock.read]):
         for half in halves:
             await half.acquire(lease=60)
@@ -379,17 +384,17 @@ async def redisson_hands_a_counted_permit_over(redisson: Redisson, name: str) ->
 
 
 async def tasks_hand_a_counted_permit_over(locks: LockClient, other: LockClient, name: str) -> None:
-    semaphore, its = locks.semaphore(name), other.semaphore(name)
+    semaphore, its = locks.counting_semaphore(name), other.counting_semaphore(name)
     await semaphore.try_set_permits(2)
     await semaphore.acquire(2)
     async with asyncio.TaskGroup() as group:
         group.create_task(its.acquire())
-        await until(lambda: waits_quietly(other, its._block), within=20)
+        await until(lambda: waits_quietly(other, block_of(its)), within=20)
         await semaphore.release()
     await semaphore.add_permits(3)
 
 
-async def test_what_a_server_sees_of_permits_that_are_only_counted(
+async def test_counted_permits_as_a_server_sees_them(
     record: Recording, locks: LockClient, other: LockClient, redis: Redis, redisson: Redisson
 ) -> None:
     """The key, its value and its time to live, the channel, and the messages with how many there are."""
@@ -424,15 +429,15 @@ async def tasks_count_down(locks: LockClient, other: LockClient, name: str) -> N
     assert await latch.try_set_count(2)
     async with asyncio.TaskGroup() as group:
         group.create_task(its.wait())
-        await until(lambda: (other.statistics().parked, other.statistics().pending) == (1, 0), within=20)
+        await all_parked(other, 1, within=20)
         await latch.count_down()
         await latch.count_down()
 
 
-async def test_what_a_server_sees_of_a_latch(
+async def test_a_latch_as_a_server_sees_it(
     record: Recording, locks: LockClient, other: LockClient, redis: Redis, redisson: Redisson
 ) -> None:
-    """Of names without braces: of others the channel is another, in the slot of the latch, where Redisson is not."""
+    """Names without braces: for others the channel is another, in the slot of the latch, where Redisson is not."""
     for name in (name for name in NAMES if "{" not in name):
         with about(name):
             async with record() as javas:

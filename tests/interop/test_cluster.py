@@ -11,7 +11,8 @@ from aiolock import LockClient, LockConfig
 from aiolock._embedded_server import Server
 from tests.interop.service import Redisson, Service
 from tests.interop.test_waking import soon
-from tests.support.observe import until
+from tests.support.inside import block_of
+from tests.support.observe import all_parked, until
 from tests.support.topologies import ClusterOf
 from tests.support.waiters import Waiters, waits_quietly
 
@@ -124,7 +125,7 @@ async def test_each_side_is_woken_by_the_other(jvm: Service, ours: LockClient, t
 
 async def test_permits_are_shared_in_every_slot(ours: LockClient, theirs: Redisson) -> None:
     for name in NAMES:
-        two = ours.permit_expirable_semaphore(name, 2)
+        two = ours.semaphore(name, 2)
         async with two:
             permit = await theirs.ask("tryAcquire", name, lease=LEASE)
             assert await theirs.ask("tryAcquire", name) is None
@@ -135,7 +136,7 @@ async def test_permits_are_shared_in_every_slot(ours: LockClient, theirs: Rediss
 
 async def test_each_side_is_woken_by_a_permit_of_the_other(jvm: Service, ours: LockClient, theirs: Redisson) -> None:
     lease = 3 if jvm.version in WITHOUT_SHARDED_MESSAGES else LEASE  # They go on when it ends, the others by a message.
-    semaphore = ours.permit_expirable_semaphore(NAME, owner="somebody")
+    semaphore = ours.semaphore(NAME, owner="somebody")
     await semaphore.set_permits(1)
     permit = await theirs.ask("tryAcquire", NAME, lease=lease)
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
@@ -149,7 +150,7 @@ async def test_each_side_is_woken_by_a_permit_of_the_other(jvm: Service, ours: L
         assert (await thread).value is not None
 
 
-async def test_who_reads_and_who_writes_keep_each_other_out_of_every_slot(ours: LockClient, theirs: Redisson) -> None:
+async def test_readers_and_writers_keep_each_other_out_of_every_slot(ours: LockClient, theirs: Redisson) -> None:
     for name in NAMES:
         lock = ours.read_write_lock(name)
         async with lock.read:
@@ -185,15 +186,15 @@ async def test_each_side_is_woken_by_who_writes_on_the_other(jvm: Service, ours:
 
 async def test_each_side_is_woken_by_what_the_other_counts(jvm: Service, ours: LockClient, theirs: Redisson) -> None:
     """Where messages do not reach them, tasks ask; threads would wait for ever."""
-    semaphore, latch = ours.semaphore("seats"), ours.count_down_latch("jobs")
+    semaphore, latch = ours.counting_semaphore("seats"), ours.count_down_latch("jobs")
     async with asyncio.timeout(20):
         taking = asyncio.create_task(semaphore.acquire())
-        await until(lambda: waits_quietly(ours, semaphore._block))
+        await until(lambda: waits_quietly(ours, block_of(semaphore)))
         assert await theirs.ask("trySetPermits", "seats", kind="counted", permits=1)
         await taking
         assert await theirs.ask("trySetCount", "jobs", kind="latch", count=1)
         waiting = asyncio.create_task(latch.wait())
-        await until(lambda: ours.statistics().parked == 1 and ours.statistics().pending == 0)
+        await all_parked(ours, 1)
         await theirs.ask("countDown", "jobs", kind="latch")
         assert await waiting
         if jvm.version in WITHOUT_SHARDED_MESSAGES:

@@ -1,4 +1,4 @@
-"""Semaphores that only count and latches, shared with Redisson: counted together, and woken by messages."""
+"""Counting semaphores and latches, shared with Redisson: counted together, and woken by messages."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,26 +8,26 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import AsyncCountDownLatch, AsyncSemaphore, LockClient
+from aiolock import AsyncCountDownLatch, AsyncCountingSemaphore, LockClient
 from aiolock._keys import LockKeys
 from tests.interop.service import Redisson
 from tests.interop.test_waking import soon
-from tests.support.inside import notifier_of
-from tests.support.observe import until
+from tests.support.inside import block_of, notifier_of
+from tests.support.observe import all_parked, until
 from tests.support.waiters import waits_quietly
 
 NAME = "places"
 PLACES = 3
 EACH = 4  # So many threads, and tasks.
 TIMES = 25
-BY_MESSAGE = 4  # Seconds: sooner than anybody who waits asks by itself.
+BY_MESSAGE = 4  # Seconds: sooner than a waiter asks by itself.
 
 Java = Callable[..., Awaitable[Any]]
 
 
 @pytest.fixture
-def semaphore(locks: LockClient) -> AsyncSemaphore:
-    return locks.semaphore(NAME)
+def semaphore(locks: LockClient) -> AsyncCountingSemaphore:
+    return locks.counting_semaphore(NAME)
 
 
 @pytest.fixture
@@ -58,19 +58,21 @@ def java_latch(redisson: Redisson) -> Java:
 async def waits(locks: LockClient, channel: str) -> None:
     """Somebody of the client waits, and hears of the channel."""
     await until(lambda: notifier_of(locks).confirmed(channel), within=20)
-    await until(lambda: (locks.statistics().parked, locks.statistics().pending) == (1, 0), within=20)
+    await all_parked(locks, 1, within=20)
 
 
 # Permits.
 
 
-async def test_each_side_counts_what_the_other_does(semaphore: AsyncSemaphore, java: Java, redis: Redis) -> None:
+async def test_each_side_counts_what_the_other_does(
+    semaphore: AsyncCountingSemaphore, java: Java, redis: Redis
+) -> None:
     assert await java("trySetPermits", 5)
     assert not await semaphore.try_set_permits(7)
     await semaphore.acquire(2)
     assert await java("tryAcquire", 2)
     assert (await semaphore.available(), await java("availablePermits")) == (1, 1)
-    assert not await semaphore.try_acquire(2)
+    assert not await semaphore.try_acquire(permits=2)
     assert not await java("tryAcquire", 2)
     await java("release", 2)
     await semaphore.release(2)
@@ -83,7 +85,7 @@ async def test_each_side_counts_what_the_other_does(semaphore: AsyncSemaphore, j
 
 
 async def test_the_number_of_the_first_acquire_is_redissons_too(locks: LockClient, java: Java) -> None:
-    async with locks.semaphore(NAME, 3):
+    async with locks.counting_semaphore(NAME, 3):
         assert not await java("trySetPermits", 5)
         assert await java("availablePermits") == 2
 
@@ -93,7 +95,7 @@ async def test_no_more_have_permits_than_there_are_and_a_latch_counts_them_all(
 ) -> None:
     """Threads and tasks at once, which count each time down, too."""
     times = 2 * EACH * TIMES
-    semaphore, latch = locks.semaphore(NAME, PLACES), locks.count_down_latch("times")
+    semaphore, latch = locks.counting_semaphore(NAME, PLACES), locks.count_down_latch("times")
     inside = most = 0
 
     def enter(more: int) -> None:
@@ -132,7 +134,7 @@ async def test_no_more_have_permits_than_there_are_and_a_latch_counts_them_all(
 
 @pytest.mark.parametrize("verb", ["release", "add_permits", "try_set_permits", "acquire"])
 async def test_a_thread_is_woken(
-    verb: str, semaphore: AsyncSemaphore, other: LockClient, redisson: Redisson, redis: Redis
+    verb: str, semaphore: AsyncCountingSemaphore, other: LockClient, redisson: Redisson, redis: Redis
 ) -> None:
     """By the first acquire that says how many there are, too."""
 
@@ -142,7 +144,7 @@ async def test_a_thread_is_woken(
         await until(redisson.parked, within=20)
         began = monotonic()
         if verb == "acquire":
-            await other.semaphore(NAME, 2).acquire()
+            await other.counting_semaphore(NAME, 2).acquire()
         else:
             await getattr(semaphore, verb)(1)
         return (await waiting).ended - began
@@ -153,7 +155,7 @@ async def test_a_thread_is_woken(
 async def test_a_thread_is_woken_when_a_block_ends(locks: LockClient, redisson: Redisson, redis: Redis) -> None:
     async def one() -> float:
         await redis.delete(NAME)
-        async with locks.semaphore(NAME, 1):
+        async with locks.counting_semaphore(NAME, 1):
             waiting = redisson.post("acquire", NAME, kind="counted")
             await until(redisson.parked, within=20)
             began = monotonic()
@@ -164,10 +166,10 @@ async def test_a_thread_is_woken_when_a_block_ends(locks: LockClient, redisson: 
 
 @pytest.mark.parametrize("call", ["release", "addPermits", "trySetPermits"])
 async def test_a_task_is_woken(
-    call: str, locks: LockClient, semaphore: AsyncSemaphore, java: Java, redis: Redis
+    call: str, locks: LockClient, semaphore: AsyncCountingSemaphore, java: Java, redis: Redis
 ) -> None:
     waiting = asyncio.create_task(semaphore.acquire())
-    await until(lambda: waits_quietly(locks, semaphore._block), within=20)
+    await until(lambda: waits_quietly(locks, block_of(semaphore)), within=20)
     await java(call, 1)
     await asyncio.wait_for(waiting, BY_MESSAGE)
     assert await redis.get(NAME) == b"0"
@@ -217,7 +219,7 @@ async def test_a_task_that_waits_is_let_go(locks: LockClient, latch: AsyncCountD
 
 
 @pytest.mark.parametrize(("name", "call"), [(NAME, "delete"), ("{shop}:places", "countDown")])
-async def test_what_redisson_does_not_tell_is_found_by_asking(
+async def test_changes_without_a_message_of_redisson_are_found_by_asking(
     name: str, call: str, locks: LockClient, redisson: Redisson
 ) -> None:
     """Its `delete` says that a count begins. Of a name with braces it says nothing where we listen."""

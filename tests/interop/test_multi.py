@@ -45,7 +45,7 @@ async def test_one_that_the_other_side_has_leaves_none(locks: LockClient, rediss
 
 
 @pytest.mark.parametrize("how", [(NAMES, 2, 30), (OTHER_ORDER, 1, 0)], ids=["our order", "the other order"])
-async def test_all_who_wait_on_both_sides_get_their_turn(
+async def test_all_waiters_on_both_sides_get_their_turn(
     how: tuple[list[str], int, int], server: Server, redis: Redis, redisson: Redisson, tmp_path: Path
 ) -> None:
     """

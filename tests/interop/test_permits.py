@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import AsyncPermitExpirableSemaphore, LeaseLostError, LockClient, LockConfig
+from aiolock import AsyncSemaphore, LeaseLostError, LockClient, LockConfig
 from aiolock._embedded_server import Server
 from tests.interop.service import Redisson, RedissonError, Service
 from tests.interop.test_waking import LEASE, soon
@@ -28,14 +28,14 @@ Counts = Callable[[], Awaitable[tuple[int, int, int]]]
 
 
 @pytest.fixture
-def semaphore(locks: LockClient) -> AsyncPermitExpirableSemaphore:
+def semaphore(locks: LockClient) -> AsyncSemaphore:
     """Its permits outlive the task that acquires them."""
-    return locks.permit_expirable_semaphore(NAME, owner="somebody")
+    return locks.semaphore(NAME, owner="somebody")
 
 
 @pytest.fixture
-def counts(semaphore: AsyncPermitExpirableSemaphore, jvm: Service, redisson: Redisson) -> Counts:
-    """How many permits are available, are acquired, and are there, on which both sides agree."""
+def counts(semaphore: AsyncSemaphore, jvm: Service, redisson: Redisson) -> Counts:
+    """The available, the acquired and all permits, on which both sides agree."""
 
     async def agreed() -> tuple[int, int, int]:
         seen = (await semaphore.available(), await semaphore.acquired(), await semaphore.permits())
@@ -49,24 +49,24 @@ def counts(semaphore: AsyncPermitExpirableSemaphore, jvm: Service, redisson: Red
 
 
 async def given_back_in_vain(redisson: Redisson, permit: str) -> None:
-    """That permit is none of Redisson's any more."""
+    """The permit is none of Redisson's any more."""
     # Old versions do not say why.
     with pytest.raises(RedissonError, match=r"IllegalArgumentException|RedisException"):
         await redisson.ask("release", NAME, permit=permit)
 
 
-# So many, and no more.
+# The limit of holders.
 
 
 @pytest.mark.parametrize("lease", [{"lease": 60}, {}], ids=["for a time", "for ever"])
 async def test_a_task_gets_what_redisson_leaves(
-    semaphore: AsyncPermitExpirableSemaphore, redisson: Redisson, counts: Counts, lease: dict[str, Any]
+    semaphore: AsyncSemaphore, redisson: Redisson, counts: Counts, lease: dict[str, Any]
 ) -> None:
     assert await redisson.ask("trySetPermits", NAME, permits=3)
     permits = [await redisson.ask("tryAcquire", NAME, **lease) for _ in range(2)]
     assert await counts() == (1, 2, 3)
     assert sorted(holder.owner for holder in await semaphore.holders()) == sorted(permits)
-    assert await semaphore.try_acquire(2) is None
+    assert await semaphore.try_acquire(permits=2) is None
     last = await semaphore.acquire()
     assert await counts() == (0, 3, 3)
     assert await semaphore.try_acquire() is None
@@ -80,9 +80,7 @@ async def test_a_task_gets_what_redisson_leaves(
     assert await counts() == (3, 0, 3)
 
 
-async def test_redisson_gets_what_a_task_leaves(
-    semaphore: AsyncPermitExpirableSemaphore, redisson: Redisson, counts: Counts
-) -> None:
+async def test_redisson_gets_what_a_task_leaves(semaphore: AsyncSemaphore, redisson: Redisson, counts: Counts) -> None:
     await semaphore.set_permits(3)
     both = await semaphore.acquire(2, lease=60)
     assert await counts() == (1, 2, 3)
@@ -120,7 +118,7 @@ async def test_no_more_have_a_permit_than_there_are(
 
     async def task() -> None:
         while min(had.values()) < LEAST:
-            async with locks.permit_expirable_semaphore(NAME):
+            async with locks.semaphore(NAME):
                 await visit("python")
 
     assert await redisson.ask("trySetPermits", NAME, permits=PLACES)
@@ -135,27 +133,27 @@ async def test_no_more_have_a_permit_than_there_are(
 async def test_a_prefix_is_a_part_of_the_name(redis: Redis, redisson: Redisson) -> None:
     async with LockClient(redis, config=LockConfig(prefix="app:")) as locks:
         assert await redisson.ask("trySetPermits", f"app:{NAME}", permits=2)
-        async with locks.permit_expirable_semaphore(NAME):
+        async with locks.semaphore(NAME):
             assert await redisson.ask("availablePermits", f"app:{NAME}") == 1
 
 
-# How many there are.
+# The number of permits.
 
 
 async def test_the_number_that_redisson_set_stays(locks: LockClient, redisson: Redisson, counts: Counts) -> None:
     assert await redisson.ask("trySetPermits", NAME, permits=3)
-    async with locks.permit_expirable_semaphore(NAME, 5):
+    async with locks.semaphore(NAME, 5):
         assert await counts() == (2, 1, 3)
 
 
 async def test_the_number_that_a_task_set_stays(locks: LockClient, redisson: Redisson, counts: Counts) -> None:
-    async with locks.permit_expirable_semaphore(NAME, 3):
+    async with locks.semaphore(NAME, 3):
         assert not await redisson.ask("trySetPermits", NAME, permits=5)
         assert await counts() == (2, 1, 3)
 
 
 async def test_each_side_sees_the_number_that_the_other_changes(
-    semaphore: AsyncPermitExpirableSemaphore, jvm: Service, redisson: Redisson, counts: Counts
+    semaphore: AsyncSemaphore, jvm: Service, redisson: Redisson, counts: Counts
 ) -> None:
     await semaphore.set_permits(4)
     both = await semaphore.acquire(2, lease=60)
@@ -176,13 +174,13 @@ async def test_each_side_sees_the_number_that_the_other_changes(
 # Who waits on one side is woken by the other: by its message, as every lease is far from its end.
 
 
-async def parked(locks: LockClient, semaphore: AsyncPermitExpirableSemaphore) -> None:
+async def parked(locks: LockClient, semaphore: AsyncSemaphore) -> None:
     await until(lambda: waits_quietly(locks, semaphore), within=20)
 
 
 @pytest.mark.parametrize("lease", [{"lease": LEASE}, {}], ids=["for a time", "for ever"])
 async def test_a_task_is_woken(
-    locks: LockClient, semaphore: AsyncPermitExpirableSemaphore, redisson: Redisson, lease: dict[str, Any]
+    locks: LockClient, semaphore: AsyncSemaphore, redisson: Redisson, lease: dict[str, Any]
 ) -> None:
     async def one() -> float:
         permit = await redisson.ask("tryAcquire", NAME, **lease)
@@ -200,9 +198,7 @@ async def test_a_task_is_woken(
 
 
 @pytest.mark.parametrize("how", ["release", "force_release"])
-async def test_a_thread_is_woken(
-    semaphore: AsyncPermitExpirableSemaphore, other: LockClient, redisson: Redisson, how: str
-) -> None:
+async def test_a_thread_is_woken(semaphore: AsyncSemaphore, other: LockClient, redisson: Redisson, how: str) -> None:
     async def one() -> float:
         lease = await semaphore.acquire(lease=LEASE)
         waiting = redisson.post("tryAcquire", NAME, wait=60, lease=LEASE)
@@ -211,7 +207,7 @@ async def test_a_thread_is_woken(
         if how == "release":
             await lease.release()
         else:
-            assert await other.permit_expirable_semaphore(NAME).force_release()
+            assert await other.semaphore(NAME).force_release()
         got = await waiting
         if how != "release":
             with pytest.raises(LeaseLostError):
@@ -224,7 +220,7 @@ async def test_a_thread_is_woken(
 
 
 async def test_permits_that_come_back_together_wake_as_many_threads(
-    semaphore: AsyncPermitExpirableSemaphore, redisson: Redisson, counts: Counts
+    semaphore: AsyncSemaphore, redisson: Redisson, counts: Counts
 ) -> None:
     async def all_parked() -> bool:
         return all([await redisson.parked(number) for number in range(3)])
@@ -241,7 +237,7 @@ async def test_permits_that_come_back_together_wake_as_many_threads(
 
 @pytest.mark.parametrize("how", ["trySetPermits", "addPermits"])
 async def test_a_task_is_woken_by_more_permits(
-    locks: LockClient, semaphore: AsyncPermitExpirableSemaphore, redisson: Redisson, how: str
+    locks: LockClient, semaphore: AsyncSemaphore, redisson: Redisson, how: str
 ) -> None:
     async with asyncio.timeout(BY_MESSAGE), asyncio.TaskGroup() as group:
         waiting = group.create_task(semaphore.acquire())
@@ -252,9 +248,7 @@ async def test_a_task_is_woken_by_more_permits(
 
 
 @pytest.mark.parametrize("how", ["set_permits", "add_permits"])
-async def test_a_thread_is_woken_by_more_permits(
-    semaphore: AsyncPermitExpirableSemaphore, redisson: Redisson, how: str
-) -> None:
+async def test_a_thread_is_woken_by_more_permits(semaphore: AsyncSemaphore, redisson: Redisson, how: str) -> None:
     await semaphore.set_permits(1)
     await semaphore.acquire(lease=LEASE)
     waiting = redisson.post("tryAcquire", NAME, wait=60)
@@ -264,9 +258,7 @@ async def test_a_thread_is_woken_by_more_permits(
         assert (await waiting).value is not None
 
 
-async def test_a_thread_is_woken_when_enough_have_come_back(
-    semaphore: AsyncPermitExpirableSemaphore, redisson: Redisson
-) -> None:
+async def test_a_thread_is_woken_when_enough_have_come_back(semaphore: AsyncSemaphore, redisson: Redisson) -> None:
     """The messages before that one tell of fewer than none, and of none."""
     await semaphore.set_permits(3)
     three = [await semaphore.acquire(lease=LEASE) for _ in range(3)]
@@ -284,7 +276,7 @@ async def test_a_thread_is_woken_when_enough_have_come_back(
 
 
 async def test_a_permit_that_redisson_does_not_give_back_comes_to_a_task(
-    semaphore: AsyncPermitExpirableSemaphore, redisson: Redisson, counts: Counts
+    semaphore: AsyncSemaphore, redisson: Redisson, counts: Counts
 ) -> None:
     await redisson.ask("trySetPermits", NAME, permits=1)
     held = await redisson.post("tryAcquire", NAME, lease=SHORT)
@@ -299,7 +291,7 @@ async def test_a_permit_that_redisson_does_not_give_back_comes_to_a_task(
 
 
 async def test_permits_that_a_task_does_not_give_back_come_to_redisson(
-    semaphore: AsyncPermitExpirableSemaphore, redisson: Redisson, counts: Counts
+    semaphore: AsyncSemaphore, redisson: Redisson, counts: Counts
 ) -> None:
     await semaphore.set_permits(2)
     asked = monotonic()
@@ -319,7 +311,7 @@ async def test_the_watchdog_keeps_a_permit_from_redisson(
     server: Server, redis: Redis, redisson: Redisson, counts: Counts
 ) -> None:
     async with LockClient.from_url(server.url, config=LockConfig(lease=RENEWED)) as locks:
-        async with locks.permit_expirable_semaphore(NAME, 1) as permit:
+        async with locks.semaphore(NAME, 1) as permit:
             ends = monotonic() + 2.5 * RENEWED
             trying = redisson.post("tryAcquire", NAME, thread=2, wait=2.5 * RENEWED)
             while monotonic() < ends:

@@ -1,4 +1,4 @@
-"""A read-write lock of both sides: who reads beside whom, who waits for whom, and whose hold lives how long."""
+"""A read-write lock of both sides: readers side by side, waiters for each other, and the life of each hold."""
 
 import asyncio
 from collections import Counter
@@ -90,7 +90,7 @@ async def records(redis: Redis) -> list[float]:
 
 
 async def lasts(redis: Redis) -> float:
-    """The seconds that the lock has, whoever has it."""
+    """The seconds that the lock has, with any holder."""
     return float(await redis.pttl(NAME)) / 1000
 
 
@@ -98,7 +98,7 @@ async def nothing_left(redis: Redis) -> bool:
     return not await redis.exists(NAME) and not await redis.keys("*:rwlock_timeout:*")
 
 
-# Who reads beside whom.
+# Readers next to readers.
 
 
 @pytest.mark.parametrize("asks", HALVES)
@@ -295,7 +295,7 @@ async def test_all_tasks_that_wait_to_read_are_woken(
     another: AsyncReadWriteLock,
     theirs: Theirs,
 ) -> None:
-    """Of one process, which is next and looks every second, and of another, which hears of it or waits for ever."""
+    """A waiter of one process, which is next and looks every second, and one of another, which hears of it or waits."""
     first = other.read_write_lock(NAME, owner="first").read
     await theirs.ask("write", "lock", lease=LEASE)
     async with asyncio.timeout(BY_MESSAGE), asyncio.TaskGroup() as group:

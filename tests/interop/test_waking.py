@@ -79,7 +79,7 @@ async def test_a_task_is_woken(locks: LockClient, operator: LockClient, redisson
     await soon(one)
 
 
-async def test_all_who_wait_on_both_sides_get_their_turn(locks: LockClient, redisson: Redisson) -> None:
+async def test_all_waiters_on_both_sides_get_their_turn(locks: LockClient, redisson: Redisson) -> None:
     async def in_a_thread(number: int) -> None:
         await redisson.ask("lock", NAME, thread=number, lease=LEASE)
         await redisson.ask("unlock", NAME, thread=number)

@@ -1,4 +1,4 @@
-"""What the tests of the scripts ask for."""
+"""The fixtures of the tests of the scripts."""
 
 import pytest
 from redis.asyncio import Redis
@@ -8,7 +8,7 @@ from tests.lua.table import FairTable, Table
 
 @pytest.fixture(params=[Table, FairTable], ids=["plain", "fair"])
 def table(redis: Redis, request: pytest.FixtureRequest) -> Table:
-    """A lock, by the scripts of a plain one and by those of a fair one, which differ only for who waits."""
+    """A lock, by the scripts of a plain one and by those of a fair one, which differ only for waiters."""
     made: Table = request.param(redis)
     return made
 

@@ -1,4 +1,4 @@
-"""A semaphore that only counts, and a latch, as the scripts see them."""
+"""A counting semaphore, and a latch, as the scripts see them."""
 
 from dataclasses import dataclass
 from typing import Any, cast
@@ -9,16 +9,16 @@ from aiolock._keys import LockKeys
 from aiolock._scripts import (
     ADD_PERMITS,
     COUNT_DOWN,
+    COUNTING_SEMAPHORE,
     DRAIN,
-    INSPECT_SEMAPHORE,
+    INSPECT_COUNTING_SEMAPHORE,
     LATCH,
-    SEMAPHORE,
     SET_COUNT,
     SET_PERMITS,
     Script,
 )
 
-SEATS = LockKeys.of_semaphore("seats", "")
+SEATS = LockKeys.of_counting_semaphore("seats", "")
 JOBS = LockKeys.of_latch("jobs", "")
 MINE, THEIRS, REQUEST = "me#1", "other#1", "me:7"
 RETENTION, MEMORY = 3_600_000, 60_000
@@ -66,11 +66,11 @@ class Seats(Counter):
         super().__init__(redis, SEATS)
 
     async def acquire(self, id: str = MINE, *, number: int = 2, initial: str | int = INITIAL) -> Reply:
-        return await self.run(SEMAPHORE.acquire, id, MEMORY, RETENTION, number, initial, self.keys.channel)
+        return await self.run(COUNTING_SEMAPHORE.acquire, id, MEMORY, RETENTION, number, initial, self.keys.channel)
 
     async def release(self, id: str = MINE, *, granted: int = 1, number: int = 2, forget: str = "") -> Reply:
         how = (RETENTION, MEMORY, forget, number, self.keys.channel)
-        return await self.run(SEMAPHORE.release, id, granted, *how)
+        return await self.run(COUNTING_SEMAPHORE.release, id, granted, *how)
 
     async def give_up(self) -> Reply:
         return await self.release(granted=0)
@@ -85,7 +85,7 @@ class Seats(Counter):
         return await self.change(DRAIN, INITIAL, request=request)
 
     async def inspect(self) -> Reply:
-        return await self.run(INSPECT_SEMAPHORE, number=1)
+        return await self.run(INSPECT_COUNTING_SEMAPHORE, number=1)
 
 
 class Jobs(Counter):

@@ -18,7 +18,7 @@ REQUEST = "operator:r1"
 LEASE = 30_000
 RETENTION = 3_600_000
 MEMORY = 60_000
-KEEPS = 2_000
+SILENCE, HEARTBEAT = 700, 250
 
 Reply = list[Any]
 
@@ -33,9 +33,9 @@ class Sight:
     keys: int
 
     @property
-    def turn(self) -> str | None:
-        """Who keeps others from overtaking."""
-        return next((member.decode()[5:] for member, score in self.tokens.items() if score < 0), None)
+    def line(self) -> list[str]:
+        """The acquisitions that wait, in their order."""
+        return [words[2] for member in self.tokens if (words := member.decode().split(" "))[0] == "turn"]
 
 
 class Table:
@@ -51,9 +51,16 @@ class Table:
     # The scripts.
 
     async def acquire(
-        self, id: str = MINE, *, number: int = 2, initial: str | int = 3, waits: bool = True, ms: int = LEASE
+        self,
+        id: str = MINE,
+        *,
+        number: int = 2,
+        initial: str | int = 3,
+        waits: bool = True,
+        arrived: int = 0,
+        ms: int = LEASE,
     ) -> Reply:
-        how = (ms, RETENTION, number, initial, KEEPS if waits else 0, KEYS.channel)
+        how = (ms, RETENTION, number, initial, int(waits), arrived, KEYS.channel)
         return await self.run(PERMIT.acquire, KEYS.all, id, *how)
 
     async def release(self, id: str = MINE, *, number: int = 2, forget: str = "") -> Reply:
@@ -73,7 +80,7 @@ class Table:
     async def inspect(self, named: int = 10) -> Reply:
         return await self.run(INSPECT_PERMITS, KEYS.all[:2], named)
 
-    # What is there.
+    # The keys at the beginning.
 
     async def look(self) -> Sight:
         kinds = {key: await self.redis.type(key) for key in KEYS.all}
@@ -95,8 +102,8 @@ class Table:
         for member, score in sight.permits.items():
             await self.redis.zadd(PERMITS, {member: score - ms})
         for member, score in sight.tokens.items():
-            if member != b"token":
-                await self.redis.zadd(TOKENS, {member: score + ms if score < 0 else score - 10 * ms})
+            if member != b"token" and not member.startswith((b"turn ", b"overtaken")):
+                await self.redis.zadd(TOKENS, {member: score - ms if member == b"next" else score - 10 * ms})
 
 
 State = Callable[[Table], Awaitable[object]]

@@ -49,12 +49,12 @@ class Sight:
 
     @property
     def turn(self) -> str | None:
-        """Who keeps others from overtaking."""
+        """The acquisition that keeps others from overtaking."""
         return next((member.decode()[5:] for member, score in self.tokens.items() if score < 0), None)
 
     @property
     def holds(self) -> str:
-        """Who has it how often, in letters."""
+        """The holders and their hold counts, in letters."""
         named: list[str] = []
         for owner, letter in LETTERS.items():
             for field, sign in ((owner, letter), (f"{owner}:write", letter.upper())):
@@ -114,7 +114,7 @@ class Table:
     async def inspect(self, named: int = 10) -> Reply:
         return await self.run(INSPECT_READ_WRITE, (LOCK,), named)
 
-    # What is there.
+    # The keys at the beginning.
 
     async def look(self) -> Sight:
         kind = await self.redis.type(LOCK)

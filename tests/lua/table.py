@@ -2,39 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
 from redis.asyncio import Redis
 
+from aiolock._core.commands import freed as freed_by
 from aiolock._keys import LockKeys
 from aiolock._scripts import (
     ACQUIRE,
-    CARD,
-    EXPIRED,
     FAIR,
     FORCE_RELEASE,
-    FORCED,
-    FREED,
     INSPECT,
     MARK,
-    READ_CARD,
     READ_MARK,
     RELEASE,
+    RELEASE_CLEAN,
     RELEASE_LATER,
     RENEW,
-    TAKEN,
     Script,
 )
+from aiolock._scripts.replies import EXPIRED, FORCED, FREED, GRANTED, TAKEN
 
 KEYS = LockKeys.of("orders:42", "")
-CARD_KEY = "aiolock_client:me"
 MARK_KEY = "aiolock_mark:{orders:42}"
 
 ME, OTHER = "me:1", "other:7"
-MINE, THEIRS, EARLIER = "me:a2", "other:a1", "me:a1"
+MINE, THEIRS, EARLIER, LATER = "me:a2", "other:a1", "me:a1", "me:a3"
 REQUEST = "operator:r1"
+FREED_BY_ME = "freed me"
+OLD_TOKEN = 1_700_000_000_000_000  # Of a grant that this server knows nothing of.
 KEPT = "me:kept"  # The field of what stays in the place of a lock.
 
 LEASE = 30_000
@@ -58,11 +57,13 @@ class Sight:
 class Table:
     """The lock `orders:42` on a server of which nothing else is used."""
 
+    clean_script: Script = RELEASE_CLEAN
     further: tuple[bytes, ...] = ()
     """Fields that its locks have beside those of every lock."""
 
     def __init__(self, redis: Redis) -> None:
         self.redis = redis
+        self.granted: dict[str, int] = {}  # The token of each acquisition that was granted, as its client knows it.
 
     async def run(self, script: Script, keys: tuple[str, ...], *args: str | int) -> Reply:
         return cast(Reply, await self.redis.eval(script.source, len(keys), *keys, *map(str, args)))
@@ -72,7 +73,13 @@ class Table:
     async def acquire(
         self, id: str = MINE, *, owner: str = ME, step: int = 1, holds: int = 1, ms: int = LEASE
     ) -> Reply:
-        return await self.run(ACQUIRE, (KEYS.lock, KEYS.tokens), owner, id, step, holds, ms, RETENTION, MEMORY)
+        reply = await self.run(ACQUIRE, (KEYS.lock, KEYS.tokens), owner, id, step, holds, ms, RETENTION, MEMORY)
+        return self._noted(id, reply)
+
+    def _noted(self, id: str, reply: Reply) -> Reply:
+        if reply[0] == GRANTED:
+            self.granted[id] = reply[1]
+        return reply
 
     async def release(
         self, id: str = MINE, *, owner: str = ME, step: int = 9, left: int = 0, forget: str = ""
@@ -80,26 +87,26 @@ class Table:
         how = (RETENTION, MEMORY, forget, KEYS.channel, "PUBLISH")
         return await self.run(RELEASE, (KEYS.lock, KEYS.tokens), owner, id, step, left, *how)
 
+    async def clean(self, id: str = MINE, *, token: int | None = None, mark: str = FREED_BY_ME) -> Reply:
+        """The release of a grant of which nothing else can be late; by its token, whatever the server knows of it."""
+        token = self.granted.get(id, OLD_TOKEN) if token is None else token
+        how = (id, freed_by(token, int(re.findall(r"\d+$", id)[0])), mark, RETENTION, MEMORY, KEYS.channel, "PUBLISH")
+        return await self.run(self.clean_script, (KEYS.lock, KEYS.tokens), *how)
+
     async def later(self, id: str = MINE, *, ms: int = LEASE, forget: str = "") -> Reply:
-        how = (RETENTION, MEMORY, forget, ms, KEPT, 1, KEYS.channel, "PUBLISH")
+        how = (RETENTION, MEMORY, forget, ms, KEPT, 1, "", "", KEYS.channel, "PUBLISH")
         return await self.run(RELEASE_LATER, (KEYS.lock, KEYS.tokens), id, *how)
 
     async def renew(self, id: str = MINE, *, number: int = 1, ms: int = LEASE) -> Reply:
         [reply] = await self.run(RENEW, (KEYS.lock, KEYS.tokens), RETENTION, MEMORY, id, number, ms)
         return cast(Reply, reply)
 
-    async def force(self, request: str = REQUEST) -> Reply:
-        how = (RETENTION, MEMORY, KEYS.channel, "PUBLISH")
+    async def force(self, request: str = REQUEST, *, token: int | str = "") -> Reply:
+        how = (RETENTION, MEMORY, token, KEYS.channel, "PUBLISH")
         return await self.run(FORCE_RELEASE, (KEYS.lock, KEYS.tokens), request, *how)
 
     async def inspect(self) -> Reply:
         return await self.run(INSPECT, (KEYS.lock,))
-
-    async def card(self, ms: int = 90_000) -> object:
-        return await self.run(CARD, (CARD_KEY,), ms, "host", 4711, "web", 1_700_000_000)
-
-    async def read_card(self) -> Reply:
-        return await self.run(READ_CARD, (CARD_KEY,))
 
     async def mark(self, id: str = MINE, text: str = "text", ms: int = LEASE) -> object:
         return await self.run(MARK, (MARK_KEY,), id, text, ms)
@@ -107,7 +114,7 @@ class Table:
     async def read_mark(self) -> Reply:
         return await self.run(READ_MARK, (MARK_KEY,))
 
-    # What is there.
+    # The keys at the beginning.
 
     async def look(self) -> Sight:
         tokens: Any = await self.redis.zrange(KEYS.tokens, 0, -1, withscores=True)
@@ -129,7 +136,13 @@ class Table:
         """The ends of acquisitions that are remembered, as `OUTCOME:ID`."""
         outcomes = {FREED: b"freed", EXPIRED: b"expired", TAKEN: b"taken", FORCED: b"forced"}
         scores = (await self.look()).tokens
-        return {b"%b:%b" % (outcomes[int(scores[id]) % 10], id) for id in scores.keys() - {b"token"}}
+        ids = {id for id in scores if id != b"token" and not id.startswith(b"freed ")}
+        return {b"%b:%b" % (outcomes[int(scores[id]) % 10], id) for id in ids}
+
+    async def marks(self) -> dict[str, int]:
+        """The mark of each client, with its score."""
+        tokens = (await self.look()).tokens
+        return {member.decode(): int(score) for member, score in tokens.items() if member.startswith(b"freed ")}
 
     async def age(self, ms: int) -> None:
         """Let so much time pass for all that is kept, at once."""
@@ -137,7 +150,7 @@ class Table:
             if (ttl := await self.redis.pttl(key)) > 0:
                 await self.redis.pexpire(key, max(1, ttl - ms))
         for member, score in (await self.look()).tokens.items():
-            if member != b"token":
+            if member != b"token" and not member.startswith(b"freed "):  # These are compared, and by no clock.
                 await self.redis.zadd(KEYS.tokens, {member: score - 10 * ms})
 
     async def expire(self) -> None:
@@ -149,6 +162,7 @@ class FairTable(Table):
     """The same lock, by the scripts of a fair one; who does not wait, and so stands in no line."""
 
     further = (b"aiolock:fair",)
+    clean_script = FAIR.release_clean
 
     async def acquire(
         self, id: str = MINE, *, owner: str = ME, step: int = 1, holds: int = 1, ms: int = LEASE
@@ -160,7 +174,8 @@ class FairTable(Table):
         return await self._ask(id, id, (1, 1, LEASE), (1, arrived))
 
     async def _ask(self, id: str, owner: str, how: tuple[int, ...], waits: tuple[int, ...]) -> Reply:
-        return await self.run(FAIR.acquire, (KEYS.lock, KEYS.tokens), owner, id, *how, RETENTION, MEMORY, *waits)
+        keys, more = (KEYS.lock, KEYS.tokens), (RETENTION, MEMORY, *waits)
+        return self._noted(id, await self.run(FAIR.acquire, keys, owner, id, *how, *more))
 
     async def release(
         self, id: str = MINE, *, owner: str = ME, step: int = 9, left: int = 0, forget: str = ""
@@ -169,7 +184,7 @@ class FairTable(Table):
         return await self.run(FAIR.release, (KEYS.lock, KEYS.tokens), owner, id, step, left, *how)
 
     async def line(self) -> list[str]:
-        """Who stands in line, the first one first."""
+        """The line, the first one first."""
         return [member.decode()[7:] for member in (await self.look()).tokens if member.startswith(b"ticket ")]
 
 
@@ -216,6 +231,29 @@ async def taken(table: Table) -> None:
 async def freed(table: Table) -> None:
     await table.acquire()
     await table.release()
+
+
+async def cleanly(table: Table) -> None:
+    await table.acquire()
+    await table.clean()
+
+
+async def cleanly_taken(table: Table) -> None:
+    await cleanly(table)
+    await others(table)
+
+
+async def cleanly_renewed(table: Table) -> None:
+    """A renewal came late, and found the lock gone."""
+    await cleanly(table)
+    await table.renew()
+
+
+async def later_cleanly(table: Table) -> None:
+    """The same client has freed a later grant, and that of the acquisition was lost."""
+    await expired(table)
+    await table.acquire(LATER)
+    await table.clean(LATER)
 
 
 async def kept(table: Table) -> None:
@@ -270,7 +308,7 @@ async def record(table: Table) -> None:
 
 
 async def note(table: Table) -> None:
-    await table.redis.hset(KEYS.lock, "name", "value")
+    await table.redis.hset(KEYS.lock, "page", "1 of 2")
     await table.redis.pexpire(KEYS.lock, LEASE)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from redis.asyncio import Redis
 
-from aiolock._scripts import GRANTED, NOT_A_LOCK, REFUSED, STALE
+from aiolock._scripts.replies import GRANTED, NOT_A_LOCK, REFUSED, STALE
 from tests.lua.counters import JOBS, MEMORY, MINE, REQUEST, RETENTION, SEATS, THEIRS, Counter, Jobs, Reply, Seats
 
 # The answer, after ":" the number that it says, and after "=" the count then. Without it the count is left alone.
@@ -111,7 +111,7 @@ async def test_a_latch_once_and_twice(redis: Redis, state: str, command: str, ce
     await check(jobs, getattr(jobs, command), cell)
 
 
-async def test_what_is_counted_late_though_others_counted_since(redis: Redis) -> None:
+async def test_a_late_count_after_others_counted(redis: Redis) -> None:
     """A copy that comes late changes nothing, and says what the first one said."""
     seats = Seats(redis)
     assert await seats.drain() == [GRANTED, 3, 0]

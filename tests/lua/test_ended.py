@@ -1,4 +1,4 @@
-"""What is remembered of acquisitions that ended: no more than is needed, and in short commands."""
+"""The memory of ended acquisitions: no more than is needed, and in short commands."""
 
 from collections.abc import Awaitable, Callable
 
@@ -6,8 +6,11 @@ import pytest
 from redis import OutOfMemoryError
 from redis.asyncio import Redis
 
+from aiolock._core.commands import freed
 from aiolock._embedded_server import Server
-from aiolock._scripts import EXPIRED, GRANTED, LOST, REFUSED, TAKEN
+from aiolock._scripts import COUNT_DOWN
+from aiolock._scripts.replies import EXPIRED, GRANTED, LOST, REFUSED, TAKEN
+from tests.lua.counters import JOBS, Jobs, Seats
 from tests.lua.table import EARLIER, KEYS, MEMORY, MINE, OTHER, REQUEST, THEIRS, Reply, Table
 from tests.support.observe import commandstats
 
@@ -15,7 +18,7 @@ MOST_AT_ONCE = 16
 
 
 async def many_old(table: Table, count: int) -> None:
-    """So many acquisitions ended longer ago than the memory, one after the other, and one just now."""
+    """That many acquisitions ended longer ago than the memory, one after the other, and one just now."""
     now = (await table.redis.time())[0] * 1000
     ended = {f"old:{number:05}": (now - 2 * MEMORY + number) * 10 + 1 for number in range(count)}
     await table.redis.zadd(KEYS.tokens, {**ended, "young": now * 10 + 1})
@@ -47,7 +50,7 @@ async def test_one_command_takes_away_some_of_what_is_old_the_oldest_first(
     assert after[-1] in (MINE, THEIRS)
 
 
-async def test_what_came_while_much_was_old_is_kept_and_the_rest_goes_by_and_by(table: Table) -> None:
+async def test_new_ends_are_kept_and_many_old_ones_go_step_by_step(table: Table) -> None:
     await many_old(table, 100)
     for number in range(8):
         await table.release(f"me:{number}")
@@ -116,3 +119,84 @@ async def test_an_end_is_remembered_also_by_a_server_that_is_out_of_memory(own: 
             b"freed:" + MINE.encode(),
             b"expired:" + REQUEST.encode(),
         }
+
+
+@pytest.mark.parametrize("forget", ["", "me:6"], ids=["forgets none", "forgets one"])
+async def test_a_server_out_of_memory_takes_releases_of_counted_permits(own: Server, forget: str) -> None:
+    async with Redis.from_url(own.url) as redis:
+        seats, jobs = Seats(redis), Jobs(redis)
+        await seats.acquire()
+        await jobs.set(2)
+        await redis.config_set("maxmemory", "1")
+        assert (await seats.release(forget=forget))[0] == GRANTED
+        assert (await jobs.change(COUNT_DOWN, 1, JOBS.channel, request="me:8", forget=forget))[0] == GRANTED
+        assert (await seats.number(), await jobs.number()) == (3, 1)
+
+
+async def marked(table: Table, *ages: int) -> list[str]:
+    """Marks of clients that freed a grant so many seconds ago."""
+    now = (await table.redis.time())[0]
+    marks = {f"freed c{age}": freed((now - age) * 1_000_000, 1) for age in ages}
+    await table.redis.zadd(KEYS.tokens, marks)
+    return list(marks)
+
+
+async def test_a_new_mark_takes_away_some_of_those_that_nobody_can_ask_for(table: Table) -> None:
+    await table.acquire()
+    young, old = await marked(table, 0, 60, 120), set(await marked(table, *range(200, 240)))
+    await table.clean()
+    marks = await table.marks()
+    assert marks.keys() >= {"freed me", *young}
+    assert len(marks.keys() & old) == len(old) - MOST_AT_ONCE
+    assert b"token" in (await table.look()).tokens
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("names", [1, 2, 64], ids="{} names in turn".format)
+async def test_a_mark_that_moves_looks_for_old_ends_seldom(table: Table, names: int) -> None:
+    await many_old(table, 100)
+    await marked(table, *range(200, 260))
+    before = await commandstats(table.redis)
+    sections = 0
+    while any(member.startswith((b"old:", b"freed c")) for member in (await table.look()).tokens):
+        sections += 1
+        assert sections < 4_000
+        id = f"me:{names * sections + 1}"
+        await table.acquire(id)
+        assert (await table.clean(id))[0] == GRANTED
+    after = await commandstats(table.redis)
+    assert after["zrangebyscore"] - before.get("zrangebyscore", 0) < sections / 16
+    assert (await table.look()).tokens.keys() == {b"token", b"young", b"freed me"}
+
+
+async def test_a_clean_release_needs_few_commands(table: Table) -> None:
+    await table.acquire("me:1")
+    await table.clean("me:1")
+    before = await commandstats(table.redis)
+    await table.acquire("me:2")
+    await table.clean("me:2")
+    after = await commandstats(table.redis)
+    used = {name: count - before.get(name, 0) for name, count in after.items() if count > before.get(name, 0)}
+    assert not used.keys() & {"zrem", "zrangebyscore"}
+    assert used["zadd"] == 2
+
+
+async def test_each_client_is_told_by_its_own_mark(table: Table) -> None:
+    await table.acquire(EARLIER)
+    await table.clean(EARLIER)
+    await table.acquire(THEIRS, owner=OTHER)
+    await table.clean(THEIRS, mark="freed other")
+    assert (await table.clean(EARLIER))[0] == GRANTED
+    await table.acquire()
+    await table.clean()
+    assert (await table.clean())[0] == GRANTED
+    assert (await table.clean(EARLIER))[0] == LOST, "what the client does not ask for any more"
+    assert (await table.clean(THEIRS, mark="freed other"))[0] == GRANTED
+
+
+async def test_a_clean_release_is_noted_also_by_a_server_that_is_out_of_memory(own: Server) -> None:
+    async with Redis.from_url(own.url) as redis:
+        table = Table(redis)
+        await table.acquire()
+        await redis.config_set("maxmemory", "1")
+        assert [(await table.clean())[0] for _ in range(2)] == [GRANTED, GRANTED]

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from aiolock._scripts import EXPIRED, FORCED, GRANTED, LOST, REFUSED, STALE, TAKEN
-from tests.lua.table import EARLIER, KEYS, LEASE, ME, OTHER, THEIRS, Reply, Table, expired, forced, freed
+from aiolock._scripts.replies import EXPIRED, FORCED, GRANTED, LOST, REFUSED, STALE, TAKEN
+from tests.lua.table import EARLIER, KEYS, LEASE, ME, OTHER, THEIRS, Reply, Table, expired, forced, freed, redissons
 
 
 async def untouched(table: Table, late: Callable[[], Awaitable[Reply]]) -> Reply:
@@ -80,7 +80,7 @@ async def test_a_renewal_revives_nothing(table: Table, end: Callable[[Table], Aw
     ],
     ids=["renewal", "nested acquire", "release to 1", "release to 0"],
 )
-async def test_what_was_told_that_it_is_lost_is_granted_nothing_any_more(
+async def test_an_acquisition_that_was_told_of_its_loss_is_granted_nothing_any_more(
     table: Table, told: Callable[[Table], Awaitable[Reply]]
 ) -> None:
     await expired(table)
@@ -160,6 +160,24 @@ async def test_a_force_release_of_nobody_again_leaves_the_next_holder_alone(tabl
     assert await untouched(table, table.force) == [GRANTED, 0, 0]
 
 
+async def test_a_force_release_of_a_token_frees_that_holder_once(table: Table) -> None:
+    token = (await table.acquire())[1]
+    assert await table.force(token=token) == [GRANTED, 1, 0]
+    assert (await table.release())[:2] == [LOST, FORCED]
+    await table.acquire(THEIRS, owner=OTHER)
+    assert await untouched(table, lambda: table.force(token=token)) == [GRANTED, 1, 0]
+    assert await table.force("operator:r2", token=token) == [GRANTED, 0, 0]
+    assert await table.holds(OTHER) == 1
+
+
+async def test_a_force_release_of_a_token_leaves_a_holder_without_one_alone(table: Table) -> None:
+    await redissons(table)
+    held = (await table.look()).lock
+    for _ in range(2):
+        assert await table.force(token=1) == [GRANTED, 0, 0]
+        assert (await table.look()).lock == held
+
+
 async def test_why_it_was_lost_is_told_after_others_came_and_went(table: Table) -> None:
     await forced(table)
     await table.acquire(THEIRS, owner=OTHER)
@@ -189,5 +207,4 @@ async def test_a_grant_to_another_waits_for_the_last_release(table: Table) -> No
 async def test_questions_change_nothing(table: Table) -> None:
     await table.acquire()
     await untouched(table, table.inspect)
-    await untouched(table, table.read_card)
     assert await table.redis.exists(KEYS.lock, KEYS.tokens) == 2

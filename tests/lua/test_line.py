@@ -2,10 +2,11 @@
 
 import pytest
 
-from aiolock._scripts import EXPIRED, GRANTED, LOST, REFUSED, STALE
-from tests.lua.table import KEYS, LEASE, OTHER, THEIRS, FairTable
+from aiolock._scripts.replies import EXPIRED, GRANTED, LOST, REFUSED, STALE
+from tests.lua.table import KEYS, LEASE, OTHER, THEIRS, FairTable, Table
 
 FIRST, SECOND, OURS = "b:1", "c:1", "b:2"  # Acquisitions of the clients b and c.
+PLAIN = "p:1"  # That of a client that wants the plain lock.
 SILENCE = 700
 
 
@@ -33,7 +34,7 @@ async def test_asking_twice_is_one_place(fair: FairTable) -> None:
     assert await fair.line() == [FIRST, SECOND]
 
 
-async def test_only_the_next_is_granted(fair: FairTable) -> None:
+async def test_only_the_next_in_line_is_granted(fair: FairTable) -> None:
     arrived = await a_line(fair, FIRST, SECOND)
     await fair.release(THEIRS, owner=OTHER)
     assert (await fair.wait(SECOND, arrived[SECOND]))[0] == REFUSED
@@ -50,7 +51,7 @@ async def test_a_grant_says_whether_the_next_is_of_the_same_client(fair: FairTab
     assert (await fair.wait(FIRST, arrived[FIRST]))[4] == 1
 
 
-async def test_who_gave_up_leaves_no_place_and_gets_none_by_a_late_try(fair: FairTable) -> None:
+async def test_a_waiter_that_gave_up_leaves_no_place_and_gets_none_by_a_late_try(fair: FairTable) -> None:
     await a_line(fair, FIRST, SECOND)
     for _ in range(2):
         assert (await fair.release(FIRST, owner=FIRST, step=2))[0] == LOST
@@ -74,7 +75,7 @@ async def silence(fair: FairTable, client: str) -> None:
     await fair.redis.zincrby(KEYS.tokens, -SILENCE, f"alive {client}")
 
 
-async def test_who_asks_again_is_the_first_of_its_client(fair: FairTable) -> None:
+async def test_a_waiter_that_asks_again_is_the_first_of_its_client(fair: FairTable) -> None:
     """A place before it is of a command that nobody sent any more: without that it would keep all others waiting."""
     arrived = await a_line(fair, FIRST, OURS)
     await fair.release(THEIRS, owner=OTHER)
@@ -82,7 +83,7 @@ async def test_who_asks_again_is_the_first_of_its_client(fair: FairTable) -> Non
     assert await fair.line() == []
 
 
-async def test_what_the_server_forgot_comes_back_in_order(fair: FairTable) -> None:
+async def test_a_forgotten_line_comes_back_in_order(fair: FairTable) -> None:
     arrived = await a_line(fair, FIRST, SECOND)
     await fair.redis.flushall()
     await fair.acquire(THEIRS, owner=OTHER)
@@ -111,7 +112,7 @@ async def test_a_line_leaves_nothing_when_it_is_over(fair: FairTable) -> None:
 
 
 @pytest.mark.parametrize("first", [FIRST, None], ids=["in line", "nobody"])
-async def test_one_message_to_whoever_is_next(fair: FairTable, first: str | None) -> None:
+async def test_one_message_to_the_next_waiter(fair: FairTable, first: str | None) -> None:
     await a_line(fair, *([first] if first else []))
     async with fair.redis.pubsub() as heard:
         await heard.psubscribe("*")
@@ -124,7 +125,7 @@ async def test_one_message_to_whoever_is_next(fair: FairTable, first: str | None
         assert (await heard.get_message(timeout=5))["channel"] == b"end"
 
 
-async def test_who_leaves_while_it_is_next_tells_the_one_behind(fair: FairTable) -> None:
+async def test_a_waiter_that_leaves_while_it_is_next_tells_the_one_behind(fair: FairTable) -> None:
     await a_line(fair, FIRST, SECOND)
     await fair.release(THEIRS, owner=OTHER)
     async with fair.redis.pubsub() as heard:
@@ -141,3 +142,41 @@ async def test_tickets_and_tokens_do_not_meet(fair: FairTable) -> None:
     status, token, left, *_ = await fair.wait(FIRST, 1)
     assert (status, left) == (GRANTED, LEASE)
     assert token > before
+
+
+async def plain_waits(fair: FairTable) -> Table:
+    """Others hold the fair lock, FIRST stands in line, and PLAIN was refused the plain lock."""
+    await a_line(fair, FIRST)
+    plain = Table(fair.redis)
+    assert (await plain.acquire(PLAIN, owner=PLAIN))[0] == REFUSED
+    return plain
+
+
+async def test_a_release_tells_waiters_for_the_plain_lock_as_well(fair: FairTable) -> None:
+    await plain_waits(fair)
+    async with fair.redis.pubsub() as heard:
+        await heard.subscribe(KEYS.channel, f"{KEYS.channel}:b")
+        for _ in range(2):
+            assert (await heard.get_message(timeout=5))["type"] == "subscribe"
+        await fair.release(THEIRS, owner=OTHER)
+        told = {(await heard.get_message(timeout=5))["channel"].decode() for _ in range(2)}
+        assert told == {KEYS.channel, f"{KEYS.channel}:b"}
+
+
+async def test_the_line_goes_before_the_plain_lock_until_that_is_due(fair: FairTable) -> None:
+    plain = await plain_waits(fair)
+    await fair.release(THEIRS, owner=OTHER)
+    status, _, soon = await plain.acquire(PLAIN, owner=PLAIN)
+    assert status == REFUSED
+    assert 0 < soon <= 1000
+    await fair.redis.zincrby(KEYS.tokens, -soon, "plain")
+    assert (await plain.acquire(PLAIN, owner=PLAIN))[0] == GRANTED, "although FIRST never came"
+
+
+async def test_the_turn_of_the_plain_ones_is_over_when_one_of_them_has_the_lock(fair: FairTable) -> None:
+    plain = await plain_waits(fair)
+    await fair.redis.zincrby(KEYS.tokens, -1000, "plain")
+    await fair.release(THEIRS, owner=OTHER)
+    assert await fair.redis.zscore(KEYS.tokens, "plain's turn")
+    assert (await plain.acquire(PLAIN, owner=PLAIN))[0] == GRANTED
+    assert await fair.redis.zscore(KEYS.tokens, "plain's turn") is None

@@ -1,10 +1,12 @@
 """Every script of a body that runs once, from each state, sent once and sent twice: the same answer, and no change."""
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 from redis.asyncio import Redis
 
-from aiolock._scripts import DONE, EXPIRED, FREED, GRANTED, LOST, NOT_A_LOCK, REFUSED, STALE, TAKEN
-from tests.lua.once import KEEP, KEYS, LEASE, MINE, OUTCOME, THEIRS, Body, Reply
+from aiolock._scripts.replies import DONE, EXPIRED, FORCED, FREED, GRANTED, LOST, NOT_A_LOCK, REFUSED, STALE, TAKEN
+from tests.lua.once import KEEP, KEYS, LEASE, LONGER, MINE, OLD_KEY, OUTCOME, THEIRS, Body, Reply
 
 # The answer, and after "=" what is there then: L a lock, O what it came to, 0 nothing. Without it nothing is changed.
 TABLE = """
@@ -16,7 +18,12 @@ done        done       granted    granted    expired
 theirs_done done       expired    expired    expired
 released    stale      granted    granted    expired
 given_up    stale      expired    expired    expired
-lost        granted=L  expired    expired    expired
+lost        granted=L  granted=O  expired    expired
+lost_told   stale      granted=O  expired    expired
+lost_taken  refused    taken      taken      taken
+lost_failed granted=L  expired    expired    expired
+forced      stale      forced     forced     forced
+forgotten   granted=L  expired    expired    expired
 foreign     foreign    expired    expired    expired
 """
 HEAD, *ROWS = (line.split() for line in TABLE.strip().splitlines())
@@ -24,25 +31,36 @@ CELLS = [(row[0], command, cell) for row in ROWS for command, cell in zip(HEAD, 
 WORDS = {GRANTED: "granted", REFUSED: "refused", STALE: "stale", NOT_A_LOCK: "foreign", DONE: "done"}
 
 
+STATES: dict[str, tuple[Callable[[Body], Awaitable[object]], ...]] = {
+    "free": (),
+    "mine": (Body.acquire,),
+    "theirs": (Body.acquire_theirs,),
+    "done": (Body.acquire, Body.done),
+    "theirs_done": (Body.acquire_theirs, Body.done_theirs),
+    "released": (Body.acquire, Body.release),
+    "given_up": (Body.release,),
+    "lost": (Body.acquire, Body.expire),
+    # A renewal stood before the release in a server that stood still.
+    "lost_told": (Body.acquire, Body.expire, Body.renew),
+    "lost_taken": (Body.acquire, Body.expire, Body.acquire_theirs),
+    "lost_failed": (Body.acquire, Body.expire, Body.acquire_theirs, Body.release_theirs),
+    "forced": (Body.acquire, Body.force),
+    "forgotten": (Body.acquire, Body.forget),
+    "foreign": (Body.put_something_else,),
+}
+
+
 async def bring(body: Body, state: str) -> None:
-    if state in {"mine", "done", "released", "lost"}:
-        await body.acquire()
-    elif state in {"theirs", "theirs_done"}:
-        await body.acquire(THEIRS)
-    if state == "done":
-        await body.done()
-    elif state == "theirs_done":
-        await body.done(THEIRS)
-    elif state in {"released", "given_up"}:
-        await body.release()
-    elif state == "lost":
-        await body.redis.delete(KEYS.lock)
-    elif state == "foreign":
-        await body.redis.set(KEYS.lock, "something", px=LEASE)
+    for step in STATES[state]:
+        await step(body)
 
 
 def in_words(reply: Reply) -> str:
-    return {EXPIRED: "expired", TAKEN: "taken", FREED: "freed"}[reply[1]] if reply[0] == LOST else WORDS[reply[0]]
+    return (
+        {EXPIRED: "expired", TAKEN: "taken", FREED: "freed", FORCED: "forced"}[reply[1]]
+        if reply[0] == LOST
+        else WORDS[reply[0]]
+    )
 
 
 @pytest.fixture
@@ -74,7 +92,7 @@ async def test_once_and_twice(body: Body, state: str, command: str, cell: str) -
     assert await body.look() == once
 
 
-async def test_it_says_what_it_came_to_and_how_long_that_is_remembered(body: Body) -> None:
+async def test_the_outcome_comes_with_the_time_for_which_it_is_remembered(body: Body) -> None:
     await bring(body, "done")
     status, _, left, outcome = await body.acquire(THEIRS)
     assert (status, outcome) == (DONE, OUTCOME.encode())
@@ -82,14 +100,37 @@ async def test_it_says_what_it_came_to_and_how_long_that_is_remembered(body: Bod
     assert await body.redis.pttl(KEYS.tokens) > KEEP - 10_000  # The end of who said so is remembered as long.
 
 
-async def test_who_lost_the_lock_cannot_say_what_it_came_to(body: Body) -> None:
-    await bring(body, "lost")
-    await body.acquire(THEIRS)
+async def test_a_runner_that_lost_the_lock_leaves_no_outcome(body: Body) -> None:
+    await bring(body, "lost_taken")
     assert in_words(await body.done(MINE, "stoo late")) == "taken"
     assert (await body.acquire("third:a1"))[0] == REFUSED
     await body.done(THEIRS)
     assert in_words(await body.done(MINE, "stoo late")) == "taken"
     assert (await body.acquire("third:a1"))[3] == OUTCOME.encode()
+
+
+@pytest.mark.parametrize("state", STATES)
+async def test_an_old_result_is_left_exactly_where_the_outcome_is_and_once(body: Body, state: str) -> None:
+    await bring(body, state)
+    first = await body.done_for_longer()
+    once = await body.look()
+    leaves = {name for name, command, cell in CELLS if command == "done" and cell == "granted=O"}
+    assert await body.old() == [OUTCOME.encode() if state in leaves else None]
+    if once.old is not None:
+        assert KEEP < await body.redis.pttl(OLD_KEY) <= KEEP + LONGER
+        assert await body.redis.pttl(KEYS.tokens) > KEEP
+    assert in_words(await body.done_for_longer(MINE, "sanother")) == in_words(first)
+    assert await body.look() == once
+    await body.expire()
+    await body.acquire_theirs()
+    assert (await body.look()).old == once.old, "an old result outlives the next run"
+
+
+async def test_a_runner_that_lost_the_lock_leaves_no_old_result(body: Body) -> None:
+    await bring(body, "lost_taken")
+    await body.done_for_longer(THEIRS, "sfirst")
+    assert (await body.done_for_longer(MINE, "stoo late"))[0] == LOST
+    assert await body.old() == [b"sfirst"]
 
 
 async def test_a_slot_is_by_the_clock_of_the_server(body: Body) -> None:
@@ -101,5 +142,5 @@ async def test_a_slot_is_by_the_clock_of_the_server(body: Body) -> None:
 
 
 def test_keys_share_a_slot() -> None:
-    assert KEYS.all == ("aiolock_once:{invoice:42}", "aiolock_token:{invoice:42}")
+    assert KEYS.all == ("aiolock_once:{invoice:42}", "aiolock_once_token:{invoice:42}")
     assert KEYS.channel == "redisson_lock__channel:aiolock_once:{invoice:42}"

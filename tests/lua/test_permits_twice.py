@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from redis.asyncio import Redis
 
-from aiolock._scripts import EXPIRED, FORCED, FREED, GRANTED, LOST, NOT_A_LOCK, REFUSED, STALE
+from aiolock._scripts.replies import EXPIRED, FORCED, FREED, GRANTED, LOST, NOT_A_LOCK, REFUSED, STALE
 from tests.lua import permits as states
-from tests.lua.permits import KEEPS, LEASE, MINE, THEIRS, Reply, Sight, State, Table
+from tests.lua.permits import COUNT, LEASE, MINE, THEIRS, TOKENS, Reply, Sight, State, Table
 
 COMMANDS: dict[str, Callable[[Table], Awaitable[Reply]]] = {
     "acquire": lambda table: table.acquire(),
@@ -97,7 +97,7 @@ def check_untouched(once: Sight, twice: Sight, command: str) -> None:
     if command == "renew":  # It lengthens what is there once more.
         assert once.permits.keys() == twice.permits.keys()
         twice = replace(twice, permits=once.permits)
-    if command == "acquire":  # A grant that is told again is told a later token, and a turn begins anew.
+    if command == "acquire":  # A repeated grant has a later token, and a turn begins again.
         assert once.tokens.get(b"token", 0) <= twice.tokens.get(b"token", 0)
         assert once.tokens.keys() == twice.tokens.keys()
         once, twice = (replace(sight, tokens={}) for sight in (once, twice))
@@ -105,37 +105,22 @@ def check_untouched(once: Sight, twice: Sight, command: str) -> None:
 
 
 async def test_a_grant_tells_the_time_left_and_when_others_may_be_granted(table: Table) -> None:
-    status, token, left, others = await table.acquire()
-    assert (status, left, others) == (GRANTED, LEASE, 0)
+    status, token, left, others, free = await table.acquire()
+    assert (status, left, others, free) == (GRANTED, LEASE, 0, 1)
     await table.age(1_000)
     again = await table.acquire()
     assert LEASE - 10_000 < again[2] <= LEASE - 1_000
     assert again[1] > token
-    *_, others = await table.acquire(THEIRS, number=1, ms=10_000)
+    *_, others, free = await table.acquire(THEIRS, number=1, ms=10_000)
     assert 5_000 < others <= 10_000
+    assert free == 0
 
 
 async def test_a_refusal_tells_when_the_next_permit_expires(table: Table) -> None:
     await table.acquire(THEIRS, number=3, ms=10_000)
-    status, _, again = await table.acquire(number=1)
+    status, _, again, *_ = await table.acquire(number=1)
     assert status == REFUSED
     assert 5_000 < again <= 10_000
-
-
-async def test_who_waits_for_several_asks_again_before_its_turn_is_over(table: Table) -> None:
-    await states.others(table)
-    assert await table.acquire() == [REFUSED, 0, KEEPS / 2, 1]
-    assert (await table.look()).turn == MINE
-    status, _, again = await table.acquire("third:1#1", number=1)
-    assert status == REFUSED
-    assert 0 < again <= KEEPS
-
-
-async def test_who_does_not_wait_keeps_nobody_from_overtaking(table: Table) -> None:
-    await states.others(table)
-    await table.acquire(waits=False)
-    assert (await table.look()).turn is None
-    assert (await table.acquire("third:1#1", number=1))[0] == GRANTED
 
 
 async def test_a_permit_of_another_that_has_expired_is_put_back_by_the_next_acquire(table: Table) -> None:
@@ -148,7 +133,7 @@ async def test_a_permit_of_another_that_has_expired_is_put_back_by_the_next_acqu
 
 
 @pytest.mark.parametrize("call", ["release", "renew"])
-async def test_what_is_left_of_an_acquisition_whose_first_permit_is_gone_is_put_back(table: Table, call: str) -> None:
+async def test_the_rest_of_an_acquisition_whose_first_permit_is_gone_is_put_back(table: Table, call: str) -> None:
     """A Java service whose clock is ahead takes single permits that have expired by it."""
     await table.acquire()
     await table.redis.zrem("{places}:timeout", f"{MINE}#1")
@@ -198,3 +183,45 @@ async def test_permits_end_with_the_semaphore_that_java_gave_an_end(table: Table
     await table.redis.pexpire("places", 5_000)
     await table.acquire()
     assert 0 < await table.redis.pttl("{places}:timeout") <= 5_000
+
+
+async def test_a_grant_that_is_sent_again_takes_no_more_though_there_are_enough(table: Table) -> None:
+    for _ in range(2):
+        assert (await table.acquire(number=1))[0] == GRANTED
+        assert await table.available() == 2
+
+
+async def test_expired_permits_are_put_back_though_there_are_enough(table: Table) -> None:
+    await table.acquire(THEIRS, number=1)
+    await table.age(LEASE)
+    assert (await table.acquire(number=1))[0] == GRANTED
+    assert await table.available() == 2
+
+
+async def test_a_token_grows_by_one_when_the_clock_has_stepped_back(table: Table) -> None:
+    future = (await table.redis.time())[0] * 1_000_000 + 3_600_000_000
+    await table.redis.zadd(TOKENS, {"token": future})
+    assert (await table.acquire(number=1))[:2] == [GRANTED, future + 1]  # The first acquire says how many there are.
+    assert (await table.acquire(THEIRS, number=1))[:2] == [GRANTED, future + 2]
+
+
+async def test_a_grant_of_the_last_permits_says_when_the_next_expires(table: Table) -> None:
+    await table.acquire(THEIRS, number=1, ms=5_000)
+    status, _, _, soon, left = await table.acquire(number=2)
+    assert (status, left) == (GRANTED, 0)
+    assert 0 < soon <= 5_000
+
+
+async def test_permits_that_are_acquired_count_when_their_number_was_forgotten(table: Table) -> None:
+    """Redis may have evicted the key of the number alone."""
+    await table.acquire(THEIRS, number=1)
+    await table.redis.delete(COUNT)
+    assert (await table.acquire(number=3))[0] == REFUSED
+    assert await table.available() == 2
+
+
+async def test_a_release_does_not_say_how_many_there_are_where_nobody_knows_any_more(table: Table) -> None:
+    await table.acquire(number=1)
+    await table.redis.delete(COUNT)
+    assert (await table.release(number=1))[0] == GRANTED
+    assert (await table.look()).count is None

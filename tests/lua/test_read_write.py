@@ -8,10 +8,12 @@ from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
 
 from aiolock._keys import LockKeys
-from aiolock._scripts import EXPIRED, FORCED, FREED, GRANTED, LOST, READ, REFUSED
+from aiolock._scripts import READ
+from aiolock._scripts.replies import EXPIRED, FORCED, FREED, GRANTED, LOST, REFUSED
 from tests.lua import read_write as states
-from tests.lua.read_write import JAVA, KEEPS, LEASE, LOCK, ME, MINE, OTHER, READS, THIRD, Table, record
+from tests.lua.read_write import JAVA, KEEPS, LEASE, LOCK, ME, MINE, OTHER, READS, THIRD, TOKENS, Table, record
 
+MANY = 40  # Readers: more than are looked at as one of them leaves.
 SOON = 100  # Milliseconds that who is next has to follow others, as acquire.lua has it.
 
 
@@ -81,7 +83,7 @@ async def test_a_reader_that_does_not_follow_others_loses_its_turn_soon(table: T
     assert (await table.acquire("read", THIRD))[0] == REFUSED
 
 
-async def test_who_writes_and_reads_leaves_those_who_are_next_their_time(table: Table) -> None:
+async def test_a_writer_that_reads_leaves_the_next_ones_their_time(table: Table) -> None:
     await states.i_write(table)
     await table.acquire("read", THIRD)
     await table.acquire("read")
@@ -92,7 +94,7 @@ async def test_who_writes_and_reads_leaves_those_who_are_next_their_time(table: 
 
 
 @pytest.mark.parametrize("kind", ["read", "write"])
-async def test_who_does_not_wait_takes_no_turn(table: Table, kind: str) -> None:
+async def test_an_acquire_that_does_not_wait_takes_no_turn(table: Table, kind: str) -> None:
     await (states.others_write if kind == "read" else states.others_read)(table)
     status, _, again = await table.acquire(kind, waits=False)
     assert status == REFUSED
@@ -107,7 +109,7 @@ async def test_a_writer_that_another_keeps_out_takes_no_turn(table: Table) -> No
 
 
 @pytest.mark.parametrize("kind", ["read", "write"])
-async def test_who_stands_behind_another_asks_again_when_that_may_be_no_more(table: Table, kind: str) -> None:
+async def test_a_waiter_behind_another_asks_again_when_that_may_have_died(table: Table, kind: str) -> None:
     await (states.others_write if kind == "read" else states.others_read)(table)
     await table.acquire(kind, THIRD)
     status, _, again = await table.acquire(kind)
@@ -126,7 +128,9 @@ async def test_a_turn_lasts_as_long_as_its_owner_goes_on_asking(table: Table) ->
 
 
 @pytest.mark.parametrize("kind", ["read", "write"])
-async def test_who_gives_up_ends_its_turn_and_wakes_the_others(table: Table, channel: PubSub, kind: str) -> None:
+async def test_a_waiter_that_gives_up_ends_its_turn_and_wakes_the_others(
+    table: Table, channel: PubSub, kind: str
+) -> None:
     await (states.i_wait_to_read if kind == "read" else states.i_wait_to_write)(table)
     assert (await table.look()).turn == f"{kind} {MINE[kind]}"
     for _ in range(2):
@@ -135,7 +139,7 @@ async def test_who_gives_up_ends_its_turn_and_wakes_the_others(table: Table, cha
     assert await messages(table, channel) == [b"1"]
 
 
-async def test_who_writes_reads_at_once_whoever_is_next(table: Table) -> None:
+async def test_a_writer_reads_at_once_before_any_next_one(table: Table) -> None:
     await table.acquire("write")
     await table.acquire("read", THIRD)
     status, _, left, others = await table.acquire("read")
@@ -182,9 +186,7 @@ async def test_a_reader_that_died_is_gone_with_its_own_lease(table: Table, chann
     assert (await table.acquire("write"))[0] == GRANTED
 
 
-async def test_what_redisson_left_in_a_lock_that_lives_on_goes_with_the_last_reader(
-    table: Table, channel: PubSub
-) -> None:
+async def test_remains_of_redisson_go_with_the_last_reader(table: Table, channel: PubSub) -> None:
     """As of a thread that wrote for long, and reads for a moment."""
     await states.redisson_reads(table)
     await table.acquire("read", ms=1_000)
@@ -228,7 +230,7 @@ async def test_a_renewal_with_an_earlier_or_equal_number_lengthens_nothing(
 
 async def test_a_writer_whose_time_is_over_lets_readers_in_though_its_owner_reads_on(table: Table) -> None:
     await states.write_expired_and_i_read(table)
-    assert (await table.inspect())[1::4] == [ME.encode()]
+    assert (await table.inspect())[1::3] == [ME.encode()]
     assert (await table.acquire("read", OTHER))[0] == GRANTED
     assert (await table.look()).holds == "m1o1"
 
@@ -264,8 +266,23 @@ async def test_a_writer_that_asks_takes_readers_away_whose_time_is_over(table: T
     assert len((await table.look()).fields) == 2
 
 
-async def test_what_redisson_has_left_counts_as_long_as_it_says(table: Table) -> None:
-    """Of the records of a thread, one for each hold."""
+async def test_one_of_many_readers_leaves_without_a_look_at_the_others_and_no_dead_one_blocks_a_writer(
+    table: Table,
+) -> None:
+    await table.acquire("read", OTHER)
+    for number in range(MANY):
+        await table.acquire("read", f"gone:{number}", ms=1_000)
+    await table.age(1_000)
+    await table.acquire("read")
+    await table.release("read")
+    assert len((await table.look()).fields) == 1 + 1 + MANY, "though the lease of the one that left was the longest"
+    await table.release("read", OTHER)
+    assert (await table.acquire("write"))[0] == GRANTED
+    assert (await table.look()).holds == "M1"
+
+
+async def test_a_hold_of_redisson_counts_for_its_time(table: Table) -> None:
+    """The records of a thread, one for each hold."""
     await states.redisson_reads(table)
     await table.redis.pexpire(f"{{{LOCK}}}:{JAVA}:rwlock_timeout:1", 1_000)
     await table.redis.pexpire(f"{{{LOCK}}}:{JAVA}:rwlock_timeout:2", 20_000)
@@ -334,7 +351,7 @@ async def test_all_are_woken_by_force(table: Table, channel: PubSub, kind: str) 
     assert (await table.renew("write" if kind == "read" else "read"))[0] == GRANTED
 
 
-async def test_a_late_end_of_a_hold_that_expired_wakes_who_waits(table: Table, channel: PubSub) -> None:
+async def test_a_late_end_of_a_hold_that_expired_wakes_a_waiter(table: Table, channel: PubSub) -> None:
     await states.write_expired_and_i_read(table)
     assert (await table.release("write"))[:2] == [LOST, EXPIRED]
     assert await messages(table, channel) == [b"1"]
@@ -342,7 +359,7 @@ async def test_a_late_end_of_a_hold_that_expired_wakes_who_waits(table: Table, c
 
 
 @pytest.mark.parametrize("how", ["renewed", "asked for"])
-async def test_whoever_finds_that_a_writer_reads_on_whose_time_is_over_wakes_who_waits(
+async def test_the_discovery_of_an_expired_writer_that_reads_on_wakes_the_waiters(
     table: Table, channel: PubSub, how: str
 ) -> None:
     await states.write_expired_and_i_read(table)
@@ -396,12 +413,12 @@ async def test_ends_that_no_command_can_be_late_for_are_forgotten(table: Table) 
     assert (await table.look()).tokens[b"me:r3"] % 10 == FREED
 
 
-async def test_what_is_asked_names_as_many_holds_as_it_may(table: Table) -> None:
+async def test_a_question_names_as_many_holds_as_it_may(table: Table) -> None:
     await states.we_read(table)
-    assert len(await table.inspect(1)) == 1 + 4
+    assert len(await table.inspect(1)) == 1 + 3
     named = await table.inspect()
-    assert {named[1], named[5]} == {ME.encode(), OTHER.encode()}
-    assert [named[2], named[4]] == [1, 1]
+    assert {named[1], named[4]} == {ME.encode(), OTHER.encode()}
+    assert [named[2], named[5]] == [1, 1]
     assert LEASE - 10_000 < named[3] <= LEASE
 
 
@@ -423,4 +440,21 @@ async def test_names_in_braces_keep_all_keys_in_their_slot(redis: Redis) -> None
         return found
 
     assert await keys("a") == {"a", "aiolock_token:{a}", f"{{a}}:{ME}:rwlock_timeout:1"}
-    assert await keys("{a}:b") == {"{a}:b", "aiolock_token:{a}:b", f"{{a}}:b:{ME}:rwlock_timeout:1"}
+    assert await keys("{a}:b") == {"{a}:b", "aiolock_token::{a}:b", f"{{a}}:b:{ME}:rwlock_timeout:1"}
+
+
+async def test_a_token_grows_by_one_when_the_clock_has_stepped_back(table: Table) -> None:
+    future = (await table.redis.time())[0] * 1_000_000 + 3_600_000_000
+    await table.acquire("read", OTHER)  # Beside whom the next is granted another way than alone.
+    await table.redis.zadd(TOKENS, {"token": future})
+    assert (await table.acquire("read", THIRD))[:2] == [GRANTED, future + 1]
+    await table.redis.delete(LOCK)
+    assert (await table.acquire("write"))[:2] == [GRANTED, future + 2]
+
+
+async def test_a_record_that_outlives_its_hold_frees_nobody_elses_lock(table: Table) -> None:
+    await table.acquire("read")
+    await table.redis.delete(LOCK)
+    await table.acquire("read", OTHER)
+    assert (await table.release("read"))[0] == LOST
+    assert (await table.look()).holds == "o1"

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from redis.asyncio import Redis
 
-from aiolock._scripts import EXPIRED, FORCED, FREED, GRANTED, LOST, NOT_A_LOCK, REFUSED, STALE, TAKEN
+from aiolock._scripts.replies import EXPIRED, FORCED, FREED, GRANTED, LOST, NOT_A_LOCK, REFUSED, STALE, TAKEN
 from tests.lua import read_write as states
 from tests.lua.read_write import LEASE, Reply, Sight, State, Table
 
@@ -69,7 +69,7 @@ ROUNDED = 2  # Milliseconds; old servers look at the clock again within a script
 def in_words(command: str, reply: Reply) -> str:
     """A reply as the table has it, without tokens and times."""
     if command == "inspect":
-        return "foreign" if reply == [NOT_A_LOCK] else str(len(reply) // 4)
+        return "foreign" if reply == [NOT_A_LOCK] else str(len(reply) // 3)
     status, value = reply[:2]
     if status == LOST:
         return {FREED: "freed", EXPIRED: "expired", TAKEN: "taken", FORCED: "forced"}[value]
@@ -115,7 +115,7 @@ async def check(table: Table, state: str, command: str, cell: str) -> None:
 
 
 def check_times(sight: Sight, state: str) -> None:
-    """Whatever we make has an end, and the lock has that of the longest hold."""
+    """Each of our keys has an end, and the lock has that of the longest hold."""
     assert all(0 < ttl <= LEASE for _, ttl in sight.records.values())
     if sight.records and sight.lock is not None and state not in ("write_was_taken", "forced_by_redisson"):
         assert abs(sight.lock_ttl - max(ttl for _, ttl in sight.records.values())) <= ROUNDED
@@ -130,5 +130,5 @@ def check_untouched(once: Sight, twice: Sight) -> None:
     }
     assert all(ttl <= once.records[key][1] + ROUNDED for key, (_, ttl) in twice.records.items())
     assert twice.tokens.keys() == once.tokens.keys()
-    kept = {member for member, score in once.tokens.items() if score >= 0}  # A turn begins anew.
+    kept = {member for member, score in once.tokens.items() if score >= 0}  # A turn begins again.
     assert all(twice.tokens[member] == once.tokens[member] for member in kept)

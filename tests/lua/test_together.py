@@ -3,7 +3,8 @@
 from typing import Any, cast
 
 from aiolock._keys import LockKeys
-from aiolock._scripts import ACQUIRE, GRANTED, LOST, RENEW, TAKEN, grants
+from aiolock._scripts import ACQUIRE, RENEW
+from aiolock._scripts.replies import GRANTED, LOST, TAKEN
 from tests.lua.table import LEASE, ME, MEMORY, RETENTION, Table
 
 NAMES = ("a", "b", "c", "d")
@@ -28,13 +29,6 @@ async def test_twice_is_once(table: Table) -> None:
     again = await renew(table, ms=10 * LEASE)  # With the same number: it counts for nothing.
     assert [row[:2] for row in again] == [row[:2] for row in first]
     assert all(0 < row[2] <= LEASE for row in again)
-
-
-def test_a_reply_in_rows_grants_if_a_row_does() -> None:
-    assert grants([[LOST, 1, 0], [GRANTED, 5, 100]])
-    assert not grants([[LOST, 1, 0], [LOST, 2, 0]])
-    assert grants([GRANTED, 5, 100])
-    assert not grants([LOST, 1, 0])
 
 
 async def acquire(table: Table, name: str, owner: str) -> None:

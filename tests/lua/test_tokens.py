@@ -2,7 +2,7 @@
 
 import pytest
 
-from aiolock._scripts import GRANTED
+from aiolock._scripts.replies import GRANTED
 from tests.lua.table import (
     EARLIER,
     KEYS,
@@ -65,7 +65,9 @@ async def test_it_grows_by_one_when_the_clock_has_stepped_back(table: Table) -> 
     await table.expire()
     await table.redis.zadd(KEYS.tokens, {"token": future})
     for number in range(1, 4):
+        await table.redis.pexpire(KEYS.tokens, LEASE)
         assert await token_of(table, f"me:a{number}") == future + number
+        assert (await table.look()).tokens_ttl > RETENTION - 1_000, "its memory begins again"
         await table.release(f"me:a{number}")
     assert (await table.look()).tokens[b"token"] == future + 3
 
@@ -101,10 +103,12 @@ async def test_a_thousand_grants_in_a_row_grow_strictly(table: Table) -> None:
     assert tokens == sorted(set(tokens))
 
 
-@pytest.mark.parametrize("act", ["acquire", "renew", "release", "give up", "force"])
-async def test_the_retention_starts_anew_with_each_use(table: Table, act: str) -> None:
-    await token_of(table)
+@pytest.mark.parametrize("act", ["acquire", "renew", "release", "clean release", "give up", "force"])
+async def test_the_retention_starts_again_with_each_use(table: Table, act: str) -> None:
+    """That of grants with the first of each second."""
+    token = await token_of(table)
     await table.redis.pexpire(KEYS.tokens, LEASE)
+    await table.redis.zadd(KEYS.tokens, {"token": token - 1_000_000})
     match act:
         case "acquire":
             await table.redis.delete(KEYS.lock)
@@ -113,6 +117,8 @@ async def test_the_retention_starts_anew_with_each_use(table: Table, act: str) -
             await table.renew()
         case "release":
             await table.release()
+        case "clean release":
+            await table.clean()
         case "give up":
             await table.release(THEIRS, owner=OTHER)
         case _:

@@ -15,7 +15,7 @@ _to_be_lost = [1]
 async def section(locks: LockClient, choose: Random, who: tuple[int, int]) -> str:
     permits = choose.randint(1, PERMITS - 1)
     asked = monotonic()
-    async with locks.semaphore(NAME, PERMITS).hold(permits=permits):
+    async with locks.counting_semaphore(NAME, PERMITS).hold(permits=permits):
         entered = monotonic()
         await asyncio.sleep(0.001)
         left = monotonic()
@@ -24,11 +24,11 @@ async def section(locks: LockClient, choose: Random, who: tuple[int, int]) -> st
 
 
 async def keep(locks: LockClient, choose: Random, who: tuple[int, int]) -> str:
-    """That of the process that is killed: one of its tasks has a permit, and never gives it back."""
+    """The work of the process that is killed: one of its tasks has a permit, and never gives it back."""
     if not _to_be_lost:
         await asyncio.Event().wait()
     permits, asked = _to_be_lost.pop(), monotonic()
-    await locks.semaphore(NAME, PERMITS).acquire(permits)
+    await locks.counting_semaphore(NAME, PERMITS).acquire(permits)
     return f"{permits} {asked} {monotonic()} inf"
 
 

@@ -1,4 +1,4 @@
-"""What a process of the tests is made of: tasks that do the same so and so often, and write down when they did it."""
+"""The parts of a process of the tests: tasks that repeat an act, and write down the times."""
 
 import asyncio
 import os
@@ -13,6 +13,7 @@ from typing import Protocol
 from aiolock import LockClient, LockConfig
 from tests.support.observe import until
 
+_ROOT = Path(__file__).parents[2]
 FOR_EVER = 1_000_000
 LEASE = 5.0  # Seconds: for so long what the one had that is killed is nobody else's.
 BUSY = 15.0  # Seconds that waiting may take on a busy machine beside that; on an idle one it takes some tenths.
@@ -22,7 +23,7 @@ Section = Callable[[LockClient, random.Random, tuple[int, int]], Awaitable[str]]
 
 
 async def serve(url: str, path: str, section: Section, *, process: int, tasks: int, times: int) -> None:
-    """Do so many sections in each of so many tasks; each is a line of the file."""
+    """Do that many sections in each of that many tasks; each is a line of the file."""
     asyncio.get_running_loop().slow_callback_duration = 60  # On a busy machine asyncio's debug mode would complain.
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
@@ -44,14 +45,19 @@ def main(section: Section) -> None:
 
 
 async def let_work(
-    module: str, url: str, path: Path, *, processes: int, tasks: int, times: int
+    module: str, url: str, path: Path, *, processes: int, tasks: int, times: int, roots: Sequence[Path] = (_ROOT,)
 ) -> tuple[list[str], int]:
-    """Let so many processes do their work, beside one that is killed; all lines, and the process id of that one."""
+    """
+    Let that many processes do their work, and one that is killed; all lines, and the process id of that one.
+
+    The processes take turns with the *roots*, the folders that have the package; the one that is killed has the first.
+    """
     path.touch()
 
     async def start(number: int, times: int) -> asyncio.subprocess.Process:
-        arguments = ["-m", module, url, str(path), str(number), str(tasks), str(times)]
-        return await asyncio.create_subprocess_exec(sys.executable, *arguments)
+        arguments = ["-P", "-m", module, url, str(path), str(number), str(tasks), str(times)]
+        places = os.pathsep.join(map(str, (roots[number % len(roots)], _ROOT)))
+        return await asyncio.create_subprocess_exec(sys.executable, *arguments, env=os.environ | {"PYTHONPATH": places})
 
     victim = await start(processes, FOR_EVER)
     workers = [await start(number, times) for number in range(processes)]

@@ -14,7 +14,7 @@ async def section(locks: LockClient, choose: Random, who: tuple[int, int]) -> st
     process, _ = who
     permits = PERMITS if process == 0 else 1
     asked = monotonic()
-    async with locks.permit_expirable_semaphore(NAME, PERMITS).hold(permits=permits) as permit:
+    async with locks.semaphore(NAME, PERMITS).hold(permits=permits) as permit:
         entered = monotonic()
         await asyncio.sleep(0.001)
         permit.check()

@@ -40,7 +40,7 @@ class Store:
         self._path = path
 
     def read(self, token: int, at: float) -> int:
-        """The count; whoever has a smaller token may not write from now on. *at* is when the lock was entered."""
+        """The count; writers with a smaller token are refused from now on. *at* is when the lock was entered."""
         with self._locked() as file:
             count = self._admit(file, token)
             _append(file, "read", token, count, at)

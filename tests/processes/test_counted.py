@@ -22,7 +22,7 @@ async def test_a_permit_dies_with_its_process_and_all_sections_are_counted(
     server: Server, redis: Redis, tmp_path: Path
 ) -> None:
     async with LockClient(redis) as locks, asyncio.timeout(60):
-        latch, semaphore = locks.count_down_latch(LATCH), locks.semaphore(NAME)
+        latch, semaphore = locks.count_down_latch(LATCH), locks.counting_semaphore(NAME)
         assert await latch.try_set_count(PROCESSES * TASKS * TIMES)
         waiting = [asyncio.create_task(locks.count_down_latch(LATCH).wait()) for _ in range(10)]
         lines, victim = await let_work(
@@ -31,7 +31,7 @@ async def test_a_permit_dies_with_its_process_and_all_sections_are_counted(
         assert await asyncio.gather(*waiting) == [True] * 10
         assert await latch.count() == 0
         assert await semaphore.available() == PERMITS - 1
-        await semaphore.add_permits(1)  # As whoever knows of the death may do.
+        await semaphore.add_permits(1)  # As an operator who knows of the death may do.
         assert await semaphore.drain() == PERMITS
     sections = [Section.parse(line) for line in lines]
     served = Counter(section.task for section in sections if not section.task.startswith(f"{victim}-"))

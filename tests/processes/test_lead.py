@@ -1,9 +1,7 @@
 """Processes that are killed while they lead, keep a lock, or run what runs once."""
 
 import asyncio
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager
 from time import monotonic
 
 from redis.asyncio import Redis
@@ -12,40 +10,31 @@ from aiolock import LockClient
 from aiolock._embedded_server import Server
 from tests.processes.lead import AT_LEAST, LEASE, NAME
 from tests.support.observe import until
+from tests.support.programs import Program, python, said
 
 SLACK = 5.0  # Seconds that a busy machine may take beside.
 
 
-@asynccontextmanager
-async def process(server: Server, act: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    command = (sys.executable, "-m", "tests.processes.lead", server.url, act)
-    worker = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    try:
-        yield worker
-    finally:
-        if worker.returncode is None:
-            worker.kill()
-        await worker.wait()
+def process(server: Server, act: str) -> AbstractContextManager[Program]:
+    return python("-m", "tests.processes.lead", server.url, act)
 
 
-async def said(worker: asyncio.subprocess.Process) -> list[str]:
+async def words(worker: Program) -> list[str]:
     """The next words of the process."""
-    assert worker.stdout is not None
-    async with asyncio.timeout(30):
-        return (await worker.stdout.readline()).decode().split()
+    return (await asyncio.to_thread(said, worker)).split()
 
 
 async def test_a_leader_that_is_killed_is_followed_after_one_lease_and_never_before(
     server: Server, redis: Redis
 ) -> None:
-    async with process(server, "lead") as first:
-        _, token, _ = await said(first)
-        async with process(server, "lead") as second:
+    with process(server, "lead") as first:
+        _, token, _ = await words(first)
+        with process(server, "lead") as second:
             await until_waited_for(redis)
             first.kill()
             killed = monotonic()
             left = await redis.pttl(NAME) / 1000
-            _, next_token, at = await said(second)
+            _, next_token, at = await words(second)
             assert int(next_token) > int(token)
             assert left - 0.1 <= float(at) - killed < LEASE + SLACK
 
@@ -58,25 +47,25 @@ async def until_waited_for(redis: Redis) -> None:
 
 
 async def test_a_lock_is_kept_though_its_process_was_killed(server: Server, redis: Redis, locks: LockClient) -> None:
-    async with process(server, "keep") as holder:
-        _, held = await said(holder)
+    with process(server, "keep") as holder:
+        _, held = await words(holder)
         holder.kill()
-        await holder.wait()
+        holder.wait()
         async with locks.lock(NAME).hold():
             assert AT_LEAST - 0.5 < monotonic() - float(held) < AT_LEAST + SLACK
 
 
-async def test_what_is_to_be_remembered_is_run_by_nobody_though_its_process_was_killed(
+async def test_a_remembered_body_is_not_run_again_though_its_process_was_killed(
     server: Server, redis: Redis, locks: LockClient
 ) -> None:
     async def work() -> None:
         ran.append(monotonic())
 
     ran: list[float] = []
-    async with process(server, "once") as runner:
-        _, began = await said(runner)
+    with process(server, "once") as runner:
+        _, began = await words(runner)
         runner.kill()
-        await runner.wait()
+        runner.wait()
         await locks.once(NAME, keep=AT_LEAST, wait=0).run(work)
         assert ran == []
         await locks.once(NAME, keep=AT_LEAST).run(work)

@@ -16,7 +16,7 @@ PROCESSES, TASKS, TIMES = 4, 6, 60
 
 @dataclass(frozen=True)
 class Section:
-    """What a task did with its permits; times are on the monotonic clock, which all processes share."""
+    """A task's visits with its permits; times are on the monotonic clock, which all processes share."""
 
     task: str
     permits: int
@@ -45,5 +45,5 @@ async def test_never_more_than_there_are_permits_and_everyone_is_served(
         waits = [section for section in sections if section.permits == permits]
         check_waits(f"for {permits} of {PERMITS} permits", waits, sections, share=0.4)
     async with LockClient(redis) as locks:
-        semaphore = locks.permit_expirable_semaphore(NAME)
-        assert await semaphore.try_acquire(PERMITS, wait=20) is not None  # Also those of the one that died.
+        semaphore = locks.semaphore(NAME)
+        assert await semaphore.try_acquire(permits=PERMITS, wait=20) is not None  # Also those of the one that died.

@@ -17,7 +17,7 @@ PROCESSES, TASKS, TIMES = 4, 6, 80
 
 @dataclass(frozen=True)
 class Section:
-    """What a task did with the lock; times are on the monotonic clock, which all processes share."""
+    """A task's visits to the lock; times are on the monotonic clock, which all processes share."""
 
     task: str
     writes: bool
@@ -34,7 +34,7 @@ class Section:
 
 
 def overlap(sections: list[Section]) -> list[tuple[Section, Section]]:
-    """Those that were at it together, though one of them wrote."""
+    """The visits that were at the same time, though one of them wrote."""
     together: list[tuple[Section, Section]] = []
     under_way: list[Section] = []
     for section in sorted(sections, key=lambda section: section.entered):
@@ -51,7 +51,7 @@ def longest_stream(readers: list[Section], writers: list[Section]) -> int:
     return max(sum(begin < each < end for each in entered) for begin, end in waits)
 
 
-async def test_who_writes_is_alone_and_everyone_is_served(server: Server, redis: Redis, tmp_path: Path) -> None:
+async def test_a_writer_is_alone_and_everyone_is_served(server: Server, redis: Redis, tmp_path: Path) -> None:
     lines, victim = await let_work(
         "tests.processes.read_write", server.url, tmp_path / "sections", processes=PROCESSES, tasks=TASKS, times=TIMES
     )

@@ -20,7 +20,7 @@ PROCESSES, TASKS, TIMES = 4, 8, 60
 
 @dataclass(frozen=True)
 class Section:
-    """What a task did under its locks; times are on the monotonic clock, which all processes share."""
+    """A task's visits under its locks; times are on the monotonic clock, which all processes share."""
 
     task: str
     asked: float

@@ -1,9 +1,9 @@
 """
 A small world in which everything that can happen to a quorum does: three servers, two clients, a few ticks.
 
-Each client acquires the lock once, as `aiolock._redis.election` does: it asks all servers, each of which may get that,
-or answer, at any time or never; what a majority granted it has confirmed, with the greatest of their tokens; when a
-majority has, it holds the lock until a lease from when it asked is over, but for the drift, or gives it back before.
+Each client acquires the lock once, as `aiolock._redis.quorum.election` does: it asks all servers, each of which may get
+that, or answer, at any time or never; what a majority granted it has confirmed, with the greatest of their tokens; when
+a majority has, it holds the lock until a lease from when it asked is over, but for the drift, or gives it back before.
 One server's clock is ahead, so that its tokens are greater; on another the lease is over a tick early, which is the
 drift. A server may crash, and starts empty.
 
@@ -28,7 +28,7 @@ NOBODY = -1
 
 @dataclass(frozen=True)
 class Rules:
-    """What the algorithm does."""
+    """The steps of the algorithm."""
 
     abstains: bool = True
     """A server without memory grants nothing until every lease that it may have granted is over."""
@@ -103,7 +103,7 @@ def next_worlds(world: World, rules: Rules) -> Iterator[World]:
 
 
 def tick(world: World) -> World:
-    """Time passes: leases end, and who holds the lock knows when its own does."""
+    """Time passes: leases end, and each holder knows when its own does."""
     now = world.time + 1
     servers = tuple(
         Server(*((NOBODY, 0) if each.expires <= now else each[:2]), each.token, each.votes if each.votes > now else 0)

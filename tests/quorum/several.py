@@ -1,8 +1,10 @@
-"""What the tests of quorums do with several servers."""
+"""Tools for tests of quorums, with several servers."""
 
 from redis.asyncio import Redis
 
+from aiolock import LockClient
 from aiolock._keys import QUORUM_KEY
+from tests.support.inside import members_of
 from tests.support.observe import until
 
 
@@ -16,7 +18,7 @@ async def remember(redis: Redis, since: int = 0) -> None:
 
 
 async def who_has(redises: list[Redis], key: str) -> list[bool]:
-    """Of each server, whether the key is there."""
+    """For each server, whether the key is there."""
     return [bool(await redis.exists(key)) for redis in redises]
 
 
@@ -27,6 +29,11 @@ async def everywhere(redises: list[Redis], *keys: str) -> None:
         return all([all(await who_has(redises, key)) for key in keys])
 
     await until(have_all)
+
+
+async def every_server_has_answered(client: LockClient) -> None:
+    """Return when no server of *client* owes a reply: a release returns when most servers have answered it."""
+    await until(lambda: not any(member.only.pending for member in members_of(client)))
 
 
 async def token_of(redis: Redis, name: str) -> int:

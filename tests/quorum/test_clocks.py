@@ -29,7 +29,7 @@ def set_apart(tmp_path: Path) -> Iterator[tuple[Server, Clock]]:
 
 @pytest.fixture
 def clock(set_apart: tuple[Server, Clock]) -> Clock:
-    """Of the first of the servers."""
+    """The clock of the first server."""
     return set_apart[1]
 
 
@@ -105,7 +105,7 @@ async def granted_by_all(locks: LockClient, redises: list[Redis]) -> Lease:
         await lease.release()
 
 
-async def test_who_has_it_by_a_bare_majority_may_lose_it_to_a_clock_and_is_told(
+async def test_a_holder_by_a_bare_majority_may_lose_it_to_a_clock_and_is_told(
     redises: list[Redis], clock: Clock
 ) -> None:
     """With the next renewal: until then two believe to have it, and the second has the greater token."""

@@ -4,6 +4,9 @@ import pytest
 
 from tests.quorum.model import Rules, explore
 
+# They compute all the time, and share the machine with others.
+pytestmark = pytest.mark.timeout(300)
+
 
 @pytest.mark.slow
 def test_nothing_goes_wrong() -> None:

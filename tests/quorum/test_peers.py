@@ -1,4 +1,4 @@
-"""What other libraries do when a server crashes and comes back empty, beside aiolock: two hold the lock there."""
+"""Other libraries when a server crashes and comes back empty, beside aiolock: two hold the lock there."""
 
 import asyncio
 import os
@@ -58,7 +58,7 @@ async def answer(process: Process) -> str:
     ("library", "second"),
     [("pottery", "acquired"), ("redlock-ng", "acquired"), ("aioredlock", "acquired"), ("aiolock", "refused")],
 )
-async def test_who_holds_a_lock_when_a_server_comes_back_empty(
+async def test_the_holders_when_a_server_comes_back_empty(
     mine: list[Server], of_mine: list[Redis], installed: Path, library: str, second: str
 ) -> None:
     mine[2].kill()  # Away for a while: the first two are the majority.

@@ -4,37 +4,46 @@ import asyncio
 import logging
 import os
 import time
-from functools import partial
+from collections.abc import Callable
+from itertools import permutations
 
 import pytest
 from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.sentinel import Sentinel
 
-from aiolock import BackendError, LeaseLostError, LockClient, LockConfig
+from aiolock import LeaseLostError, LockClient, LockConfig, LockEvent, NotAcquired, QuorumError
 from aiolock._backend import Call
 from aiolock._cli.doctor.facts import Facts
 from aiolock._cli.doctor.quorum import Member, judge
 from aiolock._cli.doctor.run import report_on_quorum
 from aiolock._config import Timing
 from aiolock._embedded_server import Server
-from aiolock._keys import QUORUM_KEY, card_key
-from aiolock._redis import quorum_member
-from aiolock._redis.election import Clock
-from aiolock._redis.fold import FOLDS, is_held
-from aiolock._redis.poll import _MOMENTS, Question
-from aiolock._redis.quorum import QuorumBackend
-from aiolock._scripts import BALLOTS, GRANTED, INSPECT, NOT_A_LOCK, PERMIT
+from aiolock._keys import QUORUM_KEY
+from aiolock._redis.quorum import member as quorum_member
+from aiolock._redis.quorum.backend import QuorumBackend
+from aiolock._redis.quorum.election import Clock, Election, Longest
+from aiolock._redis.quorum.fold import FOLDS
+from aiolock._redis.quorum.poll import _MOMENTS, Question
+from aiolock._scripts import INSPECT, LOCK
+from aiolock._scripts.replies import Abstains, Granted, Lost, NotALock, Refused, Seen, Stale, Vote
 from tests.contract.acts import check_that_messages_wake, is_untouched, nothing_under_way, section, waiting
-from tests.contract.kinds import KINDS, NAME, Counted, Fair, Kind, Latch, Once
-from tests.quorum.several import everywhere, let_token_be, remember, run_id, token_of, who_has
-from tests.support.calls import in_turn
+from tests.contract.kinds import KINDS, NAME, Kind, Lock, Multi
+from tests.quorum.several import (
+    every_server_has_answered,
+    everywhere,
+    let_token_be,
+    remember,
+    run_id,
+    token_of,
+    who_has,
+)
 from tests.support.cancellation import MODES, Mode, Outcome, every_suspension
-from tests.support.inside import session_of
-from tests.support.observe import asked_in_a_thread, until
+from tests.support.inside import keys_of, session_of
+from tests.support.observe import asked_in_a_thread, renewed, until
 from tests.support.proxy import Proxy, Request, Rule, drop_reply, hold
 
 TIMING = Timing.of(LockConfig())
-KEPT = tuple(kind for kind in KINDS if not isinstance(kind, Counted | Fair | Latch | Once))
+KEPT = tuple(kind for kind in KINDS if isinstance(kind, Lock | Multi))
 each_kind = pytest.mark.parametrize("kind", KEPT, ids=repr)
 
 
@@ -42,21 +51,19 @@ each_kind = pytest.mark.parametrize("kind", KEPT, ids=repr)
 
 
 @each_kind
-async def test_who_waits_is_woken_by_a_message(kind: Kind, locks: LockClient, other: LockClient) -> None:
+async def test_a_waiter_is_woken_by_a_message(kind: Kind, locks: LockClient, other: LockClient) -> None:
     await check_that_messages_wake(kind, locks, other)
     await is_untouched(kind, other)
 
 
 @each_kind
-async def test_leaves_nothing_that_stays(
-    kind: Kind, redises: list[Redis], locks: LockClient, other: LockClient
-) -> None:
+async def test_no_key_stays(kind: Kind, redises: list[Redis], locks: LockClient, other: LockClient) -> None:
     await check_that_messages_wake(kind, locks, other)
     await until(lambda: nothing_under_way(locks))
     for redis in redises:
         found: list[bytes] = await redis.keys("*")  # type: ignore[assignment]
         keys = {key.decode() for key in found} - {*kind.kept, QUORUM_KEY}
-        assert all(key.startswith(("aiolock_token:", "aiolock_client:")) for key in keys), keys
+        assert all(key.startswith("aiolock_token:") for key in keys), keys
         assert all([await redis.pttl(key) > 0 for key in keys])
 
 
@@ -83,10 +90,10 @@ async def test_cancelled_wherever_it_suspends(kind: Kind, mode: Mode, redises: l
 
 @each_kind
 @pytest.mark.parametrize("number", [1, 2, 3])
-async def test_whatever_reply_is_lost(
+async def test_any_reply_is_lost(
     kind: Kind, number: int, proxies: list[Proxy], through: list[Redis], other: LockClient
 ) -> None:
-    """Of two servers of three: the acquire, what confirms it, and the release are sent to them twice."""
+    """Two servers of three get the acquire, its confirmation, and the release twice."""
     async with LockClient.redlock(through) as client:
         await client.ping()
         await until(lambda: client.statistics().pending == 0)
@@ -117,12 +124,14 @@ async def test_held_by_one_owner_and_again_by_it(redises: list[Redis], locks: Lo
         assert await lock.held()
         holder = await other.lock("orders").holder()
         assert holder is not None
-        assert (holder.client, holder.holds) == (session_of(locks).client, 1)
+        assert (holder.client, holder.pid, holder.holds) == (session_of(locks).client, os.getpid(), 1)
     assert not await other.lock("orders").locked()
 
 
 async def test_force_release(locks: LockClient, other: LockClient) -> None:
     lease = await locks.lock("orders").acquire()
+    with pytest.raises(TypeError, match="several independent servers"):
+        await other.lock("orders").force_release(token=lease.token)
     assert await other.lock("orders").force_release()
     assert not await other.lock("orders").force_release()
     assert await other.lock("orders").try_lock()
@@ -131,7 +140,7 @@ async def test_force_release(locks: LockClient, other: LockClient) -> None:
 
 
 async def test_many_tasks_cost_one_acquire_each(locks: LockClient) -> None:
-    """What the servers say of the same release is one message: nobody is woken for nothing."""
+    """The servers' messages about one release count once: no waiter is woken in vain."""
     sections = 100
 
     async def work() -> None:
@@ -149,7 +158,7 @@ async def test_many_tasks_cost_one_acquire_each(locks: LockClient) -> None:
 
 
 async def test_a_key_on_one_server_is_in_nobodys_way(redises: list[Redis], locks: LockClient) -> None:
-    """As a client leaves it that died between its servers."""
+    """The state that a client leaves if it dies between its servers."""
     await redises[0].hset("orders", "somebody:1", "1")
     await redises[0].expire("orders", 60)
     async with locks.lock("orders").hold(wait=0):
@@ -157,7 +166,7 @@ async def test_a_key_on_one_server_is_in_nobodys_way(redises: list[Redis], locks
         assert await redises[0].hget("orders", "somebody:1") == b"1"
 
 
-async def test_what_too_few_granted_is_given_back(redises: list[Redis], locks: LockClient) -> None:
+async def test_a_grant_by_too_few_is_given_back(redises: list[Redis], locks: LockClient) -> None:
     for redis in redises[:2]:
         await redis.hset(NAME, "somebody:1", "1")
         await redis.expire(NAME, 60)
@@ -175,10 +184,10 @@ async def test_what_too_few_granted_is_given_back(redises: list[Redis], locks: L
 
 
 @each_kind
-async def test_who_waits_for_what_two_of_three_keep_is_idle(
+async def test_a_waiter_for_a_lock_that_two_of_three_keep_is_idle(
     kind: Kind, redises: list[Redis], locks: LockClient, other: LockClient
 ) -> None:
-    """The third grants it to whoever asks: that is given back without a word, which would wake the giver again."""
+    """The third grants it to any client: that is given back quietly, because a message would wake the giver again."""
     remove = await kind.obstruct(other)
 
     async def users_keys() -> list[set[bytes]]:
@@ -199,6 +208,16 @@ async def test_who_waits_for_what_two_of_three_keep_is_idle(
         await waiter
 
 
+async def test_servers_that_let_a_fair_lock_of_the_name_go_first_refuse_it(
+    redises: list[Redis], locks: LockClient
+) -> None:
+    """The lock has no holder, and the answer names none."""
+    for redis in redises[:2]:
+        soon = -800_000_000_000_000 + int(time.time() * 1000) + 3_600_000
+        await redis.zadd(f"aiolock_token:{{{NAME}}}", {"plain": soon, "ticket somebody:1": -2_000_000_000_000_000})
+    assert await locks.lock(NAME).try_lock() is None
+
+
 async def test_a_hold_that_two_servers_forgot_is_lost(redises: list[Redis], other: LockClient) -> None:
     async with LockClient.redlock(redises, config=LockConfig(lease=3)) as locks:
         kept = await locks.lock("kept").acquire()
@@ -214,7 +233,7 @@ async def test_a_hold_that_two_servers_forgot_is_lost(redises: list[Redis], othe
         await kept.release()
 
 
-async def test_what_is_left_is_what_a_majority_has(redises: list[Redis], locks: LockClient) -> None:
+async def test_the_remaining_time_is_that_of_a_majority(redises: list[Redis], locks: LockClient) -> None:
     async with locks.lock("orders").hold(lease=50):
         assert 45 < (await locks.lock("orders").remaining() or 0) <= 50
         await everywhere(redises, "orders")
@@ -244,19 +263,8 @@ async def test_the_greatest_token_is_raised_to_a_majority_before_it_is_told(
         ahead = lease.token + 1000
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KEPT if repr(kind) in ("reader", "writer", "permit")], ids=repr)
-async def test_the_tokens_of_others_grow_so_too(kind: Kind, redises: list[Redis], locks: LockClient) -> None:
-    ahead = time.time_ns() // 1000 + 3_600_000_000
-    await let_token_be(redises[0], "it", ahead)
-    await redises[2].delete(QUORUM_KEY)
-    taken = await kind.take(locks)
-    assert taken.token == ahead + 1
-    await kind.give(locks, taken)
-    assert await token_of(redises[1], "it") >= taken.token
-
-
 async def test_one_round_does_when_the_clocks_are_known(locks: LockClient) -> None:
-    """What is proposed lies ahead of every clock: all grant with the same token, and none is raised."""
+    """The proposed token is ahead of every clock: all grant with the same token, and none is raised."""
     lock, backend = locks.lock("orders"), session_of(locks).commands.backend
     assert isinstance(backend, QuorumBackend)
     await (await lock.acquire()).release()
@@ -270,7 +278,7 @@ async def test_one_round_does_when_the_clocks_are_known(locks: LockClient) -> No
     assert sorted(sent)[10] == 3 * 2
 
 
-def test_what_is_proposed_lies_ahead_of_every_clock_that_was_seen() -> None:
+def test_a_proposed_token_is_ahead_of_every_clock_that_was_seen() -> None:
     clock = Clock()
     clock.learn(time.monotonic(), [1_000_000, 1_000_000])
     assert clock.propose() == 0, "nothing is known while all say the same"
@@ -278,9 +286,16 @@ def test_what_is_proposed_lies_ahead_of_every_clock_that_was_seen() -> None:
     assert clock.propose() > 1_000_500
 
 
-async def test_what_a_client_does_can_be_asked_in_any_thread(locks: LockClient) -> None:
+async def test_statistics_can_be_asked_in_any_thread(locks: LockClient) -> None:
+    async def in_turn(number: int) -> None:
+        for turn in range(50):
+            async with locks.lock(f"{number}:{turn}"):
+                pass
+        async with locks.lock("for all"):
+            pass
+
     async with asked_in_a_thread(locks):
-        await asyncio.gather(*(in_turn(locks, number) for number in range(10)))
+        await asyncio.gather(*(in_turn(number) for number in range(10)))
 
 
 async def test_a_token_that_is_proposed_too_far_ahead_counts_for_nothing(locks: LockClient) -> None:
@@ -290,50 +305,6 @@ async def test_a_token_that_is_proposed_too_far_ahead_counts_for_nothing(locks: 
     backend._clock._ahead = 2 * time.time()
     later = await locks.lock("others").acquire()
     assert lease.token < later.token < lease.token + 60_000_000
-
-
-async def test_who_holds_it_is_known_if_one_server_knows_that_client(
-    redises: list[Redis], locks: LockClient, other: LockClient
-) -> None:
-    async with locks.lock("orders"):
-        card = card_key(session_of(locks).client)
-        await everywhere(redises, card)
-        for redis in redises[1:]:
-            await redis.delete(card)
-        holder = await other.lock("orders").holder()
-        assert holder is not None
-        assert holder.pid == os.getpid()
-
-
-async def test_how_many_permits_are_asked_for_stands_where_the_ballot_looks(
-    locks: LockClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[Call] = []
-    submit = QuorumBackend.submit
-
-    def note(backend: QuorumBackend, call: Call) -> None:
-        asked.append(call)
-        submit(backend, call)
-
-    monkeypatch.setattr(QuorumBackend, "submit", note)
-    async with locks.permit_expirable_semaphore("seats", 5).taking(2):
-        pass
-    place = BALLOTS[PERMIT.acquire].counted
-    assert place is not None
-    assert [call.args[place] for call in asked if call.script is PERMIT.acquire] == [2]
-
-
-def test_a_look_goes_on_whose_first_answer_is_an_error() -> None:
-    """It has nothing to count by then."""
-    ballot, ended = BALLOTS[PERMIT.acquire], list[object]()
-    call, silent = Call(ballot.look.script, (), (), time.monotonic() + 5), [Silent() for _ in range(3)]
-    poll = Question(call, silent, ended.append, partial(is_held, look=ballot.look, wanted=1))
-    poll.ask()
-    silent[0].asked[0].fail(ConnectionError(), "refused")
-    for each in silent[1:]:
-        each.asked[0].end([1, 0, 1, b"theirs", 9000])
-    assert (call.ended, call.error, len(ended)) == (True, None, 1)
-    assert call.reply == [1]
 
 
 @pytest.mark.parametrize(
@@ -349,48 +320,144 @@ def test_a_look_goes_on_whose_first_answer_is_an_error() -> None:
         ("xaa", "a"),
     ],
 )
-async def test_who_holds_a_lock_is_whom_most_name_of_those_that_may_be_a_majority(answers: str, told: str) -> None:
-    """Of five servers, some of which do not answer: one holder at most, and what may be no lock is said to be none."""
-    replies: dict[str, list[object]] = {
-        "a": [GRANTED, b"a", 1, 9000, 1],
-        "b": [GRANTED, b"b", 1, 9000, 1],
-        "-": [GRANTED],
-        "x": [NOT_A_LOCK],
+async def test_the_holder_is_the_one_that_most_servers_name_if_it_may_have_a_majority(answers: str, told: str) -> None:
+    """Five servers, some of which do not answer: one holder at most, and a lock that may be free counts as free."""
+    said: dict[str, list[Seen] | NotALock] = {
+        "a": [Seen("a", 1, 9)],
+        "b": [Seen("b", 1, 9)],
+        "-": [],
+        "x": NotALock(),
     }
     servers = [Silent() for _ in range(5)]
     call = Call(INSPECT, (NAME,), (), time.monotonic() + 5)
     Question(call, servers, lambda poll: None, FOLDS[INSPECT.fold]).ask()
     for server, answer in zip(servers, answers, strict=False):
-        server.asked[0].end(replies[answer])
+        server.asked[0].end(said[answer])
     for server in servers[len(answers) :]:
         server.asked[0].fail(ConnectionError(), "refused")
-    assert await call == replies[told]
+    assert await call == said[told]
 
 
 async def test_a_blocked_loop_ends_one_moment_and_not_both() -> None:
-    """What arrived meanwhile is read before the next one ends."""
+    """Answers that arrived meanwhile are read before the next moment ends."""
     servers = [Silent() for _ in range(3)]
     poll = Question(Call(INSPECT, (NAME,), (), time.monotonic() + 5), servers, lambda poll: None, lambda poll: None)
     poll.ask()
     for server in servers[:2]:
-        server.asked[0].end([GRANTED])
+        server.asked[0].end([])
     time.sleep(sum(_MOMENTS) + 0.1)
     for _ in range(2):  # Timers run behind the task that waited for a turn of the loop.
         await asyncio.sleep(0)
     assert poll.moments == 1
-    servers[2].asked[0].end([GRANTED])
+    servers[2].asked[0].end([])
     assert poll.call.error is not None, "nothing more is to come, and nothing was agreed"
+
+
+class Reachable:
+    is_away = False
 
 
 class Silent(quorum_member.Member):
     """A server that keeps what it is asked."""
 
+    only = Reachable()  # type: ignore[assignment]
+
     def __init__(self) -> None:
         self.asked: list[Call] = []
         self.address = "nowhere"
+        self._slow_until = 0.0
+        self._has_let_wait = self._abstains = False
 
     def submit(self, call: Call) -> None:
         self.asked.append(call)
+
+    def withdraw(self, call: Call) -> bool:
+        return not call.sent
+
+
+OURS, THEIRS, OTHERS = Granted(5, 9), Refused(9, holder=b"theirs"), Refused(9, holder=b"others")
+AWAY, LINE = Abstains(7), Refused(0.8)
+SPLIT, CONTESTED = Refused(0, is_split=True, has_some=True), Refused(0, is_split=True)
+
+
+@pytest.mark.parametrize(
+    ("servers", "answers", "silent", "told"),
+    [
+        (3, [OURS, THEIRS], False, None),
+        (3, [OURS, THEIRS], True, SPLIT),
+        (3, [OURS, AWAY], True, None),
+        (3, [THEIRS, OTHERS], True, CONTESTED),
+        (3, [THEIRS, THEIRS], True, Refused(9)),
+        (3, [THEIRS, AWAY, OTHERS], False, CONTESTED),
+        (3, [AWAY, AWAY, THEIRS], False, Refused(7)),
+        (3, [OURS, THEIRS, THEIRS], False, Refused(9, has_some=True)),
+        (5, [OURS, OURS, THEIRS, OTHERS], True, SPLIT),
+        (5, [OURS, THEIRS, THEIRS], True, SPLIT),
+        (5, [OURS, OURS, THEIRS, THEIRS], False, None),
+        (3, [LINE, LINE], True, Refused(0.8)),
+        (3, [LINE, THEIRS], True, CONTESTED),
+        (3, [OURS, LINE], True, SPLIT),
+    ],
+)
+async def test_a_minority_is_given_back_when_no_answer_that_is_expected_makes_it_a_majority(
+    servers: int, answers: list[Vote], silent: bool, told: Refused | None
+) -> None:
+    """A server that is silent is waited for only where nobody else asks for the lock."""
+    members = [Silent() for _ in range(servers)]
+    call = Call(LOCK.acquire, (NAME,), ("me", "id", 1, 1, 9000, "0", "0"), time.monotonic() + 5)
+    poll = Election(call, members, lambda poll: None, Clock(), Longest(9))
+    for member in members[len(answers) :]:
+        member.let_wait(is_late=silent)
+        if not silent:
+            member.answered(late=False)
+    poll.ask()
+    for member, answer in zip(members, answers, strict=False):
+        member.asked[0].sent = time.monotonic()
+        member.asked[0].end(answer)
+    await asyncio.sleep(0)
+    poll.restart_moments()
+    assert (call.answer if call.ended else None) == told
+
+
+async def test_a_server_that_is_slow_is_expected_to_answer_and_one_that_is_silent_is_not() -> None:
+    member = Silent()
+    member.let_wait(is_late=False)
+    assert member.is_silent
+    member.answered(late=True)
+    member.let_wait(is_late=False)
+    assert not member.is_silent
+    member.let_wait(is_late=True)
+    assert member.is_silent
+
+
+async def test_a_server_is_slow_by_its_answers_to_calls_that_a_majority_has_ended_too() -> None:
+    """In a busy client most calls end so, and some answers come in time: none of them makes it silent."""
+    servers = [Silent() for _ in range(3)]
+    for pause in (_MOMENTS[0], 0.0):
+        poll = Question(
+            Call(INSPECT, (NAME,), (), time.monotonic() + 5), servers, lambda poll: None, FOLDS["first_known"]
+        )
+        poll.ask()
+        for server in servers[:2]:
+            server.asked[-1].end([Seen("a", 1, 9)])
+        assert poll.call.ended
+        time.sleep(pause)
+        servers[2].asked[-1].end([Seen("a", 1, 9)])
+        servers[2].let_wait(is_late=False)
+        assert not servers[2].is_silent
+
+
+@pytest.mark.parametrize("order", list(permutations([9, 5, 7])))
+async def test_the_remaining_time_is_the_same_whichever_server_answers_first(order: tuple[int, ...]) -> None:
+    servers = [Silent() for _ in range(3)]
+    call = Call(INSPECT, (NAME,), (), time.monotonic() + 5)
+    poll = Question(call, servers, lambda poll: None, FOLDS[INSPECT.fold])
+    poll.ask()
+    for server, left in zip(servers, order, strict=True):
+        assert not call.ended
+        server.asked[0].sent = 1.0
+        server.asked[0].end([Seen("a", 1, left)])
+    assert call.answer == [Seen("a", 1, 7)]
 
 
 # Servers that have lost their memory.
@@ -406,17 +473,57 @@ async def test_a_server_without_memory_abstains(
         assert await who_has(redises, "orders") == [False, True, True]
     assert sum("has no vote for 60 s" in record.message for record in caplog.records) == 1
     await redises[1].flushall()
-    assert await locks.lock("orders").try_lock(0.1) is None
+    for wait in (0, 0.1):
+        with pytest.raises(QuorumError, match="no vote") as raised:
+            await locks.lock("orders").try_lock(wait)
+        assert sum("has no vote for another" in said for said in raised.value.errors.values()) == 2
     await until(lambda: nothing_under_way(locks))
     await remember(redises[1])
     assert await locks.lock("orders").try_lock()
 
 
+async def test_one_server_without_memory_and_one_that_is_silent_leave_no_majority(
+    redises: list[Redis], proxies: list[Proxy], through: list[Redis]
+) -> None:
+    """The event agrees with the error, which has the answer of each server."""
+    told: list[LockEvent] = []
+    await redises[0].flushall()
+    config = LockConfig(release_timeout=0.5, on_event=told.append)
+    async with LockClient.redlock(through, config=config) as client:
+        await client.ping()
+        proxies[2].install(Rule(lambda request: request.name in {b"EVALSHA", b"EVAL"}, hold(reset=False), times=100))
+        for wait in (0, 0.1):
+            with pytest.raises(QuorumError, match="has no vote") as raised:
+                await client.lock("orders").try_lock(wait)
+            assert "no answer yet" in raised.value.errors.values()
+    assert [event.reason for event in told if isinstance(event, NotAcquired)] == ["error", "error"]
+
+
+async def test_a_multi_lock_waits_for_votes_as_a_lock_does(redises: list[Redis], locks: LockClient) -> None:
+    both = locks.multi("a", "b")
+    for redis in redises[:2]:
+        await redis.flushall()
+    for wait in (0, 0.1):
+        with pytest.raises(QuorumError, match="no vote"):
+            await both.try_lock(wait)
+
+    async def take() -> None:
+        async with both:
+            pass
+
+    task = asyncio.create_task(take())
+    await until(lambda: both.statistics().parked == 1)
+    assert not task.done()
+    task.cancel()
+    await asyncio.wait([task])
+
+
 async def test_memory_of_an_earlier_life_is_none(redises: list[Redis], locks: LockClient) -> None:
-    """As of a server that started from what was on disk a while ago."""
+    """The server has started from an older file."""
     for redis in redises[:2]:
         await redis.set(QUORUM_KEY, f"{'0' * 40} 0")
-    assert await locks.lock("orders").try_lock() is None
+    with pytest.raises(QuorumError, match="no vote"):
+        await locks.lock("orders").try_lock()
     assert str(await redises[0].get(QUORUM_KEY)).startswith(f"b'{await run_id(redises[0])} ")
 
 
@@ -429,7 +536,7 @@ async def test_it_votes_again_when_the_longest_lease_is_over(redises: list[Redis
             assert time.monotonic() >= began + 1.99
 
 
-async def test_what_abstains_is_told_of_a_release(redises: list[Redis], locks: LockClient) -> None:
+async def test_a_server_that_abstains_is_told_of_a_release(redises: list[Redis], locks: LockClient) -> None:
     lease = await locks.lock("orders").acquire()
     await redises[0].delete(QUORUM_KEY)
     await lease.renew()
@@ -445,39 +552,83 @@ async def test_one_more_hold_needs_a_majority_that_votes(redises: list[Redis], l
     async with locks.lock("orders") as lease:
         for redis in redises[:2]:
             await redis.delete(QUORUM_KEY)
-        with pytest.raises(BackendError, match="too few servers"):
+        with pytest.raises(QuorumError) as raised:
             await locks.lock("orders").acquire()
+        assert sum("has no vote" in said for said in raised.value.errors.values()) == 2
         assert lease.holds == 1
 
 
-# Permits.
+@pytest.mark.parametrize("answers", [[OURS, THEIRS, AWAY], [OURS, Lost("expired"), THEIRS], [Stale(), Stale(), OURS]])
+async def test_one_more_hold_without_a_majority_says_what_each_server_said(answers: list[Vote]) -> None:
+    members = [Silent() for _ in answers]
+    call = Call(LOCK.acquire, (NAME,), ("me", "id", 2, 2, 9000, "0", "0"), time.monotonic() + 5)
+    Election(call, members, lambda poll: None, Clock(), Longest(9)).ask()
+    for member, answer in zip(members, answers, strict=True):
+        member.asked[0].end(answer)
+    assert not isinstance(await call, Granted)
+    assert isinstance(call.trouble, QuorumError)
 
 
-async def test_no_more_permits_than_there_are(redises: list[Redis]) -> None:
-    """Three servers with two permits have six, which would do for three who have a majority each."""
-    clients = [LockClient.redlock(redises) for _ in range(3)]
-    semaphores = [client.permit_expirable_semaphore("it", 2) for client in clients]
-    try:
-        for number, semaphore in enumerate(semaphores[:2]):
-            lease = await semaphore.acquire()
-            permit, away = f"{lease._hold.claim.id}#1", redises[number]
-
-            async def has_arrived(permit: str = permit, away: Redis = away) -> bool:
-                return await away.zscore("{it}:timeout", permit) is not None
-
-            await until(has_arrived)
-            await away.zrem("{it}:timeout", permit)  # As if that server had not answered: a majority granted it.
-            await away.incr("it")
-        assert await semaphores[2].try_acquire() is None
-        assert await semaphores[2].try_acquire(wait=0.2) is None
-        await semaphores[0].force_release()
-        assert await semaphores[2].try_acquire(wait=5)
-    finally:
-        for client in clients:
-            await client.aclose()
+# Clients that differ in the longest lease.
 
 
-# What is refused.
+async def test_a_server_without_memory_abstains_for_the_longest_lease_of_any_client(
+    redises: list[Redis], locks: LockClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One server has forgotten what another client holds, and has been asked since then by others only."""
+    caplog.set_level(logging.WARNING, "aiolock")
+    async with LockClient.redlock(redises, longest_lease=120) as longer:
+        lease = await longer.lock("orders").acquire(lease=100)
+        await everywhere(redises, "orders")
+        await redises[0].delete("orders")
+        await remember(redises[0], since=int(time.time() * 1000) - 70_000)
+        await redises[1].delete("orders")
+        assert await locks.lock("orders").try_lock() is None
+        assert sum("longest_lease=120, this one 60" in record.message for record in caplog.records) == 1
+        assert str(await redises[0].get(QUORUM_KEY)).endswith(" 120000'")
+        assert not await redises[1].exists("orders")
+        with pytest.raises(LeaseLostError):  # Two servers have forgotten it.
+            await lease.release()
+
+
+async def test_a_client_with_a_shorter_longest_lease_goes_by_the_longer_one(
+    redises: list[Redis], locks: LockClient, other: LockClient
+) -> None:
+    """It has the lock with its first try; and one more hold also where it learns of the other after its grant."""
+    async with locks.lock("orders"), LockClient.redlock(redises, longest_lease=120) as longer:
+        async with longer.lock("invoices"):
+            await everywhere(redises, "invoices")
+        async with locks.lock("orders").hold(wait=0) as inner:
+            assert inner.holds == 2
+        async with other.lock("invoices").hold(wait=0):
+            pass
+    await until(lambda: nothing_under_way(other))
+    assert not any(await who_has(redises, "invoices"))
+
+
+async def test_an_acquire_that_is_made_again_for_a_longer_lease_wakes_those_whom_its_first_try_refused(
+    redises: list[Redis], locks: LockClient
+) -> None:
+    """One server granted the first try, and the others know of a longer lease."""
+    # A server that is not connected yet would not be asked for the first try any more.
+    async with locks.lock("others"):
+        pass
+    await every_server_has_answered(locks)
+    for redis in redises[:2]:
+        await redis.set(QUORUM_KEY, f"{await run_id(redis)} 0 120000")
+    pubsub = redises[2].pubsub(ignore_subscribe_messages=True)
+    await pubsub.psubscribe("*orders*")
+    assert await pubsub.get_message(timeout=5) is None  # The answer to that.
+    lease = await locks.lock("orders").try_lock()
+    assert lease is not None
+    message = await pubsub.get_message(timeout=5)
+    assert message is not None
+    assert message["channel"].decode() == keys_of(locks.lock("orders")).channel
+    await lease.release()
+    await pubsub.aclose()  # type: ignore[no-untyped-call]
+
+
+# Refusals.
 
 
 def of(*ports: int) -> list[Redis]:
@@ -488,6 +639,7 @@ def of(*ports: int) -> list[Redis]:
     ("redises", "words"),
     [
         (of(1, 2), "3 servers at least"),
+        (of(1), r"one server is for LockClient\(redis\)"),
         (of(1, 2, 1), "localhost:1 is there twice"),
         ([*of(1, 2), Redis(port=1, db=3)], "twice"),
     ],
@@ -497,7 +649,15 @@ def test_servers_that_are_no_quorum(redises: list[Redis], words: str) -> None:
         LockClient.redlock(redises)
 
 
-def test_what_else_cannot_be(three: list[Server]) -> None:
+@pytest.mark.parametrize("given", [["redis://:secret@localhost"] * 3, "redis://:secret@localhost", Redis(), 7])
+def test_no_list_of_clients(given: object) -> None:
+    """The message says what to give, and no password."""
+    with pytest.raises(TypeError, match=r"\[Redis\.from_url\(url\), \.\.\.\]") as raised:
+        LockClient.redlock(given)  # type: ignore[arg-type]
+    assert "secret" not in str(raised.value)
+
+
+def test_further_refusals(three: list[Server]) -> None:
     with pytest.raises(ValueError, match="replicas must be None"):
         LockClient.redlock(of(1, 2, 3), config=LockConfig(replicas=1))
     with pytest.raises(ValueError, match="longest_lease must be at least the lease"):
@@ -507,7 +667,7 @@ def test_what_else_cannot_be(three: list[Server]) -> None:
     with pytest.raises(TypeError, match="RedisCluster"):
         LockClient.redlock([*of(1, 2), RedisCluster(host="localhost")])  # type: ignore[list-item]
     behind_sentinels = Sentinel([("localhost", 26379)]).master_for("locks")  # type: ignore[no-untyped-call]
-    with pytest.raises(TypeError, match="what Sentinels name may be two at a time, with a vote each; give"):
+    with pytest.raises(TypeError, match="a primary behind Sentinels may be two at a time, with a vote each; give"):
         LockClient.redlock([*of(1, 2), behind_sentinels])
     with pytest.raises(TypeError, match=r"not a builtins\.int"):
         LockClient.redlock([*of(1, 2), 7])  # type: ignore[list-item]
@@ -528,12 +688,21 @@ async def test_a_lease_that_is_too_long(locks: LockClient) -> None:
     assert not await locks.lock("invoices").locked()
 
 
-def test_what_only_counts() -> None:
-    locks = LockClient.redlock(of(1, 2, 3))
-    with pytest.raises(TypeError, match="a semaphore that only counts cannot be kept by several"):
-        locks.semaphore("jobs", 3)
-    with pytest.raises(TypeError, match="a count-down latch cannot be kept by several"):
-        locks.count_down_latch("jobs")
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda locks: locks.fair_lock("a"), "a fair lock"),
+        (lambda locks: locks.read_write_lock("a"), "a read-write lock"),
+        (lambda locks: locks.counting_semaphore("a", 3), "a counting semaphore"),
+        (lambda locks: locks.semaphore("a", 3), "a semaphore"),
+        (lambda locks: locks.count_down_latch("a"), "a count-down latch"),
+        (lambda locks: locks.once("a", keep=60), "`once`"),
+        (lambda locks: locks.adopt("ticket"), "an adopted lock"),
+    ],
+)
+def test_primitives_that_several_servers_cannot_keep(make: Callable[[LockClient], object], words: str) -> None:
+    with pytest.raises(TypeError, match=f"several independent servers cannot keep {words}, because"):
+        make(LockClient.redlock(of(1, 2, 3)))
 
 
 # A command that is late.
@@ -597,3 +766,23 @@ def test_clocks_that_do_not_agree() -> None:
     assert of_clocks(1.0, 1.1, 2.0) == "warning 1 s apart"
     assert of_clocks(1.0, 1.1, 70.0) == "error 69 s apart"
     assert of_clocks(1.0, 1.1, None).startswith("unknown")
+
+
+async def test_a_lock_is_kept_while_no_new_connection_can_be_made(through: list[Redis], proxies: list[Proxy]) -> None:
+    async with LockClient.redlock(through, config=LockConfig(lease=2)) as locks:
+        lease = await locks.lock("a").acquire()
+        for proxy in proxies:
+            await proxy.refuse()
+        await renewed(locks, 4)
+        lease.check()
+        await lease.release()
+
+
+async def test_each_server_has_a_connection_for_renewals_before_the_first_one(
+    through: list[Redis], proxies: list[Proxy]
+) -> None:
+    async with LockClient.redlock(through, config=LockConfig(lease=6)) as locks:
+        lease = await locks.lock("a").acquire()
+        await until(lambda: locks.statistics().connections == 2 * len(proxies))
+        assert locks.statistics().renewals == 0
+        await lease.release()

@@ -1,4 +1,4 @@
-"""What a client of several servers tells of itself: who holds and waits, and whom a wait was for."""
+"""The events of a client of several servers: its holders and waiters, and the holder that a wait was for."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,7 +12,7 @@ SOON = 0.05
 
 
 class Marking:
-    """A telemetry that leaves one text, whoever holds."""
+    """A telemetry that leaves one text for every holder."""
 
     patience = SOON
 
@@ -32,12 +32,12 @@ async def hold(locks: LockClient, name: str) -> None:
 
 
 async def test_activity_says_who_holds_and_who_waits(locks: LockClient, other: LockClient) -> None:
-    async with other.lock("a"), locks.read_write_lock("b").read:
+    async with other.lock("a"), locks.lock("b"):
         waiting = asyncio.create_task(hold(locks, "a"), name="first")
         await until(lambda: locks.statistics().parked == 1)
         a, b = locks.activity()
         assert (a.kind, a.holding, [each.task for each in a.waiting]) == ("lock", (), ["first"])
-        assert (b.kind, len(b.holding), b.waiting) == ("read_lock", 1, ())
+        assert (b.kind, len(b.holding), b.waiting) == ("lock", 1, ())
         waiting.cancel()
         await asyncio.wait([waiting])
     assert locks.activity() == []
@@ -66,5 +66,5 @@ async def test_a_long_wait_finds_the_mark_that_any_server_has(redises: list[Redi
 
 
 async def _marked(redises: list[Redis], number: int) -> bool:
-    """Whether so many servers have the mark."""
+    """Whether that many servers have the mark."""
     return sum([await redis.exists("aiolock_mark:{orders}") for redis in redises]) == number

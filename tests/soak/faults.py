@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What was done to servers or workers from *begin* to *end*; until *settled* it may be felt."""
+    """A fault of servers or workers from *begin* to *end*; until *settled* it may have effects."""
 
     kind: str
     begin: float

@@ -19,7 +19,7 @@ MOMENTS = (0.0, 0.0, 0.0, 0.005, 0.005, 0.005, 0.005, 0.02, 0.02, 0.02, 0.05, 0.
 
 
 class Waits:
-    """Which waits for a lock are under way, and since when."""
+    """The waits for locks that are under way, with their beginnings."""
 
     def __init__(self) -> None:
         self._begun: dict[object, tuple[float, str]] = {}
@@ -28,7 +28,7 @@ class Waits:
         return min((at for at, _ in self._begun.values()), default=0.0)
 
     def names(self) -> str:
-        """Of the locks, oldest wait first."""
+        """The waits for locks, oldest first."""
         return " ".join(name for _, name in sorted(self._begun.values()))
 
     def begin(self, lock: Lock | AsyncMultiLock) -> float:

@@ -1,4 +1,4 @@
-"""What the workers write down outside of Redis: a file for each life of a worker, a line of JSON for each entry."""
+"""The workers' records outside of Redis: a file for each life of a worker, a line of JSON for each entry."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What must not be left on the servers when the workers rest, and when the longest lease is over."""
+"""Keys that must not be left on the servers when the workers rest, and when the longest lease is over."""
 
 from collections.abc import Iterator, Sequence
 

@@ -32,7 +32,7 @@ class Stay:
 
     @property
     def until(self) -> float:
-        """When it was inside for the last time: told of the loss it is not, whatever it does then."""
+        """The time at which it was inside for the last time: it is not told of the loss in any case."""
         seen = self.observations
         for before, now in pairwise(seen):
             if not now.deadline:

@@ -19,7 +19,7 @@ _LONGEST_FIXED = 5.0  # Seconds; of the forms.
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to soak, on what, and for how long."""
+    """The servers to soak, the forms of work, and the time."""
 
     on: Topology
     minutes: float

@@ -9,10 +9,10 @@ from time import monotonic
 
 from tests.soak.crew import Crew, Worker
 from tests.soak.faults import Fault
-from tests.soak.judge import CALM
 from tests.soak.stages import Faults, Stage
 
-SETTLING = 2.0  # Seconds beyond the lease of whoever is gone.
+CALM = 4.0  # Seconds without a fault, before the first one and between two.
+SETTLING = 2.0  # Seconds beyond the lease of a worker that is gone.
 
 
 class Schedule:

@@ -1,4 +1,4 @@
-"""What a worker is told when it starts."""
+"""The settings of a worker."""
 
 import json
 from collections.abc import AsyncIterator
@@ -32,7 +32,7 @@ class Servers:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a worker is told when it starts."""
+    """The settings that a worker gets when it starts."""
 
     servers: Servers
     worker: str

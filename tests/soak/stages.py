@@ -47,7 +47,7 @@ class Stage(ABC):
     def own_faults(self) -> Faults: ...
 
     def faults(self) -> Faults:
-        """What can be done, by its name."""
+        """The possible faults, by their names."""
         return {
             "connections killed": self._kill_connections,
             "scripts flushed": self._flush_scripts,
@@ -281,7 +281,7 @@ def accepted(server: Server, *words: object) -> bool:
 
 
 def link(server: Server) -> list[str]:
-    """Whom it follows, by the port, and whether it is in step; nothing for a primary."""
+    """The primary that it follows, by the port, and whether it is in step; nothing for a primary."""
     kind, *words = ask(server, "ROLE")
     return [str(words[1]), str(words[2])] if kind == "slave" else []
 

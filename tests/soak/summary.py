@@ -10,7 +10,7 @@ _MOST_OF_A_KIND = 3
 
 
 def shown(options: Options, evidence: Evidence, findings: list[str]) -> str:
-    """What was done, what came of it, and what was found."""
+    """The faults, their effects, and the findings."""
     lines = [*_work(options, evidence), *_faults(evidence), *_troubles(evidence), *_findings(findings)]
     return "\n".join(lines)
 

@@ -32,7 +32,7 @@ def section(
 def findings(
     folder: Path, *lives: list[Entry], faults: Sequence[Fault] = (), seen: Sequence[str] = (), end: float = BEGIN
 ) -> list[str]:
-    """What is found; until *end* every worker has to get something."""
+    """The findings; until *end* every worker has to get something."""
     folder = folder / str(len(list(folder.iterdir())))
     folder.mkdir()
     for number, entries in enumerate(lives):
@@ -68,16 +68,16 @@ def test_readers_may_meet_each_other_and_nobody_else(tmp_path: Path) -> None:
     assert "overlap: of 0.500 s" in only(findings(tmp_path, reader, before_it, section(1, 3, 101.5, 103)))
 
 
-def test_who_was_killed_is_inside_until_its_last_mark(tmp_path: Path) -> None:
+def test_a_killed_worker_is_inside_until_its_last_mark(tmp_path: Path) -> None:
     killed = section(1, 1, 100, None)
     assert "overlap: of 0.100 s" in only(findings(tmp_path, killed, section(1, 2, 100.4, 102)))
 
 
-def test_who_was_killed_is_not_inside_after_its_last_mark(tmp_path: Path) -> None:
+def test_a_killed_worker_is_not_inside_after_its_last_mark(tmp_path: Path) -> None:
     assert not findings(tmp_path, section(1, 1, 100, None), section(1, 2, 100.6, 102))
 
 
-def test_who_was_paused_is_inside_until_its_lease_is_over(tmp_path: Path) -> None:
+def test_a_paused_worker_is_inside_until_its_lease_is_over(tmp_path: Path) -> None:
     assert not findings(tmp_path, section(1, 1, 100, 110, until=101), section(1, 2, 101.1, 102))
 
 
@@ -86,7 +86,7 @@ def test_an_overlap_with_a_lease_that_is_lost_later(tmp_path: Path) -> None:
     assert "overlap: of 0.500 s" in only(findings(tmp_path, paused, section(1, 2, 100.5, 102)))
 
 
-def test_who_was_granted_too_late_was_never_inside(tmp_path: Path) -> None:
+def test_a_worker_that_was_granted_too_late_was_never_inside(tmp_path: Path) -> None:
     late = [Entry("enter", 100.5, 1, "a", 1, "scoped", 100, 0), Entry("leave", 101, 1)]
     assert not findings(tmp_path, late, section(1, 2, 100.2, 102))
 
@@ -120,8 +120,8 @@ def test_a_wait_that_a_fault_explains(tmp_path: Path) -> None:
 
 
 def test_servers_that_are_back_and_not_asked(tmp_path: Path) -> None:
-    fault = Fault("planned failover", 101, 112, 115, able=102)
-    assert "for 8.0 s" in only(findings(tmp_path, section(1, 1, 110, 111), faults=[fault]))
+    fault = Fault("planned failover", 101, 114, 115, able=102)
+    assert "for 11.0 s" in only(findings(tmp_path, section(1, 1, 113, 114), faults=[fault]))
     assert not findings(tmp_path, section(1, 1, 105, 106), faults=[fault])
 
 
@@ -134,7 +134,7 @@ def test_a_loss_and_an_error_that_no_fault_explains(tmp_path: Path) -> None:
     assert not findings(tmp_path, [*lost, error], faults=[Fault("server killed", 100.5, 101, 105)])
 
 
-def test_what_is_left_and_what_is_logged(tmp_path: Path) -> None:
+def test_remains_and_log_records(tmp_path: Path) -> None:
     entries = [
         Entry("error", 100, note="NotHeldError"),
         Entry("log", 101, form="WARNING", note="aiolock: lock 'a': lost"),

@@ -88,7 +88,7 @@ class Worker:
 
 
 def left_of(locks: LockClient) -> str:
-    """What the client still has of visits that are over."""
+    """Remains in the client of visits that are over."""
     statistics = locks.statistics()
     counts = {name: getattr(statistics, name) for name in ("held", "parked", "subscriptions", "pending")}
     return ", ".join(f"{name} {count}" for name, count in counts.items() if count)

@@ -1,4 +1,4 @@
-"""What the machines share: an event loop, a server, two clients, and tasks of theirs that are owners."""
+"""The common part of the machines: an event loop, a server, two clients, and tasks of theirs that are owners."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

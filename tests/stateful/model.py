@@ -1,4 +1,4 @@
-"""What locks should do, in some thirty lines: who has which on the server, and what each owner has been told."""
+"""The behaviour of locks, in some thirty lines: the holders on the server, and the news of each owner."""
 
 from dataclasses import dataclass, field
 
@@ -13,7 +13,7 @@ class Actor:
 
 @dataclass(slots=True)
 class Belief:
-    """What an owner holds to its knowledge; it may have lost it without having been told."""
+    """The holds that an owner knows of; they may be lost without news of it yet."""
 
     holds: int
     told_lost: bool = False

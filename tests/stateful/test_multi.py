@@ -122,7 +122,7 @@ class MultiMachine(Machine):
             assert (now.held, now.parked) == (sum(actor.client == number for actor in believed), 0)
 
     def _tried(self, actor: Actor, chosen: list[str]) -> str:
-        """What a try comes to; of several losses it tells the first."""
+        """The result of a try; of several losses it names the first."""
         if unaware := [name for name in sorted(chosen) if self.is_unaware(actor, name)]:
             self.model.beliefs[actor, unaware[0]].told_lost = True
             return "lost"

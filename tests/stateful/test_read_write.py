@@ -41,7 +41,7 @@ class Holds:
 
 
 class ReadWriteMachine(Machine):
-    """Who reads how often, and who writes."""
+    """The readers with their counts, and the writer."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from aiolock import AsyncCountDownLatch, AsyncPermitExpirableSemaphore, AsyncSemaphore, Lease, LeaseLostError
+from aiolock import AsyncCountDownLatch, AsyncCountingSemaphore, AsyncSemaphore, Lease, LeaseLostError
 from aiolock._embedded_server import Server
 from tests.stateful.machine import SHORT, TASKS, Machine, actors, agrees, clients, few
 from tests.stateful.model import Actor
@@ -15,14 +15,14 @@ changes = st.integers(-3, 3)
 
 
 class CountingMachine(Machine):
-    """The semaphore that only counts: *available*, or ``None`` while nobody has said how many."""
+    """The counting semaphore: *available*, or ``None`` while nobody has said how many."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self.available: int | None = None
 
-    def of(self, client: int) -> AsyncSemaphore:
-        return self.clients[client].semaphore(NAME, KNOWN[client])
+    def of(self, client: int) -> AsyncCountingSemaphore:
+        return self.clients[client].counting_semaphore(NAME, KNOWN[client])
 
     def before(self, client: int) -> int:
         """How many there are for this client."""
@@ -31,7 +31,7 @@ class CountingMachine(Machine):
     @rule(client=clients, permits=few)
     def try_acquire(self, client: int, permits: int) -> None:
         granted = self.before(client) >= permits
-        assert self.run(self.of(client).try_acquire(permits)) == granted
+        assert self.run(self.of(client).try_acquire(permits=permits)) == granted
         if self.available is None:
             self.available = KNOWN[client]
         if granted and self.available is not None:
@@ -40,8 +40,7 @@ class CountingMachine(Machine):
     @rule(client=clients, permits=few)
     def release(self, client: int, permits: int) -> None:
         self.run(self.of(client).release(permits))
-        unsaid = self.available is None and KNOWN[client] is not None
-        self.available = self.before(client) + (0 if unsaid else permits)
+        self.available = self.before(client) + permits
 
     @rule(client=clients, permits=few)
     def block(self, client: int, permits: int) -> None:
@@ -107,25 +106,25 @@ class PermitMachine(Machine):
     def acquired(self) -> int:
         return sum(permits for _, _, permits in self.held)
 
-    def of(self, client: int) -> AsyncPermitExpirableSemaphore:
+    def of(self, client: int) -> AsyncSemaphore:
         return self.of_actor(Actor(client, "a name"))
 
-    def of_actor(self, actor: Actor) -> AsyncPermitExpirableSemaphore:
+    def of_actor(self, actor: Actor) -> AsyncSemaphore:
         owner = None if actor.owner in TASKS else actor.owner
-        return self.clients[actor.client].permit_expirable_semaphore(NAME, KNOWN[actor.client], owner=owner)
+        return self.clients[actor.client].semaphore(NAME, KNOWN[actor.client], owner=owner)
 
     def all_for(self, client: int) -> int:
         return (KNOWN[client] or 0) if self.total is None else self.total
 
     def has_enough(self, client: int, permits: int) -> bool:
-        """Whether so many are available; an acquire says how many there are, if nobody has."""
+        """Whether that many are available; an acquire sets the number, if none is set."""
         if self.total is None:
             self.total = KNOWN[client]
         return self.all_for(client) - self.acquired >= permits
 
     @rule(actor=actors, permits=few)
     def try_acquire(self, actor: Actor, permits: int) -> None:
-        lease = self.let(actor, lambda: self.of_actor(actor).try_acquire(permits))
+        lease = self.let(actor, lambda: self.of_actor(actor).try_acquire(permits=permits))
         assert (lease is not None) == self.has_enough(actor.client, permits)
         if lease is not None:
             self.held.append((lease, actor.client, permits))
@@ -136,7 +135,7 @@ class PermitMachine(Machine):
         semaphore, before = self.of_actor(actor), self.acquired
 
         async def take() -> Lease | None:
-            return await semaphore.try_acquire(permits, lease=SHORT)
+            return await semaphore.try_acquire(permits=permits, lease=SHORT)
 
         async def has() -> bool:
             return await semaphore.acquired() > before

@@ -1,1 +1,1 @@
-"""What the tests stand on: a proxy that does harm, a harness that cancels everywhere, waiting by observation."""
+"""The tools of the tests: a proxy that causes faults, a harness that cancels everywhere, waiting by observation."""

@@ -19,7 +19,7 @@ import uvicorn
 
 from tests.support.ports import reserved_port
 
-_START, _END = 60.0, 30.0  # Seconds; what takes longer hangs.
+_START, _END = 60.0, 30.0  # Seconds; a longer start or end counts as a hang.
 _POLL = 0.02
 _ROOT = Path(__file__).parents[2]
 
@@ -37,7 +37,7 @@ async def served(app: Any) -> AsyncIterator[httpx.AsyncClient]:
     """
     *app* (ASGI) on uvicorn in this event loop, over TCP, and a client of it.
 
-    Requests that are not through when the block is left are cancelled after a second.
+    Requests that still run when the block is left are cancelled after a second.
     """
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
@@ -53,15 +53,15 @@ async def served(app: Any) -> AsyncIterator[httpx.AsyncClient]:
     finally:
         server.should_exit = True
         await serving
-        await asyncio.sleep(0)  # A request that was cancelled ends in the next turn of the loop.
+        await asyncio.sleep(0)  # A cancelled request ends in the next turn of the loop.
 
 
 class WebProcess:
     """
     A server of web applications, with its workers, as a process group of its own.
 
-    *command* is for Python, with ``{port}`` where its port is to be, which is in the variable PORT, too; a GET of
-    *ready* is answered when it has started. What it writes is in `output`.
+    *command* are arguments for Python, with ``{port}`` in place of its port, which is also in the variable PORT; a GET
+    of *ready* is answered when it has started. Its output is in `output`.
     """
 
     def __init__(self, command: Sequence[str], log: Path, *, ready: str, environment: dict[str, str]) -> None:
@@ -94,7 +94,7 @@ class WebProcess:
         self.running.wait(_END)
 
     def tracebacks(self) -> list[str]:
-        """The last lines of the tracebacks that it wrote; other processes of it may have written in between."""
+        """The last lines of the tracebacks in its output; other processes of it may have written in between."""
         written = re.sub(r"^INFO: .*\n", "", self.output, flags=re.MULTILINE)
         return re.findall(r"^Traceback.*?^(\S[^\n]*)$", written, re.MULTILINE | re.DOTALL)
 

@@ -1,4 +1,4 @@
-"""A real browser without a window: what a page is to it, once its scripts and styles have run."""
+"""A real browser without a window: a page as it is after its scripts and styles have run."""
 
 import asyncio
 import shutil
@@ -14,9 +14,9 @@ _FLAGS = (
 )
 
 
-async def dom_of(url: str) -> str:
-    """The document at *url*, as the browser has it."""
-    return (await _chromium(url, "--dump-dom")).decode()
+async def dom_of(url: str, *, width: int = 1000) -> str:
+    """The document at *url* in a window of that *width*."""
+    return (await _chromium(url, "--dump-dom", f"--window-size={width},600")).decode()
 
 
 async def picture_of(url: str, path: Path) -> bytes:

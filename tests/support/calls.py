@@ -1,12 +1,18 @@
 """Calls of a lock, for tasks and parametrized tests."""
 
+import asyncio
+import inspect
+import sys
 from collections.abc import Awaitable, Callable
 
 from aiolock import AsyncRLock, HeldLock, Lease, LockClient
 
+# Before 3.12 only asyncio knows the mark of a function that returns a coroutine.
+is_coroutine_function = inspect.iscoroutinefunction if sys.version_info >= (3, 12) else asyncio.iscoroutinefunction
+
 
 async def acquire(lock: AsyncRLock) -> Lease:
-    """An acquire as a part of a task; the whole of one it must not be."""
+    """An acquire as a part of a task; it must not be the whole of one."""
     return await lock.acquire()
 
 
@@ -15,7 +21,7 @@ async def acquire_and_release(lock: AsyncRLock | HeldLock) -> None:
         pass
 
 
-# Every call that asks the server something, but `release`.
+# Every call that asks the server something, except `release`.
 CALLS: dict[str, Callable[[AsyncRLock], Awaitable[object]]] = {
     "acquire": AsyncRLock.acquire,
     "try_lock": AsyncRLock.try_lock,
@@ -32,7 +38,7 @@ CALLS: dict[str, Callable[[AsyncRLock], Awaitable[object]]] = {
 
 
 async def in_turn(locks: LockClient, number: int) -> None:
-    """Hold locks of many names, one after the other, and wait for one of them."""
+    """Hold locks of many names, one after the other; each name has one waiter."""
     for turn in range(50):
         async with locks.lock(f"{number}:{turn}"), locks.read_write_lock(f"{number}").read:
             pass

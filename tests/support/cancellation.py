@@ -1,10 +1,10 @@
-"""Cancel a coroutine at its k-th suspension, for every k there is: the proof that nothing is left behind.
+"""Cancel a coroutine at its k-th suspension, for every possible k: the proof that nothing is left behind.
 
 The coroutine runs in a task of its own, driven through a wrapper that counts each time it suspends and cancels on the
 way of the k-th suspension to the event loop, so that exactly that await is cancelled.
 
-    native         task.cancel(), which the task applies to what it is about to wait for: nothing can come in between
-    native_twice   the same, and again at the next suspension, that is inside the cleanup
+    native         task.cancel(), which the task applies to its next await: nothing can come in between
+    native_twice   the same, and again at the next suspension, which is inside the cleanup
     native_late    task.cancel() after that await's result has arrived and before the task has seen it
     scope          the anyio.CancelScope around it is cancelled in the next turn of the loop, and so is each further
                    await. anyio spares an await whose result has arrived within that turn, and takes the next one
@@ -32,7 +32,7 @@ MODES: tuple[Mode, ...] = ("native", "native_twice", "native_late", "scope")
 
 @dataclass(frozen=True)
 class Outcome(Generic[T]):
-    """How a coroutine ended.
+    """The end of a coroutine.
 
     `cancelled` says that the cancellation was sent; the coroutine may have answered with a CancelledError, with another
     error or with a result. `where` is the innermost await that was cancelled. `swallowed` is 0 unless the
@@ -49,15 +49,15 @@ class Outcome(Generic[T]):
 
 
 async def suspensions(make: Callable[[], Coroutine[Any, Any, object]]) -> int:
-    """How often the coroutine suspends when it is left alone."""
+    """The number of suspensions of the coroutine when it is left alone."""
     return (await cancel_at(0, "native", make)).suspended
 
 
 async def cancel_at(
     k: int, mode: Mode, coroutine_function: Callable[[], Coroutine[Any, Any, T]], *, within: float = 10.0
 ) -> Outcome[T]:
-    """Run it in a task and cancel it while it is suspended for the k-th time, counted from one."""
-    probe = _Probe(k, mode, coroutine_function())
+    """Run the coroutine in a task and cancel it while it is suspended for the k-th time, counted from one."""
+    probe = _Probe(k, mode, coroutine_function)
     task = asyncio.create_task(probe.run(), name=f"{mode} cancellation at suspension {k}")
     try:
         await asyncio.wait({task}, timeout=within)
@@ -94,8 +94,8 @@ async def every_suspension(
 
 @contextlib.contextmanager
 def cancelling(method: str, k: int, *, times: int = 1) -> Iterator[list[asyncio.Task[Any]]]:
-    """Cancel so many tasks that run *method* and are begun from now on, each at its k-th suspension or, if that is 0,
-    before its first step, as somebody does who cancels every task of the loop. Those that were are listed.
+    """Cancel *times* tasks that run *method* and begin from now on, each at its k-th suspension or, if k is 0, before
+    its first step, like code that cancels every task of the loop. The cancelled tasks are listed.
     """
     loop = asyncio.get_running_loop()
     cancelled: list[asyncio.Task[Any]] = []
@@ -118,7 +118,7 @@ def cancelling(method: str, k: int, *, times: int = 1) -> Iterator[list[asyncio.
 
 
 async def _cancelled_at(k: int, coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run it, and have the current task cancelled at its k-th suspension."""
+    """Run the coroutine, and cancel the current task at its k-th suspension."""
     task = cast("asyncio.Task[Any]", asyncio.current_task())
     suspended = 0
 
@@ -140,10 +140,11 @@ def suspended_in(task: asyncio.Task[Any]) -> list[str]:
 class _Probe(Generic[T]):
     """One coroutine, cancelled at one point."""
 
-    def __init__(self, k: int, mode: Mode, coroutine: Coroutine[Any, Any, T]) -> None:
+    def __init__(self, k: int, mode: Mode, coroutine_function: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self.where = ""
         self._mode = mode
-        self._coroutine = coroutine
+        self._coroutine_function = coroutine_function
+        self._coroutine: Coroutine[Any, Any, T]
         self._points = (k, k + 1) if mode == "native_twice" and k else (k,)
         self._scope = anyio.CancelScope() if mode == "scope" else None
         self._suspended = 0
@@ -151,7 +152,7 @@ class _Probe(Generic[T]):
         self._task: asyncio.Task[Any] | None = None
 
     async def run(self) -> Outcome[T]:
-        """Run the coroutine in the current task; whatever it raises is part of the outcome."""
+        """Run the coroutine in the current task; any exception is part of the outcome."""
         task = self._task = cast("asyncio.Task[Any]", asyncio.current_task())
         result: T | None = None
         error: BaseException | None = None
@@ -159,6 +160,7 @@ class _Probe(Generic[T]):
         try:
             with self._scope or contextlib.nullcontext():
                 try:
+                    self._coroutine = self._coroutine_function()
                     result = await _Steps(self._coroutine, self._on_suspension)
                 except (Exception, asyncio.CancelledError) as raised:
                     error = raised
@@ -183,7 +185,7 @@ class _Probe(Generic[T]):
         if self._mode == "scope":
             asyncio.get_running_loop().call_soon(self._cancel)
         elif self._mode == "native_late" and isinstance(awaited, asyncio.Future):
-            # This callback comes before the task's own, which is added when the future gets there.
+            # This callback runs before the task's own, which is added when the future gets there.
             awaited.add_done_callback(lambda _: self._cancel())
         else:
             self._cancel()
@@ -196,7 +198,7 @@ class _Probe(Generic[T]):
 
 
 class _Steps(Generic[T]):
-    """Drives a coroutine as its task would, and tells of each suspension before the task sees it."""
+    """Drives a coroutine as its task would, and reports each suspension before the task sees it."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], on_suspension: Callable[[object], None]) -> None:
         self._coroutine = coroutine
@@ -213,12 +215,12 @@ class _Steps(Generic[T]):
             try:
                 step = functools.partial(self._coroutine.send, (yield awaited))
             except BaseException as error:
-                # Whatever the task throws in is meant for the coroutine, GeneratorExit included.
+                # Anything that the task throws in is meant for the coroutine, GeneratorExit included.
                 step = functools.partial(self._coroutine.throw, error)
 
 
 def _innermost(coroutine: object) -> tuple[CodeType, int]:
-    """Follow what each coroutine or generator waits for, down to the last one that is Python."""
+    """Follow the awaits of each coroutine or generator down to the last one that is Python."""
     frames = [frame for waiting in _chain(coroutine) if (frame := _frame(waiting)) is not None]
     return frames[-1].f_code, frames[-1].f_lineno
 

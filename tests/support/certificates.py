@@ -9,7 +9,7 @@ import trustme
 
 @dataclass
 class Certificates:
-    """Paths of PEM files: an authority, a server and a client that it vouches for; those of others."""
+    """Paths of PEM files: an authority, a server and a client with its certificates, and those of a stranger."""
 
     authority: str
     stranger: str
@@ -45,11 +45,11 @@ class Certificates:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What redis-py needs to be told: whom to trust, and who we are."""
+        """The settings for redis-py: the trusted authority, and the client's own certificate."""
         return {"ssl_ca_certs": self.authority, "ssl_certfile": self.client, "ssl_keyfile": self.client_key}
 
     def options(self, port: int) -> list[str]:
-        """A server's that speaks TLS on *port*, and asks its clients for a certificate."""
+        """The options of a server that speaks TLS on *port*, and asks its clients for a certificate."""
         options = {
             "--tls-port": str(port),
             "--tls-ca-cert-file": self.authority,

@@ -12,17 +12,17 @@ _PLACES = ("*/faketime/libfaketime.so.1", "faketime/libfaketime.so.1")
 
 
 class Clock:
-    """What a server takes for the time: libfaketime reads it from a file in *directory*, whenever it is asked."""
+    """The time of a server: libfaketime reads its offset from a file in *directory* at each question."""
 
     def __init__(self, directory: Path) -> None:
         self.file = directory / "clock"
         self.set(0)
 
     def set(self, ahead: float) -> None:
-        """Let the server be so many seconds ahead of all others from now on."""
+        """Put the server that many seconds ahead of all others from now on."""
         new = self.file.with_suffix(".new")
         new.write_text(f"{ahead:+.3f}\n")
-        new.replace(self.file)  # Never seen in part.
+        new.replace(self.file)  # So that it is never read half written.
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What the context of a task carries is the request's: nobody else may keep it alive when the task has ended."""
+"""The context of a task belongs to its request: nothing else may keep it alive after the end of the task."""
 
 import asyncio
 import gc
@@ -10,11 +10,11 @@ _carried: ContextVar[object] = ContextVar("carried")
 
 
 class _Request:
-    """What a web framework would put into a context, for example."""
+    """An object in the context, as a web framework puts one there."""
 
 
 async def outlives_its_task(use: Callable[[], Awaitable[object]]) -> bool:
-    """Whether anything has kept the context of a task that did *use*, and has ended since."""
+    """Whether anything keeps the context of a task that did *use* and has ended."""
 
     async def request() -> "weakref.ref[_Request]":
         carried = _Request()

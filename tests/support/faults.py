@@ -1,4 +1,4 @@
-"""The faults a proxy can do: a rule says to which requests, an action says what.
+"""The faults of a proxy: a rule chooses the requests, an action is the fault.
 
 A rule remembers the requests it was applied to, so a test waits for the fault itself (`await rule.caught()`) instead of
 sleeping.
@@ -10,7 +10,7 @@ import asyncio
 import sys
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from tests.support.resp import Frames
@@ -41,7 +41,7 @@ Predicate = Callable[[Request], bool]
 
 
 class Script(Protocol):
-    """What we need to know of a Lua script to recognise its calls."""
+    """The properties of a Lua script by which its calls are recognised."""
 
     @property
     def source(self) -> str: ...
@@ -49,9 +49,10 @@ class Script(Protocol):
     def sha(self) -> str: ...
 
 
-def script(wanted: Script) -> Predicate:
-    """Calls of this script, by its sha or by its source, alone or several as one."""
-    calls = _calls(wanted) | (_calls(bundle) if (bundle := getattr(wanted, "bundle", None)) is not None else set())
+def script(*wanted: Script) -> Predicate:
+    """Calls of one of these scripts, by its sha or by its source, alone or several as one."""
+    bundles = [bundle for each in wanted if (bundle := getattr(each, "bundle", None)) is not None]
+    calls = set[tuple[bytes, bytes]]().union(*map(_calls, (*wanted, *bundles)))
     return lambda request: (request.name, b"".join(request.args[1:2])) in calls
 
 
@@ -78,7 +79,7 @@ class Log:
         self._watchers: list[_Watcher] = []
 
     def add(self, request: Request) -> None:
-        """Note a request and wake those who waited for it."""
+        """Note a request and wake the waiters for it."""
         self.entries.append(request)
         for watcher in self._watchers:
             watcher.see(request)
@@ -124,11 +125,11 @@ class Rule:
 
     @property
     def requests(self) -> list[Request]:
-        """The requests to which the fault has been done."""
+        """The requests that met the fault."""
         return self._caught.entries
 
     async def caught(self, count: int = 1, within: float = 5.0) -> None:
-        """Return when the fault has been done that often."""
+        """Return when the fault has happened that many times."""
         await self._caught.saw(anything, count, within)
 
     async def deliver(self) -> bytes:
@@ -153,11 +154,11 @@ class Rule:
         return taken
 
     def give_back(self, times: int) -> None:
-        """To so many requests that were taken the fault will not be done."""
+        """Return that many requests that were taken: the fault will not happen to them."""
         self._left += times
 
     def note(self, request: Request) -> None:
-        """Remember that the fault has been done to this request."""
+        """Note that the fault has happened to this request."""
         self._caught.add(request)
 
     def hold(self, request: Request, host: str, port: int) -> None:
@@ -174,7 +175,7 @@ async def _one_frame(reader: asyncio.StreamReader) -> bytes:
 
 
 class Action:
-    """Does nothing; each subclass does harm on the way to the server or on the way back."""
+    """Does nothing; each subclass causes a fault on the way to the server or on the way back."""
 
     async def on_request(self, link: Connection, rule: Rule, request: Request) -> None:
         """The request arrived from the client."""
@@ -193,7 +194,7 @@ class _DropReply(Action):
         await link.flush_replies()
         if self.reset:
             link.reset()
-            rule.give_back(link.unanswered(rule))  # What came behind it has no reply any more that could be dropped.
+            rule.give_back(link.unanswered(rule))  # Later requests have no reply any more that could be dropped.
         else:
             link.mute()
         rule.note(request)
@@ -218,6 +219,18 @@ class _Delay(Action):
         rule.note(request)
         await asyncio.sleep(self.seconds)
         link.forward(request, None)
+
+
+@dataclass(frozen=True)
+class _Refuse(Action):
+    error: bytes
+
+    async def on_request(self, link: Connection, rule: Rule, request: Request) -> None:
+        link.forward(replace(request, raw=b"*1\r\n$4\r\nPING\r\n"), rule)
+
+    async def on_reply(self, link: Connection, rule: Rule, request: Request, reply: bytes) -> None:
+        link.answer(b"-" + self.error + b"\r\n")
+        rule.note(request)
 
 
 class _Reset(Action):
@@ -246,9 +259,9 @@ class _SlowReply(Action):
 
 
 def drop_reply(*, reset: bool = True) -> Action:
-    """Let the server execute it, swallow the answer, then reset the client's connection.
+    """Let the server execute the request, swallow the answer, then reset the client's connection.
 
-    With `reset=False` the connection stays open and silent for good; what the client still sends on it is executed.
+    With `reset=False` the connection stays open and silent for good; later requests of the client on it are executed.
     """
     return _DropReply(reset)
 
@@ -262,13 +275,18 @@ def hold(*, reset: bool = True) -> Action:
 
 
 def delay(seconds: float) -> Action:
-    """Forward the request, and all that follow it on its connection, that much later."""
+    """Delay the request, and all later ones on its connection, by that many seconds."""
     return _Delay(seconds)
 
 
 def slow_reply(seconds: float) -> Action:
-    """Hand the answer over, and all behind it on this connection, that much later."""
+    """Delay the answer, and all later ones on this connection, by that many seconds."""
     return _SlowReply(seconds)
+
+
+def refuse(error: bytes) -> Action:
+    """Answer with this *error*, in the turn of the request, which does not reach the server."""
+    return _Refuse(error)
 
 
 def reset() -> Action:
@@ -277,5 +295,7 @@ def reset() -> Action:
 
 
 def withhold_reply() -> Action:
-    """Let the server execute it, and keep the answer, and all behind it on this connection, until `rule.let_go()`."""
+    """
+    Let the server execute the request, and withhold this and later answers on its connection until `rule.let_go()`.
+    """
     return _WithholdReply()

@@ -1,4 +1,4 @@
-"""Connections that were closed while their other side read no more: asyncio cuts them off half a minute later."""
+"""Connections that were closed while their other side had stopped reading: asyncio ends them half a minute later."""
 
 import asyncio
 from asyncio.sslproto import SSLProtocol
@@ -10,13 +10,13 @@ import pytest
 
 @pytest.fixture(autouse=True)
 async def half_open_connections() -> AsyncIterator[None]:
-    """Cuts them off when the test is over; its loop does not live for half a minute. None that is open is touched."""
+    """Ends them after the test, because its loop does not live for half a minute. Open connections are left alone."""
     yield
     await cut_off()
 
 
 async def cut_off() -> None:
-    """Cut off what was closed and is still there."""
+    """End the closed connections that are still there."""
     for transport in _transports(asyncio.get_running_loop()):
         if _is_closed(transport):
             transport.abort()
@@ -24,7 +24,7 @@ async def cut_off() -> None:
 
 
 def _transports(loop: Any) -> list[asyncio.Transport]:
-    """Those that wait for something to read or to write, where the loop is asyncio's own."""
+    """The transports that wait for reading or writing, if the loop is asyncio's own."""
     selector = getattr(loop, "_selector", None)
     keys = [] if selector is None else list(selector.get_map().values())
     handles = [handle for key in keys if isinstance(key.data, tuple) for handle in key.data if handle is not None]
@@ -33,7 +33,7 @@ def _transports(loop: Any) -> list[asyncio.Transport]:
 
 
 def _is_closed(transport: asyncio.Transport) -> bool:
-    """Whether whoever had it has closed it."""
+    """Whether the user of the transport has closed it."""
     protocol: Any = transport.get_protocol()
     if isinstance(protocol, SSLProtocol) and protocol._app_transport is not None:
         return bool(protocol._app_transport.is_closing())

@@ -1,4 +1,4 @@
-"""Holders that tell what they live through, and other owners that take their lock away."""
+"""Holders that record their experience, and other owners that take their lock away."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,7 +17,7 @@ ROLLBACK = 3
 
 @asynccontextmanager
 async def lock_client(url: str, **config: Any) -> AsyncIterator[LockClient]:
-    """A client with these settings, that does not wait long for a server which is gone."""
+    """A client with these settings and short timeouts for a server that is gone."""
     patience: dict[str, Any] = {"release_timeout": 1, "command_timeout": 1}
     async with LockClient.from_url(url, config=LockConfig(**(patience | config))) as client:
         yield client
@@ -25,7 +25,7 @@ async def lock_client(url: str, **config: Any) -> AsyncIterator[LockClient]:
 
 @asynccontextmanager
 async def client_behind(proxy: Proxy, **config: Any) -> AsyncIterator[LockClient]:
-    """The same behind a proxy, which carries everything again when the client is closed."""
+    """The same behind a proxy, which passes everything on again before the client is closed."""
     async with lock_client(proxy.url, **config) as client:
         try:
             yield client
@@ -35,19 +35,19 @@ async def client_behind(proxy: Proxy, **config: Any) -> AsyncIterator[LockClient
 
 
 async def seize(redis: Redis, key: str, *, redisson: bool = False) -> None:
-    """Put another owner's lock in place of the one that is there, as that owner's scripts would."""
+    """Replace the lock by another owner's, as that owner's scripts would."""
     fields: dict[Any, Any] = {f"{uuid4()}:1": 1}
     if not redisson:
         fields |= {"aiolock:acquisition": f"{uuid4()}:1", "aiolock:token": 1, "aiolock:step": 1, "aiolock:renewal": 0}
     async with redis.pipeline(transaction=True) as pipeline:
-        await pipeline.delete(key)  # Queued, as is what follows.
+        await pipeline.delete(key)  # Queued, like the commands after it.
         await pipeline.hset(key, mapping=fields)
         await pipeline.pexpire(key, 60_000)
         await pipeline.execute()
 
 
 async def foreign(redis: Redis, key: str, kind: str) -> None:
-    """A key of that type which is no lock, and no number."""
+    """A key of that type which is neither a lock nor a number."""
     if kind == "list":
         await redis.rpush(key, "a")
     elif kind == "string":
@@ -58,10 +58,10 @@ async def foreign(redis: Redis, key: str, kind: str) -> None:
 
 class Holder:
     """
-    A task that holds locks, nested in the order given, and counts what its innermost body lives through.
+    A task that holds locks, nested in the order given, and counts the events in its innermost body.
 
-    The body waits until it is cancelled or `leave` is called; then it rolls back, in several awaits. When the lock was
-    lost the task pauses, still the owner, until `go_on`.
+    The body waits until it is cancelled or `leave` is set; then it rolls back, in several awaits. After a loss of the
+    lock the task pauses, still as the owner, until `go_on`.
     """
 
     def __init__(self, *locks: AsyncRLock) -> None:
@@ -79,7 +79,7 @@ class Holder:
         self.task = asyncio.create_task(self._run(), name=f"holder of {[lock.name for lock in locks]}")
 
     async def lost(self, within: float = 5.0) -> LeaseLostError:
-        """Wait until the task has left its scopes with the error that told it of the loss."""
+        """Wait until the task has left its scopes with the error of the loss."""
         await asyncio.wait_for(self._told.wait(), within)
         assert self.error is not None, "the scope was left without an error"
         return self.error
@@ -94,7 +94,7 @@ class Holder:
         except LeaseLostError as error:
             self.error = error
         task = asyncio.current_task()
-        await asyncio.sleep(0.01)  # Would raise if a cancellation were left over.
+        await asyncio.sleep(0.01)  # Would raise if a cancellation was left over.
         self.uncancelled = task is not None and task.cancelling() == 0
         self._told.set()
         await self.go_on.wait()

@@ -1,21 +1,24 @@
-"""The one way from the tests into what is private: whoever moves something in there follows it here."""
+"""The only place where tests reach into private parts: a change of those parts is followed here."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from time import monotonic
 from typing import Any
 
-from aiolock import Lease, LockClient
+from aiolock import AsyncCountingSemaphore, Lease, LockClient
 from aiolock._backend import Argument, Backend, Call, Notifier
 from aiolock._core.hold import Hold
 from aiolock._core.queue import Queue
 from aiolock._core.session import Session
-from aiolock._primitives.base import Single
+from aiolock._keys import LockKeys
+from aiolock._otel.marks import Marks
+from aiolock._primitives.base import Named, Single
+from aiolock._primitives.multi.lease import MultiLease
 from aiolock._redis.backend import OneServer
-from aiolock._redis.cluster import Cluster
-from aiolock._redis.primary_watch import PrimaryWatch
-from aiolock._redis.quorum import QuorumBackend
-from aiolock._redis.quorum_member import Member
+from aiolock._redis.cluster.topology import Cluster
+from aiolock._redis.quorum.backend import QuorumBackend
+from aiolock._redis.quorum.member import Member
+from aiolock._redis.sentinel.watch import PrimaryWatch
 from aiolock._redis.topology import Topology
 from aiolock._scripts import Script
 
@@ -36,6 +39,8 @@ def submit(
 class Nobody:
     """The client of a backend that keeps no locks."""
 
+    waiting: Sized = ()
+
     def doubt(self, had: Callable[[str], bool]) -> None:
         pass
 
@@ -53,18 +58,25 @@ def backend_of(locks: LockClient) -> Topology:
     return backend
 
 
+def connections_of_thread(locks: LockClient) -> int:
+    """The open connections of the thread that stands in for a blocked event loop."""
+    stand_in = session_of(locks).stand_in
+    assert stand_in is not None
+    return stand_in.connections
+
+
 def members_of(locks: LockClient) -> Sequence[Member]:
-    """The servers of a quorum, each of which has an answer to give, also when the majority has given it."""
+    """The servers of a quorum, each of which has to answer, even after the majority has answered."""
     backend = session_of(locks).commands.backend
     assert isinstance(backend, QuorumBackend)
     return backend._members
 
 
 def timers_of_marks(locks: LockClient) -> list[asyncio.TimerHandle]:
-    """What is yet to look after a mark."""
+    """The timers that will still look after a mark."""
     session = locks._sessions.session
-    marks = None if session is None else session.report._marks
-    return [] if marks is None else [each for each in marks._timers.values() if not each.cancelled()]
+    marks = None if session is None else session.report._observer
+    return [] if not isinstance(marks, Marks) else [each for each in marks._timers.values() if not each.cancelled()]
 
 
 def cluster_of(locks: LockClient) -> Cluster:
@@ -74,7 +86,7 @@ def cluster_of(locks: LockClient) -> Cluster:
 
 
 async def slots_are_settled(locks: LockClient) -> bool:
-    """Whether nobody is asked for the slots of the cluster now."""
+    """Whether no server is being asked for the slots of the cluster."""
     return cluster_of(locks)._asking is None
 
 
@@ -100,6 +112,25 @@ def queue_of(lock: Single) -> Queue | None:
     return None if entry is None else entry.queue
 
 
+def keys_of(lock: Named) -> LockKeys:
+    return lock._keys
+
+
+def block_of(semaphore: AsyncCountingSemaphore) -> Single:
+    """The lock that a block of the semaphore waits for."""
+    return semaphore._block
+
+
+def redis_of(locks: LockClient) -> Any:
+    """The user's client, or the one that was made from an address."""
+    return locks._redis
+
+
+def listeners_of(call: Call) -> int:
+    """How many are told of the end of *call*, beside the task that waits for it."""
+    return len(call._tell or ())
+
+
 def hold_of(lease: Lease) -> Hold:
     return lease._hold
 
@@ -115,3 +146,35 @@ def reader_of(locks: LockClient) -> asyncio.Task[None]:
 def ordinary_of(server: Any) -> Any:
     """redis-py's connection for everything that is not urgent."""
     return server.ordinary.connection.raw
+
+
+async def let_deadline_pass(lease: Lease | MultiLease) -> None:
+    """Let the deadline of *lease* come during its release, which a task has just begun."""
+    await asyncio.sleep(0)
+    assert lease.given_back
+    for hold in {each._hold for each in (lease._leases if isinstance(lease, MultiLease) else [lease])}:
+        hold.deadline = hold.expires = monotonic()
+
+
+def client_id_of(locks: LockClient) -> str | None:
+    """The id of the client on the server; ``None`` before its first use."""
+    session = locks._sessions.session
+    return None if session is None else session.client
+
+
+def entry_names(locks: LockClient) -> list[str]:
+    """The names of all entries and blocks of the client."""
+    session = locks._sessions.session
+    return [] if session is None else [*session.entries, *session.blocks.opened]
+
+
+def acquisition_of(lease: Any) -> bytes | None:
+    """The acquisition of a lease's hold; ``None`` for an object that is no lease of one hold."""
+    hold = getattr(lease, "_hold", None)
+    return None if hold is None else hold.claim.id.encode()
+
+
+def count_of(lease: Any) -> tuple[str, int] | None:
+    """The owner of a lease and the client's hold count; ``None`` for an object that is no lease of one hold."""
+    hold = getattr(lease, "_hold", None)
+    return None if hold is None else (hold.owner, len(hold.leases))

@@ -1,4 +1,4 @@
-"""What `of=` may make of a client and a name, and what is in its way: by their names for people."""
+"""Functions for `of=`, each with a way to block its lock, by their names for people."""
 
 from typing import Any
 
@@ -17,21 +17,21 @@ MAKERS: dict[str, tuple[Maker, Maker]] = {
     ),
     "multi": (lambda locks, name: locks.multi(name, "other"), LockClient.lock),
     "permits": (
-        lambda locks, name: locks.permit_expirable_semaphore(name, 3).taking(2),
-        lambda locks, name: locks.permit_expirable_semaphore(name, 3).taking(2),
+        lambda locks, name: locks.semaphore(name, 3).taking(2),
+        lambda locks, name: locks.semaphore(name, 3).taking(2),
     ),
     "counted": (
-        lambda locks, name: locks.semaphore(name, 3).taking(2),
-        lambda locks, name: locks.semaphore(name, 3).taking(2),
+        lambda locks, name: locks.counting_semaphore(name, 3).taking(2),
+        lambda locks, name: locks.counting_semaphore(name, 3).taking(2),
     ),
 }
 
 
 def seen_as(kind: str, granted: Any, name: str) -> bool:
-    """Whether *granted* is what the `hold` of that *kind* gives: a lease of *name*, or nothing."""
+    """Whether *granted* fits the `hold` of that *kind*: a lease of *name*, or ``None``."""
     return granted is None if kind == "counted" else name in str(granted)
 
 
 async def is_taken(locks: LockClient, kind: str, name: str) -> bool:
-    """Whether what the maker of that *kind* made of *name* is held, by Redis."""
+    """Whether the lock or permit that the maker of that *kind* makes of *name* is held, according to Redis."""
     return await MAKERS[kind][0](locks, name).locked()

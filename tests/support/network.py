@@ -1,8 +1,8 @@
-"""A network between servers of this machine that can be parted: what crosses is silence, not an error.
+"""A network between servers of this machine that can be parted: across the gap there is silence, not an error.
 
-Each server listens where only its own side knows it (its ordinary port), is known to all others by a relay, and speaks
-from an address of its own, by which the relays of the others know it. That any of 127.0.0.0/8 is ours to speak from is
-so on Linux.
+Each server listens on its ordinary port, which only its own side knows; a relay makes it known to all others; and it
+sends from an address of its own, by which the relays of the others recognise it. On Linux any address of 127.0.0.0/8
+can be used for sending.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ _PATIENCE = 10.0
 
 
 class Relay:
-    """A port that stands for one of a server's, which is `target` once that is known."""
+    """A port that stands for a server's port, which is `target` once that is known."""
 
     def __init__(self, network: "Network", address: str) -> None:
         self.target = 0
         self.port = 0
         self._network = network
-        self._address = address  # That the server speaks from.
+        self._address = address  # The address that the server sends from.
 
     async def listen(self) -> asyncio.Server:
         listener = await asyncio.start_server(self._serve, _HOST, 0)
@@ -46,7 +46,7 @@ class Relay:
                     each.transport.abort()
 
     async def _carry(self, source: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carry until either side closes; what would cross the parting is lost."""
+        """Carry data until either side closes; data across the gap is lost."""
         while chunk := await reader.read(_CHUNK):
             if self._network.connects(source, self._address):
                 writer.write(chunk)
@@ -55,7 +55,7 @@ class Relay:
 
 
 class Network:
-    """Relays, in a thread of their own: tests block theirs."""
+    """Relays, in a thread of their own, because tests block theirs."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -65,21 +65,21 @@ class Network:
         self._parted: frozenset[str] = frozenset()
 
     def new_address(self) -> str:
-        """An address that no other server speaks from."""
+        """An address that no other server sends from."""
         return next(self._addresses)
 
     def relay(self, address: str) -> Relay:
-        """For a port of the server that speaks from *address*."""
+        """A relay for a port of the server that sends from *address*."""
         relay = Relay(self, address)
         self._listeners.append(asyncio.run_coroutine_threadsafe(relay.listen(), self._loop).result(_PATIENCE))
         return relay
 
     def part(self, *addresses: str) -> None:
-        """From now on these hear each other, and all others hear each other."""
+        """From now on these servers reach each other, and all others reach each other."""
         self._parted = frozenset(addresses)
 
     def connects(self, one: str, other: str) -> bool:
-        """Whether they hear each other."""
+        """Whether the two reach each other."""
         return (one in self._parted) == (other in self._parted)
 
     def __enter__(self) -> Self:

@@ -1,9 +1,11 @@
-"""Ways to see from outside what the library does, and to wait until it has done it."""
+"""Ways to see the library's actions from outside, and to wait until they have happened."""
 
 import asyncio
+import gc
 import inspect
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -28,10 +30,29 @@ async def answered(client: LockClient, within: float = 15.0) -> None:
     await until(lambda: client.statistics().pending == 0, within)
 
 
+async def all_parked(client: LockClient, count: int, within: float = 15.0) -> None:
+    """Return when that many tasks of the client are parked, and it waits for no reply."""
+    await until(lambda: (client.statistics().parked, client.statistics().pending) == (count, 0), within)
+
+
 async def renewed(client: LockClient, times: int, within: float = 10.0) -> None:
-    """Return when so many more renewals have been acknowledged."""
+    """Return when that many more renewals have been acknowledged."""
     wanted = client.statistics().renewals + times
     await until(lambda: client.statistics().renewals >= wanted, within)
+
+
+async def renewed_elsewhere(redis: Redis, key: str) -> None:
+    """Return when another process has renewed the lock *key* once more."""
+
+    async def number() -> int:
+        return int(await redis.hget(key, "aiolock:renewal") or 0)
+
+    before = await number()
+
+    async def is_renewed() -> bool:
+        return await number() > before
+
+    await until(is_renewed)
 
 
 async def freed(redis: Redis, key: str) -> None:
@@ -44,7 +65,7 @@ async def freed(redis: Redis, key: str) -> None:
 
 
 async def commandstats(redis: Redis) -> dict[str, int]:
-    """How often the server has executed each command; subcommands read `config|get`."""
+    """The number of calls of each command on the server; subcommands read `config|get`."""
     stats = await redis.info("commandstats")
     return {name.removeprefix("cmdstat_"): int(stat["calls"]) for name, stat in stats.items()}
 
@@ -60,12 +81,12 @@ async def subscribed_clients(redis: Redis) -> list[str]:
 
 
 async def connected(redis: Redis) -> int:
-    """How many clients are connected, the one that asks included."""
+    """The number of connected clients, including the one that asks."""
     return int((await redis.info("clients"))["connected_clients"])
 
 
 async def until_connected(redis: Redis, count: int) -> None:
-    """Return when so many clients are connected, the one that asks included."""
+    """Return when that many clients are connected, including the one that asks."""
 
     async def as_many() -> bool:
         return await connected(redis) == count
@@ -87,18 +108,29 @@ def _described(predicate: Callable[[], object]) -> str:
 
 @asynccontextmanager
 async def asked_in_a_thread(locks: LockClient) -> AsyncIterator[None]:
-    """Meanwhile another thread, to which this one gives way at any moment, asks for the client's statistics."""
-    stop, interval = threading.Event(), sys.getswitchinterval()
+    """
+    Meanwhile another thread, to which this one yields at any moment, asks for the client's statistics.
+
+    An allocation may begin a garbage collection, whose callbacks may let another thread run: here each one does.
+    """
+    stop, interval, threshold = threading.Event(), sys.getswitchinterval(), gc.get_threshold()
 
     def ask() -> None:
         while not stop.is_set():
             locks.statistics()
 
+    def let_others_run(phase: str, info: dict[str, int]) -> None:
+        time.sleep(0)
+
     sys.setswitchinterval(1e-6)
+    gc.set_threshold(20)
+    gc.callbacks.append(let_others_run)
     asking = asyncio.create_task(asyncio.to_thread(ask))
     try:
         yield
     finally:
         stop.set()
+        gc.callbacks.remove(let_others_run)
+        gc.set_threshold(*threshold)
         sys.setswitchinterval(interval)
         await asking

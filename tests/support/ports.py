@@ -1,4 +1,4 @@
-"""Ports that nobody else gets."""
+"""Ports that no other program gets."""
 
 import socket
 from collections.abc import Iterator
@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def reserved_port() -> Iterator[int]:
-    """A port on which servers of ours may listen, one at a time, and nobody else."""
+    """A port on which only our servers may listen, one at a time."""
     with socket.socket() as reservation:
-        reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # As they do: it lets them in.
+        reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # The same option as theirs: it lets them in.
         reservation.bind(("127.0.0.1", 0))
         yield int(reservation.getsockname()[1])

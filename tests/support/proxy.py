@@ -1,8 +1,8 @@
-"""A TCP proxy before a Redis server that does harm where a test asks for it.
+"""A TCP proxy in front of a Redis server that causes faults where a test asks for them.
 
 It reads requests and replies as frames, and matches each reply with its request by order, so that a fault hits one
-exchange and not "about that moment". What happens is decided by rules (`faults`, re-exported here) and by switches for
-the proxy as a whole::
+exchange and not "about that moment". Rules (`faults`, re-exported here) decide about requests, and switches about the
+proxy as a whole::
 
     async with Proxy(server.host, server.port) as proxy:
         lost = proxy.install(Rule(command(b"INCR"), drop_reply()))
@@ -36,6 +36,7 @@ from tests.support.faults import (
     delay,
     drop_reply,
     hold,
+    refuse,
     reset,
     script,
     slow_reply,
@@ -56,6 +57,7 @@ __all__ = [
     "delay",
     "drop_reply",
     "hold",
+    "refuse",
     "reset",
     "script",
     "slow_reply",
@@ -69,7 +71,9 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class Proxy:
-    """Listens on a port of its own and carries every connection to the target, except where it was told to fail."""
+    """
+    Listens on a port of its own and carries every connection to the target, except where a rule or a switch fails it.
+    """
 
     def __init__(self, target_host: str, target_port: int) -> None:
         self.target = (target_host, target_port)
@@ -84,7 +88,7 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self._errors: list[Exception] = []
         self._listener: asyncio.Server | None = None
-        # Keeps the port ours while nobody listens on it: others make connections all the time, from ports of their own.
+        # Keeps the port ours while the proxy does not listen: other programs take free ports for their connections.
         self._reservation = socket.socket()
         self._reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
 
@@ -108,15 +112,15 @@ class Proxy:
         return rule
 
     def clear_rules(self) -> None:
-        """Forget every rule; what they hold or withhold stays so."""
+        """Forget every rule; requests and replies that they hold stay held."""
         self._rules.clear()
 
     def black_hole(self) -> None:
-        """Carry nothing any more, in either direction; connections, also new ones, stay open."""
+        """Carry nothing any more, in either direction; connections, new ones included, stay open."""
         self.carrying.clear()
 
     def restore(self) -> None:
-        """Carry again, beginning with what was stuck: a network that healed, with its late packets."""
+        """Carry again, beginning with the held data: a network that healed, with its late packets."""
         self.carrying.set()
 
     def half_open(self, chosen: Callable[["Connection"], bool]) -> int:
@@ -132,7 +136,7 @@ class Proxy:
             connection.reset()
 
     async def refuse(self) -> None:
-        """Stop listening: connecting is refused, connections that exist go on."""
+        """Stop listening: new connections are refused, existing ones go on."""
         if self._listener is not None:
             self._listener.close()
             self._listener = None
@@ -142,7 +146,7 @@ class Proxy:
         self._listener = await asyncio.start_server(self._connected, _HOST, self.port, reuse_port=True)
 
     async def cut_off(self) -> None:
-        """Refuse, and reset what exists: to the clients the server is gone."""
+        """Refuse new connections, and reset existing ones: for the clients the server is gone."""
         await self.refuse()
         self.reset_all()
 
@@ -153,7 +157,9 @@ class Proxy:
             await self.accept()
 
     def swallow_messages(self, on: bool = True) -> None:
-        """Drop published messages from now on, or stop dropping them; nothing else on a pub/sub connection is hurt."""
+        """
+        Drop published messages from now on, or stop dropping them; other frames of pub/sub connections are untouched.
+        """
         self.swallowing = on
 
     def note(self, request: Request) -> None:
@@ -161,7 +167,7 @@ class Proxy:
         self._log.add(request)
 
     def rule_for(self, request: Request) -> Rule | None:
-        """The rule that is to be applied to this request, which uses up one of its times."""
+        """The rule that applies to this request, which uses up one of its times."""
         return next((rule for rule in self._rules if rule.take(request)), None)
 
     async def __aenter__(self) -> Self:
@@ -173,7 +179,7 @@ class Proxy:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Drop everything. An error inside the proxy, unlike those of the network, fails the test."""
+        """Close everything. An error inside the proxy, unlike those of the network, fails the test."""
         await self.refuse()
         self._reservation.close()
         while self._tasks:
@@ -199,7 +205,7 @@ class Proxy:
 
 @dataclass(slots=True)
 class _Exchange:
-    """A request that was forwarded and what has come of its reply; its frames arrive without others between them."""
+    """A request that was forwarded and the part of its reply so far; frames of other replies do not mix with it."""
 
     request: Request
     rule: Rule | None
@@ -227,13 +233,13 @@ class Connection:
         self._to_server = bytearray()
         self._to_client = bytearray()
         self._expected: deque[_Exchange] = deque()
-        # Deaf: requests are logged and thrown away. Mute: replies are. An ending runs once nothing is expected.
+        # Deaf: requests are logged and dropped. Mute: replies are dropped. An ending runs once no reply is expected.
         self._deaf = False
         self._mute = False
         self._ending: Callable[[], None] | None = None
 
     async def serve(self) -> None:
-        """Carry until both sides are closed. A server that cannot be reached looks to the client like a reset."""
+        """Carry until both sides are closed. If the server cannot be reached, the client sees a reset."""
         try:
             await self._proxy.carrying.wait()
             replies, self._server = await asyncio.open_connection(*self.target)
@@ -257,15 +263,15 @@ class Connection:
             self._to_client += reply
 
     async def flush_requests(self) -> None:
-        """Write what was forwarded, in one piece, as it came."""
+        """Write the forwarded requests, in one piece."""
         await self._write(self._server, self._to_server)
 
     async def flush_replies(self) -> None:
-        """Write what was answered, in one piece."""
+        """Write the replies, in one piece."""
         await self._write(self._client, self._to_client)
 
     def unanswered(self, rule: Rule) -> int:
-        """How many requests of this rule came behind that whose answer is dealt with now."""
+        """The number of this rule's requests that came after the one whose answer is being handled."""
         return sum(exchange.rule is rule for exchange in self._expected) - 1
 
     def reset(self) -> None:
@@ -278,7 +284,7 @@ class Connection:
         self._close_server()
 
     def mute(self) -> None:
-        """Say nothing to the client any more, but leave the connection open."""
+        """Send nothing to the client any more, but leave the connection open."""
         self._mute = True
 
     def cut(self) -> None:
@@ -287,7 +293,7 @@ class Connection:
         self._close_server()
 
     def end(self, how: Callable[[], None]) -> None:
-        """Take no more requests, and end like this once those before have been answered: at once if there are none."""
+        """Take no more requests, and end in this way once all earlier ones are answered: at once if there are none."""
         self._deaf = True
         self._ending = how
         self._end_if_answered()
@@ -301,7 +307,7 @@ class Connection:
         self._client_left()
 
     def _client_left(self) -> None:
-        """Let the server finish what it was asked, for a rule may wait for the reply; but subscriptions end at once."""
+        """Let the server finish its requests, because a rule may wait for the reply; but subscriptions end at once."""
         if self.subscriber:
             self._close_server()
         else:
@@ -373,7 +379,7 @@ class Connection:
 
 
 async def _read(reader: asyncio.StreamReader) -> bytes:
-    """The next chunk; nothing at the end, whether the other side closed or reset."""
+    """The next chunk; empty at the end, after a close or a reset of the other side."""
     try:
         return await reader.read(_CHUNK)
     except OSError:

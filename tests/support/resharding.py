@@ -8,7 +8,7 @@ from tests.support.topologies import ClusterOf, ask
 
 
 def begin_to_move(cluster: ClusterOf, name: str, target: Server | None = None) -> tuple[Server, Server]:
-    """Open the slot of *name* for its move, to any server or to *target*; from where, and where to."""
+    """Open the slot of *name* for its move, to any server or to *target*; returns the source and the target."""
     slot = key_slot(name.encode())
     source = cluster.owner_of(name)
     target = target or next(server for server in cluster.primaries if server is not source)
@@ -29,7 +29,7 @@ def end_move(cluster: ClusterOf, name: str, target: Server) -> None:
 
 
 def move(cluster: ClusterOf, name: str, target: Server | None = None) -> Server:
-    """Move the slot of *name*, with what is in it; where to."""
+    """Move the slot of *name*, with its keys; returns the target."""
     source, target = begin_to_move(cluster, name, target)
     move_keys(cluster, name, source, target)
     end_move(cluster, name, target)

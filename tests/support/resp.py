@@ -22,7 +22,7 @@ class Frames:
         self._buffer = bytearray()
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Take a chunk; return the frames it completed."""
+        """Take a chunk; return the frames that it completed."""
         self._buffer += chunk
         frames, start = [], 0
         while (end := end_of_frame(self._buffer, start)) is not None:
@@ -33,9 +33,9 @@ class Frames:
 
 
 def end_of_frame(data: bytes | bytearray, start: int = 0) -> int | None:
-    """Where the frame that begins at `start` ends, or None when it is not complete.
+    """The end of the frame that begins at `start`, or None if it is not complete.
 
-    Only the end is asked for, so nesting needs no stack: an aggregate adds its entries to the values still missing.
+    Only the end is needed, so nesting needs no stack: an aggregate adds its entries to the values still missing.
     """
     missing = 1
     while missing:
@@ -67,7 +67,7 @@ def arguments(frame: bytes) -> tuple[bytes, ...]:
 
 
 def frames_in_reply(args: tuple[bytes, ...]) -> int:
-    """How many frames answer this request: one, but one per channel for (un)subscribing."""
+    """The number of frames that answer this request: one, but one per channel for (un)subscribing."""
     return max(1, len(args) - 1) if args[0].upper() in SUBSCRIBING | _UNSUBSCRIBING else 1
 
 
@@ -82,7 +82,7 @@ def is_message(frame: bytes) -> bool:
 
 
 def is_unsolicited(frame: bytes, subscriber: bool) -> bool:
-    """Whether no request asked for this frame: a message, or any push but the confirmation of a subscription."""
+    """Whether the frame answers no request: a message, or any push other than the confirmation of a subscription."""
     if frame[:1] == b">":
         return _first_word(frame) not in _CONFIRMATIONS
     return subscriber and is_message(frame)

@@ -12,7 +12,7 @@ _HOST = "127.0.0.1"
 async def serving(
     app: web.Application, *, handler_cancellation: bool = False, shutdown_timeout: float = 0.1
 ) -> AsyncIterator[ClientSession]:
-    """Serve *app* as `web.run_app` does; gives a session of its address."""
+    """Serve *app* as `web.run_app` does; gives a session for its address."""
     runner = web.AppRunner(app, handler_cancellation=handler_cancellation, shutdown_timeout=shutdown_timeout)
     await runner.setup()
     try:

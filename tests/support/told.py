@@ -1,14 +1,14 @@
-"""Who is told of a loss, and whether in time."""
+"""The holders that learn of a loss, and whether they learn in time."""
 
 import asyncio
 
 from aiolock import Lease, LockEvent, Lost
 
-MOMENT = 0.005  # Seconds: what there may be between two readings of the clock.
+MOMENT = 0.005  # Seconds that may lie between two readings of the clock.
 
 
 class Told:
-    """Whose holders have been told of a loss; a lease that is asked itself goes by the clock."""
+    """The names of locks whose holders have learned of a loss; a question to the lease itself goes by the clock."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -19,15 +19,15 @@ class Told:
 
     async def in_time(self, lease: Lease) -> bool:
         """
-        Whether a timer that is set for a moment after the deadline finds that the holder has been told.
+        Whether a timer just after the deadline finds that the holder has learned of the loss.
 
-        Timers ring in their order, so that it does not matter how late the event loop is.
+        Timers fire in their order, so that a late event loop does not matter.
         """
         loop = asyncio.get_running_loop()
         in_time: asyncio.Future[bool] = loop.create_future()
 
         def ring() -> None:
-            if lease.remaining > 0:  # It was renewed meanwhile.
+            if lease.remaining > 0:  # It was renewed in the meantime.
                 loop.call_later(lease.remaining + MOMENT, ring)
             else:
                 in_time.set_result(lease.name in self.names)

@@ -18,19 +18,19 @@ from tests.support.certificates import Certificates
 from tests.support.network import Network, Relay
 from tests.support.ports import reserved_port
 
-NAME = "primary"  # What the sentinels call it.
+NAME = "primary"  # The sentinels' name of it.
 _SLOTS = 16384
 _QUICK = ("--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", "--repl-timeout", "5")
 
 
 def ask(server: Server, *words: object) -> Any:
-    """What the server answers to a command; again if it ended the connection, as one that is demoted does."""
+    """The server's answer to a command; tried again if the server ended the connection, as a demoted one does."""
 
     def once() -> Any:
         with Redis.from_url(server.url, decode_responses=True, protocol=2) as client:
             return client.execute_command(*words)
 
-    # Around all of it: redis-py 5.0 does not try again what fails while it connects.
+    # Around the whole: redis-py 5.0 does not repeat a failure that happens on connecting.
     return Retry(ConstantBackoff(0.02), 5, (ConnectionError,)).call_with_retry(once, lambda error: None)
 
 
@@ -48,15 +48,26 @@ async def waited(predicate: Callable[[], bool], what: str) -> None:
     await asyncio.to_thread(wait_until, predicate, what)
 
 
+async def replicated(primary: Server, replicas: int) -> None:
+    """Return when so many *replicas* have all that *primary* has; `WAIT` waits for writes of its connection."""
+    _, now, _ = await asyncio.to_thread(ask, primary, "ROLE")
+
+    def have_it() -> bool:
+        _, _, known = ask(primary, "ROLE")
+        return sum(int(offset) >= int(now) for _, _, offset in known) >= replicas
+
+    await waited(have_it, f"{replicas} replicas have all that the primary has")
+
+
 def role(server: Server) -> str:
     """`master` or `slave`."""
     return str(ask(server, "ROLE")[0])
 
 
 def errors(server: Server, code: str) -> int:
-    """How often the server has answered with an error of that code."""
+    """The number of errors with that code that the server has answered."""
     found = ask(server, "INFO", "errorstats").get(f"errorstat_{code}", "count=0")
-    return int(found["count"] if isinstance(found, dict) else found.removeprefix("count="))  # As redis-py 5.0 has it.
+    return int(found["count"] if isinstance(found, dict) else found.removeprefix("count="))  # The form of redis-py 5.0.
 
 
 @contextmanager
@@ -70,23 +81,23 @@ def mute() -> Iterator[socket.socket]:
 
 
 def named_by(sentinel: Server) -> dict[str, Any]:
-    """What the sentinel knows of the primary that it names."""
+    """The sentinel's facts about its primary."""
     state = ask(sentinel, "SENTINEL", "MASTER", NAME)
     return state if isinstance(state, dict) else dict(zip(state[::2], state[1::2], strict=True))
 
 
 def cut_off(primary: Server, *replicas: Server) -> None:
-    """From now on nothing that the primary does reaches these replicas, which are paused."""
+    """Let no write of the primary reach these replicas any more, which are paused."""
     for replica in replicas:
         replica.pause()
-    ask(primary, "CLIENT", "KILL", "TYPE", "replica")  # What had been written to them already, they would still read.
+    ask(primary, "CLIENT", "KILL", "TYPE", "replica")  # They would still read data that was written to them before.
 
 
 class _Group:
     """
     Servers that start and end together.
 
-    With *parting* they know each other by the relays of a network that can be parted (`part`).
+    With *parting* they reach each other through the relays of a network that can be parted (`part`).
     """
 
     def __init__(self, executable: str | None, *, parting: bool = False) -> None:
@@ -95,29 +106,29 @@ class _Group:
         self._parting = parting
         self._network: Network | None = None
         self._addresses: dict[int, str] = {}  # In the network, by the ordinary port.
-        self._ports: dict[int, int] = {}  # For clients, by the ordinary port, where it is not that.
+        self._ports: dict[int, int] = {}  # The port for clients, by the ordinary port, if it is another one.
 
     def start(self, *options: str, config: str = "") -> Server:
         return self._stack.enter_context(Server(self._executable, options=(*_QUICK, *options), config=config))
 
     def port_of(self, server: Server) -> int:
-        """Where clients reach the server."""
+        """The port for clients."""
         return self._ports.get(server.port, server.port)
 
     def part(self, *servers: Server) -> None:
-        """From now on these, and whoever knows their ordinary ports, are cut off from all others."""
+        """From now on these servers, and clients of their ordinary ports, are cut off from all others."""
         assert self._network is not None
         self._network.part(*(self._addresses[server.port] for server in servers))
 
     def relays(self, count: int) -> tuple[str, list[Relay]]:
-        """For so many ports of one server, and the address that it is to speak from; none without a network."""
+        """Relays for that many ports of one server, and the address that it sends from; none without a network."""
         if self._network is None:
             return "", []
         address = self._network.new_address()
         return address, [self._network.relay(address) for _ in range(count)]
 
     def announced(self, server: Server, address: str, relay: Relay) -> None:
-        """Others reach the server, which speaks from *address*, through *relay*."""
+        """Note that others reach the server, which sends from *address*, through *relay*."""
         relay.target = server.port
         self._addresses[server.port] = address
         self._ports[server.port] = relay.port
@@ -145,7 +156,7 @@ class Replicated(_Group):
     """
     A primary with replicas; with sentinels if asked for, which promote a replica when the primary is gone.
 
-    A *stubborn* primary cannot be demoted: it stays one beside the one that is promoted.
+    A *stubborn* primary cannot be demoted: it remains a primary next to the promoted one.
     """
 
     def __init__(
@@ -186,11 +197,11 @@ class Replicated(_Group):
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Of the sentinels."""
+        """The addresses of the sentinels."""
         return [(sentinel.host, sentinel.port) for sentinel in self.sentinels]
 
     def promoted(self, old: Server) -> Server:
-        """Who is the primary in place of *old*, once the sentinels say so."""
+        """The primary in place of *old*, once the sentinels name it."""
 
         def found() -> list[Server]:
             address = ask(self.sentinels[0], "SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME)
@@ -203,7 +214,7 @@ class Replicated(_Group):
         return (
             f"sentinel monitor {NAME} {self.primary.host} {self.port_of(self.primary)} 2\n"
             f"sentinel down-after-milliseconds {NAME} 1000\n"
-            f"sentinel failover-timeout {NAME} 3000\n"  # After an election without a winner twice that passes.
+            f"sentinel failover-timeout {NAME} 3000\n"  # Twice that time passes after an election without a winner.
         )
 
     def _is_ready(self, sentinel: Server) -> bool:
@@ -214,9 +225,9 @@ class Replicated(_Group):
 
 class ClusterOf(_Group):
     """
-    A cluster of three primaries, each with so many replicas.
+    A cluster of three primaries, each with that many replicas.
 
-    With *certificates* the servers speak TLS with each other, and with clients on ports of their own (`port_of`); the
+    With *certificates* the servers speak TLS with each other, and with clients on further ports (`port_of`); the
     ordinary ports are for `ask`.
     """
 
@@ -246,7 +257,7 @@ class ClusterOf(_Group):
         for number, replica in enumerate(self.replicas):
             ask(replica, "CLUSTER", "REPLICATE", self.id_of(self.primaries[number % 3]))
         wait_until(lambda: all(map(self._is_ready, self.servers)), "the cluster is up")
-        # A replica of which no offset is known yet is left out of what a server says of the slots.
+        # A replica without a known offset is left out of a server's answer about the slots.
         wait_until(lambda: all(map(self._names_all_replicas, self.primaries)), "the replicas are named")
         if not self.replicas:  # None can take over: that a busy machine is taken for a dead server would do harm alone.
             for primary in self.primaries:
@@ -257,7 +268,7 @@ class ClusterOf(_Group):
         return [*self.primaries, *self.replicas]
 
     def _start_node(self) -> Server:
-        # By default it is 10,000 above the other, which there may be no more.
+        # By default it is 10,000 above the other, which may be beyond the last port.
         bus = self._stack.enter_context(reserved_port())
         options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-port", str(bus)]
         secure = None if self._certificates is None else self._stack.enter_context(reserved_port())
@@ -280,7 +291,7 @@ class ClusterOf(_Group):
         return str(ask(server, "CLUSTER", "MYID"))
 
     def owner_of(self, name: str, among: Sequence[Server] | None = None) -> Server:
-        """Who owns the slot of the lock *name*, by what the first server that is asked says."""
+        """The owner of the slot of the lock *name*, according to the first server that is asked."""
         slot = key_slot(name.encode())
         asked = (among or self.servers)[0]
         with Redis.from_url(asked.url, protocol=2) as client:

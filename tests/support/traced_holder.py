@@ -1,4 +1,4 @@
-"""A service of its own that holds the lock `orders` within a trace, says which span that is, and releases when told."""
+"""A service of its own that holds the lock `orders` within a trace, prints that span, and releases on command."""
 
 import asyncio
 import sys

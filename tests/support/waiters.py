@@ -1,4 +1,4 @@
-"""Tasks that queue for a lock, hold it until told to go on, and note in which order they had it."""
+"""Tasks that queue for a lock, hold it until the test lets them go on, and note the order of their turns."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ class Waiters:
         self._lease = lease
 
     async def park(self, count: int) -> None:
-        """Start that many more, and return when all of them are parked and nothing is going on any more."""
+        """Start that many more tasks, and return when all of them are parked and nothing else is going on."""
         start = len(self.tasks)
         for number in range(start, start + count):
             self._gates.append(asyncio.Event())
@@ -35,18 +35,18 @@ class Waiters:
         await until(self.quiet)
 
     def quiet(self) -> bool:
-        """Whether messages arrive, and the look that follows the subscription is over."""
+        """Whether messages arrive, and the attempt after the subscription is over."""
         return waits_quietly(self._client, self.lock)
 
     def none_failed(self) -> bool:
-        """Raises what a waiter raised, if one did."""
+        """True; raises the exception of a waiter, if one failed."""
         for task in self.tasks:
             if task.done():
                 task.result()
         return True
 
     async def granted(self, count: int, within: float = 5.0) -> None:
-        """Return when that many have had the lock, counted from the start."""
+        """Return when that many tasks have had the lock, counted from the start."""
         await until(lambda: len(self.order) >= count, within)
 
     def go(self) -> None:
@@ -54,7 +54,7 @@ class Waiters:
         self._gates[self.order[-1]].set()
 
     def go_on(self) -> None:
-        """Let the holder release, and all that follow."""
+        """Let the holder release, and all later ones."""
         self._open = True
         for gate in self._gates:
             gate.set()
@@ -78,7 +78,7 @@ class Waiters:
 
 
 def waits_quietly(client: LockClient, lock: Single) -> bool:
-    """Whether somebody waits, messages arrive, and the look that follows the subscription is over."""
+    """Whether a waiter exists, messages arrive, and the attempt after the subscription is over."""
     queue = queue_of(lock)
     head = None if queue is None else queue.head
     busy = head is None or head.woken.is_set() or head.trying or client.statistics().pending > 0
@@ -89,7 +89,7 @@ def waits_quietly(client: LockClient, lock: Single) -> bool:
 async def parked(
     client: LockClient, holder: LockClient, name: str, count: int, *, go: bool = False, lease: float = 60
 ) -> AsyncIterator[tuple[Lease, Waiters]]:
-    """So many waiters of the client behind a lock that the running task holds through another client."""
+    """That many waiters of the client for a lock that the running task holds through another client."""
     theirs = await holder.lock(name).acquire(lease=lease)
     async with Waiters(client, name, go=go) as waiters:
         await waiters.park(count)

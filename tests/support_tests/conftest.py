@@ -1,4 +1,4 @@
-"""Those who speak to the server through the proxy."""
+"""The clients that speak to the server through the proxy."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -27,7 +27,7 @@ async def test_counts_suspensions() -> None:
     assert await suspensions(three_steps) == 3
 
 
-async def test_what_never_suspends_has_none() -> None:
+async def test_a_coroutine_that_never_suspends_has_no_suspension() -> None:
     async def straight() -> None:
         pass
 
@@ -90,7 +90,7 @@ async def cleanup(log: list[str]) -> None:
         ("scope", ["first"]),
     ],
 )
-async def test_what_the_cleanup_meets(mode: Mode, expected: list[str]) -> None:
+async def test_cancellations_in_the_cleanup(mode: Mode, expected: list[str]) -> None:
     log: list[str] = []
     outcome = await cancel_at(1, mode, lambda: cleanup(log))
     assert log == expected
@@ -236,7 +236,7 @@ async def test_visits_every_suspension(mode: Mode) -> None:
 
 
 @each_mode
-async def test_finds_what_is_left_behind_and_says_where(mode: Mode) -> None:
+async def test_finds_a_leftover_and_says_where(mode: Mode) -> None:
     with pytest.raises(AssertionError) as caught:
         await every_suspension(mode, new_bank, Bank.careless, is_balanced)
     assert f"{mode}, suspension 1: Outcome(suspended=1, cancelled=True" in caught.value.__notes__[0]

@@ -1,11 +1,11 @@
-"""What was closed is cut off; what is open is left alone."""
+"""Closed connections are cut off; open ones are left alone."""
 
 import asyncio
 
 from tests.support.half_open import cut_off
 
 
-async def test_only_what_was_closed_is_cut_off() -> None:
+async def test_only_closed_connections_are_cut_off() -> None:
     over = asyncio.Event()
 
     async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

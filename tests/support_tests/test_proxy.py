@@ -263,7 +263,7 @@ async def test_leaves_no_connection_behind(server: Server, redis: Redis) -> None
 
 
 @pytest.mark.parametrize("stuck", ["black hole", "withheld", "delayed"])
-async def test_ends_at_once_whatever_is_stuck(server: Server, stuck: str) -> None:
+async def test_the_proxy_ends_at_once_with_anything_stuck(server: Server, stuck: str) -> None:
     async with Proxy(server.host, server.port) as proxy:
         wire = Wire(*await asyncio.open_connection("127.0.0.1", proxy.port))
         await wire.ask("PING")

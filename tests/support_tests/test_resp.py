@@ -40,7 +40,7 @@ def test_a_stream_is_split_however_it_is_cut(size: int) -> None:
     assert [frame for chunk in chunks for frame in frames.feed(chunk)] == FRAMES
 
 
-def test_what_is_not_the_protocol_is_refused() -> None:
+def test_bytes_that_are_not_the_protocol_are_refused() -> None:
     with pytest.raises(ValueError, match="not RESP: b'PING'"):
         end_of_frame(b"PING\r\n")
 
@@ -67,7 +67,7 @@ def test_subscribing_is_answered_per_channel() -> None:
         (b"+PONG\r\n", True, False),
     ],
 )
-def test_what_nobody_asked_for(frame: bytes, subscriber: bool, unsolicited: bool) -> None:
+def test_unsolicited_frames(frame: bytes, subscriber: bool, unsolicited: bool) -> None:
     assert is_unsolicited(frame, subscriber) is unsolicited
 
 

@@ -33,7 +33,7 @@ def fragile(server: Server) -> Iterator[ClusterOf]:
 async def cluster(calm: ClusterOf) -> AsyncIterator[RedisCluster]:
     """A user's client of the calm cluster, which is empty.
 
-    It only corrects the slot that MOVED names: reading them all anew closes connections that other tasks are using.
+    It only corrects the slot that MOVED names: reading them all again closes connections that other tasks are using.
     """
     client = RedisCluster(host=calm.primaries[0].host, port=calm.primaries[0].port, reinitialize_steps=0)
     await client.flushall(target_nodes=RedisCluster.PRIMARIES)

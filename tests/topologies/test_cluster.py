@@ -16,12 +16,12 @@ from redis.exceptions import ResponseError
 
 from aiolock import BackendError, LockClient, LockConfig
 from aiolock._embedded_server import Server
-from aiolock._redis import connection
+from aiolock._redis import raw
 from tests.deployments.test_permissions import RULES
 from tests.docs.pages import ROOT
 from tests.support.calls import acquire_and_release
-from tests.support.inside import cluster_of
-from tests.support.observe import answered, until
+from tests.support.inside import cluster_of, keys_of
+from tests.support.observe import answered, renewed, until
 from tests.support.topologies import ClusterOf, ask, waited
 from tests.support.waiters import Waiters, parked
 
@@ -74,7 +74,7 @@ async def test_several_locks_cost_one_round_trip_for_each_server(
 async def test_a_waiter_is_woken_by_a_sharded_message(calm: ClusterOf, ours: LockClient, theirs: LockClient) -> None:
     async with parked(ours, theirs, "waited for", 3, go=True) as (lease, waiters):
         owner = calm.owner_of("waited for")
-        channel = waiters.lock._keys.channel
+        channel = keys_of(waiters.lock).channel
         assert ask(owner, "PUBSUB", "SHARDCHANNELS") == [channel]
         assert all(ask(server, "PUBSUB", "CHANNELS") == [] for server in calm.servers)
         assert waiters.lock.statistics().subscriptions == ours.statistics().subscriptions == 1
@@ -91,7 +91,7 @@ async def test_a_cluster_without_sharded_messages_broadcasts_them(
         ask(server, "ACL", "SETUSER", "default", "-pubsub|shardnumsub")
     try:
         async with parked(ours, theirs, "broadcast", 3, go=True) as (lease, waiters):
-            assert ask(calm.owner_of("broadcast"), "PUBSUB", "CHANNELS") == [waiters.lock._keys.channel]
+            assert ask(calm.owner_of("broadcast"), "PUBSUB", "CHANNELS") == [keys_of(waiters.lock).channel]
             await lease.release()
             await waiters.granted(3)
     finally:
@@ -105,10 +105,10 @@ async def test_a_server_that_is_busy_when_it_is_asked_of_sharded_messages_is_ask
     answers: list[object] = []
 
     async def ask_and_count(of: AbstractConnection, *command: str) -> object:
-        answers.append(await connection.ask(of, *command))
+        answers.append(await raw.ask(of, *command))
         return answers[-1]
 
-    monkeypatch.setattr("aiolock._redis.cluster.ask", ask_and_count)
+    monkeypatch.setattr("aiolock._redis.cluster.topology.ask", ask_and_count)
     busy = calm.primaries[0]  # The first that a client asks.
     name = next(name for name in NAMES if calm.owner_of(name) is busy)
     lease = await theirs.lock(name).acquire()
@@ -121,7 +121,7 @@ async def test_a_server_that_is_busy_when_it_is_asked_of_sharded_messages_is_ask
     assert await asking
     async with Waiters(ours, name, go=True) as waiters:
         await waiters.park(1)
-        assert ask(busy, "PUBSUB", "SHARDCHANNELS") == [waiters.lock._keys.channel]
+        assert ask(busy, "PUBSUB", "SHARDCHANNELS") == [keys_of(waiters.lock).channel]
         await lease.release()
         await waiters.granted(1)
 
@@ -304,3 +304,20 @@ def test_names_are_where_redisson_has_them() -> None:
         keys = LockKeys.of(name, "")
         slots = {key_slot(key.encode()) for key in (keys.lock, keys.tokens, keys.channel)}
         assert len(slots) == 1 or name in ("a{}c", "{"), name
+
+
+async def test_locks_are_kept_while_no_new_connection_can_be_made(
+    cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object, **__: object) -> object:
+        raise OSError("Too many open files")
+
+    async with LockClient(cluster, config=LockConfig(lease=3)) as locks:
+        leases = [await locks.lock(name).acquire() for name in NAMES[:6]]
+        with monkeypatch.context() as patch:
+            patch.setattr(asyncio, "open_connection", fail)
+            await renewed(locks, 4 * len(leases))
+            for lease in leases:
+                lease.check()
+        for lease in leases:
+            await lease.release()

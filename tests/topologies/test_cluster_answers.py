@@ -13,9 +13,9 @@ from redis.exceptions import ResponseError
 from aiolock import BackendError, ClientClosedError, LockClient, LockConfig
 from aiolock._embedded_server import Server
 from aiolock._keys import LockKeys
-from aiolock._scripts import ACQUIRE
+from aiolock._scripts import ACQUIRE, RENEW
 from tests.support.calls import acquire_and_release
-from tests.support.inside import cluster_of
+from tests.support.inside import backend_of, cluster_of, keys_of, submit
 from tests.support.observe import until
 from tests.support.proxy import Proxy, command, script
 from tests.support.topologies import ClusterOf, ask, errors
@@ -49,7 +49,7 @@ def redirections(cluster: ClusterOf) -> int:
     return sum(errors(server, "MOVED") for server in cluster.servers)
 
 
-async def test_what_a_server_says_of_a_slot_counts_at_once(calm: ClusterOf, cluster: RedisCluster) -> None:
+async def test_a_servers_word_about_a_slot_counts_at_once(calm: ClusterOf, cluster: RedisCluster) -> None:
     with silent_about_slots(calm):
         async with LockClient(cluster) as locks:
             for name in NAMES:
@@ -87,7 +87,7 @@ async def test_waiters_who_come_before_it_is_known_what_messages_there_are_hear_
     await cluster.aclose()
 
 
-async def test_who_closes_while_a_server_hangs_leaves_nobody_asking_for_slots(calm: ClusterOf) -> None:
+async def test_a_close_while_a_server_hangs_leaves_no_question_for_slots(calm: ClusterOf) -> None:
     seed = calm.primaries[0]
     lock = next(name for name in NAMES if calm.owner_of(name) is seed)
     cluster = RedisCluster(host=seed.host, port=seed.port)
@@ -204,6 +204,28 @@ async def test_a_call_that_servers_send_round_in_circles_rests_until_they_agree(
     await cluster.aclose()
 
 
+async def test_a_renewal_that_servers_send_round_in_circles_does_not_multiply(
+    quarrel: ClusterOf,
+) -> None:
+    one, _ = set_at_odds(quarrel, NAME)
+    cluster = RedisCluster(host=one.host, port=one.port)
+    async with LockClient(cluster, config=LockConfig(command_timeout=20)) as locks:
+        keys = LockKeys.of(NAME, "")
+        renewal = submit(backend_of(locks), RENEW, (keys.lock, keys.tokens), (1000, 1000, "acquisition", 1, 1000), 20)
+        most = 0
+
+        def gone_round() -> bool:
+            nonlocal most
+            most = max(most, locks.statistics().pending)
+            return redirections(quarrel) > 60
+
+        await until(gone_round)
+        # Two connections to each of the two servers.
+        assert most <= 4
+        assert not renewal.ended
+    await cluster.aclose()
+
+
 async def test_a_call_that_servers_send_round_in_circles_fails_in_time(quarrel: ClusterOf) -> None:
     one, _ = set_at_odds(quarrel, NAME)
     cluster = RedisCluster(host=one.host, port=one.port)
@@ -213,7 +235,7 @@ async def test_a_call_that_servers_send_round_in_circles_fails_in_time(quarrel: 
     await cluster.aclose()
 
 
-async def test_who_serves_a_slot_no_longer_is_not_believed_about_the_others(quarrel: ClusterOf) -> None:
+async def test_a_server_that_lost_a_slot_is_not_believed_about_the_others(quarrel: ClusterOf) -> None:
     """The owner has lost a slot and does not know to whom; the other servers do."""
     old = quarrel.owner_of(NAME)
     new, third = (server for server in quarrel.primaries if server is not old)
@@ -233,7 +255,7 @@ async def test_who_serves_a_slot_no_longer_is_not_believed_about_the_others(quar
     await cluster.aclose()
 
 
-async def test_who_says_the_same_again_when_that_is_in_doubt_is_not_asked_again_first(quarrel: ClusterOf) -> None:
+async def test_a_server_that_repeats_a_doubtful_answer_is_not_asked_first_again(quarrel: ClusterOf) -> None:
     """A server that has lost touch with the others still says what was true."""
     old = quarrel.owner_of(NAME)
     new, behind = (server for server in quarrel.primaries if server is not old)
@@ -256,7 +278,7 @@ async def test_a_waiter_follows_its_slot_also_when_servers_hear_late_that_it_mov
         LockClient(cluster) as other,
         parked(locks, other, NAME, 2, go=True) as (_, waiters),
     ):
-        let_go(quarrel, waiters.lock._keys)
+        let_go(quarrel, keys_of(waiters.lock))
         _, new = set_at_odds(quarrel, NAME)
         before = redirections(quarrel)
         await until(lambda: redirections(quarrel) > before + 3, within=15)  # It goes on asking where to listen.
@@ -281,7 +303,7 @@ async def test_a_waiter_follows_its_slot_also_when_nobody_says_at_first_where_it
         LockClient(cluster, config=config) as other,
         parked(locks, other, name, 2, go=True) as (_, waiters),
     ):
-        let_go(quarrel, waiters.lock._keys)
+        let_go(quarrel, keys_of(waiters.lock))
         with silent_about_slots(quarrel):
             move(quarrel, name, old, new)
             await until(lambda: refusals() > 4)
@@ -305,8 +327,8 @@ async def test_the_slots_are_asked_of_another_server_when_one_hangs(quarrel: Clu
         parked(locks, other, name, 2, go=True) as (_, waiters),
     ):
         await acquire_and_release(locks.lock(next(each for each in NAMES if quarrel.owner_of(each) is hung)))
-        channel = waiters.lock._keys.channel
-        let_go(quarrel, waiters.lock._keys)
+        channel = keys_of(waiters.lock).channel
+        let_go(quarrel, keys_of(waiters.lock))
         topology = cluster_of(locks)
         await until(lambda: topology._asking is None)
         hung.pause()

@@ -17,12 +17,12 @@ from redis.exceptions import ResponseError
 import aiolock._redis.notifier
 from aiolock import BackendError, Lease, LockClient, LockConfig
 from aiolock._embedded_server import Server
-from aiolock._scripts import READ_CARD
+from aiolock._scripts import INSPECT
 from tests.support.calls import acquire_and_release
-from tests.support.inside import backend_of, cluster_of, ordinary_of, submit
+from tests.support.inside import backend_of, cluster_of, hold_of, keys_of, ordinary_of, submit
 from tests.support.observe import renewed, until
 from tests.support.resharding import begin_to_move, end_move, move_keys
-from tests.support.topologies import ClusterOf, ask, cut_off, errors, mute, role, waited
+from tests.support.topologies import ClusterOf, ask, cut_off, errors, mute, replicated, role, waited
 from tests.support.waiters import Waiters, parked
 
 NAME = "orders"
@@ -58,7 +58,7 @@ async def test_a_slot_moves_while_its_lock_is_held_and_waited_for(calm: ClusterO
             assert await theirs.lock(NAME).holder() is not None
             end_move(calm, NAME, target)
             await renewed(theirs, 2)
-            channel = waiters.lock._keys.channel
+            channel = keys_of(waiters.lock).channel
             await until(lambda: ask(target, "PUBSUB", "SHARDCHANNELS") == [channel])
             await until(waiters.quiet)
             await lease.release()
@@ -75,7 +75,7 @@ async def test_a_channel_that_ended_while_nobody_waited_is_subscribed_to_again(
         lease = await theirs.lock(NAME).acquire(lease=60)
         async with Waiters(ours, NAME) as waiters:
             await waiters.park(1)
-            channel = waiters.lock._keys.channel
+            channel = keys_of(waiters.lock).channel
         listening = cluster_of(ours).owner(channel).notifier
         assert listening.confirmed(channel)
         home = calm.owner_of(NAME)
@@ -133,7 +133,7 @@ async def test_a_holder_is_told_in_time_when_its_keys_stay_on_two_servers(
         source, target = begin_to_move(calm, name)
         ask(source, "MIGRATE", target.host, calm.port_of(target), name, 0, 5000)
         assert await asyncio.wait_for(lease.lost, 15) == "unreachable"
-        assert ask(source, "EXISTS", lease._hold.keys.tokens) == 1
+        assert ask(source, "EXISTS", hold_of(lease).keys.tokens) == 1
         move_keys(calm, name, source, target)
         end_move(calm, name, target)
 
@@ -155,7 +155,7 @@ async def test_a_lock_can_be_renewed_and_released_while_its_slot_is_moving(
         assert not await lock.locked()
 
 
-async def test_who_writes_and_reads_renews_and_releases_while_the_slot_is_moving(
+async def test_a_writer_that_reads_renews_and_releases_while_the_slot_is_moving(
     calm: ClusterOf, cluster: RedisCluster
 ) -> None:
     """With another reader at last, whose record is no key of the script."""
@@ -190,11 +190,11 @@ async def test_a_primary_that_dies_is_followed_by_its_replica(fragile: ClusterOf
     ):
         old = fragile.owner_of(NAME)
         others = [server for server in fragile.primaries if server is not old]
-        ask(old, "WAIT", 1, 5000)
+        await replicated(old, 1)
         old.kill()
         await waited(lambda: fragile.owner_of(NAME, others) is not old, "a replica is promoted")
         new = fragile.owner_of(NAME, others)
-        channel = waiters.lock._keys.channel
+        channel = keys_of(waiters.lock).channel
         await until(lambda: ask(new, "PUBSUB", "SHARDCHANNELS") == [channel], within=15)
         await until(waiters.quiet, within=15)
         await holder.lock(NAME).release()
@@ -307,7 +307,7 @@ async def test_a_server_that_has_vanished_is_not_asked_for_the_slots_while_other
             source, target = begin_to_move(calm, NAME)
             move_keys(calm, NAME, source, target)
             end_move(calm, NAME, target)
-            await until(lambda: ask(target, "PUBSUB", "SHARDCHANNELS") == [waiters.lock._keys.channel], within=20)
+            await until(lambda: ask(target, "PUBSUB", "SHARDCHANNELS") == [keys_of(waiters.lock).channel], within=20)
             assert connections_to(vanished) == 0
             await lease.release()
             await waiters.granted(1)
@@ -329,7 +329,7 @@ async def test_closing_leaves_no_connection_though_a_call_is_sent_to_another_ser
         new = successor(fragile, old)
         await promote(new, old)
         assert (old.host, old.port) == topology.nodes()[-1].address  # What is closed last.
-        call = submit(backend, READ_CARD, (names[-1],), ())
+        call = submit(backend, INSPECT, (names[-1],), ())
         connection: Any = ordinary_of(topology.nodes()[-1].server)
         while not call.sent:
             await asyncio.sleep(0)
@@ -365,7 +365,7 @@ async def test_a_holder_whose_lock_did_not_reach_the_new_primary_is_told(fragile
 async def test_an_acknowledged_lock_is_forgotten_when_it_moves_to_a_primary_that_dies_before_its_replica_has_it(
     fragile: ClusterOf,
 ) -> None:
-    """Those who acknowledged it are the replicas of the primary where it was."""
+    """The replicas that acknowledged it belong to the primary where the slot was."""
     cluster = users_client(fragile)
     async with (
         LockClient(cluster, config=LockConfig(lease=60, renew_interval=2, command_timeout=20, replicas=1)) as ours,

@@ -14,10 +14,10 @@ from aiolock import BackendError, LockClient, LockConfig
 from tests.deployments.session import session
 from tests.support.calls import acquire_and_release
 from tests.support.certificates import Certificates
-from tests.support.inside import slots_are_settled
+from tests.support.inside import keys_of, slots_are_settled
 from tests.support.observe import renewed, until
 from tests.support.resharding import begin_to_move, end_move, move, move_keys
-from tests.support.topologies import ClusterOf, ask, waited
+from tests.support.topologies import ClusterOf, ask, replicated, waited
 from tests.support.waiters import parked
 
 NAME = "orders"
@@ -94,7 +94,7 @@ async def test_a_slot_moves_while_its_lock_is_held_and_waited_for(calm: ClusterO
         move_keys(calm, NAME, source, target)
         await beside.renew()  # By way of ASK. The watchdog would give a handshake up that takes long.
         end_move(calm, NAME, target)
-        await until(lambda: ask(target, "PUBSUB", "SHARDCHANNELS") == [waiters.lock._keys.channel], within=20)
+        await until(lambda: ask(target, "PUBSUB", "SHARDCHANNELS") == [keys_of(waiters.lock).channel], within=20)
         await until(waiters.quiet, within=20)
         await lease.release()
         await waiters.granted(3, within=20)  # By a message: the lease would have gone on for long.
@@ -114,7 +114,7 @@ async def test_a_primary_that_dies_is_followed_by_its_replica(fragile: ClusterOf
         old = fragile.owner_of(NAME)
         others = [server for server in fragile.primaries if server is not old]
         async with holder.lock(f"{{{NAME}}} watched") as watched:
-            assert ask(old, "WAIT", 1, 5000) == 1
+            await replicated(old, 1)
             old.kill()
             await waited(lambda: fragile.owner_of(NAME, others) is not old, "a replica is promoted")
             new = fragile.owner_of(NAME, others)
@@ -122,7 +122,7 @@ async def test_a_primary_that_dies_is_followed_by_its_replica(fragile: ClusterOf
             watched.check()
         # From one attempt to reach the dead server to the next a third of the command timeout may pass; who is
         # asked for the slots then may not know better yet.
-        channel = waiters.lock._keys.channel
+        channel = keys_of(waiters.lock).channel
         await until(lambda: waiters.none_failed() and ask(new, "PUBSUB", "SHARDCHANNELS") == [channel], within=40)
         await until(waiters.quiet, within=25)
         await lease.release()

@@ -9,14 +9,14 @@ import pytest
 from redis.asyncio import RedisCluster
 from redis.asyncio.cluster import ClusterNode
 
-import aiolock._redis.cluster
+import aiolock._redis.cluster.topology
 from aiolock import Lease, LockClient, LockConfig
+from aiolock._redis.cluster.discovery import Address, Discovery
 from aiolock._redis.connector import Connector
-from aiolock._redis.discovery import Address, Discovery
 from tests.support.calls import acquire_and_release
 from tests.support.inside import cluster_of
 from tests.support.observe import renewed, until
-from tests.support.topologies import ClusterOf, ask, mute, role, wait_until
+from tests.support.topologies import ClusterOf, ask, mute, replicated, role, wait_until
 
 NAME = "orders"
 
@@ -32,7 +32,8 @@ async def holding(cluster: ClusterOf) -> AsyncIterator[tuple[LockClient, Lease]]
         topology = cluster_of(locks)
         await until(lambda: topology._asking is None)
         lease = await locks.lock(NAME).acquire()
-        assert all(ask(primary, "WAIT", 1, 5000) == 1 for primary in cluster.primaries)
+        for primary in cluster.primaries:
+            await replicated(primary, 1)
         yield locks, lease
     await redis.aclose()
 
@@ -114,13 +115,13 @@ async def test_an_address_that_another_cluster_took_over_is_not_believed(
 async def test_the_slots_are_asked_for_now_and_then_while_the_client_is_used(
     calm: ClusterOf, ours: LockClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So that it is known who came since."""
+    """The addresses since the last question are known."""
 
     def asked() -> int:
         stats = [ask(server, "INFO", "commandstats") for server in calm.servers]
         return sum(each["cmdstat_cluster|slots"]["calls"] for each in stats if "cmdstat_cluster|slots" in each)
 
-    monkeypatch.setattr(aiolock._redis.cluster, "_REFRESH", 0.3)
+    monkeypatch.setattr(aiolock._redis.cluster.topology, "_REFRESH", 0.3)
     await acquire_and_release(ours.lock(NAME))
     before = asked()
 

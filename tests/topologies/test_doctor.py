@@ -163,7 +163,7 @@ async def test_slots_that_are_half_moved_are_told(calm: ClusterOf) -> None:
             ask(server, "CLUSTER", "SETSLOT", 77, "STABLE")
     assert report.fit
     found = named(report, "warning")["migration"]
-    assert re.fullmatch(r"127\.0\.0\.1:\d+: slots on their way (out 1, in 0|out 0, in 1): 77; 1 more like it", found)
+    assert re.fullmatch(r"127\.0\.0\.1:\d+: slots moving (out 1, in 0|out 0, in 1): 77; 1 more like it", found)
 
 
 async def test_a_server_that_knows_other_owners_is_told(calm: ClusterOf) -> None:
@@ -208,12 +208,12 @@ async def test_the_page_about_it_names_what_is_different(calm: ClusterOf) -> Non
     assert "there is no `database`" in cluster
 
 
-# What the checks of several primaries come to.
+# The merged results of the checks of several primaries.
 
 HERE, THERE, ELSEWHERE = ("10.0.0.1", 7000), ("10.0.0.2", 7000), ("10.0.0.3", 7000)
 
 
-def test_of_each_check_the_worst_counts() -> None:
+def test_the_worst_of_each_check_counts() -> None:
     good, bad = Check("a", "ok", "fine"), Check("a", "warning", "so so", "mend it")
     assert merged({HERE: [good], THERE: [good]}) == [Check("a", "ok", "all 2 primaries: fine")]
     assert merged({HERE: [good], THERE: [bad]}) == [Check("a", "warning", "10.0.0.2:7000: so so", "mend it")]

@@ -40,7 +40,10 @@ async def test_a_sentinel_leads_to_the_primary_that_it_names(group: Replicated) 
     report = await examined(group.sentinels[0])
     assert report.fit, report.text()
     primary = f"127.0.0.1:{group.primary.port}"
-    assert found(report, "topology") == ("ok", f"a Sentinel of 1; its {PRIMARY} is {primary}, with replicas 2")
+    assert found(report, "topology") == (
+        "ok",
+        f"a Sentinel (1 in all); it says that the primary {PRIMARY!r} is {primary}, with 2 replicas",
+    )
     assert found(report, "role") == ("ok", "primary")
     assert found(report, "replicas") == ("note", "2 connected and in step; they follow with a delay")
     assert found(report, "failover")[0] == "ok"
@@ -98,5 +101,5 @@ async def test_two_that_take_themselves_for_the_primary_are_told(server: Server)
         ask(back, "ACL", "SETUSER", "default", "-slaveof", "-replicaof", "-multi")
         report = await examined(group.sentinels[0])
     assert not report.fit
-    assert found(report, "failover") == ("error", f"127.0.0.1:{back.port} takes itself for a primary")
+    assert found(report, "failover") == ("error", f"127.0.0.1:{back.port} reports that it is a primary")
     assert found(report, "replicas") == ("warning", "1 connected; there should be 2")

@@ -1,4 +1,4 @@
-"""Whatever can be had, behind Sentinels and with replicas: it survives the failover, or its holder is told in time."""
+"""Every primitive, behind Sentinels and with replicas: it survives the failover, or its holder is told in time."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -14,7 +14,7 @@ from aiolock._embedded_server import Server
 from tests.contract.kinds import BLOCKS, LEASED, Counted, Kind
 from tests.support.observe import renewed
 from tests.support.topologies import NAME as PRIMARY
-from tests.support.topologies import Replicated, ask, cut_off, wait_until
+from tests.support.topologies import Replicated, cut_off, replicated
 
 COUNTED = next(kind for kind in BLOCKS if isinstance(kind, Counted))
 
@@ -48,12 +48,12 @@ async def fail_over(group: Replicated) -> None:
     await asyncio.to_thread(group.promoted, group.primary)
 
 
-async def test_what_has_reached_the_replica_is_held_across_the_failover(
+async def test_a_grant_that_reached_the_replica_is_held_across_the_failover(
     group: Replicated, clients: dict[Kind, LockClient]
 ) -> None:
     taken = {kind: await kind.take(client) for kind, client in clients.items()}
     assert all(taken.values())
-    assert ask(group.primary, "WAIT", 1, 5000) == 1
+    await replicated(group.primary, 1)
     await fail_over(group)
     for kind in LEASED:
         await renewed(clients[kind], 2, within=20)
@@ -65,13 +65,13 @@ async def test_what_has_reached_the_replica_is_held_across_the_failover(
         assert await kind.take(client)
 
 
-async def test_who_has_what_did_not_reach_the_replica_is_told(
+async def test_the_holder_of_a_grant_that_did_not_reach_the_replica_is_told(
     group: Replicated, clients: dict[Kind, LockClient]
 ) -> None:
-    """But for permits that are only counted: nobody has those, and the new primary has as many as before."""
+    """Counted permits are the exception: they have no holders, and the new primary has as many as before."""
     for kind, client in clients.items():  # Connected, with the number of permits known.
         await kind.give(client, await kind.take(client))
-    assert ask(group.primary, "WAIT", 1, 5000) == 1
+    await replicated(group.primary, 1)
     cut_off(group.primary, *group.replicas)
     taken = {kind: await kind.take(client) for kind, client in clients.items()}
     assert all(taken.values())
@@ -85,20 +85,20 @@ async def test_who_has_what_did_not_reach_the_replica_is_told(
 
 
 async def test_a_grant_counts_when_a_replica_has_it(server: Server) -> None:
-    """Else it is undone, whatever it is."""
+    """Otherwise every grant is undone."""
     with Replicated(server._executable, replicas=1) as group:
         redis, [replica] = Redis.from_url(group.primary.url), group.replicas
         for kind in BLOCKS:
             config = config_of(kind, replicas=1, replicas_timeout=1.5)
             async with LockClient(redis, config=config) as locks:
-                wait_until(lambda: ask(group.primary, "WAIT", 1, 1000) == 1, "the replica answers")
+                await replicated(group.primary, 1)
                 await kind.give(locks, await kind.take(locks))
                 replica.pause()
                 with pytest.raises(ReplicationError) as caught:
                     await kind.take(locks)
                 assert (caught.value.acks, caught.value.wanted) == (0, 1)
                 replica.resume()
-                wait_until(lambda: ask(group.primary, "WAIT", 1, 1000) == 1, "the replica answers")
+                await replicated(group.primary, 1)
                 await kind.give(locks, await kind.take(locks, wait=10))
                 assert locks.statistics().held == 0
         await redis.aclose()

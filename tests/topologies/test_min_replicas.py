@@ -186,7 +186,7 @@ async def test_a_block_whose_release_is_refused_raises_and_leaves_nothing_for_lo
         await acquire_and_release(locks.lock(NAME))
 
 
-async def test_what_only_reads_is_answered(strict: Replicated, primary: Redis) -> None:
+async def test_scripts_that_only_read_are_answered(strict: Replicated, primary: Redis) -> None:
     async with (
         client_of(primary) as locks,
         client_of(primary) as others,

@@ -36,7 +36,7 @@ async def test_in_whatever_order_tasks_of_two_clients_want_locks_of_several_serv
 
 
 async def test_the_loss_of_one_by_a_failover_of_its_server_ends_all(fragile: ClusterOf) -> None:
-    """The body is cancelled, the others are given back, and who waits for all of them gets them."""
+    """The body is cancelled, the others are given back, and a waiter for all of them gets them."""
     primary = fragile.primaries[0]
     names = [name_on(fragile, server) for server in fragile.primaries]
     mine, its = users_client(fragile), users_client(fragile)

@@ -14,7 +14,7 @@ from redis.asyncio.sentinel import Sentinel
 from aiolock import LockClient, LockConfig
 from aiolock._embedded_server import Server
 from tests.support.calls import acquire, acquire_and_release
-from tests.support.inside import watch_of
+from tests.support.inside import keys_of, watch_of
 from tests.support.observe import renewed, until
 from tests.support.topologies import NAME as PRIMARY
 from tests.support.topologies import Replicated, ask, named_by, role, wait_until, waited
@@ -91,7 +91,7 @@ def left(server: Server) -> Callable[[], bool]:
 
 
 def are_listened_to(sentinels: list[Server], clients: int) -> bool:
-    """Whether so many clients hear what the Sentinels announce."""
+    """Whether that many clients hear the announcements of the Sentinels."""
     return all(str(ask(each, "CLIENT", "LIST")).count("cmd=subscribe") == clients for each in sentinels)
 
 
@@ -103,7 +103,9 @@ def knows(client: LockClient) -> bool:
 async def test_no_client_stays_on_a_primary_that_is_not_demoted(
     stubborn: Replicated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aiolock._redis.primary_watch._INTERVAL", 600)  # So that the announcement is all that is heard.
+    monkeypatch.setattr(
+        "aiolock._redis.sentinel.watch._INTERVAL", 600
+    )  # So that the announcement is all that is heard.
     old = stubborn.primary
     async with (
         users_client(stubborn) as redis,
@@ -119,7 +121,7 @@ async def test_no_client_stays_on_a_primary_that_is_not_demoted(
             await renewed(holder, 1, within=20)
             watched.check()
         assert role(old) == "master"
-        channel = waiters.lock._keys.channel
+        channel = keys_of(waiters.lock).channel
         await until(lambda: channel in ask(new, "PUBSUB", "CHANNELS"), within=20)
         await until(waiters.quiet, within=20)
         lease.check()
@@ -128,11 +130,11 @@ async def test_no_client_stays_on_a_primary_that_is_not_demoted(
         assert holder.statistics().losses == 0
 
 
-async def test_what_most_sentinels_name_is_found_out_by_asking(lone: Replicated) -> None:
+async def test_the_primary_that_most_sentinels_name_is_found_by_asking(lone: Replicated) -> None:
     old, new = lone.primary, lone.start()
     one, *others = lone.sentinels
     async with users_client(lone) as redis, client_of(redis, command_timeout=3) as locks:
-        for sentinel in lone.sentinels:  # The connections to them are made anew.
+        for sentinel in lone.sentinels:  # New connections to them are made.
             sentinel.restart()
         lease = await locks.lock(NAME, owner="job").acquire(lease=60)
         for silent in others:
@@ -191,7 +193,7 @@ async def test_a_connection_is_not_given_up_for_answers_that_are_older(
     lone: Replicated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, new = lone.primary, lone.start()
-    monkeypatch.setattr("aiolock._redis.primary_watch._CERTAIN", 600)  # What is late does not hold commands back here.
+    monkeypatch.setattr("aiolock._redis.sentinel.watch._CERTAIN", 600)  # What is late does not hold commands back here.
     async with users_client(lone) as redis, client_of(redis, command_timeout=30) as locks:
         await acquire_and_release(locks.lock(NAME))
         await until(lambda: knows(locks))

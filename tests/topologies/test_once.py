@@ -6,7 +6,7 @@ import pytest
 from redis.asyncio import RedisCluster
 
 from aiolock import LockClient
-from aiolock._keys import LockKeys
+from aiolock._keys import LockKeys, old_key
 from tests.support.observe import until
 from tests.support.topologies import ClusterOf, ask
 
@@ -37,7 +37,26 @@ async def test_late_comers_of_all_clients_get_the_result(
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_a_lock_is_kept_and_who_waits_is_told(
+async def test_an_old_result_is_on_the_same_server(
+    calm: ClusterOf, ours: LockClient, theirs: LockClient, name: str
+) -> None:
+    async def work() -> str:
+        return "done"
+
+    async def again() -> str:
+        raise AssertionError("must not run")
+
+    keys, owner = LockKeys.of_once(name, ""), calm.owner_of(name)
+    await ours.once(name, keep=60, stale=60).run(work)
+    assert ask(owner, "HGET", old_key(keys), "aiolock:outcome") == "sdone"
+    ask(owner, "DEL", keys.lock)
+    async with ours.once(name, keep=60, stale=60) as turn:
+        assert turn
+        assert await theirs.once(name, keep=60, stale=60).run(again) == "done"
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_lock_is_kept_and_a_waiter_is_told(
     cluster: RedisCluster, ours: LockClient, theirs: LockClient, name: str
 ) -> None:
     async with ours.lock(name).hold(at_least=60):

@@ -15,7 +15,7 @@ from aiolock._embedded_server import Server
 from tests.support.calls import acquire_and_release
 from tests.support.observe import renewed, until
 from tests.support.topologies import NAME as PRIMARY
-from tests.support.topologies import ClusterOf, Replicated, ask, role, waited
+from tests.support.topologies import ClusterOf, Replicated, ask, replicated, role, waited
 
 NAME = "orders"
 PATIENT = {"command_timeout": 25, "release_timeout": 1}
@@ -82,7 +82,7 @@ async def test_a_primary_that_is_cut_off_goes_on_granting(setup: Replicated) -> 
 async def test_a_primary_that_is_cut_off_goes_on_renewing(setup: Replicated) -> None:
     async with inside(setup, lease=4, renew_interval=0.5) as ours:
         mine = await ours.lock(NAME, owner="job").acquire()
-        assert ask(setup.primary, "WAIT", 2, 0) == 2
+        await replicated(setup.primary, 2)
         setup.part(setup.primary)
         async with outside(setup) as theirs:
             await two_hold(mine, theirs.lock(NAME, owner="job"))  # When the lease that the replicas know is over.
@@ -95,7 +95,7 @@ async def test_with_replicas_it_grants_nothing(setup: Replicated, replicas: Any)
         await acquire_and_release(ours.lock("before"))
         setup.part(setup.primary)
         for gone in (False, True):
-            if gone:  # The primary holds them for dead as well.
+            if gone:  # The primary counts them as dead as well.
                 await waited(lambda: not ask(setup.primary, "ROLE")[2], "the replicas are missed")
             with pytest.raises(ReplicationError) as caught:
                 await ours.lock(NAME, owner="job").acquire()

@@ -31,9 +31,9 @@ async def quick(cluster: RedisCluster) -> AsyncIterator[LockClient]:
 async def test_all_of_a_semaphore_is_on_one_server(
     calm: ClusterOf, ours: LockClient, theirs: LockClient, name: str
 ) -> None:
-    mine, its = (locks.permit_expirable_semaphore(name, 3) for locks in (ours, theirs))
+    mine, its = (locks.semaphore(name, 3) for locks in (ours, theirs))
     async with mine.hold(permits=2):
-        assert await its.try_acquire(2) is None
+        assert await its.try_acquire(permits=2) is None
         async with its as one:
             assert (await mine.available(), await its.acquired()) == (0, 3)
             owner = calm.owner_of(name)
@@ -45,8 +45,8 @@ async def test_all_of_a_semaphore_is_on_one_server(
 async def test_permits_and_locks_of_several_servers_are_had_as_one(ours: LockClient, theirs: LockClient) -> None:
     """And lost as one, where that is asked for."""
     names = [f"lock {number}" for number in range(6)]
-    permits = theirs.permit_expirable_semaphore("many", 3)
-    many = ours.multi(*names, ours.permit_expirable_semaphore("many", 3).taking(2))
+    permits = theirs.semaphore("many", 3)
+    many = ours.multi(*names, ours.semaphore("many", 3).taking(2))
     async with permits.hold(permits=2), theirs.lock(names[3]):
         assert await many.try_lock() is None
         assert not await theirs.multi(*(name for name in names if name != names[3])).locked()
@@ -61,10 +61,10 @@ async def test_permits_and_locks_of_several_servers_are_had_as_one(ours: LockCli
 async def test_a_waiter_is_woken_by_the_message_of_another_client(
     calm: ClusterOf, ours: LockClient, theirs: LockClient
 ) -> None:
-    held = await theirs.permit_expirable_semaphore("woken", 1).acquire(lease=60)
+    held = await theirs.semaphore("woken", 1).acquire(lease=60)
 
     async def wait() -> Lease:
-        async with ours.permit_expirable_semaphore("woken", 1) as permit:
+        async with ours.semaphore("woken", 1) as permit:
             return permit
 
     task = asyncio.create_task(wait())
@@ -76,11 +76,11 @@ async def test_a_waiter_is_woken_by_the_message_of_another_client(
 
 
 async def test_permits_on_every_server_are_renewed(calm: ClusterOf, quick: LockClient, theirs: LockClient) -> None:
-    permits = [await quick.permit_expirable_semaphore(name, 1).acquire() for name in NAMES]
+    permits = [await quick.semaphore(name, 1).acquire() for name in NAMES]
     await until(lambda: quick.statistics().renewals >= 2 * len(NAMES), within=20)
     for permit in permits:
         permit.check()
-        assert await theirs.permit_expirable_semaphore(permit.name).acquired() == 1
+        assert await theirs.semaphore(permit.name).acquired() == 1
     await asyncio.gather(*(permit.release() for permit in permits))
     assert quick.statistics().losses == 0
 
@@ -88,22 +88,22 @@ async def test_permits_on_every_server_are_renewed(calm: ClusterOf, quick: LockC
 async def test_a_slot_moves_with_a_permit_and_a_semaphore_in_it(
     calm: ClusterOf, quick: LockClient, theirs: LockClient
 ) -> None:
-    """Whether all has moved, a part of it or nothing, either semaphore has so many permits, and the lease goes on."""
+    """Whether all has moved, a part of it or nothing, each semaphore has its permits, and the lease goes on."""
     expiring, counted = "{moving}:places", "{moving}:seats"
 
     async def check() -> None:
         await renewed(quick, 2)
         permit.check()
         for locks in (quick, theirs):
-            one, two = locks.permit_expirable_semaphore(expiring), locks.semaphore(counted)
+            one, two = locks.semaphore(expiring), locks.counting_semaphore(counted)
             assert (await one.available(), await one.acquired(), await two.available()) == (1, 1, 1)
             async with one.hold(wait=10), two.hold(wait=10):
                 assert await two.available() == 0
                 assert not await two.try_acquire()
                 assert await one.try_acquire() is None
 
-    permit = await quick.permit_expirable_semaphore(expiring, 2).acquire()
-    await quick.semaphore(counted, 2).acquire()
+    permit = await quick.semaphore(expiring, 2).acquire()
+    await quick.counting_semaphore(counted, 2).acquire()
     await check()
     source, target = begin_to_move(calm, expiring)
     await check()
@@ -112,6 +112,6 @@ async def test_a_slot_moves_with_a_permit_and_a_semaphore_in_it(
     end_move(calm, expiring, target)
     await check()
     await permit.release()
-    await theirs.semaphore(counted).release()
+    await theirs.counting_semaphore(counted).release()
     assert [ask(target, "GET", name) for name in (expiring, counted)] == ["2", "2"]
     assert quick.statistics().losses == 0

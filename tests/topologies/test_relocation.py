@@ -13,7 +13,7 @@ from aiolock._config import Timing
 from aiolock._embedded_server import Server
 from aiolock._redis.backend import OneServer
 from aiolock._redis.connector import Connector
-from aiolock._scripts import CARD, READ_CARD
+from aiolock._scripts import INSPECT, MARK
 from tests.support.inside import Nobody, submit
 from tests.support.observe import pubsub_channels, subscribed_clients, until
 
@@ -32,7 +32,7 @@ async def watching(connect: Callable[[], AbstractConnection]) -> AsyncIterator[O
     backend = OneServer(connect, timing, Nobody())
     try:
         backend.notifier.watch("news", lambda message: None)
-        await submit(backend, READ_CARD, ("nobody",))
+        await submit(backend, INSPECT, ("nobody",))
         await until(lambda: backend.notifier.confirmed("news"))
         yield backend
     finally:
@@ -49,7 +49,7 @@ async def test_messages_are_listened_for_where_commands_are_answered_now(redis: 
         assert await pubsub_channels(old) == {"news"}
         primary = redis
         await old.client_kill_filter(_type="normal", skipme=True)  # The subscription goes on as if nothing were.
-        await submit(backend, READ_CARD, ("nobody",))
+        await submit(backend, INSPECT, ("nobody",))
 
         async def moved() -> bool:
             return await pubsub_channels(redis) == {"news"} and not await pubsub_channels(old)
@@ -62,12 +62,12 @@ async def test_a_new_connection_to_the_same_server_leaves_the_subscription_alone
         before = await subscribed_clients(old)
         for urgent in (False, True, False):
             await old.client_kill_filter(_type="normal", skipme=True)
-            await submit(backend, replace(READ_CARD, urgent=urgent), ("nobody",))
+            await submit(backend, replace(INSPECT, urgent=urgent), ("nobody",))
         assert await subscribed_clients(old) == before
         assert backend.notifier.confirmed("news")
 
 
-async def test_what_a_replica_refuses_goes_to_whoever_is_the_primary_now(redis: Redis, old: Redis) -> None:
+async def test_a_call_that_a_replica_refuses_goes_to_the_present_primary(redis: Redis, old: Redis) -> None:
     """Nothing ends the connection to the server that was demoted."""
     primary = old
 
@@ -77,5 +77,5 @@ async def test_what_a_replica_refuses_goes_to_whoever_is_the_primary_now(redis: 
     async with watching(connect) as backend:
         await old.replicaof("127.0.0.1", "1")
         primary = redis
-        assert await submit(backend, CARD, ("aiolock_client:me",), (60_000, "host", 1, "name", 1)) == [1]
-        assert await redis.exists("aiolock_client:me")
+        assert await submit(backend, MARK, ("me",), ("acquisition", "text", 60_000)) == [1]
+        assert await redis.exists("me")

@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Literal
 
 import pytest
@@ -16,9 +16,10 @@ from tests.docs.pages import ROOT
 from tests.support.calls import acquire, acquire_and_release
 from tests.support.inside import backend_of
 from tests.support.observe import answered, commandstats, freed, renewed, until
-from tests.support.topologies import Replicated, ask, errors, wait_until, waited
+from tests.support.topologies import Replicated, ask, errors, replicated, wait_until, waited
 
 NAME = "orders"
+ONCE_KEY = "aiolock_once:{orders}"
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ async def primary(two: Replicated) -> AsyncIterator[Redis]:
     client = Redis.from_url(two.primary.url)
     await client.flushall()
     wait_until(lambda: len(ask(two.primary, "ROLE")[2]) == 2, "both replicas are in step")
-    wait_until(lambda: ask(two.primary, "WAIT", 2, 1000) == 2, "both replicas answer")
+    await replicated(two.primary, 2)
     yield client
     await client.aclose()
 
@@ -54,6 +55,10 @@ async def client_of(redis: Redis, replicas: int | Literal["all"], **settings: An
     config = LockConfig(replicas=replicas, **({"replicas_timeout": 1.5, "command_timeout": 12} | settings))
     async with LockClient(redis, config=config) as client:
         yield client
+
+
+async def paid() -> str:
+    return "paid"
 
 
 async def test_the_permissions_that_are_documented_are_enough(two: Replicated, primary: Redis) -> None:
@@ -221,7 +226,7 @@ def waiting_for_replicas(client: LockClient) -> int:
     return sum(len(pipeline._granted()) for pipeline in server._both)
 
 
-async def test_what_comes_while_replicas_are_waited_for_becomes_one_batch(two: Replicated, primary: Redis) -> None:
+async def test_calls_during_a_wait_for_replicas_become_one_batch(two: Replicated, primary: Redis) -> None:
     async with client_of(primary, 2, replicas_timeout=5) as locks:
         await acquire_and_release(locks.lock("first"))
         await answered(locks)
@@ -278,7 +283,8 @@ async def test_a_renewal_that_replicas_have_not_when_the_connection_breaks_is_as
         lease = await locks.lock(NAME, owner="job").acquire(lease=60)
         async with paused(two.replicas[0]):
             renewing = asyncio.create_task(lease.renew(120))
-            await until(lambda: waiting_for_replicas(locks) == 1)
+            # A renewal goes by both connections while its own is not open yet.
+            await until(lambda: waiting_for_replicas(locks) > 0)
             sent = locks.statistics().commands
             await primary.client_kill_filter(_type="normal", skipme=True)
             await until(lambda: locks.statistics().commands > sent)
@@ -287,6 +293,57 @@ async def test_a_renewal_that_replicas_have_not_when_the_connection_breaks_is_as
             assert lease.remaining < 60
         await asyncio.wait_for(renewing, 20)
         assert lease.remaining > 60
+
+
+async def test_a_result_that_the_replicas_have_counts(two: Replicated, primary: Redis) -> None:
+    async with client_of(primary, 2, replicas_timeout=5) as locks:
+        assert await locks.once(NAME, keep=60).run(paid) == "paid"
+        assert [ask(replica, "HGET", ONCE_KEY, "aiolock:outcome") for replica in two.replicas] == ["spaid"] * 2
+
+
+async def test_a_result_that_too_few_have_is_told_and_remembered(two: Replicated, primary: Redis) -> None:
+    async with client_of(primary, 2, replicas_timeout=1) as locks:
+        async with AsyncExitStack() as stack:
+            with pytest.raises(ReplicationError, match="the result of once 'orders' reached 1 of 2 replicas") as caught:
+                async with locks.once(NAME, keep=60) as turn:
+                    await stack.enter_async_context(paused(two.replicas[0]))
+                    turn.result = "paid"
+        assert (caught.value.name, caught.value.acks, caught.value.wanted) == (NAME, 1, 2)
+        assert await locks.once(NAME, keep=60).run(paid) == "paid"
+
+
+async def test_a_failure_that_too_few_have_is_told_by_a_note(two: Replicated, primary: Redis) -> None:
+    async with client_of(primary, 2, replicas_timeout=1) as locks, AsyncExitStack() as stack:
+        with pytest.raises(ValueError, match="broken") as caught:
+            async with locks.once(NAME, keep=60, failures="remember"):
+                await stack.enter_async_context(paused(two.replicas[0]))
+                raise ValueError("broken")
+        assert "1 of 2 replicas" in "".join(caught.value.__notes__)
+
+
+async def test_a_result_that_replicas_have_not_when_the_connection_breaks_is_asked_for_again(
+    two: Replicated, primary: Redis
+) -> None:
+    async with client_of(primary, 2, replicas_timeout=5) as locks:
+        may_end, begun = asyncio.Event(), asyncio.Event()
+
+        async def pay() -> str:
+            begun.set()
+            await may_end.wait()
+            return "paid"
+
+        running = asyncio.create_task(locks.once(NAME, keep=60).run(pay))
+        await begun.wait()
+        async with paused(two.replicas[0]):
+            may_end.set()
+            await until(lambda: waiting_for_replicas(locks) == 1)
+            sent = locks.statistics().commands
+            await primary.client_kill_filter(_type="normal", skipme=True)
+            await until(lambda: locks.statistics().commands > sent)
+            await until(lambda: waiting_for_replicas(locks) > 0)
+            assert not running.done()
+        assert await asyncio.wait_for(running, 20) == "paid"
+        assert [ask(replica, "HGET", ONCE_KEY, "aiolock:outcome") for replica in two.replicas] == ["spaid"] * 2
 
 
 async def test_every_grant_of_a_batch_is_judged(two: Replicated, primary: Redis) -> None:
@@ -308,7 +365,7 @@ async def test_closing_waits_no_longer_than_it_may_for_replicas(two: Replicated,
             await asyncio.wait_for(acquiring, 5)
 
 
-async def test_what_grants_nothing_does_not_wait_for_replicas(two: Replicated, primary: Redis) -> None:
+async def test_a_call_without_a_grant_does_not_wait_for_replicas(two: Replicated, primary: Redis) -> None:
     async with client_of(primary, 2, replicas_timeout=6) as locks, LockClient(primary) as other, other.lock(NAME):
         mine = await locks.lock("mine", owner="job").acquire()
         async with paused(*two.replicas):
@@ -322,7 +379,7 @@ async def test_a_server_without_wait_is_refused_with_words(server: Server, caplo
     with Server(server._executable, config='rename-command WAIT ""\n') as bare:
         redis = Redis.from_url(bare.url)
         async with client_of(redis, 1) as locks:
-            with pytest.raises(BackendError, match=r"does not say what its replicas have.*WAIT"):
+            with pytest.raises(BackendError, match=r"does not report on its replicas.*WAIT"):
                 await locks.lock(NAME).acquire()
             await freed(redis, NAME)
             await answered(locks)
@@ -334,7 +391,7 @@ async def test_all_needs_to_know_how_many_there_are(server: Server) -> None:
     with Server(server._executable, config='rename-command ROLE ""\n') as bare:
         redis = Redis.from_url(bare.url)
         async with client_of(redis, "all") as locks:
-            with pytest.raises(BackendError, match=r"does not say what its replicas have.*ROLE"):
+            with pytest.raises(BackendError, match=r"does not report on its replicas.*ROLE"):
                 await locks.lock(NAME).acquire()
             await freed(redis, NAME)
             await answered(locks)

@@ -1,4 +1,4 @@
-"""Sentinel: whoever is the primary now has the locks; what did not reach it is told to be lost."""
+"""Sentinel: the present primary has the locks; a grant that did not reach it is reported as lost."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -11,9 +11,10 @@ from redis.asyncio.sentinel import Sentinel
 from aiolock import LockClient, LockConfig, ReplicationError
 from aiolock._embedded_server import Server
 from tests.support.calls import acquire_and_release
+from tests.support.inside import keys_of
 from tests.support.observe import renewed, until
 from tests.support.topologies import NAME as PRIMARY
-from tests.support.topologies import Replicated, ask, cut_off
+from tests.support.topologies import Replicated, ask, cut_off, replicated
 from tests.support.waiters import parked
 
 NAME = "orders"
@@ -42,12 +43,12 @@ async def test_a_failover_while_a_lock_is_held_and_waited_for(setup: Replicated)
             async with parked(locks, holder, NAME, 3, go=True) as (lease, waiters):
                 old = setup.primary
                 async with holder.lock("watched") as watched:
-                    assert ask(old, "WAIT", 2, 5000) == 2
+                    await replicated(old, 2)
                     old.kill()
                     new = await asyncio.to_thread(setup.promoted, old)
                     await renewed(holder, 2, within=20)
                     watched.check()
-                channel = waiters.lock._keys.channel
+                channel = keys_of(waiters.lock).channel
                 await until(lambda: waiters.none_failed() and channel in ask(new, "PUBSUB", "CHANNELS"), within=20)
                 await until(waiters.quiet, within=20)
                 lease.check()
@@ -118,3 +119,13 @@ async def test_with_replicas_a_lock_survives_the_failover(setup: Replicated) -> 
                 assert await others.lock(NAME).locked()
                 lease.check()
             assert locks.statistics().losses == 0
+
+
+async def test_a_lock_is_kept_while_all_sentinels_are_away(setup: Replicated) -> None:
+    """A new connection would have to be told where the primary is; the open one goes to it."""
+    config = LockConfig(lease=3)
+    async with users_client(setup) as redis, LockClient(redis, config=config) as locks, locks.lock(NAME) as lease:
+        for sentinel in setup.sentinels:
+            sentinel.kill()
+        await renewed(locks, 4)
+        lease.check()

@@ -12,11 +12,11 @@ from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 
 from aiolock import BackendError, LockClient, LockConfig
 from aiolock._embedded_server import Server
-from aiolock._redis.sentinel import Sentinels
+from aiolock._redis.sentinel.ask import Sentinels
 from tests.support.calls import acquire_and_release
 from tests.support.observe import renewed, until
 from tests.support.topologies import NAME as PRIMARY
-from tests.support.topologies import Replicated, ask
+from tests.support.topologies import Replicated, ask, replicated
 
 NAME = "orders"
 NOBODY = ("127.0.0.1", 1)
@@ -67,7 +67,7 @@ async def test_a_primary_dies_together_with_the_first_sentinel(server: Server, f
             LockClient(redis, config=LockConfig(lease=30, renew_interval=1, command_timeout=15)) as locks,
             locks.lock(NAME) as lease,
         ):
-            assert ask(setup.primary, "WAIT", 1, 5000) == 1
+            await replicated(setup.primary, 1)
             fault(setup.sentinels[0])
             setup.primary.kill()
             await renewed(locks, 2, within=25)
@@ -102,6 +102,21 @@ async def test_most_sentinels_are_believed_whoever_answers_first(setup: Replicat
     addresses = [(astray.host, astray.port), *setup.addresses[:2]]
     async with users_client(addresses, LateUnlessAstray) as redis, LockClient(redis) as locks, locks.lock(NAME):
         assert ask(setup.primary, "EXISTS", NAME)
+        assert not ask(other, "EXISTS", NAME)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+async def test_where_no_majority_agrees_the_latest_failover_is_believed(
+    setup: Replicated, other: Server, order: int
+) -> None:
+    """A Sentinel that is cut off from the others goes on to name the primary that was replaced."""
+    new = setup.start()
+    config = f"sentinel monitor {PRIMARY} %s %d 1\nsentinel config-epoch {PRIMARY} %d\n"
+    named = [(other.host, other.port, 1), (new.host, new.port, 2)][::order]
+    sentinels = [setup.start("--sentinel", config=config % each) for each in named]
+    addresses = [NOBODY, *[(each.host, each.port) for each in sentinels]]
+    async with users_client(addresses) as redis, LockClient(redis) as locks, locks.lock(NAME):
+        assert ask(new, "EXISTS", NAME)
         assert not ask(other, "EXISTS", NAME)
 
 

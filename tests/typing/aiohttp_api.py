@@ -1,4 +1,4 @@
-"""What type checkers see of `aiolock.aiohttp` and `aiolock.testing`: checked by mypy and pyright, never run."""
+"""The types of `aiolock.aiohttp` and `aiolock.testing`: checked by mypy and pyright, never run."""
 
 from datetime import timedelta
 from typing import assert_type
@@ -8,7 +8,7 @@ from aiohttp.typedefs import Handler
 from redis.asyncio import Redis
 
 from aiolock import Lease, LockClient, LockConfig
-from aiolock.aiohttp import LOCKS, lease_from, locks_from, problems, setup, synchronized
+from aiolock.aiohttp import LOCKS, idempotent, lease_from, locks_from, problems, setup, synchronized
 from aiolock.testing import Server, delayed_renewals, failing_commands, lose
 
 
@@ -30,7 +30,16 @@ async def name_of(request: web.Request) -> str:
     return request.path
 
 
-@synchronized(name_of, wait=None)
+async def account_of(request: web.Request) -> int:
+    return 7
+
+
+@idempotent(account_of, keep=timedelta(hours=1), required=False)
+async def order(request: web.Request) -> web.Response:
+    return web.Response()
+
+
+@synchronized(name_of, wait=None, release="behind")
 async def stream(request: web.Request) -> web.StreamResponse:
     return web.StreamResponse()
 
@@ -40,7 +49,7 @@ async def read(request: web.Request) -> web.Response:
     return web.Response()
 
 
-@synchronized("seats", of=LockClient.semaphore)
+@synchronized("seats", of=LockClient.counting_semaphore)
 async def sit(request: web.Request) -> web.Response:
     return web.Response()
 
@@ -61,6 +70,8 @@ async def handlers(request: web.Request) -> None:
 
 async def refused(request: web.Request) -> None:
     await pay()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    idempotent(7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert_type(await order(request), web.Response)
     synchronized(7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     synchronized("a", of=LockClient.count_down_latch)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     synchronized("a", 2)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
@@ -68,9 +79,9 @@ async def refused(request: web.Request) -> None:
 
 async def faults(locks: LockClient, server: Server) -> None:
     assert_type(await lose(locks, "a"), None)
-    await lose(locks, locks.multi("a", locks.permit_expirable_semaphore("b", 4).taking(2)))
+    await lose(locks, locks.multi("a", locks.semaphore("b", 4).taking(2)))
     await lose(locks, locks.read_write_lock("a"))
-    await lose(locks, locks.semaphore("a"))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await lose(locks, locks.counting_semaphore("a"))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     with delayed_renewals(locks), failing_commands(locks, most=None):
         server.restart()
     assert_type(server.url, str)

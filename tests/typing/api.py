@@ -1,4 +1,4 @@
-"""What type checkers see of the public surface: checked by mypy and pyright, never run."""
+"""The types of the public surface: checked by mypy and pyright, never run."""
 
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
@@ -13,6 +13,8 @@ from aiolock import (
     AsyncRLock,
     ClientStatistics,
     HeldLock,
+    HeldMultiLock,
+    HeldSemaphore,
     Holder,
     Lease,
     LeaseLostError,
@@ -24,13 +26,14 @@ from aiolock import (
     LockTimeoutError,
     Loss,
     LossReason,
+    Lost,
     NotHeldError,
     Slot,
     Term,
     Turn,
 )
 
-Reason = Literal["expired", "taken", "forced", "unreachable", "closed"]
+Reason = Literal["expired", "taken", "forced", "unreachable", "closed", "orphaned", "max_hold"]
 
 
 async def clients(redis: Redis) -> None:
@@ -50,6 +53,7 @@ async def locks_and_leases(lock: AsyncRLock) -> None:
     assert_type(await lock.acquire(lease=timedelta(seconds=1)), Lease)
     assert_type(await lock.try_lock(), Lease | None)
     assert_type(await lock.try_lock(1, 2.5), Lease | None)
+    assert_type(await lock.try_lock(at_least=5), Lease | None)
     assert_type(await lock.try_lock(wait=None, lease=timedelta(seconds=1)), Lease | None)
     assert_type(lock.hold(wait=1, lease=2), HeldLock)
     async with lock as lease:
@@ -63,6 +67,8 @@ async def locks_and_leases(lock: AsyncRLock) -> None:
     assert_type(await lock.hold_count(), int)
     assert_type(await lock.remaining(), float | None)
     assert_type(await lock.force_release(), bool)
+    assert_type(await lock.force_release(token=7), bool)
+    await lock.force_release(token=None)  # type: ignore[arg-type]
     assert_type(await lock.holder(), Holder | None)
     assert_type(lock.statistics(), LockStatistics)
 
@@ -121,6 +127,18 @@ def decorated(locks: LockClient) -> None:
     locks.synchronized("{order_id}")(plain)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
+async def conducted(locks: LockClient) -> None:
+    @locks.synchronized("calls", busy="skip", on_unavailable="run")
+    async def perhaps(number: int) -> bytes:
+        return bytes(number)
+
+    assert_type(await perhaps(1), bytes | None)
+    assert_type(await locks.synchronized("calls", busy="raise", on_unavailable="refuse")(make)(), bytes)
+    locks.synchronized("calls", busy="wait")  # type: ignore[call-overload]  # pyright: ignore
+    locks.synchronized("calls", on_unavailable="skip")  # type: ignore[call-overload]  # pyright: ignore
+    _: Callable[[], Coroutine[Any, Any, bytes]] = locks.synchronized("a", busy="skip")(make)  # type: ignore[assignment]  # pyright: ignore
+
+
 async def kept(locks: LockClient) -> None:
     assert_type(locks.lock("orders").hold(at_least=timedelta(seconds=1)), HeldLock)
     _: Callable[[], Coroutine[Any, Any, bytes]] = locks.synchronized("calls", at_least=1)(make)
@@ -150,6 +168,9 @@ async def once(locks: LockClient) -> None:
         assert_type(turn.lease, Lease | None)
         assert_type(turn.failure, str | None)
         turn.result = b"done" if turn else "not"
+    fresh = locks.once("token", keep=lambda token: len(token) - 30, stale=timedelta(minutes=1), on_unavailable="run")
+    async with fresh as turn:
+        assert_type((turn.stale, turn.bypassed), tuple[bool, bool])
     slot = await locks.slot("nightly", every=3600)
     assert_type(slot, Slot)
     assert_type((slot.name, slot.number, slot.remaining), tuple[str, int, float])
@@ -171,6 +192,9 @@ async def leaders(locks: LockClient) -> None:
         assert_type(term, Term)
         await term.run(make(), make())
     await leader.run(lead)
+    assert_type(await leader.try_lead(), Term | None)
+    assert_type(await leader.try_lead(wait=timedelta(seconds=1)), Term | None)
+    term.step_down()
     assert_type(await leader.holder(), Holder | None)
     _ = term.start(make)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
@@ -219,3 +243,27 @@ async def beside(lease: Lease) -> None:
         assert_type(await aiolock.to_thread(write, lease, times=2), list[str])
     await aiolock.to_thread(write, lease)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     aiolock.background(work)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def words_of_redis_py(locks: LockClient, lock: AsyncRLock, lease: Lease) -> None:
+    locks.lock("a", timeout=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await lock.acquire(blocking=False)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    lock.hold(timeout=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await lease.extend(1)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+
+
+async def behind(locks: LockClient, event: LockEvent) -> None:
+    config = LockConfig(release="behind")
+    assert_type(config.release, Literal["answered", "behind"])
+    LockConfig(release="later")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert_type(locks.lock("orders").hold(release="behind"), HeldLock)
+    assert_type(locks.fair_lock("orders").hold(release="answered"), HeldLock)
+    assert_type(locks.read_write_lock("orders").write.hold(release="behind"), HeldLock)
+    assert_type(locks.semaphore("seats").hold(release="behind"), HeldSemaphore)
+    assert_type(locks.multi("a", "b").hold(release="behind"), HeldMultiLock)
+    locks.counting_semaphore("seats").hold(release="behind")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    locks.lock("orders").hold(release="later")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    _: Callable[[], Coroutine[Any, Any, bytes]] = locks.synchronized("calls", release="behind")(make)
+    assert_type(locks.statistics().losses_behind, int)
+    if isinstance(event, Lost):
+        assert_type(event.behind, bool)

@@ -1,4 +1,4 @@
-"""What type checkers see of `aiolock.opentelemetry` and of events: checked by mypy and pyright, never run."""
+"""The types of `aiolock.opentelemetry` and of events: checked by mypy and pyright, never run."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -38,7 +38,7 @@ def refused() -> None:
 
 
 class Vendor:
-    """What another vendor writes."""
+    """The telemetry of another vendor."""
 
     patience: float = 0.1
 

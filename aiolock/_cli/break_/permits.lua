@@ -1,4 +1,4 @@
--- break: put permits of a semaphore back that were acquired together, if they still are, and wake those who wait.
+-- break: put permits of a semaphore back that one acquire took, if it still has them, and wake the waiters.
 --
 -- KEYS[1] count
 -- KEYS[2] permits
@@ -12,14 +12,14 @@
 --
 -- Reply 1 if any was put back, else 0
 --
--- Twice: that some were put back is remembered under the id of the request, and the second call is told the same. The
+-- Twice: the success is remembered under the id of the request, and the second call gets the same reply. The
 -- acquisition that lost them is remembered as forced.
 
 if ending(KEYS[3], ARGV[1]) == FREED then return 1 end
 if is_foreign(KEYS[1], KEYS[2]) then return 0 end
 
 local memory, retention = tonumber(ARGV[3]), math.max(tonumber(ARGV[2]), redis.call('PTTL', KEYS[3]))
-redis.call('PEXPIRE', KEYS[3], retention) -- First: a server out of memory refuses a first write that takes memory.
+redis.call('PEXPIRE', KEYS[3], retention) -- First: a server out of memory refuses a first write that needs memory.
 local taken = 0
 for i = 6, #ARGV do
   if redis.call('ZREM', KEYS[2], ARGV[i]) == 1 then

@@ -1,4 +1,4 @@
-"""`run`: look who holds the lock, ask, free it from exactly those, and say what was done."""
+"""`run`: shows the holders of the lock, asks for confirmation, frees the lock from exactly those, and reports it."""
 
 import argparse
 import json
@@ -14,18 +14,19 @@ from aiolock._cli.locks.reader import Reader
 from aiolock._cli.locks.words import duration, how
 from aiolock._cli.output import write
 from aiolock._cli.servers import Servers, asked
+from aiolock._cli.terminal import has_keyboard
 from aiolock._keys import LockKeys
 
 _ONE_VOTE = "this server is one of a quorum: the lock is free when a majority of its servers is freed from that holder"
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Free it; the exit code."""
+    """Free the lock; returns the exit code."""
     return asked(parsed, verb)
 
 
 async def verb(parsed: argparse.Namespace, servers: Servers) -> int:
-    """Free the one that was *parsed*; the exit code."""
+    """Free the lock whose name was *parsed*; returns the exit code."""
     reader = Reader(servers)
     found = await reader.named(checked(parsed.name))
     if not found and (kind := await reader.foreign(parsed.name)):
@@ -35,7 +36,7 @@ async def verb(parsed: argparse.Namespace, servers: Servers) -> int:
     if not meant:
         return _nothing(parsed, _why_nothing(found))
     if len(meant) > 1:
-        raise VerbError(f"{parsed.name!r} is a lock and a body of once, and both are held: say --token N", USAGE)
+        raise VerbError(f"{parsed.name!r} is a lock and a body of once, and both are held: pass --token N", USAGE)
     [(lock, chosen)] = meant
     if await reader.is_of_a_quorum(lock.name):
         print(f"aiolock: {_ONE_VOTE}", file=sys.stderr)
@@ -51,7 +52,7 @@ def _why_nothing(found: Sequence[Lock]) -> str:
         if lock.outcome is not None:
             key = LockKeys.of_once(lock.name, "").lock
             return f"it has run, and nobody holds it; to have it run again, delete the key {key!r}"
-        return f"a {lock.kind} has no owner, and nothing to be freed"
+        return f"a {lock.kind} has no owner, and there is nothing to free"
     return "nobody holds it"
 
 
@@ -60,8 +61,8 @@ def _is_meant(parsed: argparse.Namespace, hold: Hold) -> bool:
 
 
 def _agreed(lock: Lock, chosen: Sequence[Hold]) -> bool:
-    if not sys.stdin.isatty():
-        raise VerbError("nobody is there to be asked: say --yes", USAGE)
+    if not has_keyboard():
+        raise VerbError("standard input is not a terminal, so there is nobody to ask: pass --yes to free it", USAGE)
     print(f"{lock.kind} {lock.name!r} is held by", file=sys.stderr)
     for hold in chosen:
         age = "" if hold.age is None else f", for {duration(hold.age)}"

@@ -1,17 +1,17 @@
-"""The scripts that free one grant, each with what it shares with the scripts of its primitive in front of it."""
+"""The scripts that free one grant, each after the files that it shares with the scripts of its primitive."""
 
 from functools import cache
 from importlib import resources
 
-from aiolock._cli.locks.model import FAIR, LOCK, ONCE, PERMITS, READ_WRITE, Hold, Lock
+from aiolock._cli.locks.model import FAIR, LOCK, ONCE, READ_WRITE, SEMAPHORE, Hold, Lock
 from aiolock._config import ENDED_MEMORY, LockConfig, Timing
 from aiolock._keys import LockKeys
 from aiolock._scripts import FORCE_RELEASE, PERMIT, READ, Script
 from aiolock._types import milliseconds
 
-# What stands in front of the last file of a script of the primitive, its own.
+# All files of a script of the primitive but the last, which is the script's own.
 _SHARED = {"lock": FORCE_RELEASE.files[:-1], "read_write": READ.renew.files[:-1], "permits": PERMIT.renew.files[:-1]}
-_FILES = {LOCK: "lock", FAIR: "lock", ONCE: "lock", READ_WRITE: "read_write", PERMITS: "permits"}
+_FILES = {LOCK: "lock", FAIR: "lock", ONCE: "lock", READ_WRITE: "read_write", SEMAPHORE: "permits"}
 _RETENTION = milliseconds(Timing.of(LockConfig()).token_retention)
 
 Sent = tuple[str, tuple[str, ...], list[str | bytes | int]]
@@ -24,9 +24,9 @@ def _source(name: str) -> str:
 
 
 def breaking(lock: Lock, hold: Hold, request: str, publish: str) -> Sent:
-    """What frees *lock* from *hold*: a script, its keys and its arguments; *request* is unique."""
+    """The script that frees *lock* from *hold*, with its keys and its arguments; *request* is unique."""
     memory, source = milliseconds(ENDED_MEMORY), _source(_FILES[lock.kind])
-    if lock.kind == PERMITS:
+    if lock.kind == SEMAPHORE:
         keys = LockKeys.of_permits(lock.name, "")
         return source, keys.all, [request, _RETENTION, memory, keys.channel, publish, *hold.permits]
     keys = _keys(lock)
@@ -41,5 +41,5 @@ def _keys(lock: Lock) -> LockKeys:
 
 
 def can_break(lock: Lock) -> bool:
-    """Whether anybody owns it."""
+    """Whether this kind of lock has owners."""
     return lock.kind in _FILES

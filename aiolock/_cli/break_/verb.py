@@ -3,14 +3,17 @@
 import argparse
 
 from aiolock._cli import options
+from aiolock._cli.exit_codes import common
 
-SUMMARY = "free a lock from who holds it now, and from nobody else"
+SUMMARY = "free a lock from its present holder, and from nobody else"
 
 DESCRIPTION = """\
-Frees a lock from those who hold it when the command looks, if they still do when it acts: what was granted to another
-meanwhile is left alone. It shows who that is, and asks, unless --yes was said. Whoever loses the lock learns of it
-with its next renewal, after a third of its lease, or at once if another task of its client has the lock by then. Until
-it learns of it, it goes on, and only the fencing token keeps it from harm. A key that is not a lock is left alone.
+Shows who holds the lock, asks for confirmation (unless --yes is given), and frees the lock from those holders. If the
+lock was granted to someone else in the meantime, that grant is left alone. A key that is not a lock is left alone,
+too.
+
+The holder notices the loss with its next renewal, after a third of its lease, or at once if another task of its
+client gets the lock. Until then it keeps working, and only the fencing token protects your data from it.
 """
 
 EXAMPLES = """\
@@ -23,18 +26,27 @@ examples:
 
 ENVIRONMENT = options.ENVIRONMENT
 
+EXIT_CODES = common("0", "69", "130", "141") | {
+    "1": "nothing was freed",
+    "2": "wrong usage, the key is not a lock, or the output could not be written",
+}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What may follow the verb."""
-    parser.add_argument("name", metavar="NAME", help="the name of the lock, its prefix included")
-    parser.add_argument("--token", type=int, metavar="N", help="only the grant that has this token")
-    parser.add_argument("--client", metavar="ID", help="only what this client holds; the beginning of its id will do")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    """Add the arguments of the verb to *parser*."""
+    parser.add_argument(
+        "name", metavar="NAME", type=options.not_a_url, help="the name of the lock, its prefix included"
+    )
+    parser.add_argument("--token", type=options.number, metavar="N", help="free only the grant that has this token")
+    parser.add_argument(
+        "--client", metavar="ID", help="free only what this client holds; the beginning of its id will do"
+    )
+    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     options.add_server(parser, as_json="one JSON object that says what was done")
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Run it; the exit code."""
+    """Run the verb; returns the exit code."""
     from aiolock._cli.break_.run import run
 
     return run(parsed)

@@ -1,1 +1,1 @@
-"""`python -m aiolock clients`: who holds locks."""
+"""`python -m aiolock clients`: the clients that hold locks."""

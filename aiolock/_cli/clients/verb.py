@@ -3,13 +3,13 @@
 import argparse
 
 from aiolock._cli import options
+from aiolock._cli.exit_codes import common
 
-SUMMARY = "list who holds locks: hosts, processes, and how many"
+SUMMARY = "list the clients that hold locks: host, process, and how many locks"
 
 DESCRIPTION = """\
-Lists the clients that hold locks, or did within the last minute and a half: where they run, since when they have been
-used, and how much they hold. Clients of Redisson's say no more than their id. It looks at every primary, with SCAN, a
-page at a time, and changes nothing.
+Lists the clients that hold locks: where they run, and what they hold. Of a client of Redisson only the id is known.
+It asks every primary with SCAN, page by page, and changes nothing.
 """
 
 EXAMPLES = """\
@@ -21,14 +21,16 @@ examples:
 
 ENVIRONMENT = options.ENVIRONMENT
 
+EXIT_CODES = common("0", "2", "69", "130", "141")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What may follow the verb."""
+    """Add the arguments of the verb to *parser*."""
     options.add_server(parser, as_json="one JSON object instead of a table")
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Run it; the exit code."""
+    """Run the verb; returns the exit code."""
     from aiolock._cli.clients.run import run
 
     return run(parsed)

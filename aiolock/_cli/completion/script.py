@@ -1,4 +1,4 @@
-"""A script for each shell, made from what the verbs tell their parsers."""
+"""A completion script for each shell, made from the arguments that the verbs add to their parsers."""
 
 import argparse
 import re
@@ -51,7 +51,7 @@ if [[ $zsh_eval_context[-1] == loadautofunc ]]; then _aiolock "$@"; else compdef
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """One option: its *names*, what it means, whether it takes a value, and which if only some are possible."""
+    """One option: its *names*, its help, whether it takes a value, and its possible values if there are only some."""
 
     names: tuple[str, ...]
     help: str
@@ -61,7 +61,7 @@ class _Option:
 
 @dataclass(frozen=True, slots=True)
 class _Verb:
-    """One verb; *choices* are what may be its first word, and *runs* says that a command of the user's follows."""
+    """One verb; *choices* are the possible first arguments, and *runs* says that a command of the user's follows."""
 
     help: str
     options: tuple[_Option, ...]
@@ -76,14 +76,14 @@ def script(shell: str, verbs: Mapping[str, Any]) -> str:
 
 
 class Recorder(argparse.ArgumentParser):
-    """Remembers what it is told of, in *actions*: argparse has no public way to ask."""
+    """Records the arguments that are added to it, in *actions*: argparse has no public way to ask."""
 
     def __init__(self) -> None:
         self.actions: list[argparse.Action] = []
         super().__init__()
 
     def add_argument(self, *names: Any, **settings: Any) -> argparse.Action:
-        """As `argparse.ArgumentParser` does."""
+        """The same as `argparse.ArgumentParser.add_argument`."""
         action = super().add_argument(*names, **settings)
         self.actions.append(action)
         return action
@@ -103,7 +103,7 @@ def _verb(verb: Any) -> _Verb:
 
 
 def _first(help_: str | None) -> str:
-    """The beginning of a help text, with nothing in it that a shell would take for its own."""
+    """The first part of a help text, without characters that a shell would interpret."""
     said = re.sub(r" \(default: [^)]*\)", "", help_ or "")
     return re.sub(r"[^\w ,()./=%-]", "", re.split(r"[;:]", said)[0])
 

@@ -2,13 +2,15 @@
 
 import argparse
 
+from aiolock._cli import options
 from aiolock._cli.completion.script import SHELLS, script
+from aiolock._cli.exit_codes import common
 from aiolock._cli.output import write
 
-SUMMARY = "print a script that completes verbs and options in a shell"
+SUMMARY = "print a script that completes commands and options in a shell"
 
 DESCRIPTION = """\
-Prints a script for a shell, which completes the verbs and options of this version. It asks no server.
+Prints a script for a shell that completes the commands and options of this version. It asks no server.
 """
 
 EXAMPLES = """\
@@ -21,15 +23,15 @@ examples:
 
 ENVIRONMENT = ""
 
+EXIT_CODES = common("0", "2", "141")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What may follow the verb."""
-    parser.add_argument("shell", choices=SHELLS, help="the shell")
+    """Add the arguments of the verb to *parser*."""
+    parser.add_argument("shell", type=options.not_a_url, choices=SHELLS, help="the shell")
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Run it; the exit code."""
-    from aiolock._cli.main import VERBS
-
-    write(script(parsed.shell, VERBS))
+    """Run the verb; returns the exit code."""
+    write(script(parsed.shell, parsed.verbs))
     return 0

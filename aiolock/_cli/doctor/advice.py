@@ -1,20 +1,20 @@
-"""What to do about a failure."""
+"""Advice about failures."""
 
 from redis.asyncio.connection import AbstractConnection
 
 from aiolock._redis.hints import hint_of, hint_on_opening
 
-PERMISSIONS = "Of permissions, a user needs those that the documentation lists."
+PERMISSIONS = "The documentation lists the permissions that a user needs."
 REACHING = "See that the server runs, and that the URL leads to it."
 
 
 def on_opening(error: Exception, connection: AbstractConnection) -> str:
-    """That *connection* could not be opened."""
+    """Advice about an *error* on opening *connection*."""
     return _sentence(hint_of(error) or hint_on_opening(error, connection)) or REACHING
 
 
 def on_refusal(error: Exception) -> str:
-    """That the server answered with *error*."""
+    """Advice about an error reply of the server."""
     words = str(error).lower()
     if "read only replica" in words:
         return "Use the address of its primary."

@@ -1,4 +1,4 @@
-"""What a check comes to."""
+"""The result of a check."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +8,7 @@ Status = Literal["ok", "note", "warning", "error", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One point of the examination: what was *found*, and what to do about it unless it is ok."""
+    """One check of the examination: its result in *found*, and, unless that is ok, *advice* to the user."""
 
     name: str
     status: Status

@@ -1,4 +1,4 @@
-"""What a cluster says of itself: its state, who owns which slots, and who follows whom."""
+"""The state of a cluster as a server reports it: its slots, their owners, and the replicas of each owner."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,7 +29,7 @@ class Cluster:
 
 
 async def learn(probe: Probe, facts: Facts, asked: Address) -> Cluster:
-    """Ask for everything that a check needs; a server without a name of its own is where it was *asked*."""
+    """Ask for everything that a check needs; a server that reports no host of its own is at *asked*."""
     try:
         state = fields(await probe.ask("CLUSTER", "INFO")).get("cluster_state", "not known")
     except ResponseError:
@@ -80,20 +80,22 @@ def _slots(cluster: Cluster) -> Check:
 
 
 async def compare(probe: Probe, cluster: Cluster) -> Check:
-    """Whether the server of *probe* knows the same owners; who was failed over and does not know it yet does not."""
+    """Whether the server of *probe* knows the same owners; an old primary after a failover may not know it yet."""
     try:
         theirs = _owners(await probe.ask("CLUSTER", "SLOTS"))
     except ResponseError as error:
-        return Check("owners", "error", f"it does not say who owns what: {error}", on_refusal(error))
+        return Check("owners", "error", f"it does not list the owners of slots: {error}", on_refusal(error))
     slots = theirs.keys() | cluster.owners.keys()
     if different := sum(theirs.get(slot) != cluster.owners.get(slot) for slot in slots):
         advice = "One of the two is out of date, and two may grant the same lock: see CLUSTER NODES of both."
-        return Check("owners", "error", f"for {different} slots it knows others than the server that was asked", advice)
-    return Check("owners", "ok", "the same as the server that was asked knows")
+        return Check(
+            "owners", "error", f"for {different} slots they differ from those of the server that was asked", advice
+        )
+    return Check("owners", "ok", "the same as on the server that was asked")
 
 
 async def find_migrations(probe: Probe) -> Check:
-    """Whether slots of the server of *probe* are on their way; each server tells only of its own."""
+    """Whether slots of the server of *probe* are being moved; each server reports only its own."""
     try:
         nodes = _words(await probe.ask("CLUSTER", "NODES"))
     except ResponseError:
@@ -103,13 +105,13 @@ async def find_migrations(probe: Probe) -> Check:
     leaving = [word for word in mine[8:] if "->-" in word]
     coming = [word for word in mine[8:] if "-<-" in word]
     if not leaving and not coming:
-        return Check("migration", "ok", "no slot is on its way")
+        return Check("migration", "ok", "no slot is moving")
     slots = ", ".join(word.strip("[").split("-")[0] for word in [*leaving, *coming][:_MOST_NAMED])
-    found = f"slots on their way out {len(leaving)}, in {len(coming)}: {slots}"
+    found = f"slots moving out {len(leaving)}, in {len(coming)}: {slots}"
     advice = "Locks whose keys stay between two servers are lost: see that the move ends (redis-cli --cluster fix)."
     return Check("migration", "warning", found, advice)
 
 
 def _words(answer: bytes) -> list[list[str]]:
-    """The lines of CLUSTER NODES, in words."""
+    """The words of each line of CLUSTER NODES."""
     return [line.split() for line in answer.decode(errors="replace").splitlines()]

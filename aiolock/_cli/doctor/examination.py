@@ -1,4 +1,4 @@
-"""The checks of whatever a URL leads to: a single server, a cluster, a Sentinel."""
+"""The checks of a URL's target: a single server, a cluster, or a Sentinel."""
 
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -11,14 +11,15 @@ from aiolock._cli.doctor.advice import on_refusal
 from aiolock._cli.doctor.check import Check
 from aiolock._cli.doctor.facts import Facts, gather
 from aiolock._cli.doctor.primaries import Primaries
-from aiolock._cli.doctor.probe import Probe, SilentError, database, with_address, without_user
+from aiolock._cli.doctor.probe import Probe, SilentError, with_address, without_user
 from aiolock._cli.doctor.single import Single
 from aiolock._config import LockConfig, Timing
+from aiolock._redis.address import database
 
 
 @dataclass(slots=True)
 class Examination:
-    """Of what *url* leads to, with the *redis* that it makes; *primary* is the name of one that a Sentinel watches."""
+    """The checks of *url* and of *redis*, made from it; *primary* is the name of a primary that a Sentinel watches."""
 
     url: str
     redis: "Redis"
@@ -27,7 +28,7 @@ class Examination:
     checks: list[Check] = field(default_factory=list)
 
     async def run(self) -> list[Check]:
-        """The checks, up to the one at which the server falls silent, if it does."""
+        """The checks, up to the one at which the server stops answering, if it does."""
         try:
             async with AsyncExitStack() as stack:
                 await self._examine(await self._enter(stack))
@@ -43,7 +44,7 @@ class Examination:
             return await self._enter_as_nobody(stack, refusal)
 
     async def _enter_as_nobody(self, stack: AsyncExitStack, refusal: SilentError) -> Probe:
-        """A Sentinel often has no users: then that of the URL is for the primary."""
+        """Enter without the URL's user: a Sentinel often has no users, and then the URL's user is for the primary."""
         nobody = without_user(self.url)
         if not refusal.refused or nobody == self.url:
             raise refusal
@@ -100,7 +101,7 @@ class Examination:
         try:
             found = await cluster.learn(probe, facts, (seed.host, int(seed.port)))
         except ResponseError as error:
-            self._fail(f"a cluster that does not say who owns what: {error}", on_refusal(error))
+            self._fail(f"a cluster that does not list the owners of slots: {error}", on_refusal(error))
             return
         self.checks += cluster.judge(found) + await Primaries(self.url, client, found, self.config).examine()
         settings = Timing.of(self.config)

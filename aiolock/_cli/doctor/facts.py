@@ -1,4 +1,4 @@
-"""What the server says of itself, as far as it lets us ask."""
+"""The state and settings that the server reports, as far as it allows questions."""
 
 from dataclasses import dataclass, field
 
@@ -22,18 +22,18 @@ class Facts:
 
     @property
     def not_known(self) -> str:
-        """Why something is not known."""
+        """The reason why something is not known."""
         if not self.refused:
             return "not known: the server does not say"
         return f"not known: the server refuses {' and '.join(self.refused)}"
 
     def first(self, *names: str) -> str | None:
-        """The first of these fields of INFO that there is."""
+        """The first of these fields of INFO that is present."""
         return next((self.info[name] for name in names if name in self.info), None)
 
     @property
     def policy(self) -> str | None:
-        """What the server does when it is out of memory."""
+        """The eviction policy: the server's behaviour when it is out of memory."""
         return self.info.get("maxmemory_policy", self.config.get("maxmemory-policy"))
 
     @property
@@ -43,11 +43,11 @@ class Facts:
 
     @property
     def mode(self) -> str | None:
-        """``standalone``, ``cluster``, ``sentinel``, or what another product calls it."""
+        """``standalone``, ``cluster``, ``sentinel``, or the word of another product."""
         return self.first("redis_mode", "server_mode")
 
     def number(self, name: str) -> int | None:
-        """The field *name* of INFO, else the setting of that name, if it is a number."""
+        """The field *name* of INFO, or else the setting of that name, if it is a number."""
         value = self.info.get(name, self.config.get(name, ""))
         return int(value) if value.isdecimal() else None
 
@@ -70,7 +70,7 @@ async def gather(probe: Probe) -> Facts:
 
 
 async def _hello(probe: Probe) -> dict[str, str]:
-    """A little of INFO, from what a server says as it greets, which hardly any user is refused."""
+    """A few fields of INFO from the server's greeting, which nearly every user is allowed to read."""
     try:
         reply = await probe.ask("HELLO", "2")
     except ResponseError:
@@ -82,7 +82,7 @@ async def _hello(probe: Probe) -> dict[str, str]:
 
 
 def fields(reply: object) -> dict[str, str]:
-    """The lines of INFO, and of what looks like it."""
+    """The lines of INFO, or of a text of the same form."""
     return dict(line.split(":", 1) for line in _text(reply).splitlines() if ":" in line)
 
 

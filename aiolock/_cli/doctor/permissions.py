@@ -1,4 +1,4 @@
-"""What the user may do, of all that locks need: the server is asked, and nothing is done."""
+"""The permissions that locks need: the server is asked about each of them, and no command is executed."""
 
 import re
 from importlib import resources
@@ -8,14 +8,14 @@ from redis.exceptions import ResponseError
 from aiolock._cli.doctor.advice import PERMISSIONS, on_refusal
 from aiolock._cli.doctor.check import Check
 from aiolock._cli.doctor.probe import Probe
-from aiolock._keys import LockKeys, card_key
-from aiolock._scripts import CARD, FORCE_RELEASE, INSPECT, LOCK, READ_CARD
+from aiolock._keys import LockKeys
+from aiolock._scripts import FORCE_RELEASE, INSPECT, LOCK
 
-_SCRIPTS = (LOCK.acquire, LOCK.release, LOCK.release_later, LOCK.renew, FORCE_RELEASE, INSPECT, CARD, READ_CARD)
+_SCRIPTS = (LOCK.acquire, LOCK.release, LOCK.release_later, LOCK.release_clean, LOCK.renew, FORCE_RELEASE, INSPECT)
 
 _ASK = resources.files(__package__).joinpath("allowed.lua").read_text("utf-8")
 _KEYLESS = {"TIME"}
-_ENOUGH = 5  # Words behind the name: more than any command of the scripts wants.
+_ENOUGH = 5  # Words after the name: more than any command of the scripts needs.
 
 Command = tuple[str, ...]
 
@@ -26,7 +26,7 @@ def of_the_scripts() -> list[str]:
 
 
 def _of_a_client(channel: str, letter: str) -> list[Command]:
-    """What a client sends itself; *letter* is what its messages' commands have in front."""
+    """The commands that a client itself sends; *letter* is the prefix of its pub/sub commands."""
     messages = [(f"{letter}{name}", channel) for name in ("SUBSCRIBE", "UNSUBSCRIBE")]
     return [("EVAL", "return 1", "0"), ("EVALSHA", "0" * 40, "0"), (f"{letter}PUBLISH", channel, "0"), *messages]
 
@@ -39,22 +39,17 @@ _OF_SETTINGS: dict[Command, str] = {
 }
 
 
-def known_of(keys: LockKeys) -> tuple[str, ...]:
-    """Every key that the scripts of one lock use; in a cluster all are on one server."""
-    return (*keys.all, card_key(keys.tokens.removeprefix("aiolock_token:")))
-
-
 async def try_permissions(probe: Probe, keys: LockKeys, letter: str = "", *, in_a_cluster: bool = False) -> Check:
-    """Name every command, every key and the channel that the user may not use."""
+    """Name all commands and keys that the user may not use, and the channel if it is not allowed."""
     client = [*_of_a_client(keys.channel, letter), *(_OF_A_CLUSTER if in_a_cluster else [])]
-    scripts = {key: [(name, *[key] * _ENOUGH) for name in of_the_scripts()] for key in known_of(keys)}
+    scripts = {key: [(name, *[key] * _ENOUGH) for name in of_the_scripts()] for key in keys.all}
     asked = [*client, *_OF_SETTINGS, *(command for commands in scripts.values() for command in commands)]
     try:
         answers = await probe.ask("EVAL", _ASK, "0", *(word for command in asked for word in (*command, "")))
     except ResponseError as error:
         return Check("permissions", "error", f"EVAL was refused: {error}", on_refusal(error))
     if not answers:
-        advice = "What the scripts need is tried, but where the server refuses it may not say which command that was."
+        advice = "The scripts are tried anyway, but a refusal may not name the command."
         return Check("permissions", "unknown", "not known: the server does not tell a script", advice)
     return _judge({command for command, allowed in zip(asked, answers, strict=True) if not allowed}, client, scripts)
 
@@ -69,7 +64,7 @@ def _judge(refused: set[Command], client: list[Command], scripts: dict[str, list
         return Check("permissions", "error", f"refused: {', '.join(dict.fromkeys(needed))}", PERMISSIONS)
     if unusable := [f"{setting} ({_name(command)})" for command, setting in _OF_SETTINGS.items() if command in refused]:
         found = f"all that locks need, but not what these settings need: {', '.join(unusable)}"
-        return Check("permissions", "note", found, f"Nothing to do without them. {PERMISSIONS}")
+        return Check("permissions", "note", found, f"Nothing to do if you do not use them. {PERMISSIONS}")
     return Check("permissions", "ok", "all that locks need")
 
 

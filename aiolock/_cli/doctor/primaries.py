@@ -1,4 +1,4 @@
-"""Every primary of a cluster, examined like a single server, and what that comes to for the whole."""
+"""Every primary of a cluster, examined like a single server, and the merged result for the cluster."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -13,17 +13,18 @@ from aiolock._cli.doctor.check import Check
 from aiolock._cli.doctor.cluster import Cluster, compare, find_migrations
 from aiolock._cli.doctor.facts import Facts, gather
 from aiolock._cli.doctor.permissions import try_permissions
-from aiolock._cli.doctor.probe import Address, Probe, SilentError, place, with_address
+from aiolock._cli.doctor.probe import Address, Probe, SilentError, with_address
 from aiolock._config import LockConfig, Timing
 from aiolock._keys import LockKeys
+from aiolock._redis.address import place
 
 _WORST_FIRST = ("error", "warning", "unknown", "note", "ok")
-_TRIES = 200_000  # Names; of one slot among all, one in 16,384 is in it.
+_TRIES = 200_000  # Names; one in 16,384 is in a given slot.
 
 
 @dataclass(frozen=True, slots=True)
 class Primaries:
-    """Those of the *cluster* that *url* leads to."""
+    """The primaries of the *cluster* behind *url*."""
 
     url: str
     client: RedisCluster
@@ -31,13 +32,13 @@ class Primaries:
     config: LockConfig
 
     async def examine(self) -> list[Check]:
-        """Every check, each once for all of them."""
+        """Every check, merged over all primaries."""
         names = throw_away(self.cluster, self.config.prefix)
         found = await asyncio.gather(*(self._examine(each, names.get(each)) for each in self.cluster.slots))
         return merged(dict(zip(self.cluster.slots, found, strict=True)))
 
     async def _examine(self, address: Address, keys: LockKeys | None) -> list[Check]:
-        """The checks of one, up to the one at which it falls silent, if it does."""
+        """The checks of one primary, up to the one at which it stops answering, if it does."""
         checks: list[Check] = []
         async with Redis.from_url(with_address(self.url, address)) as redis:
             try:
@@ -78,7 +79,7 @@ class Primaries:
 
 
 def throw_away(cluster: Cluster, prefix: str) -> Mapping[Address, LockKeys]:
-    """A lock that nobody else has, on each primary on which one with that *prefix* can be: a tag keeps all on one."""
+    """A throw-away lock on each primary that can have locks with that *prefix*; a hash tag keeps its keys on one."""
     owners = {slot: address for address, slots in cluster.slots.items() for slot in slots}
     name = f"aiolock-doctor:{uuid4()}"
     found: dict[Address, LockKeys] = {}
@@ -92,7 +93,7 @@ def throw_away(cluster: Cluster, prefix: str) -> Mapping[Address, LockKeys]:
 
 
 def merged(found: Mapping[Address, Sequence[Check]]) -> list[Check]:
-    """Of each check the worst that any of the servers came to, with the server that did."""
+    """The worst result of each check over all servers, with the address of the server that had it."""
     by_name: dict[str, list[tuple[Address, Check]]] = {}
     for address, checks in sorted(found.items(), key=lambda one: len(one[1]), reverse=True):  # For the order of names.
         for check in checks:

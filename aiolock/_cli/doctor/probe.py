@@ -1,4 +1,4 @@
-"""One connection of the doctor's own, made as aiolock makes its: no retries, RESP2, and every wait is bounded."""
+"""One connection of the doctor's own, set up as aiolock does: no retries, RESP2, and a limit for every wait."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -11,16 +11,17 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
 from aiolock._cli.doctor.advice import REACHING, on_opening, on_refusal
+from aiolock._redis.address import place
 from aiolock._redis.connector import Connector
 from aiolock._redis.hints import underlying
 
 Address = tuple[str, int]
 
-PATIENCE = 3.0  # Seconds that the server has to take a connection, and to answer a question.
+PATIENCE = 3.0  # Seconds for the server to accept a connection, or to answer a question.
 
 
 class SilentError(Exception):
-    """The server cannot be reached, or stopped answering; *advice* says what to do about it."""
+    """The server cannot be reached, or stopped answering; *advice* says how to mend it."""
 
     def __init__(self, found: str, advice: str = REACHING) -> None:
         super().__init__(found)
@@ -28,7 +29,7 @@ class SilentError(Exception):
 
     @property
     def refused(self) -> bool:
-        """Whether the server answered, and would have none of us."""
+        """Whether the server answered with a refusal."""
         return isinstance(self.__cause__, (AuthenticationError, ResponseError))
 
 
@@ -36,7 +37,7 @@ class Probe:
     """
     Asks one question after the other, each within `PATIENCE`; a refusal is redis-py's `ResponseError`.
 
-    It begins in database 0, which every server has, whatever the URL names.
+    It begins in database 0, which every server has, whatever database the URL names.
     """
 
     def __init__(self, redis: "Redis") -> None:
@@ -51,18 +52,18 @@ class Probe:
         return await self.read()
 
     async def read(self) -> Any:
-        """What the server sends next."""
+        """The next reply that the server sends."""
         async with self._bounded():
             return await self._connection.read_response()
 
     async def greet(self) -> None:
-        """See that the server answers as Redis does."""
+        """Check that the server answers PING as Redis does."""
         try:
             greeting = await self.ask("PING")
         except ResponseError as error:
             raise SilentError(f"PING was refused: {error}", on_refusal(error)) from error
         if greeting != b"PONG":
-            raise SilentError(f"what answers is no Redis: to PING it said {greeting!r}")
+            raise SilentError(f"the server is no Redis: it answered PING with {greeting!r}")
 
     async def __aenter__(self) -> Self:
         try:
@@ -94,25 +95,16 @@ class Probe:
             raise SilentError(self._words(error), advice(error)) from error
 
     def _words(self, error: Exception) -> str:
-        """What *error* says, on one line; what is no Redis may have sent the password back."""
+        """The text of *error*, on one line; the password is hidden, which a server that is no Redis may send back."""
         words = " ".join(str(underlying(error)).split()) or type(error).__name__
         return words.replace(self._secret, "***") if self._secret else words
-
-
-def address(redis: "Redis") -> str:
-    """Where *redis* connects to, for people: never with a password or a user."""
-    settings = redis.connection_pool.connection_kwargs
-    if "path" in settings:
-        return f"unix://{settings['path']}?db={database(redis)}"
-    scheme = "rediss" if "SSL" in redis.connection_pool.connection_class.__name__ else "redis"
-    return f"{scheme}://{place(settings.get('host', 'localhost'), settings.get('port', 6379))}/{database(redis)}"
 
 
 def with_address(url: str, address: Address) -> str:
     """The same *url* for another server."""
     parts = urlsplit(url)
     user, at, _ = parts.netloc.rpartition("@")
-    if parts.scheme == "unix":  # Of which only the user has a meaning elsewhere.
+    if parts.scheme == "unix":  # Only the user of such a URL is of use for another address.
         return f"redis://{user}{at}{place(*address)}"
     return parts._replace(netloc=f"{user}{at}{place(*address)}").geturl()
 
@@ -122,13 +114,3 @@ def without_user(url: str) -> str:
     parts = urlsplit(url)
     query = "&".join(each for each in parts.query.split("&") if each.split("=")[0] not in ("username", "password"))
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query=query).geturl()
-
-
-def place(host: str, port: int) -> str:
-    """Host and port as in a URL."""
-    return f"{f'[{host}]' if ':' in host else host}:{port}"
-
-
-def database(redis: "Redis") -> int:
-    """The number of the database that *redis* uses."""
-    return redis.connection_pool.connection_kwargs.get("db") or 0

@@ -1,4 +1,4 @@
-"""Several servers that are to keep locks by a majority: each of them, and whether they are independent."""
+"""Several servers of one quorum: checks of each server, and of their independence."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,15 +13,16 @@ from redis.exceptions import ResponseError
 from aiolock._cli.doctor.check import Check
 from aiolock._cli.doctor.examination import Examination
 from aiolock._cli.doctor.facts import Facts, gather
-from aiolock._cli.doctor.probe import Probe, SilentError, address
+from aiolock._cli.doctor.probe import Probe, SilentError
 from aiolock._config import LockConfig, Timing
 from aiolock._core.hold import margin
-from aiolock._redis.quorum import FEWEST_SERVERS
+from aiolock._redis.address import address
+from aiolock._redis.quorum.backend import FEWEST_SERVERS
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A server, what it says of itself, and by how many seconds its clock is ahead of the monotonic one, if it says."""
+    """A server, its facts, and the seconds by which its clock is ahead of the monotonic clock, if it says."""
 
     address: str
     facts: Facts
@@ -29,12 +30,12 @@ class Member:
 
     @property
     def life(self) -> str | None:
-        """What tells it from every other server."""
+        """The id of the server's run, which no other server has."""
         return self.facts.info.get("run_id")
 
     @property
     def primary(self) -> str | None:
-        """Whom it replicates."""
+        """The address of the primary that it replicates."""
         host, port = self.facts.info.get("master_host"), self.facts.info.get("master_port")
         return None if host is None else f"{host}:{port}"
 
@@ -48,7 +49,7 @@ async def examine(servers: Sequence[tuple[str, "Redis"]], config: LockConfig) ->
 
 
 def _in_short(redis: "Redis", checks: Sequence[Check]) -> list[Check]:
-    """What is wrong with one of them."""
+    """One line for a server without problems, or a line for each problem."""
     wrong = [
         Check(check.name, check.status, f"{address(redis)}: {check.found}", check.advice)
         for check in checks
@@ -67,11 +68,11 @@ async def _asked(redis: "Redis") -> Member | None:
                 seconds, microseconds = await probe.ask("TIME")
                 clock = int(seconds) + int(microseconds) / 1e6 - (sent + monotonic()) / 2
             return Member(address(redis), facts, clock)
-    return None  # Its examination says so.
+    return None  # The examination of this server reports it.
 
 
 def judge(members: Sequence[Member], number: int, timing: Timing) -> list[Check]:
-    """Whether so many servers, of which the *members* answer, are a quorum."""
+    """Whether *number* servers, of which the *members* answer, are a good quorum."""
     return [_size(number), _independence(members), _clocks(members, timing), _restarts(members)]
 
 
@@ -95,14 +96,14 @@ def _independence(members: Sequence[Member]) -> Check:
         return Check(name, "error", "; ".join(replicas), "Each must be a primary of its own: REPLICAOF NO ONE.")
     if any(member.life is None for member in members):
         advice = "See that no two are the same, and allow INFO: else a server cannot tell that it was restarted."
-        return Check(name, "unknown", "not all of them say who they are", advice)
+        return Check(name, "unknown", "not all of them say their run id", advice)
     return Check(name, "ok", "all are different, and none replicates another")
 
 
 def _clocks(members: Sequence[Member], timing: Timing) -> Check:
     clocks = [member.clock for member in members if member.clock is not None]
     if len(clocks) < len(members) or not clocks:
-        return Check("clocks", "unknown", "not all of them say what time it is", "Allow TIME.")
+        return Check("clocks", "unknown", "not all of them say their time", "Allow TIME.")
     apart, allowed = max(clocks) - min(clocks), margin(timing.lease, timing)
     found = f"{apart:.3g} s apart"
     if apart > timing.lease:

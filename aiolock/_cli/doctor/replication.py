@@ -1,4 +1,4 @@
-"""Replicas: whether they follow their primary, and whether each could take its place."""
+"""Replicas: whether they follow their primary, and whether each one could replace it."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ from redis.exceptions import ResponseError
 
 from aiolock._cli.doctor.check import Check, Status
 from aiolock._cli.doctor.facts import Facts, gather
-from aiolock._cli.doctor.permissions import known_of, try_permissions
-from aiolock._cli.doctor.probe import Address, Probe, SilentError, place, with_address
+from aiolock._cli.doctor.permissions import try_permissions
+from aiolock._cli.doctor.probe import Address, Probe, SilentError, with_address
 from aiolock._cli.doctor.server import link
 from aiolock._keys import LockKeys
-from aiolock._scripts import CARD
+from aiolock._redis.address import place
 
-_MOST_LAG = 10  # Seconds without a word, after which Redis itself counts a replica as out of step by default.
-_ACKNOWLEDGED = 1.0  # Seconds that replicas have to acknowledge a write.
+_MOST_LAG = 10  # Seconds of silence after which Redis, by default, counts a replica as out of step.
+_ACKNOWLEDGED = 1.0  # Seconds for replicas to acknowledge a write.
 _FORGETS = "A failover may forget the last grants: check tokens where you write."
 _ADVICE: dict[Status, str] = {
     "error": "Two servers may grant the same lock: see which of them is the primary, and demote the other.",
@@ -27,7 +27,7 @@ _ADVICE: dict[Status, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """As its primary sees it; *lag* is in seconds since it was heard of."""
+    """A replica as its primary sees it; *lag* is the seconds since the primary last heard of it."""
 
     address: Address
     state: str
@@ -35,7 +35,7 @@ class Replica:
 
     @property
     def trouble(self) -> str:
-        """Why it is not in step; empty if it is."""
+        """The reason why it is not in step; empty if it is."""
         if self.state != "online":
             return f"{place(*self.address)} is not in step: {self.state}"
         return f"{place(*self.address)} was not heard of for {self.lag} s" if self.lag > _MOST_LAG else ""
@@ -44,10 +44,11 @@ class Replica:
 @dataclass(frozen=True, slots=True)
 class Replicas:
     """
-    What is known of the replicas of one primary.
+    The replicas of one primary.
 
-    *connected* is what the primary says, ``None`` if it does not; *named*, who they should be by what a cluster or a
-    Sentinel says; *acknowledged*, how many had a write in time, ``None`` if that could not be tried.
+    *connected* are the replicas that the primary reports, ``None`` if it does not; *named*, the addresses that a
+    cluster or a Sentinel reports; *acknowledged*, the number of replicas that had a test write in time, ``None`` if
+    that could not be tried.
     """
 
     connected: Sequence[Replica] | None
@@ -56,16 +57,16 @@ class Replicas:
 
     @property
     def addresses(self) -> list[Address]:
-        """Where they are."""
+        """The addresses of all replicas."""
         return sorted(self.named or {replica.address for replica in self.connected or ()})
 
 
 async def learn(probe: Probe, facts: Facts, keys: LockKeys | None, named: frozenset[Address]) -> Replicas:
-    """Ask the primary, and see whether a write arrives, if there is anybody for it to arrive at."""
+    """Ask the primary, and see whether a test write arrives at its replicas, if it has any."""
     connected = _connected(facts)
     if not connected or keys is None:
         return Replicas(connected, named)
-    return Replicas(connected, named, await _acknowledged(probe, known_of(keys)[-1], len(connected)))
+    return Replicas(connected, named, await _acknowledged(probe, keys.tokens, len(connected)))
 
 
 def _connected(facts: Facts) -> list[Replica] | None:
@@ -82,22 +83,22 @@ def _replica(known: dict[str, str]) -> Replica:
     return Replica(address, known.get("state", "online"), int(known.get("lag", "0")))
 
 
-async def _acknowledged(probe: Probe, card: str, count: int) -> int | None:
-    who = ("doctor", "0", "", "0")
+async def _acknowledged(probe: Probe, tokens: str, count: int) -> int | None:
     try:
-        await probe.ask("EVAL", CARD.source, "1", card, "10000", *who)
+        await probe.ask("ZADD", tokens, "0", "doctor")
+        await probe.ask("PEXPIRE", tokens, "10000")
         heard = await probe.ask("WAIT", str(count), str(round(_ACKNOWLEDGED * 1000)))
-        await probe.ask("EVAL", CARD.source, "1", card, "0", *who)
+        await probe.ask("ZREM", tokens, "doctor")
     except ResponseError:
         return None
     return int(heard)
 
 
 def judge(replicas: Replicas, facts: Facts, *, in_a_cluster: bool) -> Check:
-    """Whether they follow."""
+    """Whether the replicas follow their primary."""
     named, connected = len(replicas.named), replicas.connected
     if in_a_cluster and not named and not connected:
-        return Check("replicas", "warning", "none", "When it dies, nobody locks its names until it is back.")
+        return Check("replicas", "warning", "none", "If it dies, its names cannot be locked until it is back.")
     if connected is None:
         found = f"{named} by name; whether they follow is {facts.not_known}" if named else facts.not_known
         return Check("replicas", "unknown", found, "A failover to a replica may forget locks.")
@@ -117,7 +118,7 @@ def judge(replicas: Replicas, facts: Facts, *, in_a_cluster: bool) -> Check:
 
 @dataclass(frozen=True, slots=True)
 class Successors:
-    """The replicas as the next primaries; *url*, for its user and settings, and *keys* are those of the first."""
+    """The replicas as possible primaries; *url*, for its user and settings, and *keys* are those of the primary."""
 
     url: str
     facts: Facts
@@ -126,7 +127,7 @@ class Successors:
     in_a_cluster: bool = False
 
     async def judge(self, replicas: Replicas) -> Check:
-        """Whether each could take the primary's place."""
+        """Whether each replica could replace the primary."""
         addresses = replicas.addresses
         if replicas.connected is None and not addresses:
             return Check("failover", "unknown", self.facts.not_known, _ADVICE["unknown"])
@@ -150,14 +151,14 @@ class Successors:
         except SilentError as error:
             return ("warning", f"refuses the user: {error}") if error.refused else ("unknown", f"is silent: {error}")
         if facts.info.get("role") == "master":
-            return "error", "takes itself for a primary"
+            return "error", "reports that it is a primary"
         troubles = [*self._differences(facts), *([allowed.found] if allowed.status == "error" else [])]
         if facts.info.get("master_link_status", "up") != "up":
             troubles.append(link(facts))
         return ("warning", f"differs: {', '.join(troubles)}") if troubles else ("ok", "")
 
     def _differences(self, facts: Facts) -> list[str]:
-        """Settings that are not the primary's."""
+        """The settings that differ from the primary's."""
         pairs = {
             "maxmemory-policy": (facts.policy, self.facts.policy),
             "appendonly": (facts.append_only, self.facts.append_only),

@@ -1,4 +1,4 @@
-"""What was found, as aligned text or as JSON."""
+"""The results of the checks, as aligned text or as JSON."""
 
 import json
 from collections.abc import Sequence
@@ -6,11 +6,12 @@ from dataclasses import asdict, dataclass
 
 from aiolock import __version__
 from aiolock._cli.doctor.check import Check
+from aiolock._cli.terminal import printable
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was found at an address."""
+    """The results of all checks at an address."""
 
     address: str
     lease: float
@@ -18,21 +19,21 @@ class Report:
 
     @property
     def fit(self) -> bool:
-        """Whether no check came to an error."""
+        """Whether no check ended in an error."""
         return not self._count("error")
 
     def text(self) -> str:
-        """For people."""
+        """The text for people."""
         width = max(len(check.name) for check in self.checks)
         lines = [f"aiolock {__version__} doctor: {self.address}, for a lease of {self.lease:g} s", ""]
         for check in self.checks:
-            lines.append(f"{check.status:<7}  {check.name:<{width}}  {check.found}")
+            lines.append(f"{check.status:<7}  {check.name:<{width}}  {printable(check.found)}")
             if check.advice:
                 lines.append(f"{'':<7}  {'':<{width}}  -> {check.advice}")
         return "\n".join([*lines, "", self._verdict()])
 
     def json(self) -> str:
-        """For programs."""
+        """The JSON for programs."""
         return json.dumps(
             {
                 "aiolock": __version__,

@@ -1,4 +1,4 @@
-"""What a Sentinel says of the primaries that it watches; it keeps no locks itself."""
+"""The primaries that a Sentinel watches, as it reports them; it keeps no locks itself."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from redis.exceptions import ResponseError
 
 from aiolock._cli.doctor.check import Check
-from aiolock._cli.doctor.probe import Address, Probe, place
+from aiolock._cli.doctor.probe import Address, Probe
+from aiolock._redis.address import place
 
 NONE = "--primary says which primary of a Sentinel is meant, and the URL leads to no Sentinel"
-_GIVE = "Give LockClient what sentinel.master_for(name) makes."
+_GIVE = "Give LockClient the result of sentinel.master_for(name)."
 _DOWN = ("s_down", "o_down", "failover_in_progress")
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A primary that the Sentinel watches, and its replicas; *flags* are what it holds for wrong with it."""
+    """A primary that the Sentinel watches, and its replicas; *flags* are the problems that the Sentinel sees."""
 
     name: str
     address: Address
@@ -23,11 +24,11 @@ class Watched:
     sentinels: int
     replicas: frozenset[Address]
     astray: Sequence[Address]
-    """Replicas that say that they are primaries: they were, and are not demoted yet."""
+    """Replicas that report the role of a primary: they had it before a failover, and are not demoted yet."""
 
 
 async def learn(probe: Probe) -> list[Watched]:
-    """Everything that it watches, by name; `ResponseError` if it does not say."""
+    """Every primary that it watches, ordered by name; `ResponseError` if it refuses the question."""
     primaries = map(_fields, await probe.ask("SENTINEL", "MASTERS"))
     return [await _watched(probe, each) for each in sorted(primaries, key=lambda known: known["name"])]
 
@@ -55,19 +56,19 @@ def _address(known: dict[str, str]) -> Address:
 
 
 def refused(error: ResponseError) -> Check:
-    """It does not say what it watches."""
-    found = f"a Sentinel, which keeps no locks, and does not say what it watches: {error}"
+    """The result if the Sentinel refuses to list its primaries."""
+    found = f"a Sentinel, which keeps no locks, and does not list its primaries: {error}"
     return Check("topology", "error", found, f"Check the primary, by its own address. {_GIVE}")
 
 
 def chosen(watched: Sequence[Watched], name: str | None) -> Watched | None:
-    """The one called *name*; the only one if none is named."""
+    """The primary called *name*, or the only one if *name* is ``None``."""
     wanted = [each for each in watched if name in (None, each.name)]
     return wanted[0] if len(wanted) == 1 else None
 
 
 def undecided(watched: Sequence[Watched], name: str | None) -> Check:
-    """None is `chosen`."""
+    """The result if no primary is `chosen`."""
     listed = ", ".join(f"{each.name} at {place(*each.address)}" for each in watched) or "nothing"
     which = f", and no {name}" if name is not None else ""
     found = f"a Sentinel, which keeps no locks; it watches {listed}{which}"
@@ -75,15 +76,15 @@ def undecided(watched: Sequence[Watched], name: str | None) -> Check:
 
 
 def judge(primary: Watched) -> Check:
-    """What it says of the primary that is checked."""
+    """The result for the chosen primary, as the Sentinel reports it."""
     found = (
-        f"a Sentinel of {primary.sentinels}; its {primary.name} is {place(*primary.address)}, "
-        f"with replicas {len(primary.replicas)}"
+        f"a Sentinel ({primary.sentinels} in all); it says that the primary {primary.name!r} is "
+        f"{place(*primary.address)}, with {len(primary.replicas)} replica{'' if len(primary.replicas) == 1 else 's'}"
     )
     if primary.astray:
         said = ", ".join(place(*each) for each in primary.astray)
         advice = "It was the primary and is not demoted yet: two may grant the same lock. Check again in some seconds."
-        return Check("topology", "error", f"{found}; {said} takes itself for a primary, too", advice)
+        return Check("topology", "error", f"{found}; {said} reports that it is a primary, too", advice)
     if primary.flags:
         advice = "It is down, or being replaced: check again in some seconds."
         return Check("topology", "error", f"{found}; flags {', '.join(primary.flags)}", advice)

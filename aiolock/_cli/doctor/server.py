@@ -1,8 +1,8 @@
-"""Checks of what the server says of itself; plain judgements about facts."""
+"""Checks of the facts that the server reports; pure functions of these facts."""
 
 from collections.abc import Callable
 
-from aiolock._cli.doctor.check import Check, Status
+from aiolock._cli.doctor.check import Check
 from aiolock._cli.doctor.facts import Facts
 
 _OLDEST = (6, 2)
@@ -11,12 +11,12 @@ _OTHERS = {"dragonfly_version": "Dragonfly", "kvrocks_version": "Kvrocks", "garn
 
 
 def judge(facts: Facts) -> list[Check]:
-    """Every check of a single server's facts."""
+    """The results of all checks of a single server's facts."""
     return [check(facts) for check in (_version, _topology, _role, *_OF_ANY)]
 
 
 def judge_primary(facts: Facts) -> list[Check]:
-    """Those that a primary of a cluster has of its own."""
+    """The results of the checks that each primary of a cluster has of its own."""
     return [check(facts) for check in (_version, _role, _coverage, *_OF_ANY)]
 
 
@@ -36,7 +36,7 @@ def _version(facts: Facts) -> Check:
 
 
 def _product(facts: Facts) -> tuple[str, str | None]:
-    """Name and version; what is compatible with Redis gives a version of Redis beside its own."""
+    """Name and version of the product; one that is compatible with Redis reports a version of Redis next to its own."""
     for field, name in _OTHERS.items():
         if field in facts.info:
             return name, facts.info[field]
@@ -46,7 +46,7 @@ def _product(facts: Facts) -> tuple[str, str | None]:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Major and minor."""
+    """The major and the minor version."""
     return tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
 
 
@@ -71,7 +71,7 @@ def _role(facts: Facts) -> Check:
 
 
 def link(facts: Facts) -> str:
-    """How a replica stands to its primary."""
+    """The state of a replica's link to its primary."""
     if facts.info.get("master_link_status") == "up":
         return "its link to the primary is up"
     since = facts.info.get("master_link_down_since_seconds")
@@ -88,12 +88,12 @@ def _eviction(facts: Facts) -> Check:
     if policy == "noeviction":
         return Check("eviction", "ok", policy)
     found = f"{policy}, maxmemory {'not known' if limit is None else limit or 'not set'}"
-    bad: Status = "error" if policy.startswith("allkeys") else "warning"
-    harmless: Status = "warning" if policy.startswith("allkeys") else "note"
     if limit == 0:
-        return Check("eviction", harmless, found, "With a limit it would evict locks: set maxmemory-policy noeviction.")
-    advice = "Locks have a time to live and may be evicted: set maxmemory-policy noeviction."
-    return Check("eviction", bad, found, advice)
+        advice = "With a limit it would evict locks: set maxmemory-policy noeviction."
+        return Check("eviction", "warning", found, advice)
+    which = "keys with a time to live, and only those" if policy.startswith("volatile") else "any key"
+    advice = f"When the memory is full it evicts {which}: locks, too. Set maxmemory-policy noeviction."
+    return Check("eviction", "error", found, advice)
 
 
 def _persistence(facts: Facts) -> Check:

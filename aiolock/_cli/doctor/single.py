@@ -8,13 +8,14 @@ from aiolock._cli.doctor import replication, server, timing, trials
 from aiolock._cli.doctor.check import Check
 from aiolock._cli.doctor.facts import Facts
 from aiolock._cli.doctor.permissions import try_permissions
-from aiolock._cli.doctor.probe import Address, Probe, database
+from aiolock._cli.doctor.probe import Address, Probe
 from aiolock._config import LockConfig, Timing
+from aiolock._redis.address import database
 
 
 @dataclass(frozen=True, slots=True)
 class Single:
-    """The one at *url*, which *redis* is for; *named* are the replicas that it should have, if a Sentinel says so."""
+    """The server at *url*, with its client *redis*; *named* are the replicas that a Sentinel names, if there is one."""
 
     url: str
     redis: Redis
@@ -22,7 +23,7 @@ class Single:
     named: frozenset[Address] | None = None
 
     async def examine(self, checks: list[Check], probe: Probe, facts: Facts) -> None:
-        """Add every check to *checks*, up to that at which the server falls silent."""
+        """Add every check to *checks*, up to the one at which the server stops answering."""
         checks.append(await trials.try_database(probe, database(self.redis)))
         if checks[-1].status != "ok":
             return
@@ -38,7 +39,7 @@ class Single:
         checks += await _time(self.redis, probe, Timing.of(self.config))
 
     def _told(self, check: Check) -> bool:
-        """The Sentinel is the topology then, unless what it names is no single server."""
+        """Whether the check of a Sentinel has reported the topology, and the server behind it is single as expected."""
         return self.named is not None and (check.name, check.status) == ("topology", "ok")
 
 

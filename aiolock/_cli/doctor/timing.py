@@ -1,4 +1,4 @@
-"""Checks of time: the round trip, the server's clock, and the settings that have to fit them."""
+"""Checks of time: the round trip, the server's clock, and the settings that must fit them."""
 
 import asyncio
 import math
@@ -16,14 +16,14 @@ from aiolock._config import Timing
 from aiolock._core.hold import margin
 
 _DURATION = 1.0  # Seconds of sampling.
-_PAUSE = 0.005  # Between two questions: some hundreds of them, and no load.
-_OFFSET = 1.0  # Seconds by which the clocks may differ before it is worth a note.
+_PAUSE = 0.005  # Seconds between two questions: some hundreds in all, and no noticeable load.
+_OFFSET = 1.0  # Seconds of difference between the clocks from which a note is given.
 _STEADY = 0.01  # Seconds: a clock that is being corrected moves by less.
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The server's clock was asked at *sent* and its answer came at *received*, on the monotonic clock."""
+    """One question for the server's clock: sent at *sent*, answered at *received*, both on the monotonic clock."""
 
     sent: float
     server: float
@@ -32,7 +32,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Round trips in seconds; clock samples; by how much our clock is ahead of the monotonic clock."""
+    """Round trips in seconds, samples of the clock, and the lead of our clock over the monotonic clock."""
 
     round_trips: Sequence[float]
     clocks: Sequence[Sample]
@@ -66,7 +66,7 @@ async def _ask_time(probe: Probe) -> Sample:
 
 
 def judge_round_trip(samples: Samples, timing: Timing) -> Check:
-    """Whether answers come long before aiolock gives a connection up."""
+    """Whether answers come long before aiolock gives up a connection."""
     ordered = sorted(samples.round_trips)
     middle, high = median(ordered), ordered[math.ceil(0.99 * len(ordered)) - 1]
     patience = timing.renewal_patience
@@ -81,9 +81,10 @@ def judge_round_trip(samples: Samples, timing: Timing) -> Check:
 
 def judge_clock(samples: Samples, timing: Timing) -> Check:
     """
-    Whether the server's clock runs as the monotonic clock does, and how far it is from ours.
+    Whether the server's clock runs at the speed of the monotonic clock, and its distance from ours.
 
-    Each sample bounds the offset from both sides, however slow the answer was; a jump is what no one offset explains.
+    Each sample bounds the offset from both sides, however slow the answer was; if no offset fits all samples, the clock
+    jumped.
     """
     if not samples.clocks:
         return Check("clock", "unknown", "not known: the server refuses TIME", "The scripts need it: allow TIME.")
@@ -104,7 +105,7 @@ def judge_clock(samples: Samples, timing: Timing) -> Check:
 
 
 def judge_lease(timing: Timing) -> Check:
-    """How long the server may stall before locks are lost, and before waiters are told."""
+    """The longest stall of the server that holders survive, and the longest for other commands."""
     survived = timing.lease - timing.renew_interval - margin(timing.lease, timing)
     found = (
         f"{timing.lease:g} s, renewed every {timing.renew_interval:.3g} s: holders survive a stall of "
@@ -116,7 +117,7 @@ def judge_lease(timing: Timing) -> Check:
 
 
 def judge_client(redis: "Redis", timing: Timing) -> Check:
-    """The settings of the `Redis` that the URL makes, and what they mean to locks: next to nothing."""
+    """The settings of the `Redis` from the URL; they mean next to nothing to locks."""
     limit = redis.connection_pool.make_connection().socket_timeout  # type: ignore[no-untyped-call]
     found = (
         f"socket_timeout {'none' if limit is None else f'{limit:g} s'}; locks use neither it nor retries: "

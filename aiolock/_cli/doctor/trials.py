@@ -1,4 +1,4 @@
-"""Checks by doing: a real lock is taken, renewed and given back, a message sent and received. Nothing of it stays."""
+"""Checks by use: a real lock is taken, renewed and released, a message is sent and received. No key of it stays."""
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -10,7 +10,6 @@ from redis.exceptions import ResponseError
 from aiolock import AioLockError, LockClient, LockConfig
 from aiolock._cli.doctor.advice import PERMISSIONS, on_refusal
 from aiolock._cli.doctor.check import Check, Status
-from aiolock._cli.doctor.permissions import known_of
 from aiolock._cli.doctor.probe import PATIENCE, Probe, SilentError
 from aiolock._cli.doctor.walk import Walk, WrongAnswerError
 from aiolock._config import ENDED_MEMORY
@@ -18,12 +17,12 @@ from aiolock._keys import LockKeys
 
 
 def throw_away(prefix: str) -> LockKeys:
-    """A lock that nobody else has."""
+    """The keys of a lock that nobody else uses."""
     return LockKeys.of(f"aiolock-doctor:{uuid4()}", prefix)
 
 
 async def try_database(probe: Probe, number: int) -> Check:
-    """Go to the database of that number, as a client does, which does not ask for the first."""
+    """Select that database, as a client does; database 0 needs no command."""
     if number:
         try:
             await probe.ask("SELECT", str(number))
@@ -33,7 +32,7 @@ async def try_database(probe: Probe, number: int) -> Check:
 
 
 async def try_lock(redis: "Redis | RedisCluster", probe: Probe, keys: LockKeys, prefix: str) -> Check:
-    """Do with a lock all that the scripts can do; then delete what would stay for a while."""
+    """Walk all paths of the scripts with a lock; then delete the keys that would stay for a while."""
     config = LockConfig(prefix=prefix, command_timeout=PATIENCE, release_timeout=PATIENCE, token_retention=ENDED_MEMORY)
     try:
         async with LockClient(redis, config=config) as ours, LockClient(redis, config=config) as theirs:
@@ -50,14 +49,14 @@ async def try_lock(redis: "Redis | RedisCluster", probe: Probe, keys: LockKeys, 
 
 
 async def _delete(probe: Probe, keys: LockKeys) -> None:
-    # Where it fails they end by themselves, soon; the next check tells. No failure may take an interrupt's place.
+    # If this fails, the keys expire soon, and the next check reports it. No failure may replace an interrupt.
     with suppress(ResponseError, SilentError):
-        await probe.ask("DEL", *known_of(keys))
+        await probe.ask("DEL", *keys.all)
 
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """How a kind of message is tried; *letter* is what its commands have in front."""
+    """The trial of one kind of message; *letter* is the prefix of its commands."""
 
     name: str
     letter: str
@@ -79,12 +78,12 @@ async def try_messages(redis: "Redis", probe: Probe, keys: LockKeys) -> Check:
 
 
 async def try_sharded_messages(redis: "Redis", probe: Probe, keys: LockKeys) -> Check:
-    """The same by sharded pub/sub, which Redis has had since 7.0."""
+    """The same for sharded pub/sub, which Redis has had since 7.0."""
     return await _try_channel(redis, probe, keys.channel, _SHARDED)
 
 
 async def try_messages_of_a_cluster(redis: "Redis", probe: Probe, keys: LockKeys, *, sharded: bool) -> Check:
-    """The same by whichever of the two this cluster's locks use."""
+    """The same for the kind of message that this cluster's locks use."""
     return await _try_channel(redis, probe, keys.channel, _SHARDED_IN_A_CLUSTER if sharded else _MESSAGES)
 
 

@@ -3,14 +3,15 @@
 import argparse
 
 from aiolock._cli import options
+from aiolock._cli.exit_codes import common
 
 SUMMARY = "check whether a server is fit to keep locks"
 
 DESCRIPTION = """\
-Checks whether a server is fit to keep locks: what it says of itself, and what it does when a throw-away lock is taken
-and a message sent, and how soon it answers. Of a cluster, every primary is checked, and of a Sentinel the one
-that it names. Several servers are checked as a quorum: each of them, and whether they are independent. Takes some
-two seconds, and leaves no key behind.
+Checks whether a server is fit to keep locks: its settings, what it does with a throw-away lock and a message, and how
+fast it answers. It checks every primary of a cluster, and the primary that a Sentinel names. Several URLs are checked
+as a quorum: each server, and whether the servers are independent. It takes about two seconds and leaves no key
+behind.
 """
 
 EXAMPLES = """\
@@ -23,24 +24,30 @@ examples:
 
 ENVIRONMENT = """\
 environment:
-  REDIS_URL  the server, when no URL is given: a password there does not show up in the list of processes
+  REDIS_URL  the server, when no URL is given. A password in a URL argument can be seen in the list of processes;
+             one in REDIS_URL cannot
 
 """
 
+EXIT_CODES = common("2", "130") | {
+    "0": "the server is fit to keep locks; there may be warnings",
+    "1": "it is not fit, or does not answer",
+}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What may follow the verb."""
+    """Add the arguments of the verb to *parser*."""
     url = f"redis://, rediss:// or unix://, as redis-py reads it; by default REDIS_URL, else {options.DEFAULT_URL}"
     parser.add_argument("url", nargs="*", metavar="URL", help=url)
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
-    lease = "the lease that you will use (default: 30)"
-    parser.add_argument("--lease", type=float, default=30.0, metavar="SECONDS", help=lease)
-    parser.add_argument("--primary", metavar="NAME", help="which one to check, where a Sentinel watches several")
-    parser.add_argument("--prefix", default="", help="the prefix of your locks, for a user who may use no other keys")
+    lease = "the lease of your locks (default: 30)"
+    parser.add_argument("--lease", type=options.seconds(0), default=30.0, metavar="SECONDS", help=lease)
+    parser.add_argument("--primary", metavar="NAME", help="which primary to check, if a Sentinel watches several")
+    parser.add_argument("--prefix", default="", help="the prefix of your locks, if the user may use no other keys")
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Run it; the exit code."""
+    """Run the verb; returns the exit code."""
     from aiolock._cli.doctor.run import run
 
     urls = parsed.url or [options.usual_url()]

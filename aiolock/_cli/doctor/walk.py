@@ -1,29 +1,34 @@
-"""Every path of every script, walked on a lock that nobody else has: also those that only failures lead to."""
+"""Every path of every script, walked on a lock that nobody else uses, including the paths for failures."""
 
 from collections.abc import Awaitable
-from typing import Any
+from time import monotonic
+from typing import TypeVar
 from uuid import uuid4
 
 from aiolock import AsyncRLock, Lease, LeaseLostError, LockClient, LossReason, NotALockError
-from aiolock._cli.doctor.permissions import known_of
 from aiolock._cli.doctor.probe import Probe
-from aiolock._core.hold import Hold
+from aiolock._core.held import Remains
+from aiolock._identity import KEPT
 from aiolock._keys import LockKeys
-from aiolock._scripts import CARD, GRANTED, LOCK, LOST, READ_CARD, STALE, Claim, Script, Want
+from aiolock._scripts import LOCK, Claim, Want
+from aiolock._scripts.replies import Applied, Granted, Lost, Stale
 
-_LEASE = 10.0  # Seconds: longer than all that is tried with it may take, and soon over if it cannot be given back.
+_LEASE = 10.0  # Seconds: longer than all trials with it take, and short enough if it cannot be released.
+_WRONG = "the server behaved differently from Redis"
 _MILLISECONDS = str(round(_LEASE * 1000))
+
+T = TypeVar("T")
 
 
 class WrongAnswerError(Exception):
-    """The server did something else than Redis does."""
+    """The server answered differently from Redis."""
 
 
 class Walk:
     """
-    *ours* and *theirs* stand for two processes; *probe*, connected to the server that has the lock, for the rest.
+    *ours* and *theirs* stand for two processes; *probe*, connected to the server that has the lock, for all others.
 
-    *place* says in words where the walk is.
+    *place* names the current step of the walk.
     """
 
     def __init__(self, ours: LockClient, theirs: LockClient, probe: Probe, keys: LockKeys) -> None:
@@ -34,12 +39,11 @@ class Walk:
         self._keys = keys
 
     async def go(self) -> None:
-        """Walk; an error of aiolock's, of redis-py's, or `WrongAnswerError` says what is wrong."""
+        """Walk; raises an error of aiolock or of redis-py, or `WrongAnswerError`, which say what is wrong."""
         await self._hold()
         await self._lose()
         await self._meet_strangers()
         await self._come_late()
-        await self._show_the_card()
 
     async def _hold(self) -> None:
         lock = self._begin("a free lock")
@@ -52,11 +56,11 @@ class Walk:
         inner = await self._taken(lock)
         await inner.release()
         self.place = "a renewal"
-        for _ in range(2):  # Once by its source and once by its digest.
+        for _ in range(2):  # The script by its source the first time, by its digest the second.
             await lease.renew()
         self.place = "a release"
         await lease.release()
-        self.place = "a release whose forerunner may be forgotten"
+        self.place = "a second release"
         await (await self._taken(lock)).release()
 
     async def _lose(self) -> None:
@@ -78,62 +82,57 @@ class Walk:
     async def _meet_strangers(self) -> None:
         lock = self._begin("a lock that a Java service took")
         lease = await self._taken(lock)
-        await self._plant(f"{uuid4()}:1", "1")
+        await self._plant("HSET", f"{uuid4()}:1", "1")
         await self._lost(lease.renew(), "taken")
         self._expect(await self._theirs.try_lock() is None)
         self._expect(await self._theirs.force_release())
-        lock = self._begin("a key that is no lock")
-        await self._plant("some", "1", "other", "1")
-        try:
-            await lock.try_lock()
-        except NotALockError:
-            return
-        raise WrongAnswerError("it was granted")
+        for planted in (("HSET", "some", "1", "other", "1"), ("ZADD", "1", "some")):
+            lock = self._begin("a key that is no lock")
+            await self._plant(*planted)
+            try:
+                await lock.try_lock()
+            except NotALockError:
+                continue
+            raise WrongAnswerError("it was granted")
 
     async def _come_late(self) -> None:
-        """What arrives twice, or after its caller gave up."""
+        """Commands that arrive twice, or after their caller gave up."""
         await self._probe.ask("DEL", self._keys.lock)
         self.place = "commands that come again"
         session = self._ours._sessions.open()
         commands, claim = session.commands, self._claim()
-        granted = await self._answered(commands.acquire(claim, _LEASE), GRANTED)
-        await self._answered(commands.acquire(claim, _LEASE), GRANTED)
-        for _ in range(2):  # Each counts its renewals from the first, so that the second is one that comes again.
-            [renewed] = await commands.renew([(Hold(claim, granted[1], session.timing), _LEASE)], self._patience)
-            self._expect(renewed[0] == GRANTED)
         for _ in range(2):
-            await self._answered(commands.release(Hold(claim, granted[1], session.timing), 0), GRANTED)
+            await self._answered(commands.acquire(claim, _LEASE), Granted)
+        for _ in range(2):
+            [renewed] = await commands.renew([(claim, 1, _LEASE)], self._patience)
+            self._expect(isinstance(renewed, Granted))
+        for _ in range(2):
+            await self._answered(commands.release(claim, 2, 0, until=0.0), Applied)
         for request in [str(uuid4())] * 2:
-            await self._answered(commands.force_release(Want(self._keys, LOCK), request), GRANTED)
+            await self._answered(commands.force_release(Want(self._keys, LOCK), request), Applied)
         await self._keep_for_a_while()
         self.place = "an acquire that comes late"
-        await self._answered(commands.acquire(claim, _LEASE), STALE)
+        await self._answered(commands.acquire(claim, _LEASE), Stale)
         claim = self._claim()
         commands.give_up(claim, _LEASE)
-        await self._answered(commands.acquire(claim, _LEASE), STALE)
+        await self._answered(commands.acquire(claim, _LEASE), Stale)
 
     async def _keep_for_a_while(self) -> None:
-        """A release after which the lock is kept, and one that comes again or too late."""
+        """A release after which the lock is kept, and a release that comes again or too late."""
         self.place = "a lock that is kept after its release"
         session = self._ours._sessions.open()
         ours = self._claim()
-        await self._answered(session.commands.acquire(ours, _LEASE), GRANTED)
-        for claim, status in ((ours, GRANTED), (ours, GRANTED), (self._claim(), LOST)):
-            hold = Hold(claim, 0, session.timing)
-            hold.keep(_LEASE, session.client)
-            await self._answered(session.commands.release(hold, 0), status)
+        await self._answered(session.commands.acquire(ours, _LEASE), Granted)
+        for claim, kind in ((ours, Applied), (ours, Applied), (self._claim(), Lost)):
+            kept = Remains(f"{session.client}:{KEPT}", 1, monotonic() + _LEASE)
+            await self._answered(session.commands.release_later(claim, 0, kept, until=0.0), kind)
+        # The next end names this one, so that the server forgets it.
+        session.commands.may_forget(self._keys, ours.id)
         self._expect(await self._theirs.try_lock() is None)
         self._expect(await self._theirs.force_release())
 
-    async def _show_the_card(self) -> None:
-        self.place = "a client's card"
-        key = known_of(self._keys)[-1]
-        await self._run(CARD, key, _MILLISECONDS, "host", "1", "name", "0")
-        self._expect(await self._run(READ_CARD, key) == [b"host", b"1", b"name"])
-        await self._run(CARD, key, "0", "host", "1", "name", "0")
-
     def _begin(self, place: str) -> AsyncRLock:
-        """The lock, for an owner who never had it."""
+        """The lock, for a new owner."""
         self.place = place
         return self._ours.lock(self._keys.name, owner=str(uuid4()))
 
@@ -157,22 +156,20 @@ class Walk:
         except LeaseLostError as error:
             self._expect(error.reason == reason)
         else:
-            raise WrongAnswerError("its loss was not told")
+            raise WrongAnswerError("its loss was not reported")
 
-    async def _plant(self, *fields: str) -> None:
-        """Put such a hash where the lock is."""
+    async def _plant(self, command: str, *values: str) -> None:
+        """Put a value that is not a lock under the name of the lock: *command* makes it of *values*."""
         await self._probe.ask("DEL", self._keys.lock)
-        await self._probe.ask("HSET", self._keys.lock, *fields)
+        await self._probe.ask(command, self._keys.lock, *values)
         await self._probe.ask("PEXPIRE", self._keys.lock, _MILLISECONDS)
 
-    async def _run(self, script: Script, key: str, *arguments: str) -> Any:
-        return await self._probe.ask("EVAL", script.source, "1", key, *arguments)
-
-    async def _answered(self, call: Awaitable[list[Any]], status: int) -> list[Any]:
-        reply = await call
-        self._expect(reply[0] == status)
-        return reply
+    async def _answered(self, call: Awaitable[object], kind: type[T]) -> T:
+        answer = await call
+        if not isinstance(answer, kind):
+            raise WrongAnswerError(_WRONG)
+        return answer
 
     def _expect(self, as_it_should: bool) -> None:
         if not as_it_should:
-            raise WrongAnswerError("the server did something else than Redis would")
+            raise WrongAnswerError(_WRONG)

@@ -1,1 +1,1 @@
-"""`python -m aiolock inspect`: tells all that is known of one lock."""
+"""`python -m aiolock inspect`: shows all that is known of one lock."""

@@ -10,25 +10,25 @@ from aiolock._cli.locks.hashes import REDISSON
 from aiolock._cli.locks.model import FOREIGN, FREE, Hold, Lock, Outcome
 from aiolock._cli.locks.names import checked
 from aiolock._cli.locks.reader import Reader
-from aiolock._cli.locks.words import duration, printable, waiting, who
+from aiolock._cli.locks.words import duration, waiting, who
 from aiolock._cli.output import write
 from aiolock._cli.servers import Servers, asked
 
-_MOST_SHOWN = 50  # Holders, and places in the line; JSON has up to a thousand.
-_MOST_OF_A_RESULT = 200  # Characters; JSON has up to a thousand.
-_ONE_VOTE = "This server is one of a quorum: only what a majority of its servers says is so. Ask the others, too."
+_MOST_SHOWN = 50  # Holders, and places in the line; the JSON has up to a thousand.
+_MOST_OF_A_RESULT = 200  # Characters; the JSON has up to a thousand.
+_ONE_VOTE = "This server is one of a quorum: a majority of its servers decides. Ask the others, too."
 _INDENT = " " * 2
 
 Field = tuple[str, object]
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Tell it; the exit code."""
+    """Show the lock; returns the exit code."""
     return asked(parsed, verb)
 
 
 async def verb(parsed: argparse.Namespace, servers: Servers) -> int:
-    """Print the one that was *parsed*; the exit code."""
+    """Print the lock whose name was *parsed*; returns the exit code."""
     name, reader = checked(parsed.name), Reader(servers)
     found, of_a_quorum = await reader.named(name), await reader.is_of_a_quorum(name)
     is_held = any(lock.outcome is None for lock in found)
@@ -45,8 +45,8 @@ async def verb(parsed: argparse.Namespace, servers: Servers) -> int:
 
 
 def text(lock: Lock) -> str:
-    """For people."""
-    lines = [terminal.bold(printable(lock.name))]
+    """The text for people."""
+    lines = [terminal.bold(terminal.short(lock.name))]
     lines += _fields(
         ("kind", _kind(lock)),
         *(_of_an_outcome(lock.outcome) if lock.outcome else ()),
@@ -62,7 +62,7 @@ def text(lock: Lock) -> str:
         lines += ["", f"{_INDENT}and {more} more"]
     if lock.line:
         lines += ["", terminal.bold(f"{_INDENT}line")]
-        lines += [f"{_INDENT * 2}{at}  {printable(each)}" for at, each in enumerate(lock.line[:_MOST_SHOWN], 1)]
+        lines += [f"{_INDENT * 2}{at}  {terminal.short(each)}" for at, each in enumerate(lock.line[:_MOST_SHOWN], 1)]
     return "\n".join(lines)
 
 
@@ -78,7 +78,7 @@ def _of_an_outcome(outcome: Outcome) -> list[Field]:
     return [
         ("state", f"{'failed' if outcome.failed else 'done'}: it is not run again"),
         ("for", f"{duration(outcome.left)} yet"),
-        (came_to, printable(outcome.text or "") if shown else f"{outcome.size:,} bytes" if outcome.size else None),
+        (came_to, terminal.short(outcome.text or "") if shown else f"{outcome.size:,} bytes" if outcome.size else None),
     ]
 
 
@@ -88,7 +88,7 @@ def _of_a_hold(hold: Hold) -> list[Field]:
     return [
         ("who", who(hold)),
         ("mode", hold.mode),
-        ("client", printable(hold.client)),
+        ("client", terminal.short(hold.client)),
         ("by", hold.by if hold.by == REDISSON else None),
         ("holds", hold.holds),
         ("since", age),

@@ -1,1 +1,1 @@
-"""What is in Redis, read and said in words: for the verbs that look at locks."""
+"""Locks as they are in Redis, read and put into words, for the verbs that look at locks."""

@@ -1,16 +1,16 @@
-"""Keys that have the name of a lock and are none, whatever acquiring makes of a hash with a TTL."""
+"""Keys that have the name of a lock and are none, although acquiring one makes a hash with a TTL."""
 
 import re
 
 from aiolock._cli.locks.hashes import is_foreign
 from aiolock._cli.locks.node import Node
 
-_LONGEST = len(str(-(2**63)))  # Of a number that Redis counts.
+_LONGEST = len(str(-(2**63)))  # Characters of the longest number that Redis counts.
 
 
 async def foreign_type(node: Node, name: str) -> str | None:
-    """The type that Redis has of the key *name*, if that is there, and neither a lock nor a number."""
-    # A lock may be taken or given back between two answers, so that it takes one answer to say that it is none.
+    """The type of the key *name* if it exists and is neither a lock nor a number."""
+    # A lock may be taken or released between two replies, so all questions go in one request.
     kind, left, length, fields = await node.ask([("TYPE", name), ("PTTL", name), ("STRLEN", name), ("HSCAN", name, 0)])
     if kind == b"none":
         return None

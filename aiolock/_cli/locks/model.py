@@ -1,26 +1,16 @@
-"""What is known of a lock and of those who hold it. Times are in seconds."""
+"""The model of a lock and of its holders. Times are in seconds."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isinf
-from typing import Self
 
-from aiolock._core.hold import KEPT
+from aiolock._identity import KEPT, Identity, identity_of, owner_of
+from aiolock._keys import WRITER
 
-LOCK, FAIR, READ_WRITE, PERMITS = "lock", "fair lock", "read-write lock", "permits"
-SEMAPHORE, LATCH, COUNTER = "semaphore", "latch", "semaphore or latch"
+LOCK, FAIR, READ_WRITE, SEMAPHORE = "lock", "fair lock", "read-write lock", "semaphore"
+COUNTING_SEMAPHORE, LATCH, COUNTER = "counting semaphore", "latch", "counting semaphore or latch"
 ONCE = "once"
 FREE, FOREIGN = "free", "not a lock"
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """What a client says of itself, for as long as it holds anything; *since* is of the epoch."""
-
-    host: str
-    pid: int
-    name: str | None
-    since: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +18,9 @@ class Hold:
     """
     One owner's part of a lock.
 
-    *holder* is its name in Redis. *by* is the library that took it. *since* is when it was granted, by the server's
-    clock, in seconds of the epoch, and *age* how long that is ago; ``None`` where Redis does not know. What never
-    ends has infinitely much *left*. *permits* are the members of a semaphore that it has.
+    *holder* is its name in Redis. *by* is the library that took it. *since* is the time of the grant by the server's
+    clock, in seconds of the epoch, and *age* the seconds since then; ``None`` where Redis does not know. A hold that
+    never ends has infinitely much *left*. *permits* are its members of a semaphore.
     """
 
     holder: str
@@ -41,47 +31,52 @@ class Hold:
     token: int | None = None
     since: float | None = None
     age: float | None = None
-    card: Card | None = None
     permits: Sequence[bytes] = ()
 
     @property
     def client(self) -> str:
         """The id of the client."""
-        return self.holder.partition(":")[0]
+        return owner_of(self.holder).client
+
+    @property
+    def identity(self) -> Identity:
+        """The host, process and name that the client's id says."""
+        return identity_of(self.client)
 
     @property
     def owner(self) -> str:
-        """Who of the client it is: the number of a task, the name of a named owner, or the number of a thread."""
-        owner = self.holder.partition(":")[2]
-        return owner.removeprefix("named:").removesuffix(":write" if self.mode == "write" else "")
+        """The owner within its client: the number of a task, the name of a named owner, or the number of a thread."""
+        return owner_of(self.holder).text.removesuffix(WRITER if self.mode == "write" else "")
 
     @property
     def named(self) -> bool:
         """Whether its owner has a name."""
-        return self.holder.partition(":")[2].startswith("named:")
+        return owner_of(self.holder).named
+
+    @property
+    def detached(self) -> bool:
+        """Whether its owner has detached it, so that nobody holds it until its ticket is adopted."""
+        return owner_of(self.holder).detached
 
     @property
     def kept(self) -> bool:
-        """Whether it was given back, and nobody else gets it for a while."""
+        """Whether the lock was released and is kept from other clients for a while."""
         return self.holder.partition(":")[2] == KEPT
 
-    def shown_by(self, card: Card | None) -> Self:
-        """The same, with what its client says of itself."""
-        return replace(self, card=card)
-
     def as_dict(self) -> dict[str, object]:
-        """For JSON."""
-        card = self.card
+        """The fields of the JSON object."""
+        host, pid, name = self.identity
         return {
             "client": self.client,
             "owner": self.owner,
             "named": self.named,
             "by": self.by,
-            "host": card and card.host,
-            "pid": card and card.pid,
-            "client_name": card and card.name,
+            "host": host,
+            "pid": pid,
+            "client_name": name,
             "mode": self.mode,
             "kept": self.kept,
+            "detached": self.detached,
             "holds": self.holds,
             "token": self.token,
             "since": self.since,
@@ -92,7 +87,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a body that runs once came to; *left* is for how long that is remembered. A *text* that is long is cut."""
+    """The outcome of a body that runs once; it is remembered for *left* seconds. A long *text* is cut."""
 
     failed: bool
     left: float
@@ -100,7 +95,7 @@ class Outcome:
     text: str | None
 
     def as_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """The fields of the JSON object."""
         return {"failed": self.failed, "left": self.left, "size": self.size, "text": self.text}
 
 
@@ -109,9 +104,9 @@ class Lock:
     """
     A lock, or a counter, at one moment.
 
-    *waiting* counts who stands in the *line* of a fair lock, and else the clients that listen for its release. *more*
-    is how many hold it beside those in *holds*. *available* is of permits, or what a counter says. An *outcome* has
-    what ran once, and has ended. *type* is what Redis calls a key that is not a lock.
+    *waiting* is the length of the *line* of a fair lock, or else the number of clients that listen for the release.
+    *more* counts the holders that are not in *holds*. *available* are permits, or the number of a counter. A body that
+    ran once and has ended has an *outcome*. *type* is the Redis type of a key that is not a lock.
     """
 
     name: str
@@ -128,16 +123,16 @@ class Lock:
 
     @property
     def age(self) -> float:
-        """For how long the one who has had it longest has it."""
+        """The age of the oldest hold."""
         return max((hold.age for hold in self.holds if hold.age is not None), default=0.0)
 
     @property
     def left(self) -> float:
-        """How long it will be held at most, unless it is renewed."""
+        """The longest time for which it will be held without a renewal."""
         return max((hold.left for hold in self.holds), default=0.0)
 
     def as_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """The fields of the JSON object."""
         return {
             "name": self.name,
             "kind": self.kind,

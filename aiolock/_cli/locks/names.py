@@ -1,6 +1,8 @@
-"""Names of locks that somebody typed, and patterns of names."""
+"""Names of locks, and patterns of names, that a user typed."""
 
 import re
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from aiolock._cli.exit_codes import USAGE, VerbError
 from aiolock._keys import LockKeys
@@ -13,7 +15,7 @@ _OF_SOME = re.compile(rb"\\(?P<escaped>.)|(?P<first>.)-(?P<last>.)|(?P<plain>.)"
 
 
 def checked(name: str) -> str:
-    """*name*, if it can be that of a lock."""
+    """*name*, if it can be the name of a lock."""
     try:
         LockKeys.of(text(name, "name"), "")
     except ValueError as error:
@@ -22,15 +24,24 @@ def checked(name: str) -> str:
 
 
 def checked_pattern(pattern: str) -> str:
-    """*pattern*, if Redis can be asked for it."""
+    """*pattern*, if Redis accepts it."""
     try:
         return text(pattern, "pattern")
     except ValueError as error:
         raise VerbError(str(error), USAGE) from error
 
 
+def keys_of(make: Callable[[str, str], LockKeys], names: Iterable[str]) -> list[LockKeys]:
+    """The keys of each of *names* that a lock can have; some keys look like a lock's without having a valid name."""
+    every: list[LockKeys] = []
+    for name in names:
+        with suppress(ValueError):
+            every.append(make(name, ""))
+    return every
+
+
 def matching(pattern: str) -> "re.Pattern[bytes]":
-    """What matches the same names as *pattern* does for Redis, which compares bytes."""
+    """An expression that matches the same names as *pattern* does in Redis, which compares bytes."""
     return re.compile(b"".join(map(_expression, _PART.finditer(pattern.encode()))), re.DOTALL)
 
 

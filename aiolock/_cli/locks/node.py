@@ -1,6 +1,7 @@
-"""One primary, asked many questions in one write; each costs it next to nothing."""
+"""One primary, which is asked many questions in one write; each costs it next to nothing."""
 
-from collections.abc import AsyncIterator, Sequence
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from redis.asyncio import Redis
@@ -8,34 +9,49 @@ from redis.exceptions import AskError, MovedError
 
 Question = tuple[str | int | float, ...]
 
+_WHOLE = re.compile(rb"-?\d{1,18}")
+_GREATEST = 10**18
+_GREATEST_TOKEN = 2**53
 _PAGE = 1000  # Keys that one SCAN looks at: about a millisecond of the server.
 
 
 class Node:
-    """The primary at *address*."""
+    """The primary at *address*; *answered* is called at each of its answers."""
 
-    def __init__(self, address: str, redis: "Redis", *, sharded: bool) -> None:
+    def __init__(
+        self, address: str, redis: "Redis", *, sharded: bool, answered: Callable[[], None] = lambda: None
+    ) -> None:
+        self._answered = answered
         self.address = address
         self._redis = redis
         self.publish: str = "SPUBLISH" if sharded else "PUBLISH"
         self._subscribers = "PUBSUB SHARDNUMSUB" if sharded else "PUBSUB NUMSUB"
 
     async def ask(self, questions: Sequence[Question]) -> list[Any]:
-        """The answers, in order; ``None`` of a key that became something else, or went elsewhere, in the meantime."""
+        """The answers, in order; ``None`` for a key that has another type now, or is on another server."""
         if not questions:
             return []
         async with self._redis.pipeline(transaction=False) as pipe:
             for question in questions:
                 pipe.execute_command(*question)
             answers = await pipe.execute(raise_on_error=False)
+        self._answered()
         for answer in answers:
             if isinstance(answer, Exception) and not _is_of_its_key(answer):
                 raise answer
         return [None if isinstance(answer, Exception) else answer for answer in answers]
 
-    def subscribers(self, channel: str) -> Question:
-        """Ask how many clients listen on *channel*; see `number_of`."""
-        return (self._subscribers, channel)
+    async def ask_each(self, groups: Sequence[Sequence[Question]]) -> list[list[Any]]:
+        """The answers to each group of questions; all are sent in one write."""
+        answers = iter(await self.ask([question for group in groups for question in group]))
+        return [[next(answers) for _ in group] for group in groups]
+
+    async def listening(self, channels: Sequence[str]) -> dict[str, int]:
+        """The number of clients that listen on each of *channels*."""
+        if not channels:
+            return {}
+        [answer] = await self.ask([(self._subscribers, *channels)])
+        return dict(zip(channels, _numbers(answer), strict=True))
 
     async def now(self) -> float:
         """The server's clock, in seconds of the epoch."""
@@ -43,15 +59,15 @@ class Node:
         return int(seconds) + int(microseconds) / 1e6
 
     async def run(self, source: str, keys: Sequence[str], arguments: Sequence[str | bytes | int]) -> Any:
-        """What a script answers, which may be sent twice."""
+        """The answer of a script that may be sent twice."""
         return await self._redis.eval(source, len(keys), *keys, *arguments)
 
     async def size(self) -> int:
-        """How many keys there are."""
+        """The number of keys."""
         return int(await self._command("DBSIZE"))
 
     async def pages(self, pattern: str, kind: str) -> AsyncIterator[tuple[int, list[str]]]:
-        """Keys of that *kind* that match *pattern*, page by page, each with how many keys were looked at."""
+        """The keys of that *kind* that match *pattern*, in pages, each with the number of keys that were looked at."""
         cursor, again = 0, True
         while again:
             cursor, keys = await self._command("SCAN", cursor, "MATCH", pattern, "COUNT", _PAGE, "TYPE", kind)
@@ -59,25 +75,38 @@ class Node:
             again = bool(cursor)
 
     async def _command(self, *words: str | int) -> Any:
-        return await self._redis.execute_command(*words)  # type: ignore[no-untyped-call]
+        answer = await self._redis.execute_command(*words)  # type: ignore[no-untyped-call]
+        self._answered()
+        return answer
 
 
 def _is_of_its_key(error: Exception) -> bool:
-    """It became something else, or its slot another server's, since it was looked at."""
+    """Whether *error* is about one key, which changed its type or moved to another server since it was looked at."""
     return isinstance(error, (MovedError, AskError)) or str(error).startswith("WRONGTYPE")
 
 
 def decoded(value: bytes) -> str | None:
-    """The text; ``None`` for what no client of ours wrote."""
+    """The text; ``None`` for bytes that no client of ours wrote."""
     try:
         return value.decode()
     except UnicodeDecodeError:
         return None
 
 
-def number_of(answer: Any) -> int:
-    """How many listen, by the answer to `Node.subscribers`."""
-    if not answer:
-        return 0
-    last = answer[-1]
-    return int(last[-1] if isinstance(last, (tuple, list)) else last)
+def whole(answer: Any) -> int | None:
+    """The number in the answer, which is a text or a score; ``None`` for any other value."""
+    if isinstance(answer, float):
+        return int(answer) if abs(answer) <= _GREATEST else None
+    return int(answer) if answer is not None and _WHOLE.fullmatch(answer) else None
+
+
+def token_of(answer: Any) -> int | None:
+    """The fencing token in the answer, read as in `whole`; ``None`` if it is too great to be exact as a score."""
+    token = whole(answer)
+    return token if token is not None and abs(token) <= _GREATEST_TOKEN else None
+
+
+def _numbers(answer: Any) -> list[int]:
+    """The numbers of listeners; redis-py makes pairs of the answer of one of the two commands."""
+    pairs = answer and isinstance(answer[0], (tuple, list))
+    return [int(number) for _, number in answer] if pairs else [int(number) for number in answer[1::2]]

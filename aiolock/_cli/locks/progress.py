@@ -1,16 +1,16 @@
-"""How far a long scan is, on standard error if that is a terminal."""
+"""The progress of a long scan, on standard error if that is a terminal."""
 
 import sys
 from time import monotonic
 from types import TracebackType
 from typing import Self
 
-_SOON = 0.5  # Seconds: a scan that takes no longer needs no word.
+_SOON = 0.5  # Seconds: a shorter scan shows no progress.
 _OFTEN = 0.1
 
 
 class Progress:
-    """Shown while it is entered; call it with how many keys were looked at, of how many more."""
+    """Shown while it is entered; call it with the number of keys that were looked at, and an increase of the total."""
 
     def __init__(self) -> None:
         self._began = self._shown = monotonic()

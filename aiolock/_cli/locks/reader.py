@@ -1,73 +1,70 @@
-"""Reads what is in Redis: one lock, or all of them, on every primary; it changes nothing, and never blocks a server."""
+"""Reads one lock, or all of them, from every primary; changes nothing, and never blocks a server."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import replace
 
-from aiolock._cli.locks.counted import PERMITS_END, TOKENS, describe_counters, describe_permits, names_of
+from aiolock._cli.locks.counted import PERMITS_END, describe_counters, describe_permits, names_of
 from aiolock._cli.locks.foreign import foreign_type
 from aiolock._cli.locks.hashes import describe
-from aiolock._cli.locks.model import Card, Lock
-from aiolock._cli.locks.names import matching
-from aiolock._cli.locks.node import Node, Question
+from aiolock._cli.locks.model import ONCE, Lock
+from aiolock._cli.locks.names import keys_of, matching
+from aiolock._cli.locks.node import Node, token_of
 from aiolock._cli.locks.once import describe_once, describe_running
 from aiolock._cli.servers import Servers
-from aiolock._keys import ONCE_KEY, OWN_KEYS, QUORUM_KEY, LockKeys, card_key
+from aiolock._keys import ONCE_KEY, OWN_KEYS, QUORUM_KEY, TOKENS_KEY, LockKeys, key_of
 
-_CARDS = card_key("")
+_SCANS = 3  # Of each server: for hashes, for names of `once`, and for sets.
 _RECORD = ":rwlock_timeout:"
 
 
 class Reader:
-    """Looks at the locks of *servers*; *looked_at* is told of so many keys of so many, as a scan goes on."""
+    """
+    Looks at the locks of *servers*.
 
-    def __init__(self, servers: Servers, looked_at: Callable[[int, int], None] = lambda some, of: None) -> None:
+    *looked_at* is called with the number of keys that a scan has looked at since its last call, and the number that was
+    added to the total. *answered* is called at each answer of a server.
+    """
+
+    def __init__(
+        self,
+        servers: Servers,
+        looked_at: Callable[[int, int], None] = lambda some, of: None,
+        answered: Callable[[], None] = lambda: None,
+    ) -> None:
         self._servers = servers
         self._looked_at = looked_at
         self._nodes = {
-            address: Node(address, redis, sharded=servers.sharded) for address, redis in servers.primaries.items()
+            address: Node(address, redis, sharded=servers.sharded, answered=answered)
+            for address, redis in servers.primaries.items()
         }
 
     async def locks(self, pattern: str = "*") -> list[Lock]:
         """All locks that are held, and all counters, whose names match *pattern*, as Redis matches them."""
-        await self._announce(3)
+        for size in await asyncio.gather(*(node.size() for node in self._nodes.values())):
+            self._looked_at(0, size * _SCANS)
         found = await asyncio.gather(*(self._on(node, pattern) for node in self._nodes.values()))
-        return await self._with_cards([lock for locks in found for lock in locks])
+        return [lock for locks in found for lock in locks]
 
     async def named(self, name: str) -> list[Lock]:
-        """What is called *name*: a lock that is held, or what counts; and behind it what runs once, or has."""
+        """The lock or counter called *name*, if it is in use, and after it the body of that name that runs or ran."""
         node, found = self.node_of(name), list[Lock]()
         for look in (_describe_locks, describe_permits, describe_counters):
             found = found or await look(node, [name])
-        return await self._with_cards(found + await describe_once(node, [name]))
+        return found + await describe_once(node, [name])
 
     async def foreign(self, name: str) -> str | None:
-        """The type of the key *name* where that is no lock, and must not be touched."""
+        """The type of the key *name* if it is not a lock and must not be touched."""
         return await foreign_type(self.node_of(name), name)
 
     async def is_of_a_quorum(self, name: str) -> bool:
-        """Whether the server of *name* is one of several, of which a majority says who holds it."""
+        """Whether the server of *name* is one of a quorum, where a majority decides who holds it."""
         [marker] = await self.node_of(name).ask([("GET", QUORUM_KEY)])
         return marker is not None
 
     async def last_token(self, name: str) -> int | None:
-        """The last token that was granted for *name*, as long as it is remembered."""
+        """The last token that was granted for *name*, as long as the server remembers it."""
         [score] = await self.node_of(name).ask([("ZSCORE", LockKeys.of(name, "").tokens, "token")])
-        return None if score is None else int(score)
-
-    async def cards(self) -> dict[str, Card]:
-        """Every client that says who it is, by its id."""
-        await self._announce(1)
-        clients: list[str] = []
-        for node in self._nodes.values():
-            async for looked, keys in node.pages(f"{_CARDS}*", "hash"):
-                self._looked_at(looked, 0)
-                clients += [key.removeprefix(_CARDS) for key in keys]
-        return await self._cards_of(clients)
-
-    async def _announce(self, times: int) -> None:
-        for size in await asyncio.gather(*(node.size() for node in self._nodes.values())):
-            self._looked_at(0, size * times)
+        return token_of(score)
 
     async def _on(self, node: Node, pattern: str) -> list[Lock]:
         found: dict[tuple[str, str], Lock] = {}  # A key may come twice while the server's table grows.
@@ -75,14 +72,16 @@ class Reader:
             held = [name for name in names if _RECORD not in name and not name.startswith(OWN_KEYS)]
             found |= _by_name(await _describe_locks(node, held))
         async for keys in self._pages(node, f"{ONCE_KEY}*", "hash"):
-            # Names like `a` and `{a}` share what runs once.
-            once = [some[0] for key in keys if (some := _matching(pattern, [key.removeprefix(ONCE_KEY)]))]
+            once = _matching(pattern, _names_in(keys, ONCE_KEY))
             found |= _by_name(await describe_running(node, once))
+        hashes = {name for kind, name in found if kind != ONCE}
         async for keys in self._pages(node, "*", "zset"):
-            permits = _matching(pattern, [key.removesuffix(PERMITS_END) for key in keys if key.endswith(PERMITS_END)])
+            tags = [key.removesuffix(PERMITS_END) for key in keys if key.endswith(PERMITS_END)]
+            permits = _matching(pattern, [name for tag in tags for name in names_of(tag)])
             found |= _by_name(await describe_permits(node, permits))
-            counted = _matching(pattern, [key.removeprefix(TOKENS) for key in keys if key.startswith(TOKENS)])
-            found |= _by_name(await describe_counters(node, counted))
+            counted = _matching(pattern, _names_in(keys, TOKENS_KEY))
+            # A key that is a hash is no number: its type is known.
+            found |= _by_name(await describe_counters(node, [name for name in counted if name not in hashes]))
         return list(found.values())
 
     async def _pages(self, node: Node, pattern: str, kind: str) -> AsyncIterator[list[str]]:
@@ -90,34 +89,22 @@ class Reader:
             self._looked_at(looked, 0)
             yield keys
 
-    async def _with_cards(self, locks: Sequence[Lock]) -> list[Lock]:
-        cards = await self._cards_of({hold.client for lock in locks for hold in lock.holds if hold.client})
-        return [replace(lock, holds=[hold.shown_by(cards.get(hold.client)) for hold in lock.holds]) for lock in locks]
-
-    async def _cards_of(self, clients: Iterable[str]) -> dict[str, Card]:
-        by_node: dict[str, list[str]] = {}
-        for client in clients:
-            by_node.setdefault(self._servers.of(card_key(client))[0], []).append(client)
-        cards: dict[str, Card] = {}
-        for address, some in by_node.items():
-            questions: list[Question] = [("HMGET", card_key(each), "host", "pid", "name", "since") for each in some]
-            for client, fields in zip(some, await self._nodes[address].ask(questions), strict=True):
-                if fields is not None and None not in fields:
-                    host, pid, name, since = (field.decode(errors="replace") for field in fields)
-                    cards[client] = Card(host, int(pid), name or None, int(since))
-        return cards
-
     def node_of(self, name: str) -> Node:
-        """Where the lock *name* is."""
+        """The primary on which the lock *name* is."""
         return self._nodes[self._servers.of(name)[0]]
 
 
 async def _describe_locks(node: Node, names: Sequence[str]) -> list[Lock]:
-    return await describe(node, [LockKeys.of(name, "") for name in names])
+    return await describe(node, keys_of(LockKeys.of, names))
 
 
-def _matching(pattern: str, tags: Iterable[str]) -> list[str]:
-    names = [name for tag in tags for name in names_of(tag)]
+def _names_in(keys: Iterable[str], beginning: str) -> list[str]:
+    """The names in those of *keys*, of aiolock's own, that have this *beginning*."""
+    own = [key.removeprefix(beginning) for key in keys if key.startswith(beginning)]
+    return [name for each in own if (name := key_of(each)) is not None]
+
+
+def _matching(pattern: str, names: Iterable[str]) -> list[str]:
     expression = matching(pattern)
     return [name for name in names if expression.fullmatch(name.encode())]
 

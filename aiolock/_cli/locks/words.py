@@ -1,11 +1,14 @@
-"""How locks are said to people: short, aligned, and with nothing in it that a terminal would obey."""
+"""Locks as text for people: short, aligned, and without control characters for the terminal."""
 
 import unicodedata
+from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 from math import isinf
 
 from aiolock._cli.locks.hashes import REDISSON
 from aiolock._cli.locks.model import Hold, Lock
+from aiolock._cli.terminal import short
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _FRACTION_BELOW = 10
@@ -15,16 +18,11 @@ MOST_OF_A_LOCK = 5  # Holders of one lock in a list.
 
 HEADINGS = ("NAME", "KIND", "HOLDER", "HELD", "LEFT", "WAITING")
 _MAY_SHRINK = (0, 2)  # The columns of names and of holders.
-_LEAST = 16
-
-
-def printable(text: str) -> str:
-    """*text*, in which whatever a terminal would not print is replaced."""
-    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+_LEAST = 8
 
 
 def duration(seconds: float | None) -> str:
-    """A duration, in two units at most; a dash where it is not known."""
+    """A duration in at most two units; a dash if it is not known."""
     if seconds is None or isinf(seconds):
         return "-" if seconds is None else "for ever"
     if seconds < _FRACTION_BELOW:
@@ -40,24 +38,26 @@ def duration(seconds: float | None) -> str:
 
 
 def who(hold: Hold) -> str:
-    """The holder: where it runs, and who of its client it is."""
+    """The holder: its host and process, and its owner within the client."""
     if hold.by == REDISSON:
-        return f"Redisson {hold.client[:_SHORT_ID]} thread {hold.owner}" if hold.client else "Redisson"
+        return short(f"Redisson {hold.client[:_SHORT_ID]} thread {hold.owner}") if hold.client else "Redisson"
     owner = "kept after its release" if hold.kept else hold.owner if hold.named else f"task {hold.owner}"
-    if hold.card is None:
-        return printable(f"client {hold.client[:_SHORT_ID]}, {owner}")
-    name = f" ({hold.card.name})" if hold.card.name else ""
-    return printable(f"{hold.card.host} pid {hold.card.pid}{name}, {owner}")
+    owner = f"detached by {owner}" if hold.detached else owner
+    host, pid, name = hold.identity
+    if host is None:
+        return short(f"client {hold.client[:_SHORT_ID]}, {owner}")
+    called = f" ({short(name)})" if name else ""
+    return f"{short(host)} pid {pid}{called}, {short(owner)}"
 
 
 def how(hold: Hold) -> str:
-    """The holder, with what it has of the lock."""
+    """The holder, with its mode and its number of holds."""
     mode = {"read": "reads: ", "write": "writes: "}.get(hold.mode or "", "")
     return f"{mode}{who(hold)}{f' x{hold.holds}' if hold.holds > 1 else ''}"
 
 
 def waiting(lock: Lock) -> str:
-    """Who waits, as far as that is known."""
+    """The number of waiters, as far as it is known."""
     if lock.line:
         return f"{lock.waiting} in line"
     if not lock.waiting:
@@ -66,30 +66,41 @@ def waiting(lock: Lock) -> str:
 
 
 def rows(lock: Lock) -> list[tuple[str, ...]]:
-    """A lock in a list: a row for each of its holders, up to so many."""
+    """A lock in a list: a row for each of its holders, up to a limit."""
     shown = lock.holds[:MOST_OF_A_LOCK]
     more = lock.more + len(lock.holds) - len(shown)
     lines = [(how(hold), duration(hold.age), duration(hold.left)) for hold in shown] or [("-", "-", "-")]
     if more:
         lines.append((f"and {more} more", "", ""))
     left = "" if lock.available is None else f", {lock.available} left"
-    first = (printable(lock.name), f"{lock.kind}{left}")
+    first = (short(lock.name), f"{lock.kind}{left}")
     return [
         (*(first if at == 0 else ("", "")), *line, waiting(lock) if at == 0 else "") for at, line in enumerate(lines)
     ]
 
 
-def widths(table: Sequence[Sequence[str]], width: int | None, may_shrink: Sequence[int] = _MAY_SHRINK) -> list[int]:
-    """How wide each column is to be, so that a row has *width* columns at most, as far as that goes."""
+def widths(
+    table: Sequence[Sequence[str]], width: int | None, may_shrink: Sequence[int] = _MAY_SHRINK, least: int = _LEAST
+) -> list[int]:
+    """
+    The width of each column, so that a row has *width* columns of the terminal at most.
+
+    Only the columns in *may_shrink* get narrower, down to *least*: a row may still be wider than *width*.
+    """
     each = [max(map(columns_of, column)) for column in zip(*table, strict=True)]
-    too_much = 0 if width is None else sum(each) + _GAP * (len(each) - 1) - width
+    too_much = 0 if width is None else row_width(each) - width
     while too_much > 0:
         widest = max(may_shrink, key=lambda column: each[column])
-        if each[widest] <= _LEAST:
+        if each[widest] <= least:
             break
         each[widest] -= 1
         too_much -= 1
     return each
+
+
+def row_width(widths: Sequence[int]) -> int:
+    """The width of a row whose columns have these *widths*."""
+    return sum(widths) + _GAP * (len(widths) - 1)
 
 
 def aligned(table: Sequence[Sequence[str]], width: int | None, may_shrink: Sequence[int] = _MAY_SHRINK) -> list[str]:
@@ -103,16 +114,15 @@ def aligned(table: Sequence[Sequence[str]], width: int | None, may_shrink: Seque
 
 
 def cut(text: str, width: int) -> str:
-    """*text*, in *width* columns at most."""
+    """*text*, cut to *width* columns of a terminal."""
     if columns_of(text) <= width:
         return text
-    while columns_of(text) > width - 1:
-        text = text[:-1]
-    return f"{text}…"
+    ends = [*accumulate(map(_columns_of_one, text))]
+    return f"{text[: bisect_right(ends, width - 1)]}…"
 
 
 def columns_of(text: str) -> int:
-    """How many columns of a terminal *text* takes."""
+    """The number of columns that *text* takes on a terminal."""
     return len(text) if text.isascii() else sum(map(_columns_of_one, text))
 
 

@@ -16,12 +16,12 @@ from aiolock._cli.servers import Servers, asked
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """List them; the exit code."""
+    """List the locks; returns the exit code."""
     return asked(parsed, verb)
 
 
 async def verb(parsed: argparse.Namespace, servers: Servers) -> int:
-    """Print those of *servers*; the exit code."""
+    """Print the locks of *servers*; returns the exit code."""
     pattern = checked_pattern(parsed.pattern)
     with Progress() as progress:
         locks = await Reader(servers, progress).locks(pattern)
@@ -31,11 +31,12 @@ async def verb(parsed: argparse.Namespace, servers: Servers) -> int:
     elif locks:
         write(table(locks))
     else:
-        print("aiolock: no lock is held", file=sys.stderr)
+        such = "" if pattern == "*" else f" whose name matches {pattern!r}"
+        print(f"aiolock: no lock{such} is held on {', '.join(servers.primaries)}", file=sys.stderr)
     return 0
 
 
 def table(locks: Sequence[Lock]) -> str:
-    """For people."""
+    """The text for people."""
     heading, *lines = aligned([HEADINGS, *(row for lock in locks for row in rows(lock))], terminal.width())
     return "\n".join([terminal.bold(heading), *lines])

@@ -1,17 +1,17 @@
 """
-Runs a command, and stops it in time: a process of its own, beside the one that holds the lock.
+Runs a command, and stops it in time: a process of its own, next to the one that holds the lock.
 
-It is run by its path and imports only the standard library. It does nothing else, so that neither a stalled event loop
-nor the death of the other process keeps it from what it is there for.
+It is run by its path, imports only the standard library, and has no other task, so that neither a stalled event loop
+nor the death of the other process keeps it from stopping the command.
 
-    it is told                  it tells
+    it receives                 it sends
     until DEADLINE GRACE        pid PID           the command runs
     signal N                    cannot ERRNO      it cannot be run
-    kill                        stopping          it was told to end: the lock may be lost
-                                ended STATUS      below zero: by that signal
+    kill                        stopping          the command gets SIGTERM: the lock may be lost
+                                ended STATUS      below zero: killed by that signal
 
-The deadline is on the monotonic clock, which all processes share. The other process is taken for dead when its end of
-the line is closed.
+The deadline is on the monotonic clock, which all processes share. The other process counts as dead when its end of the
+line is closed.
 """
 
 import ctypes
@@ -25,15 +25,15 @@ from contextlib import suppress
 from time import monotonic, sleep
 from typing import Any
 
-_DIE_WITH_PARENT = 1, signal.SIGKILL  # What prctl is told; Linux only.
-_LOOK_AGAIN = 0.01  # Seconds, while what is left of the process group ends.
+_DIE_WITH_PARENT = 1, signal.SIGKILL  # Arguments of prctl; Linux only.
+_LOOK_AGAIN = 0.01  # Seconds between two looks while the rest of the process group ends.
 
 
 class Guard:
     """Runs one command in a process group of its own."""
 
-    # Invariant: until SIGKILL was sent, `kill_at` is not later than the last deadline that was told: before that,
-    # nobody else is granted the lock. Once the command was told to end, it is not put off any more.
+    # Invariant: until SIGKILL was sent, `kill_at` is not later than the last deadline that was received: nobody else is
+    # granted the lock before that. Once the command got SIGTERM, the deadline is not extended any more.
 
     def __init__(self, line: socket.socket, deadline: float, grace: float, command: list[str]) -> None:
         self._line = line
@@ -49,7 +49,7 @@ class Guard:
         self._child = subprocess.Popen(command, start_new_session=True, preexec_fn=_die_with_parent)  # noqa: PLW1509
 
     def run(self) -> int:
-        """Watch over the command until it, and if it was stopped its process group, has ended; how it ended."""
+        """Watch the command until it has ended, and, if it was stopped, its process group too; returns its status."""
         self._tell(f"pid {self._child.pid}")
         while (status := self._child.poll()) is None:
             self._stop_if_due()
@@ -68,12 +68,12 @@ class Guard:
             self._stop()
 
     def _stop(self) -> None:
-        """Let the command end by itself, in the time that is left."""
+        """Send SIGTERM, so that the command can end by itself in the time that is left."""
         self._stopping = True
         self._kill_at = min(self._kill_at, self._term_at + self._grace, monotonic() + self._grace)
         self._tell("stopping")
         self._signal(signal.SIGTERM)
-        self._signal(signal.SIGCONT)  # What is paused hears of nothing.
+        self._signal(signal.SIGCONT)  # A paused command handles no signal.
 
     def _wait(self) -> None:
         due = self._kill_at if self._stopping else self._term_at
@@ -88,7 +88,7 @@ class Guard:
         heard = b""
         with suppress(ConnectionError):
             heard = self._line.recv(4096)
-        if not heard:  # Whoever holds the lock is dead, and the lock lives on until the deadline.
+        if not heard:  # The holder of the lock is dead, and the lock lasts until the deadline.
             self._line.close()
             self._term_at = min(self._term_at, monotonic())
             return
@@ -106,8 +106,8 @@ class Guard:
             self._term_at, self._kill_at = deadline - self._grace, deadline
 
     def _signal(self, number: int) -> bool:
-        """Send a signal to the process group; whether there is any."""
-        with suppress(PermissionError):  # Of some of them; all others have it.
+        """Send a signal to the process group; returns whether the group exists."""
+        with suppress(PermissionError):  # Not permitted for some processes; all others have got it.
             try:
                 os.killpg(self._child.pid, number)
             except ProcessLookupError:
@@ -119,7 +119,7 @@ class Guard:
 
 
 def tell(line: socket.socket, words: str) -> None:
-    """Tell the other process, if it still is."""
+    """Send a line to the other process, if it still runs."""
     with suppress(OSError):
         line.sendall(f"{words}\n".encode())
 
@@ -140,7 +140,7 @@ def main() -> None:
         tell(line, f"cannot {error.errno}")
         return
     nowhere = os.open(os.devnull, os.O_RDWR)
-    for stream in range(3):  # Whoever reads what the command writes waits for nobody else.
+    for stream in range(3):  # The readers of the command's output need not wait for the guard.
         os.dup2(nowhere, stream)
     tell(line, f"ended {guard.run()}")
 

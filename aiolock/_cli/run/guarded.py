@@ -1,4 +1,4 @@
-"""A command that runs under a guard, as the process that holds the lock sees it."""
+"""A command under a guard, seen from the process that holds the lock."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ from aiolock._cli.run import guard
 
 _SCRIPT = str(Path(guard.__file__))
 _KILLED = -signal.SIGKILL
-_TO_DIE = 0.1  # Seconds that it may take, on a busy machine, until a process group that is killed does nothing more.
+_TO_DIE = 0.1  # Seconds, on a busy machine, from the kill of a process group until it does nothing more.
 
 
 class Guarded:
@@ -27,15 +27,20 @@ class Guarded:
         process: asyncio.subprocess.Process,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
+        outgoing: socket.socket,
+        *,
         grace: float,
+        name: str,
     ) -> None:
+        self._name = name
         self._process = process
         self._reader = reader
         self._writer = writer
+        self._outgoing = outgoing
         self._grace = grace
         self._pid: int | None = None
         self.stopped: bool = False
-        """Whether it was told to end because the lock may be lost."""
+        """Whether the command was stopped because the lock may be lost."""
 
     @classmethod
     async def start(
@@ -49,29 +54,30 @@ class Guarded:
                 *(sys.executable, "-I", "-S", _SCRIPT, line, deadline, str(grace), *command),
                 env=dict(environment),
                 pass_fds=(theirs.fileno(),),
-                start_new_session=True,  # What a terminal sends goes to us alone.
+                start_new_session=True,  # Signals of a terminal go to this process only.
             )
+        outgoing = ours.dup()
         reader, writer = await asyncio.open_connection(sock=ours)
-        return cls(process, reader, writer, grace)
+        return cls(process, reader, writer, outgoing, grace=grace, name=command[0])
 
     def allow(self, remaining: float) -> None:
-        """It may run for *remaining* seconds from now, the grace included."""
+        """Let the command run for *remaining* seconds from now, the grace included."""
         self._tell(f"until {_deadline(remaining)} {self._grace}")
 
     def signal(self, number: int) -> None:
-        """Pass a signal on to its process group."""
+        """Pass a signal on to the command's process group."""
         self._tell(f"signal {number}")
 
     def kill(self) -> None:
-        """Others may hold the lock."""
+        """Kill the command: others may hold the lock."""
         self._tell("kill")
 
     async def ended(self) -> int:
         """
-        Wait until it has ended; its return code, below zero for a signal.
+        Wait until the command has ended; returns its return code, below zero for a signal.
 
         Raises:
-            VerbError: it could not be started.
+            VerbError: the command could not be started.
         """
         while line := await self._reader.readline():
             what, *numbers = line.decode().split()
@@ -80,7 +86,7 @@ class Guarded:
             if what == "cannot":
                 code = int(numbers[0])
                 missing = FileNotFoundError in type(OSError(code, "")).__mro__
-                words = f"the command cannot be run: {os.strerror(code)}"
+                words = f"the command {self._name!r} cannot be run: {os.strerror(code)}"
                 raise VerbError(words, NOT_FOUND if missing else CANNOT_EXECUTE)
             if what == "pid":
                 self._pid = int(numbers[0])
@@ -88,17 +94,20 @@ class Guarded:
         return self._left_alone()
 
     def _left_alone(self) -> int:
-        """Somebody killed the guard, and Linux the command with it; but not what that had started."""
+        """Kill the process group: when the guard is killed, Linux kills the command, but not its children."""
         if self._pid is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._pid, signal.SIGKILL)
         return _KILLED
 
     def _tell(self, words: str) -> None:
-        self._writer.write(f"{words}\n".encode())
+        # Not through the writer: if the guard has ended, a failed write would replace the guard's last line.
+        with suppress(OSError):
+            _ = self._outgoing.send(f"{words}\n".encode(), socket.MSG_DONTWAIT)
 
     async def aclose(self) -> None:
-        """Hang up; if the command still runs, that ends it."""
+        """Close the line to the guard; if the command still runs, that ends it."""
+        self._outgoing.close()
         self._writer.close()
         await self._process.wait()
         with suppress(OSError):

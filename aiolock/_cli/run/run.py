@@ -1,4 +1,4 @@
-"""`run`: the lock, the command under it, and how both ended."""
+"""`run`: takes the lock, runs the command under it, and reports how both ended."""
 
 import argparse
 import asyncio
@@ -20,14 +20,15 @@ from aiolock._cli.run.guarded import Guarded
 from aiolock._cli.run.signals import Signals
 from aiolock._cli.run.wanted import Wanted, wanted_of
 from aiolock._cli.servers import connected
+from aiolock._cli.terminal import short
 
-_WONDERS = 1.0  # Seconds after which somebody at a terminal wonders what goes on.
-_RELEASE = 2.0  # Seconds that a server may take to answer a release, and then again until the client is closed.
+_WONDERS = 1.0  # Seconds after which a user at a terminal is told about the wait.
+_RELEASE = 2.0  # Seconds for the answer to a release, and again for closing the client.
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Run the command that was *parsed*; the exit code."""
-    logging.getLogger("aiolock").addHandler(logging.NullHandler())  # What it says of a loss, we say.
+    """Run the command that was *parsed*; returns the exit code."""
+    logging.getLogger("aiolock").addHandler(logging.NullHandler())  # The verb reports losses itself.
     grace = parsed.lease / 3 if parsed.grace is None else parsed.grace
     try:
         with told_in_words():
@@ -49,7 +50,7 @@ class UnderLock:
     guarded: Guarded | None = None
 
     async def run(self) -> int:
-        """The exit code."""
+        """Run the command under the lock; returns the exit code."""
         self.signals = Signals()
         with self.signals.handled():
             try:
@@ -87,21 +88,26 @@ class UnderLock:
                 telling.cancel()
 
     async def _tell_who_holds(self, wanted: Wanted) -> None:
-        """For somebody who sits there and wonders."""
+        """After a while, tell the user about the holders."""
         await asyncio.sleep(_WONDERS)
-        with suppress(AioLockError):  # Whoever waits is told.
-            holders = [f"{each.host} pid {each.pid}" if each.host else each.client for each in await wanted.holders()]
+        with suppress(AioLockError):  # If the server cannot be asked, the acquire reports it.
+            holders = [
+                f"{short(each.host)} pid {each.pid}" if each.host else short(each.client)
+                for each in await wanted.holders()
+            ]
             self._say("waiting", f"is held by {', '.join(holders) or 'nobody'}; waiting", holders=holders)
 
     async def _command(self, lease: Lease) -> int:
-        """Run the command; its return code."""
+        """Run the command; returns its return code."""
         early: list[int] = []
         self.signals.pass_to = early.append
         environment = os.environ | {"AIOLOCK_NAME": lease.name, "AIOLOCK_TOKEN": str(lease.token)}
+        if self.parsed.hide_url:
+            environment.pop(options.VARIABLE, None)
         guarded = await Guarded.start(self.parsed.command, environment, self.grace, lease.remaining)
         try:
             self.guarded = guarded
-            guarded.allow(lease.remaining)  # It may have been renewed meanwhile, or lost.
+            guarded.allow(lease.remaining)  # The lease may have been renewed in the meantime, or lost.
             self.signals.pass_to = guarded.signal
             for number in early:
                 guarded.signal(number)
@@ -118,8 +124,8 @@ class UnderLock:
             self.guarded.kill()
 
     async def _given_back(self, lease: Lease) -> str | None:
-        """Why the lock was lost, if it was."""
-        most = lease.remaining if self._stopped else None  # Nobody may be there to answer.
+        """Release the lock; returns the reason if it was lost before."""
+        most = lease.remaining if self._stopped else None  # There may be no server to answer.
         try:
             async with asyncio.timeout(most):
                 await lease.release()

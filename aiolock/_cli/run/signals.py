@@ -1,4 +1,4 @@
-"""Signals to us: they end the wait for the lock, and are the command's once it runs."""
+"""Signals to this process: they end the wait for the lock, and later go to the command."""
 
 import asyncio
 import signal
@@ -9,7 +9,7 @@ _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, sign
 
 
 class Signals:
-    """Cancels the task in which it is made, until there is somebody to *pass_to*."""
+    """Cancels the task in which it is made, until there is a command to *pass_to*."""
 
     def __init__(self) -> None:
         self._task = asyncio.current_task()
@@ -19,7 +19,7 @@ class Signals:
 
     @contextmanager
     def handled(self) -> Iterator[None]:
-        """Handle them, but for those that whoever started us ignores, as `nohup` does: so will the command."""
+        """Handle the signals, except those that the parent process ignores (`nohup`): the command ignores them too."""
         loop = asyncio.get_running_loop()
         ours = [each for each in _PASSED_ON if signal.getsignal(each) is not signal.SIG_IGN]
         for each in ours:

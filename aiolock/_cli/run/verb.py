@@ -4,17 +4,20 @@ import argparse
 import sys
 
 from aiolock._cli import options
+from aiolock._cli.exit_codes import common
 
-SUMMARY = "run a command under a lock, and stop it before anyone else can hold that"
+SUMMARY = "run a command while holding a lock, and stop it before anyone else can get the lock"
 
 DESCRIPTION = """\
-Takes the lock, runs the command, and gives the lock back when the command has ended. The lock is renewed meanwhile.
-If it cannot be, the command is told to end (SIGTERM) while there is a grace left, and killed at the deadline, with
-its whole process group: before the server can grant the lock to anyone else. When the server says that the lock is
-gone already, freed by force say, the command is killed at once. It is stopped also when aiolock itself is killed.
+Takes the lock, runs the command, renews the lock meanwhile, and gives it back when the command has ended.
 
-Its standard streams are the command's. SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the
-process group of the command; before it runs, they end the wait.
+If the lock cannot be renewed, the command gets SIGTERM while the grace is left, and its whole process group gets
+SIGKILL at the deadline: before the server can grant the lock to anyone else. If the server says that the lock is
+already gone (it was freed by force, for example), the command is killed at once. The command is also stopped if
+aiolock itself is killed.
+
+The command has the standard streams for itself. SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on
+to its process group. Before the command runs, these signals end the wait for the lock.
 """
 
 EXAMPLES = """\
@@ -32,40 +35,46 @@ ENVIRONMENT = f"""\
 environment of the command:
   AIOLOCK_NAME   the name of the lock
   AIOLOCK_TOKEN  the fencing token: greater than that of every earlier grant of the name
+  REDIS_URL      as it is, password included, unless --hide-url is given
 
 """
 
 BEHIND = "the command stands behind --, so that its options are its own: aiolock run NAME -- CMD ..."
-KINDS = ("lock", "fair", "semaphore")
-_LEAST_LEASE = 1.0  # Seconds: shorter ones leave a process no time to end.
+
+EXIT_CODES = common("2", "69") | {
+    "75": "the lock was not granted in time",
+    "76": "the lock was lost, and the command stopped",
+    "126": "the command cannot be executed",
+    "127": "the command was not found",
+    "128 + n": "signal n ended the command, or the wait for the lock",
+    "other": "the exit code of the command",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What may follow the verb."""
-    parser.add_argument("name", metavar="NAME", help="the name of the lock, its prefix included")
+    """Add the arguments of the verb to *parser*."""
+    options.add_lock(parser)
     parser.add_argument("command", metavar="-- CMD", nargs="*", help="the command, and its arguments")
-    wait = "how long to wait for the lock; 0 for one try (default: for ever)"
-    parser.add_argument("--wait", type=options.seconds(0), metavar="SECONDS", help=wait)
-    lease = "how long the lock outlives us when we are killed; renewed when a third of it is over (default: 30)"
-    parser.add_argument("--lease", type=options.seconds(_LEAST_LEASE), default=30.0, metavar="SECONDS", help=lease)
-    grace = "from SIGTERM to SIGKILL when the lock may be lost; half the lease at most (default: a third of it)"
+    lease = "how long the lock stays if aiolock is killed; it is renewed every third of that (default: 30)"
+    options.add_lease(parser, 30.0, lease)
+    grace = "time from SIGTERM to SIGKILL when the lock may be lost; half the lease at most (default: a third of it)"
     parser.add_argument("--grace", type=options.seconds(0), metavar="SECONDS", help=grace)
-    kind = "lock; fair: first come, first served; semaphore: one of so many permits that expire (default: lock)"
-    parser.add_argument("--kind", choices=KINDS, default="lock", help=kind)
-    parser.add_argument("--permits", type=int, metavar="N", help="how many may hold a semaphore at once")
-    parser.add_argument("--json", action="store_true", help="what we say ourselves, on standard error, as JSON")
+    parser.add_argument(
+        "--json", action="store_true", help="print what aiolock itself says, on standard error, as JSON"
+    )
+    hide = "do not pass REDIS_URL, which may have a password, on to the command"
+    parser.add_argument("--hide-url", action="store_true", help=hide)
     options.add_server(parser)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Run it; the exit code."""
+    """Run the verb; returns the exit code."""
     parsed.command = parsed.behind
     if not parsed.command:
         parsed.parser.error("a command is wanted: aiolock run NAME -- CMD ...")
     if sys.platform == "win32":
         parsed.parser.error("it needs the signals and process groups of Linux or macOS")
-    if (parsed.permits is None) is (parsed.kind == "semaphore"):
-        parsed.parser.error("--kind semaphore and --permits N belong together")
+    options.check_lock(parsed)
     if parsed.grace is not None and parsed.grace > parsed.lease / 2:
         parsed.parser.error(f"--grace must be at most half the lease, {parsed.lease / 2:g} s")
     from aiolock._cli.run.run import run

@@ -1,71 +1,128 @@
-"""`run`: look again and again, until somebody has seen enough."""
+"""`run`: looks again and again, until the user ends it."""
 
 import argparse
 import asyncio
 import signal
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from datetime import datetime
+from dataclasses import dataclass, field
 from time import monotonic
 
-from aiolock._cli import options
+from aiolock._cli import options, terminal
 from aiolock._cli.exit_codes import UNREACHABLE, VerbError
 from aiolock._cli.failure import told_in_words
+from aiolock._cli.locks.model import Lock
 from aiolock._cli.locks.names import checked_pattern
 from aiolock._cli.locks.reader import Reader
 from aiolock._cli.servers import Servers, connected
-from aiolock._cli.top.frame import Frame, ordered
-from aiolock._cli.top.screen import choose
+from aiolock._cli.top.frame import Frame, now, ordered
+from aiolock._cli.top.screen import JSONLines, Screen
 
-_SHARE = 10  # A look may take a tenth of the time: where it takes long, the next one comes later.
+_SILENT = 1.0  # Seconds without an answer to a question, after which the user sees the silence.
+_TICK = 0.25  # Seconds between two reports of it, and the longest delay of a key during a look.
+_AGAIN = 1.0  # The most seconds from a failed look to the next one.
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Watch; the exit code."""
+    """Watch the locks; returns the exit code."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell that starts us in the background has it ignored.
     _ = checked_pattern(parsed.pattern)
     try:
         with told_in_words():
             return asyncio.run(_watch(parsed))
     except KeyboardInterrupt:
-        return 0  # It is how one leaves.
+        return 0  # The usual way to leave.
 
 
 async def _watch(parsed: argparse.Namespace) -> int:
-    shown = 0
-    async with aclosing(_frames(parsed)) as frames:
-        with choose(parsed) as screen:
-            async for frame in frames:
+    shown, answers = 0, Answers()
+    async with aclosing(_frames(parsed, answers)) as frames:
+        with _screen(parsed) as screen:
+            while (frame := await _next(frames, screen, answers)) is not None:
                 screen.show(frame)
                 shown += 1
                 if parsed.count is not None and shown >= parsed.count:
                     return 0 if frame.error is None else UNREACHABLE
-                if await screen.left_within(max(parsed.interval, _SHARE * frame.took)):
+                if await screen.left_within(_pause(frame, parsed.interval)):
                     break
     return 0
 
 
-async def _frames(parsed: argparse.Namespace) -> AsyncGenerator[Frame, None]:
-    """One look after the other; a server that is gone is looked for again, once there was one."""
-    server = ""
+def _pause(frame: Frame, interval: float) -> float:
+    """The pause after *frame*: for at least half of the time no question is asked."""
+    return max(interval, frame.took) if frame.error is None else min(interval, _AGAIN)
+
+
+@dataclass(slots=True)
+class Answers:
+    """The time of the server's last answer, while a question is open."""
+
+    last: float = field(default_factory=monotonic)
+    longest: float = 0.0
+    """The longest silence of this look, if there was one."""
+
+    def heard(self) -> None:
+        """Note an answer, or that the first question of a look is about to be asked."""
+        if (silence := self.silence()) >= _SILENT:
+            self.longest = max(self.longest, silence)
+        self.last = monotonic()
+
+    def silence(self) -> float:
+        """The seconds since the last answer."""
+        return monotonic() - self.last
+
+
+async def _next(frames: AsyncGenerator[Frame, None], screen: Screen, answers: Answers) -> Frame | None:
+    """The next frame, ``None`` if the user leaves before; *screen* shows a silence of the server meanwhile."""
+    look = asyncio.ensure_future(anext(frames))
+    try:
+        while not look.done():
+            _ = await asyncio.wait([look], timeout=_TICK)
+            if screen.left:
+                return None
+            if not look.done() and answers.silence() >= _SILENT:
+                screen.show_silence(answers.silence())
+        return look.result()
+    finally:
+        look.cancel()
+        await asyncio.gather(look, return_exceptions=True)
+
+
+async def _frames(parsed: argparse.Namespace, answers: Answers) -> AsyncGenerator[Frame, None]:
+    """One look after another; after the first success, a server that is gone is tried again and again."""
+    server, locks = "", list[Lock]()
     while True:
         try:
             with told_in_words():
                 async with connected(options.url_of(parsed), parsed.primary) as servers:
                     server = ", ".join(servers.primaries)
                     while True:
-                        yield await _look(parsed, servers, server)
+                        frame = await _look(parsed, servers, server, answers)
+                        locks = [*frame.locks]
+                        yield frame
         except VerbError as error:
             if not server:
                 raise
-            yield Frame(_now(), server, error=str(error))
+            yield Frame(now(), server, locks, error=str(error))
 
 
-async def _look(parsed: argparse.Namespace, servers: Servers, server: str) -> Frame:
+async def _look(parsed: argparse.Namespace, servers: Servers, server: str, answers: Answers) -> Frame:
     began = monotonic()
-    locks = ordered(await Reader(servers).locks(parsed.pattern), parsed.sort)
-    return Frame(_now(), server, locks, monotonic() - began)
+    answers.heard()
+    answers.longest = 0.0
+    found = await Reader(servers, answered=answers.heard).locks(parsed.pattern)
+    took = monotonic() - began
+    return Frame(now(), server, ordered(found, parsed.sort), took - answers.longest)
 
 
-def _now() -> str:
-    return f"{datetime.now().astimezone():%H:%M:%S}"
+def _screen(parsed: argparse.Namespace) -> Screen:
+    """The screen that the user asked for, or the plain one if the output cannot show it."""
+    if parsed.json:
+        return JSONLines()
+    if parsed.plain or not terminal.is_colourful():
+        return Screen()
+    try:
+        from aiolock._cli.top.live import LiveScreen
+    except ImportError:
+        return Screen()
+    return LiveScreen()

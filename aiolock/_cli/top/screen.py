@@ -1,19 +1,27 @@
-"""How the locks are shown: as lines, in any output; `live` has a picture that stays in place."""
+"""The screen that shows locks as lines, in any output; `live` has a table that stays in place."""
 
-import argparse
 import asyncio
 import json
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
 from aiolock._cli import terminal
 from aiolock._cli.locks.words import HEADINGS, aligned, rows
 from aiolock._cli.output import write
-from aiolock._cli.top.frame import Frame
+from aiolock._cli.terminal import printable
+from aiolock._cli.top.frame import Frame, now
 
 
 class Screen:
     """Plain lines."""
+
+    left: bool = False
+    """Whether the user has left."""
+
+    def __init__(self) -> None:
+        self._last = Frame(now(), "")
+        self._told_of_silence = False
 
     def __enter__(self) -> Self:
         return self
@@ -24,32 +32,36 @@ class Screen:
         return
 
     def show(self, frame: Frame) -> None:
-        """The locks as they are."""
-        table = [HEADINGS, *(row for lock in frame.locks for row in rows(lock))] if frame.locks else []
-        lines = aligned(table, terminal.width()) if table else []
-        write("\n".join([f"{frame.at}  {frame.server}  {frame.summary}", *lines, ""]))
+        """Show the locks of *frame*."""
+        self._last, self._told_of_silence = frame, False
+        self.draw(frame)
+
+    def show_silence(self, seconds: float) -> None:
+        """Show that the server has not answered for that long; lines say so once."""
+        if not self._told_of_silence:
+            self._told_of_silence = True
+            self.draw(silent(self._last, seconds))
+
+    def draw(self, frame: Frame) -> None:
+        """Write one frame."""
+        locks = frame.locks if frame.error is None else ()
+        lines = aligned([HEADINGS, *(row for lock in locks for row in rows(lock))], terminal.width()) if locks else []
+        write("\n".join([f"{frame.at}  {frame.server}  {printable(frame.summary)}", *lines, ""]))
 
     async def left_within(self, seconds: float) -> bool:
-        """Wait until the next look; whether the user wants none."""
+        """Wait until the next look; returns whether the user leaves."""
         await asyncio.sleep(seconds)
         return False
 
 
 class JSONLines(Screen):
-    """One object a line."""
+    """One JSON object in each line."""
 
-    def show(self, frame: Frame) -> None:
+    def draw(self, frame: Frame) -> None:
         write(json.dumps(frame.as_dict()))
 
 
-def choose(parsed: argparse.Namespace) -> Screen:
-    """What was asked for, and the output can show."""
-    if parsed.json:
-        return JSONLines()
-    if parsed.plain or not terminal.is_colourful():
-        return Screen()
-    try:
-        from aiolock._cli.top.live import LiveScreen
-    except ImportError:
-        return Screen()
-    return LiveScreen()
+def silent(last: Frame, seconds: float) -> Frame:
+    """The *last* frame again, with the time for which the server has not answered."""
+    of = f"; the list is of {last.at}" if last.locks else ""
+    return replace(last, at=now(), error=f"no answer for {seconds:.0f} s{of}")

@@ -1,10 +1,10 @@
--- begin: what stands in front of a script of which several calls are made as one command; end.lua is behind it.
+-- begin: the part before a script that makes several of its calls one command; end.lua is the part after it.
 --
 -- KEYS    those of the script
 -- ARGV    those of the script
 --
 -- Reply   that of the script
 --
--- Twice: as the script says.
+-- Twice: as in the script.
 
 local function one(KEYS, ARGV)

@@ -1,13 +1,13 @@
--- end: what stands behind a script of which several calls are made as one command; begin.lua is in front of it. Every call
--- has as many keys and arguments as the others.
+-- end: the part after a script that makes several of its calls one command; begin.lua is the part before it. All calls
+-- have the same number of keys and arguments.
 --
 -- KEYS    those of each call, one after the other
 -- ARGV[1] number of calls
 -- ARGV    then, those of each call
 --
--- Reply   that of each call, an error for one that the server refused something
+-- Reply   that of each call; an error for a call that the server refused
 --
--- Twice: as the script says, of each call by itself.
+-- Twice: as in the script, for each call by itself.
 
 end
 

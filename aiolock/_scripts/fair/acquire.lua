@@ -1,4 +1,4 @@
--- acquire: grant the lock to an owner whose turn it is, or let it stand in line.
+-- acquire: grant the lock to an owner whose turn it is, or put the acquisition into the line.
 --
 -- KEYS[1] lock
 -- KEYS[2] tokens
@@ -10,16 +10,17 @@
 -- ARGV[6] token retention, milliseconds
 -- ARGV[7] memory of ended acquisitions, milliseconds
 -- ARGV[8] 1 if it waits when it is refused, else 0
--- ARGV[9] when it arrived, as an earlier refusal told; 0 for the first try
+-- ARGV[9] time of its arrival in the line, from an earlier refusal, in microseconds; 0 for the first try
 --
--- Reply {GRANTED, token, ms left, ms after which who waits asks again, 1 if the next in line is of the same client else 0}
---       {REFUSED, when it arrived, ms after which it asks again, 1, 1 if the first in line is of the same client else 0}
+-- Reply {GRANTED, token, ms left, ms after which a waiter asks again, 1 if the next in line is of the same client else 0}
+--       {REFUSED, time of arrival, ms after which it asks again, 1, 1 if the first in line is of the same client else 0}
 --       {REFUSED, 0, ms} if it does not wait  {LOST, why, 0}  {STALE, 0, 0}  {NOT_A_LOCK, 0, 0}
 --
 -- Twice: the id finds its own grant, or its own place in line. An id that was released or given up is STALE: a call that
--- arrives late grants nothing, and stands in no line. Else as acquire of a plain lock.
+-- arrives late grants nothing, and joins no line. Everything else is as in acquire of a plain lock.
 --
--- Only the first of the tasks that wait at a client asks again, so that what stands before it there is nobody's.
+-- Of the waiting tasks of one client only the first asks again. So tickets of the same client that stand before it belong
+-- to no task any more.
 
 local owner, acquisition, step, holds = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local lease, retention, arrived = tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[9])
@@ -60,7 +61,7 @@ else
   elseif first == nil or first == acquisition then
     if first then leave_line(KEYS[2], acquisition) end
     if turn then redis.call('ZREM', KEYS[2], "plain's turn") end
-    local granted = grant(KEYS[1], KEYS[2], owner, acquisition, step, holds, lease, retention, scores[2], 'aiolock:fair', 1)
+    local granted = grant(time, scores[2], 'aiolock:fair', '1')
     return {granted[1], granted[2], granted[3], HEARTBEAT, leads()}
   elseif not first then
     soon = 0

@@ -1,28 +1,29 @@
--- count_down: let the count be less, or zero; at zero whoever waits is let go.
+-- count_down: lower the count, or set it to zero; at zero all waiters are released.
 --
 -- KEYS[1] count
 -- KEYS[2] tokens
 -- ARGV[1] request id
 -- ARGV[2] token retention, milliseconds
 -- ARGV[3] memory of ended acquisitions, milliseconds
--- ARGV[4] ids of ended acquisitions that may be forgotten, for no command of them can be late, with spaces between
--- ARGV[5] how much less; '' for zero
+-- ARGV[4] ids of ended acquisitions to forget, as none of their commands can still arrive; separated by spaces
+-- ARGV[5] number to subtract; '' for zero
 -- ARGV[6] channel
 -- ARGV[7] PUBLISH or SPUBLISH
 --
 -- Reply {GRANTED, 0, 0}  {REFUSED, 0, 0} if it was zero  {NOT_A_LOCK, 0, 0}
 --
--- Twice: that this request counted is remembered under its id; the second call counts nothing, and is told the same. At
--- zero nothing is kept longer than that memory.
+-- Twice: the request is remembered under its id; the second call counts nothing, and gets the same reply. At zero
+-- nothing is kept for longer than that memory.
 
 local is_counter, count = counter(KEYS[1])
 if not is_counter then return {NOT_A_LOCK, 0, 0} end
-if ending(KEYS[2], ARGV[1]) then return {GRANTED, 0, 0} end
+if redis.call('ZSCORE', KEYS[2], ARGV[1]) then return {GRANTED, 0, 0} end
 if not count then return {REFUSED, 0, 0} end
 
-redis.call('PEXPIRE', KEYS[2], ARGV[2]) -- First: a server out of memory refuses a first write that takes memory.
+-- A server out of memory refuses a first write that needs memory; if there are ends to forget, forgetting comes first.
+if ARGV[4] == '' then redis.call('PEXPIRE', KEYS[2], ARGV[2]) end
 local left = ARGV[5] == '' and 0 or count - ARGV[5]
-remember(KEYS[2], FREED, ARGV[1], tonumber(ARGV[3]), left > 0 and ARGV[2] or ARGV[3], ARGV[4])
+remember(KEYS[2], FREED, ARGV[1], ARGV[3], left > 0 and ARGV[2] or ARGV[3], ARGV[4])
 if left > 0 then
   redis.call('DECRBY', KEYS[1], ARGV[5])
 else

@@ -1,5 +1,5 @@
--- latch: what the scripts of a count-down latch share; it is put in front of each of them.
+-- latch: the common part of the scripts of a count-down latch; it is put in front of each of them.
 --
--- A latch is in Redisson's layout: one number, of what is still to be counted down. At zero there is no key.
+-- A latch is in Redisson's layout: one number, which is left to count down. At zero there is no key.
 
-local OPEN, CLOSED = '0', '1' -- What is published.
+local OPEN, CLOSED = '0', '1' -- The texts that are published.

@@ -1,24 +1,24 @@
--- set: say what is to be counted down, unless there is something already.
+-- set: set the count, unless there is one already.
 --
 -- KEYS[1] count
 -- KEYS[2] tokens
 -- ARGV[1] request id
 -- ARGV[2] token retention, milliseconds
 -- ARGV[3] memory of ended acquisitions, milliseconds
--- ARGV[4] ids of ended acquisitions that may be forgotten, for no command of them can be late, with spaces between
+-- ARGV[4] ids of ended acquisitions to forget, as none of their commands can still arrive; separated by spaces
 -- ARGV[5] count
 -- ARGV[6] channel
 -- ARGV[7] PUBLISH or SPUBLISH
 --
 -- Reply {GRANTED, 0, 0}  {REFUSED, 0, 0}  {NOT_A_LOCK, 0, 0}
 --
--- Twice: that this request was the one is remembered under its id; the second call changes nothing, and is told the same.
+-- Twice: the request is remembered under its id; the second call changes nothing, and gets the same reply.
 
 local is_counter, count = counter(KEYS[1])
 if not is_counter then return {NOT_A_LOCK, 0, 0} end
-if ending(KEYS[2], ARGV[1]) then return {GRANTED, 0, 0} end
+if redis.call('ZSCORE', KEYS[2], ARGV[1]) then return {GRANTED, 0, 0} end
 if count then return {REFUSED, 0, 0} end
-remember(KEYS[2], FREED, ARGV[1], tonumber(ARGV[3]), ARGV[2], ARGV[4])
+remember(KEYS[2], FREED, ARGV[1], ARGV[3], ARGV[2], ARGV[4])
 redis.call('SET', KEYS[1], ARGV[5])
 redis.call(ARGV[7], ARGV[6], CLOSED)
 return {GRANTED, 0, 0}

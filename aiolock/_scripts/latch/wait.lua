@@ -4,9 +4,9 @@
 --
 -- Reply {GRANTED, 0, 0, 0}  {REFUSED, count, ms after which to ask again}  {NOT_A_LOCK, 0, 0}
 --
--- Twice: it only looks.
+-- Twice: it only reads.
 
-local PROBE = 5000 -- When no message comes.
+local PROBE = 5000 -- Milliseconds until the next question, if no message comes.
 
 local is_counter, count = counter(KEYS[1])
 if not is_counter then return {NOT_A_LOCK, 0, 0} end

@@ -1,4 +1,4 @@
--- acquire: grant the lock to an owner, or say how long another will have it at most.
+-- acquire: grant the lock to an owner, or report the longest time for which others keep it out.
 --
 -- KEYS[1] lock
 -- KEYS[2] tokens
@@ -10,14 +10,15 @@
 -- ARGV[6] token retention, milliseconds
 -- ARGV[7] memory of ended acquisitions, milliseconds
 --
--- Reply {GRANTED, token, ms left}  {REFUSED, 0, ms left to the holder}  {LOST, why, 0}  {STALE, 0, 0}
---       {NOT_A_LOCK, 0, 0}
+-- Reply {GRANTED, token, ms left}  {REFUSED, 0, ms left to the holder}  {LOST, why, 0}  {STALE, 0, 0}  {NOT_A_LOCK, 0, 0}
+--       {REFUSED, 0, ms} if the lock is free, but waiters for the fair lock of the name go first
+--       {REFUSED, 0, ms left to the holder, its acquisition id} on a server of a quorum (see refused.lua)
 --
 -- Twice: the id finds its own grant and answers with the same token; the count is set, never added to, and
 -- only by a later step, so neither a re-sent nor an overtaken call changes it or the TTL. An id that was
 -- released or given up is STALE: a call that arrives late grants nothing. A grant only lengthens the TTL.
 
-local LINE_FIRST = 1000 -- Milliseconds for which the fair ones go first.
+local LINE_FIRST = 1000 -- Milliseconds for which the waiters for the fair lock go first.
 
 local owner, acquisition, step, holds = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local lease, retention = tonumber(ARGV[5]), ARGV[6]
@@ -37,7 +38,13 @@ if kind == 'held' then
     redis.call('ZADD', KEYS[2], 'NX', PLAIN + math.floor(microseconds() / 1000) + LINE_FIRST, 'plain')
     redis.call('PEXPIRE', KEYS[2], retention)
   end
-  return {REFUSED, 0, ttl}
+  return refused(KEYS[1], ttl)
+end
+if scores[3] then
+  local due = tonumber(scores[3]) - PLAIN - math.floor(microseconds() / 1000)
+  if due > 0 and redis.call('ZRANGEBYSCORE', KEYS[2], FIRST_TICKET, LAST_TICKET, 'LIMIT', 0, 1)[1] then
+    return {REFUSED, 0, due}
+  end
 end
 if scores[3] or scores[4] then redis.call('ZREM', KEYS[2], 'plain', "plain's turn") end
-return grant(KEYS[1], KEYS[2], owner, acquisition, step, holds, lease, retention, scores[2])
+return grant(microseconds(), scores[2])

@@ -1,17 +1,13 @@
--- give_back: what the scripts share that give a lock back; it is put in front of each of them.
+-- give_back: the common part of the scripts that release a lock; it is put in front of each of them, and reads their keys
+-- and arguments.
 
--- Set what is *left* of the hold count of an *acquisition* that holds the lock: true if that frees it, false if not; nil
--- if the acquisition does not hold the lock.
-local function give_back(key, tokens, owner, acquisition, step, left, memory, retention, others)
-  local last = if_held_by(acquisition, key, 'aiolock:step')
-  if not last then return nil end
-  if left == 0 then
-    redis.call('DEL', key)
-    remember(tokens, FREED, acquisition, memory, retention, others)
-  elseif step > tonumber(last) then
-    redis.call('PEXPIRE', tokens, retention) -- First: a server out of memory refuses a first write that takes memory.
-    redis.call('HSET', key, owner, left, 'aiolock:step', step)
+-- Set the hold count that is left, which is above zero; returns whether the acquisition holds the lock.
+local function give_back()
+  local last = if_held_by(ARGV[2], KEYS[1], 'aiolock:step', '1')
+  if last and tonumber(ARGV[3]) > tonumber(last) then
+    redis.call('PEXPIRE', KEYS[2], ARGV[5]) -- First: a server out of memory refuses a first write that takes memory.
+    redis.call('HSET', KEYS[1], ARGV[1], ARGV[4], 'aiolock:step', ARGV[3])
   end
-  return left == 0
+  return last ~= nil
 end
 

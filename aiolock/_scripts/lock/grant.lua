@@ -1,28 +1,20 @@
--- grant: what the scripts share that grant a lock to one owner; it is put in front of each of them.
+-- grant: the common part of the scripts that grant a lock to one owner; it is put in front of each of them, and reads their
+-- keys and arguments.
 
--- The reply to an *acquisition* that holds the lock: its grant once more, or one more hold; nil if it does not hold it.
-local function again(key, tokens, owner, acquisition, step, holds, lease, retention)
-  local last = if_held_by(acquisition, key, 'aiolock:step')
-  if not last then return nil end
-  if step > tonumber(last) then
-    redis.call('PEXPIRE', tokens, retention) -- First: a server out of memory refuses a first write that takes memory.
-    redis.call('HSET', key, owner, holds, 'aiolock:step', step)
-    lengthen(key, lease)
-  else
-    write_again(key)
-  end
-  return {GRANTED, tonumber(redis.call('HGET', key, 'aiolock:token')), redis.call('PTTL', key)}
-end
+local SECOND = 1000000 -- Microseconds.
 
--- Grant the lock, which is free; the *last* token of it, or nil, is what the new one is greater than. What is behind that
--- are further fields of the lock.
-local function grant(key, tokens, owner, acquisition, step, holds, lease, retention, last, ...)
-  local token = math.max(tonumber(last or 0) + 1, microseconds())
-  redis.call('ZADD', tokens, token, 'token')
-  redis.call('PEXPIRE', tokens, retention)
-  redis.call('HSET', key, owner, holds, 'aiolock:acquisition', acquisition, 'aiolock:token', token,
-    'aiolock:step', step, 'aiolock:renewal', 0, ...)
-  redis.call('PEXPIRE', key, lease)
-  return {GRANTED, token, lease}
+-- Grant the free lock, at this *time* in microseconds. The new token is greater than the *last* one, which may be nil. The
+-- other arguments are further fields and values of the lock.
+local function grant(time, last, ...)
+  last = tonumber(last or 0)
+  local token = math.max(last + 1, time)
+  local told = string.format('%.0f', token)
+  redis.call('ZADD', KEYS[2], told, 'token')
+  -- The first grant of each second is enough to keep the set alive.
+  if last < time - time % SECOND or last > time then redis.call('PEXPIRE', KEYS[2], ARGV[6]) end
+  redis.call('HSET', KEYS[1], ARGV[1], ARGV[4], 'aiolock:acquisition', ARGV[2], 'aiolock:token', told, ...)
+  if ARGV[3] ~= '1' then redis.call('HSET', KEYS[1], 'aiolock:step', ARGV[3]) end
+  redis.call('PEXPIRE', KEYS[1], ARGV[5])
+  return {GRANTED, token, tonumber(ARGV[5])}
 end
 

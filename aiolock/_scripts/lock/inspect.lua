@@ -1,9 +1,9 @@
--- inspect: who holds the lock, and for how long.
+-- inspect: the holder of the lock, and the time that it has left.
 --
 -- KEYS[1] lock
 --
--- Reply {GRANTED, holder, hold count, ms left, 1 if the holder is a client of aiolock}
---       {GRANTED} when free: behind it comes a row for each hold, as read_write/inspect tells them
+-- Reply {GRANTED, holder, hold count, ms left}
+--       {GRANTED} if the lock is free: after it come three elements for each hold, as in read_write/inspect
 --       {NOT_A_LOCK}
 --
 -- Twice: it only reads.
@@ -12,12 +12,9 @@ local kind, ttl = state(KEYS[1])
 if kind == 'foreign' then return {NOT_A_LOCK} end
 if kind == 'free' then return {GRANTED} end
 local fields = redis.call('HGETALL', KEYS[1])
-local holder, holds, ours = '', 0, 0
+local holder, holds = '', 0
 for place = 1, #fields, 2 do
-  if string.sub(fields[place], 1, 8) ~= 'aiolock:' then
-    holder, holds = fields[place], tonumber(fields[place + 1])
-  else
-    ours = 1
-  end
+  local count = tonumber(fields[place + 1])
+  if count and string.sub(fields[place], 1, 8) ~= 'aiolock:' then holder, holds = fields[place], count end
 end
-return {GRANTED, holder, holds, ttl, ours}
+return {GRANTED, holder, holds, ttl}

@@ -1,4 +1,4 @@
--- release: give one hold back, or give up an acquisition whose outcome is unknown.
+-- release: release one hold, or give up an acquisition whose outcome is unknown.
 --
 -- KEYS[1] lock
 -- KEYS[2] tokens
@@ -8,23 +8,16 @@
 -- ARGV[4] hold count that will be left
 -- ARGV[5] token retention, milliseconds
 -- ARGV[6] memory of ended acquisitions, milliseconds
--- ARGV[7] ids of ended acquisitions that may be forgotten, for no command of them can be late, with spaces between
+-- ARGV[7] ids of ended acquisitions to forget, as none of their commands can still arrive; separated by spaces
 -- ARGV[8] channel
 -- ARGV[9] PUBLISH or SPUBLISH
 --
 -- Reply {GRANTED, receivers of the unlock message, 0}  {LOST, why, 0}
 --
--- Twice: the end of an acquisition is remembered with how it ended, so the second call answers like the first,
+-- Twice: the end of an acquisition and its kind are remembered, so the second call answers like the first,
 -- and an acquire that arrives after it grants nothing. (The receivers are only a hint; a second call says 0.)
 -- A count above zero is set, never subtracted from, and only by a later step. A late call for an earlier
 -- acquisition finds another id in the lock and frees nothing.
 
-local owner, acquisition, step, left = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-
-local memory = tonumber(ARGV[6])
-local freed = give_back(KEYS[1], KEYS[2], owner, acquisition, step, left, memory, ARGV[5], ARGV[7])
-if freed then return {GRANTED, redis.call(ARGV[9], ARGV[8], '0'), 0} end
-if freed == false then return {GRANTED, 0, 0} end
-
-if ending(KEYS[2], acquisition) == FREED then return {GRANTED, 0, 0} end
-return lost(KEYS[1], KEYS[2], acquisition, memory, ARGV[5], ARGV[7])
+if give_back() or ending(KEYS[2], ARGV[2]) == FREED then return {GRANTED, 0, 0} end
+return lost(KEYS[1], KEYS[2], ARGV[2], tonumber(ARGV[6]), ARGV[5], ARGV[7])

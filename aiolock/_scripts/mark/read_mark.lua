@@ -1,4 +1,4 @@
--- read_mark: the mark that whoever has a lock left beside it.
+-- read_mark: the mark that the holder of a lock left.
 --
 -- KEYS[1] mark
 --

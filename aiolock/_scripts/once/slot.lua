@@ -1,4 +1,4 @@
--- slot: which slot of time it is, by this server's clock; the key that is sent along says by which server's.
+-- slot: the present slot of time, by this server's clock; the key of the call chooses the server.
 --
 -- ARGV[1] length of a slot, milliseconds
 --

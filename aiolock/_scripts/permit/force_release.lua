@@ -1,4 +1,4 @@
--- force_release: put every permit back, whoever has it, and wake those who wait.
+-- force_release: put all permits back, with any holder, and wake all waiters.
 --
 -- KEYS[1] count
 -- KEYS[2] permits
@@ -9,18 +9,18 @@
 -- ARGV[4] channel
 -- ARGV[5] PUBLISH or SPUBLISH
 --
--- Reply {GRANTED, 1 if somebody had one else 0, 0}  {NOT_A_LOCK, 0, 0}
+-- Reply {GRANTED, 1 if there was a holder else 0, 0}  {NOT_A_LOCK, 0, 0}
 --
--- Twice: what this request did is remembered under its id, so the second call answers like the first and leaves alone
--- whoever has permits by then. Each acquisition that lost some is remembered as forced.
+-- Twice: the result of this request is remembered under its id, so the second call answers like the first and leaves
+-- new holders alone. Each acquisition that lost permits is remembered as forced.
 
 local known = ending(KEYS[3], ARGV[1])
 if known then return {GRANTED, known == FREED and 1 or 0, 0} end
 if is_foreign(KEYS[1], KEYS[2]) then return {NOT_A_LOCK, 0, 0} end
 
 local members, memory = redis.call('ZRANGE', KEYS[2], 0, -1), tonumber(ARGV[3])
-local had = redis.call('ZCOUNT', KEYS[2], '(' .. milliseconds(), '+inf') > 0 -- One that has expired nobody has.
-redis.call('PEXPIRE', KEYS[3], ARGV[2]) -- First: a server out of memory refuses a first write that takes memory.
+local had = redis.call('ZCOUNT', KEYS[2], '(' .. milliseconds(), '+inf') > 0 -- Expired permits have no holder.
+redis.call('PEXPIRE', KEYS[3], ARGV[2]) -- First: a server out of memory refuses a first write that needs memory.
 redis.call('DEL', KEYS[2])
 redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', '(0')
 remember(KEYS[3], had and FREED or EXPIRED, ARGV[1], memory, ARGV[2], '')

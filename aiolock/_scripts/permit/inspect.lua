@@ -1,11 +1,11 @@
--- inspect: how many permits there are, and who has them.
+-- inspect: the number of permits, and their holders.
 --
 -- KEYS[1] count
 -- KEYS[2] permits
--- ARGV[1] how many of those that are acquired to name at most
+-- ARGV[1] limit for the number of permits that are listed
 --
--- Reply {GRANTED, available, acquired, permit, ms left, permit, ms left, ...}  {REFUSED, 0, acquired, ...} when nobody
---       has said how many there are  {NOT_A_LOCK, 0, 0}
+-- Reply {GRANTED, available, acquired, permit, ms left, permit, ms left, ...}  {NOT_A_LOCK, 0, 0}
+--       {REFUSED, 0, acquired, ...} if no number of permits is set
 --
 -- Twice: it only reads. A permit that has expired counts as available.
 

@@ -1,4 +1,4 @@
--- release: give the permits of an acquisition back, or give up one whose outcome is unknown.
+-- release: put the permits of an acquisition back, or give up an acquisition whose outcome is unknown.
 --
 -- KEYS[1] count
 -- KEYS[2] permits
@@ -6,19 +6,19 @@
 -- ARGV[1] acquisition id
 -- ARGV[2] token retention, milliseconds
 -- ARGV[3] memory of ended acquisitions, milliseconds
--- ARGV[4] ids of ended acquisitions that may be forgotten, for no command of them can be late, with spaces between
+-- ARGV[4] ids of ended acquisitions to forget, as none of their commands can still arrive; separated by spaces
 -- ARGV[5] number of permits
 -- ARGV[6] channel
 -- ARGV[7] PUBLISH or SPUBLISH
 --
 -- Reply {GRANTED, receivers of the message, 0}  {LOST, why, 0}
 --
--- Twice: the end of an acquisition is remembered with how it ended, so the second call answers like the first and puts
+-- Twice: the end of an acquisition and its kind are remembered, so the second call answers like the first and puts
 -- nothing back, and an acquire that arrives after it grants nothing.
 
 local acquisition, memory = ARGV[1], tonumber(ARGV[3])
 
-local had_turn = end_turn(KEYS[3], acquisition)
+local was_first = leave_line(KEYS[3], place(acquisition, ARGV[5]))
 local expires = expiry(KEYS[2], acquisition)
 local taken = take_out(KEYS[2], acquisition, tonumber(ARGV[5]))
 put_back(KEYS[1], taken)
@@ -29,6 +29,6 @@ if expires then
   if in_time then return {GRANTED, receivers, 0} end
   return {LOST, EXPIRED, 0}
 end
-if had_turn or taken > 0 then announce(KEYS[1], ARGV[6], ARGV[7]) end
+if taken > 0 or was_first and tonumber(redis.call('GET', KEYS[1]) or 0) > 0 then announce(KEYS[1], ARGV[6], ARGV[7]) end
 if ending(KEYS[3], acquisition) == FREED then return {GRANTED, 0, 0} end
 return lost(KEYS[3], acquisition, memory, ARGV[2], ARGV[4])

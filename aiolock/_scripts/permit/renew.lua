@@ -1,4 +1,4 @@
--- renew: let permits live longer, if they are still their acquisition's.
+-- renew: lengthen the life of permits that still belong to their acquisition.
 --
 -- KEYS    count, permits and tokens of each acquisition, one after the other; in a cluster, of one
 -- ARGV[1] token retention, milliseconds
@@ -7,8 +7,8 @@
 --
 -- Reply   for each acquisition {GRANTED, 0, ms left}  {LOST, why, 0}
 --
--- Twice: a renewal sets the time of a permit that is there, never shortens it, and never makes one. One that arrives late
--- can let a permit live that much longer than its client reckons with, and no more than that.
+-- Twice: a renewal sets the time of a permit that exists, never shortens it, and never makes one. A call that arrives
+-- late can let a permit live longer than its client expects by that time, and has no other effect.
 
 local retention, memory = ARGV[1], tonumber(ARGV[2])
 local now = milliseconds()
@@ -19,7 +19,7 @@ local function renew(count, permits, tokens, acquisition, lease, number)
     put_back(count, take_out(permits, acquisition, number))
     return lost(tokens, acquisition, memory, retention, '')
   end
-  redis.call('PEXPIRE', tokens, retention) -- First: a server out of memory refuses a first write that takes memory.
+  redis.call('PEXPIRE', tokens, retention) -- First: a server out of memory refuses a first write that needs memory.
   expires = math.max(expires, now + lease)
   for i = 1, number do redis.call('ZADD', permits, 'XX', expires, permit(acquisition, i)) end
   return {GRANTED, 0, expires - now}

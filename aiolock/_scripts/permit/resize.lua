@@ -1,4 +1,4 @@
--- resize: say how many permits there are, or how many more.
+-- resize: set the number of permits, or add to it.
 --
 -- KEYS[1] count
 -- KEYS[2] permits
@@ -6,16 +6,16 @@
 -- ARGV[1] request id
 -- ARGV[2] token retention, milliseconds
 -- ARGV[3] memory of ended acquisitions, milliseconds
--- ARGV[4] ids of ended acquisitions that may be forgotten, for no command of them can be late, with spaces between
--- ARGV[5] how many permits there are; '' to say how many more
--- ARGV[6] how many more
--- ARGV[7] how many there are if nobody has said so yet
+-- ARGV[4] ids of ended acquisitions to forget, as none of their commands can still arrive; separated by spaces
+-- ARGV[5] number of permits; '' to add to it
+-- ARGV[6] number to add
+-- ARGV[7] number of permits to begin with if none is set
 -- ARGV[8] channel
 -- ARGV[9] PUBLISH or SPUBLISH
 --
 -- Reply {GRANTED, 0, 0}  {NOT_A_LOCK, 0, 0}
 --
--- Twice: what this request did is remembered under its id; the second call changes nothing.
+-- Twice: the request is remembered under its id; the second call changes nothing.
 
 if ending(KEYS[3], ARGV[1]) then return {GRANTED, 0, 0} end
 if is_foreign(KEYS[1], KEYS[2]) then return {NOT_A_LOCK, 0, 0} end

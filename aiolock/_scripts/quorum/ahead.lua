@@ -1,7 +1,9 @@
--- ahead: let all servers of a quorum grant with the same token, so that none need be raised; it is put behind ends.lua.
+-- ahead: lets all servers of a quorum grant with the same token, so that none must be raised; it is put behind
+-- late.lua.
 --
--- A token is the time, if the last one is not above that. No two clocks are alike, and a client that knows by how much they
--- differ proposes what lies a little ahead of all of them. But a clock is believed more than a client.
+-- A token is the time, unless the last token is above that. No two clocks are equal, so a client that knows their
+-- differences proposes a time a little ahead of all of them. A proposal that is too far ahead of the server's clock is
+-- ignored.
 
 local MOST_AHEAD = 1000000 -- Microseconds.
 

@@ -1,4 +1,4 @@
--- raise: let the next token of a lock be above one that another server of the quorum granted with the same acquisition.
+-- raise: lift the next token of a lock above the one that another server of the quorum granted to the same acquisition.
 --
 -- KEYS[1] lock
 -- KEYS[2] tokens
@@ -6,11 +6,13 @@
 -- ARGV[2] acquisition id
 -- ARGV[3] token retention, milliseconds
 --
--- Reply {GRANTED, 0, 0}  {LOST, 0, 0} when this server has not granted it, or not any more
+-- Reply {GRANTED, 0, 0}  {LOST, 0, 0} if the acquisition does not have the lock on this server
 --
--- Twice: a token is only ever raised, and only that of the acquisition which has the lock.
+-- Twice: it only ever raises a token, and only for the acquisition that has the lock.
 
-if not if_held_by(ARGV[2], KEYS[1], 'aiolock:step') then return {LOST, 0, 0} end
-raise(KEYS[2], ARGV[1], ARGV[3])
+if not if_held_by(ARGV[2], KEYS[1], 'aiolock:step', '1') then return {LOST, 0, 0} end
+local last = tonumber(redis.call('ZSCORE', KEYS[2], 'token') or 0)
+if last < tonumber(ARGV[1]) then redis.call('ZADD', KEYS[2], ARGV[1], 'token') end
+redis.call('PEXPIRE', KEYS[2], ARGV[3])
 redis.call('HSET', KEYS[1], 'aiolock:token', ARGV[1])
 return {GRANTED, 0, 0}

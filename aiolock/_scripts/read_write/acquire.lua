@@ -1,8 +1,8 @@
--- acquire: let an owner read or write, or say how long others will keep it from that at most.
+-- acquire: let an owner read or write, or report the longest time for which others keep it out.
 --
 -- KEYS[1] lock
 -- KEYS[2] tokens
--- KEYS[3] record of the hold, which says whether it is to read or to write
+-- KEYS[3] record of the hold, whose name says whether it reads or writes
 -- ARGV[1] owner
 -- ARGV[2] acquisition id
 -- ARGV[3] step
@@ -10,7 +10,7 @@
 -- ARGV[5] lease, milliseconds
 -- ARGV[6] token retention, milliseconds
 -- ARGV[7] memory of ended acquisitions, milliseconds
--- ARGV[8] milliseconds for which others may not overtake it when it is refused; 0 if it does not wait
+-- ARGV[8] milliseconds for which others may not overtake it if it is refused; 0 if it does not wait
 -- ARGV[9] channel
 -- ARGV[10] PUBLISH or SPUBLISH
 --
@@ -21,16 +21,15 @@
 -- later step, so neither a re-sent nor an overtaken call changes it or the TTL. An id that was released or given up is
 -- STALE: a call that arrives late grants nothing. A grant only lengthens a TTL.
 --
--- Readers and writers take turns: a writer that readers keep out lets no more of them in before it, and a reader that
--- a writer keeps out lets no other writer in before it. Once other readers are in, it has SOON to follow them: if it died,
--- writers would else wait for it while readers come and go.
+-- Readers and writers take turns: a writer that has to wait for readers lets no further readers in before it, and a
+-- reader that has to wait for a writer lets no other writer in before it. Once other readers are in, it has SOON to
+-- follow them: otherwise writers would wait for a dead reader while other readers come and go.
 
--- Milliseconds for what only has to arrive yet: a reader that is next, after other readers; the end of an earlier hold.
+-- Milliseconds for events that are under way: a reader that is next follows other readers; an earlier hold ends.
 local SOON = 100
 
 local owner, acquisition, step, holds = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local lease, waits = tonumber(ARGV[5]), tonumber(ARGV[8])
-local field = field_of(KEYS[1], KEYS[3])
 local kind = field == owner and 'read' or 'write'
 
 local mode, ttl = state(KEYS[1])
@@ -38,7 +37,7 @@ if mode ~= 'free' or holds > 1 then
   local last = if_held_by(acquisition, KEYS[1], KEYS[3], 'step')
   if last then
     if step > tonumber(last) then
-      redis.call('PEXPIRE', KEYS[2], ARGV[6]) -- First: a server out of memory refuses a first write that takes memory.
+      redis.call('PEXPIRE', KEYS[2], ARGV[6]) -- First: a server out of memory refuses a first write that needs memory.
       redis.call('HSET', KEYS[1], field, holds)
       redis.call('HSET', KEYS[3], 'step', step)
       lengthen(KEYS[3], lease)
@@ -61,22 +60,22 @@ local mine = kind .. ' ' .. acquisition
 local first, keeps = turn(KEYS[2], now)
 if mode == 'write' and drop_expired_writer(KEYS[1]) then
   mode = 'read'
-  redis.call(ARGV[10], ARGV[9], '1') -- Nobody was told.
+  redis.call(ARGV[10], ARGV[9], '1') -- No message has come about the expired writer.
 end
 local inside = mode == 'write' and kind == 'read' and redis.call('HEXISTS', KEYS[1], owner .. ':write') == 1
 
-if kind == 'write' and mode == 'read' then -- Redisson may have left a lock that outlives its readers.
+if kind == 'write' and mode == 'read' then -- Redisson may have left a lock that lives longer than its readers.
   mode, ttl = settle(KEYS[1]) and 'read' or 'free', math.max(0, redis.call('PTTL', KEYS[1]))
 end
 if kind == 'write' and mode ~= 'write' and first and string.sub(first, 1, 5) == 'read ' then
-  keeps = math.min(keeps, SOON) -- Readers may come in meanwhile, and nobody says so.
+  keeps = math.min(keeps, SOON) -- Readers may come in meanwhile, without a message.
 end
 if mode ~= 'free' and not inside and (kind == 'write' or mode == 'write') then
   if waits > 0 and mode ~= kind and (not first or first == mine) then
     take_turn(KEYS[2], mine, now + waits, ARGV[6])
     return {REFUSED, 0, math.min(ttl, waits / 2), 1}
   end
-  return {REFUSED, 0, math.min(ttl, keeps or ttl)} -- Who is next may be no more, and then nobody says so.
+  return {REFUSED, 0, math.min(ttl, keeps or ttl)} -- The next one may have died; then no message will come.
 end
 if first and first ~= mine and (kind == 'write' or string.sub(first, 1, 6) == 'write ') then
   return {REFUSED, 0, keeps}
@@ -86,21 +85,19 @@ if mode ~= 'free' and redis.call('HEXISTS', KEYS[1], field) == 1 then
   if left > 0 then return {REFUSED, 0, math.min(left, SOON)} end
 end
 
-local token = math.max(tonumber(scores[2] or 0) + 1, time)
-redis.call('ZADD', KEYS[2], token, 'token')
-redis.call('PEXPIRE', KEYS[2], ARGV[6])
+local token, told = next_token(KEYS[2], scores[2], time, ARGV[6])
 if mode == 'free' then
   redis.call('HSET', KEYS[1], 'mode', kind, field, holds)
 else
   redis.call('HSET', KEYS[1], field, holds)
 end
-redis.call('HSET', KEYS[3], 'acquisition', acquisition, 'token', token, 'step', step, 'renewal', 0)
+redis.call('HSET', KEYS[3], 'acquisition', acquisition, 'token', told, 'step', step, 'renewal', 0)
 redis.call('PEXPIRE', KEYS[3], lease)
 if ttl < lease then redis.call('PEXPIRE', KEYS[1], lease) end
 if first == mine then
   end_turn(KEYS[2], mine)
-  if kind == 'read' then redis.call(ARGV[10], ARGV[9], '1') end -- What let it in may not have been told to the others.
+  if kind == 'read' then redis.call(ARGV[10], ARGV[9], '1') end -- Other readers may have got no message.
 elseif first and not inside then
-  take_turn(KEYS[2], first, now + math.min(keeps, SOON), ARGV[6]) -- It is a reader as well.
+  take_turn(KEYS[2], first, now + math.min(keeps, SOON), ARGV[6]) -- The next one is a reader as well.
 end
 return {GRANTED, token, lease, inside and math.max(ttl, lease) or 0}

@@ -1,11 +1,12 @@
--- force: how all readers, or the writer, are freed by force; it is put in front of both scripts that do so.
+-- force: frees all readers, or the writer, by force; it is put in front of the two scripts for that.
 
 -- Whether *field* is a hold of the *kind*, which is 'read' or 'write'.
 local function is_of(kind, field)
   return field ~= 'mode' and writes(field) == (kind == 'write')
 end
 
--- Free the holds of the *kind*, and wake all who wait; the reply. *request* is the id of that, which is remembered.
+-- Free the holds of the *kind*, and wake all waiters; returns the reply. The result is remembered under the id
+-- *request*.
 local function force(kind, lock, tokens, request, retention, memory, channel, publish)
   local known = ending(tokens, request)
   if known then return {GRANTED, known == FREED and 1 or 0, 0} end
@@ -14,13 +15,13 @@ local function force(kind, lock, tokens, request, retention, memory, channel, pu
 
   if mode == 'write' then drop_expired_writer(lock) end
   local fields, freed = redis.call('HGETALL', lock), 0
-  redis.call('PEXPIRE', tokens, retention) -- First: a server out of memory refuses a first write that takes memory.
+  redis.call('PEXPIRE', tokens, retention) -- First: a server out of memory refuses a first write that needs memory.
   for place = 1, #fields, 2 do
     local field, count = fields[place], tonumber(fields[place + 1])
     if is_of(kind, field) then
       local acquisition = redis.pcall('HGET', record_of(lock, field, 1), 'acquisition')
       if type(acquisition) == 'string' then remember(tokens, FORCED, acquisition, memory, retention, '') end
-      for number = 1, count or 0 do redis.call('DEL', record_of(lock, field, number)) end
+      for number = 1, math.min(count or 0, MOST_RECORDS) do redis.call('DEL', record_of(lock, field, number)) end
       redis.call('HDEL', lock, field)
       freed = 1
     end

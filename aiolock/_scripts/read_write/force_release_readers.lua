@@ -1,4 +1,4 @@
--- force_release_readers: free the lock from every reader, whoever that is, and wake all who wait.
+-- force_release_readers: free the lock from all readers, and wake all waiters.
 --
 -- KEYS[1] lock
 -- KEYS[2] tokens
@@ -10,7 +10,7 @@
 --
 -- Reply {GRANTED, 1 if there was any else 0, 0}  {NOT_A_LOCK, 0, 0}
 --
--- Twice: what this request did is remembered under its id, so the second call answers like the first and leaves alone
--- whoever has the lock by then. Each acquisition that lost it is remembered as forced.
+-- Twice: the result of this request is remembered under its id, so the second call answers like the first and leaves
+-- new holders alone. Each acquisition that lost the lock is remembered as forced.
 
 return force('read', KEYS[1], KEYS[2], ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5])

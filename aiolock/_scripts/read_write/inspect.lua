@@ -1,10 +1,10 @@
--- inspect: who reads or writes, and for how long.
+-- inspect: the readers or the writer, and the time that each has left.
 --
 -- KEYS[1] lock
--- ARGV[1] how many holds to name at most
+-- ARGV[1] limit for the number of holds that are listed
 --
--- Reply {GRANTED, hold, hold count, ms left, 1 if it is of a client of aiolock, hold, ...}  {NOT_A_LOCK}
---       A hold is its owner, and ':write' behind that if it writes. One that has expired is left out.
+-- Reply {GRANTED, hold, hold count, ms left, hold, ...}  {NOT_A_LOCK}
+--       A hold is its owner, with ':write' after it if it writes. Expired holds are left out.
 --
 -- Twice: it only reads.
 
@@ -14,9 +14,8 @@ local fields, reply = redis.call('HGETALL', KEYS[1]), {GRANTED}
 for place = 1, #fields, 2 do
   local field, count = fields[place], tonumber(fields[place + 1])
   local left = count and left_of(KEYS[1], field, count) or 0
-  if left > 0 and #reply < 4 * ARGV[1] then
-    local ours = redis.call('TYPE', record_of(KEYS[1], field, 1)).ok == 'hash'
-    for _, what in ipairs({field, count, left, ours and 1 or 0}) do reply[#reply + 1] = what end
+  if left > 0 and #reply < 3 * ARGV[1] then
+    for _, what in ipairs({field, count, left}) do reply[#reply + 1] = what end
   end
 end
 return reply

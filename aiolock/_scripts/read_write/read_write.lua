@@ -1,25 +1,28 @@
--- read_write: what the scripts of a read-write lock share; it is put in front of each of them.
+-- read_write: the common part of the scripts of a read-write lock; it is put in front of each of them.
 --
 -- A read-write lock is in Redisson's layout:
 --   lock    a hash: 'mode', which is 'read' or 'write'; for each reader a field, its owner, with its hold count; for the
---           writer the field OWNER:write, with its hold count. While it writes, nobody else reads.
---   record  a key for each of these fields, {lock}:FIELD:rwlock_timeout:1, that lives as long as the hold. Redisson looks
---           only at how long that is. It has one for each hold of a reader of its own (:1, :2, ...), none for a writer.
+--           writer the field OWNER:write, with its hold count. While it writes, no other owner reads.
+--   record  a key for each of these fields, {lock}:FIELD:rwlock_timeout:1, which lives as long as the hold. Redisson
+--           reads only its time to live. It has one for each hold of its own readers (:1, :2, ...), none for a writer.
 -- The record of a hold of aiolock is a hash:
 --   acquisition  id of the acquisition that has the hold; unique, made by the client
 --   token        the fencing token of that acquisition
---   step         number of the last change of the hold count; an earlier step changes nothing any more
---   renewal      number of the last renewal; an earlier one changes nothing any more
--- They are not in the lock, because Redisson counts the fields there.
+--   step         number of the last change of the hold count; an earlier step has no effect any more
+--   renewal      number of the last renewal; an earlier one has no effect any more
+-- These values are not in the lock, because Redisson counts the fields there.
 --
--- Invariant: the lock lives as long as the longest of its holds.
+-- Invariant: the lock lives at least as long as the longest of its holds, and no longer if these are FEW. If there are
+-- more, a release does not look at all others: the lock may then live as long as the longest hold that it ever had, and
+-- a writer that asks removes the expired holds.
 --
--- Records of others, and the channel, are no keys of a script: in a cluster a key that does not exist would keep it from
--- running while its slot moves. Where they cannot be read then, they count as alive.
+-- Records of other holds, and the channel, are no keys of a script: in a cluster a key that does not exist would keep
+-- the script from running while its slot moves. Records that cannot be read then count as alive.
 
 local RECORD = ':rwlock_timeout:'
+local MOST_RECORDS = 1000 -- Of one hold. Any client can write any count, and the loop blocks the server.
 
--- What all keys of the lock have in braces, by Redisson's rule.
+-- The hash tag of the lock's keys, with its braces, by Redisson's rule.
 local function tag(lock)
   return string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}'
 end
@@ -32,7 +35,7 @@ local function record_of(lock, field, number)
   return tag(lock) .. ':' .. field .. RECORD .. number
 end
 
--- The field of the hold whose record it is.
+-- The field of the hold with that record.
 local function field_of(lock, record)
   return string.sub(record, #tag(lock) + 2, -#RECORD - 2)
 end
@@ -45,8 +48,8 @@ local function owner_of(field)
   return writes(field) and string.sub(field, 1, -7) or field
 end
 
--- What the lock is: 'free', 'read', 'write', or 'foreign' for a key that is no such lock and must not be touched; and the
--- milliseconds left.
+-- The state of the lock: 'free', 'read', 'write', or 'foreign' for a key that is no such lock and must not be touched;
+-- and the milliseconds left.
 local function state(lock)
   local ttl = redis.call('PTTL', lock)
   if ttl == -2 then return 'free', 0 end
@@ -56,18 +59,18 @@ local function state(lock)
   return 'foreign', 0
 end
 
--- The value of *what* in the record if *acquisition* has the hold, else nil; also for keys that are something else.
+-- The value of *what* in the record if *acquisition* has the hold, else nil; nil also for keys that are something else.
 local function if_held_by(acquisition, lock, record, what)
   local found = redis.pcall('HMGET', record, 'acquisition', what)
   if found.err and redis.call('TYPE', record).ok == 'hash' then
-    redis.call('HMGET', record, what) -- Refused for another reason, which this raises.
+    redis.call('HMGET', record, what) -- Another reason for the refusal: raise that error.
   end
   if found[1] ~= acquisition then return nil end
   return redis.pcall('HEXISTS', lock, field_of(lock, record)) == 1 and found[2] or nil
 end
 
--- Whether the time of a writer is over, while its owner reads on. A writer of Redisson's has no record either, but then
--- its owner has none that is a hash.
+-- Whether a writer has expired whose owner still reads. A writer of Redisson's has no record either, but its owner has
+-- no record that is a hash.
 local function is_over(lock, field)
   if redis.pcall('EXISTS', record_of(lock, field, 1)) ~= 0 then return false end
   return redis.pcall('TYPE', record_of(lock, owner_of(field), 1)).ok == 'hash'
@@ -76,7 +79,7 @@ end
 -- Milliseconds that a hold has left; those of the lock if that is not known, as for a writer of Redisson's.
 local function left_of(lock, field, count)
   local most = -2
-  for number = 1, count do
+  for number = 1, math.min(count, MOST_RECORDS) do
     local left = redis.pcall('PTTL', record_of(lock, field, number))
     most = math.max(most, type(left) == 'number' and left or redis.call('PTTL', lock))
   end
@@ -84,10 +87,15 @@ local function left_of(lock, field, count)
   return math.max(0, most)
 end
 
--- Some holds may be no more: whether any is left. The lock lives as long as the longest of those.
+local FEW = 32 -- Holds: as many are looked at when one of them is released.
+
+-- Some holds may have expired: returns whether any is left. The lock gets the life of the longest of a few holds; with
+-- many holds, the search ends at the first live one.
 local function settle(lock)
   local fields, longest = redis.call('HGETALL', lock), 0
+  local are_many = #fields / 2 - 1 > FEW
   for place = 1, #fields, 2 do
+    if are_many and longest > 0 then return true end
     local count = tonumber(fields[place + 1]) -- The mode is no number.
     local left = count and left_of(lock, fields[place], count)
     if left == 0 then redis.call('HDEL', lock, fields[place]) end
@@ -101,10 +109,10 @@ local function settle(lock)
   return false
 end
 
--- A writer whose time is over keeps nobody out any longer: whether there was one.
+-- Remove an expired writer; returns whether there was one.
 local function drop_expired_writer(lock)
   if redis.call('HGET', lock, 'mode') ~= 'write' then return false end
-  for _, field in ipairs(redis.call('HGETALL', lock)) do -- While somebody writes there are few; counts are none.
+  for _, field in ipairs(redis.call('HGETALL', lock)) do -- With a writer there are few fields; counts do not match.
     if writes(field) and is_over(lock, field) then
       redis.call('HDEL', lock, field)
       redis.call('HSET', lock, 'mode', 'read')
@@ -114,26 +122,21 @@ local function drop_expired_writer(lock)
   return false
 end
 
-local FEW = 8 -- Other holds, each of which is looked at as one leaves.
-
--- The hold of *field* is no more: whether another is left.
+-- Remove the hold of *field*; returns whether another is left.
 local function leave(lock, field, record)
   if redis.call('HLEN', lock) == 2 then
     redis.call('DEL', lock, record)
     return false
   end
   drop_expired_writer(lock)
-  local left = redis.call('PTTL', record)
   redis.call('DEL', record)
   redis.call('HDEL', lock, field)
   if writes(field) then redis.call('HSET', lock, 'mode', 'read') end
-  -- Redisson may leave a hold whose time is over in a lock that lives on. Else only the longest hold shortens that.
-  local others = redis.call('HLEN', lock) - 1
-  return others > FEW and left < redis.call('PTTL', lock) or settle(lock)
+  return redis.call('HLEN', lock) - 1 > FEW or settle(lock)
 end
 
--- The reply to an acquisition that does not have the hold, and its end from now on, in place of *older*: what has lost the
--- lock once gets it by no command of its own that is still on its way.
+-- The reply to an acquisition that does not have the hold; its end is remembered in place of *older*: after a loss, no
+-- late command of the acquisition grants the lock again.
 local function lost(lock, tokens, record, acquisition, memory, retention, older)
   local field, mode = field_of(lock, record), state(lock)
   local others = 0

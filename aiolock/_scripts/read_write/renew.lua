@@ -1,28 +1,31 @@
--- renew: let holds live longer, each if it is still its acquisition's.
+-- renew: lengthen the life of holds that still belong to their acquisition.
 --
 -- KEYS    lock, tokens and record of each hold, one after the other; in a cluster, of one
 -- ARGV[1] token retention, milliseconds
 -- ARGV[2] memory of ended acquisitions, milliseconds
--- ARGV    then, for each hold: acquisition id; number of this renewal; lease, milliseconds
+-- ARGV    then, for each hold: acquisition id; number of this renewal, or '' for none; lease, milliseconds
 -- ARGV    last: PUBLISH or SPUBLISH
 --
 -- Reply   for each hold {GRANTED, token, ms left}  {LOST, why, 0}
 --
--- Twice: a renewal sets a TTL, never adds to one, never shortens one and never creates a key; only a later number does so,
--- hence a call that arrives late or again changes nothing. The reply tells the TTL as it is. A writer whose time is over
--- is dropped once, and who waits is told so once.
+-- Twice: a renewal sets a TTL, never adds to one, never shortens one and never creates a key; only a later number does
+-- so, hence a call that arrives late or again changes nothing. The reply has the present TTL. An expired writer is removed
+-- once, with one message to the waiters.
+--
+-- A detached hold has no numbers, as the bearers of its ticket share no clock: a call that arrives late lets it live
+-- longer than was asked for.
 
 local retention, memory = ARGV[1], tonumber(ARGV[2])
 
 local function renew(lock, tokens, record, acquisition, number, lease)
   local last = if_held_by(acquisition, lock, record, 'renewal')
   if not last then return lost(lock, tokens, record, acquisition, memory, retention, '') end
-  if tonumber(number) > tonumber(last) then
-    redis.call('PEXPIRE', tokens, retention) -- First: a server out of memory refuses a first write that takes memory.
-    redis.call('HSET', record, 'renewal', number)
+  if number == '' or tonumber(number) > tonumber(last) then
+    redis.call('PEXPIRE', tokens, retention) -- First: a server out of memory refuses a first write that needs memory.
+    redis.call('HSET', record, 'renewal', number == '' and last or number)
     lengthen(record, tonumber(lease))
     lengthen(lock, tonumber(lease))
-    if drop_expired_writer(lock) then redis.call(ARGV[#ARGV], channel_of(lock), '1') end -- Nobody was told.
+    if drop_expired_writer(lock) then redis.call(ARGV[#ARGV], channel_of(lock), '1') end -- The first message about it.
   else
     write_again(record)
   end

@@ -24,7 +24,7 @@ add_exception_handlers(app)
 
 @app.get("/ready")
 async def ready() -> int:
-    """Who answers."""
+    """The process that answers."""
     return os.getpid()
 
 

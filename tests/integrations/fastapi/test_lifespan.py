@@ -20,6 +20,7 @@ from starlette.requests import HTTPConnection
 import aiolock.fastapi
 from aiolock import ClientClosedError, LockClient, LockConfig
 from aiolock._embedded_server import Server
+from aiolock._fastapi import inside
 from aiolock.fastapi import Locks
 from tests.support.asgi import served
 from tests.support.observe import connected, until_connected
@@ -63,6 +64,12 @@ async def test_a_lifespan_that_is_not_called_says_how() -> None:
     app = FastAPI(lifespan=aiolock.fastapi.lifespan)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"lifespan\(url\)"), TestClient(app):
         pass
+
+
+@pytest.mark.parametrize("given", [LockClient, LockClient(Redis()), LockClient.from_url, lambda: LockClient(Redis())])
+def test_a_lock_client_or_its_maker_is_refused_with_advice(given: Any) -> None:
+    with pytest.raises(TypeError, match=r"lifespan\(.redis://.*\) makes the LockClient itself: give it a URL, or"):
+        aiolock.fastapi.lifespan(given)
 
 
 async def test_starting_does_not_need_redis() -> None:
@@ -148,9 +155,9 @@ async def test_a_state_of_another_kind_under_the_same_name_is_not_taken() -> Non
 
 
 def assert_is_refused(name: str) -> None:
-    """Whoever imports `aiolock.fastapi` is told which name of FastAPI is missing."""
-    with pytest.raises(ImportError, match=rf"does not fit this version of FastAPI, which lacks [\w, ]*\b{name}\b"):
-        runpy.run_path(str(aiolock.fastapi.__file__))
+    """The import of what `aiolock.fastapi` needs of FastAPI's inside fails with the name that is missing."""
+    with pytest.raises(ImportError, match=rf"This FastAPI lacks [\w, ]*\b{name}\b"):
+        runpy.run_path(str(inside.__file__))
 
 
 # Older versions, which make new routes of those of a router, have no names for what including it made of it.
@@ -186,6 +193,11 @@ def test_a_fastapi_whose_routes_lack_what_templates_need_is_refused(name: str, m
 
     monkeypatch.setattr(APIRoute, "__init__", make_without)
     assert_is_refused(name)
+
+
+def test_a_fastapi_that_keeps_no_exit_stack_for_endpoints_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="This FastAPI lacks fastapi_function_astack"):
+        inside.stack_of(HTTPConnection({"type": "http"}))
 
 
 @pytest.mark.skipif(not KEEPS_ROUTERS, reason="this FastAPI copies the routes of routers")

@@ -25,11 +25,14 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 import aiolock.fastapi
 from aiolock import Lease, LockClient, LockTimeoutError, MultiLease
 from aiolock._embedded_server import Server
+from aiolock._scripts import RELEASE_CLEAN
 from aiolock.fastapi import Locks, lock_for
 from aiolock.testing import failing_commands, lose
 from tests.support.asgi import served
+from tests.support.holding import client_behind
 from tests.support.makers import MAKERS, is_taken, seen_as
 from tests.support.observe import answered, until
+from tests.support.proxy import Proxy, Rule, script, withhold_reply
 
 
 class Colour(enum.Enum):
@@ -52,7 +55,7 @@ async def requests(app: FastAPI, locks: LockClient) -> AsyncIterator[httpx.Async
         yield client
 
 
-# Which lock.
+# The chosen lock.
 
 TEMPLATES: dict[str, tuple[str, Any, str, str]] = {
     "int": ("order:{value}", int, "07", "order:7"),
@@ -100,10 +103,10 @@ async def test_a_template_is_filled_with_query_parameters(locks: LockClient) -> 
         assert refused.json()["detail"][0]["loc"] == ["query", "order-id"]
 
 
-NAMES_THAT_ARE_REFUSED = ["", "aiolock_token:{order}", "\ud800"]
+NAMES_THAT_ARE_REFUSED = ["", "aiolock_token:{order}", "\ud800", "{order}:timeout", "x" * 1025]
 
 
-@pytest.mark.parametrize("name", NAMES_THAT_ARE_REFUSED, ids=["empty", "ours", "surrogate"])
+@pytest.mark.parametrize("name", NAMES_THAT_ARE_REFUSED, ids=["empty", "ours", "surrogate", "theirs", "long"])
 async def test_a_request_that_makes_a_name_which_is_refused_is_not_valid(name: str, locks: LockClient) -> None:
     app = FastAPI()
 
@@ -275,24 +278,24 @@ async def test_a_request_may_run_under_another_kind_than_a_lock(
         assert (await client.post("/x")).status_code == 422
 
 
-async def test_what_makes_the_lock_may_fail_and_that_is_a_mistake_in_the_service(locks: LockClient) -> None:
+async def test_a_failing_maker_is_a_mistake_in_the_service(locks: LockClient) -> None:
     app = FastAPI()
 
-    @app.post("/{name}", dependencies=[lock_for("{name}", of=lambda locks, name: locks.semaphore(name, -1))])
+    @app.post("/{name}", dependencies=[lock_for("{name}", of=lambda locks, name: locks.counting_semaphore(name, -1))])
     async def endpoint(name: str) -> None: ...
 
     async with requests(app, locks) as client:
         assert (await client.post("/aiolock_token:a")).status_code == 422
         assert (await client.post("/a")).status_code == 500
     with pytest.raises(TypeError, match="of must be a function"):
-        lock_for("a", of=locks.semaphore("a", 4))  # type: ignore[arg-type]
+        lock_for("a", of=locks.counting_semaphore("a", 4))  # type: ignore[arg-type]
 
 
-async def test_who_has_a_permit_that_is_only_counted_is_told_of_the_close(redis: Redis) -> None:
+async def test_the_holder_of_a_counted_permit_is_told_of_the_close(redis: Redis) -> None:
     app = FastAPI()
     began, rolled_back = asyncio.Event(), asyncio.Event()
 
-    @app.post("/", dependencies=[lock_for("seats", of=lambda locks, name: locks.semaphore(name, 3))])
+    @app.post("/", dependencies=[lock_for("seats", of=lambda locks, name: locks.counting_semaphore(name, 3))])
     async def endpoint() -> None:
         began.set()
         try:
@@ -309,10 +312,10 @@ async def test_who_has_a_permit_that_is_only_counted_is_told_of_the_close(redis:
     assert await redis.get("seats") == b"3"
 
 
-async def test_what_a_body_raises_under_a_permit_that_is_only_counted_is_its_own(locks: LockClient) -> None:
+async def test_an_exception_under_a_counted_permit_passes(locks: LockClient) -> None:
     app = FastAPI()
 
-    @app.post("/", dependencies=[lock_for("seats", of=lambda locks, name: locks.semaphore(name, 3))])
+    @app.post("/", dependencies=[lock_for("seats", of=lambda locks, name: locks.counting_semaphore(name, 3))])
     async def endpoint() -> None:
         raise LockTimeoutError("another", 1)
 
@@ -331,6 +334,18 @@ async def test_the_loss_of_one_of_several_is_told_as_any_loss(locks: LockClient)
     async with requests(app, locks) as client:
         assert (await client.post("/1/2")).status_code == 503
     assert not await locks.multi("account:1", "account:2").locked()
+
+
+async def test_an_override_that_gives_no_client_is_told_of() -> None:
+    app = FastAPI()
+
+    @app.get("/", dependencies=[lock_for("orders")])
+    async def endpoint() -> None: ...
+
+    app.dependency_overrides[aiolock.fastapi.get_locks] = lambda: None
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        with pytest.raises(TypeError, match="an override of get_locks must return a LockClient, not None"):
+            await client.get("/")
 
 
 async def test_the_dependency_of_a_name_can_be_overridden(locks: LockClient) -> None:
@@ -439,6 +454,39 @@ async def test_an_application_whose_template_does_not_fit_an_endpoint_does_not_s
 
 
 async def with_tenant(tenant: str) -> None: ...
+
+
+async def untyped(order_id) -> None: ...  # type: ignore[no-untyped-def]
+
+
+async def untyped_query(*, order_id=7) -> None: ...  # type: ignore[no-untyped-def]
+
+
+async def of_any_type(order_id: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("path", "endpoint"), [("/{order_id}", untyped), ("/", untyped_query), ("/{order_id}", of_any_type)]
+)
+async def test_a_parameter_without_a_type_makes_no_name_as_7_and_07_would_be_two(path: str, endpoint: Any) -> None:
+    app = FastAPI()
+    app.get(path, dependencies=[lock_for("order:{order_id}")])(endpoint)
+    with pytest.raises(RuntimeError, match=r"'order_id' is no .* with a type.*write its type, as in order_id: int"):
+        async with aiolock.fastapi.lifespan("redis://127.0.0.1:1")(app):
+            pass
+
+
+async def test_the_endpoint_says_the_type_of_a_parameter_that_a_dependency_takes_too(locks: LockClient) -> None:
+    app = FastAPI()
+
+    async def audit(order_id: str) -> None: ...
+
+    @app.get("/{order_id}", dependencies=[Depends(audit)])
+    async def endpoint(order_id: int, lease: Annotated[Lease, lock_for("order:{order_id}")]) -> str:
+        return lease.name
+
+    async with requests(app, locks) as client:
+        assert (await client.get("/07")).json() == "order:7"
 
 
 async def test_the_fields_of_a_model_of_parameters_are_none_that_a_template_can_name() -> None:
@@ -558,7 +606,7 @@ def test_websockets_of_an_application_and_of_a_router(server: Server) -> None:
         holder.send_text("done")
 
 
-async def test_what_a_client_of_a_websocket_is_told(locks: LockClient) -> None:
+async def test_the_close_code_of_a_websocket(locks: LockClient) -> None:
     app = FastAPI()
     app.dependency_overrides[aiolock.fastapi.get_locks] = lambda: locks
 
@@ -666,7 +714,7 @@ async def test_it_is_released_before_the_response_streams_and_before_background_
     assert seen == [1, 0, 0]
 
 
-async def test_what_would_outlive_the_lock_may_not_take_its_lease() -> None:
+async def test_a_dependency_that_outlives_the_lock_may_not_take_its_lease() -> None:
     app = FastAPI()
 
     async def outliving(lease: Annotated[Lease, lock_for("order")]) -> AsyncIterator[Lease]:
@@ -703,3 +751,26 @@ async def test_a_wait_is_waited_and_a_lease_is_as_long_as_asked_for(locks: LockC
         await until(lambda: locks.lock("order").statistics().parked == 1, within=30)
         await held.release()
         assert (await answer).json() == [20, False]
+
+
+async def test_the_response_may_come_before_the_release_is_answered(proxy: Proxy) -> None:
+    app = FastAPI()
+
+    async def endpoint(lease: Annotated[Lease, lock_for("all", release="behind")]) -> str:
+        return lease.name
+
+    app.get("/")(endpoint)
+    async with client_behind(proxy) as locks, requests(app, locks) as client:
+        assert (await client.get("/")).status_code == 200
+        await answered(locks)
+        withheld = proxy.install(Rule(script(RELEASE_CLEAN), withhold_reply()))
+        assert (await client.get("/")).json() == "all"
+        assert locks.statistics().pending == 1
+        await withheld.caught()
+        withheld.let_go()
+        await answered(locks)
+
+
+def test_a_dependency_with_a_word_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match=r'^release must be "answered" or "behind", not'):
+        lock_for("all", release="later")  # type: ignore[arg-type]

@@ -429,7 +429,7 @@ class UnderLock:
             return await self.app(scope, receive, send)
 
 
-async def test_what_goes_wrong_in_a_base_http_middleware_is_a_500(locks: LockClient, other: LockClient) -> None:
+async def test_an_error_in_a_base_http_middleware_is_a_500(locks: LockClient, other: LockClient) -> None:
     """Exception handlers are inside of it."""
     app = FastAPI()
     began = asyncio.Event()

@@ -1,4 +1,4 @@
-"""What the client of a service is told, and what its schema says about that."""
+"""The answers to clients of a service, and their schema."""
 
 import asyncio
 import json
@@ -23,6 +23,7 @@ from aiolock.fastapi import Locks, add_exception_handlers, lock_for
 from aiolock.testing import failing_commands, lose
 from tests.support.asgi import served
 from tests.support.holding import client_of_another_loop, lock_client
+from tests.support.inside import redis_of
 from tests.support.observe import until
 
 OrderLock = Annotated[Lease, lock_for("order")]
@@ -140,7 +141,7 @@ async def test_a_client_of_another_loop_is_a_mistake_in_the_service(path: str, s
             await client.get(path)
 
 
-async def test_what_is_no_lock_is_a_mistake_in_the_service(locks: LockClient, redis: Redis) -> None:
+async def test_a_foreign_key_is_a_mistake_in_the_service(locks: LockClient, redis: Redis) -> None:
     await redis.set("order", "something else")
     async with requests(locked_application(), locks) as client:
         assert (await client.get("/")).status_code == 500
@@ -216,7 +217,7 @@ class Worker:
         return "done"
 
     async def ignores(self, locks: Locks) -> str:
-        await locks._redis.delete("order")  # Noticed by the release only.
+        await redis_of(locks).delete("order")  # Noticed by the release only.
         self.events.append("ignored")
         return "done"
 
@@ -273,7 +274,9 @@ async def test_a_lock_that_is_found_lost_at_the_release_is_no_success(path: str,
 
 
 @pytest.mark.parametrize("error", [DoneError(), HTTPException(404), LockTimeoutError("another", 1)])
-async def test_whatever_an_endpoint_raises_the_loss_of_its_lock_is_told(error: Exception, locks: LockClient) -> None:
+async def test_the_loss_of_the_lock_comes_before_any_exception_of_the_endpoint(
+    error: Exception, locks: LockClient
+) -> None:
     worker = Worker()
 
     @worker.app.get("/", dependencies=[lock_for("order")])
@@ -365,7 +368,7 @@ async def test_a_lock_lost_while_another_dependency_works_is_no_success(locks: L
 
 
 @pytest.mark.parametrize("error", [LockTimeoutError("another", 1), LeaseLostError("another", 1, "expired")])
-async def test_errors_about_other_locks_are_left_to_whoever_raised_them(error: Exception, locks: LockClient) -> None:
+async def test_errors_about_other_locks_are_left_to_other_handlers(error: Exception, locks: LockClient) -> None:
     app = FastAPI()
     seen: list[Exception] = []
 
@@ -450,6 +453,25 @@ def test_the_schema_describes_routers_and_what_is_declared_by_hand_stays() -> No
     assert responses(schema, "/api/orders/{order}/look").keys() == {"200", "422"}
     assert responses(schema, "/locked/orders/{order}/pay", "post").keys() == {"200", "409", "422", "423", "503"}
     assert responses(schema, "/locked/orders/{order}/look").keys() == {"200", "422", "423", "503"}
+
+
+def test_the_schema_describes_each_status_by_what_has_it() -> None:
+    app = FastAPI()
+
+    @app.get("/{order}", dependencies=[lock_for("order:{order}", status=422), lock_for("order:{order}", status=400)])
+    async def endpoint(order: int) -> None: ...
+
+    @app.get("/declared/{order}", dependencies=[lock_for("a", status=422)], responses={422: {"description": "Mine"}})
+    async def declared(order: int) -> None: ...
+
+    add_exception_handlers(app)
+    add_exception_handlers(app)
+    busy = "Somebody else is working on this."
+    locked = responses(app.openapi(), "/{order}")
+    assert (locked["400"]["description"], locked["422"]["description"]) == (busy, f"Validation Error\n\n{busy}")
+    assert locked["422"]["content"].keys() == {"application/json", "application/problem+json"}
+    assert all("Retry-After" in locked[status]["headers"] for status in ("400", "422", "503"))
+    assert responses(app.openapi(), "/declared/{order}")["422"] == {"description": "Mine"}
 
 
 def test_the_schema_of_a_mounted_application_is_its_own() -> None:

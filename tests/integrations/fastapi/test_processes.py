@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +17,7 @@ from aiolock import AsyncRLock, LockClient
 from aiolock._embedded_server import Server
 from tests.processes.store import Store
 from tests.support.asgi import WebProcess, uvicorn_command
+from tests.support.inside import redis_of
 from tests.support.observe import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -35,23 +36,9 @@ def service(
         yield running
 
 
-@pytest.fixture(scope="module")
-def redis_server() -> Iterator[Server]:
-    """What these tests are about does not depend on the kind of server."""
-    with Server() as running:
-        yield running
-
-
-@pytest.fixture
-async def watcher(redis_server: Server) -> AsyncIterator[LockClient]:
-    async with LockClient.from_url(redis_server.url) as locks:
-        await locks._redis.flushall()
-        yield locks
-
-
 async def nothing_locked(watcher: LockClient) -> bool:
     """Whether none of the service's locks is held."""
-    return not [key for kind in ("order", "counter", "held") for key in await watcher._redis.keys(f"{kind}:*")]
+    return not [key for kind in ("order", "counter", "held") for key in await redis_of(watcher).keys(f"{kind}:*")]
 
 
 def check_alone(path: Path) -> int:
@@ -160,9 +147,9 @@ async def test_a_second_ctrl_c_leaves_nothing_locked(redis_server: Server, watch
 
 
 async def held_and_waited_for(watcher: LockClient, count: int) -> bool:
-    """Whether so many locks are held, and messages about each are waited for."""
-    channels = await watcher._redis.pubsub_channels("*held:*")
-    return len(channels) == len(await watcher._redis.keys("held:*")) == count
+    """Whether that many locks are held, and each has a waiter for messages."""
+    channels = await redis_of(watcher).pubsub_channels("*held:*")
+    return len(channels) == len(await redis_of(watcher).keys("held:*")) == count
 
 
 async def test_a_graceful_shutdown_lets_handlers_finish(
@@ -215,7 +202,7 @@ async def test_a_handler_whose_lock_is_lost_is_cut_short(
         async with running.client() as client:
             answer = asyncio.create_task(client.post("/hold/it"))
             await until(watcher.lock("held:it").locked, within=SOON)
-            await watcher._redis.delete("held:it")
+            await redis_of(watcher).delete("held:it")
             lost = await answer
         assert (lost.status_code, lost.headers["retry-after"]) == (503, "1")
         assert "broken off" in lost.json()["detail"]

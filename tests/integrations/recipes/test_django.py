@@ -17,11 +17,12 @@ from aiolock._embedded_server import Server
 from tests.integrations.recipes.recipe import recipe
 from tests.integrations.recipes.service import SOON, statuses
 from tests.support.asgi import WebProcess, uvicorn_command
+from tests.support.inside import redis_of
 from tests.support.observe import until
 
 PAGE = "recipes/django.md"
 SETTINGS = "ALLOWED_HOSTS = ['*']\nROOT_URLCONF = 'shop.urls'\nDEBUG_PROPAGATE_EXCEPTIONS = True\n"
-# What the tests add: a view that is at work until there is a file, one that says that the service is ready.
+# The tests' additions: a view that works until there is a file, one that reports that the service is ready.
 VIEWS = """
 
 import asyncio, os
@@ -98,7 +99,7 @@ async def test_a_client_that_leaves_gives_its_lock_and_its_place_back(
 
 
 async def waited_for(watcher: LockClient) -> bool:
-    return bool(await watcher._redis.pubsub_channels("*held*"))
+    return bool(await redis_of(watcher).pubsub_channels("*held*"))
 
 
 @pytest.mark.slow
@@ -179,8 +180,13 @@ def test_a_client_in_a_module_fails_from_its_second_event_loop_on(server: Server
 def test_a_lock_does_not_outlive_the_call_that_took_it(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     locks = LockClient.from_url(server.url)
 
+    async def take() -> None:
+        await locks.lock("orders").acquire()
+
     def calls() -> None:
-        async_to_sync(locks.lock("orders").acquire)()
+        with pytest.raises(RuntimeError, match="runs in another"):
+            async_to_sync(locks.lock("orders").acquire)()
+        async_to_sync(take)()
         assert not locked(server, "orders")
 
     in_a_thread(calls)

@@ -16,6 +16,7 @@ from tests.integrations.recipes.crew import Crew
 from tests.integrations.recipes.recipe import recipe
 from tests.processes.store import Entry, Store
 from tests.support.asgi import WebProcess, uvicorn_command
+from tests.support.inside import redis_of
 from tests.support.observe import until
 
 PAGE = "recipes/leader.md"
@@ -72,8 +73,8 @@ def terms(directory: Path) -> list[Entry]:
     return [entry for entry in entries(directory) if entry.kind == "read"]
 
 
-async def led_anew(directory: Path, count: int, within: float = SOON) -> Entry:
-    """Wait until so many have become leader, one after the other, and the last has written; the last."""
+async def led_again(directory: Path, count: int, within: float = SOON) -> Entry:
+    """Wait until that many have become leader, one after the other, and the last has written; returns the last."""
 
     def written() -> bool:
         begun = terms(directory)
@@ -101,19 +102,19 @@ async def test_a_leader_that_is_stopped_hands_over_at_once(
 ) -> None:
     with crew(redis_server, tmp_path, LONG) as workers:
         for term in (1, 2):
-            leader = await led_anew(tmp_path, term)
+            leader = await led_again(tmp_path, term)
             await all_stand(watcher)
             workers.dismiss(leader.pid)
             workers.hire()
-        await led_anew(tmp_path, 3, within=SOON)  # The lease is longer than that.
+        await led_again(tmp_path, 3, within=SOON)  # The lease is longer than that.
     check_one_at_a_time(tmp_path)
 
 
 async def all_stand(watcher: LockClient) -> None:
-    """Wait until there is somebody who waits to be the next."""
+    """Wait until a candidate waits to be the next."""
 
     async def waited_for() -> bool:
-        return bool(await watcher._redis.pubsub_channels(f"*{NAME}*"))
+        return bool(await redis_of(watcher).pubsub_channels(f"*{NAME}*"))
 
     await until(waited_for, within=SOON)
 
@@ -124,11 +125,11 @@ async def test_a_leader_that_is_killed_is_followed_after_one_lease_at_most(
     redis_server: Server, watcher: LockClient, tmp_path: Path
 ) -> None:
     with crew(redis_server, tmp_path, SHORT) as workers:
-        leader = await led_anew(tmp_path, 1)
+        leader = await led_again(tmp_path, 1)
         await all_stand(watcher)
         workers.dismiss(leader.pid, signal.SIGKILL)
         killed = monotonic()
-        following = await led_anew(tmp_path, 2)
+        following = await led_again(tmp_path, 2)
         assert following.pid != leader.pid
         assert following.at - killed < SHORT + 5  # Of the five the machine may take what it wants.
     check_one_at_a_time(tmp_path)
@@ -138,9 +139,9 @@ async def test_a_leader_that_is_killed_is_followed_after_one_lease_at_most(
 @pytest.mark.timeout(180)
 async def test_a_leader_that_was_paused_writes_nothing_more(redis_server: Server, tmp_path: Path) -> None:
     with crew(redis_server, tmp_path, SHORT):
-        leader = await led_anew(tmp_path, 1)
+        leader = await led_again(tmp_path, 1)
         os.kill(leader.pid, signal.SIGSTOP)
-        following = await led_anew(tmp_path, 2)
+        following = await led_again(tmp_path, 2)
         assert following.pid != leader.pid
         os.kill(leader.pid, signal.SIGCONT)
         await until(lambda: left(tmp_path, leader.token), within=SOON)
@@ -163,10 +164,10 @@ async def test_the_workers_of_a_web_service_have_one_leader(
     command = uvicorn_command("service:app", "--workers", "3", "--app-dir", str(tmp_path))
     environment = {"STORE": str(tmp_path / "store")}
     with WebProcess(command, tmp_path / "log", ready="/ready", environment=environment) as service:
-        leader = await led_anew(tmp_path, 1)
+        leader = await led_again(tmp_path, 1)
         await all_stand(watcher)
         os.kill(leader.pid, signal.SIGTERM)
-        following = await led_anew(tmp_path, 2, within=15)  # More than that would be left of the lease.
+        following = await led_again(tmp_path, 2, within=15)  # More than that would be left of the lease.
         assert following.pid != leader.pid
         await asyncio.to_thread(service.stop)
         assert service.tracebacks() == []

@@ -50,7 +50,7 @@ asyncio.run(main())
 
 
 class Ledger:
-    """What the jobs wrote: (what, slot, process id)."""
+    """The jobs' entries: (text, slot, process id)."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / "ledger"
@@ -63,11 +63,11 @@ class Ledger:
         return [(what, int(slot), int(pid)) for what, slot, pid in parts]
 
     def slots(self) -> list[int]:
-        """Those that were worked to their end, in this order."""
+        """The slots that were worked to their end, in this order."""
         return [slot for what, slot, _ in self.lines() if what == "end"]
 
     async def more(self, count: int) -> None:
-        """Wait until so many more slots have been worked."""
+        """Wait until that many more slots have been worked."""
         wanted = len(self.slots()) + count
         await until(lambda: len(self.slots()) >= wanted, within=SOON)
 
@@ -185,7 +185,7 @@ async def test_it_ends_in_the_midst_of_its_first_command(
     run: Run, locks: LockClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On Python 3.11 redis-py swallows a cancellation that comes at the wrong turn of the loop."""
-    monkeypatch.setattr("aiolock._core.background._TO_CLEAN_UP", 0.02)
+    monkeypatch.setattr("aiolock._helpers.background._TO_CLEAN_UP", 0.02)
     for turns in range(40):
         async with asyncio.timeout(SOON), background(run(locks, "report", 60, Worked())):
             for _ in range(turns):

@@ -27,7 +27,7 @@ from tests.support.observe import connected, until, until_connected
 
 PAGE = "recipes/starlette-and-litestar.md"
 
-# What the tests add: an endpoint that is at work until there is a file, one that says that the service is ready.
+# The tests' additions: an endpoint that works until there is a file, one that reports that the service is ready.
 STARLETTE = """
 
 import asyncio, os
@@ -112,7 +112,7 @@ async def test_one_at_a_time_over_two_workers(
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-async def test_what_clients_are_told(
+async def test_the_answers_to_clients(
     service_of: Callable[[str], str],
     redis_server: Server,
     watcher: LockClient,

@@ -1,17 +1,11 @@
 """Jobs under a lock, in worker processes of taskiq: the code of docs/how-to/recipes/taskiq.md."""
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
-from importlib import import_module
+from collections.abc import AsyncIterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import pytest
 from taskiq import InMemoryBroker, TaskiqDepends
@@ -20,12 +14,15 @@ from aiolock import Lease, LockClient
 from aiolock._embedded_server import Server
 from aiolock.testing import lose
 from tests.integrations.recipes.recipe import recipe
+from tests.integrations.recipes.taskiq_workers import SOON, jobs, ledger, lines, workers
+from tests.support.inside import redis_of
 from tests.support.observe import until
 
-PAGE = "recipes/taskiq.md"
-SOON = 30.0  # Seconds; a machine that is busy takes some.
+__all__ = ["ledger"]
 
-# What the tests add: jobs that note when they enter and leave, and one that is at work until there is a file.
+PAGE = "recipes/taskiq.md"
+
+# The tests' additions: jobs that note when they enter and leave, and one that works until there is a file.
 JOBS = """
 
 import asyncio, os
@@ -59,56 +56,21 @@ async def hold(locks: Locks) -> None:
 """
 
 
-@contextmanager
-def workers(directory: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Two of them, each a process."""
-    command = [sys.executable, "-m", "taskiq", "worker", "jobs:broker", "--workers", "2", *options]
-    with (directory / "output").open("ab") as output:
-        running = subprocess.Popen(command, cwd=directory, stdout=output, stderr=output, start_new_session=True)
-    try:
-        yield running
-    finally:
-        with suppress(ProcessLookupError):  # When all of them have ended.
-            os.killpg(running.pid, signal.SIGKILL)
-        running.wait()
-
-
-@pytest.fixture
-def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    path = tmp_path / "ledger"
-    path.touch()
-    monkeypatch.setenv("LEDGER", str(path))
-    return path
-
-
-@asynccontextmanager
-async def jobs(redis_server: Server, directory: Path) -> AsyncIterator[Any]:
-    """The module that the workers run, its broker started, to send jobs with."""
-    (directory / "jobs.py").write_text(recipe(PAGE, "broker = RedisStreamBroker", redis_server.url) + JOBS, "utf-8")
-    sys.path.insert(0, str(directory))
-    try:
-        module = import_module("jobs")
-        await module.broker.startup()
-        yield module
-        await module.broker.shutdown()
-    finally:
-        sys.path.remove(str(directory))
-        sys.modules.pop("jobs", None)
+def recipe_of(redis_server: Server) -> str:
+    return recipe(PAGE, "broker = RedisStreamBroker", redis_server.url) + JOBS
 
 
 def entries(ledger: Path, job: str) -> list[tuple[str, int]]:
-    """What jobs of that name noted, and in which process."""
-    *whole, _ = ledger.read_text().split("\n")
-    parts = [line.split() for line in whole]
-    return [(what, int(pid)) for each, what, pid in parts if each == job]
+    """The notes of jobs of that name, with their processes."""
+    return [(what, int(pid)) for each, what, pid in lines(ledger) if each == job]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.usefixtures("watcher")
 async def test_jobs_of_two_workers_are_kept_apart(redis_server: Server, ledger: Path, tmp_path: Path) -> None:
-    async with jobs(redis_server, tmp_path) as module:
-        with workers(tmp_path):
+    async with jobs(tmp_path, recipe_of(redis_server)) as module:
+        with workers(tmp_path, 2):
             sent = [await module.visit.kiq(number) for number in range(60)]
             results = [await job.wait_result(timeout=SOON) for job in sent]
             settled = await (await module.settle.kiq(7)).wait_result(timeout=SOON)
@@ -126,14 +88,14 @@ async def test_a_job_that_is_delivered_a_second_time_waits_for_the_first(
     redis_server: Server, watcher: LockClient, ledger: Path, tmp_path: Path
 ) -> None:
     """After *idle_timeout* the queue takes it for lost; it looks when there is another job."""
-    async with jobs(redis_server, tmp_path) as module:
-        with workers(tmp_path):
+    async with jobs(tmp_path, recipe_of(redis_server)) as module:
+        with workers(tmp_path, 2):
             await module.hold.kiq()
             await until(watcher.lock("held").locked, within=SOON)
 
             async def waited_for() -> bool:
                 await (await module.visit.kiq(0)).wait_result(timeout=SOON)
-                return bool(await watcher._redis.pubsub_channels("*held*"))
+                return bool(await redis_of(watcher).pubsub_channels("*held*"))
 
             await until(waited_for, within=SOON)
             assert [what for what, _ in entries(ledger, "hold")] == ["enter"]
@@ -149,8 +111,8 @@ async def test_sigterm_leaves_nothing_locked(
     redis_server: Server, watcher: LockClient, ledger: Path, tmp_path: Path, ends: bool
 ) -> None:
     options = () if ends else ("--wait-tasks-timeout", "1")
-    async with jobs(redis_server, tmp_path) as module:
-        with workers(tmp_path, *options) as running:
+    async with jobs(tmp_path, recipe_of(redis_server)) as module:
+        with workers(tmp_path, 2, *options) as running:
             job = await module.hold.kiq()
             await until(watcher.lock("held").locked, within=SOON)
             running.terminate()

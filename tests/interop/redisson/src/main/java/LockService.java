@@ -28,7 +28,7 @@ import org.redisson.config.ReadMode;
  * thread of the client, which is kept; so a call that blocks blocks no other thread, and answers come in any order.
  * One of a lock is of that half of a read-write lock, "read" or "write", if the command has a "half", and of several
  * locks as one, in that order, if it has their "names"; of the RedissonRedLock of several clients if it has these
- * "clients". One with the "kind" "counted" is of the semaphore that only counts, one with "latch" of the count-down latch.
+ * "clients". One with the "kind" "counted" is of the counting semaphore, one with "latch" of the count-down latch.
  * "connect", "shutdown" and "parked" (whether the thread waits for a message) are done at once. Durations are
  * milliseconds. An answer is {"id", "value" or "error" and "message", "began", "ended"}; these two are seconds on the
  * clock that System.nanoTime() reads, and Python's time.monotonic().

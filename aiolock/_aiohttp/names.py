@@ -1,0 +1,65 @@
+"""The names of locks in aiohttp, from templates and functions of the request; and the names of what requests carry."""
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, get_args
+
+from aiohttp import web
+
+from aiolock._web.key_template import parameters_of
+
+Names = str | Sequence[str]
+
+_ANSWERS = (web.StreamResponse, web.View)
+
+
+def request_key(name: str) -> Any:
+    """The key for something that a request carries: since 3.14 aiohttp has typed ones, and warns about others."""
+    return web.RequestKey(name, object) if hasattr(web, "RequestKey") else f"aiolock.{name}"
+
+
+def function(
+    key: Callable[[web.Request], Names | Awaitable[Names]],
+) -> Callable[[web.Request], Names | Awaitable[Names]]:
+    """The function *key*; raises if it is the handler of a bare ``@synchronized``."""
+    if _is_handler(key):
+        raise TypeError(
+            f"a bare @synchronized has no key: write @synchronized('order:{{order_id}}'), or give a function of the"
+            f" request that returns the name, and not {key!r}"
+        )
+    return key
+
+
+def check_caller(caller: object) -> None:
+    """Raise if *caller* is not a function of a request; it may be the handler of a bare ``@idempotent``."""
+    if caller is not None and (not callable(caller) or _is_handler(caller)):
+        raise TypeError(f"write @idempotent(caller), with a function of the request or None, and not {caller!r}")
+
+
+def _is_handler(key: Callable[..., object]) -> bool:
+    """Whether *key* is a handler, by its annotations, which handlers often lack, or by its number of arguments."""
+    try:
+        signature = inspect.signature(key, eval_str=True)
+    except Exception:  # It has no signature, or one with names that only type checkers know.
+        return False
+    try:
+        signature.bind(None)
+    except TypeError:
+        return True
+    made = signature.return_annotation
+    return any(inspect.isclass(each) and issubclass(each, _ANSWERS) for each in (key, made, *get_args(made)))
+
+
+def name_maker(template: str) -> Callable[[web.Request], str]:
+    """The function that fills *template* with the variables of a request's path."""
+    empty = dict.fromkeys(parameters_of(template), "")
+    template.format_map(empty)  # Raises for a format that strings do not have.
+
+    def name_of(request: web.Request) -> str:
+        try:
+            return template.format_map(request.match_info)
+        except KeyError as missing:
+            known = ", ".join(request.match_info) or "none"
+            raise RuntimeError(f"{template!r}: the path has no variable {missing} (it has: {known})") from None
+
+    return name_of

@@ -1,0 +1,82 @@
+"""The event loop of one blocking client, from the client's first use to its end."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple
+
+from aiolock._blocking.deputy import Deputy
+from aiolock._blocking.outcome import Outcome
+from aiolock._errors import ClientClosedError
+from aiolock._helpers.loop_thread import LoopThread
+
+Close = Callable[[], Coroutine[Any, Any, None]]
+
+
+class _Begun(NamedTuple):
+    loop: asyncio.AbstractEventLoop
+    over: asyncio.Event
+
+
+class Loop:
+    """An event loop that runs until it is told to end; then it runs *close*, while the deputies still work."""
+
+    def __init__(self, close: Close) -> None:
+        begun: Outcome[_Begun] = Outcome()
+        self._failure: BaseException | None = None
+        self._thread = LoopThread(partial(self._live, close, begun), lambda: None)
+        # Only the loop uses this set.
+        self._deputies: set[asyncio.Task[None]] = set()
+        self._loop, self._over = begun.wait()
+
+    @property
+    def forks(self) -> int:
+        """The process in which the loop runs: its number of forks."""
+        return self._thread.forks
+
+    @property
+    def ended(self) -> bool:
+        """Whether the loop takes no calls any more."""
+        return self._thread.ended
+
+    def call(self, function: Callable[..., object], *args: object) -> None:
+        """See `LoopThread.call`."""
+        self._thread.call(function, *args)
+
+    def deputy(self) -> Deputy:
+        """A new deputy for the calling thread; raises like `call`."""
+        deputy = Deputy(self._loop)
+        self.call(self._begin, deputy)
+        return deputy
+
+    def tell_end(self) -> None:
+        """Tell the loop to end, without waiting."""
+        with suppress(ClientClosedError):
+            self.call(self._over.set)
+
+    def end(self) -> None:
+        """End the loop, wait for its end, and raise the exception of *close*, if there was one."""
+        self.tell_end()
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _begin(self, deputy: Deputy) -> None:
+        task = self._loop.create_task(deputy.run(), name=deputy.name)
+        self._deputies.add(task)
+        task.add_done_callback(self._deputies.discard)
+
+    async def _live(self, close: Close, begun: Outcome[_Begun]) -> None:
+        over = asyncio.Event()
+        begun.set(_Begun(asyncio.get_running_loop(), over))
+        await over.wait()
+        try:
+            await close()
+        except BaseException as error:
+            self._failure = error
+        finally:
+            self._thread.refuse_calls()
+            for task in self._deputies:
+                task.cancel()
+            await asyncio.gather(*self._deputies, return_exceptions=True)

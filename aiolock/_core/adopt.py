@@ -1,0 +1,48 @@
+"""The adoption of a detached hold: an acquire of its lock."""
+
+from aiolock._backend import Call
+from aiolock._core.acquire import Acquisition
+from aiolock._core.lease import Lease
+from aiolock._core.ticket import Part
+from aiolock._errors import ClientClosedError, LeaseLostError
+from aiolock._scripts.replies import Acquired, Granted, Lost, Refused
+from aiolock._types import quoted
+
+
+class Adoption(Acquisition):
+    """An acquire like *acquisition*, of the lock of the detached hold *part*: one try, because waiting cannot help."""
+
+    __slots__ = ("_part",)
+
+    def __init__(self, acquisition: Acquisition, part: Part) -> None:
+        length, is_watched, task = acquisition._lease
+        lease = None if is_watched else length
+        super().__init__(acquisition._session, acquisition._want, acquisition._owner, task, lease)
+        self._part = part
+
+    async def _seek(self, in_a_row: int = 0) -> Lease:
+        """Adopt with one try; raises if the ticket cannot be used."""
+        if self._held() is not None:
+            raise self._has_it_already()
+        call = self._submit(True)
+        answer = await call
+        if self._session.closed:
+            raise ClientClosedError("closed")
+        granted = self._grant_in_time(call, answer) if isinstance(answer, Granted) else None
+        if granted is not None:
+            return granted
+        self._note_refusal(call, answer)
+        if isinstance(answer, Refused):
+            raise self._has_it_already()
+        reason = answer.reason if isinstance(answer, Lost) else "expired"
+        raise LeaseLostError.of_ticket(self._part.name, self._part.token, reason, self._want.scripts.kind)
+
+    def _submit(self, first: bool) -> Call[Acquired]:
+        self._in_doubt = True
+        self._call = self._session.commands.adopt(self._claimed(), self._part.claim(self._want), self._asked_for)
+        return self._call
+
+    def _has_it_already(self) -> RuntimeError:
+        """The error for an adopter that holds the same lock already: adopting cannot make a nested hold."""
+        name = quoted(self._want.keys.name)
+        return RuntimeError(f"lock {name}: its adopter holds it already; adopt in another task, or as another owner")

@@ -1,0 +1,174 @@
+"""
+The data of a hold: its leases, its bodies, its deadline, and what follows from them. The module `hold` has its actions.
+
+The commands and the reports read these data, and are above this module.
+"""
+
+from collections.abc import Sequence
+from enum import Enum
+from operator import attrgetter
+from time import monotonic
+from typing import NamedTuple, Protocol, cast
+
+from aiolock._backend import Argument, Delivery
+from aiolock._core.owners import is_named
+from aiolock._core.watch import Watch
+from aiolock._errors import LossReason
+from aiolock._keys import LockKeys
+from aiolock._scripts import Claim
+from aiolock._scripts.replies import Lost
+from aiolock._types import LockKind
+
+
+class DoneError(Exception):
+    """The body of a `once` has run, with this *outcome*, so nothing can be acquired any more."""
+
+    def __init__(self, outcome: bytes) -> None:
+        super().__init__(outcome)
+        self.outcome = outcome
+
+
+class State(Enum):
+    """The states of a hold."""
+
+    LIVE = "live"
+    CLOSING = "closing"
+    GIVEN_BACK = "given back"
+    LOST = "lost"
+    GONE = "gone"
+
+
+class Body(Protocol):
+    """A piece of work under a hold, which a loss cancels."""
+
+    @property
+    def has_lost_its_task(self) -> bool:
+        """Whether the task that entered it has ended or was destroyed."""
+
+    def lost(self) -> None:
+        """Cancel the work, because the lock is lost."""
+
+    def look(self, due: float) -> None:
+        """Note the state of the work, because the end of the hold may be near; the call was due at *due*."""
+
+
+class Share(Protocol):
+    """One lease of a hold, as far as reports need it."""
+
+    @property
+    def watched(self) -> bool:
+        """Whether the watchdog renews it."""
+
+    @property
+    def _scoped(self) -> bool:
+        """Whether an `async with` will give it back."""
+
+
+class Remains(NamedTuple):
+    """A field without an owner, which a release leaves in the lock's place until a given time."""
+
+    field: str
+    value: Argument
+    until: float
+    """On the monotonic clock."""
+    late: bool = False
+    """Whether the field is left even after the end of the lease, if the lock was granted to nobody else."""
+    old: tuple[str, float] | None = None
+    """A further key that gets the field, and the later time until which the field stays there."""
+
+
+class Held:
+    """The readable part of a hold, which is a granted acquisition; `Hold` sets all of it."""
+
+    __slots__ = (
+        *("bodies", "claim", "deadline", "delivery", "expires", "heard", "leases", "loss", "orphan_of"),
+        *("remains", "since", "state", "step", "token", "unheard", "watch"),
+    )
+
+    claim: Claim
+    token: int
+    since: float
+    """The time of the grant, on the monotonic clock."""
+    state: State
+    loss: LossReason | None
+    """The reason of the loss, once the user has been told about it."""
+    orphan_of: str | None
+    """The name of the task that acquired the lock, once that task has ended without releasing it."""
+    leases: Sequence[Share]
+    bodies: list[Body]
+    step: int
+    """The number of the last change of the hold count that was sent; the acquire itself is number 1."""
+    unheard: int
+    """How many changes of the hold count have no answer yet, or may still arrive a second time."""
+    delivery: Delivery | None
+    """The delivery of the granted acquire, if several servers keep the lock."""
+    remains: Remains | None
+    heard: float
+    """When the last command was sent whose answer had the key's time to live (monotonic clock)."""
+    expires: float
+    """The time until which the server surely keeps the key (monotonic clock)."""
+    deadline: float
+    """The time from which the hold counts as ended (monotonic clock)."""
+    watch: Watch
+
+    # Read at each step: a property of an `attrgetter` costs no Python frame.
+    keys: LockKeys = cast("LockKeys", property(attrgetter("claim.want.keys")))
+    """The keys of the lock."""
+    owner: str = cast("str", property(attrgetter("claim.owner")))
+    """The id of its owner."""
+
+    @property
+    def kind(self) -> LockKind:
+        """The kind of its primitive."""
+        return self.claim.want.scripts.kind
+
+    @property
+    def ended(self) -> bool:
+        """Whether the hold was given back, or is lost for good."""
+        return self.state is not State.LIVE and self.state is not State.CLOSING
+
+    @property
+    def over(self) -> bool:
+        """Whether the lock is lost for its user, by the clock or by an answer of the server."""
+        return self.loss is not None or self.expired
+
+    @property
+    def expired(self) -> bool:
+        """Whether the deadline has passed, even if no timer has noticed that yet."""
+        return monotonic() >= self.deadline and not self.ended
+
+    @property
+    def ran_out(self) -> bool:
+        """Whether it ended as the user wanted: the watchdog renews none of its leases, and no block runs under it."""
+        return monotonic() >= self.deadline and not any(lease.watched or lease._scoped for lease in self.leases)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a live task is going to release it: the owner, or a task inside one of its blocks."""
+        return not is_named(self.owner) or any(not body.has_lost_its_task for body in self.bodies)
+
+    @property
+    def has_body(self) -> bool:
+        """Whether a task inside one of its blocks, or one that is just leaving a block, will give it back."""
+        if self.in_use:
+            return True
+        # A block that a task is leaving is no body any more, but its lease is still scoped.
+        return self.orphan_of is None and sum(lease._scoped for lease in self.leases) > len(self.bodies)
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a live task is inside one of its blocks."""
+        return any(not body.has_lost_its_task for body in self.bodies)
+
+    def was_lost_before(self, answer: Lost) -> bool:
+        """
+        Whether the lock was lost before its release, if the server's *answer* to the release was that it had no lock.
+
+        If this answer comes before the deadline, the key was gone too early. If it comes later, the release may have
+        arrived after the natural end of the lease: this is no loss, because the work under the lock had ended.
+        """
+        now = monotonic()
+        if self.leases or answer.reason == "forced" or now < self.deadline:
+            return True
+        # The release could not leave its remains.
+        return self.remains is not None and now < self.remains.until

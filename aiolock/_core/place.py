@@ -1,0 +1,97 @@
+"""A place in the queue of a name: one waiting task, and the tries that are made for it."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic
+
+from aiolock._backend import Call
+
+
+class Place:
+    """A place in the queue, held by one task."""
+
+    # Invariant: the task awaits its turn; or it is `trying`, with a call of its own, or with one that was sent for it
+    # (`_call`, until the task takes it). `woken` says that something has happened since the last try.
+
+    __slots__ = (
+        "_call",
+        "_ends",
+        "_error",
+        "_submit",
+        "in_a_row",
+        "owner",
+        "served",
+        "since",
+        "told_long",
+        "trying",
+        "woken",
+    )
+
+    def __init__(self, owner: str, submit: Callable[[], Call], ends: float | None) -> None:
+        self.owner: str = owner
+        self.since: float = monotonic()
+        # Sends the acquire.
+        self._submit = submit
+        self.woken: asyncio.Event = asyncio.Event()
+        # The number of hand-offs in a row, if the try was sent along with a release; 0 for a try of its own.
+        self.in_a_row: int = 0
+        # The task was woken, and its try has no answer yet.
+        self.trying: bool = False
+        # The acquire was granted.
+        self.served: bool = False
+        # The warning about a long wait was given: see `long_wait`.
+        self.told_long: bool = False
+        # The end of the wait, on the monotonic clock.
+        self._ends = ends
+        self._call: Call | None = None
+        self._error: Exception | None = None
+
+    async def comes_up(self) -> bool:
+        """Wait until a try could help, and begin it; returns ``False`` at the end of the wait."""
+        if self._ends is None:
+            await self.woken.wait()
+        else:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, self._ends - monotonic())):
+                    await self.woken.wait()
+        if not self.woken.is_set():
+            return False
+        if self._error is not None:
+            raise self._error
+        self.woken.clear()
+        self.trying = True
+        return True
+
+    def take(self) -> Call | None:
+        """The try that was sent along with a release for this place, if there is one; the caller must use it."""
+        call, self._call = self._call, None
+        self.in_a_row = self.in_a_row if call is not None else 0
+        return call
+
+    def hand(self, in_a_row: int) -> bool:
+        """Send a try for the task; returns ``False`` if the task is about to try itself."""
+        tries = not self.trying and not self.woken.is_set()
+        if tries:
+            self._call = self._submit()
+            self.in_a_row = in_a_row
+        self.woken.set()
+        return tries
+
+    def answer(self, call: Call) -> None:
+        """Use the answer to *call*, which another place sent, for this place, too, unless its task tries itself."""
+        if not self.trying and self._call is None:
+            self._call = call
+            self.woken.set()
+
+    def settle(self, granted: bool, *, exclusive: bool) -> None:
+        """Note the answer to the try; a grant of an *exclusive* lock also uses up later wake-ups."""
+        self.trying = False
+        self.served = granted
+        if granted and exclusive:
+            self.woken.clear()
+
+    def fail(self, error: Exception) -> None:
+        """End the wait with *error*."""
+        self._error = error
+        self.woken.set()

@@ -1,0 +1,102 @@
+"""Requests of FastAPI that are carried out once: the route that keeps responses and repeats them."""
+
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from fastapi.routing import APIRoute
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Host, Match, Mount
+from starlette.types import Scope
+
+from aiolock._fastapi.inside import dependant_of
+from aiolock._web.idempotency import HEADER, REPLAYED, Answer, Run, fingerprint, kept_headers
+
+_RUN = "aiolock.idempotency"  # The key of a request's `_Run` in its scope.
+
+
+class AnsweredError(Exception):
+    """The *answer* of an earlier request, with which `IdempotentRoute` answers this one."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__()
+        self.answer = answer
+
+
+class IdempotentRoute(APIRoute):
+    """
+    The route of endpoints with `idempotent`: ``APIRouter(route_class=IdempotentRoute)``, or, before its endpoints,
+    ``app.router.route_class = IdempotentRoute``.
+
+    Endpoints without `idempotent` are as in any other route.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """FastAPI's handler, which keeps and repeats the responses of `idempotent` endpoints."""
+        handle = super().get_route_handler()
+
+        async def once(request: Request) -> Response:
+            runs: list[Run] = []
+            request.scope[_RUN] = runs
+            if HEADER.lower() in request.headers:
+                await request.body()  # A form would be read without it, and the fingerprint is that of the body.
+            try:
+                response = await handle(request)
+            except AnsweredError as replayed:
+                return _response_of(replayed.answer)
+            for run in runs:
+                run.keep(_answer_of(request, response))
+            return response
+
+        return once
+
+
+def runs_of(request: Request) -> list[Run]:
+    """The list of the runs whose response the route will keep; raises if the request has another class of route."""
+    runs: list[Run] | None = request.scope.get(_RUN)
+    if runs is None:
+        raise RuntimeError(
+            f"{endpoint_of(request)}: `idempotent` needs a route that keeps responses. Before the endpoint, write "
+            "app.router.route_class = IdempotentRoute, or APIRouter(route_class=IdempotentRoute)"
+        )
+    return runs
+
+
+def endpoint_of(request: Request) -> str:
+    """The name of the endpoint, which has keys of its own, as has each host, if `app.host` routes by it."""
+    routed = _routes_host(request.scope["router"].routes, request.scope)
+    host = request.url.hostname if routed else ""
+    path = getattr(dependant_of(request), "path", None) or request.scope["route"].path
+    return f"{request.method} {host}{request.scope.get('root_path', '')}{path}"
+
+
+def _routes_host(routes: Iterable[BaseRoute], scope: Scope) -> bool:
+    """Whether a `Host` among *routes* takes the host of the request, which other routes may have taken before."""
+    return any(
+        (isinstance(each, Host) and each.matches(scope)[0] is not Match.NONE)
+        or (isinstance(each, Mount) and _routes_host(each.routes, scope))
+        for each in routes
+    )
+
+
+async def fingerprint_of(request: Request) -> str:
+    """The fingerprint of the request."""
+    return fingerprint(request.method, f"{request.url.path}?{request.url.query}", await request.body())
+
+
+def _answer_of(request: Request, response: Response) -> Answer:
+    body = getattr(response, "body", None)
+    if not isinstance(body, bytes | memoryview):
+        raise RuntimeError(
+            f"{endpoint_of(request)}: its response cannot be kept, because it is a {type(response).__name__}, which is "
+            "sent piece by piece; return a response with a body, or use no `idempotent`"
+        )
+    headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in response.raw_headers]
+    return Answer(response.status_code, kept_headers(headers), bytes(body))
+
+
+def _response_of(answer: Answer) -> Response:
+    response = Response(answer.body, answer.status)
+    headers = [*answer.headers, (REPLAYED, "true")]
+    response.raw_headers += [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+    return response

@@ -1,0 +1,92 @@
+"""The names of locks in FastAPI: templates of an endpoint's parameters, and dependencies that return a name."""
+
+import enum
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from typing import Annotated, Any
+from weakref import WeakKeyDictionary
+
+from fastapi import Depends, FastAPI
+from fastapi.dependencies import utils
+from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
+from starlette.requests import HTTPConnection
+from starlette.websockets import WebSocket
+
+from aiolock._fastapi.inside import calls_of, dependant_of, fields_of, routes_of
+from aiolock._web.key_template import parameters_of
+
+_MISSING = {"type": "missing", "msg": "Field required", "input": None}
+
+
+class Template:
+    """The *text* of a lock's name with parameters, which the endpoint of a request has validated."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.parameters = parameters_of(text)
+        # The path and query parameters in the template, by the id of the endpoint's dependant, which stays alive.
+        self._fields: dict[int, tuple[Any, list[Any], list[Any]]] = {}
+
+    def name(self, connection: HTTPConnection) -> str:
+        _, path, query = self._fields_of(connection)
+        values = _validated(connection, path, connection.path_params)
+        more = _validated(connection, query, connection.query_params) if query else {}
+        return self.text.format_map(values | more)
+
+    def _fields_of(self, connection: HTTPConnection) -> tuple[Any, list[Any], list[Any]]:
+        dependant = dependant_of(connection)
+        if id(dependant) not in self._fields:
+            self._fields[id(dependant)] = (dependant, *self.fields_in(connection.scope["route"], dependant))
+        return self._fields[id(dependant)]
+
+    def fields_in(self, route: Any, dependant: Any) -> tuple[list[Any], list[Any]]:
+        """The path and query parameters in the template; raises if *route* lacks one, or one has no type."""
+        path, query = fields_of(dependant, "path_params"), fields_of(dependant, "query_params")
+        known = {name for name, field in (query | path).items() if field.field_info.annotation is not Any}
+        for name in sorted(self.parameters - known):
+            raise RuntimeError(
+                f"{self.text!r}: {name!r} is no path or query parameter with a type of {route.path} (it has: "
+                f"{', '.join(sorted(known)) or 'none'}); write its type, as in {name}: int, since without one 7 and 07 "
+                "are two locks; or give lock_for a dependency that returns the name"
+            )
+        only_query = self.parameters - path.keys()
+        return [path[name] for name in self.parameters - only_query], [query[name] for name in only_query]
+
+
+_templates: "WeakKeyDictionary[Callable[..., Any], list[Template]]" = WeakKeyDictionary()
+
+
+def depend(held: Callable[..., Any], keys: Mapping[str, Template | Callable[..., Any]]) -> None:
+    """Let FastAPI call *held* with the results of those *keys* that are dependencies, and check the templates."""
+    signature = inspect.signature(held)
+    own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    more = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[Any, Depends(key)])
+        for name, key in keys.items()
+        if not isinstance(key, Template)
+    ]
+    vars(held)["__signature__"] = signature.replace(parameters=[*own, *more])
+    _templates[held] = [key for key in keys.values() if isinstance(key, Template)]
+
+
+def _validated(connection: HTTPConnection, fields: list[Any], received: Mapping[str, Any]) -> dict[str, object]:
+    """The values of *fields* in *received*, as the endpoint gets them."""
+    values, errors = utils.request_params_to_args(fields, received)
+    if not errors:
+        errors = [_MISSING | {"loc": ("query", each.alias)} for each in fields if values[each.name] is None]
+    if errors:
+        raise invalid(connection, errors)
+    return {name: value.value if isinstance(value, enum.Enum) else value for name, value in values.items()}
+
+
+def check_templates(app: FastAPI) -> None:
+    """Raise if an endpoint lacks a parameter that a template names."""
+    for route in routes_of(app):
+        for template in chain.from_iterable(_templates.get(call, ()) for call in calls_of(route.dependant)):
+            template.fields_in(route, route.dependant)
+
+
+def invalid(connection: HTTPConnection, errors: Sequence[Any]) -> Exception:
+    """The error that FastAPI itself would raise: 422, or the close of a WebSocket."""
+    return (WebSocketRequestValidationError if isinstance(connection, WebSocket) else RequestValidationError)(errors)

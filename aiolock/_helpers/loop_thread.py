@@ -1,0 +1,75 @@
+"""An event loop in a thread of its own."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from functools import partial
+from typing import Any
+
+from aiolock._errors import ClientClosedError
+from aiolock._process import Lineage
+
+Live = Callable[[], Coroutine[Any, Any, None]]
+
+
+class LoopThread:
+    """
+    A thread whose event loop runs *live*, and ends with it; after the loop is closed, the thread calls *over*.
+
+    It is a daemon: a program that ends does not wait for it.
+    """
+
+    # Invariant: functions that `call` has accepted, under `_gate`, are called before the loop stops.
+
+    def __init__(self, live: Live, over: Callable[[], object]) -> None:
+        self.forks: int = Lineage.forks
+        """The process in which it runs: its number of forks."""
+        self.ended: bool = False
+        # Reentrant, because the garbage collector may call `call` while this thread holds it.
+        self._gate = threading.RLock()
+        # For callbacks, so that they keep nothing of the calling thread's context alive.
+        self._context = Context()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, args=(live, over), name="aiolock", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the thread runs in this process."""
+        return not self.ended and self.forks == Lineage.forks
+
+    def call(self, function: Callable[..., object], *args: object) -> None:
+        """
+        Call *function* in the loop soon, without waiting.
+
+        Raises:
+            ClientClosedError: the loop has ended.
+        """
+        with self._gate:
+            if self.ended:
+                raise ClientClosedError("closed")
+            self._loop.call_soon_threadsafe(partial(function, *args), context=self._context)
+
+    def refuse_calls(self) -> None:
+        """Accept no more calls, because the loop is about to end."""
+        with self._gate:
+            self.ended = True
+
+    def join(self, seconds: float | None = None) -> None:
+        """Wait *seconds* at most for the end of the thread."""
+        self._thread.join(seconds)
+
+    def _run(self, live: Live, over: Callable[[], object]) -> None:
+        try:
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.run(self._to_end(live), context=self._context)
+        finally:
+            self.refuse_calls()
+            over()
+
+    async def _to_end(self, live: Live) -> None:
+        try:
+            await live()
+        finally:
+            self.refuse_calls()

@@ -1,0 +1,112 @@
+"""The adoption of a lock that another process has detached: `LockClient.adopt`."""
+
+from collections.abc import Generator, Sequence
+from typing import Any, final
+
+from aiolock._core.adopt import Adoption as Acquiring
+from aiolock._core.detach import prolong
+from aiolock._core.lease import Lease
+from aiolock._core.owners import current_task, refuse_elsewhere
+from aiolock._core.session import Sessions
+from aiolock._core.ticket import Part
+from aiolock._helpers.together import Begun, all_of
+from aiolock._primitives.held import Acquirable, G, Held
+from aiolock._primitives.multi.lease import MultiLease
+from aiolock._primitives.multi.lock import let_go
+from aiolock._primitives.multi.member import Member
+from aiolock._types import Duration, lease_seconds
+
+
+class _Detached:
+    """The detached locks of a ticket, with a handle for each: an object that can be acquired."""
+
+    def __init__(self, members: Sequence[Member], parts: Sequence[Part]) -> None:
+        self._members = members
+        self._parts = parts
+
+    @property
+    def name(self) -> str:
+        """The names of the locks, as a text for people."""
+        return ", ".join(part.name for part in self._parts)
+
+    @property
+    def _sessions(self) -> Sessions:
+        return self._members[0]._sessions
+
+    @property
+    def _acts_as_one(self) -> bool:
+        return self._members[0]._acts_as_one
+
+    async def prolong(self, keep: float | None) -> float:
+        """
+        Keep the locks detached for at least *keep* seconds from now; returns the seconds for which they stay so.
+
+        ``None`` means the *keep* of the detach.
+        """
+        session, pairs = self._sessions.open(), zip(self._members, self._parts, strict=True)
+        asked = [
+            Begun(prolong(part, member._want, session, part.keep if keep is None else keep)) for member, part in pairs
+        ]
+        return min(await all_of(asked))
+
+    async def _adopt(self, lease: Duration | None) -> list[Lease]:
+        """Adopt all the locks, in one turn of the loop; after a failure, those that were granted are given back."""
+        length = None if lease is None else lease_seconds(lease)
+        granted: list[Lease] = []
+        pairs = zip(self._members, self._parts, strict=True)
+        acquisitions = [Acquiring(member._acquisition(length), part) for member, part in pairs]
+
+        async def adopt(acquisition: Acquiring) -> Lease:
+            adopted = await acquisition.run(0)
+            # An adoption that is not granted raises.
+            assert adopted is not None
+            granted.append(adopted)
+            return adopted
+
+        try:
+            return await all_of([Begun(adopt(each)) for each in acquisitions])
+        except BaseException:
+            let_go(granted)
+            raise
+
+
+@final
+class DetachedLock(_Detached):
+    """A detached lock, or detached permits of one semaphore."""
+
+    async def _acquire_or_raise(self, wait: Duration | None, lease: Duration | None) -> Lease:
+        [adopted] = await self._adopt(lease)
+        return adopted
+
+
+@final
+class DetachedMultiLock(_Detached):
+    """The detached locks of a multi lock."""
+
+    async def _acquire_or_raise(self, wait: Duration | None, lease: Duration | None) -> MultiLease:
+        return MultiLease(await self._adopt(lease))
+
+
+@final
+class Adoption(Held[G]):
+    """
+    The result of `LockClient.adopt`: await it for the lease, or enter it with ``async with``; only once.
+
+    Nothing is sent to Redis before that.
+    """
+
+    __slots__ = ("_caller",)
+
+    _UNUSED = "adopt() was never awaited or entered, so nothing was adopted"
+
+    def __init__(self, lock: Acquirable[G], lease: Duration | None) -> None:
+        super().__init__(lock, None, lease)
+        self._caller = current_task()
+
+    def __await__(self) -> Generator[Any, Any, G]:
+        self._unused = False
+        return self._adopted().__await__()
+
+    async def _adopted(self) -> G:
+        refuse_elsewhere(self, self._caller)
+        return await self._acquire()

@@ -1,0 +1,114 @@
+"""One call of a function under its lock; as the user chooses, the function runs without the lock, or is skipped."""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import NamedTuple
+
+from aiolock._core.lease import Lease
+from aiolock._errors import AioLockError, BackendError, LockTimeoutError, ReplicationError
+from aiolock._primitives.base import Single
+from aiolock._primitives.counting_semaphore import AsyncCountingSemaphore
+from aiolock._primitives.handle import Handle, Terms, block_of
+from aiolock._primitives.held import Held
+from aiolock._primitives.multi.lease import MultiLease
+from aiolock._primitives.multi.lock import AsyncMultiLock
+from aiolock._types import OnBusy, OnUnavailable, check_choice
+
+# The errors of an acquire that say nothing about other owners: Redis failed, or too few replicas acknowledged.
+UNAVAILABLE = (BackendError, ReplicationError)
+
+
+class Conduct(NamedTuple):
+    """The *terms* of the block around a function, and what happens if the lock is busy or Redis is unavailable."""
+
+    terms: Terms
+    busy: OnBusy
+    on_unavailable: OnUnavailable
+
+    @classmethod
+    def of(cls, terms: Terms, busy: OnBusy, on_unavailable: OnUnavailable) -> "Conduct":
+        """Check the arguments; with *busy* "skip" the default of the wait is 0."""
+        check_choice(busy, OnBusy, "busy")
+        check_choice(on_unavailable, OnUnavailable, "on_unavailable")
+        if busy == "skip" and terms.wait is None:
+            terms = terms._replace(wait=0.0)
+        return cls(terms, busy, on_unavailable)
+
+
+class Section:
+    """The section of one call; the value of its ``async with`` says whether the function is to run."""
+
+    __slots__ = ("_conduct", "_granted", "_parts", "block", "runs")
+
+    def __init__(self, handle: Handle, conduct: Conduct) -> None:
+        self.block: Held[Lease] | Held[MultiLease] = block_of(handle, conduct.terms)
+        self._conduct = conduct
+        self._parts = _parts_of(handle)
+        self._granted: Lease | MultiLease | None = None
+        self.runs: bool = True
+        """Whether the function is to run, under the lock or without it."""
+
+    async def acquire(self) -> Lease | MultiLease | None:
+        """The lease for the function; ``None`` if the function runs without a lease, or is skipped: see `runs`."""
+        try:
+            return await self.block._acquire()
+        except LockTimeoutError:
+            if self._conduct.busy != "skip":
+                raise
+            self.runs = False
+        except UNAVAILABLE as error:
+            if not bypass(self._conduct.on_unavailable, self._parts, error):
+                raise
+        return None
+
+    async def __aenter__(self) -> bool:
+        self._granted = await self.acquire()
+        if self._granted is not None:
+            self._granted._open_block(self.block._release)
+        return self.runs
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._granted is None:
+            return
+        try:
+            await self._granted.__aexit__(kind, error, trace)
+        except UNAVAILABLE as failure:
+            if error is not None or not self.forgives(failure):
+                raise
+
+    def forgives(self, failure: AioLockError) -> bool:
+        """Whether the *failure* of the release is logged and not raised, after the function ended without an error."""
+        return forgives(self._conduct.on_unavailable, self._parts, failure)
+
+
+def bypass(wish: OnUnavailable, parts: Sequence[Single], error: AioLockError) -> bool:
+    """
+    Whether work that needs the locks *parts* runs without them, because Redis failed with *error*; if so, reports it.
+
+    The work does not run while another task of this client has one of the locks: that lock is busy.
+    """
+    if wish != "run":
+        return False
+    acting = [(part, session := part._sessions.open(), session.owners.acting(part._named)[0]) for part in parts]
+    if any(session.leases.has_another(part._want, owner) for part, session, owner in acting):
+        return False
+    for part, session, owner in acting:
+        session.report.bypassed(part._want, owner, error)
+    return True
+
+
+def forgives(wish: OnUnavailable, parts: Sequence[Single], failure: AioLockError) -> bool:
+    """Whether the *failure* of the release of *parts*, after work without an error, is not raised; if so, logs it."""
+    if wish != "run":
+        return False
+    for part in parts:
+        part._sessions.here().report.left_unanswered(part._want, failure)
+    return True
+
+
+def _parts_of(handle: Handle) -> Sequence[Single]:
+    if isinstance(handle, AsyncMultiLock):
+        return handle._members
+    return (handle._block if isinstance(handle, AsyncCountingSemaphore) else handle,)

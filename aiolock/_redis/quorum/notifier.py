@@ -1,0 +1,82 @@
+"""
+Unlock messages of a quorum: the first server's message counts.
+
+Each server that had the lock publishes its release. The first message about a release wakes waiters, and the other
+servers' messages about the same release are ignored.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from time import monotonic
+
+from aiolock._backend import Notifier
+
+# Seconds after the first message about a release; another server's message that comes later is about another release.
+_SAME = 1.0
+
+
+class _Ears:
+    """The messages of one channel from all servers, for one watcher."""
+
+    def __init__(self, signal: Callable[[bool], None], servers: int) -> None:
+        self._signal = signal
+        self._majority = servers // 2 + 1
+        # The number of messages of each server; messages with the same number are about the same release.
+        self._heard = [0] * servers
+        self._listening: set[int] = set()
+        # The time of the last message that woke the watcher.
+        self._last = 0.0
+        self.each = [partial(self._hear, server) for server in range(servers)]
+
+    def _hear(self, server: int, message: bool) -> None:
+        if message:
+            self._count(server)
+        elif server in self._listening:
+            # Messages may have been missed.
+            self._heard[server] = max(self._heard)
+            self._signal(False)
+        else:
+            self._listening.add(server)
+            self._heard[server] = max(self._heard)
+            # From now on a majority is subscribed, so no release can be missed.
+            if len(self._listening) == self._majority:
+                self._signal(False)
+
+    def _count(self, server: int) -> None:
+        most, now = max(self._heard), monotonic()
+        self._heard[server] += 1
+        if self._heard[server] <= most:
+            if now < self._last + _SAME:
+                return
+            # This server has fewer messages than others, but it will not send the missing ones: count from now on.
+            self._heard = [most] * len(self._heard)
+        self._last = now
+        self._signal(True)
+
+
+class QuorumNotifier:
+    """The notifiers of all servers as one."""
+
+    def __init__(self, notifiers: Sequence[Notifier]) -> None:
+        self._notifiers = notifiers
+        self._ears: dict[tuple[str, Callable[[bool], None]], _Ears] = {}
+
+    @property
+    def subscriptions(self) -> int:
+        return max(notifier.subscriptions for notifier in self._notifiers)
+
+    def watches(self, name: str) -> bool:
+        return any(notifier.watches(name) for notifier in self._notifiers)
+
+    def confirmed(self, name: str) -> bool:
+        return sum(notifier.confirmed(name) for notifier in self._notifiers) > len(self._notifiers) // 2
+
+    def watch(self, name: str, signal: Callable[[bool], None]) -> None:
+        ears = self._ears[name, signal] = _Ears(signal, len(self._notifiers))
+        for notifier, hear in zip(self._notifiers, ears.each, strict=True):
+            notifier.watch(name, hear)
+
+    def unwatch(self, name: str, signal: Callable[[bool], None]) -> None:
+        ears = self._ears.pop((name, signal))
+        for notifier, hear in zip(self._notifiers, ears.each, strict=True):
+            notifier.unwatch(name, hear)

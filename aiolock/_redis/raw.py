@@ -1,0 +1,39 @@
+"""Opening and closing a connection of redis-py, and asking a question on it; `Connection` does the rest."""
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from redis.asyncio.connection import AbstractConnection, SSLConnection
+from redis.exceptions import RedisError, ResponseError
+
+from aiolock._redis.replies import understood
+
+
+async def connect(connection: AbstractConnection) -> None:
+    """Open *connection*, as redis-py does; but certificates are read in a thread, because that takes a while."""
+    if isinstance(connection, SSLConnection):
+        with suppress(OSError):  # The connection meets the error again, and reports it.
+            await asyncio.to_thread(connection.ssl_context.get)
+    await connection.connect()  # type: ignore[no-untyped-call]
+
+
+async def ask(connection: AbstractConnection, *command: str) -> Any:
+    """The server's answer to *command*: a reply, or a `ResponseError`."""
+    await connection.send_command(*command)
+    try:
+        return await connection.read_response(disable_decoding=True)
+    except ResponseError as error:
+        return understood(error)
+
+
+async def discard(connection: AbstractConnection) -> None:
+    """
+    Close *connection* without waiting for the other side.
+
+    If the other side does not read any more, unsent data, or the end of TLS, keep the socket open for a while: redis-py
+    cannot abort it, and asyncio aborts it after half a minute.
+    """
+    with suppress(RedisError, OSError, TimeoutError):
+        await connection.disconnect(nowait=True)
+    await asyncio.sleep(0)  # The transport closes in the next turn of the loop.

@@ -1,0 +1,8 @@
+-- answers: the answers of all scripts; it is put in front of each of them.
+--
+-- A redis.call costs as much as all the rest of a short script, so a script makes no more of them than it needs.
+-- Defining a function costs, too: a script first does what most of its calls need, and returns.
+
+local GRANTED, REFUSED, LOST, STALE, NOT_A_LOCK = 1, 0, -1, -2, -3
+local FREED, EXPIRED, TAKEN, FORCED = 1, 2, 3, 4
+

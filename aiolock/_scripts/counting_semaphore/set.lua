@@ -1,0 +1,22 @@
+-- set: set the number of permits, unless it is set already.
+--
+-- KEYS[1] count
+-- KEYS[2] tokens
+-- ARGV[1] request id
+-- ARGV[2] token retention, milliseconds
+-- ARGV[3] memory of ended acquisitions, milliseconds
+-- ARGV[4] ids of ended acquisitions to forget, as none of their commands can still arrive; separated by spaces
+-- ARGV[5] number of permits
+-- ARGV[6] channel
+-- ARGV[7] PUBLISH or SPUBLISH
+--
+-- Reply {GRANTED, receivers of the message, 0}  {REFUSED, 0, 0}  {NOT_A_LOCK, 0, 0}
+--
+-- Twice: the request is remembered under its id; the second call changes nothing, and gets the same reply.
+
+local is_counter, available = counter(KEYS[1])
+if not is_counter then return {NOT_A_LOCK, 0, 0} end
+if redis.call('ZSCORE', KEYS[2], ARGV[1]) then return {GRANTED, 0, 0} end
+if available then return {REFUSED, 0, 0} end
+remember(KEYS[2], FREED, ARGV[1], ARGV[3], ARGV[2], ARGV[4])
+return {GRANTED, set(KEYS[1], ARGV[5], ARGV[6], ARGV[7]), 0}

@@ -1,0 +1,14 @@
+-- free: grants a free lock at once if its line is empty; it is put in front of the rest of acquire, which handles all other
+-- cases.
+
+local HEARTBEAT = 250 -- Milliseconds after which a waiting client asks again.
+
+if ARGV[4] == '1' and redis.call('PTTL', KEYS[1]) == -2 then
+  local scores = redis.call('ZMSCORE', KEYS[2], ARGV[2], 'token')
+  if not scores[1] and not redis.call('ZRANGE', KEYS[2], '-inf', '(0', 'BYSCORE', 'LIMIT', 0, 1)[1] then
+    local time = redis.call('TIME')
+    local granted = grant(time[1] * 1000000 + time[2], scores[2], 'aiolock:fair', '1')
+    return {GRANTED, granted[2], granted[3], HEARTBEAT, 0}
+  end
+end
+

@@ -1,0 +1,29 @@
+-- late: the common part for commands that may arrive late: the clock, and the ends of acquisitions; it is put behind
+-- ends.lua, and behind scripts that may answer without it.
+
+local function microseconds()
+  local now = redis.call('TIME')
+  return tonumber(now[1]) * 1000000 + tonumber(now[2])
+end
+
+local function milliseconds()
+  return math.floor(microseconds() / 1000)
+end
+
+-- The kind of the acquisition's end; nil if it has not ended.
+local function ending(tokens, acquisition)
+  local score = redis.call('ZSCORE', tokens, acquisition)
+  return score and tonumber(score) % 10
+end
+
+-- The reply to an acquisition that has ended: the remembered reason of its end, or else *why*, which is remembered now.
+local function has_ended(tokens, acquisition, why, memory, retention, others)
+  local how = ending(tokens, acquisition)
+  if how and how ~= FREED then return {LOST, how, 0} end
+  if not how then
+    redis.call('PEXPIRE', tokens, retention) -- First: a server out of memory refuses a first write that needs memory.
+    remember(tokens, why, acquisition, memory, retention, others)
+  end
+  return {LOST, why, 0}
+end
+

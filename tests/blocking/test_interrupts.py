@@ -1,0 +1,192 @@
+"""An interrupt (Ctrl-C, the soft limit of Celery) gives back what nobody took, at whichever step it comes."""
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from linecache import getline
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+import redis as synchronous
+
+from aiolock._embedded_server import Server
+from aiolock.blocking import CountingSemaphore, LockClient
+from tests.blocking.threads import begin, until
+from tests.support.trees import PACKAGE
+
+_FOLDER = str(PACKAGE / "_blocking")
+_MOST_STEPS = 400
+
+
+class SoftLimitError(Exception):
+    """An error like that of Celery, which the handler of a signal raises."""
+
+
+def raise_limit(number: int, frame: object) -> None:
+    raise SoftLimitError
+
+
+@pytest.fixture
+def soft_limit() -> Iterator[Callable[[], None]]:
+    """What has the main thread interrupted."""
+    before = signal.signal(signal.SIGUSR1, raise_limit)
+    main = threading.main_thread().ident
+    assert main is not None
+    yield lambda: signal.pthread_kill(main, signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
+
+
+Enter = Callable[[LockClient], Callable[[], object]]
+WAITS: dict[str, Enter] = {
+    "acquire": lambda locks: locks.lock("orders").acquire,
+    "try_lock": lambda locks: lambda: locks.lock("orders").try_lock(wait=None),
+    "with lock": lambda locks: locks.lock("orders").__enter__,
+    "with hold": lambda locks: locks.lock("orders").hold(wait=60).__enter__,
+    "with multi": lambda locks: locks.multi("orders", "a").__enter__,
+    "with fair_lock": lambda locks: locks.fair_lock("orders").__enter__,
+    "with leader": lambda locks: locks.leader("orders").__enter__,
+    "for term in leader": lambda locks: lambda: next(iter(locks.leader("orders"))),
+}
+
+
+@pytest.mark.parametrize("enter", WAITS.values(), ids=WAITS)
+def test_a_wait_that_is_interrupted_leaves_nothing_behind(
+    client: LockClient,
+    elsewhere: LockClient,
+    database: "synchronous.Redis",
+    soft_limit: Callable[[], None],
+    enter: Enter,
+) -> None:
+    def interrupt() -> None:
+        until(lambda: client.statistics().parked)
+        soft_limit()
+
+    with elsewhere.lock("orders"):
+        interrupting = begin(interrupt)
+        with pytest.raises(SoftLimitError):
+            enter(client)()
+        interrupting.result()
+    until(lambda: not database.exists("orders", "a"))
+    assert client.statistics().parked == 0
+    with client.lock("orders").hold(wait=0):  # The thread goes on as before.
+        pass
+
+
+def may_be_interrupted(frame: FrameType, event: str, within: str) -> bool:
+    """
+    Whether Python raises an interrupt there.
+
+    It raises none between a lock of the interpreter and its body, nor where the outermost function returns.
+    """
+    if event == "return":
+        return frame.f_back is not None and frame.f_back.f_code.co_filename.startswith(within)
+    return event == "line" and not getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith("with ")
+
+
+def interrupted_at(step: int, act: Callable[[], object], within: str = _FOLDER) -> bool:
+    """Call *act*, and raise at its *step*-th line or return in the folder *within*; whether it has as many."""
+    left = step
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal left
+        if not frame.f_code.co_filename.startswith(within):
+            return None
+        left -= may_be_interrupted(frame, event, within)
+        if left == 0:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return trace
+
+    tracing = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        _ = act()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(tracing)
+    return False
+
+
+TAKES: dict[str, Enter] = {
+    "acquire": WAITS["acquire"],
+    "with lock": WAITS["with lock"],
+    "with multi": WAITS["with multi"],
+    "with once": lambda locks: locks.once("orders", keep=60, failures="release").__enter__,
+    "try_lead": lambda locks: locks.leader("orders").try_lead,
+    "permit": lambda locks: locks.semaphore("orders", 1).acquire,
+}
+
+
+@pytest.mark.parametrize("enter", TAKES.values(), ids=TAKES)
+def test_whichever_step_an_interrupt_comes_at_nothing_stays_held(client: LockClient, enter: Enter) -> None:
+    client.ping()
+    for step in range(1, _MOST_STEPS):
+        was_interrupted = interrupted_at(step, enter(client))
+        if not was_interrupted:
+            break
+        until(lambda: client.statistics().held == 0)
+    assert 5 < step < _MOST_STEPS
+    assert client.statistics().held >= 1  # By the call that was not interrupted.
+
+
+_PYTHON = str(Path(threading.__file__).parent)
+
+
+def test_whichever_step_of_python_itself_an_interrupt_comes_at_the_loop_goes_on(client: LockClient) -> None:
+    client.ping()
+    for step in range(1, _MOST_STEPS):
+        was_interrupted = interrupted_at(step, client.lock("orders").locked, within=_PYTHON)
+        begin(client.ping).result(30)
+        if not was_interrupted:
+            break
+    assert 5 < step < _MOST_STEPS
+
+
+@pytest.mark.usefixtures("database")
+def test_whichever_step_of_python_itself_an_interrupt_comes_at_a_thread_may_begin(
+    server: Server,
+) -> None:
+    for step in range(1, _MOST_STEPS):
+        with LockClient.from_url(server.url) as fresh:
+            begin(fresh.ping).result(30)  # Python itself can fail when it is interrupted as it starts a thread.
+            was_interrupted = interrupted_at(step, fresh.ping, within=_PYTHON)
+            begin(fresh.ping).result(30)
+        if not was_interrupted:
+            break
+    assert 5 < step < _MOST_STEPS
+
+
+# Python may interrupt a function as it begins, where no code of it helps; up to its `try` these lines stand for that.
+_LINES_BEFORE_TRY = 2
+
+
+def test_whichever_step_an_interrupt_comes_at_a_block_that_ends_is_left(client: LockClient) -> None:
+    lock = client.lock("orders")
+    for step in range(1 + _LINES_BEFORE_TRY, _MOST_STEPS):
+        block = lock.hold()
+        block.__enter__()
+        if not interrupted_at(step, lambda: block.__exit__(None, None, None)):  # noqa: B023
+            break
+        until(lambda: client.statistics().held == 0)
+    assert 5 < step < _MOST_STEPS
+    assert client.statistics().held == 0
+
+
+@pytest.mark.parametrize(
+    "verb", [CountingSemaphore.acquire, CountingSemaphore.try_acquire, CountingSemaphore.__enter__]
+)
+def test_whichever_step_an_interrupt_comes_at_no_permit_is_gone(
+    client: LockClient, verb: Callable[[CountingSemaphore], object]
+) -> None:
+    semaphore = client.counting_semaphore("orders", 1)
+    client.ping()
+    for step in range(1, _MOST_STEPS):
+        if not interrupted_at(step, lambda: verb(semaphore)):
+            break
+        until(lambda: semaphore.available() == 1)
+    assert 5 < step < _MOST_STEPS
+    assert semaphore.available() == 0

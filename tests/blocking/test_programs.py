@@ -1,0 +1,94 @@
+"""Ctrl-C and the end of a program leave nothing locked."""
+
+import signal
+import subprocess
+import textwrap
+from contextlib import AbstractContextManager
+
+from aiolock._embedded_server import Server
+from aiolock.blocking import LockClient
+from tests.support.programs import Program, python, rest, said
+
+_HEAD = """
+import os, sys, threading, time
+from aiolock.blocking import LockClient
+locks = LockClient.from_url({url!r})
+"""
+
+
+def program(source: str, server: Server) -> AbstractContextManager[Program]:
+    """A program that runs with `locks`, a client, and prints what it does, and its errors."""
+    code = _HEAD.format(url=server.url) + textwrap.dedent(source)
+    return python("-W", "error", "-c", code, stderr=subprocess.STDOUT)
+
+
+def test_ctrl_c_while_it_waits_ends_a_program_and_leaves_nothing_behind(server: Server, elsewhere: LockClient) -> None:
+    with (
+        elsewhere.lock("orders"),
+        program(
+            """
+            def tell():
+                while not locks.statistics().parked:
+                    time.sleep(0.001)
+                print("waits")
+
+            threading.Thread(target=tell, daemon=True).start()
+            with locks.lock("orders"):
+                print("entered")
+            """,
+            server,
+        ) as waiting,
+    ):
+        assert said(waiting) == "waits"
+        waiting.send_signal(signal.SIGINT)
+        told = rest(waiting)
+        assert "KeyboardInterrupt" in told
+        assert "entered" not in told
+        assert waiting.wait() == -signal.SIGINT
+    assert elsewhere.lock("orders").try_lock() is not None
+
+
+def test_ctrl_c_within_a_block_gives_the_lock_back(server: Server, elsewhere: LockClient) -> None:
+    with program("with locks.lock('orders'):\n    print('holds')\n    time.sleep(600)", server) as holding:
+        assert said(holding) == "holds"
+        assert elsewhere.lock("orders").try_lock() is None
+        holding.send_signal(signal.SIGINT)
+        assert "KeyboardInterrupt" in rest(holding)
+    assert elsewhere.lock("orders").try_lock() is not None
+
+
+def test_a_program_that_ends_releases_what_it_holds(server: Server, elsewhere: LockClient) -> None:
+    with program("lease = locks.lock('orders').acquire()\nprint('holds')", server) as holding:
+        assert said(holding) == "holds"
+        assert "Traceback" not in rest(holding)
+        assert holding.wait() == 0
+    assert elsewhere.lock("orders").try_lock() is not None
+
+
+def test_a_program_ends_though_a_daemon_thread_holds_or_waits(server: Server, elsewhere: LockClient) -> None:
+    with elsewhere.lock("busy"):
+        with program(
+            """
+            def hold():
+                with locks.lock("orders"):
+                    print("holds")
+                    locks.lock("busy").acquire()
+
+            threading.Thread(target=hold, daemon=True).start()
+            while not locks.statistics().parked:
+                time.sleep(0.001)
+            """,
+            server,
+        ) as ending:
+            assert said(ending) == "holds"
+            assert ending.wait() == 0
+        assert elsewhere.lock("orders").try_lock() is not None
+
+
+def test_a_program_ends_though_its_server_is_gone(own: Server) -> None:
+    with program("lease = locks.lock('orders').acquire()\nprint('holds')\nsys.stdin.readline()", own) as ending:
+        assert said(ending) == "holds"
+        own.stop()
+        assert ending.stdin is not None
+        ending.stdin.close()
+        assert ending.wait() == 0

@@ -1,0 +1,107 @@
+"""The blocking surface is the asynchronous one: each class, each verb, each parameter, and nothing is left out."""
+
+import inspect
+from dataclasses import is_dataclass
+from typing import Any
+
+import pytest
+
+import aiolock
+from aiolock import blocking
+
+# The names that only the asynchronous class has, and the reasons.
+LEFT_OUT = {
+    "LockClient": {"aclose"},  # It is `close`.
+    "Term": {"run", "start"},  # No work of a thread can be cancelled: it is run in the body, and asks.
+}
+ADDED = {
+    "LockClient": {"close"},
+    "Lease": {"on_loss"},  # In the place of the cancellation of a body.
+    "MultiLease": {"on_loss"},
+    "Loss": {"wait"},  # In the place of `await`.
+    "MultiLoss": {"wait"},
+}
+# They take functions, or blocking objects, where the asynchronous ones take coroutine functions, or their own objects.
+OF_ITS_OWN = {
+    ("Leader", "run"),
+    ("LockClient", "adopt"),
+    ("LockClient", "from_url"),
+    ("LockClient", "multi"),
+    ("LockClient", "redlock"),
+    ("LockClient", "synchronized"),
+    ("Lease", "check"),
+    ("Loss", "is_set"),
+    ("MultiLease", "check"),
+    ("MultiLoss", "is_set"),
+    ("Once", "run"),
+    ("Semaphore", "release"),
+    ("Semaphore", "renew"),
+    ("Semaphore", "taking"),
+    ("CountingSemaphore", "taking"),
+}
+
+
+def has_a_partner(name: str) -> bool:
+    """Whether objects of the class do, or hold, something: records, events and errors are the same for threads."""
+    owner = getattr(aiolock, name)
+    if not inspect.isclass(owner) or owner.__module__ != "aiolock" or is_dataclass(owner):
+        return False
+    # A thread that adopts waits at once, and gets the lease itself, which has blocks.
+    return not issubclass(owner, Exception) and owner not in (aiolock.Telemetry, aiolock.Adoption)
+
+
+PAIRS = {name.removeprefix("Async"): getattr(aiolock, name) for name in aiolock.__all__ if has_a_partner(name)}
+
+
+def members(owner: type) -> set[str]:
+    return {name for name in dir(owner) if not name.startswith("_")} | set(getattr(owner, "__annotations__", ()))
+
+
+def public(names: set[str]) -> set[str]:
+    return {name for name in names if not name.startswith("_")}
+
+
+def parameters(function: Any) -> list[tuple[str, Any, Any]]:
+    """Without the object itself, and without the parameter that takes what a call refuses."""
+    found = list(inspect.signature(function).parameters.values())
+    return [(each.name, each.kind, each.default) for each in found if each.name not in {"self", "cls", "unknown"}]
+
+
+def test_each_class_has_its_partner_and_no_other_is_public() -> None:
+    assert sorted(PAIRS) == blocking.__all__
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_the_members_are_the_same(name: str) -> None:
+    expected = members(PAIRS[name]) - LEFT_OUT.get(name, set()) | ADDED.get(name, set())
+    assert public(members(getattr(blocking, name))) == public(expected)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_each_verb_is_made_of_its_own_namesake(name: str) -> None:
+    """Or takes the same parameters."""
+    for verb in public(members(PAIRS[name])) - LEFT_OUT.get(name, set()):
+        found, source = getattr(getattr(blocking, name), verb), getattr(PAIRS[name], verb, None)
+        if inspect.isfunction(source) or inspect.ismethod(source):
+            assert not inspect.iscoroutinefunction(found), verb
+            if (name, verb) in OF_ITS_OWN:
+                assert parameters(found) == parameters(source), verb
+            else:
+                assert found.__wrapped__ is source, verb
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_what_has_blocks_has_them_here(name: str) -> None:
+    source, found = PAIRS[name], getattr(blocking, name)
+    assert hasattr(found, "__enter__") == hasattr(source, "__aenter__")
+    assert hasattr(found, "__iter__") == hasattr(source, "__aiter__")
+
+
+def test_each_class_and_verb_is_documented() -> None:
+    bare = [
+        f"{name}.{member}"
+        for name in blocking.__all__
+        for member in ("__class__", *public(members(getattr(blocking, name))))
+        if not inspect.getdoc(inspect.getattr_static(getattr(blocking, name), member, object))
+    ]
+    assert bare == []

@@ -1,0 +1,222 @@
+"""`idempotent`: whose keys they are, work in threads, and responses that cannot be kept."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+from aiohttp import ServerDisconnectedError, web
+from fastapi import APIRouter, FastAPI
+from redis.asyncio import Redis
+
+import aiolock.aiohttp
+import aiolock.fastapi
+from aiolock import LockClient, LockConfig
+from aiolock.fastapi import IdempotentRoute
+from tests.support.asgi import served
+from tests.support.inside import session_of
+from tests.support.serving import serving
+
+KEY = {"Idempotency-Key": "7"}
+ELSEWHERE = "another.test"  # No service routes this host.
+
+# Serves ``POST /w`` for each of some patterns of hosts (without one for all hosts), and answers with the pattern.
+Serve = Callable[[LockClient, "list[str]"], AbstractAsyncContextManager[httpx.AsyncClient]]
+
+
+def part_of_fastapi(locks: LockClient, answer: str) -> FastAPI:
+    part, router = FastAPI(), APIRouter(route_class=IdempotentRoute)
+
+    @router.post("/w", dependencies=[aiolock.fastapi.idempotent(None)])
+    async def work() -> str:
+        return answer
+
+    part.include_router(router)
+    part.dependency_overrides[aiolock.fastapi.get_locks] = lambda: locks
+    return part
+
+
+@asynccontextmanager
+async def fastapi_hosts(locks: LockClient, hosts: list[str]) -> AsyncIterator[httpx.AsyncClient]:
+    root = FastAPI()
+    for host in hosts:
+        root.host(host.replace("*", "{any}"), part_of_fastapi(locks, host))
+    root.mount("", part_of_fastapi(locks, ""))
+    async with served(root) as client:
+        yield client
+
+
+@asynccontextmanager
+async def fastapi_mounted_hosts(locks: LockClient, hosts: list[str]) -> AsyncIterator[httpx.AsyncClient]:
+    root, mounted = FastAPI(), FastAPI()
+    for host in hosts:
+        mounted.host(host.replace("*", "{any}"), part_of_fastapi(locks, host))
+    mounted.mount("", part_of_fastapi(locks, ""))
+    root.mount("", mounted)
+    async with served(root) as client:
+        yield client
+
+
+@asynccontextmanager
+async def aiohttp_hosts(locks: LockClient, hosts: list[str]) -> AsyncIterator[httpx.AsyncClient]:
+    root = web.Application()
+    aiolock.aiohttp.setup(root, "redis://127.0.0.1:1")
+    root[aiolock.aiohttp.LOCKS] = locks
+    for host in hosts:
+        root.add_domain(host, part_of_aiohttp(host))
+    if hosts:  # A route of the root would come before domains in older versions of aiohttp.
+        root.add_domain("*.test", part_of_aiohttp(""))
+    else:
+        root.router.add_post("/w", handler_of(""))
+    async with serving(root) as session, httpx.AsyncClient(base_url=str(session._base_url), timeout=30) as client:
+        yield client
+
+
+def handler_of(answer: str) -> Any:
+    @aiolock.aiohttp.idempotent(None)
+    async def work(request: web.Request) -> web.Response:
+        return web.json_response(answer)
+
+    return work
+
+
+def part_of_aiohttp(answer: str) -> web.Application:
+    part = web.Application()
+    part.router.add_post("/w", handler_of(answer))
+    return part
+
+
+each_way = pytest.mark.parametrize("serve", [fastapi_hosts, fastapi_mounted_hosts, aiohttp_hosts])
+
+
+async def asked(client: httpx.AsyncClient, host: str) -> tuple[Any, bool]:
+    """What *host* answers, and whether that is a replay."""
+    response = await client.post("/w", headers=KEY | {"Host": host})
+    assert response.status_code == 200, response.text
+    return response.json(), "idempotent-replayed" in response.headers
+
+
+@each_way
+async def test_each_host_has_keys_of_its_own_where_hosts_are_routed(serve: Serve, locks: LockClient) -> None:
+    async with serve(locks, ["a.example", "b.example"]) as client:
+        for replayed in (False, True):
+            assert await asked(client, "a.example") == ("a.example", replayed)
+            assert await asked(client, "b.example") == ("b.example", replayed)
+            assert await asked(client, ELSEWHERE) == ("", replayed)
+        # Older versions of Starlette do not route it as a.example.
+        assert await asked(client, "A.Example") in {("a.example", True), ("", True)}
+
+
+@each_way
+async def test_hosts_of_one_pattern_do_not_share_keys(serve: Serve, locks: LockClient) -> None:
+    async with serve(locks, ["*.example"]) as client:
+        for replayed in (False, True):
+            for tenant in ("a.example", "b.example"):
+                assert await asked(client, tenant) == ("*.example", replayed)
+
+
+@each_way
+async def test_a_service_that_does_not_route_hosts_has_the_same_keys_under_all_names(
+    serve: Serve, locks: LockClient
+) -> None:
+    async with serve(locks, []) as client:
+        assert await asked(client, "a.example") == ("", False)
+        assert await asked(client, "b.example") == ("", True)
+
+
+async def test_services_with_prefixes_do_not_share_keys(redis: Redis) -> None:
+    """The front service passes the key on to the same path of the bank, as the page advises."""
+    async with (
+        LockClient(redis, config=LockConfig(prefix="bank:")) as of_bank,
+        LockClient(redis, config=LockConfig(prefix="front:")) as of_front,
+        served(part_of_fastapi(of_bank, "paid")) as bank,
+    ):
+        front = FastAPI()
+        front.router.route_class = IdempotentRoute
+        front.dependency_overrides[aiolock.fastapi.get_locks] = lambda: of_front
+
+        @front.post("/w", dependencies=[aiolock.fastapi.idempotent(None)])
+        async def work() -> list[object]:
+            return [*await asked(bank, ELSEWHERE)]
+
+        async with served(front) as client:
+            assert await asked(client, ELSEWHERE) == (["paid", False], False)
+            assert await asked(client, ELSEWHERE) == (["paid", False], True)
+
+
+async def test_a_form_that_is_encoded_again_is_another_request(locks: LockClient) -> None:
+    async with served(part_of_fastapi(locks, "")) as client:
+        for status in (200, 422):
+            assert (await client.post("/w", files={"a": b"b"}, headers=KEY)).status_code == status
+
+
+# Threads.
+
+
+@pytest.mark.parametrize(
+    "under", [aiolock.fastapi.idempotent(None), aiolock.fastapi.lock_for("a")], ids=["idempotent", "lock_for"]
+)
+async def test_a_client_learns_that_a_thread_may_go_on_without_its_lock(under: Any, locks: LockClient) -> None:
+    app = FastAPI()
+    app.router.route_class = IdempotentRoute
+    aiolock.fastapi.add_exception_handlers(app)
+    app.dependency_overrides[aiolock.fastapi.get_locks] = lambda: locks
+    begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+
+    @app.post("/", dependencies=[under])
+    def work() -> None:
+        begun.set()
+        may_end.wait(30)
+        ended.set()
+
+    async with served(app) as client:
+        first = asyncio.create_task(client.post("/", headers=KEY))
+        assert await asyncio.to_thread(begun.wait, 30)
+        [hold] = session_of(locks).entries.holds()
+        hold.lose("expired", gone=True)
+        refused = await first
+        assert not ended.is_set()
+        may_end.set()
+    assert (refused.status_code, refused.json()["detail"]) == (
+        503,
+        "The service could not be sure to work alone any more. The work was broken off, or may go on.",
+    )
+
+
+# Responses of aiohttp that cannot be kept.
+
+
+@pytest.mark.parametrize("make", [web.StreamResponse, web.Response, web.WebSocketResponse])
+async def test_a_response_that_a_handler_sends_is_refused_before_it_begins(
+    make: Callable[[], web.StreamResponse], locks: LockClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    reached: list[str] = []
+
+    @aiolock.aiohttp.idempotent(None, required=False)
+    async def send(request: web.Request) -> web.StreamResponse:
+        response = make()
+        await response.prepare(request)
+        reached.append("begun")
+        await response.write_eof()
+        return response
+
+    app, part = web.Application(), web.Application()
+    aiolock.aiohttp.setup(app, "redis://127.0.0.1:1")
+    app[aiolock.aiohttp.LOCKS] = locks
+    part.router.add_get("/send", send)
+    app.add_subapp("/part", part)
+    upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+    more = upgrade | {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="} if make is web.WebSocketResponse else {}
+    async with serving(app) as session:
+        for _ in range(2):
+            with pytest.raises(ServerDisconnectedError):
+                await session.get("/part/send", headers=KEY | more)
+        assert reached == []
+        assert f"its response cannot be kept, because it is a {make.__name__}" in caplog.text
+        if make is not web.WebSocketResponse:
+            async with session.get("/part/send") as response:
+                assert response.status == 200
+    assert locks.statistics().held == 0

@@ -1,0 +1,66 @@
+"""A process of the test, which runs on the library of this commit and of an earlier one: what both must agree about."""
+
+import asyncio
+import os
+import sys
+from random import Random
+from time import monotonic
+from typing import Any
+
+from aiolock import LockClient
+from tests.processes import crew
+
+KIND = "AIOLOCK_TEST_KIND"
+SEATS, WRITES = 3, 1000
+MOST = {"lock": 1, "fair": 1, "read_write": WRITES, "semaphore": SEATS, "counting": SEATS}
+"""How much of each kind may be held at a time, in what `hold` counts."""
+LATCH = "sections"
+# An earlier version has other names for the semaphores.
+SEMAPHORES = ("permit_expirable_semaphore", "semaphore")
+VERSION = "earlier" if hasattr(LockClient, SEMAPHORES[0]) else "ours"
+SEMAPHORE, COUNTING = SEMAPHORES if VERSION == "earlier" else ("semaphore", "counting_semaphore")
+
+
+def hold(kind: str, locks: LockClient, choose: Random) -> tuple[int, Any]:
+    """How much of the kind is asked for, and the block that holds it."""
+    if kind == "lock":
+        return 1, locks.lock("it")
+    if kind == "fair":
+        # The two kinds exclude each other.
+        return 1, choose.choice((locks.lock, locks.fair_lock))("it")
+    if kind == "read_write":
+        both = locks.read_write_lock("it")
+        return (WRITES, both.write) if choose.random() < 0.2 else (1, both.read)
+    permits = choose.randint(1, SEATS)
+    name = SEMAPHORE if kind == "semaphore" else COUNTING
+    return permits, getattr(locks, name)("it", SEATS).hold(permits=permits)
+
+
+async def section(locks: LockClient, choose: Random, who: tuple[int, int]) -> str:
+    kind = os.environ[KIND]
+    if kind == "once":
+        return await result(locks, str(choose.randrange(10)))
+    if kind == "counting" and sys.argv[-1] == str(crew.FOR_EVER):
+        await asyncio.sleep(0.001)  # What it had when it is killed would be lost for good.
+        return f"{VERSION} 0 0 0 0"
+    asked = monotonic()
+    amount, block = hold(kind, locks, choose)
+    async with block:
+        entered = monotonic()
+        await asyncio.sleep(0.001)
+        left = monotonic()
+    await locks.count_down_latch(LATCH).count_down()
+    return f"{VERSION} {amount} {asked} {entered} {left}"
+
+
+async def result(locks: LockClient, key: str) -> str:
+    """Work that is done once: who did it, as everybody is told."""
+    async with locks.once(key, keep=60) as turn:
+        if turn:
+            turn.result = str(os.getpid())
+    told = turn.result
+    return f"{VERSION} {key} {told.decode() if isinstance(told, bytes) else told}"
+
+
+if __name__ == "__main__":
+    crew.main(section)

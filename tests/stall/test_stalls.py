@@ -1,0 +1,119 @@
+"""Stalls of every shape: again and again, with many locks, with a connection cut, with a release that comes first."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+from redis import Redis
+
+from aiolock import LockClient, LockConfig
+from aiolock._embedded_server import Server
+from aiolock._scripts import LOCK
+from tests.stall.places import LEASE, Place
+from tests.support.inside import connections_of_thread
+from tests.support.observe import until
+from tests.support.onlooker import Onlooker
+from tests.support.proxy import Proxy, Rule, hold, script
+
+NAME = "orders"
+
+
+@pytest.mark.parametrize("share", [0.02, 0.05, 0.1, 0.3, 0.6, 0.9, 1.3])
+async def test_a_loop_that_is_blocked_again_and_again_keeps_its_lock(
+    place: Place, server: Server, share: float
+) -> None:
+    async with place.client(lease=1, renew_interval=None, max_stall=60) as locks:
+        # A turn of the loop between two stalls answers each question whether it runs.
+        async with locks.lock(NAME) as lease:
+            with Onlooker(server.url, NAME) as onlooker:
+                ends = time.monotonic() + 4
+                while time.monotonic() < ends:
+                    time.sleep(share)
+                    await asyncio.sleep(0)
+                    lease.check()
+            assert len(onlooker.acquisitions) == 1
+        assert locks.statistics().losses == 0
+
+
+async def test_a_body_that_computes_keeps_its_lock(place: Place, server: Server) -> None:
+    async with place.client(lease=2, renew_interval=0.2, max_stall=60) as locks, locks.lock(NAME) as lease:
+        with Onlooker(server.url, NAME) as onlooker:
+            ends = time.monotonic() + 6
+            while time.monotonic() < ends:
+                sum(range(1000))
+            lease.check()
+        assert len(onlooker.acquisitions) == 1
+
+
+async def test_a_thousand_locks_are_kept(place: Place) -> None:
+    async with place.client(lease=6, renew_interval=1, max_stall=60, command_timeout=30) as locks:
+        acquired = [locks.lock(f"orders:{number}", owner="many").acquire() for number in range(1000)]
+        leases = await asyncio.gather(*acquired)
+        time.sleep(15)
+        for lease in leases:
+            lease.check()
+        await asyncio.gather(*(lease.release() for lease in leases))
+        assert locks.statistics().losses == 0
+        assert locks.statistics().renewals_by_thread >= 1000
+
+
+async def test_connections_that_are_cut_during_the_stall_are_made_again(place: Place, server: Server) -> None:
+    stop, cuts = threading.Event(), []
+
+    def cut() -> None:
+        with Redis.from_url(server.url) as redis:
+            while not stop.wait(LEASE / 2):
+                cuts.append(redis.client_kill_filter(_type="normal", skipme=True))
+
+    async with place.client(max_stall=60) as locks, locks.lock(NAME) as lease:
+        cutting = threading.Thread(target=cut)
+        cutting.start()
+        time.sleep(5 * LEASE)
+        lease.check()
+        stop.set()
+        cutting.join()
+        assert sum(map(int, cuts)) >= 5
+        await until(lambda: locks.statistics().renewals > locks.statistics().renewals_by_thread)
+
+
+async def test_the_thread_closes_its_connections_and_makes_them_again(place: Place) -> None:
+    async with place.client(lease=3, renew_interval=None, max_stall=60) as locks, locks.lock(NAME) as lease:
+        for _ in range(2):
+            await until(lambda: connections_of_thread(locks) == 0, within=60)
+            time.sleep(4)
+            lease.check()
+            assert connections_of_thread(locks) > 0
+
+
+async def test_a_release_that_overtakes_a_renewal_of_the_thread_frees_the_lock_for_good(server: Server) -> None:
+    entered, may_leave = threading.Event(), threading.Event()
+
+    async def stand_still(url: str) -> int:
+        asyncio.get_running_loop().slow_callback_duration = 600
+        config = LockConfig(lease=5, renew_interval=0.3, max_stall=60)
+        async with LockClient.from_url(url, config=config) as locks:
+            async with locks.lock(NAME):
+                entered.set()
+                may_leave.wait(20)
+            return locks.statistics().losses
+
+    redis = Redis.from_url(server.url)
+    redis.flushall()
+    async with Proxy(server.host, server.port) as proxy:
+        late = proxy.install(Rule(script(LOCK.renew), hold(reset=False)))
+        holding = asyncio.create_task(asyncio.to_thread(asyncio.run, stand_still(proxy.url)))
+        await late.caught()
+        assert entered.is_set()
+        may_leave.set()
+        assert await holding == 0
+        assert not redis.exists(NAME)
+        await late.deliver()
+        # It found that its acquisition has ended: another one gets the lock, and keeps it for as long as it asked for.
+        async with LockClient.from_url(server.url) as other:
+            lease = await other.lock(NAME).try_lock(0, 10)
+            assert lease is not None
+            assert 9 < lease.remaining <= 10
+            await lease.release()
+        assert not redis.exists(NAME)
+    redis.close()
