@@ -12,7 +12,7 @@ from aiolock._embedded_server import Server
 from aiolock._scripts import ACQUIRE, RELEASE, RELEASE_CLEAN
 from tests.support.holding import lock_client
 from tests.support.inside import backend_of, submit
-from tests.support.observe import all_parked, until
+from tests.support.observe import all_parked, freed, until
 from tests.support.proxy import ALWAYS, Proxy, Request, Rule, drop_reply, hold, refuse, script
 
 RELEASE_TIMEOUT = 10.0
@@ -136,6 +136,7 @@ async def test_an_acquire_whose_earlier_try_may_still_arrive_is_given_up_though_
         proxy.black_hole()
         proxy.reset_all()
         assert await theirs.lost == "expired"
+        await freed(redis, "a")
         await until(lambda: locks.statistics().pending == 1)
         using.cancel()
         await asyncio.wait([using])

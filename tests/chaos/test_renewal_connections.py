@@ -35,7 +35,7 @@ async def renewing_client(proxy: Proxy) -> AsyncIterator[Lease]:
     """A lease that a client with both of its connections has renewed."""
     async with client_behind(proxy, lease=3, command_timeout=30) as locks:
         lease = await locks.lock(KEY).acquire(lease=30)
-        await lease.renew()
+        await lease.renew(30)
         await renewals_connected(locks)
         yield lease
 
@@ -162,7 +162,7 @@ async def test_a_renewal_by_both_connections_counts_from_before_the_answered_cop
 ) -> None:
     async with renewing_client(proxy) as lease:
         first, others = (proxy.install(Rule(script(RENEW), withhold_reply(), times=times)) for times in (1, 100))
-        renewing = asyncio.create_task(lease.renew())
+        renewing = asyncio.create_task(lease.renew(30))
         await first.caught()
         between = monotonic()
         await others.caught()
