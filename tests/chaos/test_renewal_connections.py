@@ -9,7 +9,7 @@ from time import monotonic
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import Lease, LeaseLostError, LockClient, LockEvent, Lost, RenewalLate
+from aiolock import LeaseLostError, LockClient, LockEvent, Lost, RenewalLate
 from aiolock._embedded_server import Server
 from aiolock._scripts import ACQUIRE, RENEW
 from tests.support.holding import client_behind, lock_client
@@ -28,16 +28,6 @@ def connections_of(proxy: Proxy, wanted: Callable[..., bool]) -> list[int]:
 async def renewals_connected(locks: LockClient) -> None:
     """The connection for renewals is open beside the ordinary one; nobody waits for a message."""
     await until(lambda: locks.statistics().connections == 2)
-
-
-@asynccontextmanager
-async def renewing_client(proxy: Proxy) -> AsyncIterator[Lease]:
-    """A lease that a client with both of its connections has renewed."""
-    async with client_behind(proxy, lease=3, command_timeout=30) as locks:
-        lease = await locks.lock(KEY).acquire(lease=30)
-        await lease.renew(30)
-        await renewals_connected(locks)
-        yield lease
 
 
 # Nothing but the open connection.
@@ -146,7 +136,10 @@ async def test_a_renewal_that_the_ordinary_connection_does_not_answer_goes_by_th
 async def test_a_renewal_that_its_own_connection_does_not_answer_goes_by_the_ordinary_one(
     proxy: Proxy, redis: Redis
 ) -> None:
-    async with renewing_client(proxy) as lease:
+    async with client_behind(proxy, lease=3, command_timeout=30) as locks:
+        lease = await locks.lock(KEY).acquire(lease=30)
+        await lease.renew(30)
+        await renewals_connected(locks)
         [ordinary] = connections_of(proxy, script(ACQUIRE))
         await proxy.refuse()
         assert proxy.half_open(lambda connection: connection.id != ordinary) == 1
@@ -160,11 +153,15 @@ async def test_a_renewal_that_its_own_connection_does_not_answer_goes_by_the_ord
 async def test_a_renewal_by_both_connections_counts_from_before_the_answered_copy_was_sent(
     proxy: Proxy, redis: Redis
 ) -> None:
-    async with renewing_client(proxy) as lease:
+    """The ordinary connection is slow to answer, and the one for renewals is made meanwhile."""
+    async with client_behind(proxy, lease=3, command_timeout=30) as locks:  # Silence is no failure for ten seconds.
+        lease = await locks.lock(KEY).acquire(lease=30)
         first, others = (proxy.install(Rule(script(RENEW), withhold_reply(), times=times)) for times in (1, 100))
+        await proxy.refuse()
         renewing = asyncio.create_task(lease.renew(30))
         await first.caught()
         between = monotonic()
+        await proxy.accept()
         await others.caught()
         first.let_go()
         await renewing
