@@ -13,6 +13,7 @@ id.
 import os
 import re
 import socket
+from dataclasses import asdict, dataclass
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 from uuid import uuid4
@@ -22,15 +23,22 @@ KEPT = "kept"
 NAMED = "named:"
 _DETACHED = "detached:"
 _LONGEST = 64  # Characters of a host or a name in an id. No host of Linux has a longer name.
+# A lock works with any id: of a client whose id does not match, only the host, the process and the name are unknown. So
+# the format may grow; an older version of aiolock then shows nothing that a longer id says.
 _ID = re.compile(r"[0-9a-f]{32}@(?P<host>[\w.~%-]+)/(?P<pid>\d{1,18})(?:/(?P<name>[\w.~%-]+))?", re.ASCII)
 
 
-class Identity(NamedTuple):
-    """The identity of a client; ``None`` if its id, of Redisson or of an older aiolock, does not contain it."""
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The identity of a client; ``None`` for what its id, of Redisson or of an older aiolock, does not contain."""
 
     host: str | None = None
     pid: int | None = None
-    name: str | None = None
+    client_name: str | None = None
+
+    def as_dict(self) -> dict[str, object]:
+        """The fields of the JSON object, by their names there."""
+        return asdict(self)
 
 
 class Owner(NamedTuple):

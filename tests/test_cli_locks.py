@@ -26,6 +26,7 @@ from aiolock._cli.ls.run import verb as ls
 from aiolock._cli.servers import connected
 from aiolock._cli.terminal import printable
 from aiolock._embedded_server import Server
+from aiolock._identity import Identity
 from aiolock._keys import QUORUM_KEY
 from tests.support.cli import Verb, run
 from tests.support.holding import foreign, lock_client, seize
@@ -64,7 +65,8 @@ async def test_a_lock_is_listed_with_all_that_is_known_of_it(server: Server, red
         seconds, microseconds = await redis.time()
     assert (found.kind, found.waiting, found.last_token) == ("lock", 0, lease.token)
     assert (hold.token, hold.holds, hold.owner, hold.named, hold.by) == (lease.token, 2, "nightly", True, "aiolock")
-    assert hold.identity == (socket.gethostname(), os.getpid(), "shop")
+    assert hold.identity == Identity(socket.gethostname(), os.getpid(), "shop")
+    assert hold.as_dict().items() >= hold.identity.as_dict().items()
     assert hold.since == lease.token / 1e6
     assert hold.age is not None
     assert 0 <= hold.age <= seconds + microseconds / 1e6 - hold.since

@@ -34,8 +34,8 @@ def id_of(host: str, name: str | None) -> str:
 
 @pytest.mark.parametrize("text", HARD)
 def test_any_name_of_a_host_or_a_client_is_read_from_the_id(text: str) -> None:
-    assert identity_of(id_of(text, text)) == (text, os.getpid(), text)
-    assert identity_of(id_of(text, None)) == (text, os.getpid(), None)
+    assert identity_of(id_of(text, text)) == Identity(text, os.getpid(), text)
+    assert identity_of(id_of(text, None)) == Identity(text, os.getpid(), None)
 
 
 def test_an_id_divides_no_key_and_is_short() -> None:
@@ -44,14 +44,14 @@ def test_an_id_divides_no_key_and_is_short() -> None:
         assert client.isascii()
         assert not set(client) & set(":{}# \n*?[]\\")
         assert len(client) <= WORST
-        host, _, name = identity_of(client)
-        assert host
-        assert text.startswith(host)
-        assert name == host
+        identity = identity_of(client)
+        assert identity.host
+        assert text.startswith(identity.host)
+        assert identity.client_name == identity.host
 
 
 def test_a_long_name_is_cut_between_two_characters() -> None:
-    assert identity_of(id_of("h" * 100, "n" * 100)) == ("h" * 64, os.getpid(), "n" * 64)
+    assert identity_of(id_of("h" * 100, "n" * 100)) == Identity("h" * 64, os.getpid(), "n" * 64)
     assert identity_of(id_of("ab" + SNOW * 100, None)).host == "ab" + SNOW * 6
 
 
@@ -72,6 +72,10 @@ def test_each_client_has_random_bits_of_its_own() -> None:
 )
 def test_an_id_of_redisson_or_of_an_older_client_says_nothing_more(client: str) -> None:
     assert identity_of(client) == Identity(None, None, None)
+
+
+def test_an_identity_has_the_names_of_its_fields_in_json() -> None:
+    assert Identity("web-1", 42, "shop").as_dict() == {"host": "web-1", "pid": 42, "client_name": "shop"}
 
 
 @pytest.mark.parametrize(

@@ -133,15 +133,15 @@ class Seen:
     def holder(self) -> Holder:
         """The holder; the client's id contains its host and process."""
         owner = owner_of(self.owner)
-        host, pid, name = identity_of(owner.client)
+        identity = identity_of(owner.client)
         return Holder(
             client=owner.client,
             owner=owner.text,
             holds=self.holds,
             remaining=self.left,
-            host=host,
-            pid=pid,
-            client_name=name,
+            host=identity.host,
+            pid=identity.pid,
+            client_name=identity.client_name,
             detached=owner.detached,
         )
 

@@ -36,24 +36,23 @@ class Client:
 
     def as_dict(self) -> dict[str, object]:
         """The fields of the JSON object."""
-        host, pid, name = self.identity
         return {
             "client": self.id,
             "by": self.by,
-            "host": host,
-            "pid": pid,
-            "client_name": name,
+            **self.identity.as_dict(),
             "held": len(self.names),
             "locks": sorted(set(self.names)),
         }
 
     def row(self) -> tuple[str, ...]:
         """The cells of its row in a table."""
-        host, pid, name = self.identity
+        identity = self.identity
         names = sorted(set(self.names))
         listed = " ".join(map(short, names[:_MOST_NAMED])) + (" …" if len(names) > _MOST_NAMED else "")
         unknown = self.by if self.by == REDISSON else "-"
-        where = (unknown, "-", "-") if host is None else (short(host), str(pid), short(name or "-"))
+        where = (unknown, "-", "-")
+        if identity.host is not None:
+            where = (short(identity.host), str(identity.pid), short(identity.client_name or "-"))
         return (*where, short(self.id[:8] or "-"), str(len(self.names)), listed)
 
 

@@ -65,15 +65,12 @@ class Hold:
 
     def as_dict(self) -> dict[str, object]:
         """The fields of the JSON object."""
-        host, pid, name = self.identity
         return {
             "client": self.client,
             "owner": self.owner,
             "named": self.named,
             "by": self.by,
-            "host": host,
-            "pid": pid,
-            "client_name": name,
+            **self.identity.as_dict(),
             "mode": self.mode,
             "kept": self.kept,
             "detached": self.detached,

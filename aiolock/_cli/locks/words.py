@@ -43,11 +43,11 @@ def who(hold: Hold) -> str:
         return short(f"Redisson {hold.client[:_SHORT_ID]} thread {hold.owner}") if hold.client else "Redisson"
     owner = "kept after its release" if hold.kept else hold.owner if hold.named else f"task {hold.owner}"
     owner = f"detached by {owner}" if hold.detached else owner
-    host, pid, name = hold.identity
-    if host is None:
+    identity = hold.identity
+    if identity.host is None:
         return short(f"client {hold.client[:_SHORT_ID]}, {owner}")
-    called = f" ({short(name)})" if name else ""
-    return f"{short(host)} pid {pid}{called}, {short(owner)}"
+    called = f" ({short(identity.client_name)})" if identity.client_name else ""
+    return f"{short(identity.host)} pid {identity.pid}{called}, {short(owner)}"
 
 
 def how(hold: Hold) -> str:
