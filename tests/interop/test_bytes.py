@@ -14,6 +14,7 @@ from redis.asyncio.client import PubSub
 
 from aiolock import AsyncReadWriteLock, LeaseLostError, LockClient
 from aiolock._embedded_server import Server
+from aiolock._identity import _ID
 from tests.interop.monitor import Record, recorded
 from tests.interop.service import Redisson
 from tests.support.inside import block_of
@@ -29,8 +30,7 @@ CHANNELS = {  # By Redisson's rule: no braces are added where there is one alrea
 }
 OWN_KEYS = (b"aiolock_", b"redisson_unlock_latch:")  # What each side notes for itself.
 UUID = rb"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
-# A client of Redisson has a UUID; the id of one of aiolock says where it runs.
-OWNER = re.compile(rb"(%b|[0-9a-f]{32}@[^:/]+/[0-9]+):[0-9]+" % UUID)
+OWNER = re.compile(rb"(?:%b|%b):[0-9]+" % (UUID, _ID.pattern.encode()))  # Of Redisson, or of aiolock.
 PERMIT = re.compile(OWNER.pattern + rb"#[0-9]+#1")  # Of aiolock; those of Redisson are random bytes.
 
 
