@@ -22,7 +22,8 @@ HARD = [
     "-",
     "~.",
 ]
-WORST = 32 + 2 * (1 + 64) + 1 + 19  # Characters: the random part, a host, a name, and a process.
+RANDOM, HOST, PID, NAME = 32, 64, 18, 64  # The most characters that a part of an id has.
+WORST = RANDOM + len("@") + HOST + len("/") + PID + len("/") + NAME
 
 
 def id_of(host: str, name: str | None) -> str:
@@ -51,8 +52,15 @@ def test_an_id_divides_no_key_and_is_short() -> None:
 
 
 def test_a_long_name_is_cut_between_two_characters() -> None:
-    assert identity_of(id_of("h" * 100, "n" * 100)) == Identity("h" * 64, os.getpid(), "n" * 64)
+    assert identity_of(id_of("h" * 100, "n" * 100)) == Identity("h" * HOST, os.getpid(), "n" * NAME)
     assert identity_of(id_of("ab" + SNOW * 100, None)).host == "ab" + SNOW * 6
+
+
+def test_the_longest_id_is_read() -> None:
+    client = f"{'0' * RANDOM}@{'h' * HOST}/{'9' * PID}/{'n' * NAME}"
+    assert len(client) == WORST
+    assert identity_of(client) == Identity("h" * HOST, int("9" * PID), "n" * NAME)
+    assert identity_of(f"{'0' * RANDOM}@web/{'9' * (PID + 1)}") == Identity()
 
 
 def test_a_host_whose_name_is_no_text_or_not_there_has_an_id() -> None:
