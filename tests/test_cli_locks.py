@@ -64,7 +64,8 @@ async def test_a_lock_is_listed_with_all_that_is_known_of_it(server: Server, red
         [hold] = found.holds
         seconds, microseconds = await redis.time()
     assert (found.kind, found.waiting, found.last_token) == ("lock", 0, lease.token)
-    assert (hold.token, hold.holds, hold.owner, hold.named, hold.by) == (lease.token, 2, "nightly", True, "aiolock")
+    assert (hold.token, hold.holds, hold.library) == (lease.token, 2, "aiolock")
+    assert (hold.owner, hold.named) == ("nightly", True)
     assert hold.identity == Identity(socket.gethostname(), os.getpid(), "shop")
     assert hold.as_dict().items() >= hold.identity.as_dict().items()
     assert hold.since == lease.token / 1e6
@@ -109,7 +110,7 @@ async def test_locks_of_java_are_shown_as_such(server: Server, redis: Redis) -> 
     await redis.zadd("{api}:timeout", {b"\x00\xff" * 8: 4e12})
     found = await all_locks(server)
     assert sorted(found) == ["api", "orders", "prices"]
-    assert [hold.by for lock in found.values() for hold in lock.holds] == ["Redisson"] * 3
+    assert [hold.library for lock in found.values() for hold in lock.holds] == ["Redisson"] * 3
     assert "Redisson" in how(found["orders"].holds[0])
     assert found["prices"].holds[0].left <= 20
 
@@ -183,7 +184,7 @@ async def test_a_once_is_listed_while_it_runs(
                 some = [lock.name for lock in await Reader(servers).locks("*:7")]
         once = found["once", "report:7"]
         [hold] = once.holds
-        assert (hold.token, hold.by, hold.identity.pid) == (turn.lease.token, "aiolock", os.getpid())
+        assert (hold.token, hold.library, hold.identity.pid) == (turn.lease.token, "aiolock", os.getpid())
         assert (once.waiting, once.line) == (1, ())
         assert 0 < hold.left <= 30
     assert sorted(found) == [("fair lock", "report:7"), ("once", "bill"), ("once", "report:7"), ("once", "{b}")]
@@ -264,7 +265,7 @@ async def test_a_lock_that_is_kept_after_its_release_is_held(
         await answered(locks)
     lock = (await all_locks(server))["poll"]
     [hold] = lock.holds
-    assert (lock.kind, hold.by, hold.kept, hold.token) == ("lock", "aiolock", True, None)
+    assert (lock.kind, hold.library, hold.kept, hold.token) == ("lock", "aiolock", True, None)
     assert 0 < hold.left <= 60
     assert await run(server.url, inspect, "inspect", "poll") == 0
     assert f"pid {os.getpid()}, kept after its release" in capsys.readouterr().out
@@ -526,7 +527,7 @@ def test_nothing_in_a_name_reaches_the_terminal() -> None:
 
 
 def hold(owner: str) -> Hold:
-    return Hold(holder=f"{JAVA}:named:{owner}", by="aiolock", holds=1, left=3)
+    return Hold(owner_id=f"{JAVA}:named:{owner}", library="aiolock", holds=1, left=3)
 
 
 def test_long_lists_are_cut_and_what_is_left_out_is_counted() -> None:

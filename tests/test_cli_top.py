@@ -34,7 +34,8 @@ from tests.support.observe import until
 
 def lock(name: str, *, waiting: int = 0, age: float | None = 1.0, left: float = 20.0, holders: int = 1) -> Lock:
     holds = [
-        Hold(holder=f"c{number}:1", by="aiolock", holds=1, left=left, age=age, token=7) for number in range(holders)
+        Hold(owner_id=f"c{number}:1", library="aiolock", holds=1, left=left, age=age, token=7)
+        for number in range(holders)
     ]
     return Lock(name=name, kind="lock", server="s", holds=holds, waiting=waiting)
 
@@ -205,7 +206,7 @@ async def test_another_size_of_the_terminal_is_drawn_at_once() -> None:
 
 @pytest.mark.parametrize("width", [30, 40, 60, 80, 100, 140])
 def test_a_narrow_terminal_shows_fewer_columns_and_all_of_each(width: int) -> None:
-    holder = Hold(holder="c:named:nightly", by="aiolock", holds=1, left=3599.0, age=3599.0, token=7)
+    holder = Hold(owner_id="c:named:nightly", library="aiolock", holds=1, left=3599.0, age=3599.0, token=7)
     wide = Lock(name="shop:orders:42:" + "x" * 200, kind="read-write lock", server="s", holds=[holder], waiting=12)
     for frame in (Frame("12:00:00", "redis://a", [wide]), Frame("12:00:00", "redis://a", [wide], error="e" * 300)):
         lines = picture(frame, width=width).splitlines()

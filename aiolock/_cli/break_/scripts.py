@@ -31,7 +31,7 @@ def breaking(lock: Lock, hold: Hold, request: str, publish: str) -> Sent:
         return source, keys.all, [request, _RETENTION, memory, keys.channel, publish, *hold.permits]
     keys = _keys(lock)
     token = "" if hold.token is None else hold.token
-    return source, keys.all, [request, hold.holder, token, _RETENTION, memory, keys.channel, publish]
+    return source, keys.all, [request, hold.owner_id, token, _RETENTION, memory, keys.channel, publish]
 
 
 def _keys(lock: Lock) -> LockKeys:

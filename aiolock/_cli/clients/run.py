@@ -26,7 +26,7 @@ class Client:
     """One client; *names* are the locks that it holds, a lock with several holds as often."""
 
     id: str
-    by: str
+    library: str
     names: list[str] = field(default_factory=list)
 
     @property
@@ -38,7 +38,7 @@ class Client:
         """The fields of the JSON object."""
         return {
             "client": self.id,
-            "by": self.by,
+            "by": self.library,
             **self.identity.as_dict(),
             "held": len(self.names),
             "locks": sorted(set(self.names)),
@@ -49,7 +49,7 @@ class Client:
         identity = self.identity
         names = sorted(set(self.names))
         listed = " ".join(map(short, names[:_MOST_NAMED])) + (" …" if len(names) > _MOST_NAMED else "")
-        unknown = self.by if self.by == REDISSON else "-"
+        unknown = self.library if self.library == REDISSON else "-"
         where = (unknown, "-", "-")
         if identity.host is not None:
             where = (short(identity.host), str(identity.pid), short(identity.client_name or "-"))
@@ -80,8 +80,8 @@ def gathered(locks: Iterable[Lock]) -> list[Client]:
     clients: dict[str, Client] = {}
     for lock in locks:
         for hold in lock.holds:
-            client = clients.setdefault(hold.client, Client(hold.client, hold.by))
+            client = clients.setdefault(hold.client, Client(hold.client, hold.library))
             client.names.append(lock.name)
-            if hold.by == REDISSON:
-                client.by = REDISSON
+            if hold.library == REDISSON:
+                client.library = REDISSON
     return sorted(clients.values(), key=lambda each: (-len(each.names), each.identity.host or "", each.id))

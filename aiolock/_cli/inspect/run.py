@@ -89,7 +89,7 @@ def _of_a_hold(hold: Hold) -> list[Field]:
         ("who", who(hold)),
         ("mode", hold.mode),
         ("client", terminal.short(hold.client)),
-        ("by", hold.by if hold.by == REDISSON else None),
+        ("by", hold.library if hold.library == REDISSON else None),
         ("holds", hold.holds),
         ("since", age),
         ("left", duration(hold.left)),

@@ -61,8 +61,8 @@ def _permits(node: Node, keys: LockKeys, now: float, answers: list[Any]) -> Lock
         server=node.address,
         holds=[
             Hold(
-                holder=acquisition.rpartition("#")[0],
-                by=AIOLOCK if acquisition else REDISSON,
+                owner_id=acquisition.rpartition("#")[0],
+                library=AIOLOCK if acquisition else REDISSON,
                 holds=len(some),
                 left=max(left for _, left in some),
                 permits=[permit for permit, _ in some],

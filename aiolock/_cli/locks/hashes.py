@@ -104,8 +104,8 @@ def _plain(node: Node, found: _Found, now: float, told: list[Any]) -> Lock | Non
     ]
     since = None if found.token is None else found.token / _MICROSECONDS
     hold = Hold(
-        holder=owner,
-        by=AIOLOCK if ours else REDISSON,
+        owner_id=owner,
+        library=AIOLOCK if ours else REDISSON,
         holds=count,
         left=found.left,
         token=found.token,
@@ -155,8 +155,8 @@ def _half(field: tuple[str, int], left_of_all: float, now: float, left: Any, sai
         left = round(left_of_all * 1000)
     since = None if token is None else token / _MICROSECONDS
     return Hold(
-        holder=owner,
-        by=REDISSON if said is None else AIOLOCK,
+        owner_id=owner,
+        library=REDISSON if said is None else AIOLOCK,
         holds=count,
         left=left / 1000,
         mode="write" if writes else "read",
@@ -168,8 +168,8 @@ def _half(field: tuple[str, int], left_of_all: float, now: float, left: Any, sai
 
 def _without_expired_writers(holds: list[Hold]) -> list[Hold]:
     """All but expired writers: one without a record whose owner also reads with aiolock is aiolock's, and expired."""
-    ours = {(hold.client, hold.owner) for hold in holds if hold.mode == "read" and hold.by == AIOLOCK}
-    return [hold for hold in holds if not (hold.by == REDISSON and (hold.client, hold.owner) in ours)]
+    ours = {(hold.client, hold.owner) for hold in holds if hold.mode == "read" and hold.library == AIOLOCK}
+    return [hold for hold in holds if not (hold.library == REDISSON and (hold.client, hold.owner) in ours)]
 
 
 def _fields(answer: Any) -> dict[bytes, bytes]:

@@ -18,13 +18,13 @@ class Hold:
     """
     One owner's part of a lock.
 
-    *holder* is its name in Redis. *by* is the library that took it. *since* is the time of the grant by the server's
-    clock, in seconds of the epoch, and *age* the seconds since then; ``None`` where Redis does not know. A hold that
-    never ends has infinitely much *left*. *permits* are its members of a semaphore.
+    *owner_id* is the owner's id as Redis has it. *library* took the lock. *since* is the time of the grant by the
+    server's clock, in seconds of the epoch, and *age* the seconds since then; ``None`` where Redis does not know. A
+    hold that never ends has infinitely much *left*. *permits* are its members of a semaphore.
     """
 
-    holder: str
-    by: str
+    owner_id: str
+    library: str
     holds: int
     left: float
     mode: str | None = None
@@ -36,7 +36,7 @@ class Hold:
     @property
     def client(self) -> str:
         """The id of the client."""
-        return owner_of(self.holder).client
+        return owner_of(self.owner_id).client
 
     @property
     def identity(self) -> Identity:
@@ -46,22 +46,22 @@ class Hold:
     @property
     def owner(self) -> str:
         """The owner within its client: the number of a task, the name of a named owner, or the number of a thread."""
-        return owner_of(self.holder).text.removesuffix(WRITER if self.mode == "write" else "")
+        return owner_of(self.owner_id).text.removesuffix(WRITER if self.mode == "write" else "")
 
     @property
     def named(self) -> bool:
         """Whether its owner has a name."""
-        return owner_of(self.holder).named
+        return owner_of(self.owner_id).named
 
     @property
     def detached(self) -> bool:
         """Whether its owner has detached it, so that nobody holds it until its ticket is adopted."""
-        return owner_of(self.holder).detached
+        return owner_of(self.owner_id).detached
 
     @property
     def kept(self) -> bool:
         """Whether the lock was released and is kept from other clients for a while."""
-        return self.holder.partition(":")[2] == KEPT
+        return self.owner_id.partition(":")[2] == KEPT
 
     def as_dict(self) -> dict[str, object]:
         """The fields of the JSON object."""
@@ -69,7 +69,7 @@ class Hold:
             "client": self.client,
             "owner": self.owner,
             "named": self.named,
-            "by": self.by,
+            "by": self.library,
             **self.identity.as_dict(),
             "mode": self.mode,
             "kept": self.kept,

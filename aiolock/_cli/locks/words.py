@@ -39,7 +39,7 @@ def duration(seconds: float | None) -> str:
 
 def who(hold: Hold) -> str:
     """The holder: its host and process, and its owner within the client."""
-    if hold.by == REDISSON:
+    if hold.library == REDISSON:
         return short(f"Redisson {hold.client[:_SHORT_ID]} thread {hold.owner}") if hold.client else "Redisson"
     owner = "kept after its release" if hold.kept else hold.owner if hold.named else f"task {hold.owner}"
     owner = f"detached by {owner}" if hold.detached else owner

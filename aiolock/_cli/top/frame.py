@@ -81,4 +81,4 @@ class Leases:
 
 
 def _key(lock: Lock, hold: Hold) -> tuple[str, str, int | None]:
-    return lock.name, hold.holder, hold.token
+    return lock.name, hold.owner_id, hold.token
