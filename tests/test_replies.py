@@ -35,7 +35,7 @@ from aiolock._scripts.replies import (
     NotALock,
     Permits,
     Refused,
-    Seen,
+    SeenHold,
     Stale,
     was_done,
 )
@@ -73,7 +73,7 @@ from tests.test_backend import backend_of, made_of
         (COUNT_DOWN, [0, 0, 0], Refused(0)),
         (DRAIN, [1, 7, 0], Applied(7)),
         (INSPECT, [1], []),
-        (INSPECT, [1, b"a:1", 2, 9000], [Seen("a:1", 2, 9)]),
+        (INSPECT, [1, b"a:1", 2, 9000], [SeenHold("a:1", 2, 9)]),
         (INSPECT, [-3], NotALock()),
         (INSPECT_PERMITS, [1, 3, 1, b"a:1#1#1", 9000], Permits(3, 1, [(b"a:1#1#1", 9)])),
         (INSPECT_COUNTING_SEMAPHORE, [0, 0, 0], Permits(None, 0, [])),

@@ -18,7 +18,7 @@ from aiolock._errors import BackendError, LockTimeoutError, NotALockError, NotHe
 from aiolock._keys import LockKeys
 from aiolock._primitives.held import HeldLock
 from aiolock._scripts import INSPECT, Want
-from aiolock._scripts.replies import Seen
+from aiolock._scripts.replies import SeenHold
 from aiolock._types import BlockRelease, Duration, Holder, LockStatistics, lease_seconds, quoted, seconds
 from aiolock._words import NoMore, refuse_attribute, shown_as, unexpected
 
@@ -275,7 +275,7 @@ class Lock(Single):
         """
         return await self._sessions.open().force_release(self._want)
 
-    async def _seen(self) -> Sequence[Seen]:
+    async def _seen(self) -> Sequence[SeenHold]:
         """All holds of this name that Redis has."""
         return await self._sessions.open().commands.ask(INSPECT, self._keys, 1)
 

@@ -11,7 +11,7 @@ from aiolock._helpers.together import Begun, all_of
 from aiolock._keys import WRITER, LockKeys
 from aiolock._primitives.base import Lock, added_up
 from aiolock._scripts import INSPECT_READ_WRITE, READ, WRITE, Want
-from aiolock._scripts.replies import Seen
+from aiolock._scripts.replies import SeenHold
 from aiolock._types import Holder, LockStatistics, quoted
 
 # Holders in one answer; the server looks at each.
@@ -85,7 +85,7 @@ class _Half(Lock):
 
     __slots__ = ()
 
-    async def _seen(self) -> Sequence[Seen]:
+    async def _seen(self) -> Sequence[SeenHold]:
         writes = self._want.scripts is WRITE
         return [_without_mode(hold) for hold in await _look(self) if hold.owner.endswith(WRITER) == writes]
 
@@ -143,10 +143,10 @@ class AsyncWriteLock(_Half):
         return acquisition
 
 
-async def _look(half: _Half) -> Sequence[Seen]:
+async def _look(half: _Half) -> Sequence[SeenHold]:
     """All holds of both halves of the lock that *half* belongs to; the owner of a writing hold ends with `WRITER`."""
     return await half._sessions.open().commands.ask(INSPECT_READ_WRITE, half._keys, 1, _MOST_NAMED)
 
 
-def _without_mode(hold: Seen) -> Seen:
+def _without_mode(hold: SeenHold) -> SeenHold:
     return replace(hold, owner=hold.owner.removesuffix(WRITER))

@@ -13,7 +13,7 @@ from aiolock._keys import LockKeys
 from aiolock._primitives.base import Single, refuse_in_block
 from aiolock._primitives.held import Held
 from aiolock._scripts import INSPECT_PERMITS, PERMIT, RESIZE, Want
-from aiolock._scripts.replies import Permits, Seen
+from aiolock._scripts.replies import Permits, SeenHold
 from aiolock._types import BlockRelease, Duration, Holder, number_of_permits, quoted
 from aiolock._words import NoMore, unexpected
 
@@ -185,7 +185,7 @@ class AsyncSemaphore(Single):
         and raises like `available`.
         """
         holds = _by_acquisition((await self._look(_MOST_NAMED)).named)
-        return [Seen(by.rpartition("#")[0] or by, number, left).holder for by, (number, left) in holds.items()]
+        return [SeenHold(by.rpartition("#")[0] or by, number, left).holder for by, (number, left) in holds.items()]
 
     async def set_permits(self, permits: int) -> None:
         """

@@ -122,7 +122,7 @@ class Longer:
 
 
 @dataclass(slots=True)
-class Seen:
+class SeenHold:
     """A hold, as the server saw it; *left* is in seconds."""
 
     owner: str
@@ -251,13 +251,13 @@ def _ended(status: int, why: int) -> Ended:
     return Lost(_REASONS[why]) if status == LOST else _ENDED[status]
 
 
-def seen(reply: list[Any]) -> list[Seen] | NotALock:
+def seen(reply: list[Any]) -> list[SeenHold] | NotALock:
     """The reply to the question for the holders of a lock."""
     status, *found = reply
     if status == NOT_A_LOCK:
         return NotALock()
     rows = zip(found[::3], found[1::3], found[2::3], strict=True)
-    return [Seen(owner.decode(errors="replace"), holds, left / 1000) for owner, holds, left in rows]
+    return [SeenHold(owner.decode(errors="replace"), holds, left / 1000) for owner, holds, left in rows]
 
 
 def permits(reply: list[Any]) -> Permits | NotALock:

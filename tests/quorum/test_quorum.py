@@ -25,7 +25,7 @@ from aiolock._redis.quorum.election import Clock, Election, Longest
 from aiolock._redis.quorum.fold import FOLDS
 from aiolock._redis.quorum.poll import _MOMENTS, Question
 from aiolock._scripts import INSPECT, LOCK
-from aiolock._scripts.replies import Abstains, Granted, Lost, NotALock, Refused, Seen, Stale, Vote
+from aiolock._scripts.replies import Abstains, Granted, Lost, NotALock, Refused, SeenHold, Stale, Vote
 from tests.contract.acts import check_that_messages_wake, is_untouched, nothing_under_way, section, waiting
 from tests.contract.kinds import KINDS, NAME, Kind, Lock, Multi
 from tests.quorum.several import (
@@ -322,9 +322,9 @@ async def test_a_token_that_is_proposed_too_far_ahead_counts_for_nothing(locks: 
 )
 async def test_the_holder_is_the_one_that_most_servers_name_if_it_may_have_a_majority(answers: str, told: str) -> None:
     """Five servers, some of which do not answer: one holder at most, and a lock that may be free counts as free."""
-    said: dict[str, list[Seen] | NotALock] = {
-        "a": [Seen("a", 1, 9)],
-        "b": [Seen("b", 1, 9)],
+    said: dict[str, list[SeenHold] | NotALock] = {
+        "a": [SeenHold("a", 1, 9)],
+        "b": [SeenHold("b", 1, 9)],
         "-": [],
         "x": NotALock(),
     }
@@ -439,10 +439,10 @@ async def test_a_server_is_slow_by_its_answers_to_calls_that_a_majority_has_ende
         )
         poll.ask()
         for server in servers[:2]:
-            server.asked[-1].end([Seen("a", 1, 9)])
+            server.asked[-1].end([SeenHold("a", 1, 9)])
         assert poll.call.ended
         time.sleep(pause)
-        servers[2].asked[-1].end([Seen("a", 1, 9)])
+        servers[2].asked[-1].end([SeenHold("a", 1, 9)])
         servers[2].let_wait(is_late=False)
         assert not servers[2].is_silent
 
@@ -456,8 +456,8 @@ async def test_the_remaining_time_is_the_same_whichever_server_answers_first(ord
     for server, left in zip(servers, order, strict=True):
         assert not call.ended
         server.asked[0].sent = 1.0
-        server.asked[0].end([Seen("a", 1, left)])
-    assert call.answer == [Seen("a", 1, 7)]
+        server.asked[0].end([SeenHold("a", 1, left)])
+    assert call.answer == [SeenHold("a", 1, 7)]
 
 
 # Servers that have lost their memory.

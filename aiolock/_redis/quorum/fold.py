@@ -7,7 +7,7 @@ from typing import Any
 
 from aiolock._redis.quorum.poll import Poll
 from aiolock._scripts import Fold
-from aiolock._scripts.replies import Applied, Granted, Lost, NotALock, Seen
+from aiolock._scripts.replies import Applied, Granted, Lost, NotALock, SeenHold
 
 _Answers = Sequence[tuple[float, Any]]  # In the form of `Poll.answers`.
 
@@ -67,11 +67,11 @@ def first_known(poll: Poll) -> Any:
     return next(iter(answers)) if known is None and _is_over(poll) else known
 
 
-def holder(poll: Poll) -> list[Seen] | NotALock | None:
+def holder(poll: Poll) -> list[SeenHold] | NotALock | None:
     """The holder of a lock that most servers name, if it has, or may have, a majority of the servers."""
     if not _is_over(poll):
         return None
-    named: dict[str, list[tuple[float, Seen]]] = {}
+    named: dict[str, list[tuple[float, SeenHold]]] = {}
     for sent, seen in poll.answers:
         for hold in () if isinstance(seen, NotALock) else seen:
             named.setdefault(hold.owner, []).append((sent, hold))
