@@ -177,23 +177,25 @@ def _script(
 _ENDS = ("answers", "ends")
 _LATE_LOCK = ("late", "lives", "lock/lock")
 _LOCK = (*_ENDS, *_LATE_LOCK)
-_AGAIN = ("ends", *_LATE_LOCK, "lock/again")
-_FREE = ("answers", "lock/grant", "lock/free")
-ACQUIRE = _script("lock/acquire", replies.acquired, *_FREE, *_AGAIN, lasts=True, bundled=True)
-_GIVE_BACK = (*_LATE_LOCK, "lock/give_back")
-RELEASE = _script("lock/release", replies.changed, *_ENDS, "lock/last", *_GIVE_BACK, publishes=True, bundled=True)
+_GRANT_AGAIN = ("ends", *_LATE_LOCK, "lock/grant_again")
+_GRANT_IF_FREE = ("answers", "lock/grant", "lock/grant_if_free")
+ACQUIRE = _script("lock/acquire", replies.acquired, *_GRANT_IF_FREE, *_GRANT_AGAIN, lasts=True, bundled=True)
+_LOWER_COUNT = (*_LATE_LOCK, "lock/lower_count")
+RELEASE = _script(
+    "lock/release", replies.changed, *_ENDS, "lock/release_last", *_LOWER_COUNT, publishes=True, bundled=True
+)
 RENEW = _script("lock/renew", replies.renewed, *_LOCK, lasts=True, urgent=True, fold="renewed")
 FORCE_RELEASE = _script("lock/force_release", replies.changed, *_LOCK, publishes=True)
 _LATER = ("lock/release_later", replies.changed, *_LOCK)
 RELEASE_LATER = _script(*_LATER, publishes=True)
-_CLEAN_PARTS = ("answers", "lock/freed", "lock/told", "ends", "lock/note", "lock/told")
+_CLEAN_PARTS = ("answers", "lock/free_and_mark", "lock/tell_waiters", "ends", "lock/add_mark", "lock/tell_waiters")
 _CLEAN = ("lock/release_clean", replies.changed, *_CLEAN_PARTS, *_LATE_LOCK)
 # Errors call it a release, like any other.
 RELEASE_CLEAN = replace(_script(*_CLEAN, publishes=True, bundled=True), name=RELEASE.name)
 LOCK = ScriptSet(
     *(ACQUIRE, RELEASE, RENEW, FORCE_RELEASE, RELEASE_LATER, RELEASE_CLEAN),
     detach=_script("lock/detach", replies.acquired, *_LOCK, publishes=True, lasts=True),
-    adopt=_script("lock/adopt", replies.acquired, "answers", "lock/grant", *_AGAIN, publishes=True, lasts=True),
+    adopt=_script("lock/adopt", replies.acquired, "answers", "lock/grant", *_GRANT_AGAIN, publishes=True, lasts=True),
     kind="lock",
     form="lock",
     exclusive=True,
@@ -202,7 +204,7 @@ LOCK = ScriptSet(
 INSPECT = _script("lock/inspect", replies.seen, *_LOCK, fold="holder")
 
 _LINE_OF_FAIR = ("fair/fair", "fair/wake")
-_CLEAN_FAIR_PARTS = ("answers", "lock/freed", "fair/told", "ends", "lock/note", "fair/told")
+_CLEAN_FAIR_PARTS = ("answers", "lock/free_and_mark", "fair/tell_waiters", "ends", "lock/add_mark", "fair/tell_waiters")
 _CLEAN_FAIR = ("fair/release_clean", replies.changed, *_CLEAN_FAIR_PARTS, *_LATE_LOCK, *_LINE_OF_FAIR)
 # It has the `release_later` of the plain lock, which wakes nobody in the line: the waiters ask again by themselves.
 FAIR = replace(
@@ -210,9 +212,18 @@ FAIR = replace(
     kind="fair_lock",
     form="fair lock",
     acquire=_script(
-        "fair/acquire", replies.acquired_in_line, "answers", "lock/grant", "fair/free", *_AGAIN, "fair/fair", lasts=True
+        "fair/acquire",
+        replies.acquired_in_line,
+        "answers",
+        "lock/grant",
+        "fair/grant_if_free",
+        *_GRANT_AGAIN,
+        "fair/fair",
+        lasts=True,
     ),
-    release=_script("fair/release", replies.changed, *_ENDS, "fair/last", *_GIVE_BACK, *_LINE_OF_FAIR, publishes=True),
+    release=_script(
+        "fair/release", replies.changed, *_ENDS, "fair/release_last", *_LOWER_COUNT, *_LINE_OF_FAIR, publishes=True
+    ),
     release_clean=replace(_script(*_CLEAN_FAIR, publishes=True), name=RELEASE.name),
     exclusive=False,
     line=True,
@@ -222,7 +233,7 @@ ONCE = replace(
     LOCK,
     kind="once",
     awaited=True,
-    acquire=_script("lock/acquire", replies.acquired_once, *_FREE, "once/outcome", *_AGAIN, lasts=True),
+    acquire=_script("lock/acquire", replies.acquired_once, *_GRANT_IF_FREE, "once/outcome", *_GRANT_AGAIN, lasts=True),
     # `lasts`: the result keeps all others from running the body again. (A lock that `at_least` keeps needs no
     # replicas.)
     release_later=_script(*_LATER, publishes=True, lasts=True),
@@ -240,9 +251,16 @@ PERMIT = ScriptSet(
     kind="semaphore",
     form="permits",
     acquire=_script(
-        "permit/acquire", replies.acquired, *_LINE, "token", "permit/free", *_LATE_PERMIT, publishes=True, lasts=True
+        "permit/acquire",
+        replies.acquired,
+        *_LINE,
+        "token",
+        "permit/grant_if_free",
+        *_LATE_PERMIT,
+        publishes=True,
+        lasts=True,
     ),
-    release=_script("permit/release", replies.changed, *_LINE, "permit/last", *_LATE_PERMIT, publishes=True),
+    release=_script("permit/release", replies.changed, *_LINE, "permit/release_last", *_LATE_PERMIT, publishes=True),
     renew=_script("permit/renew", replies.renewed, *_PERMIT, lasts=True, urgent=True),
     force_release=_script("permit/force_release", replies.changed, *_PERMIT, publishes=True),
     detach=_script("permit/detach", replies.acquired, *_PERMIT, "permit/move", publishes=True, lasts=True),
@@ -255,7 +273,7 @@ RESIZE = _script("permit/resize", replies.changed, *_PERMIT, publishes=True)
 _LATE_READ_WRITE = ("late", "lives", "turns", "read_write/read_write")
 _READ_WRITE = (*_ENDS, *_LATE_READ_WRITE)
 _HOLD = (*_ENDS, "read_write/field")
-_TAKE = (*_HOLD, "token", "read_write/free", *_LATE_READ_WRITE)
+_TAKE = (*_HOLD, "token", "read_write/grant_if_free", *_LATE_READ_WRITE)
 _FORCE = (*_READ_WRITE, "read_write/force")
 _REPLACE = (*_READ_WRITE, "read_write/replace")
 READ = ScriptSet(
@@ -263,7 +281,7 @@ READ = ScriptSet(
     form="half",
     acquire=_script("read_write/acquire", replies.acquired, *_TAKE, publishes=True, lasts=True),
     release=_script(
-        "read_write/release", replies.changed, *_HOLD, "read_write/last", *_LATE_READ_WRITE, publishes=True
+        "read_write/release", replies.changed, *_HOLD, "read_write/release_last", *_LATE_READ_WRITE, publishes=True
     ),
     renew=_script("read_write/renew", replies.renewed, *_READ_WRITE, publishes=True, lasts=True, urgent=True),
     force_release=_script("read_write/force_release_readers", replies.changed, *_FORCE, publishes=True),
@@ -313,7 +331,7 @@ QUORUM_ACQUIRE = _script(
     "lock/grant",
     "late",
     "quorum/ahead",
-    *_AGAIN[2:],
+    *_GRANT_AGAIN[2:],
     "quorum/refused",
     lasts=True,
     bundled=True,

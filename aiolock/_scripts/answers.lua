@@ -4,5 +4,6 @@
 -- Defining a function costs, too: a script first does what most of its calls need, and returns.
 
 local GRANTED, REFUSED, LOST, STALE, NOT_A_LOCK = 1, 0, -1, -2, -3
+local APPLIED = 1 -- A release, or another change, which grants nothing.
 local FREED, EXPIRED, TAKEN, FORCED = 1, 2, 3, 4
 

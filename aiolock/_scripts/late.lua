@@ -16,8 +16,9 @@ local function ending(tokens, acquisition)
   return score and tonumber(score) % 10
 end
 
--- The reply to an acquisition that has ended: the remembered reason of its end, or else *why*, which is remembered now.
-local function has_ended(tokens, acquisition, why, memory, retention, others)
+-- End an acquisition that holds nothing, for the reason *why*, which is remembered, unless it has ended before. Returns the
+-- reply, with the reason of its end.
+local function end_as(tokens, acquisition, why, memory, retention, others)
   local how = ending(tokens, acquisition)
   if how and how ~= FREED then return {LOST, how, 0} end
   if not how then

@@ -26,6 +26,7 @@ else:
 
 # The first element of a reply. The same numbers are in answers.lua.
 GRANTED = 1
+APPLIED = 1
 REFUSED = 0
 LOST = -1
 STALE = -2
@@ -242,7 +243,7 @@ def renewed(reply: list[Any]) -> list[Renewed]:
 def changed(reply: list[Any]) -> Changed:
     """The reply to a release, or to another change."""
     status, value, _ = reply
-    if status == GRANTED:
+    if status == APPLIED:
         return Applied(value)
     return Refused(0.0) if status == REFUSED else _ended(status, value)
 

@@ -11,12 +11,12 @@
 -- ARGV[7] channel
 -- ARGV[8] PUBLISH or SPUBLISH
 --
--- Reply {GRANTED, receivers of the message, 0}  {NOT_A_LOCK, 0, 0}
+-- Reply {APPLIED, receivers of the message, 0}  {NOT_A_LOCK, 0, 0}
 --
 -- Twice: the request is remembered under its id; the second call changes nothing.
 
 local is_counter, available = counter(KEYS[1])
 if not is_counter then return {NOT_A_LOCK, 0, 0} end
-if redis.call('ZSCORE', KEYS[2], ARGV[1]) then return {GRANTED, 0, 0} end
+if redis.call('ZSCORE', KEYS[2], ARGV[1]) then return {APPLIED, 0, 0} end
 remember(KEYS[2], FREED, ARGV[1], ARGV[3], ARGV[2], ARGV[4])
-return {GRANTED, set(KEYS[1], (available or tonumber(ARGV[6])) + ARGV[5], ARGV[7], ARGV[8]), 0}
+return {APPLIED, set(KEYS[1], (available or tonumber(ARGV[6])) + ARGV[5], ARGV[7], ARGV[8]), 0}

@@ -8,7 +8,7 @@
 -- ARGV[4] ids of ended acquisitions to forget, as none of their commands can still arrive; separated by spaces
 -- ARGV[5] number of permits to begin with if none is set
 --
--- Reply {GRANTED, number that it took, 0}  {NOT_A_LOCK, 0, 0}
+-- Reply {APPLIED, number that it took, 0}  {NOT_A_LOCK, 0, 0}
 --
 -- Twice: the request and its number of permits are remembered in one score; the second call takes none, and answers the
 -- same.
@@ -19,7 +19,7 @@ local took = 'drain ' .. ARGV[1] .. ' '
 local ended = redis.call('ZSCORE', KEYS[2], ARGV[1])
 if ended then
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], ended, ended)) do
-    if string.sub(member, 1, #took) == took then return {GRANTED, tonumber(string.sub(member, #took + 1)), 0} end
+    if string.sub(member, 1, #took) == took then return {APPLIED, tonumber(string.sub(member, #took + 1)), 0} end
   end
 end
 
@@ -27,4 +27,4 @@ available = math.max(0, available or tonumber(ARGV[5]))
 if available > 0 then redis.call('SET', KEYS[1], 0, 'KEEPTTL') end
 remember(KEYS[2], FREED, ARGV[1], ARGV[3], ARGV[2], ARGV[4])
 redis.call('ZADD', KEYS[2], redis.call('ZSCORE', KEYS[2], ARGV[1]), took .. available)
-return {GRANTED, available, 0}
+return {APPLIED, available, 0}

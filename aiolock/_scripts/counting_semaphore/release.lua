@@ -11,7 +11,7 @@
 -- ARGV[7] channel
 -- ARGV[8] PUBLISH or SPUBLISH
 --
--- Reply {GRANTED, receivers of the message, 0}
+-- Reply {APPLIED, receivers of the message, 0}
 --
 -- Twice: the end of the acquisition is remembered, so the second call puts nothing back, and an acquire that arrives
 -- after it takes nothing.
@@ -19,13 +19,13 @@
 local acquisition = ARGV[1]
 local ended = redis.call('ZSCORE', KEYS[2], acquisition)
 local how = ended and ended % 10
-if how == FREED then return {GRANTED, 0, 0} end
+if how == FREED then return {APPLIED, 0, 0} end
 -- A server out of memory refuses a first write that needs memory; if there are ends to forget, forgetting comes first.
 if ARGV[5] == '' then redis.call('PEXPIRE', KEYS[2], ARGV[3]) end
 remember(KEYS[2], FREED, acquisition, ARGV[4], ARGV[3], ARGV[5])
-if how ~= TAKEN and ARGV[2] ~= '1' then return {GRANTED, 0, 0} end
+if how ~= TAKEN and ARGV[2] ~= '1' then return {APPLIED, 0, 0} end
 
 -- Without the key no number of permits is set: the next client that knows the number sets it.
 local _, available = counter(KEYS[1])
-if not available then return {GRANTED, 0, 0} end
-return {GRANTED, set(KEYS[1], available + ARGV[6], ARGV[7], ARGV[8]), 0}
+if not available then return {APPLIED, 0, 0} end
+return {APPLIED, set(KEYS[1], available + ARGV[6], ARGV[7], ARGV[8]), 0}

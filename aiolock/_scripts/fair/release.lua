@@ -1,4 +1,5 @@
--- release: release one hold, or give up an acquisition whose outcome is unknown; wake the next in line.
+-- release: release one hold, or give up an acquisition whose outcome is unknown; wake the next in line. In front of it,
+-- release_last.lua frees the lock if this is the last hold of the holder, and answers if nobody waits.
 --
 -- KEYS[1] lock
 -- KEYS[2] tokens
@@ -12,16 +13,16 @@
 -- ARGV[8] channel of all clients; the channel of one client has a colon and the client after it
 -- ARGV[9] PUBLISH or SPUBLISH
 --
--- Reply {GRANTED, receivers of the message if this client is one of them else 0, 0}  {LOST, why, 0}
+-- Reply {APPLIED, receivers of the message if this client is one of them else 0, 0}  {LOST, why, 0}
 --
 -- Twice: as in release of a plain lock. The second call finds no ticket to remove.
 
 local acquisition = ARGV[2]
 
-if freed then return {GRANTED, wake(ARGV[8], ARGV[9], acquisition), 0} end
-if give_back() then return {GRANTED, 0, 0} end
+if freed then return {APPLIED, wake(ARGV[8], ARGV[9], acquisition), 0} end
+if lower_count() then return {APPLIED, 0, 0} end
 
 -- The acquisition may have got the message that it is the next: wake the waiter behind it.
 if leave_line(KEYS[2], acquisition) and state(KEYS[1]) == 'free' then wake(ARGV[8], ARGV[9], acquisition) end
-if ending(KEYS[2], acquisition) == FREED then return {GRANTED, 0, 0} end
-return lost(KEYS[1], KEYS[2], acquisition, tonumber(ARGV[6]), ARGV[5], ARGV[7])
+if ending(KEYS[2], acquisition) == FREED then return {APPLIED, 0, 0} end
+return end_as_lost(KEYS[1], KEYS[2], acquisition, tonumber(ARGV[6]), ARGV[5], ARGV[7])

@@ -10,14 +10,14 @@
 -- ARGV[6] channel
 -- ARGV[7] PUBLISH or SPUBLISH
 --
--- Reply {GRANTED, 0, 0}  {REFUSED, 0, 0} if it was zero  {NOT_A_LOCK, 0, 0}
+-- Reply {APPLIED, 0, 0}  {REFUSED, 0, 0} if it was zero  {NOT_A_LOCK, 0, 0}
 --
 -- Twice: the request is remembered under its id; the second call counts nothing, and gets the same reply. At zero
 -- nothing is kept for longer than that memory.
 
 local is_counter, count = counter(KEYS[1])
 if not is_counter then return {NOT_A_LOCK, 0, 0} end
-if redis.call('ZSCORE', KEYS[2], ARGV[1]) then return {GRANTED, 0, 0} end
+if redis.call('ZSCORE', KEYS[2], ARGV[1]) then return {APPLIED, 0, 0} end
 if not count then return {REFUSED, 0, 0} end
 
 -- A server out of memory refuses a first write that needs memory; if there are ends to forget, forgetting comes first.
@@ -30,4 +30,4 @@ else
   redis.call('DEL', KEYS[1])
   redis.call(ARGV[7], ARGV[6], OPEN)
 end
-return {GRANTED, 0, 0}
+return {APPLIED, 0, 0}

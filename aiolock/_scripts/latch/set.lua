@@ -10,15 +10,15 @@
 -- ARGV[6] channel
 -- ARGV[7] PUBLISH or SPUBLISH
 --
--- Reply {GRANTED, 0, 0}  {REFUSED, 0, 0}  {NOT_A_LOCK, 0, 0}
+-- Reply {APPLIED, 0, 0}  {REFUSED, 0, 0}  {NOT_A_LOCK, 0, 0}
 --
 -- Twice: the request is remembered under its id; the second call changes nothing, and gets the same reply.
 
 local is_counter, count = counter(KEYS[1])
 if not is_counter then return {NOT_A_LOCK, 0, 0} end
-if redis.call('ZSCORE', KEYS[2], ARGV[1]) then return {GRANTED, 0, 0} end
+if redis.call('ZSCORE', KEYS[2], ARGV[1]) then return {APPLIED, 0, 0} end
 if count then return {REFUSED, 0, 0} end
 remember(KEYS[2], FREED, ARGV[1], ARGV[3], ARGV[2], ARGV[4])
 redis.call('SET', KEYS[1], ARGV[5])
 redis.call(ARGV[7], ARGV[6], CLOSED)
-return {GRANTED, 0, 0}
+return {APPLIED, 0, 0}

@@ -29,7 +29,7 @@ if kind == 'held' or holds > 1 then
   if granted then return granted end
 end
 
-if holds > 1 then return lost(KEYS[1], KEYS[2], acquisition, tonumber(ARGV[7]), retention, '') end
+if holds > 1 then return end_as_lost(KEYS[1], KEYS[2], acquisition, tonumber(ARGV[7]), retention, '') end
 if kind == 'foreign' then return {NOT_A_LOCK, 0, 0} end
 local scores = redis.call('ZMSCORE', KEYS[2], acquisition, 'token', 'plain', "plain's turn")
 if scores[1] then return {STALE, 0, 0} end

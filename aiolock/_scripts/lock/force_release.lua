@@ -9,13 +9,13 @@
 -- ARGV[5] channel
 -- ARGV[6] PUBLISH or SPUBLISH
 --
--- Reply {GRANTED, 1 if it was freed else 0, 0}  {NOT_A_LOCK, 0, 0}
+-- Reply {APPLIED, 1 if it was freed else 0, 0}  {NOT_A_LOCK, 0, 0}
 --
 -- Twice: what this request did is remembered under its id, so the second call answers like the first and
 -- leaves alone the holder of that time. The acquisition that lost the lock is remembered as forced.
 
 local known = ending(KEYS[2], ARGV[1])
-if known then return {GRANTED, known == FREED and 1 or 0, 0} end
+if known then return {APPLIED, known == FREED and 1 or 0, 0} end
 local kind = state(KEYS[1])
 if kind == 'foreign' then return {NOT_A_LOCK, 0, 0} end
 
@@ -23,9 +23,9 @@ local freed, memory = kind == 'held', tonumber(ARGV[3])
 if freed and ARGV[4] ~= '' then freed = redis.call('HGET', KEYS[1], 'aiolock:token') == ARGV[4] end
 redis.call('PEXPIRE', KEYS[2], ARGV[2]) -- First: a server out of memory refuses a first write that takes memory.
 remember(KEYS[2], freed and FREED or EXPIRED, ARGV[1], memory, ARGV[2], '')
-if not freed then return {GRANTED, 0, 0} end
+if not freed then return {APPLIED, 0, 0} end
 local acquisition = redis.call('HGET', KEYS[1], 'aiolock:acquisition')
 if acquisition then remember(KEYS[2], FORCED, acquisition, memory, ARGV[2], '') end
 redis.call('DEL', KEYS[1])
 redis.call(ARGV[6], ARGV[5], '0')
-return {GRANTED, 1, 0}
+return {APPLIED, 1, 0}

@@ -54,9 +54,9 @@ local function if_held_by(acquisition, key, field, first)
   return record[1] == acquisition and (record[2] or first) or nil
 end
 
--- The reply to an acquisition that does not hold the lock; its end is remembered in place of *others*: after a loss, no late
--- command of the acquisition grants the lock again.
-local function lost(key, tokens, acquisition, memory, retention, others)
-  return has_ended(tokens, acquisition, state(key) == 'held' and TAKEN or EXPIRED, memory, retention, others)
+-- End an acquisition that does not hold the lock, whether it had the lock or never got it; returns the reply. Its end is
+-- remembered in place of *others*: no late command of the acquisition is granted the lock any more.
+local function end_as_lost(key, tokens, acquisition, memory, retention, others)
+  return end_as(tokens, acquisition, state(key) == 'held' and TAKEN or EXPIRED, memory, retention, others)
 end
 

@@ -1,5 +1,6 @@
--- release_clean: release the last hold of an acquisition without remembering its id, since no copy of another command can be
--- late.
+-- release_clean: release the last hold of an acquisition without remembering its id, since no copy of another command can
+-- be late. In front of it, free_and_mark.lua frees the lock, and tell_waiters.lua answers; the rest answers a second copy,
+-- and an acquisition that has lost the lock.
 --
 -- KEYS[1] lock
 -- KEYS[2] tokens
@@ -11,7 +12,7 @@
 -- ARGV[6] channel
 -- ARGV[7] PUBLISH or SPUBLISH
 --
--- Reply {GRANTED, receivers of the unlock message, 0}  {LOST, why, 0}
+-- Reply {APPLIED, receivers of the unlock message, 0}  {LOST, why, 0}
 --
 -- Twice: the copy that frees the lock scores the mark of its client by the number of this release. The other copy finds
 -- this number, and answers the same. Another number, or no mark, means that the acquisition lost the lock: only a release
@@ -22,5 +23,5 @@
 
 -- The answer of the first copy.
 local last = redis.call('ZSCORE', KEYS[2], ARGV[3])
-if last and tonumber(last) == tonumber(ARGV[2]) then return {GRANTED, 0, 0} end
-return lost(KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[5]), ARGV[4], '')
+if last and tonumber(last) == tonumber(ARGV[2]) then return {APPLIED, 0, 0} end
+return end_as_lost(KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[5]), ARGV[4], '')

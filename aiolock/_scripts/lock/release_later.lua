@@ -16,7 +16,7 @@
 -- ARGV[10] channel
 -- ARGV[11] PUBLISH or SPUBLISH
 --
--- Reply {GRANTED, receivers of the unlock message, 0}  {LOST, why, 0}
+-- Reply {APPLIED, receivers of the unlock message, 0}  {LOST, why, 0}
 --
 -- After the message, waiters ask again, and learn the time for which the field stays: it may be less than the lease was.
 --
@@ -44,11 +44,11 @@ if if_held_by(acquisition, KEYS[1], 'aiolock:step', '1') or is_vacant() then
     redis.call('HSET', KEYS[3], ARGV[6], ARGV[7])
     redis.call('PEXPIRE', KEYS[3], ARGV[9])
   end
-  return {GRANTED, redis.call(ARGV[11], ARGV[10], '0'), 0}
+  return {APPLIED, redis.call(ARGV[11], ARGV[10], '0'), 0}
 end
 
 if how == FREED then
   write_again(KEYS[2])
-  return {GRANTED, 0, 0}
+  return {APPLIED, 0, 0}
 end
-return lost(KEYS[1], KEYS[2], acquisition, tonumber(ARGV[3]), ARGV[2], ARGV[4])
+return end_as_lost(KEYS[1], KEYS[2], acquisition, tonumber(ARGV[3]), ARGV[2], ARGV[4])

@@ -38,7 +38,7 @@ if expires and expires > now then return granted(expires - now) end
 local how = ending(KEYS[3], acquisition)
 if how then return how == FREED and {STALE, 0, 0} or {LOST, how, 0} end
 expires = expiry(KEYS[2], detached)
-if not expires or expires <= now then return lost(KEYS[3], detached, memory, retention, '') end
+if not expires or expires <= now then return end_as_lost(KEYS[3], detached, memory, retention, '') end
 
 local reply = granted(lease)
 move(KEYS[2], detached, acquisition, number, now + lease)

@@ -9,13 +9,13 @@
 -- ARGV[4] channel
 -- ARGV[5] PUBLISH or SPUBLISH
 --
--- Reply {GRANTED, 1 if there was a holder else 0, 0}  {NOT_A_LOCK, 0, 0}
+-- Reply {APPLIED, 1 if there was a holder else 0, 0}  {NOT_A_LOCK, 0, 0}
 --
 -- Twice: the result of this request is remembered under its id, so the second call answers like the first and leaves
 -- new holders alone. Each acquisition that lost permits is remembered as forced.
 
 local known = ending(KEYS[3], ARGV[1])
-if known then return {GRANTED, known == FREED and 1 or 0, 0} end
+if known then return {APPLIED, known == FREED and 1 or 0, 0} end
 if is_foreign(KEYS[1], KEYS[2]) then return {NOT_A_LOCK, 0, 0} end
 
 local members, memory = redis.call('ZRANGE', KEYS[2], 0, -1), tonumber(ARGV[3])
@@ -30,4 +30,4 @@ for _, member in ipairs(members) do
 end
 put_back(KEYS[1], #members)
 announce(KEYS[1], ARGV[4], ARGV[5])
-return {GRANTED, had and 1 or 0, 0}
+return {APPLIED, had and 1 or 0, 0}

@@ -89,8 +89,8 @@ local function announce(count, channel, publish)
   return tonumber(available) < 0 and 0 or redis.call(publish, channel, available)
 end
 
--- The reply to an acquisition that has no permits; its end is remembered in place of *others*.
-local function lost(tokens, acquisition, memory, retention, others)
-  return has_ended(tokens, acquisition, EXPIRED, memory, retention, others)
+-- End an acquisition that has no permits; returns the reply. Its end is remembered in place of *others*.
+local function end_as_lost(tokens, acquisition, memory, retention, others)
+  return end_as(tokens, acquisition, EXPIRED, memory, retention, others)
 end
 

@@ -1,4 +1,5 @@
--- release: put the permits of an acquisition back, or give up an acquisition whose outcome is unknown.
+-- release: put the permits of an acquisition back, or give up an acquisition whose outcome is unknown. In front of it,
+-- release_last.lua puts back permits that have not expired, and answers.
 --
 -- KEYS[1] count
 -- KEYS[2] permits
@@ -11,7 +12,7 @@
 -- ARGV[6] channel
 -- ARGV[7] PUBLISH or SPUBLISH
 --
--- Reply {GRANTED, receivers of the message, 0}  {LOST, why, 0}
+-- Reply {APPLIED, receivers of the message, 0}  {LOST, why, 0}
 --
 -- Twice: the end of an acquisition and its kind are remembered, so the second call answers like the first and puts
 -- nothing back, and an acquire that arrives after it grants nothing.
@@ -26,9 +27,9 @@ if expires then
   local in_time = expires > milliseconds()
   remember(KEYS[3], in_time and FREED or EXPIRED, acquisition, memory, ARGV[2], ARGV[4])
   local receivers = announce(KEYS[1], ARGV[6], ARGV[7])
-  if in_time then return {GRANTED, receivers, 0} end
+  if in_time then return {APPLIED, receivers, 0} end
   return {LOST, EXPIRED, 0}
 end
 if taken > 0 or was_first and tonumber(redis.call('GET', KEYS[1]) or 0) > 0 then announce(KEYS[1], ARGV[6], ARGV[7]) end
-if ending(KEYS[3], acquisition) == FREED then return {GRANTED, 0, 0} end
-return lost(KEYS[3], acquisition, memory, ARGV[2], ARGV[4])
+if ending(KEYS[3], acquisition) == FREED then return {APPLIED, 0, 0} end
+return end_as_lost(KEYS[3], acquisition, memory, ARGV[2], ARGV[4])

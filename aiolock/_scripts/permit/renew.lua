@@ -17,7 +17,7 @@ local function renew(count, permits, tokens, acquisition, lease, number)
   local expires = expiry(permits, acquisition)
   if not expires or expires <= now then
     put_back(count, take_out(permits, acquisition, number))
-    return lost(tokens, acquisition, memory, retention, '')
+    return end_as_lost(tokens, acquisition, memory, retention, '')
   end
   redis.call('PEXPIRE', tokens, retention) -- First: a server out of memory refuses a first write that needs memory.
   expires = math.max(expires, now + lease)

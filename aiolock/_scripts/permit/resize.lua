@@ -13,11 +13,11 @@
 -- ARGV[8] channel
 -- ARGV[9] PUBLISH or SPUBLISH
 --
--- Reply {GRANTED, 0, 0}  {NOT_A_LOCK, 0, 0}
+-- Reply {APPLIED, 0, 0}  {NOT_A_LOCK, 0, 0}
 --
 -- Twice: the request is remembered under its id; the second call changes nothing.
 
-if ending(KEYS[3], ARGV[1]) then return {GRANTED, 0, 0} end
+if ending(KEYS[3], ARGV[1]) then return {APPLIED, 0, 0} end
 if is_foreign(KEYS[1], KEYS[2]) then return {NOT_A_LOCK, 0, 0} end
 
 local acquired = redis.call('ZCARD', KEYS[2])
@@ -26,4 +26,4 @@ if ARGV[5] ~= '' then available = tonumber(ARGV[5]) - acquired else available = 
 redis.call('SET', KEYS[1], available, 'KEEPTTL')
 remember(KEYS[3], FREED, ARGV[1], tonumber(ARGV[3]), ARGV[2], ARGV[4])
 announce(KEYS[1], ARGV[8], ARGV[9])
-return {GRANTED, 0, 0}
+return {APPLIED, 0, 0}

@@ -6,7 +6,7 @@
 -- ARGV[2] acquisition id
 -- ARGV[3] token retention, milliseconds
 --
--- Reply {GRANTED, 0, 0}  {LOST, 0, 0} if the acquisition does not have the lock on this server
+-- Reply {APPLIED, 0, 0}  {LOST, 0, 0} if the acquisition does not have the lock on this server
 --
 -- Twice: it only ever raises a token, and only for the acquisition that has the lock.
 
@@ -15,4 +15,4 @@ local last = tonumber(redis.call('ZSCORE', KEYS[2], 'token') or 0)
 if last < tonumber(ARGV[1]) then redis.call('ZADD', KEYS[2], ARGV[1], 'token') end
 redis.call('PEXPIRE', KEYS[2], ARGV[3])
 redis.call('HSET', KEYS[1], 'aiolock:token', ARGV[1])
-return {GRANTED, 0, 0}
+return {APPLIED, 0, 0}

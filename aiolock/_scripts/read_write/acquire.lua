@@ -49,7 +49,7 @@ if mode ~= 'free' or holds > 1 then
   end
 end
 
-if holds > 1 then return lost(KEYS[1], KEYS[2], KEYS[3], acquisition, tonumber(ARGV[7]), ARGV[6], '') end
+if holds > 1 then return end_as_lost(KEYS[1], KEYS[2], KEYS[3], acquisition, tonumber(ARGV[7]), ARGV[6], '') end
 if mode == 'foreign' then return {NOT_A_LOCK, 0, 0} end
 local scores = redis.call('ZMSCORE', KEYS[2], acquisition, 'token')
 if scores[1] then return {STALE, 0, 0} end

@@ -35,7 +35,7 @@ end
 local how = ending(KEYS[2], acquisition)
 if how then return how == FREED and {STALE, 0, 0} or {LOST, how, 0} end
 token = if_held_by(detached, KEYS[1], record, 'token')
-if not token then return lost(KEYS[1], KEYS[2], record, detached, memory, retention, '') end
+if not token then return end_as_lost(KEYS[1], KEYS[2], record, detached, memory, retention, '') end
 if redis.call('HEXISTS', KEYS[1], new) == 1 then
   local left = redis.call('PTTL', KEYS[3])
   if left > 0 then return {REFUSED, 0, left} end

@@ -34,7 +34,7 @@ end
 local how = ending(KEYS[2], detached)
 if how then return how == FREED and {STALE, 0, 0} or {LOST, how, 0} end
 token = if_held_by(acquisition, KEYS[1], KEYS[3], 'token')
-if not token then return lost(KEYS[1], KEYS[2], KEYS[3], acquisition, memory, retention, ARGV[6]) end
+if not token then return end_as_lost(KEYS[1], KEYS[2], KEYS[3], acquisition, memory, retention, ARGV[6]) end
 
 local ttl = redis.call('PTTL', KEYS[3])
 redis.call('DEL', KEYS[3])

@@ -9,7 +9,7 @@ end
 -- *request*.
 local function force(kind, lock, tokens, request, retention, memory, channel, publish)
   local known = ending(tokens, request)
-  if known then return {GRANTED, known == FREED and 1 or 0, 0} end
+  if known then return {APPLIED, known == FREED and 1 or 0, 0} end
   local mode = state(lock)
   if mode == 'foreign' then return {NOT_A_LOCK, 0, 0} end
 
@@ -27,8 +27,8 @@ local function force(kind, lock, tokens, request, retention, memory, channel, pu
     end
   end
   remember(tokens, freed == 1 and FREED or EXPIRED, request, memory, retention, '')
-  if freed == 0 then return {GRANTED, 0, 0} end
+  if freed == 0 then return {APPLIED, 0, 0} end
   if settle(lock) and kind == 'write' then redis.call('HSET', lock, 'mode', 'read') end
   redis.call(publish, channel, '1')
-  return {GRANTED, 1, 0}
+  return {APPLIED, 1, 0}
 end

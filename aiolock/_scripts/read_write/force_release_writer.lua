@@ -8,7 +8,7 @@
 -- ARGV[4] channel
 -- ARGV[5] PUBLISH or SPUBLISH
 --
--- Reply {GRANTED, 1 if there was any else 0, 0}  {NOT_A_LOCK, 0, 0}
+-- Reply {APPLIED, 1 if there was any else 0, 0}  {NOT_A_LOCK, 0, 0}
 --
 -- Twice: the result of this request is remembered under its id, so the second call answers like the first and leaves
 -- new holders alone. Each acquisition that lost the lock is remembered as forced.

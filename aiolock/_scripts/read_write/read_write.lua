@@ -135,9 +135,9 @@ local function leave(lock, field, record)
   return redis.call('HLEN', lock) - 1 > FEW or settle(lock)
 end
 
--- The reply to an acquisition that does not have the hold; its end is remembered in place of *older*: after a loss, no
--- late command of the acquisition grants the lock again.
-local function lost(lock, tokens, record, acquisition, memory, retention, older)
+-- End an acquisition that does not have the hold, whether it had it or never got it; returns the reply. Its end is
+-- remembered in place of *older*: no late command of the acquisition is granted the lock any more.
+local function end_as_lost(lock, tokens, record, acquisition, memory, retention, older)
   local field, mode = field_of(lock, record), state(lock)
   local others = 0
   if mode == 'write' then
@@ -145,5 +145,5 @@ local function lost(lock, tokens, record, acquisition, memory, retention, older)
   elseif mode == 'read' and writes(field) then
     others = redis.call('HLEN', lock) - 1 - redis.call('HEXISTS', lock, owner_of(field))
   end
-  return has_ended(tokens, acquisition, others > 0 and TAKEN or EXPIRED, memory, retention, older)
+  return end_as(tokens, acquisition, others > 0 and TAKEN or EXPIRED, memory, retention, older)
 end

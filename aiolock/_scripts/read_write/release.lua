@@ -13,7 +13,7 @@
 -- ARGV[8] channel
 -- ARGV[9] PUBLISH or SPUBLISH
 --
--- Reply {GRANTED, receivers of the message, 0}  {LOST, why, 0}
+-- Reply {APPLIED, receivers of the message, 0}  {LOST, why, 0}
 --
 -- Twice: the end of an acquisition and its kind are remembered, so the second call answers like the first, and an
 -- acquire that arrives after it grants nothing. (The receivers are only a hint; a second call says 0.) A count above
@@ -35,12 +35,12 @@ if last and left > 0 then
     redis.call('HSET', KEYS[1], field, left)
     redis.call('HSET', KEYS[3], 'step', step)
   end
-  return {GRANTED, 0, 0}
+  return {APPLIED, 0, 0}
 end
 if last then
   local others = leave(KEYS[1], field, KEYS[3])
   remember(KEYS[2], FREED, acquisition, ARGV[6], ARGV[5], ARGV[7])
-  return {GRANTED, (writing or not others) and announce() or 0, 0}
+  return {APPLIED, (writing or not others) and announce() or 0, 0}
 end
 
 if end_turn(KEYS[2], (writing and 'write ' or 'read ') .. acquisition) then redis.call(ARGV[9], ARGV[8], '1') end
@@ -49,5 +49,5 @@ local is_ours = mode == 'read' or mode == 'write'
 if is_ours and redis.call('HEXISTS', KEYS[1], field) == 1 and redis.call('EXISTS', KEYS[3]) == 0 then
   if not leave(KEYS[1], field, KEYS[3]) or writing then announce() end -- The hold had expired.
 end
-if ending(KEYS[2], acquisition) == FREED then return {GRANTED, 0, 0} end
-return lost(KEYS[1], KEYS[2], KEYS[3], acquisition, tonumber(ARGV[6]), ARGV[5], ARGV[7])
+if ending(KEYS[2], acquisition) == FREED then return {APPLIED, 0, 0} end
+return end_as_lost(KEYS[1], KEYS[2], KEYS[3], acquisition, tonumber(ARGV[6]), ARGV[5], ARGV[7])

@@ -19,7 +19,7 @@ local retention, memory = ARGV[1], tonumber(ARGV[2])
 
 local function renew(lock, tokens, record, acquisition, number, lease)
   local last = if_held_by(acquisition, lock, record, 'renewal')
-  if not last then return lost(lock, tokens, record, acquisition, memory, retention, '') end
+  if not last then return end_as_lost(lock, tokens, record, acquisition, memory, retention, '') end
   if number == '' or tonumber(number) > tonumber(last) then
     redis.call('PEXPIRE', tokens, retention) -- First: a server out of memory refuses a first write that needs memory.
     redis.call('HSET', record, 'renewal', number == '' and last or number)

@@ -24,7 +24,7 @@ FAMILY = (
     ),
     Fault(
         "the token of a permit is the clock alone",
-        "_scripts/permit/free.lua",
+        "_scripts/permit/grant_if_free.lua",
         "next_token(KEYS[3], scores[2], ",
         "next_token(KEYS[3], nil, ",
         f"{_PERMITS} --profile clock",
@@ -53,7 +53,7 @@ FAMILY = (
     Fault(
         "an acquire of a counting semaphore that is given up adds a permit",
         "_scripts/counting_semaphore/release.lua",
-        "if how ~= TAKEN and ARGV[2] ~= '1' then return {GRANTED, 0, 0} end",
+        "if how ~= TAKEN and ARGV[2] ~= '1' then return {APPLIED, 0, 0} end",
         "",
         f"{_COUNTED} --profile late",
     ),

@@ -1,5 +1,5 @@
--- last: releases permits at once if they have not expired; it is put in front of the rest of release, which handles all
--- other cases. A holder of permits is never in the line.
+-- release_last: releases permits at once if they have not expired; it is put in front of the rest of release, which handles
+-- all other cases. A holder of permits is never in the line.
 
 do
   local time = redis.call('TIME')
@@ -10,7 +10,7 @@ do
     for number = 1, ARGV[5] do taken = taken + redis.call('ZREM', KEYS[2], ARGV[1] .. '#' .. number) end
     local available = redis.call('INCRBY', KEYS[1], taken)
     remember(KEYS[3], FREED, ARGV[1], ARGV[3], ARGV[2], ARGV[4], time)
-    return {GRANTED, available < 0 and 0 or redis.call(ARGV[7], ARGV[6], available), 0}
+    return {APPLIED, available < 0 and 0 or redis.call(ARGV[7], ARGV[6], available), 0}
   end
 end
 

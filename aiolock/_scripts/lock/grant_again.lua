@@ -1,5 +1,5 @@
--- again: the common part of the scripts that grant a lock to one owner, for a lock that is not free; it is put in front of
--- each of them.
+-- grant_again: the common part of the scripts that grant a lock to one owner, for a lock that is not free; it is put in
+-- front of each of them.
 
 -- The reply to an acquisition while another one has the lock, for *ttl* more milliseconds.
 local function refused(key, ttl)

@@ -1,5 +1,5 @@
--- freed: frees the lock if the acquisition holds it, and moves the mark of its client to this release; it is put in front
--- of the rest of the clean releases.
+-- free_and_mark: frees the lock if the acquisition holds it, and moves the mark of its client to this release; it is put in
+-- front of the rest of the clean releases.
 
 -- One of SELDOM_NOTED releases removes old ends, even if the client has a mark already. The number is a prime: the numbers
 -- of all releases of one name may be odd, for example.

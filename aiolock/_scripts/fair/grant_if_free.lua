@@ -1,5 +1,5 @@
--- free: grants a free lock at once if its line is empty; it is put in front of the rest of acquire, which handles all other
--- cases.
+-- grant_if_free: grants a free lock at once if its line is empty; it is put in front of the rest of acquire, which handles
+-- all other cases.
 
 local HEARTBEAT = 250 -- Milliseconds after which a waiting client asks again.
 

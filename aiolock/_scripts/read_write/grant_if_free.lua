@@ -1,5 +1,5 @@
--- free: grants a lock at once if it has no holder, and no other acquisition goes first; it is put in front of the rest
--- of acquire, which handles all other cases.
+-- grant_if_free: grants a lock at once if it has no holder, and no other acquisition goes first; it is put in front of the
+-- rest of acquire, which handles all other cases.
 
 if ARGV[4] == '1' and redis.call('EXISTS', KEYS[1]) == 0 then
   local scores = redis.call('ZMSCORE', KEYS[2], ARGV[2], 'token')

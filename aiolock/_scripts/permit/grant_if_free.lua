@@ -1,4 +1,4 @@
--- free: grants permits at once if they are available and nothing waits for them; it is put in front of the rest of
+-- grant_if_free: grants permits at once if they are available and nothing waits for them; it is put in front of the rest of
 -- acquire, which handles all other cases.
 
 do

@@ -1,8 +1,9 @@
--- give_back: the common part of the scripts that release a lock; it is put in front of each of them, and reads their keys
+-- lower_count: the common part of the scripts that release a lock; it is put in front of each of them, and reads their keys
 -- and arguments.
 
--- Set the hold count that is left, which is above zero; returns whether the acquisition holds the lock.
-local function give_back()
+-- Set the hold count that is left, which is above zero, because release_last.lua has handled the last hold. Returns whether
+-- the acquisition holds the lock.
+local function lower_count()
   local last = if_held_by(ARGV[2], KEYS[1], 'aiolock:step', '1')
   if last and tonumber(ARGV[3]) > tonumber(last) then
     redis.call('PEXPIRE', KEYS[2], ARGV[5]) -- First: a server out of memory refuses a first write that takes memory.

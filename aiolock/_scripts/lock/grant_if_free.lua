@@ -1,5 +1,5 @@
--- free: grants a free lock at once if no waiter goes first; it is put in front of the rest of acquire, which handles all
--- other cases.
+-- grant_if_free: grants a free lock at once if no waiter goes first; it is put in front of the rest of acquire, which
+-- handles all other cases.
 
 if ARGV[4] == '1' and redis.call('PTTL', KEYS[1]) == -2 then
   local scores = redis.call('ZMSCORE', KEYS[2], ARGV[2], 'token', 'plain', "plain's turn")

@@ -1,4 +1,4 @@
--- note: adds the mark of a client that has none yet, and removes old marks and ends; it is put behind ends.lua.
+-- add_mark: adds the mark of a client that has none yet, and removes old marks and ends; it is put behind ends.lua.
 
 local FIRST_MARK = 100000000000000 -- Above the scores of all ids, and below those of all marks.
 local NUMBERS = 16777216 -- The numbers that the releases of one age have; an age is 64 seconds of the token.
