@@ -163,7 +163,7 @@ class Client(Protocol):
     waiting: Sized
     """The owners that wait for a lock: a release may have an acquire of one of them sent along in the same turn."""
 
-    def doubt(self, had: Callable[[str], bool]) -> None:
+    def check_holds(self, had: Callable[[str], bool]) -> None:
         """Check the locks on a server that may have lost them; *had* says of a key whether it was on that server."""
 
     def is_in_use(self) -> bool:

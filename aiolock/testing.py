@@ -144,7 +144,7 @@ async def lose(locks: LockClient, lock: str | Leased | AsyncMultiLock | AsyncRea
     for key in gone:  # One by one: in a cluster they may be on several servers.
         for server in locks._quorum or (locks._redis,):
             await server.delete(key)
-    session.doubt(lambda key: key in gone)
+    session.check_holds(lambda key: key in gone)
     for hold in holds:
         if not hold.ended:  # A released hold meets its loss at its release.
             await hold.until_lost()

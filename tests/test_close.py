@@ -447,7 +447,7 @@ async def test_a_block_whose_task_ends_without_leaving_it_is_not_waited_for(redi
     await entered.wait()
     session = session_of(locks)
     closing = asyncio.create_task(locks.aclose())
-    await until(lambda: session.leases.left is not None)
+    await until(lambda: session.leases.body_ended is not None)
     may_end.set()
     await asyncio.wait_for(closing, 10)
     assert task.cancelled()
@@ -478,7 +478,7 @@ async def test_a_block_that_another_task_entered_and_nobody_leaves_is_not_waited
         may_end.set()
         await task
     closing = asyncio.create_task(locks.aclose())
-    await until(lambda: session_of(locks).leases.left is not None or closing.done())
+    await until(lambda: session_of(locks).leases.body_ended is not None or closing.done())
     may_end.set()
     await asyncio.wait_for(closing, 10)
     await task

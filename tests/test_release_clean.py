@@ -126,7 +126,7 @@ async def test_a_hold_whose_inner_acquire_can_be_late_is_remembered_by_its_id(
     assert await members(redis) == (0, 1)
 
 
-@pytest.mark.parametrize("field", ["since", "heard"])
+@pytest.mark.parametrize("field", ["since", "confirmed_at"])
 async def test_a_long_hold_is_remembered_by_its_id(behind: AnyLock, redis: Redis, field: str) -> None:
     lease = await behind.acquire()
     hold = inside.hold_of(lease)
@@ -158,7 +158,7 @@ class Silent:
 def granted(claim: Claim, token: int) -> Hold:
     """A hold whose grant has just been answered."""
     hold = Hold(claim, token, keeper=None)  # type: ignore[arg-type]
-    hold.heard = hold.since
+    hold.confirmed_at = hold.since
     return hold
 
 

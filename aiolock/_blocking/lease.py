@@ -70,7 +70,7 @@ class _Watch:
         self._lease = lease
         self._tell = tell
 
-    def lost(self) -> None:
+    def cancel_if_lost(self) -> None:
         """Call the function, because the lock is lost."""
         loss = self._lease._hold.loss
         if loss is not None and not self._lease.given_back:
@@ -145,7 +145,7 @@ class _Leased(Entered[A, T_co], Generic[A, T_co]):
             watch = _Watch(lease, callback)
             lease._hold.bodies.append(watch)
             lease._hold.notice_end()
-            watch.lost()
+            watch.cancel_if_lost()
 
     def _refuse_block(self) -> None:
         for lease in self._parts():

@@ -4,9 +4,9 @@ The acquire of any primitive.
 Rules:
 1. The only loop that waits for the server is `_contend`.
 2. State changes in plain `def`; after an await the state is read again.
-3. An acquire that ends without a lease is given up on the server, unless the acquire was never sent, or the server has
-   surely refused it and keeps no turn for it. The give-up may be sent while the acquire is still on its way: the
-   scripts handle both orders.
+3. An acquire that ends without a lease, by a cancellation, an error or the end of its wait, is given up on the server,
+   unless it was never sent, or the server has surely refused it and keeps no turn for it. The give-up may be sent while
+   the acquire is still on its way: the scripts handle both orders. Nothing waits for its answer.
 4. A new acquire asks the server only if no other owner of this client holds the lock, waits for it or asks for it. An
    owner that holds the lock, and an acquire that is not to wait, always ask.
 """
@@ -45,7 +45,7 @@ class Acquisition:
     """
 
     __slots__ = (
-        *("_call", "_claim", "_ends", "_entry", "_has_turn", "_in_doubt", "_kept", "_lease", "_let_go_first"),
+        *("_call", "_claim", "_ends", "_entry", "_has_turn", "_may_have_grant", "_kept", "_lease", "_let_go_first"),
         *("_owner", "_refusal", "_repeated", "_session", "_too_late", "_wait", "_want"),
     )
 
@@ -67,7 +67,7 @@ class Acquisition:
         self._claim: Claim | None = None  # None until the server is asked.
         self._call: Call[Acquired] | None = None  # The last try.
         self._refusal: Refused | None = None  # The last refusal.
-        self._in_doubt = False  # The server may have granted a try without our knowledge, or keep a turn for us.
+        self._may_have_grant = False  # The server may have granted a try without our knowledge, or keep a turn for us.
         self._has_turn = False  # The server has said that others may not overtake this acquire.
         self._repeated = False  # A try was sent again after a failure: an earlier copy may still arrive.
         self._wait: Wait | None = None  # For the reports about the wait, if anything listens.
@@ -111,10 +111,10 @@ class Acquisition:
         finally:
             session.acquiring -= 1
             entry.acquires -= 1
-            if self._in_doubt:
+            if self._may_have_grant:
                 self._abandon()
             if not entry.holds:
-                entry.settle()
+                entry.drop_if_empty()
             if self._kept and (session.report.on_event is not None or logger.isEnabledFor(DEBUG)):
                 what = (self._want, self._owner, None if granted is None else granted._hold, self._wait)
                 session.report.acquire_ended(*what, monotonic() - started, most=wait, failed=failed)
@@ -184,7 +184,7 @@ class Acquisition:
                 except BackendError as error:  # If one waiter cannot reach the server, all waits end at once.
                     queue.fail(error.copy)
                     raise
-                queue.settle(place, granted=granted is not None, has_turn=self._has_turn)
+                queue.note_answer(place, granted=granted is not None, has_turn=self._has_turn)
                 if granted is not None:
                     granted._in_a_row = queue.in_a_row = place.in_a_row
                     if place.in_a_row:
@@ -202,7 +202,7 @@ class Acquisition:
     def _submit(self, first: bool) -> Call[Acquired]:
         """Send a try for the owner's first hold; all tries have the same acquisition id until that is given up."""
         commands = self._session.commands
-        self._in_doubt = True
+        self._may_have_grant = True
         waits, lease = self._waits and (first or not self._want.scripts.client_line), self._asked_for
         arrived = 0 if self._refusal is None else self._refusal.arrived
         self._call = commands.acquire(self._claimed(), lease, waits=waits, arrived=arrived)
@@ -308,11 +308,11 @@ class Acquisition:
 
     def _grant(self, lease: Lease, answer: Granted) -> Lease:
         hold = lease._hold
-        self._in_doubt = False
+        self._may_have_grant = False
         lease._granted = True
         if self._want.at_least:
             hold.keep(self._want.at_least, self._session.client)
-        if not self._kept and not hold.unheard:
+        if not self._kept and not hold.open_changes:
             self._session.commands.may_forget(hold.keys, hold.claim.id)
         self._note_line(answer)
         if (queue := self._entry.queue) is not None:
@@ -329,7 +329,7 @@ class Acquisition:
         call = hold.acquire_again(lasts)
         try:
             answer = await call
-            hold.settle(call)
+            hold.close_change(call)
             if isinstance(answer, Lost):
                 hold.lose(answer.reason, gone=True)
             hold.refuse_if_over()
@@ -373,7 +373,7 @@ class Acquisition:
             self._has_turn = self._has_turn or answer.has_turn
             self._refusal = answer
             self._note_line(answer)
-        self._in_doubt = self._repeated or self._has_turn
+        self._may_have_grant = self._repeated or self._has_turn
 
     def _note_line(self, answer: Granted | Refused) -> None:
         """Note whether the first in the server's line is of this client: only then can a release hand the lock over."""
@@ -387,11 +387,12 @@ class Acquisition:
         delivery = None if only_one is None else only_one.delivery
         self._session.commands.give_up(self._claimed(), self._asked_for, undoes=delivery, quietly=quietly)
         self._claim = None
-        self._in_doubt = self._repeated = self._has_turn = False
+        self._may_have_grant = self._repeated = self._has_turn = False
 
     def _abandon(self) -> None:
-        """Give up after the end of the wait; a try that was never sent is withdrawn."""
-        commands, call = self._session.commands, self._call
-        sent = call is None or call.sent > 0 or (call.error is None and not commands.backend.withdraw(call))
-        if sent or self._repeated or self._has_turn:
+        """End without a lease: withdraw a try that was never sent, or give up what the server may have granted."""
+        call, withdraw = self._call, self._session.commands.backend.withdraw
+        # There is no call if submitting it has failed. A call with an error has ended.
+        withdrawn = call is not None and not call.sent and (call.error is not None or withdraw(call))
+        if not withdrawn or self._repeated or self._has_turn:
             self._give_up()

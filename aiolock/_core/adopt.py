@@ -38,7 +38,7 @@ class Adoption(Acquisition):
         raise LeaseLostError.of_ticket(self._part.name, self._part.token, reason, self._want.scripts.kind)
 
     def _submit(self, first: bool) -> Call[Acquired]:
-        self._in_doubt = True
+        self._may_have_grant = True
         self._call = self._session.commands.adopt(self._claimed(), self._part.claim(self._want), self._asked_for)
         return self._call
 

@@ -20,7 +20,7 @@ from aiolock._scripts import Want
 from aiolock._scripts.replies import Changed
 
 
-class Left:
+class ReleaseBehind:
     """A *release* that was left behind. The releases of one lock that have no answer yet are a chain."""
 
     __slots__ = ("_answered", "earlier", "in_a_row", "key", "later", "release")
@@ -30,25 +30,25 @@ class Left:
         release: Call[Changed],
         key: str,
         in_a_row: int,
-        earlier: "Left | None",
-        answered: "Callable[[Left], object]",
+        earlier: "ReleaseBehind | None",
+        answered: "Callable[[ReleaseBehind], object]",
     ) -> None:
         self.release: Call[Changed] = release
         self.key: str = key
         # The hand-offs in a row before the hold that this release ends, or before an earlier hold of the chain.
         self.in_a_row: int = in_a_row if earlier is None else max(in_a_row, earlier.in_a_row)
-        self.earlier: Left | None = earlier
-        self.later: Left | None = None
+        self.earlier: ReleaseBehind | None = earlier
+        self.later: ReleaseBehind | None = None
         if earlier is not None:
             earlier.later = self
         self._answered = answered
 
-    def __iter__(self) -> "Iterator[Left]":
+    def __iter__(self) -> "Iterator[ReleaseBehind]":
         """This one and all the earlier ones."""
-        left: Left | None = self
-        while left is not None:
-            yield left
-            left = left.earlier
+        each: ReleaseBehind | None = self
+        while each is not None:
+            yield each
+            each = each.earlier
 
     def unlink(self) -> None:
         """Remove this release from the chain."""
@@ -88,14 +88,14 @@ class Behind:
     def __init__(self, notifier: Notifier) -> None:
         # Invariant: a lock's key has an entry, its last release, while any release of the lock has no answer. All kinds
         # of lock of one name have the same key.
-        self.releases: dict[str, Left] = {}
+        self.releases: dict[str, ReleaseBehind] = {}
         self._notifier = notifier
 
     def add(self, keys: LockKeys, release: Call[Changed], in_a_row: int) -> None:
         """Add *release*, which has been sent after *in_a_row* hand-offs."""
         key, releases = keys.lock, self.releases
-        releases[key] = left = Left(release, key, in_a_row, releases.get(key), self._answered)
-        release.when_ended(left)
+        releases[key] = last = ReleaseBehind(release, key, in_a_row, releases.get(key), self._answered)
+        release.when_ended(last)
 
     async def follow(self, want: Want, *, waits: bool) -> Before:
         """
@@ -114,14 +114,14 @@ class Behind:
             last, in_a_row = self.releases.get(want.keys.lock), 0
         if last is None or waits:
             return _OF_NUMBER[in_a_row]
-        return Before([left.release for left in last], in_a_row)
+        return Before([each.release for each in last], in_a_row)
 
-    def _answered(self, left: Left) -> None:
-        if left.later is None and left.earlier is not None:
-            self.releases[left.key] = left.earlier
-        elif left.later is None:
-            del self.releases[left.key]
-        left.unlink()
+    def _answered(self, answered: ReleaseBehind) -> None:
+        if answered.later is None and answered.earlier is not None:
+            self.releases[answered.key] = answered.earlier
+        elif answered.later is None:
+            del self.releases[answered.key]
+        answered.unlink()
 
 
 async def _ended(call: Call[Changed]) -> None:

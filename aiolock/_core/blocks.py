@@ -53,7 +53,7 @@ class Open(Protocol):
     def is_settled(self) -> bool:
         """Whether the block has nothing to give back any more."""
 
-    def doubt(self) -> None:
+    def note_may_be_left(self) -> None:
         """Note that this block may have been left: an exit could not find its block among several."""
 
 
@@ -140,9 +140,9 @@ class Blocks:
 
         These are the blocks of a task that Python destroyed, and doubted blocks: see `find_left`.
         """
-        may_have_left = [each for each in task.scopes if each.lease._doubted or not task.ended]
+        may_have_left = [each for each in task.scopes if each.lease._may_be_left or not task.ended]
         for scope in task.scopes:
-            scope.hold.notice_left()
+            scope.hold.notice_body_end()
         task.scopes.clear()
         for scope in may_have_left:
             scope.let_go()
@@ -217,7 +217,7 @@ def find_left(
     if found:
         return found[-1]
     for each in candidates:
-        each.doubt()
+        each.note_may_be_left()
     return None
 
 

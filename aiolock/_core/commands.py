@@ -135,6 +135,7 @@ class Commands:
         if claim.want.scripts.release is not NONE:
             until = monotonic() + ENDED_MEMORY + lease
             suffix = _QUIET if quietly else ""
+            # The acquire is step 1.
             _ = self.release(claim, 2, 0, until, granted=False, suffix=suffix, undoes=undoes)
 
     def renew(self, renewals: Sequence[Renewal], patience: float) -> Call[list[Renewed]]:
@@ -180,7 +181,7 @@ class Commands:
         self,
         claim: Claim,
         step: int,
-        left: int,
+        holds_left: int,
         until: float,
         *,
         granted: bool = True,
@@ -188,14 +189,14 @@ class Commands:
         undoes: Delivery | None = None,
     ) -> Call[Changed]:
         """
-        Set the owner's hold count to the number of holds that are *left*, as its change number *step*.
+        Set the owner's hold count to *holds_left*, as its change number *step*.
 
         The release is tried *until* there can be nothing to free any more: until the lease would be over even if the
         latest possible acquire or renewal had arrived. *undoes* is the delivery of the acquire.
         """
         keys, scripts, amount = claim.want.keys, claim.want.scripts, claim.want.amount
-        forgettable = "" if left else self._take_forgettable(keys)
-        who: tuple[Argument, ...] = (claim.owner, claim.id, step, left)
+        forgettable = "" if holds_left else self._take_forgettable(keys)
+        who: tuple[Argument, ...] = (claim.owner, claim.id, step, holds_left)
         if scripts.form == "permits":
             who = (claim.id,)
         elif scripts.form == "count":
@@ -213,16 +214,18 @@ class Commands:
         """
         claim = hold.claim
         keys, scripts = claim.want.keys, claim.want.scripts
-        if scripts.release_clean is NONE or hold.unheard > 1 or hold.delivery is not None or claim.keys in self._clean:
+        # One open change is this release.
+        may_be_late = hold.open_changes > 1 or hold.delivery is not None
+        if scripts.release_clean is NONE or may_be_late or claim.keys in self._clean:
             return None
-        if monotonic() >= (hold.heard if hold.heard < hold.since else hold.since) + _YOUNG:
+        if monotonic() >= (hold.confirmed_at if hold.confirmed_at < hold.since else hold.since) + _YOUNG:
             return None
         number = freed(hold.token, claim.number)
         arguments = (claim.id, number, self._mark, self._retention, _MEMORY, keys.channel)
         patience = self._timing.release_timeout
         self._clean.add(claim.keys)
-        script, heard = scripts.release_clean, self._clean_ended
-        return self.send(script, claim.keys, arguments, patience=patience, until=until, heard=heard)
+        script, ended = scripts.release_clean, self._clean_ended
+        return self.send(script, claim.keys, arguments, patience=patience, until=until, ended=ended)
 
     def _clean_ended(self, release: Call[Changed]) -> None:
         self._clean.discard(release.keys)
@@ -263,18 +266,18 @@ class Commands:
         patience: float | None = None,
         until: float = 0.0,
         undoes: Delivery | None = None,
-        heard: Callable[[Call[A]], object] | None = None,
+        ended: Callable[[Call[A]], object] | None = None,
     ) -> Call[A]:
         """
         Send a *script*. The caller gets an error after *patience* seconds, but the call is tried *until* that time.
 
-        *heard* is called when the call has ended.
+        *ended* is called when the call has ended.
         """
         patience = self._timing.command_timeout if patience is None else patience
         call = Call(script, keys, args, monotonic() + patience, until)
         call.undoes = undoes
-        if heard is not None:
-            call.when_ended(heard)
+        if ended is not None:
+            call.when_ended(ended)
         self.backend.submit(call)
         return call
 

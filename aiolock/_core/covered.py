@@ -101,7 +101,7 @@ class CoveredHold(Hold):
         news, before = self.news, self._taken or News(0)
         assert news is not None
         if self._taken is None:
-            self.unheard += 1  # From now on a renewal of the thread can be on its way.
+            self.open_changes += 1  # From now on a renewal of the thread can be on its way.
         self._taken = news  # Before the code below, which reads the properties.
         watch = self._watch
         watch.number = max(watch.number, news.number)

@@ -84,7 +84,7 @@ def _end(hold: Hold, lease: Grant, detached: Detached) -> None:
     """End *hold* with its only *lease*; on the server, *detached* replaces it, which is a change of the hold count."""
     lease.given_back, lease._detached = True, detached
     hold.leases.remove(lease)
-    hold.unheard += 1
+    hold.open_changes += 1
     hold._end(State.GIVEN_BACK)
     hold._keeper.ended(hold)
 
@@ -96,4 +96,4 @@ def _judge(hold: Hold, call: Call[Acquired], answer: Acquired) -> None:
         raise hold.error()
     if call.short is not None:
         raise ReplicationError(hold.keys.name, *call.short, kind=hold.kind)
-    hold.settle(call)
+    hold.close_change(call)

@@ -32,7 +32,7 @@ class State(Enum):
     """The states of a hold."""
 
     LIVE = "live"
-    CLOSING = "closing"
+    UNWINDING = "unwinding"
     GIVEN_BACK = "given back"
     LOST = "lost"
     GONE = "gone"
@@ -45,7 +45,7 @@ class Body(Protocol):
     def has_lost_its_task(self) -> bool:
         """Whether the task that entered it has ended or was destroyed."""
 
-    def lost(self) -> None:
+    def cancel_if_lost(self) -> None:
         """Cancel the work, because the lock is lost."""
 
     def look(self, due: float) -> None:
@@ -81,8 +81,8 @@ class Held:
     """The readable part of a hold, which is a granted acquisition; `Hold` sets all of it."""
 
     __slots__ = (
-        *("bodies", "claim", "deadline", "delivery", "expires", "heard", "leases", "loss", "orphan_of"),
-        *("remains", "since", "state", "step", "token", "unheard", "watch"),
+        *("bodies", "claim", "deadline", "delivery", "expires", "confirmed_at", "leases", "loss", "orphan_of"),
+        *("remains", "since", "state", "step", "token", "open_changes", "watch"),
     )
 
     claim: Claim
@@ -98,12 +98,12 @@ class Held:
     bodies: list[Body]
     step: int
     """The number of the last change of the hold count that was sent; the acquire itself is number 1."""
-    unheard: int
+    open_changes: int
     """How many changes of the hold count have no answer yet, or may still arrive a second time."""
     delivery: Delivery | None
     """The delivery of the granted acquire, if several servers keep the lock."""
     remains: Remains | None
-    heard: float
+    confirmed_at: float
     """When the last command was sent whose answer had the key's time to live (monotonic clock)."""
     expires: float
     """The time until which the server surely keeps the key (monotonic clock)."""
@@ -125,7 +125,7 @@ class Held:
     @property
     def ended(self) -> bool:
         """Whether the hold was given back, or is lost for good."""
-        return self.state is not State.LIVE and self.state is not State.CLOSING
+        return self.state is not State.LIVE and self.state is not State.UNWINDING
 
     @property
     def over(self) -> bool:

@@ -3,15 +3,15 @@ A hold: one owner's part of one lock, from its first acquire to its last release
 
     state        its user is told    it is renewed             the server
     LIVE         it is held          if a lease asks for it    has it
-    CLOSING      it is lost          if a lease asks for it    has it, until the work under it has ended
+    UNWINDING    it is lost          if a lease asks for it    has it, until the work under it has ended
     GIVEN_BACK   it was given back   no                        is being told
     LOST         it is lost          no                        may have it, or is being told
     GONE         it is lost          no                        does not have it, or is being told
 
     LIVE ──► GIVEN_BACK            the last lease is given back: `give_back`, or detached
-    LIVE ──► CLOSING               the client is closed: `close`; its time will be over before a leader's work has
+    LIVE ──► UNWINDING             the client is closed: `close`; its time will be over before a leader's work has
                                    stopped: `tell_early`; its task has ended while another runs under it: `orphan`
-    LIVE, CLOSING ──► LOST, GONE   its time ended, the server says that it is not ours, or its bodies have left: `lose`
+    LIVE, UNWINDING ──► LOST, GONE its time ended, the server says that it is not ours, or its bodies have left: `lose`
     GIVEN_BACK ──► GONE            the server answers, before the deadline, that it was not ours any more
     LOST ──► GONE                  its last lease is given back, and the server is told so
 
@@ -42,7 +42,7 @@ from aiolock._scripts import Claim
 from aiolock._scripts.replies import Acquired, Changed, Lost
 
 # If the user has cancelled a body, and the lock is lost meanwhile, the body has this long for its cleanup, in seconds.
-# As long before its deadline, a hold lets its bodies note whether they are being cancelled.
+# The guard begins to look at the bodies this long before the deadline, to see the user's cancellation before the loss.
 CLEANUP = 0.5
 # Seconds by which the life in the server's answer may be shorter than the command asked for, because of rounding.
 ROUNDED = 0.01
@@ -56,11 +56,11 @@ class Keeper(Protocol):
     timing: Timing
     patient_until: float | None
     """While the client closes: the time until which no rollback is cancelled a second time (monotonic clock)."""
-    left: asyncio.Event | None
+    body_ended: asyncio.Event | None
     """Set when a body of any hold has ended; closing waits for it."""
 
     def ended(self, hold: "Hold") -> None:
-        """Note that *hold* is neither LIVE nor CLOSING any more."""
+        """Note that *hold* is neither LIVE nor UNWINDING any more."""
 
     def given_back(self, hold: "Hold", release: Call[Changed], in_a_row: int, *, behind: bool) -> None:
         """Note that *release* has ended *hold*, after *in_a_row* hand-offs: a waiter's acquire may be sent along."""
@@ -68,7 +68,7 @@ class Keeper(Protocol):
     def lost(self, hold: "Hold") -> None:
         """Note that *hold* is lost: remember it for its owner's late release, and let waiters try."""
 
-    def left_lost(self, hold: "Hold") -> None:
+    def lost_given_back(self, hold: "Hold") -> None:
         """Note that the owner of *hold*, which is lost, has given all its leases back."""
 
 
@@ -76,7 +76,7 @@ class Grant(Unique):
     """One lease of a *hold*, for one acquire of its owner; the acquire of a nested lease may still be on its way."""
 
     __slots__ = (
-        *("_detached", "_doubted", "_granted", "_hold", "_in_a_row", "_scoped", "_session", "_task"),
+        *("_detached", "_may_be_left", "_granted", "_hold", "_in_a_row", "_scoped", "_session", "_task"),
         *("given_back", "lease", "watched"),
     )
 
@@ -93,7 +93,7 @@ class Grant(Unique):
         self._scoped = False
         self._detached: Detached | None = None
         # Whether its block may have been left: an exit could not find its block among several.
-        self._doubted = False
+        self._may_be_left = False
         # The hand-offs in a row to this hold, during which no other process could get the lock.
         self._in_a_row: int = hold.leases[0]._in_a_row if hold.leases else 0
         self.given_back: bool = False
@@ -110,9 +110,9 @@ class Grant(Unique):
         """Whether there is nothing to give back any more."""
         return self.given_back or self._hold.ended
 
-    def _doubt(self) -> None:
+    def _note_may_be_left(self) -> None:
         """Note that the block may have been left, so that the lease must end with the task that entered the block."""
-        self._doubted = True
+        self._may_be_left = True
 
 
 class Hold(Held):
@@ -135,8 +135,8 @@ class Hold(Held):
         self.leases: list[Grant] = []
         self.bodies: list[Body] = []
         self.step: int = 1
-        self.unheard: int = int(repeated)
-        self.heard: float = 0.0
+        self.open_changes: int = int(repeated)
+        self.confirmed_at: float = 0.0
         self.expires: float = 0.0
         self.deadline: float = 0.0
         self.watch: Watch = Watch()
@@ -188,15 +188,15 @@ class Hold(Held):
     def acquire_again(self, seconds: float) -> Call[Acquired]:
         """Tell the server the present number of its owner's leases."""
         self.step += 1
-        self.unheard += 1
+        self.open_changes += 1
         claim, commands = self.claim, self._keeper.commands
         return commands.acquire(claim, seconds, step=self.step, holds=len(self.leases), waits=False)
 
     def follow(self, acquire: Delivery) -> None:
         """Note that several servers keep the lock: the acquire may still arrive at some of them."""
         self.delivery = acquire
-        self.unheard += 1
-        acquire.when_settled(self._settled)
+        self.open_changes += 1
+        acquire.when_settled(self._change_closed)
 
     def keep(self, at_least: float, client: str) -> None:
         """Note that the lock is to be kept for *at_least* seconds, even after its release; the longest time counts."""
@@ -206,9 +206,9 @@ class Hold(Held):
 
     def extend(self, sent: float, left: float) -> None:
         """Note the answer to a command that was sent at *sent*: the key had *left* seconds."""
-        if sent >= self.heard:
+        if sent >= self.confirmed_at:
             timing = self._keeper.timing
-            self.heard = sent
+            self.confirmed_at = sent
             self.expires = sent + left
             self.deadline = sent + left - margin(left, timing)
             soon = left < 2 * timing.renew_interval and not self.is_at_its_end
@@ -216,7 +216,7 @@ class Hold(Held):
 
     def stay(self, sent: float) -> None:
         """Note the answer to a command that was sent at *sent*, for a primitive that lasts until its release."""
-        self.heard = sent
+        self.confirmed_at = sent
         self.expires = self.deadline = self.watch.renew_at = math.inf
 
     # The release.
@@ -224,56 +224,56 @@ class Hold(Held):
     async def give_back(self, lease: Grant, *, behind: bool = False) -> None:
         """Give *lease* back; see `Lease.release`. With *behind*, do not wait for the answer."""
         lease._refuse_if_given_back()
-        ended = monotonic()
-        if ended >= self.deadline:
+        released_at = monotonic()
+        if released_at >= self.deadline:
             self.notice_end()
         behind = behind and self.remains is None
         if (call := self.take_back(lease, behind=behind)) is None:
             raise self.error()
-        left, report = len(self.leases), self._keeper.report
+        holds_left, report = len(self.leases), self._keeper.report
         if behind:
-            call.when_ended(partial(self._heard_behind, left, ended))
+            call.when_ended(partial(self._behind_ended, holds_left, released_at))
             return
         try:
             await call
         except BaseException:
-            report.released(self, left, ended, confirmed=False)
+            report.released(self, holds_left, released_at, confirmed=False)
             raise
-        if not self._is_given_back(call, left, ended):
+        if not self._is_given_back(call, holds_left, released_at):
             raise self.error()
         if call.short is not None:
             raise ReplicationError(self.keys.name, *call.short, kind=self.kind, undone=False)
 
-    def _is_given_back(self, call: Call[Changed], left: int, ended: float, *, behind: bool = False) -> bool:
-        """Handle the answer to a release that left *left* holds, sent at *ended*; returns false for a lost lock."""
+    def _is_given_back(self, call: Call[Changed], holds_left: int, released_at: float, *, behind: bool = False) -> bool:
+        """Handle the answer to a release at *released_at* that left *holds_left*; returns false for a lost lock."""
         answer, report = call.answer, self._keeper.report
         if isinstance(answer, Lost) and self.was_lost_before(answer):
             self.lose(answer.reason, gone=True, behind=behind)
             return False
         if call.script is not self.claim.want.scripts.release_clean:  # It leaves no id to be forgotten.
-            self.settle(call)
+            self.close_change(call)
         if report.on_event is not None or logger.isEnabledFor(DEBUG):
-            report.released(self, left, ended)
+            report.released(self, holds_left, released_at)
         return True
 
-    def _heard_behind(self, left: int, ended: float, call: Call[Changed]) -> None:
+    def _behind_ended(self, holds_left: int, released_at: float, call: Call[Changed]) -> None:
         """Report the end of a release that was left behind. Of several releases, only the last one reports a loss."""
         if call.error is not None:
-            self._keeper.report.unanswered(self, left, ended, call.error)
-        elif self.leases or not left or not isinstance(call.answer, Lost):
-            _ = self._is_given_back(call, left, ended, behind=not left)
+            self._keeper.report.unanswered(self, holds_left, released_at, call.error)
+        elif self.leases or not holds_left or not isinstance(call.answer, Lost):
+            _ = self._is_given_back(call, holds_left, released_at, behind=not holds_left)
 
     def take_back(self, lease: Grant, *, behind: bool = False) -> Call[Changed] | None:
         """Remove *lease* and send the release; ``None`` if the lock is lost, because then there is no answer."""
         lease.given_back = True
         self.leases.remove(lease)
-        self.notice_left()
-        if self.state is not State.LIVE and self.state is not State.CLOSING:
+        self.notice_body_end()
+        if self.state is not State.LIVE and self.state is not State.UNWINDING:
             if not self.leases:
-                self._keeper.left_lost(self)
+                self._keeper.lost_given_back(self)
                 self._free()
             return None
-        self.unheard += 1
+        self.open_changes += 1
         if self.leases and (self.orphan_of is None or self.in_use):
             self.watch.renews = any(each.watched for each in self.leases)
             return self._release(len(self.leases))
@@ -282,29 +282,29 @@ class Hold(Held):
         self._keeper.given_back(self, call, lease._in_a_row, behind=behind)
         return call
 
-    def notice_left(self) -> None:
-        """Note that a body has left, or that its task has ended: `Leases.close` may be waiting for that."""
-        if (left := self._keeper.left) is not None:
-            left.set()
+    def notice_body_end(self) -> None:
+        """Note that a body, or its task, has ended: `Leases.close` may be waiting for that."""
+        if (body_ended := self._keeper.body_ended) is not None:
+            body_ended.set()
 
-    def settle(self, call: Call[Acquired] | Call[Changed]) -> None:
+    def close_change(self, call: Call[Acquired] | Call[Changed]) -> None:
         """Note that *call*, a change of the hold count, is answered; it counts once no copy can be late any more."""
-        call.when_settled(self._settled)
+        call.when_settled(self._change_closed)
 
-    def _settled(self) -> None:
-        self.unheard -= 1
-        if self.state is State.GIVEN_BACK and not self.unheard:
+    def _change_closed(self) -> None:
+        self.open_changes -= 1
+        if self.state is State.GIVEN_BACK and not self.open_changes:
             self._keeper.commands.may_forget(self.claim.want.keys, self.claim.id)
 
-    def _release(self, left: int) -> Call[Changed]:
-        """Send a release that leaves *left* holds."""
+    def _release(self, holds_left: int) -> Call[Changed]:
+        """Send a release that leaves *holds_left* holds."""
         until, commands, remains = self.expires + ENDED_MEMORY, self._keeper.commands, self.remains
-        if not left and remains is not None and remains.until > monotonic():
+        if not holds_left and remains is not None and remains.until > monotonic():
             return commands.release_later(self.claim, self.token, remains, until, undoes=self.delivery)
         if self.state is State.GIVEN_BACK and (call := commands.release_clean(self, until)) is not None:
             return call
         self.step += 1
-        return commands.release(self.claim, self.step, left, until, undoes=self.delivery)
+        return commands.release(self.claim, self.step, holds_left, until, undoes=self.delivery)
 
     # The loss.
 
@@ -319,7 +319,7 @@ class Hold(Held):
         if self.loss is None:
             self._tell(reason, behind=behind)
         # Otherwise nothing needs to be sent: the key has expired, and no command on its way can bring it back.
-        if reason == "closed" or self.orphan_of is not None or self.watch.number or self.step > 1 or self.unheard:
+        if reason == "closed" or self.orphan_of is not None or self.watch.number or self.step > 1 or self.open_changes:
             self._free()
         self._keeper.lost(self)
 
@@ -331,20 +331,20 @@ class Hold(Held):
     def tell_early(self) -> None:
         """Tell the holder of a loss in advance, so that its bodies end before the lock is free."""
         if self.loss is None and not self.ended:
-            self.state = State.CLOSING
+            self.state = State.UNWINDING
             self._tell(self.why_over)
 
     def orphan(self, task: str) -> None:
         """Note the end of the *task* that acquired it: the lock is lost, and is freed once its bodies have left."""
         self._keeper.report.orphaned(self, task)
         self.orphan_of = task
-        self.notice_left()
+        self.notice_body_end()
         # The bodies must finish their cleanup before the lease ends.
         self.watch.renews = False
         if self.loss is None:
             self._tell("orphaned")
         if self.in_use:
-            self.state = State.CLOSING
+            self.state = State.UNWINDING
         else:
             self.lose("orphaned")
 
@@ -358,7 +358,7 @@ class Hold(Held):
 
     def close(self) -> None:
         """Cancel the bodies, because the client is being closed; they roll back under the lock."""
-        self.state = State.CLOSING
+        self.state = State.UNWINDING
         self._tell("closed")
 
     def look(self, due: float) -> None:
@@ -372,7 +372,7 @@ class Hold(Held):
         if self._lost is not None:
             self._lost.set()
         for body in tuple(self.bodies):
-            body.lost()
+            body.cancel_if_lost()
         self._keeper.report.lost(self, reason, behind=behind)
 
     def _end(self, state: State) -> None:

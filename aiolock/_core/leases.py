@@ -104,14 +104,14 @@ class Entry:
         if self.queue is not None:
             self.queue.fail(make_error)
 
-    def settle(self) -> None:
-        """Forget the entry if nothing of it is left."""
+    def drop_if_empty(self) -> None:
+        """Drop the entry if it has nothing."""
         if not (self.holds or self.acquires) and self.queue is None:
             del self._entries[self.keys.entry]
 
     def _emptied(self) -> None:
         self.queue = None
-        self.settle()
+        self.drop_if_empty()
 
 
 class Entries(dict[str, Entry]):
@@ -164,7 +164,7 @@ class Leases:
         self.timing: Timing = timing
         self.report: Reporter = report
         self.patient_until: float | None = None
-        self.left: asyncio.Event | None = None
+        self.body_ended: asyncio.Event | None = None
         self.behind: Behind = Behind(entries.notifier)
         self._entries = entries
         self._owned: dict[str, list[Hold]] = {}
@@ -253,7 +253,7 @@ class Leases:
         if (entry := self._entries.get(hold.keys.entry)) is not None:
             entry.look_again()
 
-    def left_lost(self, hold: Hold) -> None:
+    def lost_given_back(self, hold: Hold) -> None:
         key = hold.claim.key, hold.keys.entry
         if self._lost.get(key) is hold:
             del self._lost[key]
@@ -267,7 +267,7 @@ class Leases:
             del self._owned[claim.owner]
         entry = self._entries[claim.want.keys.entry]
         del entry.holds[claim.key]
-        entry.settle()
+        entry.drop_if_empty()
         return entry
 
     # Closing.
@@ -300,8 +300,8 @@ class Leases:
         holds = list(self._entries.holds())
         while holds:
             if holds[-1].has_body:
-                self.left = asyncio.Event()
-                await self.left.wait()
+                self.body_ended = asyncio.Event()
+                await self.body_ended.wait()
             else:
                 holds.pop()
 

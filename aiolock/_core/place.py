@@ -84,7 +84,7 @@ class Place:
             self._call = call
             self.woken.set()
 
-    def settle(self, granted: bool, *, exclusive: bool) -> None:
+    def note_answer(self, granted: bool, *, exclusive: bool) -> None:
         """Note the answer to the try; a grant of an *exclusive* lock also uses up later wake-ups."""
         self.trying = False
         self.served = granted

@@ -123,9 +123,9 @@ class Queue:
             place.trying = False  # An adoption, or a hold of the same owner, may wake other places than the head.
         return False
 
-    def settle(self, place: Place, *, granted: bool, has_turn: bool) -> None:
+    def note_answer(self, place: Place, *, granted: bool, has_turn: bool) -> None:
         """Note the answer to the try of *place*; if the server keeps a turn for *place*, it becomes the head."""
-        place.settle(granted, exclusive=self.scripts.exclusive)
+        place.note_answer(granted, exclusive=self.scripts.exclusive)
         if has_turn and not granted and place in self._places:
             self._places.move_to_end(place, last=False)
 

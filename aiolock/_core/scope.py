@@ -70,7 +70,7 @@ class Scope:
         self.record.scopes.append(self)
         self.hold.bodies.append(self)
         if self.hold.loss is not None:
-            self.lost()
+            self.cancel_if_lost()
 
     def is_of(self, keys: LockKeys, owner: str) -> bool:
         """Whether this is a block of the lock with these *keys*, and of *owner*."""
@@ -88,12 +88,12 @@ class Scope:
         if self in self.record.scopes:
             self.record.scopes.remove(self)
         own = self._cancelled and (task := self.task) is not None and self._is_own(task, error)
-        self.lost()
+        self.cancel_if_lost()
         return own
 
-    def doubt(self) -> None:
+    def note_may_be_left(self) -> None:
         """Note that this block may have been left, so that its lease must end with its task."""
-        self.lease._doubt()
+        self.lease._note_may_be_left()
 
     def let_go(self) -> None:
         """Drop the block: its task closes the client, or has ended, so no body has to be cancelled or waited for."""
@@ -110,7 +110,7 @@ class Scope:
         if task is not None and task.cancelling() != self._seen:
             self._seen, self._since = task.cancelling(), due
 
-    def lost(self) -> None:
+    def cancel_if_lost(self) -> None:
         """Cancel the outermost body of the task whose lock is lost, unless a scope of the task has fired already."""
         scopes = self.record.scopes
         lost = [scope for scope in scopes if scope.hold.loss is not None and scope in scope.hold.bodies]
@@ -138,7 +138,7 @@ class Scope:
         if self._next is not None:
             self._next.cancel()
         if task.cancelling() > self._cancelling and monotonic() < self._due:
-            self._next = loop.call_later(_LOOK_AGAIN, self.lost, context=Context())
+            self._next = loop.call_later(_LOOK_AGAIN, self.cancel_if_lost, context=Context())
         else:
             self.fired = True
             self._counted = task.cancelling()

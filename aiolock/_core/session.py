@@ -130,7 +130,7 @@ class Session(Unique):
         freed = self._number(want.keys, await call)
         for hold in self._holds_of(want.keys) if freed else ():
             # Other holds were granted after the lock was freed.
-            if hold in before or hold.heard < call.sent:
+            if hold in before or hold.confirmed_at < call.sent:
                 hold.lose("forced", gone=True)
         return bool(freed)
 
@@ -161,7 +161,7 @@ class Session(Unique):
         """The holds of the lock in Redis that has these *keys*; a plain and a fair lock are the same one."""
         return [hold for hold in self.entries.holds() if (hold.keys.all, hold.keys.record) == (keys.all, keys.record)]
 
-    def doubt(self, had: Callable[[str], bool]) -> None:
+    def check_holds(self, had: Callable[[str], bool]) -> None:
         """Check each lock that the server *had*, because the server may have lost it, so that holders learn in time."""
         for hold in self.entries.holds():
             if hold.claim.want.scripts.expires and had(hold.keys.lock):
@@ -262,7 +262,7 @@ class Session(Unique):
             await asyncio.sleep(0)
             await self._end_all()
             async with asyncio.timeout_at(ends):
-                await self._settled()
+                await self._drained()
         except (TimeoutError, BackendError):
             self.report.closed_in_doubt(self.commands.backend.statistics().pending)
         finally:
@@ -285,7 +285,7 @@ class Session(Unique):
             finally:
                 await self.leases.close(self.timing.release_timeout * _TO_LEAVE)
 
-    async def _settled(self) -> None:
+    async def _drained(self) -> None:
         """Wait until every acquire has ended and every command is answered."""
         backend = self.commands.backend
         await backend.drained()

@@ -50,7 +50,7 @@ class Watchdog(Renewer[Hold]):
         watch = hold.watch
         if watch.renews:
             # If the last answer is to a command from before `check`, the hold still has to be checked now.
-            due = monotonic() if watch.doubted >= hold.heard else watch.renew_at
+            due = monotonic() if watch.doubted >= hold.confirmed_at else watch.renew_at
             # The first alarm rings halfway, to connect for the first renewal.
             self._set_alarm(hold, due, early=0.0 if watch.number else (due - monotonic()) / 2)
         # Before the first renewal no guard is needed, because the alarm rings before the deadline.

@@ -31,9 +31,9 @@ class _Entry(NamedTuple):
         # A block without a lease belongs to a task, and ends with it.
         return not isinstance(self.block, Lease | MultiLease) or self.block._is_settled
 
-    def doubt(self) -> None:
+    def note_may_be_left(self) -> None:
         if isinstance(self.block, Lease | MultiLease):
-            self.block._doubt()
+            self.block._note_may_be_left()
 
 
 class Entered(ABC, Generic[T]):

@@ -280,7 +280,7 @@ class _Watch:
         """Whether no work of the term runs."""
         return not self._works.running
 
-    def lost(self) -> None:
+    def cancel_if_lost(self) -> None:
         """Stop the work, because the lock is lost."""
         self._works.to_clean_up = min(self._works.to_clean_up, self._hurry)
         self._works.stop()

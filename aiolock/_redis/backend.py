@@ -99,7 +99,7 @@ class OneServer(Topology, Steering):
 
     def broken(self, *, was_open: bool) -> None:
         if was_open:
-            self.client.doubt(lambda key: True)
+            self.client.check_holds(lambda key: True)
 
     def _primary_is(self, address: Address, asked: float) -> None:
         """Close the connections to any other server, if they were made before the Sentinels were *asked*."""

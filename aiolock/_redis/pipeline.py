@@ -120,7 +120,7 @@ class Pipeline:
             self.connection.wake()
 
     def withdraw(self, call: Call) -> bool:
-        """Do not send *call*, which nothing awaits any more; returns ``False`` if it has been sent."""
+        """Take *call* back, which nothing awaits; returns ``False``, and leaves it alone, if it has been sent."""
         if call.sent:
             return False
         for waiting in (self._unsent, self._resting):
@@ -131,7 +131,7 @@ class Pipeline:
         return False
 
     def forget(self, call: Call) -> None:
-        """Do not send *call* any more: it was answered elsewhere, or it is given up."""
+        """End *call*, even if it was sent, because it needs no answer any more; do not send it again."""
         call.until = 0.0  # Do not send it again either.
         call.end(None)
         for waiting in (self._unsent, self._overdue, self._resting):

@@ -250,12 +250,12 @@ async def test_a_doubt_is_not_settled_by_an_answer_that_is_older(
     """The server forgot the lock after it had answered, and before that answer arrived."""
     async with client_behind(proxy, lease=300, command_timeout=20) as locks:
         held = await locks.lock(KEY).acquire(lease=lease)
-        doubt = session_of(locks).doubt
+        check_holds = session_of(locks).check_holds
         withheld = proxy.install(Rule(script(RENEW), withhold_reply()))
-        doubt(lambda key: True)
+        check_holds(lambda key: True)
         await withheld.caught()
         await redis.delete(KEY)
-        doubt(lambda key: True)
+        check_holds(lambda key: True)
         withheld.let_go()
         assert await asyncio.wait_for(held.lost, 15) == "expired"
 

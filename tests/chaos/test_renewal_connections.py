@@ -165,7 +165,7 @@ async def test_a_renewal_by_both_connections_counts_from_before_the_answered_cop
         await others.caught()
         first.let_go()
         await renewing
-        assert hold_of(lease).heard < between
+        assert hold_of(lease).confirmed_at < between
         others.let_go()
         await lease.release()
 

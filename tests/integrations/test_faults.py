@@ -266,7 +266,7 @@ async def test_the_renewals_of_several_are_delayed_and_all_arrive_in_the_end(red
     async with lock_client(server.url, lease=300, command_timeout=30) as locks:  # None is due for a while.
         leases = await asyncio.gather(*(take(locks, name) for name in SEVERAL))
         with delayed_renewals(locks):
-            session_of(locks).doubt(lambda key: True)
+            session_of(locks).check_holds(lambda key: True)
             await until(lambda: all(hold_of(lease).watch.asked for lease in leases))
             await answered(locks)
             assert locks.statistics().renewals == 0

@@ -41,7 +41,7 @@ class Nobody:
 
     waiting: Sized = ()
 
-    def doubt(self, had: Callable[[str], bool]) -> None:
+    def check_holds(self, had: Callable[[str], bool]) -> None:
         pass
 
     def is_in_use(self) -> bool:

@@ -174,10 +174,10 @@ class MultiLease:
         """Whether `Grant._is_settled` is true for all leases."""
         return all(lease._is_settled for lease in self._leases)
 
-    def _doubt(self) -> None:
-        """Call `Grant._doubt` for all leases."""
+    def _note_may_be_left(self) -> None:
+        """Call `Grant._note_may_be_left` for all leases."""
         for lease in self._leases:
-            lease._doubt()
+            lease._note_may_be_left()
 
 
 def _is_not_lost(lease: Lease) -> bool:

@@ -96,7 +96,7 @@ class Node(Steering):
     def broken(self, *, was_open: bool) -> None:
         self._doubt()
         if was_open:
-            self.client.doubt(lambda key: self._cluster.owner(key) is self)
+            self.client.check_holds(lambda key: self._cluster.owner(key) is self)
 
 
 class Cluster(Topology):
@@ -167,7 +167,7 @@ class Cluster(Topology):
         moved = {slot for slot, owner in owners.items() if self._owners.get(slot, owner) is not owner}
         self._owners.update(owners)
         if moved:
-            self.client.doubt(lambda key: key_slot(key.encode()) in moved)
+            self.client.check_holds(lambda key: key_slot(key.encode()) in moved)
 
     def doubt(self, node: Node) -> None:
         """Ask for the slots, because *node* may no longer own its slots."""

@@ -54,7 +54,7 @@ ENDINGS = (
     Fault(
         "closing does not wait for the answers to releases",
         "_core/session.py",
-        "                await self._settled()\n",
+        "                await self._drained()\n",
         "                pass\n",
         _SHUTDOWN,
     ),

@@ -29,7 +29,7 @@ _HOLDS = (
     Fault(
         "bodies are not told of the loss",
         "_core/hold.py",
-        "        for body in tuple(self.bodies):\n            body.lost()\n",
+        "        for body in tuple(self.bodies):\n            body.cancel_if_lost()\n",
         "",
         "--on one --profile pauses",
     ),
@@ -110,7 +110,7 @@ _HOLDS = (
     Fault(
         "the server forgets ends that late commands need",
         "_core/hold.py",
-        "if self.state is State.GIVEN_BACK and not self.unheard:",
+        "if self.state is State.GIVEN_BACK and not self.open_changes:",
         "if self.state is State.GIVEN_BACK:",
         _LATE,
     ),
@@ -120,14 +120,14 @@ _WAITS = (
     Fault(
         "a cancelled acquire is not given up",
         "_core/acquire.py",
-        "            if self._in_doubt:\n                self._abandon()\n",
+        "            if self._may_have_grant:\n                self._abandon()\n",
         "",
     ),
     Fault(
         "a refusal ends the doubt, though a copy may be on its way",
         "_core/acquire.py",
-        "self._in_doubt = self._repeated or self._has_turn\n",
-        "self._in_doubt = False\n",
+        "self._may_have_grant = self._repeated or self._has_turn\n",
+        "self._may_have_grant = False\n",
         _LATE,
     ),
     Fault(
@@ -227,7 +227,7 @@ _BEHIND = (
     Fault(
         "a release that is left behind is not sent",
         "_core/hold.py",
-        "            call.when_ended(partial(self._heard_behind, left, ended))\n",
+        "            call.when_ended(partial(self._behind_ended, holds_left, released_at))\n",
         "            _ = self._keeper.commands.backend.withdraw(call)\n",
         f"{_CALM} --act behind",
     ),

@@ -49,7 +49,7 @@ _LOCK = (
     Fault(
         "a release is clean though an acquire can be late",
         "_core/commands.py",
-        "or hold.unheard > 1 ",
+        "hold.open_changes > 1 or ",
         "",
         _LATE,
     ),

@@ -57,7 +57,7 @@ TICKETS = (
     Fault(
         "a cancelled adoption is not given up",
         "_core/adopt.py",
-        "        self._in_doubt = True\n",
+        "        self._may_have_grant = True\n",
         "",
         _ACT,
     ),
