@@ -13,7 +13,8 @@ from redis.asyncio import Redis
 from aiolock import LeaseLostError, LockClient, LockConfig, NotALockError
 from aiolock._backend import Call
 from aiolock._core.queue import MOST_HAND_OFFS, Queue
-from aiolock._primitives.base import Lock, Named
+from aiolock._primitives.base import Lock
+from aiolock._primitives.named import Named
 from aiolock._scripts import LATCH, LOCK, RELEASE, Want
 from aiolock._scripts.replies import Applied, Granted
 from tests.support.calls import acquire_and_release

@@ -1,4 +1,4 @@
-"""The parts that primitives share: a name, acquiring it for a lease, and the verbs of a lock."""
+"""What the primitives with leases share: acquiring for a lease, and the verbs of a lock."""
 
 import asyncio
 import sys
@@ -6,48 +6,21 @@ from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import astuple
 from time import monotonic
 from types import CoroutineType, TracebackType
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import Any, Unpack, cast
 
 from aiolock._answers import answering
 from aiolock._core.acquire import Acquisition
 from aiolock._core.hold import Grant
 from aiolock._core.lease import Lease
-from aiolock._core.owners import FrameId, current_task, frame_id, in_own_task, refuse_elsewhere, running_task
+from aiolock._core.owners import FrameId, current_task, frame_id, in_own_task, refuse_elsewhere
 from aiolock._core.session import Sessions
 from aiolock._errors import BackendError, LockTimeoutError, NotALockError, NotHeldError
-from aiolock._keys import LockKeys
 from aiolock._primitives.held import HeldLock
+from aiolock._primitives.named import Named
 from aiolock._scripts import INSPECT, Want
 from aiolock._scripts.replies import SeenHold
 from aiolock._types import BlockRelease, Duration, Holder, LockStatistics, lease_seconds, quoted, seconds
-from aiolock._words import NoMore, refuse_attribute, shown_as, unexpected
-
-
-@shown_as("handle")
-class Named:
-    """A handle of the primitive with one name; the handle has no state of its own."""
-
-    __slots__ = ("__weakref__", "_keys", "_sessions")
-
-    if not TYPE_CHECKING:
-        __getattr__ = refuse_attribute
-
-    def __init__(self, sessions: Sessions, keys: LockKeys) -> None:
-        self._sessions = sessions
-        self._keys = keys
-
-    @property
-    def name(self) -> str:
-        """The name that was given to the factory."""
-        return self._keys.name
-
-    def statistics(self) -> LockStatistics:
-        """The numbers of this client for this name at the moment; no I/O."""
-        session = self._sessions.session
-        return LockStatistics() if session is None else session.statistics_of(self._keys)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {quoted(self.name)}>"
+from aiolock._words import NoMore, shown_as, unexpected
 
 
 @shown_as("handle")
@@ -295,11 +268,3 @@ class Lock(Single):
             return NotHeldError(self.name, owner, await self._holder())
         except (BackendError, NotALockError):
             return NotHeldError(self.name, owner, None, "the holder is not known")
-
-
-async def acquire_without_owner(sessions: Sessions, want: Want, wait: Duration | None) -> bool:
-    """Acquire a primitive that has no owners within *wait* seconds; returns whether the server granted it."""
-    most = None if wait is None else seconds(wait, "wait", zero=True)
-    session = sessions.open()
-    acquisition = Acquisition(session, want, session.client, running_task(), None, kept=False)
-    return await acquisition.run(most) is not None

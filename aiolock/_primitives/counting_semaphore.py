@@ -11,9 +11,10 @@ from aiolock._core.lease import Lease
 from aiolock._core.owners import FrameId, current_task, frame_id
 from aiolock._core.session import Sessions
 from aiolock._keys import LockKeys
-from aiolock._primitives.base import Named, Single, acquire_without_owner
+from aiolock._primitives.base import Single
 from aiolock._primitives.entered import Entered
 from aiolock._primitives.held import Held
+from aiolock._primitives.named import Named, acquire_without_owner
 from aiolock._scripts import ADD_PERMITS, COUNTING_SEMAPHORE, DRAIN, INSPECT_COUNTING_SEMAPHORE, SET_PERMITS, Want
 from aiolock._types import Duration, number_of_permits, quoted
 from aiolock._words import NoMore, unexpected

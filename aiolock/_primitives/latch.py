@@ -3,7 +3,7 @@
 from typing import final
 
 from aiolock._answers import answering
-from aiolock._primitives.base import Named, acquire_without_owner
+from aiolock._primitives.named import Named, acquire_without_owner
 from aiolock._scripts import COUNT_DOWN, LATCH, SET_COUNT, WAIT, Script, Want
 from aiolock._scripts.replies import Changed, Refused
 from aiolock._types import Duration, whole_number

@@ -12,8 +12,9 @@ from aiolock._core.queue import Queue
 from aiolock._core.session import Session
 from aiolock._keys import LockKeys
 from aiolock._otel.marks import Marks
-from aiolock._primitives.base import Named, Single
+from aiolock._primitives.base import Single
 from aiolock._primitives.multi.lease import MultiLease
+from aiolock._primitives.named import Named
 from aiolock._redis.backend import OneServer
 from aiolock._redis.cluster.topology import Cluster
 from aiolock._redis.quorum.backend import QuorumBackend
