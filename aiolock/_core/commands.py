@@ -72,7 +72,8 @@ class Commands:
 
         If the server keeps a line, *arrived* is the time of arrival from its earlier refusal, or 0 in the first try.
         """
-        keys, scripts, amount, terms, _ = claim.want
+        keys, scripts, amount, number, _ = claim.want
+        initial = "" if number is None else number
         owner, id, length, kept = claim.owner, claim.id, round(lease * 1000), self._retention
         arguments: tuple[Argument, ...]
         match scripts.form:
@@ -83,9 +84,9 @@ class Commands:
             case "half":
                 arguments = (owner, id, step, holds, length, kept, _MEMORY, _TURN if waits else 0, keys.channel)
             case "permits":
-                arguments = (id, length, kept, *amount, *terms, int(waits), arrived, keys.channel)
+                arguments = (id, length, kept, *amount, initial, int(waits), arrived, keys.channel)
             case "count":
-                arguments = (id, _MEMORY, kept, *amount, *terms, keys.channel)
+                arguments = (id, _MEMORY, kept, *amount, initial, keys.channel)
             case "question":
                 return self.send(scripts.acquire, (keys.lock,), ())
         return self.send(scripts.acquire, claim.keys, arguments)

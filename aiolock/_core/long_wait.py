@@ -28,7 +28,7 @@ def tell_long_wait(session: Session, want: Want, place: Place) -> None:
     place.told_long = True
     if (who := session.leases.held_here(want)) is not None:
         session.report.waits_long(want, waited, f"{who} of this client holds it; {EACH_AN_OWNER}")
-    elif want.scripts in (COUNTING_SEMAPHORE, PERMIT) and want.terms[0] == "":
+    elif want.scripts in (COUNTING_SEMAPHORE, PERMIT) and not want.tells_number:
         counts = want.scripts is COUNTING_SEMAPHORE
         script, arguments = (INSPECT_COUNTING_SEMAPHORE, ()) if counts else (INSPECT_PERMITS, (0,))
         asked = session.commands.send(script, want.keys.all[: 1 + len(arguments)], arguments)

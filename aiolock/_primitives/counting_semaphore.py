@@ -173,8 +173,7 @@ class AsyncCountingSemaphore(Named):
         return cast("CoroutineType[Any, Any, None]", left)
 
     def _want(self, permits: int | None) -> Want:
-        terms = ("" if self._initial is None else self._initial,)
-        return Want(self._keys, COUNTING_SEMAPHORE, (self._several(permits),), terms)
+        return Want(self._keys, COUNTING_SEMAPHORE, (self._several(permits),), self._initial)
 
     def _several(self, permits: int | None) -> int:
         return self._number if permits is None else number_of_permits(permits, least=1)

@@ -41,8 +41,7 @@ class AsyncSemaphore(Single):
     def __init__(
         self, sessions: Sessions, keys: LockKeys, initial: int | None, named: str | None, *, number: int = 1
     ) -> None:
-        terms = ("" if initial is None else initial,)
-        super().__init__(sessions, Want(keys, PERMIT, (number,), terms), named)
+        super().__init__(sessions, Want(keys, PERMIT, (number,), initial), named)
         self._initial = initial
         # The permits of an acquire without a number.
         self._number = number

@@ -110,20 +110,21 @@ class Want(NamedTuple):
     """
     What an acquire asks for: a primitive with its keys, and an amount of it.
 
-    *amount* is an argument of each script of the primitive; *terms* are further arguments of its acquire.
+    *amount* is an argument of each script of the primitive. *initial*, of a semaphore or a counting semaphore, is the
+    number of permits that an acquire sets if Redis has no number; ``None`` if it is not known.
     """
 
     keys: LockKeys
     scripts: ScriptSet
     amount: tuple[int, ...] = ()
-    terms: tuple[int | str, ...] = ()
+    initial: int | None = None
     at_least: float = 0.0
     """Seconds from the grant for which no other acquire is granted, even after the release."""
 
     @property
     def tells_number(self) -> bool:
-        """Whether the acquire sets the number of permits if Redis has no number yet."""
-        return bool(self.terms) and self.terms[0] != ""
+        """Whether the acquire sets the number of permits if Redis has no number."""
+        return self.initial is not None
 
 
 @dataclass(slots=True)
