@@ -1,5 +1,5 @@
 """
-The keys of a lock in Redis.
+The keys of the primitives in Redis.
 
 A primitive that Redisson has, too, has Redisson's keys. By Redisson's rule the names ``x`` and ``{x}`` share the
 channel of a lock, which does no harm. They would also share the further keys of a semaphore or a read-write lock, so
@@ -34,14 +34,17 @@ _REDISSONS_ENDS = re.compile(r"\{.*(:timeout|:rwlock_timeout:\d+)\Z", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class LockKeys:
-    """The keys of a lock, or of a semaphore; Redisson uses the same ones, except for the tokens."""
+    """The keys of any primitive; where Redisson has it, too, Redisson uses the same ones, except for the tokens."""
 
     name: str
     lock: str
+    """Its first key, whatever it has there: a lock, a count, a latch."""
     tokens: str
+    """The key of its tokens and of the ends that it remembers; empty if it has none."""
     channel: str
+    """The channel of its messages. Each wait subscribes to it, so a primitive without messages has one, too."""
     all: tuple[str, ...]
-    """The keys of every script that changes it: the lock and its tokens, and further keys of the primitive."""
+    """The keys of every script that changes it: `lock`, its `tokens` if it has any, and its further keys."""
     entry: str
     """
     The name of its entry in a client.

@@ -12,7 +12,8 @@ A = TypeVar("A", bound=Awaitable[Any])
 # Every duration in the public API is in seconds; milliseconds exist only in commands and replies.
 Duration = float | timedelta
 
-# The primitives, by the names of the factories of `LockClient`.
+# The primitives, by the names of the factories of `LockClient`; but `read_lock` and `write_lock` are the two halves of
+# what `read_write_lock` makes.
 LockKind = Literal[
     "lock",
     "fair_lock",
