@@ -15,6 +15,7 @@ import aiolock.blocking
 import aiolock.fastapi
 import aiolock.opentelemetry
 import aiolock.testing
+from aiolock._keys import OWN_KEYS
 from tests.docs.pages import BLOCKS, PAGES, ROOT, Block, Page, read
 
 _LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
@@ -183,6 +184,17 @@ def test_reference_has_every_public_name_for_frameworks() -> None:
         page = read(ROOT / f"docs/reference/{framework}.md")
         shown = re.findall(rf"^::: aiolock\.{framework}\.(\w+)$", page.prose, re.MULTILINE)
         assert sorted(shown) == sorted(module.__all__)
+
+
+def test_pages_that_name_the_beginnings_of_aiolocks_own_keys_name_all() -> None:
+    rows = {
+        "keys-and-scripts": r"^\| begins with (.+) \| it is aiolock's own \|$",
+        "configuration": r"^\| `prefix` \| .* \| does not begin with ([^;]+);",
+    }
+    for name, row in rows.items():
+        found = re.search(row, read(ROOT / f"docs/reference/{name}.md").prose, re.MULTILINE)
+        assert found, f"{name}: no such row"
+        assert sorted(re.findall(r"`([^`]+)`", found[1])) == sorted(OWN_KEYS), name
 
 
 def test_every_script_of_locks_is_shown_and_shown_by_inclusion() -> None:
