@@ -12,7 +12,7 @@
 --                        of recent failures.
 
 local MOST_AT_ONCE = 16 -- Old ends that one command removes; the server runs nothing else meanwhile.
-local SELDOM = 16 -- An end that replaces an earlier one looks for old ends in one of 16 milliseconds only.
+local SELDOM = 16 -- An end that replaces one, or will be replaced, looks for old ends in one of 16 milliseconds only.
 
 -- Remove some members with scores from *least* to *most*, the lowest first.
 local function remove_some(tokens, least, most)
@@ -22,8 +22,8 @@ end
 
 -- Remember the end of *acquisition*, and forget *others*: ends that may be forgotten, separated by spaces. If it replaces no
 -- other end, some ends that are older than *memory* are removed, the oldest first: the set never has more ends than that
--- time brings. If *others* is nil, a later end will replace this one, so old ends are removed only seldom. If *time* is nil,
--- the server's clock is read.
+-- time brings. Leave *others* out for an acquire: its release will replace this end. If *time* is nil, the server's clock is
+-- read.
 local function remember(tokens, how, acquisition, memory, retention, others, time)
   time = time or redis.call('TIME')
   local now, replaced = math.floor(time[1] * 1000 + time[2] / 1000), others and 0 or 1
