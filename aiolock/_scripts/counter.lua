@@ -3,6 +3,8 @@
 -- The number is a string, as in Redisson. Each change of it is remembered in the set of tokens, under the id of the
 -- acquisition or of the request, so that it is made once even if it is sent several times.
 
+local PROBE = 5000 -- Milliseconds until a waiter asks again, if no message comes.
+
 -- Whether the key is a whole number or does not exist; and the number, if there is one.
 local function counter(key)
   local value = redis.pcall('GET', key)

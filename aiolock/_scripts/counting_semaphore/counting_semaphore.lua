@@ -3,8 +3,6 @@
 -- A semaphore is in Redisson's layout: one number, of the available permits. The holders of the others are not
 -- recorded.
 
-local PROBE = 5000 -- Milliseconds until a waiter asks again, when no message comes.
-
 -- Set the number of *available* permits, and publish it to all waiters, as Redisson does; returns the number of
 -- receivers. Numbers below zero are not published, because Redisson's listeners fail on them.
 local function set(count, available, channel, publish)

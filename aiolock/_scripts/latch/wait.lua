@@ -6,8 +6,6 @@
 --
 -- Twice: it only reads.
 
-local PROBE = 5000 -- Milliseconds until the next question, if no message comes.
-
 local is_counter, count = counter(KEYS[1])
 if not is_counter then return {NOT_A_LOCK, 0, 0} end
 if (count or 0) <= 0 then return {GRANTED, 0, 0, 0} end

@@ -26,7 +26,7 @@ local acquisition, lease, wanted = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[4])
 -- Milliseconds until the next permit expires.
 local function next_expiry(now)
   local first = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')[2]
-  return first and math.min(PROBE, math.max(0, tonumber(first) - now)) or PROBE
+  return first and math.min(LONGEST_PROBE, math.max(0, tonumber(first) - now)) or LONGEST_PROBE
 end
 
 -- The reply to a grant that leaves *left* permits.
@@ -105,7 +105,7 @@ local function stand_first()
     return HEARTBEAT
   end
   redis.call('ZREM', KEYS[3], 'next')
-  return PROBE
+  return LONGEST_PROBE
 end
 
 if available - kept < wanted and not overtakes then

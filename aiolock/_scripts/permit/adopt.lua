@@ -30,7 +30,7 @@ local now = math.floor(time / 1000)
 local function granted(ms)
   redis.call('PEXPIRE', KEYS[3], retention) -- First: a server out of memory refuses a first write that needs memory.
   local token = next_token(KEYS[3], redis.call('ZSCORE', KEYS[3], 'token'), time, retention)
-  return {GRANTED, token, ms, PROBE, 0}
+  return {GRANTED, token, ms, LONGEST_PROBE, 0}
 end
 
 local expires = expiry(KEYS[2], acquisition)

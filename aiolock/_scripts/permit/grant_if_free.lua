@@ -16,7 +16,7 @@ do
       for number = 1, wanted do redis.call('ZADD', KEYS[2], expires, ARGV[1] .. '#' .. number) end
       local ttl = redis.call('PTTL', KEYS[1])
       if ttl > 0 then redis.call('PEXPIRE', KEYS[2], ttl) end
-      local soon = math.min(PROBE, lease, first[1] and tonumber(first[2]) - now or PROBE)
+      local soon = math.min(LONGEST_PROBE, lease, first[1] and tonumber(first[2]) - now or LONGEST_PROBE)
       return {GRANTED, token, lease, left > 0 and 0 or soon, left}
     end
   end
