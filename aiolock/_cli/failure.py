@@ -9,8 +9,8 @@ from aiolock import AioLockError, BackendError
 from aiolock._cli.doctor.advice import on_refusal
 from aiolock._cli.doctor.probe import SilentError
 from aiolock._cli.exit_codes import UNREACHABLE, USAGE, VerbError
+from aiolock._redis.error_replies import words_of
 from aiolock._redis.hints import in_words
-from aiolock._redis.replies import words_of
 
 
 @contextmanager

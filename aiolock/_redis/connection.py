@@ -24,9 +24,9 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ResponseError
 
 from aiolock._process import Lineage
+from aiolock._redis.error_replies import understood, worded
 from aiolock._redis.hints import clearer_of
 from aiolock._redis.raw import connect, discard
-from aiolock._redis.replies import understood, worded
 
 Command = tuple[Any, ...]
 

@@ -9,7 +9,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ReadOnlyError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from aiolock._redis.replies import words_of
+from aiolock._redis.error_replies import words_of
 
 _TIMEOUTS = (TimeoutError, RedisTimeoutError)
 _HINTS = (

@@ -26,11 +26,11 @@ from aiolock._config import Timing
 from aiolock._errors import BackendError
 from aiolock._redis.batch import together
 from aiolock._redis.connection import Command, Connection
+from aiolock._redis.error_replies import is_final, is_passing, understood
 from aiolock._redis.failures import Failures
 from aiolock._redis.hints import in_words, underlying
 from aiolock._redis.outage import Outage
 from aiolock._redis.replication import Answered, Replication
-from aiolock._redis.replies import is_final, is_passing, understood
 from aiolock._redis.steering import Steering
 from aiolock._scripts import Script
 from aiolock._scripts.replies import was_done

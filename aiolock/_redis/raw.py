@@ -7,7 +7,7 @@ from typing import Any
 from redis.asyncio.connection import AbstractConnection, SSLConnection
 from redis.exceptions import RedisError, ResponseError
 
-from aiolock._redis.replies import understood
+from aiolock._redis.error_replies import understood
 
 
 async def connect(connection: AbstractConnection) -> None:

@@ -15,7 +15,7 @@ from redis.exceptions import NoPermissionError, OutOfMemoryError, ReadOnlyError,
 
 from aiolock import BackendError, LockClient, LockConfig
 from aiolock._embedded_server import Server
-from aiolock._redis.replies import understood
+from aiolock._redis.error_replies import understood
 from tests.deployments.session import session
 from tests.support.observe import until_connected
 

@@ -22,10 +22,10 @@ from redis.exceptions import AskError, ClusterDownError, MovedError, ResponseErr
 from aiolock._backend import Call, Client
 from aiolock._config import Timing
 from aiolock._redis.cluster.discovery import Address, Discovery, Slots
+from aiolock._redis.error_replies import is_passing
 from aiolock._redis.greeting import check_kind
 from aiolock._redis.notifier import Notifier
 from aiolock._redis.raw import ask
-from aiolock._redis.replies import is_passing
 from aiolock._redis.server import Server
 from aiolock._redis.steering import Steering
 from aiolock._redis.topology import Topology
@@ -87,7 +87,7 @@ class Node(Steering):
             return False
         to = self._cluster.node(self._cluster.remap(error.host or self.address[0], error.port))
         if isinstance(error, MovedError):
-            self._cluster.settle({error.slot_id: to})
+            self._cluster.note_owners({error.slot_id: to})
         else:
             call.asking = True
         to.server.submit(call)
@@ -162,8 +162,8 @@ class Cluster(Topology):
             self._nodes[address] = Node(self, address, self._connect_to(address), self._timing)
         return self._nodes[address]
 
-    def settle(self, owners: dict[int, Node]) -> None:
-        """Note the *owners* of slots, and doubt the locks of slots with a new owner, which may not have them."""
+    def note_owners(self, owners: dict[int, Node]) -> None:
+        """Note the *owners* of slots, and check the locks of slots with a new owner, which may not have them."""
         moved = {slot for slot, owner in owners.items() if self._owners.get(slot, owner) is not owner}
         self._owners.update(owners)
         if moved:
@@ -232,7 +232,7 @@ class Cluster(Topology):
         owners: dict[int, Node] = {}
         for some, address in slots.ranges:
             owners.update(dict.fromkeys(some, self.node(address)))
-        self.settle(owners)
+        self.note_owners(owners)
         self._rehouse()
         self._leave_idle()
 
