@@ -15,6 +15,7 @@ from tests.support.inside import connections_of_thread
 from tests.support.observe import until
 from tests.support.onlooker import Onlooker
 from tests.support.proxy import Proxy, Rule, hold, script
+from tests.support.topologies import Replicated, ask, wait_until
 
 NAME = "orders"
 
@@ -75,6 +76,23 @@ async def test_connections_that_are_cut_during_the_stall_are_made_again(place: P
         cutting.join()
         assert sum(map(int, cuts)) >= 5
         await until(lambda: locks.statistics().renewals > locks.statistics().renewals_by_thread)
+
+
+@pytest.mark.slow
+async def test_a_failover_during_the_stall_keeps_the_lock(server: Server) -> None:
+    with Replicated(server._executable, replicas=2, sentinels=3) as running:
+        place, old = Place("sentinel", running.addresses), running.primary
+        async with place.client(lease=30, renew_interval=1, max_stall=120) as locks, locks.lock(NAME) as lease:
+            wait_until(
+                lambda: all(ask(each, "EXISTS", NAME) for each in running.replicas), "the replicas have the lock"
+            )
+            old.kill()
+            new = running.promoted(old)
+            renewal = ask(new, "HGET", NAME, "aiolock:renewal")
+            wait_until(lambda: ask(new, "HGET", NAME, "aiolock:renewal") != renewal, "the thread renews it", within=25)
+            lease.check()
+        assert not ask(new, "EXISTS", NAME)
+        assert locks.statistics().losses == 0
 
 
 async def test_the_thread_closes_its_connections_and_makes_them_again(place: Place) -> None:
