@@ -246,6 +246,29 @@ def test_script_headers_state_reply_and_why_twice_is_safe() -> None:
     every(ENTRIES, wrong)
 
 
+def test_script_headers_say_what_is_in_front_of_the_script() -> None:
+    """What answers there, or else the parts whose functions it calls."""
+
+    def wrong(script: Path) -> str:
+        parts = PARTS.get(script, set())
+        code = "\n".join(line.partition("--")[0] for line in script.read_text().splitlines())
+        calls = {part.name for part in parts if re.search(rf"\b({functions_of(part)})\(", code)}
+        header = " ".join(line.removeprefix("-- ") for line in split_script(script)[0])
+        told = header.partition("In front of it, ")[2].partition(". ")[0]
+        named = set(re.findall(r"\w+\.lua", told))
+        if "what it calls" in told:
+            return "" if named == calls else f"it calls {sorted(calls)}, not {sorted(named)}"
+        is_said = (named and named <= {part.name for part in parts}) or not calls
+        return "" if is_said else "say what is in front of it, as in lock/acquire.lua or latch/wait.lua"
+
+    every(ENTRIES, wrong)
+
+
+def functions_of(part: Path) -> str:
+    """The names of the functions that *part* defines, for a regular expression."""
+    return "|".join(re.findall(r"^local function (\w+)", part.read_text(), re.MULTILINE)) or r"\Z"
+
+
 def test_script_parameters_have_no_gaps() -> None:
     def wrong(script: Path) -> str:
         used = parameters(split_script(script)[1])

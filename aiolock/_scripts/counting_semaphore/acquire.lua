@@ -1,4 +1,5 @@
--- acquire: take permits, all that are wanted or none.
+-- acquire: take permits, all that are wanted or none. In front of it, ends.lua, counter.lua and counting_semaphore.lua
+-- define what it calls.
 --
 -- KEYS[1] count
 -- KEYS[2] tokens

@@ -1,4 +1,5 @@
--- add: change the number of available permits.
+-- add: change the number of available permits. In front of it, ends.lua, counter.lua and counting_semaphore.lua define
+-- what it calls.
 --
 -- KEYS[1] count
 -- KEYS[2] tokens

@@ -1,4 +1,5 @@
--- set: set the number of permits, unless it is set already.
+-- set: set the number of permits, unless it is set already. In front of it, ends.lua, counter.lua and
+-- counting_semaphore.lua define what it calls.
 --
 -- KEYS[1] count
 -- KEYS[2] tokens

@@ -1,4 +1,5 @@
--- acquire: grant the lock to an owner, or report the longest time for which others keep it out.
+-- acquire: grant the lock to an owner, or report the longest time for which others keep it out. In front of it,
+-- grant_if_free.lua answers if the lock is free and no waiter goes first.
 --
 -- KEYS[1] lock
 -- KEYS[2] tokens

@@ -1,4 +1,5 @@
--- slot: the present slot of time, by this server's clock; the key of the call chooses the server.
+-- slot: the present slot of time, by this server's clock; the key of the call chooses the server. In front of it,
+-- late.lua defines what it calls.
 --
 -- ARGV[1] length of a slot, milliseconds
 --

@@ -1,4 +1,5 @@
--- acquire: grant permits to an acquisition, all that it wants or none.
+-- acquire: grant permits to an acquisition, all that it wants or none. In front of it, grant_if_free.lua answers if the
+-- permits are available and nothing waits for them.
 --
 -- KEYS[1] count
 -- KEYS[2] permits

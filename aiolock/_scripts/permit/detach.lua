@@ -1,5 +1,6 @@
--- detach: give the permits of their holder to a detached hold, for a given time. A detached hold can be adopted only with a
--- secret, of which its id has a digest.
+-- detach: give the permits of their holder to a detached hold, for a given time. A detached hold can be adopted only
+-- with a secret, of which its id has a digest. In front of it, ends.lua, late.lua, permit.lua and move.lua define what
+-- it calls.
 --
 -- KEYS[1] count
 -- KEYS[2] permits

@@ -1,4 +1,5 @@
--- resize: set the number of permits, or add to it.
+-- resize: set the number of permits, or add to it. In front of it, ends.lua, late.lua and permit.lua define what it
+-- calls.
 --
 -- KEYS[1] count
 -- KEYS[2] permits

@@ -1,4 +1,5 @@
 -- raise: lift the next token of a lock above the one that another server of the quorum granted to the same acquisition.
+-- In front of it, lock.lua defines what it calls.
 --
 -- KEYS[1] lock
 -- KEYS[2] tokens

@@ -1,4 +1,5 @@
--- acquire: let an owner read or write, or report the longest time for which others keep it out.
+-- acquire: let an owner read or write, or report the longest time for which others keep it out. In front of it,
+-- grant_if_free.lua answers if the lock has no holder and no other acquisition goes first.
 --
 -- KEYS[1] lock
 -- KEYS[2] tokens

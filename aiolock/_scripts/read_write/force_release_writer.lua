@@ -1,4 +1,5 @@
--- force_release_writer: free the lock from the writer, and wake all waiters.
+-- force_release_writer: free the lock from the writer, and wake all waiters. In front of it, force.lua defines what it
+-- calls.
 --
 -- KEYS[1] lock
 -- KEYS[2] tokens

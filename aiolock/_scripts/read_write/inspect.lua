@@ -1,4 +1,5 @@
--- inspect: the readers or the writer, and the time that each has left.
+-- inspect: the readers or the writer, and the time that each has left. In front of it, read_write.lua defines what it
+-- calls.
 --
 -- KEYS[1] lock
 -- ARGV[1] limit for the number of holds that are listed

@@ -1,4 +1,5 @@
--- release: release one hold, or give up an acquisition whose outcome is unknown.
+-- release: release one hold, or give up an acquisition whose outcome is unknown. In front of it, release_last.lua frees
+-- the lock and answers if this is its last hold.
 --
 -- KEYS[1] lock
 -- KEYS[2] tokens

@@ -1,4 +1,5 @@
--- renew: lengthen the life of holds that still belong to their acquisition.
+-- renew: lengthen the life of holds that still belong to their acquisition. In front of it, lives.lua and
+-- read_write.lua define what it calls.
 --
 -- KEYS    lock, tokens and record of each hold, one after the other; in a cluster, of one
 -- ARGV[1] token retention, milliseconds
