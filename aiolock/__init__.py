@@ -38,7 +38,7 @@ from aiolock._helpers.threads import to_thread
 from aiolock._primitives.adoption import Adoption
 from aiolock._primitives.counting_semaphore import AsyncCountingSemaphore, HeldCountingSemaphore
 from aiolock._primitives.fair_lock import AsyncFairLock
-from aiolock._primitives.held import HeldLock
+from aiolock._primitives.held_block import HeldLock
 from aiolock._primitives.latch import AsyncCountDownLatch
 from aiolock._primitives.leader import AsyncLeader, Term
 from aiolock._primitives.multi.lease import MultiLease, MultiLoss

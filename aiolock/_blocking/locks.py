@@ -9,7 +9,7 @@ from aiolock._core.lease import Lease as AsyncLease
 from aiolock._primitives import base
 from aiolock._primitives.base import Single
 from aiolock._primitives.fair_lock import AsyncFairLock
-from aiolock._primitives.held import Held
+from aiolock._primitives.held_block import HeldBlock
 from aiolock._primitives.multi.lease import MultiLease as AsyncMultiLease
 from aiolock._primitives.multi.lock import AsyncMultiLock
 from aiolock._primitives.read_write import AsyncReadLock, AsyncReadWriteLock, AsyncWriteLock
@@ -20,7 +20,7 @@ K = TypeVar("K", bound=base.Lock)
 R = TypeVar("R", bound=AsyncRLock)
 
 
-class HeldOne(Entered[Held[AsyncLease], Lease]):
+class HeldOne(Entered[HeldBlock[AsyncLease], Lease]):
     """A block with its own wait and lease, for a primitive with one lease."""
 
     __slots__ = ()
@@ -38,7 +38,7 @@ class HeldLock(HeldOne):
 
 
 @final
-class HeldMultiLock(Entered[Held[AsyncMultiLease], MultiLease]):
+class HeldMultiLock(Entered[HeldBlock[AsyncMultiLease], MultiLease]):
     """The result of `MultiLock.hold`, for one ``with`` at a time."""
 
     __slots__ = ()

@@ -10,7 +10,7 @@ from aiolock._core.owners import current_task, refuse_elsewhere
 from aiolock._core.session import Sessions
 from aiolock._core.ticket import Part
 from aiolock._helpers.together import Begun, all_of
-from aiolock._primitives.held import Acquirable, G, Held
+from aiolock._primitives.held_block import Acquirable, G, HeldBlock
 from aiolock._primitives.multi.lease import MultiLease
 from aiolock._primitives.multi.lock import let_go
 from aiolock._primitives.multi.member import Member
@@ -88,7 +88,7 @@ class DetachedMultiLock(_Detached):
 
 
 @final
-class Adoption(Held[G]):
+class Adoption(HeldBlock[G]):
     """
     The result of `LockClient.adopt`: await it for the lease, or enter it with ``async with``; only once.
 

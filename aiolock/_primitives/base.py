@@ -15,7 +15,7 @@ from aiolock._core.lease import Lease
 from aiolock._core.owners import FrameId, current_task, frame_id, in_own_task, refuse_elsewhere
 from aiolock._core.session import Sessions
 from aiolock._errors import BackendError, LockTimeoutError, NotALockError, NotHeldError
-from aiolock._primitives.held import HeldLock
+from aiolock._primitives.held_block import HeldLock
 from aiolock._primitives.named import Named
 from aiolock._scripts import INSPECT, Want
 from aiolock._scripts.replies import SeenHold

@@ -13,7 +13,7 @@ from aiolock._core.session import Sessions
 from aiolock._keys import LockKeys
 from aiolock._primitives.base import Single
 from aiolock._primitives.entered import Entered
-from aiolock._primitives.held import Held
+from aiolock._primitives.held_block import HeldBlock
 from aiolock._primitives.named import Named, acquire_without_owner
 from aiolock._scripts import ADD_PERMITS, COUNTING_SEMAPHORE, DRAIN, INSPECT_COUNTING_SEMAPHORE, SET_PERMITS, Want
 from aiolock._types import Duration, number_of_permits, quoted
@@ -212,9 +212,9 @@ class Block(Single):
 
     __slots__ = ()
 
-    def hold(self, wait: Duration | None) -> Held[Lease]:
+    def hold(self, wait: Duration | None) -> HeldBlock[Lease]:
         """A block that acquires within *wait* seconds."""
-        return Held(self, wait, None)
+        return HeldBlock(self, wait, None)
 
 
 async def _without_lease(entering: Coroutine[Any, Any, Lease]) -> None:

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from aiolock._primitives.counting_semaphore import AsyncCountingSemaphore
-from aiolock._primitives.held import Held
+from aiolock._primitives.held_block import HeldBlock
 from aiolock._primitives.multi.lock import AsyncMultiLock
 from aiolock._primitives.multi.member import Member
 from aiolock._primitives.rlock import AsyncRLock
@@ -29,7 +29,7 @@ class Terms(NamedTuple):
         return cls(most, length, release)
 
 
-def block_of(handle: Handle, terms: Terms) -> Held[Any]:
+def block_of(handle: Handle, terms: Terms) -> HeldBlock[Any]:
     """
     A block under *handle*, for an ``async with``; for a counting semaphore its value is a lease that is not `shown`.
 

@@ -8,7 +8,7 @@ from aiolock._answers import answering
 from aiolock._core.lease import Lease
 from aiolock._core.owners import in_own_task
 from aiolock._primitives.base import Lock
-from aiolock._primitives.held import HeldLock
+from aiolock._primitives.held_block import HeldLock
 from aiolock._types import BlockRelease, Duration, Holder, lease_seconds, whole_number
 from aiolock._words import NoMore, unexpected
 

@@ -9,7 +9,7 @@ from aiolock._errors import AioLockError, BackendError, LockTimeoutError, Replic
 from aiolock._primitives.base import Single
 from aiolock._primitives.counting_semaphore import AsyncCountingSemaphore
 from aiolock._primitives.handle import Handle, Terms, block_of
-from aiolock._primitives.held import Held
+from aiolock._primitives.held_block import HeldBlock
 from aiolock._primitives.multi.lease import MultiLease
 from aiolock._primitives.multi.lock import AsyncMultiLock
 from aiolock._types import OnBusy, OnUnavailable, check_choice
@@ -41,7 +41,7 @@ class Section:
     __slots__ = ("_conduct", "_granted", "_parts", "block", "runs")
 
     def __init__(self, handle: Handle, conduct: Conduct) -> None:
-        self.block: Held[Lease] | Held[MultiLease] = block_of(handle, conduct.terms)
+        self.block: HeldBlock[Lease] | HeldBlock[MultiLease] = block_of(handle, conduct.terms)
         self._conduct = conduct
         self._parts = _parts_of(handle)
         self._granted: Lease | MultiLease | None = None

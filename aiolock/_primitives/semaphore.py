@@ -11,7 +11,7 @@ from aiolock._core.session import Sessions
 from aiolock._errors import NotHeldError
 from aiolock._keys import LockKeys
 from aiolock._primitives.base import Single, refuse_in_block
-from aiolock._primitives.held import Held
+from aiolock._primitives.held_block import HeldBlock
 from aiolock._scripts import INSPECT_PERMITS, PERMIT, RESIZE, Want
 from aiolock._scripts.replies import Permits, SeenHold
 from aiolock._types import BlockRelease, Duration, Holder, number_of_permits, quoted
@@ -246,7 +246,7 @@ class AsyncSemaphore(Single):
 
 
 @final
-class HeldSemaphore(Held[Lease]):
+class HeldSemaphore(HeldBlock[Lease]):
     """The result of `AsyncSemaphore.hold`, for one ``async with`` at a time."""
 
     __slots__ = ()

@@ -13,7 +13,7 @@ from aiolock._errors import AioLockError, LeaseLostError, NotHeldError, QuorumEr
 from aiolock._helpers.together import Begun, all_of
 from aiolock._primitives.base import added_up
 from aiolock._primitives.entered import Entered
-from aiolock._primitives.held import Held
+from aiolock._primitives.held_block import HeldBlock
 from aiolock._primitives.multi.lease import MultiLease
 from aiolock._primitives.multi.member import Member, hold_count, holders, in_order, remaining
 from aiolock._types import BlockRelease, Duration, Holder, LockStatistics, lease_seconds, seconds
@@ -190,7 +190,7 @@ class AsyncMultiLock(Entered[MultiLease]):
 
 
 @final
-class HeldMultiLock(Held[MultiLease]):
+class HeldMultiLock(HeldBlock[MultiLease]):
     """The result of `AsyncMultiLock.hold`, for one ``async with`` at a time."""
 
     __slots__ = ()

@@ -36,7 +36,7 @@ class Acquirable(Protocol[G_co]):
         """Acquire within *wait* seconds, or raise `LockTimeoutError`."""
 
 
-class Held(Unique, Entered[G]):
+class HeldBlock(Unique, Entered[G]):
     """The result of `hold`, for one ``async with`` at a time."""
 
     __slots__ = ("_lease", "_lock", "_release", "_unused", "_wait")
@@ -90,7 +90,7 @@ class Held(Unique, Entered[G]):
 
 
 @final
-class HeldLock(Held[Lease]):
+class HeldLock(HeldBlock[Lease]):
     """The result of `AsyncRLock.hold`, for one ``async with`` at a time."""
 
     __slots__ = ()
