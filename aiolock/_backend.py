@@ -38,13 +38,13 @@ class Call(Generic[A]):
     """
     A call of a script, which one task may await.
 
-    The task gets an error at *deadline*. After failures the call is sent again until *deadline*, or until *until* if
+    The task gets an error at *deadline*. After failures the call is sent again until then, or until *resend_until* if
     that is later (both on the monotonic clock).
     """
 
     __slots__ = (
         *("answer", "args", "asking", "deadline", "delivery", "ended", "error", "hops", "keys", "number", "repeated"),
-        *("script", "sent", "short", "trouble", "undoes", "until", "whole", "__weakref__", "_tell", "_waiter"),
+        *("script", "sent", "short", "trouble", "undoes", "resend_until", "whole", "__weakref__", "_tell", "_waiter"),
     )
 
     # Set when the call has ended; `None` if it failed.
@@ -56,17 +56,18 @@ class Call(Generic[A]):
         keys: tuple[str, ...],
         args: tuple[Argument, ...],
         deadline: float,
-        until: float = 0.0,
+        resend_until: float = 0.0,
     ) -> None:
         self.script = script
         self.keys = keys
         self.args: tuple[Argument, ...] = args
         self.deadline: float = deadline
-        self.until: float = until if until > deadline else deadline
+        self.resend_until: float = resend_until if resend_until > deadline else deadline
         self.hops = 0  # Redirections so far, from servers that do not own the slot.
         self.asking = False  # The slot is being moved to the next server, which needs ASKING.
         self.whole = False  # The call must go alone and with its source: its digest, or its bundle, was refused.
-        self.sent: float = 0.0  # The time of the last sending, which is the one that was answered.
+        # The time of the last sending, which is the one that was answered; zero if no sending can have had an effect.
+        self.sent: float = 0.0
         self.repeated = False  # The call was sent again after a failure: an earlier copy may still arrive.
         # If too few replicas acknowledged the call: their number, and the number wanted.
         self.short: tuple[int, int] | None = None
@@ -94,10 +95,10 @@ class Call(Generic[A]):
             self.delivery.when_settled(tell)
 
     def fail_within(self, seconds: float) -> None:
-        """Move the deadline to *seconds* from now, because of a known outage. Releases keep their later `until`."""
+        """Move the deadline to *seconds* from now, because of an outage. Releases keep their later `resend_until`."""
         sooner = min(self.deadline, monotonic() + seconds)
-        if self.until <= self.deadline:
-            self.until = sooner
+        if self.resend_until <= self.deadline:
+            self.resend_until = sooner
         self.deadline = sooner
 
     def __await__(self) -> Generator[Any, None, A]:

@@ -215,7 +215,7 @@ async def test_a_call_with_a_later_end_is_sent_though_its_caller_was_told_of_a_f
     redis: Redis, proxy: Proxy, backend: OneServer
 ) -> None:
     proxy.install(Rule(script(ADD), reset(), ALWAYS))
-    lasting = submit(backend, ADD, ("lasting",), patience=0.1, until=monotonic() + 20)
+    lasting = submit(backend, ADD, ("lasting",), patience=0.1, resend_until=monotonic() + 20)
     brief = submit(backend, ADD, ("brief",), patience=0.1)
     for call in (lasting, brief):
         with pytest.raises(BackendError):

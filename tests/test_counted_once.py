@@ -40,7 +40,7 @@ async def test_a_release_of_permits_is_tried_for_no_longer_than_it_is_remembered
     releases = [call for call in seen.calls if call.script in {COUNTING_SEMAPHORE.release, ADD_PERMITS}]
     assert [call.script for call in releases] == [COUNTING_SEMAPHORE.release, ADD_PERMITS]
     for call in releases:
-        assert ENDED_MEMORY / 2 <= call.until - started < ENDED_MEMORY
+        assert ENDED_MEMORY / 2 <= call.resend_until - started < ENDED_MEMORY
 
 
 async def test_a_release_without_an_answer_is_tried_on(proxy: Proxy, through: Redis, other: LockClient) -> None:

@@ -182,7 +182,7 @@ async def test_a_call_that_is_over_counts_no_more_though_an_earlier_one_is_to_be
     async with lock_client(proxy.url, release_timeout=0.1) as locks:
         backend = backend_of(locks)
         for seconds in (60, 0.3):
-            call = submit(backend, RELEASE, ("a", "b"), patience=0.1, until=monotonic() + seconds)
+            call = submit(backend, RELEASE, ("a", "b"), patience=0.1, resend_until=monotonic() + seconds)
             with pytest.raises(BackendError):
                 await call
         await until(lambda: locks.statistics().pending == 1, within=5)

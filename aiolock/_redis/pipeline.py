@@ -132,7 +132,7 @@ class Pipeline:
 
     def forget(self, call: Call) -> None:
         """End *call*, even if it was sent, because it needs no answer any more; do not send it again."""
-        call.until = 0.0  # Do not send it again either.
+        call.resend_until = 0.0
         call.end(None)
         for waiting in (self._unsent, self._overdue, self._resting):
             waiting.pop(call, None)
@@ -189,8 +189,9 @@ class Pipeline:
         return self._steering.client.is_in_use() or any(not call.ended for call in self._all())
 
     def outgoing(self) -> list[Command]:
-        for call in [each for each in (*self._overdue, *self._unsent) if each.ended and monotonic() >= each.until]:
-            self.forget(call)
+        for call in (*self._overdue, *self._unsent):
+            if call.ended and monotonic() >= call.resend_until:
+                self.forget(call)
         batch = [*self._overdue, *self._unsent]
         if not batch or ((settled := self._steering.settled) and not settled()) or self._replication.is_asked:
             return []
@@ -228,7 +229,7 @@ class Pipeline:
             call.note(self._last_error)
         if is_final(error):
             for call in self._unsent:
-                call.until = 0.0  # Do not send it again.
+                call.resend_until = 0.0  # Do not send it again.
             self._overdue.clear()
             self._due = 0.0
             self._failures.tell(self._unsent, error, in_words(error))
@@ -257,15 +258,14 @@ class Pipeline:
         if self._failures:  # Some calls are still about to fail: the next tick looks again.
             return
         calls, over = [call for call in self._all() if not call.ended], self.connection.stopped
-        late = [call for call in calls if over or now >= call.deadline]
-        if late:
+        if late := [call for call in calls if over or now >= call.deadline]:
             self._failures.tell(late, self._last_error, f"{self._outcome()} ({in_words(self._last_error)})")
         # A call that was written stays in `_sent` until its reply; any other is overdue now, or forgotten.
         ended = [call for call in self._unsent if call.ended]
         for call in ended:
             del self._unsent[call]
-        self._overdue = {call: None for call in (*self._overdue, *ended) if now < call.until}
-        ends = [*(call.deadline for call in calls if now < call.deadline), *(call.until for call in self._overdue)]
+        self._overdue = {call: None for call in (*self._overdue, *ended) if now < call.resend_until}
+        ends = [call.deadline for call in calls if now < call.deadline] + [call.resend_until for call in self._overdue]
         self._due = 0.0 if self._failures else min(ends, default=math.inf)
 
     def _outcome(self) -> str:

@@ -23,7 +23,7 @@ class Copy(Call):
     __slots__ = ("original",)
 
     def __init__(self, original: Call) -> None:
-        super().__init__(original.script, original.keys, original.args, original.deadline, original.until)
+        super().__init__(original.script, original.keys, original.args, original.deadline, original.resend_until)
         self.asking = original.asking
         self.hops = original.hops
         self.original = original

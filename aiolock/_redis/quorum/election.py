@@ -124,7 +124,7 @@ class Election(Poll):
             (0, milliseconds(self._longest.lease), self._clock.propose(), *call.args),
         )
         for member in self._members:
-            vote = self._copies[member] = _Copy(QUORUM_ACQUIRE, keys, arguments, call.deadline, call.until)
+            vote = self._copies[member] = _Copy(QUORUM_ACQUIRE, keys, arguments, call.deadline, call.resend_until)
             vote.member = member
             self._send(member, vote, self._answered)
 
@@ -173,7 +173,7 @@ class Election(Poll):
             return
         call = self.call
         _, id, _, _, _, retention, _ = call.args
-        copy = Call(RAISE, call.keys, (self._token, id, retention), call.deadline, call.until)
+        copy = Call(RAISE, call.keys, (self._token, id, retention), call.deadline, call.resend_until)
         self._second[member] = copy
         self._send(member, copy, lambda member, copy: self.count())
 

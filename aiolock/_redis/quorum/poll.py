@@ -91,7 +91,7 @@ class Poll(ABC):
         """Send each member its copy, which has the same time limits as the call."""
         call, undone = self.call, self.call.undoes
         for member in self._members:
-            copy = self._copies[member] = Call(call.script, call.keys, call.args, call.deadline, call.until)
+            copy = self._copies[member] = Call(call.script, call.keys, call.args, call.deadline, call.resend_until)
             if undone is not None and undone.withdraw_from(member):
                 # The server has nothing to give back: see `agreed`.
                 copy.end(Applied())

@@ -257,7 +257,7 @@ _CONNECTIONS = (
     Fault(
         "a release is given up at its deadline",
         "_redis/pipeline.py",
-        "(*self._overdue, *ended) if now < call.until}",
+        "(*self._overdue, *ended) if now < call.resend_until}",
         "(*self._overdue, *ended) if now < call.deadline}",
         "--on one",
         missed="its lease is nearly over by then",
