@@ -67,8 +67,9 @@ class Call(Generic[A]):
         self.asking = False  # The slot is being moved to the next server, which needs ASKING.
         self.whole = False  # The call must go alone and with its source: its digest, or its bundle, was refused.
         # The time of the last sending, which is the one that was answered; zero if no sending can have had an effect.
+        # With several servers it is set at the end.
         self.sent: float = 0.0
-        self.repeated = False  # The call was sent again after a failure: an earlier copy may still arrive.
+        self.repeated = False  # A failure came after a sending: that copy may still arrive.
         # If too few replicas acknowledged the call: their number, and the number wanted.
         self.short: tuple[int, int] | None = None
         self.delivery: Delivery | None = None  # Set if copies were sent to several servers.
@@ -130,6 +131,7 @@ class Call(Generic[A]):
         self.ended, self.number = True, next(_ENDS)
         self.answer, self.error = answer, error
         waiter = self._waiter
+        # A waiter that is done was cancelled: its task undoes what the server did.
         if waiter is not None and not waiter.done():
             if error is None:
                 waiter.set_result(answer)

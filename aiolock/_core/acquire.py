@@ -6,7 +6,8 @@ Rules:
 2. State changes in plain `def`; after an await the state is read again.
 3. An acquire that ends without a lease, by a cancellation, an error or the end of its wait, is given up on the server,
    unless it was never sent, or the server has surely refused it and keeps no turn for it. The give-up may be sent while
-   the acquire is still on its way: the scripts handle both orders. Nothing waits for its answer.
+   the acquire is still on its way: the scripts handle both orders. It is a release on the same connection, and nothing
+   waits for its answer.
 4. A new acquire asks the server only if no other owner of this client holds the lock, waits for it or asks for it. An
    owner that holds the lock, and an acquire that is not to wait, always ask.
 """
@@ -214,7 +215,7 @@ class Acquisition:
         return self._claim
 
     async def _attempt(self, handed: Call[Acquired] | None, *, first: bool = False) -> Lease | None:
-        """One try, by the *first* waiter of this client or another; *handed* is a try that was sent with a release."""
+        """One try, by the *first* waiter of this client or another; *handed* is a call that others sent for it."""
         if handed is None and (hold := self._held()) is not None:
             return await self._nest(hold)
         call = handed or self._submit(first)
@@ -392,7 +393,7 @@ class Acquisition:
     def _abandon(self) -> None:
         """End without a lease: withdraw a try that was never sent, or give up what the server may have granted."""
         call, withdraw = self._call, self._session.commands.backend.withdraw
-        # There is no call if submitting it has failed. A call with an error has ended.
-        withdrawn = call is not None and not call.sent and (call.error is not None or withdraw(call))
-        if not withdrawn or self._repeated or self._has_turn:
+        # There is no call if submitting it has failed. A call that failed unsent has nothing to withdraw.
+        never_sent = call is not None and not call.sent and (call.error is not None or withdraw(call))
+        if not never_sent or self._repeated or self._has_turn:
             self._give_up()

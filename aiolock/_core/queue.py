@@ -199,7 +199,7 @@ class Queue:
             self.wake(min(answer.free + 1, _MOST_WOKEN))
 
     def hand_off(self, release: Call, in_a_row: int) -> None:
-        """Send the head's acquire along with *release*, in the same tick."""
+        """Send the head's acquire right behind *release*, which was submitted in this turn of the loop."""
         # With a line, the server decides about turns.
         if in_a_row >= MOST_HAND_OFFS and not self.scripts.line:
             self._expect_echo(release)

@@ -270,7 +270,7 @@ class Session(Unique):
             self.report.closed()
 
     async def _end_all(self) -> None:
-        """Let the holders leave, and end every wait."""
+        """Let the holders leave, and end every parked wait; a try on its way ends with its answer."""
         self.leases.tell_closing(self.timing.release_timeout * _TO_ROLL_BACK)
         try:
             # A holder that waits for a second lock learns of its loss first, and not of the end of the wait.

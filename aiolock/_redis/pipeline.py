@@ -4,7 +4,7 @@ The calls that share one connection.
 Rules:
 1. A command is never cancelled, only the wait for it is; the command goes on without its caller. A command that was not
    sent yet may be withdrawn.
-2. A call whose connection failed is sent again until its deadline, because every script may be sent twice.
+2. A call whose connection failed is sent again until `Call.resend_until`, as every script may be sent twice.
 3. With `LockConfig.replicas`, a grant counts when the wanted number of replicas have acknowledged it.
 """
 
@@ -254,7 +254,7 @@ class Pipeline:
             self.connection.wake()
 
     def _fail_those_due(self, now: float) -> None:
-        """Fail the late calls, or all calls if no more answers will come; forget the calls that are given up."""
+        """Fail the late calls, or all if no more answers will come; drop those whose `resend_until` has passed."""
         if self._failures:  # Some calls are still about to fail: the next tick looks again.
             return
         calls, over = [call for call in self._all() if not call.ended], self.connection.stopped

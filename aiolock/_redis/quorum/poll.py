@@ -121,7 +121,7 @@ class Poll(ABC):
         return True
 
     def _drop(self, copy: Call) -> None:
-        copy.fail(asyncio.CancelledError(), "it was not sent, because there is nothing to do")
+        copy.fail(asyncio.CancelledError(), "it was withdrawn before it was sent")
 
     # The methods of a `Delivery`.
 
