@@ -114,6 +114,6 @@ class TodayByHand(ByHand):
 
 
 def check(reply: object, what: str) -> None:
-    """The server granted the call, and no other script is tested after that name."""
+    """Raise an error, with the name *what* of the call, unless the server granted it."""
     if not isinstance(reply, list) or reply[0] != GRANTED:
         raise RuntimeError(f"{what}: the server answered {reply!r}")

@@ -286,7 +286,7 @@ def _section(workload: str, records: Sequence[Record], sessions_: Sequence[Sessi
 
 
 def _table(workload: str, records: Sequence[Record], loop: str) -> str:
-    """A row for each peer, and for each of its parameters where there are several; and for a peer without any."""
+    """A row for each peer, also without records, and for each of its parameters where there are several."""
     groups = _groups(workload, records, loop)
     several = len({first for _, first in groups}) > 1
     columns = _COLUMNS.get(workload, _COLUMNS["own"])

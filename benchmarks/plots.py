@@ -56,7 +56,7 @@ def draw(records: Sequence[Record], directory: Path) -> list[Picture]:
 
 
 def _save(figure: Figure, path: Path) -> None:
-    """The same plot is the same file: no date, no random ids. It is dark where its reader likes it dark."""
+    """The same plot gives the same file: no date, no random ids. A reader who prefers dark pages sees it dark."""
     settings: dict[Any, Any] = {"svg.hashsalt": "aiolock", "svg.fonttype": "none"}
     drawn = io.StringIO()
     with mpl.rc_context(settings):

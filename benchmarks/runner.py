@@ -143,7 +143,7 @@ def _in_child(run: Run, older: Path | None) -> Outcome:
     with tempfile.TemporaryDirectory() as first:
         if older is not None and run.peer.startswith(OLDER):
             Path(first, "aiolock").symlink_to(older.resolve() / "aiolock")
-        # Not from where we are, but from the first of these paths that has it.
+        # Python imports aiolock from the first of these paths that has it, and not from where we are.
         paths = {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join((first, str(_HOME)))}
         return _executed([sys.executable, "-m", "benchmarks.child", json.dumps(asdict(run))], paths, patience)
 

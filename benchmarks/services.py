@@ -56,7 +56,7 @@ def fastapi_with(lock: Lock, handle: Handle) -> FastAPI:
 
 
 def aiohttp_with_aiolock(url: str, handle: Handle, config: LockConfig) -> web.Application:
-    """As the documentation of `aiolock.aiohttp` has it."""
+    """The service as the documentation of `aiolock.aiohttp` writes it."""
 
     @aiolock.aiohttp.synchronized(_NAME, wait=_PATIENCE)
     async def pay(request: web.Request) -> web.Response:

@@ -1,7 +1,7 @@
 """Watches mutual exclusion from outside Redis: each task that enters a critical section writes that into shared memory.
 
 A task that enters must find the place empty, and must find its own mark there when it leaves. Two tasks inside at the
-same time are noticed unless both do the same between two bytecodes; over a run that is as good as always.
+same time are noticed unless both do the same between two bytecodes, which cannot go on for a whole run.
 """
 
 import mmap

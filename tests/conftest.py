@@ -3,7 +3,7 @@
 AIOLOCK_TEST_SERVERS  valkey, redis or all (the default: Valkey, and Redis where `ON_EVERY_SERVER` says so): which
                       servers to test on; or paths, with `:` between
 AIOLOCK_LOOP          asyncio (the default) or uvloop
-AIOLOCK_REQUIRE       set: what is missing is a failure, not a skip
+AIOLOCK_REQUIRE       set: a test without its program fails, and is not skipped
 """
 
 import asyncio
@@ -39,7 +39,7 @@ def choice(variable: str, default: str, allowed: tuple[str, ...]) -> str:
     return value
 
 
-# Only in `make test-all`: what needs other programs, many processes, or minutes.
+# Only `make test-all` runs these tests: they need other programs, many processes, or minutes.
 FOR_TEST_ALL = frozenset(
     {
         *("deployments", "docs", "interop", "processes", "stall", "stateful", "support_tests", "topologies"),
@@ -48,9 +48,9 @@ FOR_TEST_ALL = frozenset(
     }
 )
 
-# What can come out differently on another kind of server: what the scripts do there, also when they are sent again or
-# late, its errors, messages and settings, what Redisson reads and writes, how slots move and replicas follow. All else
-# asks no server for more than these do, and runs on one kind.
+# These tests can come out differently on another kind of server. They look at what the scripts do there, also when they
+# are sent again or late, at its errors, messages and settings, at what Redisson reads and writes, and at how slots move
+# and replicas follow. All other tests ask no server for more than these do, and run on one kind.
 ON_EVERY_SERVER = frozenset(
     {
         *("deployments", "lua", "test_doctor.py", "test_rlock_api.py"),
@@ -72,12 +72,12 @@ def is_named(path: Path, places: frozenset[str]) -> bool:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not even import what `make test` would leave out: importing the tests takes longer than many of them."""
+    """Do not even import the tests that `make test` leaves out: an import takes longer than many tests."""
     return (config.option.markexpr == "not slow" and is_named(collection_path, FOR_TEST_ALL)) or None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark as slow what is for `make test-all` by its place or its server; leave out what needs no second server."""
+    """Mark tests as slow that are for `make test-all` by place or server; leave out those that need no second one."""
     every_server = os.environ.get("AIOLOCK_TEST_SERVERS", "all") == "all"
     for item in items:
         if is_named(item.path, FOR_TEST_ALL) or (every_server and is_on_redis(item)):
@@ -113,7 +113,7 @@ def pytest_asyncio_loop_factories(
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let Ctrl-C end the programs that tests start: a shell that runs us in the background has it ignored."""
+    """Let Ctrl-C end the programs that tests start, also when pytest runs in the background of a shell."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -124,7 +124,7 @@ def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str)
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """With AIOLOCK_REQUIRE set, a skip fails, unless it is a `skipif` mark: that is for platforms and versions."""
+    """With AIOLOCK_REQUIRE set, a skip fails, unless a `skipif` mark made it: they are for platforms and versions."""
     report = yield
     declared = hasattr(report, "wasxfail") or any(item.iter_markers("skipif"))
     if report.skipped and os.environ.get("AIOLOCK_REQUIRE") and not declared:
@@ -161,7 +161,7 @@ async def redis(server: Server) -> AsyncIterator[Redis]:
 
 @pytest.fixture
 def own(server: Server) -> Iterator[Server]:
-    """A server of the same kind, of this test alone: to be configured, paused or stopped."""
+    """A server of the same kind for this test alone, which may configure, pause or stop it."""
     with Server(server._executable) as running:
         yield running
 
@@ -206,7 +206,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture
 async def nothing_left() -> AsyncIterator[None]:
-    """Fails the test after which a task is still there, when every other fixture has cleaned up."""
+    """Fails a test that leaves a task behind after every other fixture has cleaned up."""
     asyncio.get_running_loop().slow_callback_duration = 60  # How fast the machine is does not matter.
     own = asyncio.all_tasks()
     yield
@@ -224,12 +224,12 @@ async def nothing_left() -> AsyncIterator[None]:
 
 @pytest.fixture(autouse=True)
 def leave_nothing(request: pytest.FixtureRequest) -> None:
-    """Puts `nothing_left` around every coroutine test, outermost: it looks when the other fixtures are gone."""
+    """Puts `nothing_left` outermost around every coroutine test: it looks for tasks after the other fixtures."""
     if inspect.iscoroutinefunction(getattr(request.node, "function", None)):
         request.getfixturevalue("nothing_left")
 
 
 def pytest_collection_finish() -> None:
-    """The objects that exist now, thousands of tests, stay to the end: the collector need not look at them again."""
+    """Freeze the objects that exist now, which stay to the end: the collector need not look at them again."""
     gc.collect()
     gc.freeze()

@@ -11,8 +11,8 @@ from aiolock._core.hold import Hold
 from aiolock._scripts import _ALL
 from tests.support.trees import PACKAGE, trees
 
-# The folders, from the ground up, and what each may import of ours. What lies beside the folders is a room by its name,
-# or part of the ground, which knows no event loop of ours, no connection and no Lua.
+# The folders, from the ground up, and what each may import of ours. A module beside the folders is a room of its own
+# name, or part of the ground. The ground knows no event loop of ours, no connection and no Lua.
 GROUND = {
     "_answers",
     "_config",
@@ -62,7 +62,7 @@ FOREIGN = {
     "starlette": {"fastapi", "_fastapi"},
     "aiohttp": {"aiohttp", "_aiohttp"},
     "opentelemetry": {"opentelemetry", "_otel"},
-    # Only for type checkers, which bring it.
+    # Only type checkers import it, and they bring it along.
     "typing_extensions": {"_scripts"},
     "pytest": {"testing"},
     "pytest_asyncio": {"testing"},
@@ -73,7 +73,7 @@ LONGEST_FUNCTION = 30  # without its docstring and its decorators
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 SCRIPTS = sorted(PACKAGE.rglob("*.lua"))
-# By the file that ends a script, and has its header, what is put in front of it.
+# For each file that ends a script, and has its header: the files that are put in front of it.
 PARTS: dict[Path, set[Path]] = {}
 for each in _ALL:
     *parts, last = (PACKAGE / "_scripts" / f"{name}.lua" for name in each.files)
@@ -82,7 +82,7 @@ ENTRIES = [path for path in SCRIPTS if path not in set[Path]().union(*PARTS.valu
 
 
 def every(paths: Iterable[Path], wrong: Callable[[Path], str]) -> None:
-    """Fail with what is *wrong* with any of the *paths*, unless it is nothing."""
+    """Fail if anything is *wrong* with one of the *paths*, and say what."""
     found = {path.relative_to(PACKAGE).as_posix(): what for path in paths if (what := wrong(path))}
     assert not found, "\n".join(f"{path}: {what}" for path, what in found.items())
 
@@ -149,7 +149,7 @@ def test_a_folder_imports_only_what_it_may_know() -> None:
 
 
 def is_a_face(folder: str) -> bool:
-    """Whether it may use the public names, as users do."""
+    """Whether the folder may use the public names, as users do."""
     return folder in {"_cli", "_web", "_otel", "_fastapi", "fastapi", "_aiohttp", "aiohttp", "opentelemetry", "testing"}
 
 
@@ -159,7 +159,7 @@ def test_no_cycles() -> None:
     for name, path in names.items():
         found = {nearest(dotted, names) for dotted in imports(path)}
         waiting[name] = {each for each in found if each is not None} - {name, "aiolock"}
-    del waiting["aiolock"]  # It imports everything, and is imported by name.
+    del waiting["aiolock"]  # The package itself imports everything, and is imported by name.
     while free := {name for name, needs in waiting.items() if not needs & waiting.keys()}:
         waiting = {name: needs for name, needs in waiting.items() if name not in free}
     assert not waiting, f"import each other in a circle: {sorted(waiting)}"
@@ -171,7 +171,7 @@ def module_name(path: Path) -> str:
 
 
 def nearest(dotted: tuple[str, ...], names: dict[str, Path]) -> str | None:
-    """The module that an import is of: itself, or the one that it takes a name from."""
+    """The module that an import names, or from which it takes a name."""
     whole, within = ".".join(dotted), ".".join(dotted[:-1])
     return whole if whole in names else within if within in names else None
 
@@ -239,7 +239,7 @@ def test_script_headers_name_what_the_body_uses() -> None:
 def test_script_headers_state_reply_and_why_twice_is_safe() -> None:
     def wrong(script: Path) -> str:
         header, body = split_script(script)
-        wanted = ("-- Reply ", "-- Twice: ") if parameters(body) else ()  # Else it is in front of other scripts.
+        wanted = ("-- Reply ", "-- Twice: ") if parameters(body) else ()  # Without any, it is in front of others.
         missing = [start for start in wanted if not any(line.startswith(start) for line in header)]
         return f"the header has no line {missing}" if missing else ""
 
@@ -280,7 +280,7 @@ def test_script_parameters_have_no_gaps() -> None:
 
 
 def test_scripts_name_their_parameters_one_by_one() -> None:
-    """Or say of a table that what follows comes again and again."""
+    """A header may also say that the elements of a table come again and again."""
 
     def wrong(script: Path) -> str:
         body = split_script(script)[1]

@@ -1,4 +1,4 @@
-"""`hold(at_least=)`: a lock that is kept for a time after a short body, without anybody waiting for it."""
+"""`hold(at_least=)`: a lock is kept for a time after a short body, and no task waits for the end of that time."""
 
 import asyncio
 from contextlib import ExitStack
@@ -16,7 +16,7 @@ from tests.support.cancellation import MODES, Mode, Outcome, every_suspension
 from tests.support.observe import answered, until
 from tests.support.proxy import Proxy, Rule, drop_reply, hold, script
 
-LONG = 60.0  # Seconds; it does not end in a test.
+LONG = 60.0  # Seconds: no test lasts that long.
 
 
 async def kept(lock: AsyncRLock, at_least: float = LONG) -> None:
@@ -64,7 +64,7 @@ async def test_a_waiter_learns_when_it_ends_and_gets_it_then(locks: LockClient, 
         async with client.lock("orders"):
             return monotonic()
 
-    async with lock.hold(at_least=1):  # A lease of half a minute: without a word of the release they would wait for it.
+    async with lock.hold(at_least=1):  # Half a minute of lease: without a message the waiters would wait for its end.
         granted = monotonic()
         waiting = [asyncio.create_task(wait(locks if near else other)) for _ in range(2)]
         await until(lambda: (locks if near else other).statistics().parked == 2)
@@ -94,7 +94,7 @@ async def test_a_body_that_takes_longer_is_followed_at_once(lock: AsyncRLock, re
 async def test_the_lease_is_as_long_so_that_it_is_kept_when_the_process_dies(redis: Redis) -> None:
     async with LockClient(redis, config=LockConfig(lease=5)) as client, client.lock("orders").hold(at_least=LONG) as it:
         assert LONG - 30 < await left(redis) <= LONG
-        assert it.lease == 5  # What is renewed is the watchdog's lease.
+        assert it.lease == 5  # The watchdog renews for its own lease.
         await it.renew()
         assert await left(redis) > LONG - 30
 
@@ -260,7 +260,7 @@ async def test_impossible_times_are_refused_at_once(lock: AsyncRLock, locks: Loc
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_cancelled_anywhere_it_is_kept_or_free(mode: Mode, locks: LockClient, redis: Redis) -> None:
-    """Kept where the body was begun, free where it was not, and held by nobody."""
+    """The lock is kept if the body has begun, free if it has not, and held by nobody."""
     begun: list[bool] = []
 
     async def setup() -> AsyncRLock:

@@ -30,7 +30,7 @@ TIMING = Timing.of(LockConfig(command_timeout=TIMEOUT))
 
 def made_of(source: str, **how: Any) -> Script:
     script = Script("test", (), **how)
-    vars(script)["source"] = source  # As if it had been read.
+    vars(script)["source"] = source  # As if a file had been read.
     return script
 
 
@@ -76,7 +76,7 @@ async def test_nothing_is_connected_before_the_first_call(proxy: Proxy) -> None:
 
 
 async def test_the_calls_of_a_turn_leave_as_one_batch(proxy: Proxy, backend: OneServer) -> None:
-    """Where the call before them was alone, the first one leaves before the others are submitted."""
+    """After a call that was alone, the first of them leaves before the others are submitted."""
     await echo(backend, "alone")
     for expected in (2, 1, 1):
         batches, commands = backend.statistics().batches, backend.statistics().commands
@@ -159,7 +159,7 @@ async def test_a_call_whose_reply_is_lost_is_sent_again(
 
 
 async def test_a_connection_that_answers_slowly_but_steadily_is_kept(proxy: Proxy, backend: OneServer) -> None:
-    """Each unanswered call is soon older than the server may be silent."""
+    """Each unanswered call soon waits for longer than the server may be silent."""
     proxy.install(Rule(script(ECHO), slow_reply(TIMING.patience / 5), times=ALWAYS))
     calls = [submit(backend, ECHO, (), (str(number),), patience=60) for number in range(15)]
     assert [await call for call in calls] == [[b"%d" % number] for number in range(15)]
@@ -397,7 +397,7 @@ async def test_a_call_to_a_server_that_is_busy_with_a_script_is_tried_again(own:
 
 
 async def test_a_call_that_the_server_cannot_serve_now_is_tried_again(own: Server) -> None:
-    """Here it wants replicas before it accepts a write; when it cannot write to its disk it answers alike."""
+    """This server wants replicas before it accepts a write; one that cannot write to its disk answers alike."""
     async with Redis.from_url(own.url) as operator, backend_of(own.url) as backend:
         await operator.config_set("min-replicas-to-write", 1)
         call = submit(backend, ADD, ("n",))

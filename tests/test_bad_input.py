@@ -44,7 +44,7 @@ async def accepted(
     return found
 
 
-# Each takes a value as a lease, or as a wait.
+# Each function takes a value as a lease, or as a wait.
 LEASES: dict[str, Callable[[AsyncRLock, Any], Awaitable[object]]] = {
     "acquire": lambda lock, value: lock.acquire(lease=value),
     "try_lock": lambda lock, value: lock.try_lock(0, value),
@@ -373,7 +373,7 @@ async def test_making_a_client_and_its_locks_does_no_io() -> None:
 
 
 def handles(client: LockClient, name: str) -> list[Callable[[], object]]:
-    """A function that makes an object of a name."""
+    """Functions that make handles of a name, one each."""
     return [
         partial(make, name)
         for make in (
@@ -389,7 +389,7 @@ def handles(client: LockClient, name: str) -> list[Callable[[], object]]:
 
 @pytest.mark.parametrize("name", ["a{b", "{}x", "x}y{", "a}b", "{}{a}", "a{}b", "}"])
 async def test_names_whose_keys_would_be_in_several_slots_are_refused(name: str, locks: LockClient) -> None:
-    """No server is there. On one server they are names as any other."""
+    """No server is there to ask. On a single server these names are like any others."""
     client = LockClient(RedisCluster(host="127.0.0.1", port=1))
     for make in handles(client, name):
         with pytest.raises(ValueError, match="several slots of the cluster: write it without braces, or with one part"):
@@ -426,7 +426,7 @@ class Name(str, Enum):  # noqa: UP042
 
 
 async def test_members_of_enumerations_are_what_they_stand_for(locks: LockClient, other: LockClient) -> None:
-    """Each is written in words by itself, which Redis would not understand, or would take for another name."""
+    """Python writes a member as `Name.ORDERS`, which Redis would not understand, or would take for another name."""
     semaphore, permits = locks.counting_semaphore("seats", Size.LARGE), locks.semaphore("desks", Size.LARGE)
     assert await semaphore.try_acquire(permits=Size.LARGE)
     assert await permits.taking(Size.LARGE).try_acquire() is not None

@@ -1,4 +1,4 @@
-"""The benchmarks in small: they run, watch and report. Nothing here looks at a time."""
+"""Small runs of the benchmarks: they run, watch and report. No test here looks at a time."""
 
 import asyncio
 import json
@@ -171,7 +171,7 @@ def test_a_session_of_another_commit_or_machine_is_not_resumed() -> None:
 
 
 def interrupt_after(number: int, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
-    """Runs are not made, they only end, until Ctrl+C ends one."""
+    """Replace each run by an outcome, and interrupt run *number* as Ctrl+C does; returns the runs before it."""
     made: list[tuple[int, str]] = []
 
     def in_child(run: Run, _: object) -> Outcome:

@@ -29,8 +29,8 @@ LEASE = 0.8
 
 @asynccontextmanager
 async def covered(url: str, *, max_stall: float = 60, lease: float = LEASE, **config: Any) -> AsyncIterator[LockClient]:
-    asyncio.get_running_loop().slow_callback_duration = 600  # These tests block it.
-    # With renewals that come early a busy machine has most of the lease for each.
+    asyncio.get_running_loop().slow_callback_duration = 600  # These tests block the loop.
+    # Renewals come early, so that a busy machine has most of the lease for each.
     settings = {"lease": lease, "renew_interval": lease / 8, "max_stall": max_stall, "release_timeout": 10, **config}
     async with LockClient.from_url(url, config=LockConfig(**settings)) as locks:
         yield locks
@@ -50,7 +50,7 @@ async def test_a_body_that_blocks_the_loop_keeps_its_lock_and_the_user_is_told(
                 with Onlooker(server.url, NAME) as onlooker:
                     began = time.monotonic()
                     time.sleep(3 * LEASE)
-                    # Before any timer: what the thread heard counts.
+                    # No timer has run yet: the answers that the thread heard count.
                     lease.check()
                     assert not lease.lost.is_set()
                     assert 0 < lease.remaining <= LEASE
@@ -58,10 +58,10 @@ async def test_a_body_that_blocks_the_loop_keeps_its_lock_and_the_user_is_told(
                 assert len(onlooker.acquisitions) == 1
             assert not await locks.lock(NAME).locked()
             await until(lambda: any(isinstance(event, RenewedByThread) for event in events))
-    # After the last report.
+    # The last report has come.
     statistics = locks.statistics()
     told = [event for event in events if isinstance(event, RenewedByThread)]
-    # On a busy machine the loop may be late another time.
+    # On a busy machine the loop may be late once more.
     assert {(event.name, event.token) for event in told} == {(NAME, lease.token)}
     assert 2 <= sum(event.renewals for event in told) == statistics.renewals_by_thread <= statistics.renewals
     assert blocked / 2 < max(event.blocked for event in told) <= blocked + LEASE
@@ -98,7 +98,7 @@ async def test_the_thread_renews_for_max_stall_and_no_longer(
                     lease.check()
                 await asyncio.sleep(10)
         assert caught.value.reason == "expired"
-        # The last renewal is good for one lease, and a busy machine has another one for it.
+        # The last renewal is good for one lease; a second one is there for a busy machine.
         assert max_stall < onlooker.held_until - began < max_stall + 2 * LEASE
         assert locks.statistics().losses == 1
     assert [event.reason for event in events if isinstance(event, Lost)] == ["expired"]
@@ -170,7 +170,7 @@ async def test_the_thread_renews_no_lease_beyond_an_end_of_its_own(server: Serve
         with pytest.raises(LeaseLostError) as caught:
             await capped.release()
         assert caught.value.reason == "max_hold"
-        # A renewal would have gained nothing, but for one whose answer was late.
+        # No further renewal could gain anything, except one whose answer was late.
         assert watch.acknowledged <= before + 1
 
 
@@ -236,7 +236,7 @@ async def test_the_thread_ends_with_a_collected_client_whose_loop_runs(server: S
     await until(lambda: threads() == before)
 
 
-# The rules of the news, one by one.
+# The rules for what the thread tells the loop, one by one.
 
 
 async def test_the_news_of_the_thread_count_whenever_the_loop_reads_them(server: Server, redis: Redis) -> None:

@@ -1,4 +1,4 @@
-"""Calls of one script that leave together are one command; whatever becomes of it, each has an answer of its own."""
+"""Calls of one script that leave together are one command; however it ends, each call has an answer of its own."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ MANY = 20
 @pytest.fixture
 async def client(proxy: Proxy) -> AsyncIterator[LockClient]:
     async with client_behind(proxy) as client:
-        # A first use sends more, and after calls that came one by one the first of several leaves by itself.
+        # The first use of a client sends more, and after single calls the first of several leaves by itself.
         await release(await together(handles(client, 2)))
         yield client
 
@@ -44,7 +44,7 @@ async def scripts(redis: Redis) -> int:
 
 @pytest.mark.parametrize(("calls", "commands"), [(1, 1), (2, 1), (32, 1), (33, 2), (100, 4)])
 async def test_what_leaves_together_is_one_command(client: LockClient, redis: Redis, calls: int, commands: int) -> None:
-    for _ in range(2):  # By its source, and by its digest.
+    for _ in range(2):  # The script is sent by its source, and then by its digest.
         before, said = await scripts(redis), client.statistics().commands
         leases = await together(handles(client, calls))
         assert await scripts(redis) - before == commands
@@ -74,7 +74,7 @@ async def test_scripts_that_the_server_forgot_are_sent_again(client: LockClient,
     await release(leases)
     before = await scripts(redis)
     await release(await together(handles(client)))
-    assert await scripts(redis) - before == 2, "as one again"
+    assert await scripts(redis) - before == 2, "the acquires are one command again, and so are the releases"
 
 
 async def test_one_whose_keys_are_wrong_fails_alone(client: LockClient, redis: Redis) -> None:
@@ -116,7 +116,7 @@ async def test_one_that_is_forbidden_fails_alone(redis: Redis, server: Server) -
 
 @pytest.mark.parametrize("number", [1, 3])
 async def test_what_is_refused_half_way_is_told(redis: Redis, server: Server, number: int) -> None:
-    """The lock is free by then, and nobody was told: made again, it would be as if nothing had been refused."""
+    """The lock is free then, but no waiter was told: a second try would succeed as if nothing had been refused."""
     await redis.acl_setuser(
         "narrowed", enabled=True, passwords=["+pass"], keys=["*"], channels=["*"], commands=["+@all"]
     )

@@ -61,7 +61,7 @@ async def test_a_waiter_is_woken(server: Server, locks: LockClient, other: LockC
     waits = asyncio.create_task(wait())
     await until(lambda: other.lock("orders").statistics().subscriptions == 1)
     assert await run(server.url, break_, "break", "orders", "--yes") == 0
-    await asyncio.wait_for(waits, 15)  # Half of what the lease would have taken.
+    await asyncio.wait_for(waits, 15)  # The lease would have taken twice as long.
 
 
 @pytest.mark.parametrize("kind", ["lock", "fair", "writer", "reader", "permits", "Redisson"])
@@ -89,10 +89,10 @@ async def test_another_grant_is_left_alone_and_twice_is_once(
         with pytest.raises(LeaseLostError, match="force"):
             await lease.release()
     kind = "lock" if kind == "Redisson" else kind
-    for client in (other, locks):  # And the one that had it before.
+    for client in (other, locks):  # Another client, and the one that had the lock before.
         later = await of(client).acquire()
-        assert await node.run(*sent) == 1, "the same request is told the same"
-        assert await node.run(*breaking(lock, hold, f"break:{uuid4()}", "PUBLISH")) == 0, "it finds another grant"
+        assert await node.run(*sent) == 1, "the same request gets the same answer"
+        assert await node.run(*breaking(lock, hold, f"break:{uuid4()}", "PUBLISH")) == 0, "a new one finds a new grant"
         await later.renew()
         await later.release()
 
@@ -110,7 +110,7 @@ async def test_a_once_is_taken_from_its_runner_and_the_next_one_runs_it_at_once(
             await until(lambda: other.statistics().parked == 1)
             assert await run(server.url, break_, "break", "report", "--token", "7", "--yes") == 1
             assert await run(server.url, break_, "break", "report", "--token", str(turn.lease.token), "--yes") == 0
-            assert await asyncio.wait_for(waits, 15) == "made"  # A quarter of what `keep` would have taken.
+            assert await asyncio.wait_for(waits, 15) == "made"  # `keep` would have taken longer.
     capsys.readouterr()
     assert await run(server.url, break_, "break", "report", "--yes") == 1
     assert "delete the key 'aiolock_once:{report}'" in capsys.readouterr().out
@@ -237,7 +237,7 @@ async def test_a_key_that_is_no_lock_is_left_alone(
 async def test_a_holder_is_told_at_once_if_another_task_of_its_client_has_it(
     others: bool, server: Server, locks: LockClient
 ) -> None:
-    """As the page says: with the reason `taken` then, and else `forced`."""
+    """The page says so: the reason is `taken` then, and otherwise `forced`."""
     lease, waits = await locks.lock("orders", owner="first").acquire(), None
     if others:
         waits = asyncio.create_task(locks.lock("orders", owner="second").acquire())
@@ -245,7 +245,7 @@ async def test_a_holder_is_told_at_once_if_another_task_of_its_client_has_it(
     assert await run(server.url, break_, "break", "orders", "--token", str(lease.token), "--yes") == 0
     if waits is not None:
         later = await asyncio.wait_for(waits, 5)
-        await asyncio.wait_for(lease.lost, 5)  # Half of the time until the next renewal.
+        await asyncio.wait_for(lease.lost, 5)  # The next renewal is due in twice that time.
         await later.release()
     with pytest.raises(LeaseLostError) as lost:
         await lease.release()
@@ -274,7 +274,7 @@ async def test_it_asks_before_it_acts(
 
 
 class Person:
-    """At a terminal."""
+    """A person at a terminal."""
 
     def __init__(self, answer: str) -> None:
         self.readline = lambda: answer

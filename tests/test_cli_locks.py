@@ -151,7 +151,7 @@ async def test_the_line_of_a_fair_lock_and_the_listeners_of_a_plain_one(
     await locks.fair_lock("printer").acquire()
     await locks.lock("orders").acquire()
     held = await all_locks(server)
-    assert (held["printer"].kind, held["orders"].kind) == ("fair lock", "lock"), "also while nobody waits"
+    assert (held["printer"].kind, held["orders"].kind) == ("fair lock", "lock"), "both kinds are known without waiters"
     line = [partial(other.fair_lock("printer", owner=str(number)).try_lock, 60) for number in range(3)]
     async with waiting(*line, lambda: other.lock("orders").try_lock(60)):
         await until(lambda: other.fair_lock("printer").statistics().parked == 3)
@@ -189,7 +189,7 @@ async def test_a_once_is_listed_while_it_runs(
         assert 0 < hold.left <= 30
     assert sorted(found) == [("fair lock", "report:7"), ("once", "bill"), ("once", "report:7"), ("once", "{b}")]
     assert some == ["report:7", "report:7"]
-    assert list(await all_locks(server)) == ["report:7"], "what has run is not listed"
+    assert list(await all_locks(server)) == ["report:7"], "a body that has run is not listed"
 
 
 async def test_a_list_reads_no_outcomes(own: Server) -> None:
@@ -425,7 +425,7 @@ async def test_inspect_calls_a_key_that_is_no_lock_by_its_type(
 
 
 async def test_inspect_and_acquire_agree_about_foreign_keys(server: Server, redis: Redis) -> None:
-    """Hashes without an end, or without the fields of a lock. A number may be a semaphore, or a latch."""
+    """They are hashes without an end, or without the fields of a lock. A number may be a semaphore or a latch."""
     hashes: dict[str, dict[Any, Any]] = {
         "profile": {"name": "a", "age": 7},
         "one-field": {"name": "a"},

@@ -1,4 +1,4 @@
-"""`run`, as a user runs it: what becomes of the command, whatever happens to the lock, the server and aiolock."""
+"""`run`, as a user runs it: how the command ends when something happens to the lock, the server or aiolock."""
 
 import asyncio
 import json
@@ -20,8 +20,8 @@ from aiolock._embedded_server import Server
 from tests.support.topologies import ask, wait_until
 
 RUN = [sys.executable, "-W", "error", "-m", "aiolock", "run"]
-# The command: writes its number into a file; with "and-child" a child of it does so, too, and goes on as it does. Then
-# it says again and again when it was alive, until it is ended, or its file is removed.
+# The command that `run` starts. It writes its process id into a file, and with "and-child" a child of it does so, too.
+# Then both write again and again when they were alive, until they are ended, or their file is removed.
 PROGRAM = """
 import os, signal, sys, time
 path, *hows = sys.argv[1:]
@@ -43,7 +43,7 @@ while os.path.exists(path):
     alive.write(f"{time.monotonic():.6f}\\n")
     time.sleep(0.01)
 """
-# Prints the environment of the command, and that of the guard, which is its parent.
+# Prints the environment of the command, and that of its parent, the guard.
 ENVIRONMENTS = """
 import json, os
 def environment(pid):
@@ -77,7 +77,7 @@ def running(server: Server, *arguments: str, hang_up: signal.Handlers = signal.S
 
 
 def ended(process: Running, within: float = 30) -> tuple[int, str, str]:
-    """The exit code, and what was said on both outputs."""
+    """The exit code, and the texts on both outputs."""
     output, errors = process.communicate(timeout=within)
     return process.returncode, output, errors
 
@@ -88,7 +88,7 @@ def run(server: Server, *arguments: str) -> tuple[int, str, str]:
 
 
 def pid_in(path: Path) -> int:
-    """The process that wrote it, once it is there."""
+    """The id of the process that wrote the file, once the file is there."""
     wait_until(path.exists, f"{path.name} is there")
     return int(path.read_text())
 
@@ -106,12 +106,12 @@ def gone(*pids: int, within: float = 30) -> None:
 
 
 def last_alive(*paths: Path) -> float:
-    """When any of these processes did something last, on the monotonic clock, which is one for all."""
+    """The last time when any of these processes was alive, on the monotonic clock that all processes share."""
     return max(float(path.with_name(f"{path.name}.alive").read_text()) for path in paths)
 
 
 def paused(server: Server) -> float:
-    """Pause the server when it has just renewed the lock; when it would let it expire, on the monotonic clock."""
+    """Pause the server right after a renewal; returns when the lock would expire, on the monotonic clock."""
     renewals = ask(server, "HGET", "orders", "aiolock:renewal")
     wait_until(lambda: bool(ask(server, "HGET", "orders", "aiolock:renewal") != renewals), "it is renewed")
     expires = time.monotonic() + int(ask(server, "PTTL", "orders")) / 1000
@@ -143,7 +143,7 @@ def test_the_command_has_its_streams_its_environment_and_its_exit_code(server: S
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc has the environments")
 def test_the_url_is_hidden_from_the_command_where_that_is_wanted(server: Server, sync: Redis) -> None:
-    """From the command and from the process that watches over it, by whatever way the server was named."""
+    """Neither the command nor the process that watches over it sees the URL, however the server was named."""
     every = [sys.executable, "-c", ENVIRONMENTS]
     for hides, arguments in ((False, []), (True, ["--hide-url"]), (True, ["--hide-url", "--url", server.url])):
         code, output, errors = run(server, "orders", *arguments, "--", *every)
@@ -196,7 +196,7 @@ def test_signals_are_passed_on_to_the_whole_process_group(
 
 
 def test_signals_that_the_parent_ignores_the_command_ignores_too(server: Server, sync: Redis, tmp_path: Path) -> None:
-    """As under `nohup`."""
+    """`nohup` starts programs in such a way."""
 
     def ignores(pid: int) -> bool:
         status = Path(f"/proc/{pid}/status").read_text()
@@ -232,7 +232,7 @@ def test_it_is_renewed_for_as_long_as_the_command_runs(server: Server, sync: Red
 
 
 def test_a_server_that_hangs_stops_the_command_before_the_lock_can_be_anothers(own: Server, tmp_path: Path) -> None:
-    """It is told to end while the lock is its own, and has the time for that; `consul lock` would exit with 0."""
+    """The command gets SIGTERM while the lock is still held, and has time to end; `consul lock` would exit with 0."""
     path = tmp_path / "pid"
     with running(own, "orders", "--lease", str(LEASE), "--json", *program(path, "slow")) as process:
         pid = pid_in(path)
@@ -249,7 +249,7 @@ def test_a_server_that_hangs_stops_the_command_before_the_lock_can_be_anothers(o
 
 
 def test_a_command_that_does_not_end_is_killed_at_the_deadline(own: Server, tmp_path: Path) -> None:
-    """With all that it has started."""
+    """All processes that it has started are killed with it."""
     path = tmp_path / "pid"
     with running(own, "orders", "--lease", str(LEASE), *program(path, "stubborn", "and-child")) as process:
         pids = pid_in(path), pid_in(tmp_path / "pid.child")
@@ -274,7 +274,7 @@ def test_a_lock_that_is_freed_by_force_stops_the_command_at_once(server: Server,
         subprocess.run([*freed, "--url", server.url], check=True, capture_output=True, timeout=30)
         code, output, errors = ended(process)
         gone(pid)
-    assert (code, output) == (76, ""), "it was not asked to end"
+    assert (code, output) == (76, ""), "the command was not asked to end"
     assert errors == "aiolock: lock 'orders' was lost: forced; the command ended by signal 9\n"
 
 
@@ -395,7 +395,7 @@ def test_a_key_that_is_no_lock_is_left_alone(server: Server, sync: Redis) -> Non
 
 
 async def test_a_command_that_has_ended_before_its_guard_is_told_anything() -> None:
-    """Its exit code counts, and not that the guard hears no more."""
+    """The exit code of the command counts, although the guard hears nothing any more."""
     guarded = await Guarded.start([sys.executable, "-c", "raise SystemExit(7)"], os.environ, 1, 60)
     try:
         await guarded._process.wait()

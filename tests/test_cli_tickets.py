@@ -35,7 +35,7 @@ def no_ticket(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def interrupts_as_before() -> Iterator[None]:
-    """A process that has printed a ticket ignores Ctrl-C from then on; the tests go on."""
+    """Restore the handling of Ctrl-C: a process that has printed a ticket ignores it, and the tests go on."""
     before = signal.getsignal(signal.SIGINT)
     yield
     signal.signal(signal.SIGINT, before)
@@ -185,7 +185,7 @@ def ask(server: Server, capsys: pytest.CaptureFixture[str], *arguments: str) -> 
 def arguments(
     request: pytest.FixtureRequest, server: Server, redis: Redis, capsys: pytest.CaptureFixture[str]
 ) -> list[str]:
-    """The arguments of a verb, for the lock "deploy" or its ticket; a shell has it in the background."""
+    """The arguments of a verb, for the lock "deploy" or its ticket; SIGINT is ignored, as in a shell's background."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if request.param == "acquire":
         return ["acquire", "deploy"]
@@ -209,7 +209,7 @@ def test_ctrl_c_after_the_ticket_was_printed_changes_nothing(
         patched.setattr("aiolock._cli.tickets.run.write", printed)
         code, ticket = ask(server, capsys, *arguments)
     assert code == 0
-    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN, "Ctrl-C while the interpreter ends would end it"
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN, "Ctrl-C could end the process as the interpreter ends"
     assert ask(server, capsys, "release", ticket) == (0, "")
 
 

@@ -162,7 +162,7 @@ async def test_a_server_that_is_silent_is_told_at_once_and_shown_as_soon_as_it_a
         await until(lambda: len(frames) > seen)
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
-    [told] = frames[silent : seen - 1]  # Lines say it once.
+    [told] = frames[silent : seen - 1]  # One frame tells of the silence.
     assert told.error is not None
     assert re.fullmatch(r"no answer for \d+ s; the list is of \d\d:\d\d:\d\d", told.error)
     assert told.as_dict()["locks"] == []

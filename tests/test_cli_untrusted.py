@@ -43,7 +43,7 @@ async def told_by_all(server: Server, capsys: pytest.CaptureFixture[str], *names
         await run(server.url, inspect, "inspect", name, "--json")
     assert await top._watch(parsed("top", "--url", server.url, "--count", "1")) == 0
     both = capsys.readouterr()
-    lines = [line for line in both.out.splitlines() if not line.startswith("{")]  # JSON has all, escaped.
+    lines = [line for line in both.out.splitlines() if not line.startswith("{")]  # JSON shows all of them, escaped.
     return well_told("\n".join([*lines, both.err]))
 
 

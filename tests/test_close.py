@@ -103,7 +103,7 @@ async def test_holders_are_cancelled_before_their_locks_are_released(proxy: Prox
         await locks.aclose()
         assert await holders.reasons() == ["closed"] * 50
         released = [request.at for request in proxy.requests if script(RELEASE, RELEASE_CLEAN)(request)]
-        assert len(released) == 2, "as many as go together"
+        assert len(released) == 2, "the releases are as few commands as possible"
         assert max(holders.told) <= min(released)
 
 
@@ -218,7 +218,7 @@ async def test_a_client_that_made_its_redis_closes_it_and_no_other(server: Serve
 async def test_handlers_cancelled_before_the_client_is_closed_stay_cancelled_and_hold_nothing(
     redis: Redis, turns: int
 ) -> None:
-    """As uvicorn shuts down: handlers are cancelled, and the lifespan ends before they have finished."""
+    """uvicorn shuts down like that: it cancels the handlers, and ends the lifespan before they have finished."""
     locks = LockClient(redis)
 
     async def handle(number: int) -> None:
@@ -240,7 +240,7 @@ async def test_handlers_cancelled_before_the_client_is_closed_stay_cancelled_and
 
 @pytest.mark.parametrize("cancelled_before", [True, False])
 async def test_closing_lets_bodies_roll_back_under_their_locks(redis: Redis, cancelled_before: bool) -> None:
-    """Whether the handlers were cancelled already, as uvicorn does it, or are cancelled by closing."""
+    """The handlers were cancelled before, as uvicorn does it, or closing cancels them."""
     locks = LockClient(redis, config=LockConfig(release_timeout=30))
     held: list[int] = []
 
@@ -249,7 +249,7 @@ async def test_closing_lets_bodies_roll_back_under_their_locks(redis: Redis, can
             try:
                 await asyncio.sleep(60)
             finally:
-                await asyncio.sleep(1)  # Longer than a scope leaves alone what unwinds when a lock is really lost.
+                await asyncio.sleep(1)  # After a real loss a scope would not leave a body alone for so long.
                 held.append(await redis.exists(f"handled {number}"))
 
     handlers = [asyncio.create_task(handle(number)) for number in range(50)]
@@ -260,7 +260,7 @@ async def test_closing_lets_bodies_roll_back_under_their_locks(redis: Redis, can
         await asyncio.sleep(0)
     started = monotonic()
     await locks.aclose()
-    assert monotonic() - started < 10  # They would have 15.
+    assert monotonic() - started < 10  # The bodies would have 15.
     assert held == [1] * 50
     ends = await asyncio.gather(*handlers, return_exceptions=True)
     assert [type(end) for end in ends] == [asyncio.CancelledError if cancelled_before else LeaseLostError] * 50
@@ -284,13 +284,13 @@ async def test_locks_of_bodies_that_roll_back_are_renewed_while_their_client_is_
 
 
 async def hold(locks: LockClient, redis: Redis, seconds: float, held: list[int], owner: str | None = None) -> None:
-    """Hold the lock for ever; when cancelled, roll back for so long."""
+    """Hold the lock for ever; when cancelled, roll back for these *seconds*."""
     async with locks.lock(NAME, owner=owner):
         await roll_back_in(redis, seconds, held)
 
 
 async def roll_back_in(redis: Redis, seconds: float, held: list[int]) -> None:
-    """Wait for ever; when cancelled, take so long to roll back, and note whether the lock is there then."""
+    """Wait for ever; when cancelled, roll back for these *seconds*, and note whether the lock is there then."""
     try:
         await asyncio.sleep(600)
     finally:
@@ -379,7 +379,7 @@ async def test_a_body_that_goes_on_after_a_timeout_of_its_own_is_cancelled_then(
 
 
 async def test_tasks_that_act_as_one_owner_are_each_told_in_their_time(redis: Redis) -> None:
-    """One has been cancelled before, and rolls back; that keeps nobody from telling the other."""
+    """One task was cancelled before, and rolls back; closing tells the other one all the same."""
     locks = LockClient(redis, config=LockConfig(release_timeout=30))
     held: list[int] = []
     handlers = [asyncio.create_task(hold(locks, redis, seconds, held, "both")) for seconds in (0.7, 0.2)]
@@ -423,7 +423,7 @@ async def test_bodies_that_do_not_end_keep_their_locks_for_half_of_the_time(
         await freed(redis, NAME)
         assert monotonic() - started >= 1
         assert leases[0].lost.is_set()
-        assert len(cancelled) == 1 + cancelled_before  # Whoever was cancelled before is so once more, before the end.
+        assert len(cancelled) == 1 + cancelled_before  # Closing cancels the task once more, before the end.
         await closing
     finally:
         go_on.set()
@@ -441,7 +441,7 @@ async def test_a_block_whose_task_ends_without_leaving_it_is_not_waited_for(redi
         try:
             await asyncio.sleep(60)
         finally:
-            await may_end.wait()  # It ends when closing waits for it already.
+            await may_end.wait()  # The task ends when closing waits for it already.
 
     task = asyncio.create_task(never_leaves())
     await entered.wait()
@@ -540,7 +540,7 @@ async def test_a_body_that_closes_its_own_client_is_not_waited_for(redis: Redis)
         async with locks.lock(NAME):
             await locks.aclose()
     await locks.aclose()
-    assert monotonic() - started < 10  # Others would have 15.
+    assert monotonic() - started < 10  # Other tasks would have 15.
     assert await redis.exists(NAME) == 0
 
 
@@ -576,7 +576,7 @@ def test_a_loop_that_ends_without_closing_leaves_no_warning(
 
 @pytest.mark.parametrize("closing", [True, False])
 def test_a_loop_that_ends_by_cancelling_every_task_waits_for_no_answer(server: Server, closing: bool) -> None:
-    """As servers are forced to exit: holders and closers are cancelled together with aiolock's own tasks."""
+    """A server that is forced to exit cancels holders and closers together with aiolock's own tasks."""
     name = f"{NAME} forced {os.getpid()} {closing}"
     config = LockConfig(release_timeout=30, command_timeout=30)
     tasks: list[asyncio.Task[None]] = []
@@ -612,7 +612,7 @@ def test_a_loop_that_ends_by_cancelling_every_task_waits_for_no_answer(server: S
 def test_a_loop_that_ends_by_cancelling_every_task_waits_for_those_that_roll_back(
     server: Server, closed_by: str
 ) -> None:
-    """Under their locks, which are renewed meanwhile, and then released."""
+    """The tasks roll back under their locks, which are renewed meanwhile, and then released."""
     name = f"{NAME} rolled back {os.getpid()} {closed_by}"
     held: list[int] = []
 
@@ -651,7 +651,7 @@ def test_a_loop_that_ends_by_cancelling_every_task_waits_for_those_that_roll_bac
 
 
 async def end_the_loop(spared: set[asyncio.Task[Any]]) -> None:
-    """As asyncio.run does: cancel every task, but those of the test, and wait until they have ended."""
+    """Cancel every task but those of the test, as asyncio.run does, and wait until they have ended."""
     ours = {task for task in asyncio.all_tasks() if "support/proxy.py" in repr(task)}
     ending = asyncio.all_tasks() - spared - ours
     for task in ending:
@@ -666,7 +666,7 @@ async def end_the_loop(spared: set[asyncio.Task[Any]]) -> None:
 async def test_a_loop_that_ends_while_there_is_no_connection_waits_for_those_that_roll_back(
     redis: Redis, proxy: Proxy, through: Redis, at: str
 ) -> None:
-    """The server closed it; their locks are renewed on another one."""
+    """The server closed the connection; the locks are renewed on another one."""
     spared, held = asyncio.all_tasks(), list[int]()
     config = LockConfig(renew_interval=0.05, command_timeout=30, release_timeout=30, client_name="ending")
     locks = LockClient(through, config=config)
@@ -701,7 +701,7 @@ async def test_a_loop_that_ends_while_there_is_no_connection_waits_for_those_tha
 
 
 async def test_a_loop_that_ends_waits_for_no_release_longer_than_the_task_that_released(own: Server) -> None:
-    """The server refuses them for now: they would be tried until no command of theirs can be late any more."""
+    """The server refuses releases for now: they would be tried until no command of their holds can be late any more."""
     spared, held = asyncio.all_tasks(), list[int]()
     async with Redis.from_url(own.url) as operator:
         locks = LockClient(operator, config=LockConfig(release_timeout=0.5))
@@ -785,7 +785,7 @@ def test_a_typical_program_is_told_in_dev_mode_only_that_it_closes_no_client(ser
 
 
 def test_a_loop_that_ends_waits_for_no_block_whose_task_is_gone(server: Server) -> None:
-    """A block of a named owner, entered by a task that has ended and left by nobody."""
+    """A task that has ended entered the block of a named owner, and nobody leaves it."""
     name = f"{NAME} abandoned {os.getpid()}"
 
     async def main() -> float:
@@ -840,7 +840,7 @@ async def test_a_client_that_was_never_used_is_closed_by_leaving_it(server: Serv
 
 
 async def test_a_task_that_only_closes_it_does_not_keep_it(redis: Redis) -> None:
-    """As one that lives long, and makes one client after the other, for other tasks."""
+    """Such a task may live long, and make one client after the other for other tasks."""
     async with LockClient(redis) as locks:
         await locks.ping()
     assert session_of(locks).owners.tasks() == {}

@@ -36,7 +36,7 @@ class Recorder:
         self.errors: list[Exception] = []
         self.opens: list[float] = []
         self.ticks = 0
-        self.writes: list[int] = []  # How many commands each had.
+        self.writes: list[int] = []  # The number of commands in each write.
         self.connection = Connection(self, connect, patience=PATIENCE, pulse=pulse)
 
     def send(self, *commands: Command) -> None:
@@ -104,7 +104,7 @@ async def test_commands_of_one_turn_leave_in_one_write(user: Recorder) -> None:
 
 
 async def test_it_does_not_keep_the_context_of_its_first_user(proxy: Proxy) -> None:
-    """Neither its reader and writer do, nor its timer."""
+    """Neither its reader nor its writer nor its timer keeps it."""
     user = Recorder(Connector.of(Redis.from_url(proxy.url), None, 5), pulse=60)
     assert not await outlives_its_task(lambda: user.answer("PING"))
     assert await user.answer("PING") == b"PONG"
@@ -123,7 +123,7 @@ async def test_other_tasks_have_a_turn_within_a_burst_of_replies(
         return next(burst, None) or await read(**how)
 
     monkeypatch.setattr(raw, "read_response", read_response)
-    user.send(("PING",))  # Its reply is still read as ever.
+    user.send(("PING",))  # The original method still reads this reply.
     turns: set[int] = set()
     while len(user.frames) < 2 + 256:
         turns.add(len(user.frames))  # How many replies had been read when this task had a turn.
@@ -190,7 +190,7 @@ async def test_nothing_is_written_on_a_connection_that_was_given_up(proxy: Proxy
 
 
 class Choked:
-    """A transport that takes data when it is told to, in place of that of the open connection."""
+    """A transport in place of the open connection's, which takes data when it is told to."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.relieved = asyncio.Event()
@@ -323,7 +323,7 @@ async def test_a_connection_that_cannot_be_made_is_tried_again_less_and_less_oft
 
 
 async def test_a_connection_that_its_class_does_not_make_is_tried_again(redis: Redis, server: Server) -> None:
-    """It fails before there is anything to await."""
+    """The class fails before there is anything to await."""
     connect, failures = Connector.of(Redis.from_url(server.url), None, 5), [OSError("no"), ValueError("neither")]
 
     def connect_at_last() -> AbstractConnection:
@@ -350,7 +350,7 @@ async def test_a_server_that_accepts_and_says_nothing_is_given_up(proxy: Proxy, 
 async def test_a_server_that_is_reached_and_needs_longer_than_the_patience_is_connected_to_in_the_end(
     proxy: Proxy, user: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where the credentials come from a service that takes its time for each connection."""
+    """For example, the credentials come from a service that takes its time for each connection."""
     takes = 1.5 * PATIENCE
 
     async def greet(connection: AbstractConnection) -> None:
@@ -358,10 +358,10 @@ async def test_a_server_that_is_reached_and_needs_longer_than_the_patience_is_co
 
     monkeypatch.setattr(user, "greet", greet)
     assert await user.answer("PING") == b"PONG"
-    assert [type(error) for error in user.errors] == [TimeoutError], "the first attempt had the patience only"
+    assert [type(error) for error in user.errors] == [TimeoutError], "the first attempt had the patience and no more"
     proxy.reset_all()
     await until(lambda: len(user.opens) == 2)
-    assert len(user.errors) == 2, "there was time enough: that of the connection before"
+    assert len(user.errors) == 2, "the next attempt had as much time as the connection before had needed"
 
 
 async def test_a_refused_password_is_told(server: Server) -> None:
@@ -401,7 +401,7 @@ async def test_closing_while_it_connects_ends_at_once(proxy: Proxy, user: Record
     user.send(("PING",))
     await until(lambda: len(proxy.connections) == 1)
     await user.connection.aclose()
-    assert user.errors == [], "it did not wait until the attempt failed"
+    assert user.errors == [], "closing did not wait until the attempt failed"
     proxy.restore()
 
 
@@ -410,7 +410,7 @@ async def test_connections_do_not_decode_and_are_never_timed_out(server: Server,
     user = Recorder(Connector.of(Redis.from_url(server.url, health_check_interval=1, **settings), "linked", 5))
     assert await user.answer("ECHO", "x") == b"x"
     assert await user.answer("CLIENT", "GETNAME") == b"linked"
-    assert isinstance(await user.answer("HELLO"), list)  # A map with RESP3.
+    assert isinstance(await user.answer("HELLO"), list)  # With RESP3 it would be a map.
     await asyncio.sleep(0.15)
     assert await user.answer("PING") == b"PONG"
     assert len(user.opens) == 1
@@ -418,7 +418,7 @@ async def test_connections_do_not_decode_and_are_never_timed_out(server: Server,
 
 
 async def test_cancelled_by_somebody_else_it_ends_when_nothing_is_owed(proxy: Proxy, user: Recorder) -> None:
-    """As asyncio.run does with every task that is left: the last words are written, and their answers are read."""
+    """asyncio.run cancels every task that is left: last words are still written, and their answers are read."""
     await user.answer("PING")
     before = asyncio.all_tasks()
     for task in before - {asyncio.current_task()}:
@@ -431,7 +431,7 @@ async def test_cancelled_by_somebody_else_it_ends_when_nothing_is_owed(proxy: Pr
 
 
 async def test_a_command_that_comes_after_the_reader_was_cancelled_and_has_ended_is_answered(user: Recorder) -> None:
-    """As a release is that a task sends late, at the end of a loop."""
+    """A task may send a release so late, at the end of a loop."""
     await user.answer("PING")
     [reader] = [task for task in asyncio.all_tasks() if "<Connection._run()" in repr(task)]
     reader.cancel()

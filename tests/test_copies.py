@@ -1,4 +1,4 @@
-"""What belongs to one process is refused where it is copied or pickled, in words; a handle has nothing of its own."""
+"""Objects of one process say in words that they cannot be copied or pickled; a handle has nothing of its own."""
 
 import copy
 import pickle
@@ -41,7 +41,7 @@ async def test_an_object_that_refers_to_a_client_cannot_be_copied(
             assert refused(copies, each)
 
     locks = LockClient(redis)
-    await look(locks)  # Which would make another client of one that has not started.
+    await look(locks)  # A copy of a client that has not started would be another client.
     async with locks:
         await look(locks)
         lease = await locks.lock("a").acquire()

@@ -62,7 +62,7 @@ async def test_a_release_without_an_answer_is_tried_on(proxy: Proxy, through: Re
 
 
 async def test_an_end_that_was_sent_twice_is_not_forgotten(proxy: Proxy, through: Redis, redis: Redis) -> None:
-    """Another copy of it may still be late; what was sent once is forgotten by the next."""
+    """Another copy of its command may still be late; the end of one that was sent once is forgotten by the next."""
     async with LockClient(through) as locks:
         semaphore = locks.counting_semaphore(NAME, 3)
         for sent in (COUNTING_SEMAPHORE.acquire, ADD_PERMITS):
@@ -110,4 +110,4 @@ async def test_after_so_many_bare_hand_offs_others_go_first(locks: LockClient, o
     await all_parked(other, 1)
     await mine.release()
     await asyncio.wait_for(asyncio.gather(*tasks), 20)
-    assert served.index("theirs") < len(tasks) - 1  # It had a chance after each run of so many.
+    assert served.index("theirs") < len(tasks) - 1  # The other client had a chance after each run of hand-offs.

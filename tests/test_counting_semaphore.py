@@ -30,7 +30,7 @@ def two(locks: LockClient) -> AsyncCountingSemaphore:
 
 @pytest.fixture
 def theirs(other: LockClient) -> AsyncCountingSemaphore:
-    """The same, for another process."""
+    """The same semaphore in another process."""
     return other.counting_semaphore(NAME, 2)
 
 
@@ -38,7 +38,7 @@ def theirs(other: LockClient) -> AsyncCountingSemaphore:
 
 
 async def test_acquired_in_one_task_and_released_in_another(two: AsyncCountingSemaphore) -> None:
-    """Also where a task consists of the acquire, which may not own a lock."""
+    """A task that consists of the acquire may acquire permits, though it may not own a lock."""
     await asyncio.create_task(two.acquire())
     await asyncio.wait_for(asyncio.gather(two.acquire()), 10)
     assert await two.available() == 0
@@ -108,7 +108,7 @@ async def test_drained(two: AsyncCountingSemaphore, locks: LockClient) -> None:
 async def test_a_waiter_learns_of_permits_that_another_client_makes(
     verb: str, locks: LockClient, other: LockClient
 ) -> None:
-    """The same for the first acquire with a number."""
+    """The first acquire with a number makes permits, too."""
     waiter = asyncio.create_task(locks.counting_semaphore(NAME).acquire())
     await until(lambda: session_of(locks).entries.notifier.confirmed(f"redisson_sc:{{{NAME}}}"))
     await all_parked(locks, 1)
@@ -116,7 +116,7 @@ async def test_a_waiter_learns_of_permits_that_another_client_makes(
         await other.counting_semaphore(NAME, 2).acquire()
     else:
         await getattr(other.counting_semaphore(NAME), verb)(1)
-    await asyncio.wait_for(waiter, 4)  # Sooner than it would ask by itself.
+    await asyncio.wait_for(waiter, 4)  # Sooner than the waiter would ask by itself.
 
 
 @pytest.mark.parametrize("initial", [None, 0, 2])
@@ -155,7 +155,7 @@ async def test_permits_from_before_the_server_forgot_everything_come_on_top(
     async with two:
         await redis.flushall()
         await locks.counting_semaphore(NAME, 2).acquire()
-    assert await two.available() == 2, "of which one is held"
+    assert await two.available() == 2, "the permit of the block comes on top of the one that is left"
     await two.add_permits(-1)
     assert await two.available() == 1
 
@@ -214,7 +214,7 @@ async def test_events_are_of_blocks(redis: Redis) -> None:
 
 
 async def test_a_block_is_not_renewed_and_has_no_end(redis: Redis) -> None:
-    """A lock beside it, for as long as several leases, ends meanwhile."""
+    """A lock beside it, which lasts as long as several leases, ends meanwhile."""
     async with LockClient(redis, config=LockConfig(lease=0.06, renew_interval=0.02)) as locks:
         async with locks.counting_semaphore(NAME, 2):
             beside = await locks.lock("beside", owner="me").acquire(lease=0.3)

@@ -70,19 +70,19 @@ async def test_the_demo_shows_every_fault_and_nothing_is_lost_on_a_server_that_i
     assert "All is well" in verdict
     assert "\x1b" not in output
     assert max(map(len, output.splitlines())) <= 80
-    assert not list(tmp_path.iterdir()), "left behind"
+    assert not list(tmp_path.iterdir()), "the demo left files behind"
 
 
 @pytest.mark.slow
 def test_a_reader_who_goes_ends_the_demo_quietly(tmp_path: Path) -> None:
     demo = start(tmp_path)
     assert demo.stdout is not None
-    while "hand-offs/s" not in demo.stdout.readline():  # Said by another task than the story.
+    while "hand-offs/s" not in demo.stdout.readline():  # Another task than the story's prints it.
         pass
     demo.stdout.close()
     _, errors = demo.communicate(timeout=50)
     assert (demo.returncode, errors) == (141, "")
-    assert not list(tmp_path.iterdir()), "left behind"
+    assert not list(tmp_path.iterdir()), "the demo left files behind"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -100,7 +100,7 @@ def test_an_interrupted_demo_ends_what_it_started(tmp_path: Path, number: signal
     assert "interrupted" in errors
     assert "Traceback" not in errors
     assert not [pid for pid in children if Path(f"/proc/{pid}/cmdline").exists()]
-    assert not list(tmp_path.iterdir()), "left behind"
+    assert not list(tmp_path.iterdir()), "the demo left files behind"
 
 
 def descendants(pid: int) -> list[int]:
@@ -154,7 +154,7 @@ def test_a_server_that_the_workers_cannot_use_is_reported(tmp_path: Path) -> Non
 
 
 def test_the_account_logs_what_it_refused_to_write(tmp_path: Path) -> None:
-    """That it refuses in every order of reads and writes is tested with the examples."""
+    """The tests of the examples show that it refuses in every order of reads and writes."""
     account = Account(tmp_path)
     account.create()
     assert account.read(10) == 0

@@ -30,7 +30,7 @@ async def scoped(lock: AsyncRLock, wait: Callable[[], Awaitable[object]]) -> Non
 
 
 class Forgotten:
-    """Runs a task that waits for ever, and forgets it; what asyncio says of it is kept from the test's log."""
+    """Runs a task that waits for ever, and forgets it; the message of asyncio does not reach the test's log."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -65,7 +65,7 @@ async def test_its_lock_is_given_back_with_a_warning(
         gc.collect()
         await freed(redis, NAME)
         assert lock.statistics().held == 0
-        async with lock as lease:  # Nothing of it is left in the way of others.
+        async with lock as lease:  # The destroyed task is in nobody's way.
             assert lease.holds == 1
     assert forgotten.said == ["Task was destroyed but it is pending!"]
     assert [(event.task, event.holds) for event in events if isinstance(event, Orphaned)] == [("careless", 2)]

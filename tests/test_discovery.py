@@ -15,12 +15,12 @@ def nowhere(address: Address) -> Callable[[], Any]:
 
 
 def discovery() -> Discovery:
-    """It has one seed, and reaches what a server calls `inside` by another name."""
+    """A discovery with one seed, which reaches the host that a server calls `inside` by another name."""
     return Discovery(lambda: [ASKED], nowhere, lambda host, port: (host.replace("inside", "outside"), port), 1)
 
 
 def told(where: Discovery, *servers: list[Any]) -> tuple[Address, list[Address]]:
-    """Where the first of the servers, who owns all slots, is reached; and what is remembered."""
+    """The address of the first server, which owns all slots; and the addresses that are remembered."""
     slots = where._learn([[0, 16383, *servers]], ASKED)
     assert isinstance(slots, Slots)
     [(_, owner)] = slots.ranges

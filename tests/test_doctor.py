@@ -1,4 +1,4 @@
-"""The doctor, run as a user runs it: on good servers and bad ones, and on what is no server at all."""
+"""The doctor, run as a user runs it: on good servers and bad ones, and on programs that are no Redis server."""
 
 import asyncio
 import json
@@ -31,12 +31,12 @@ from tests.support.observe import commandstats, until
 from tests.support.proxy import ALWAYS, Proxy, Rule, command, script, withhold_reply
 
 COMMAND = [sys.executable, "-W", "error", "-m", "aiolock", "doctor"]
-SOON = 20.0  # Seconds: some times the doctor's patience, for a busy machine.
+SOON = 20.0  # Seconds: several times the doctor's patience, for a busy machine.
 ALL = {
     *("reachable", "database", "version", "topology", "role", "replicas", "eviction", "persistence", "min-replicas"),
     *("permissions", "scripts", "messages", "sharded-messages", "failover", "round-trip", "clock", "lease", "client"),
 }
-OF_THE_MACHINE = {"round-trip"}  # A busy one may be worth a warning.
+OF_THE_MACHINE = {"round-trip"}  # A busy machine may be worth a warning.
 
 
 @dataclass(frozen=True)
@@ -81,31 +81,31 @@ async def run(*arguments: str, **extra: str) -> Ended:
 
 
 def with_timeout(url: str) -> str:
-    """The same for redis-py before 8, where a client has no timeout unless it is given one: worth a note."""
+    """The URL with a timeout: before redis-py 8 a client has none by itself, which would be worth a note."""
     return url if "?" in url else f"{url}?socket_timeout=5"
 
 
 async def command_on(url: str, *arguments: str) -> Ended:
-    """The command, which says nothing else than its report."""
+    """Run the command, which prints nothing but its report."""
     ended = await run(with_timeout(url), "--json", *arguments)
     assert ended.errors == ""
     return ended
 
 
 async def examine(url: str, primary: str | None = None) -> Ended:
-    """The same without a process of its own, which takes longer to start than most checks."""
+    """Examine a server without a process of its own, whose start takes longer than most checks."""
     report = await report_on(with_timeout(url), 30, "", primary)
     return Ended(0 if report.fit else 1, report.json(), "")
 
 
 @pytest.fixture(autouse=True)
 def hardly_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In this process the round trip is measured for a moment, not for a second: what it comes to does not matter."""
+    """In this process the round trip is measured for a moment, not for a second: its value does not matter."""
     monkeypatch.setattr("aiolock._cli.doctor.timing._DURATION", 0.05)
 
 
 async def examine_the_unreachable(url: str) -> dict[str, str]:
-    """Expect an error in words, soon, and nothing else; the check."""
+    """Expect an error in words, soon, and nothing else; returns the check."""
     began = monotonic()
     ended = await examine(url)
     assert monotonic() - began < SOON
@@ -254,7 +254,7 @@ async def test_a_replica_is_unfit_and_its_primary_is_not(own: Server, server: Se
         async with Redis.from_url(own.url) as admin, Redis.from_url(replica.url) as behind:
 
             async def follows() -> bool:
-                """By word of both: the primary has sent all before the replica has taken it in."""
+                """Whether both say so: the primary has sent all data before the replica has taken it in."""
                 primary, info = await admin.info("replication"), await behind.info("replication")
                 there = primary["connected_slaves"] == 1 and primary["slave0"]["state"] == "online"
                 return bool(there and info["master_link_status"] == "up")
@@ -312,7 +312,7 @@ async def test_a_permission_that_is_missing_is_found_by_trying(
 
 async def test_facts_that_the_server_refuses_are_not_known_and_no_failure(own: Server, admin: Redis) -> None:
     ended = await examine(await limit(admin, own, "-info", "-config", "-time", "-spublish"))
-    # TIME is refused to the scripts as well, which is what makes the server unfit.
+    # The server refuses TIME to the scripts as well, and is unfit for that reason.
     assert ended.named("error") == ["permissions", "scripts"]
     unknown = ["eviction", "persistence", "min-replicas", "replicas", "failover", "clock"]
     assert ended.named("unknown") == unknown
@@ -323,7 +323,7 @@ async def test_facts_that_the_server_refuses_are_not_known_and_no_failure(own: S
 
 
 async def keys_end(admin: Redis) -> None:
-    """Expect that every key goes by itself, soon."""
+    """Expect that every key expires by itself, soon."""
     for key in await admin.keys("*"):
         assert 0 < await admin.pttl(key) <= 90_000
 
@@ -341,7 +341,7 @@ async def test_a_server_that_refuses_even_a_ping_is_told(own: Server, admin: Red
 
 
 async def judged(url: str, admin: Redis, user: str, *taken: str) -> Report:
-    """The doctor's words to a user who has the documented permissions without those that are *taken*."""
+    """The doctor's report to a user who has the documented permissions without those that are *taken*."""
     await admin.execute_command("ACL", "SETUSER", user, *RULES[3:], *taken)  # type: ignore[no-untyped-call]
     return await report_on(url.replace("redis://", f"redis://{user}:secret@"), 30, "shop:")
 
@@ -349,7 +349,7 @@ async def judged(url: str, admin: Redis, user: str, *taken: str) -> Report:
 async def test_the_permissions_that_are_documented_are_enough(own: Server, admin: Redis) -> None:
     report = await judged(own.url, admin, "locker")
     assert named(report, "error") == {}, report.text()
-    assert list(named(report, "note")) == ["permissions", "sharded-messages"], "neither is needed"
+    assert list(named(report, "note")) == ["permissions", "sharded-messages"], "neither permission is needed"
     assert await admin.keys("*") == []
     ended = await examine(own.url.replace("redis://", "redis://locker:secret@"))
     assert ended.named("error") == ["permissions", "scripts", "messages"], "the prefix makes no difference"
@@ -526,7 +526,7 @@ def test_wrong_usage_exits_with_2_and_prints_no_password(
 
 @pytest.mark.slow
 async def test_interrupted_the_doctor_takes_its_lock_away(proxy: Proxy, redis: Redis) -> None:
-    """Also where it was started with SIGINT ignored, as in the background; and when cleaning up fails."""
+    """It does so also if SIGINT was ignored at its start, as in the background, and if cleaning up fails."""
     renewal = proxy.install(Rule(script(LOCK.renew), withhold_reply(), ALWAYS))
     proxy.install(Rule(command(b"DEL"), withhold_reply(), ALWAYS))
     words = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *COMMAND, proxy.url]

@@ -67,7 +67,7 @@ async def test_a_connection_that_is_woken_again_by_its_own_failure_runs_once() -
 
     def broken(error: Exception, waited: float) -> None:
         user.errors.append(error)
-        user.connection.wake()  # As a pipeline does that has something to send.
+        user.connection.wake()  # A pipeline with something to send does so.
 
     user.broken = broken  # type: ignore[method-assign]
     user.send(("PING",))
@@ -254,5 +254,5 @@ async def test_a_hook_that_closes_the_client_closes_it_once(redis: Redis) -> Non
         await client.lock(name, owner="job").acquire()
     await client.lock("a").force_release()
     await until(lambda: bool(closings) and all(each.done() for each in closings))
-    assert len(closings) == 2  # For the loss by force, and for the one by closing.
+    assert len(closings) == 2  # One for the loss by force, and one for the loss by closing.
     assert not await redis.exists("a", "b")

@@ -42,7 +42,7 @@ async def test_another_task_leaves_it(locks: LockClient, redis: Redis, key: str,
     await freed(redis, key)
     await stack.enter_async_context(handle)
     await in_another_task(stack.aclose)
-    assert await redis.hlen(key) < 2, "what was done once is remembered by one field"
+    assert await redis.hlen(key) < 2, "one field remembers a body that has run"
 
 
 async def test_a_generator_that_another_task_closes_leaves_the_block_of_a_third_alone(locks: LockClient) -> None:
@@ -78,8 +78,8 @@ async def test_stacks_of_one_task_may_be_closed_out_of_order(locks: LockClient, 
 
 
 async def forgotten_in(handle: AsyncLeader | AsyncOnce, *work: Coroutine[Any, Any, object]) -> None:
-    """A task that nobody refers to waits in a block for what nobody refers to."""
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)  # It says so when it is destroyed.
+    """Let a task that nobody refers to wait, in a block, for something that nobody refers to."""
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)  # asyncio tells of a destroyed task.
     inside = asyncio.Event()
 
     async def wait() -> None:
@@ -105,7 +105,7 @@ async def test_a_task_that_nobody_refers_to_any_more_is_destroyed_in_a_block(
         handle = make(locks)
         await forgotten_in(handle)
         await freed(redis, key)
-        async with handle:  # Nothing of it is left in the way of others.
+        async with handle:  # The forgotten task is in nobody's way.
             pass
 
 

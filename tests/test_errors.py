@@ -108,7 +108,7 @@ def test_a_quorum_error_carries_what_each_server_said() -> None:
     assert error.copy().errors == said
     copied = error.copy()
     copied.errors.clear()
-    assert error.errors == said, "each waiter has its own"
+    assert error.errors == said, "each waiter has a copy of its own"
     assert str(QuorumError("acquire", {})) == "acquire failed: no majority of servers (no server answered)"
 
 

@@ -60,7 +60,7 @@ async def test_acquired_and_released_tell_the_hold_count(redis: Redis, events: E
 
 
 async def hand_on(locks: LockClient) -> None:
-    """Let a named owner wait a moment for the lock, and have it from the task that holds it."""
+    """Let a named owner wait a moment for the lock, and get it from the task that holds it."""
     lock = locks.lock("orders", owner="waiting")
     async with locks.lock("orders"):
         waiting = asyncio.create_task(lock.acquire())
@@ -136,7 +136,7 @@ async def test_a_lease_that_was_left_to_end_is_an_event_and_no_warning(
         with pytest.raises(LeaseLostError):
             async with locks.lock("orders").hold(lease=0.5):
                 await asyncio.sleep(60)
-    told = [kind for kind in kinds(events) if kind != "WaitStarted"]  # On the server the first one ends a bit later.
+    told = [kind for kind in kinds(events) if kind != "WaitStarted"]  # On the server the first lease ends later.
     assert told == ["Acquired", "Lost"] * 2
     levels = [record.levelno for record in caplog.records if record.getMessage().endswith("lost: expired")]
     assert levels == [logging.INFO, logging.WARNING]
@@ -151,7 +151,7 @@ async def test_a_renewal_that_was_brought_forward_and_fails_is_not_late(
         await redis.execute_command("ACL", "SETUSER", "default", "-pexpire")  # type: ignore[no-untyped-call]
         sent = locks.statistics().commands
         await redis.client_kill_filter(_type="normal", skipme=True)
-        await until(lambda: locks.statistics().commands >= sent + 2)  # The second time after the first has failed.
+        await until(lambda: locks.statistics().commands >= sent + 2)  # The second try follows the failure of the first.
         await redis.execute_command("ACL", "SETUSER", "default", "+pexpire")  # type: ignore[no-untyped-call]
     assert not [event for event in events if isinstance(event, RenewalLate)]
     assert not [record for record in caplog.records if "late" in record.getMessage()]
@@ -224,10 +224,10 @@ async def test_a_wait_that_ends_inside_of_an_except_block_is_no_error(
 
 
 async def test_a_wait_that_python_destroys_is_not_told(redis: Redis, events: Events, other: LockClient) -> None:
-    """It may be destroyed in any thread, when there is no loop any more."""
+    """Python may destroy the wait in any thread, when there is no loop any more."""
     async with listening(redis, events) as locks, other.lock("orders"):
         waiting = locks.lock("orders", owner="b").acquire()
-        waiting.send(None)  # It goes as far as asking the server.
+        waiting.send(None)  # The acquire goes as far as asking the server.
         waiting.close()
         await answered(locks)
     assert kinds(events) == []
@@ -324,7 +324,7 @@ async def test_an_acquire_without_an_owner_is_no_event(redis: Redis, events: Eve
 async def test_a_failing_hook_is_logged_once_and_changes_nothing(
     redis: Redis, events: Events, caplog: pytest.LogCaptureFixture, failure: type[BaseException]
 ) -> None:
-    """`result()` of a future that was cancelled raises CancelledError."""
+    """A hook may ask a cancelled future for its `result()`, which raises CancelledError."""
 
     def fail(event: LockEvent) -> None:
         events.append(event)

@@ -20,12 +20,12 @@ from tests.support.waiters import waits_quietly
 NAME = "fair"
 TOKENS = f"aiolock_token:{{{NAME}}}"
 LONG = 60.0
-MANY_TURNS = 20.0  # Seconds, in each of which those who wait for the plain lock have a moment to come.
+MANY_TURNS = 20.0  # Seconds: in each of them, waiters for the plain lock have a moment to come.
 PAST_THE_HEARTBEAT = 5.0  # Seconds: far longer than it takes to notice, and far shorter than a lease.
 
 
 class Line:
-    """Numbered tasks that ask one after another, and note in which order they were granted it."""
+    """Numbered tasks that ask one after another, and note in which order they were granted the lock."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
@@ -33,7 +33,7 @@ class Line:
         self.tasks: list[asyncio.Task[None]] = []
 
     async def stand(self, *clients: LockClient) -> None:
-        """One more task of each client, each when the one before stands in line and hears messages."""
+        """Add a task of each client, each when the one before it stands in line and hears messages."""
         for client in clients:
             wanted = await self.length() + 1
             self.tasks.append(asyncio.create_task(self._take_turn(client, len(self.tasks))))
@@ -44,7 +44,7 @@ class Line:
         return len([member for member in await members(self._redis) if member.startswith(b"ticket ")])
 
     async def is_as_long(self, wanted: int) -> None:
-        """Return when that many stand in line."""
+        """Return when that many tasks stand in line."""
 
         async def as_long() -> bool:
             return await self.length() == wanted
@@ -66,7 +66,7 @@ async def members(redis: Redis) -> list[bytes]:
 
 
 def hears(client: LockClient) -> bool:
-    """Whether messages for it arrive, and nothing is under way."""
+    """Whether messages for the client arrive, and nothing is under way."""
     session = session_of(client)
     keys = LockKeys.of_fair(NAME, "")
     channels = (keys.channel, keys.channel_of(session.entries.unique))
@@ -138,9 +138,9 @@ async def test_a_hand_off_within_a_client_is_one_round_trip(line: Line, locks: L
     await answered(locks)
     now, heartbeats = locks.statistics(), (monotonic() - began) / 0.25 + 2
     assert line.order == list(range(20))
-    assert now.commands - before.commands <= 2 * 21 + heartbeats, "a release and an acquire each"
+    assert now.commands - before.commands <= 2 * 21 + heartbeats, "each task sends a release and an acquire"
     assert now.batches - before.batches <= 21 + heartbeats
-    assert now.hand_offs - before.hand_offs >= 20 - heartbeats, "who is just asking by itself is not handed it"
+    assert now.hand_offs - before.hand_offs >= 20 - heartbeats, "no waiter is handed the lock as it asks"
 
 
 async def test_a_hand_off_to_another_client_wakes_that_one_only(
@@ -196,7 +196,7 @@ async def test_the_first_that_is_cancelled_as_it_is_told_passes_it_on(
     async with LockClient(through) as behind:
         lease = await locks.fair_lock(NAME).acquire(lease=LONG)
         await line.stand(behind, locks)
-        proxy.swallow_messages()  # It never hears that it is next.
+        proxy.swallow_messages()  # That client never hears that it is next.
         await lease.release()
         line.tasks[0].cancel()
         assert await line.over() == [1]
@@ -229,7 +229,7 @@ async def test_a_client_that_was_passed_over_keeps_its_place(
         await line.stand(behind)
         proxy.black_hole()
         await lease.release()
-        taken = await other.fair_lock(NAME).acquire(lease=LONG)  # As soon as the one in front has been silent for long.
+        taken = await other.fair_lock(NAME).acquire(lease=LONG)  # The first in line has been silent for long by then.
         await line.stand(other)
         proxy.restore()
         await line.is_as_long(2)
@@ -255,7 +255,7 @@ async def test_a_forgotten_line_costs_no_progress(
 
 async def test_when_the_holder_is_gone_the_next_one_comes(line: Line, redis: Redis, locks: LockClient) -> None:
     async with LockClient(redis) as gone:
-        lease = await gone.fair_lock(NAME).acquire(lease=0.5)  # Not given back before it ends.
+        lease = await gone.fair_lock(NAME).acquire(lease=0.5)  # Nobody gives it back before it ends.
         await line.stand(locks)
         assert await line.over() == [0]
         with pytest.raises(LeaseLostError, match="its lease ended"):
@@ -266,7 +266,7 @@ async def test_when_the_holder_is_gone_the_next_one_comes(line: Line, redis: Red
 async def test_a_lost_reply_costs_no_place(
     number: int, line: Line, proxy: Proxy, locks: LockClient, other: LockClient
 ) -> None:
-    """The numbers of the first try, of one after it, and of the granted one."""
+    """The lost reply is that of the first try, of one after it, or of the granted one."""
     async with LockClient.from_url(proxy.url) as behind:
         lease = await locks.fair_lock(NAME).acquire(lease=LONG)
         if number:
@@ -300,7 +300,7 @@ async def test_a_plain_lock_of_the_name_excludes_it_and_wakes_a_waiter(
     began = monotonic()
     await lease.release()
     assert await line.over() == [0]
-    assert monotonic() - began < LONG / 2, "by the message"
+    assert monotonic() - began < LONG / 2, "the message woke the waiter"
 
 
 async def test_a_waiter_for_the_plain_lock_gets_it_when_the_line_is_empty(
@@ -353,7 +353,7 @@ async def test_those_who_wait_for_the_plain_lock_are_told_before_their_turn_pass
 ) -> None:
     async with locks.fair_lock(NAME):
         assert await other.lock(NAME).try_lock() is None
-    await redis.zincrby(TOKENS, -10_000, "plain")  # Due while nobody has the lock: a loop was blocked for a while.
+    await redis.zincrby(TOKENS, -10_000, "plain")  # Their turn comes while nobody has the lock: a loop was blocked.
     async with locks.fair_lock(NAME):
         assert b"plain" in await members(redis)
     assert b"plain's turn" in await members(redis)
@@ -386,7 +386,7 @@ async def test_a_waiter_for_the_plain_lock_does_not_sleep_when_the_next_fair_hol
     await until(lambda: waits_quietly(other, other.lock(NAME)))
     await lease.release()
     assert await next_one
-    await backend_of(dies).aclose()  # Nothing of it reaches the server any more.
+    await backend_of(dies).aclose()  # Nothing that it sends reaches the server any more.
     await asyncio.wait_for(waits, LONG / 6)
     await dies.aclose()
 
@@ -395,7 +395,7 @@ async def test_a_waiter_for_the_plain_lock_does_not_sleep_when_the_next_fair_hol
 async def test_another_kind_of_the_name_is_granted_at_once_when_the_fair_lock_is_free(
     locks: LockClient, other: LockClient, kind: str
 ) -> None:
-    """Although somebody was refused the plain lock, which leaves a mark beside the tokens."""
+    """It is granted although a refusal of the plain lock has left a mark beside the tokens."""
     async with locks.fair_lock(NAME):
         assert await other.lock(NAME).try_lock() is None
     if kind == "permits":
@@ -412,7 +412,7 @@ async def test_forced_by_way_of_the_other_kind_its_holder_is_told_at_once(locks:
     assert lease.lost.is_set()
 
 
-# As any lock.
+# What holds for any lock.
 
 
 async def test_it_is_reentrant_and_names_its_holder(locks: LockClient, other: LockClient) -> None:
@@ -473,7 +473,7 @@ async def test_a_server_that_takes_no_commands_for_a_while_keeps_no_place_of_who
 ) -> None:
     lease = await locks.fair_lock(NAME).acquire(lease=LONG)
     await line.stand(other)
-    await redis.client_pause(1500, all=False)  # Writes.
+    await redis.client_pause(1500, all=False)  # It takes no writes.
     line.tasks[0].cancel()
     await asyncio.wait(line.tasks)
     await until(lambda: other.statistics().pending == 0)
@@ -495,7 +495,7 @@ async def test_waiting_costs_one_heartbeat_for_all_of_a_client(
 
 
 async def beats(client: LockClient, before: int, began: float) -> bool:
-    """Whether a second has passed, in which no more was sent than once every quarter of it, and some to spare."""
+    """Whether a second has passed; meanwhile one command a quarter of a second was sent at most, with two to spare."""
     passed = monotonic() - began
     assert client.statistics().commands - before <= passed / 0.25 + 2
     return passed > 1

@@ -28,7 +28,7 @@ def in_child(child: Child) -> Any:
         except BaseException:
             told = {"error": traceback.format_exc()}
         os.write(writable, json.dumps(told).encode())
-        os._exit(0)  # What is open here belongs to the parent too: no cleaning up.
+        os._exit(0)  # All that is open here belongs to the parent, too: no cleaning up.
     os.close(writable)
     with os.fdopen(readable, "rb") as pipe:
         answer = json.loads(pipe.read())
@@ -174,7 +174,7 @@ def test_a_child_that_leaves_its_parents_blocks_does_nothing_and_its_own_excepti
                     os.wait()
                     assert observer.exists(NAME, "other") == 2
                     assert await locks.lock(NAME).hold_count() == 1
-                    assert connections() == before  # They work on, too.
+                    assert connections() == before  # The connections work on, too.
                     lease.check()
                     other.cancel()
 

@@ -33,18 +33,18 @@ async def run_on(child: Callable[[], Coroutine[Any, Any, None]]) -> None:
         status = 1
         try:
             signal.alarm(20)
-            asyncio._set_running_loop(loop)  # asyncio takes a loop for none in a fork.
+            asyncio._set_running_loop(loop)  # In a fork, asyncio sees no running loop.
             await child()
             status = 0
         except BaseException:
             traceback.print_exc()
         finally:
-            os._exit(status)  # What is open here belongs to the parent, too: no cleaning up.
+            os._exit(status)  # All that is open here belongs to the parent, too: no cleaning up.
     assert os.waitpid(pid, 0)[1] == 0
 
 
 def said(observer: synchronous.Redis) -> dict[str, int]:
-    """How often the server was told what; our own question is left out."""
+    """The number of calls of each command; our own question is left out."""
     stats: Any = observer.info("commandstats")
     return {name: stat["calls"] for name, stat in stats.items() if name != "cmdstat_info"}
 
@@ -76,11 +76,11 @@ async def test_a_childs_copy_of_the_watchdog_renews_nothing_and_its_deadlines_fr
     async with lock_client(server.url, lease=6, renew_interval=1) as locks:
         await locks.lock("watched").acquire()
         fixed = await locks.lock("fixed").acquire(lease=2)
-        await fixed.renew()  # So that it is freed by word, when it is over.
+        await fixed.renew()  # After this, a command frees the lock when its lease is over.
         await until(lambda: locks.statistics().pending == 0 and locks.statistics().connections == 2)
 
         async def child() -> None:
-            # Meanwhile the first renewal of the other one would be due.
+            # Meanwhile the first renewal of the watched lock would be due.
             await until(fixed.lost.is_set)
 
         before = said(observer)

@@ -18,7 +18,7 @@ async def locks(redis: Redis) -> AsyncIterator[LockClient]:
 
 
 async def lose(locks: LockClient, owner: str, name: str = "a") -> None:
-    """Let a named owner lose what it takes."""
+    """Let a named owner acquire a lock and lose it."""
     lease = await locks.lock(name, owner=owner).acquire()
     assert await locks.lock(name).force_release()
     assert lease.lost.is_set()

@@ -33,7 +33,7 @@ def keys_of(name: str) -> set[str]:
 
 def test_two_names_share_no_key() -> None:
     keys = {name: keys_of(name) for name in NAMES}
-    assert sum(map(bool, keys.values())) > 50, "most are refused"
+    assert sum(map(bool, keys.values())) > 50, "most names are refused"
     assert [(one, other) for one, other in permutations(NAMES, 2) if keys[one] & keys[other]] == []
 
 
@@ -91,7 +91,7 @@ async def test_a_name_wholly_in_braces_is_refused_where_redisson_shares_keys(loc
 
 
 async def test_x_and_x_in_braces_are_two(locks: LockClient, other: LockClient) -> None:
-    """Bodies that run once, the line of a fair lock, and the tokens."""
+    """Each has its own bodies that run once, its own line of a fair lock, and its own tokens."""
 
     async def result(said: str) -> str:
         return said

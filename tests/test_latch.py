@@ -20,12 +20,12 @@ def latch(locks: LockClient) -> AsyncCountDownLatch:
 
 @pytest.fixture
 def theirs(other: LockClient) -> AsyncCountDownLatch:
-    """The same, for another process."""
+    """The same latch in another process."""
     return other.count_down_latch(NAME)
 
 
 async def waiting(locks: LockClient, number: int, name: str = NAME) -> list[asyncio.Task[bool]]:
-    """That many tasks that wait for it, and hear of it."""
+    """That many tasks, which wait for the latch and hear its messages."""
     tasks = [asyncio.create_task(locks.count_down_latch(name).wait()) for _ in range(number)]
     channel = f"redisson_countdownlatch__channel__{name if '{' in name else f'{{{name}}}'}"
     await until(lambda: session_of(locks).entries.notifier.confirmed(channel))
@@ -51,7 +51,7 @@ async def test_waits_until_all_is_counted(
     assert not await latch.wait(0.01)
     assert not any(task.done() for task in tasks)
     await theirs.count_down()
-    async with asyncio.timeout(4):  # Sooner than they would ask by themselves.
+    async with asyncio.timeout(4):  # Sooner than the waiters would ask by themselves.
         assert await asyncio.gather(*tasks) == [True] * 10
     assert await latch.count() == 0
 

@@ -1,4 +1,4 @@
-"""`LockClient.leader`: one leads at a time, and what it started has ended before another does."""
+"""`LockClient.leader`: one leader at a time, whose work has ended before another one leads."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ from tests.support.cancellation import MODES, Mode, Outcome, every_suspension
 from tests.support.observe import answered, until
 
 NAME = "scheduler"
-SOON = 30.0  # Seconds; a machine that is busy takes some.
+SOON = 30.0  # Seconds: a busy machine takes some.
 
 
 class Office:
@@ -30,7 +30,7 @@ class Office:
         self.fail = asyncio.Event()
 
     async def work(self, who: str, swallowed: int = 0) -> None:
-        """Works until it is cancelled, once more than it swallows; or fails."""
+        """Work until it is cancelled once more than it swallows, or until it fails."""
         self.events.append(f"{who} begins")
         try:
             while True:
@@ -220,7 +220,7 @@ async def test_the_block_of_a_leader_that_cannot_renew_is_cancelled_once_and_tol
         _ = term.start(office.work("too late"))
     assert office.events == ["it begins", "it ends"]
     await answered(short)
-    assert not await short.lock(NAME).locked()  # It was given back: the lease had not ended.
+    assert not await short.lock(NAME).locked()  # The lock was given back: its lease had not ended.
 
 
 async def test_a_lead_that_is_renewed_goes_on(short: LockClient, office: Office) -> None:
@@ -603,7 +603,7 @@ async def test_cancelled_anywhere_its_work_has_ended_and_the_lock_is_free(
             work.close()
 
     async def verify(tasks: "list[asyncio.Task[object]]", outcome: Outcome[None]) -> None:
-        if form is in_a_loop_that_waits:  # What a loop leaves is given back a moment later.
+        if form is in_a_loop_that_waits:  # A lock that a loop leaves is given back a moment later.
             await until(lambda: locks.statistics().held == 0)
         assert all(task.done() for task in tasks)
         assert (locks.statistics().held, outcome.swallowed) == (0, 0)

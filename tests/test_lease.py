@@ -20,7 +20,7 @@ async def test_a_lease_says_what_is_held(redis: Redis, locks: LockClient) -> Non
     assert (outer.name, outer.lease, inner.lease) == ("a", 10, 20)
     assert (outer.watched, inner.given_back) == (False, False)
     assert outer.token == inner.token == int(await redis.hget("a", "aiolock:token") or 0)
-    assert 19 < outer.remaining < await redis.pttl("a") / 1000 <= 20, "over before the key is"
+    assert 19 < outer.remaining < await redis.pttl("a") / 1000 <= 20, "the lease is over before the key is"
     assert (outer.holds, inner.holds) == (2, 2)
     outer.check()
     assert not outer.lost.is_set()
@@ -61,7 +61,7 @@ async def test_several_tasks_may_wait_for_the_loss(locks: LockClient) -> None:
     await asyncio.sleep(0)
     await lock.force_release()
     assert await asyncio.gather(*waiting) == ["forced"] * 3
-    assert await lease.lost == "forced", "also when it is long known"
+    assert await lease.lost == "forced", "a loss that is long known has the same reason"
     with pytest.raises(LeaseLostError) as lost:
         lease.check()
     assert (lost.value.name, lost.value.token, lost.value.reason) == ("a", lease.token, "forced")
@@ -98,7 +98,7 @@ async def test_acquire_after_a_loss_is_a_fresh_grant_with_a_greater_token(
     with pytest.raises(LeaseLostError):
         await lost[0].release()
     fresh.check()
-    assert await lock.held(), "what is given back late was the lost hold's"
+    assert await lock.held(), "the late release was that of the lost hold"
     await lock.release()
     assert not await lock.locked()
 
@@ -340,7 +340,7 @@ async def test_a_fixed_lease_ends_when_it_ends(redis: Redis) -> None:
         async with asyncio.timeout(10):
             assert await lease.lost == "expired"
         assert (lease.holds, lease.remaining) == (0, 0.0)
-        assert await redis.exists("orders") == 1, "told before the key is gone"
+        assert await redis.exists("orders") == 1, "the holder is told before the key is gone"
         assert repr(lease.lost) == "<Loss expired>"
         with pytest.raises(LeaseLostError, match="its lease ended"):
             lease.check()
@@ -357,8 +357,8 @@ async def test_renew_without_a_duration_asks_for_as_long_as_the_acquire_did(lock
     lease = await lock.acquire(lease=5)
     await lease.renew(20)
     await lease.renew()
-    assert await redis.pttl("orders") > 18_000, "never shorter"
+    assert await redis.pttl("orders") > 18_000, "a renewal never shortens the lease"
     await redis.pexpire("orders", 1_000)
     await lease.renew()
-    assert 4_000 < await redis.pttl("orders") <= 5_000, "as long as it was asked for"
+    assert 4_000 < await redis.pttl("orders") <= 5_000, "the lease is as long as the acquire asked for"
     await lease.release()

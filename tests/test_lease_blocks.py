@@ -28,7 +28,7 @@ async def test_a_loss_cancels_the_body_once_and_is_raised(lock: AsyncRLock) -> N
             await asyncio.sleep(60)
     assert isinstance(lost.value.__cause__, asyncio.CancelledError)
     assert lease.given_back
-    await asyncio.sleep(0)  # Would raise if a cancellation were left over.
+    await asyncio.sleep(0)  # A cancellation that was left over would be raised here.
 
 
 async def test_an_error_of_the_body_is_kept_and_the_lock_is_given_back(lock: AsyncRLock, redis: Redis) -> None:
@@ -98,7 +98,7 @@ async def test_a_release_by_the_handle_is_refused_in_its_own_block(locks: LockCl
             await lock.release()
         lease.check()
         await lock.acquire()
-        await lock.release()  # What no block gives back.
+        await lock.release()  # No block gives this hold back.
         assert lease.holds == 1
     assert not await redis.exists("a")
 

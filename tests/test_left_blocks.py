@@ -20,7 +20,7 @@ Block = AbstractAsyncContextManager[Any]
 Make = Callable[[LockClient], Block]
 Rows = AsyncGenerator[Any, None]
 
-# For the first ones, two tasks may be in a block at the same time.
+# Two tasks may be in a block of each of these at the same time.
 SHARED: dict[str, Make] = {
     "a lock of a named owner": lambda locks: locks.lock("orders", owner="job-17"),
     "its hold": lambda locks: locks.lock("orders", owner="job-17").hold(),
@@ -52,7 +52,7 @@ async def rows_under(block: Block) -> Rows:
 
 
 def check(entered: Any) -> None:
-    """The lease of a block is still held."""
+    """Check that the lease of a block is still held."""
     held = entered.lease if isinstance(entered, Turn) else entered
     if held is not None:
         held.check()
@@ -60,7 +60,7 @@ def check(entered: Any) -> None:
 
 @asynccontextmanager
 async def in_another_task(enter: Callable[[], Awaitable[Any]]) -> AsyncIterator[Any]:
-    """The value that *enter* gives in a task, which lives on until the end, and leaves nothing by itself."""
+    """The value that *enter* gives in a task. The task lives on until the end, and leaves nothing by itself."""
     entered, go_on = asyncio.get_running_loop().create_future(), asyncio.Event()
 
     async def run() -> None:
@@ -186,7 +186,7 @@ async def test_a_loop_that_breaks_off_leaves_its_block_beside_that_of_another_ta
 async def test_the_collector_leaves_the_block_of_the_task_that_it_destroys_within_one_of_ours(
     clean: LockClient, make: Make, stacked: bool
 ) -> None:
-    asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # What asyncio says of such tasks.
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # asyncio reports destroyed tasks.
     handle, inside = make(clean), asyncio.Event()
 
     async def forgotten() -> None:
@@ -218,7 +218,7 @@ async def test_a_stack_that_one_task_entered_is_closed_by_another(clean: LockCli
 async def test_blocks_of_one_lock_that_a_task_entered_are_left_in_any_order(
     clean: LockClient, owner: str | None
 ) -> None:
-    """They share a hold, so that only the last one gives the lock back; also when another task leaves them."""
+    """The blocks share a hold, so that only the last one gives the lock back, also when another task leaves them."""
     lock, stacks = clean.lock("orders", owner=owner), [AsyncExitStack() for _ in range(4)]
 
     async def enter() -> Any:
@@ -306,7 +306,7 @@ def test_a_block_that_unittest_enters_is_left_in_another_task(emptied: Server) -
 
 
 async def call(function: Callable[..., Awaitable[Any]], *args: object) -> Any:
-    """A helper that measures, say: a later call of it has the frame, or the address, of one that has returned."""
+    """Stands for a helper that measures: a later call of it has the frame, or the address, of one that has returned."""
     return await function(*args)
 
 
@@ -324,7 +324,7 @@ async def test_one_function_that_enters_and_leaves_for_several_tasks(make: Make,
         await call(block.__aexit__, None, None, None)
 
     async def between() -> None:
-        """It is inside the helper while the second task enters, which thus has another frame."""
+        """Be inside the helper while the second task enters, so that the second task has another frame."""
 
         async def park() -> None:
             _ = sys._getframe(1)  # Python makes the object of a frame when it is asked for.

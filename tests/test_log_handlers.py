@@ -1,4 +1,4 @@
-"""A log handler of the application's that raises: it ends nothing of ours."""
+"""A log handler of the application that raises ends nothing of ours."""
 
 import asyncio
 import gc

@@ -31,7 +31,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 async def waits(locks: LockClient, *names: str) -> None:
-    """Acquire each, one inside of the other."""
+    """Acquire each lock inside the one before it."""
     if names:
         async with locks.lock(names[0]):
             await until(lambda: locks.statistics().held >= 2 or len(names) == 1)

@@ -16,7 +16,7 @@ from tests.test_cli_completion import actions_of
 COMMAND = [sys.executable, "-m", "aiolock"]
 UNFIT = ["doctor", "redis://127.0.0.1:1"]
 TOO_LONG = "needs seconds, 1e+09 at most, not"
-# What prints when the arguments are read, when all is done, and as it goes.
+# These commands print when they read their arguments, when all is done, and as they go.
 each_way_to_print = pytest.mark.parametrize("arguments", [["--help"], UNFIT, ["completion", "bash"]], ids=" ".join)
 
 
@@ -25,7 +25,7 @@ def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 def run_into(output: int, *arguments: str) -> tuple[int, str]:
-    """The exit code, and what was said on standard error."""
+    """The exit code, and the text on standard error."""
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     ended = subprocess.run(
         [*COMMAND, *arguments],

@@ -89,7 +89,7 @@ async def test_every_query_has_a_value(redis: Redis) -> None:
     before = Sample(-60.0, {})
     after = await sample(redis)
     empty = [query for query in QUERIES if not Query(query, [before, after], 60).at(1)]
-    assert empty == [query for query in QUERIES if '{aiolock_outcome="error"}' in query], "of which there was none"
+    assert empty == [query for query in QUERIES if '{aiolock_outcome="error"}' in query], "there was no error"
 
 
 def test_queries_are_well_formed() -> None:

@@ -34,7 +34,7 @@ from tests.support.observe import answered, until
 from tests.support.proxy import Action, Proxy, Rule, drop_reply, reset, script
 from tests.support.waiters import waits_quietly
 
-LONG = 10.0  # Seconds; more than anything here takes.
+LONG = 10.0  # Seconds: nothing here takes as long.
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ async def waits_for(client: LockClient, name: str) -> None:
 
 
 async def test_members_may_be_read_and_write_locks(locks: LockClient, other: LockClient, redis: Redis) -> None:
-    """One may have a report to read, an account to write and a plain lock, all or none."""
+    """A task may want a report to read, an account to write and a plain lock: all or none."""
     report, account = locks.read_write_lock("report"), locks.read_write_lock("account")
     theirs = other.read_write_lock("report")
     three = locks.multi(report.read, account.write, "plain")
@@ -115,11 +115,11 @@ async def test_both_halves_of_one_lock_are_refused(locks: LockClient) -> None:
     assert locks.multi(lock.read, locks.read_write_lock("report").read).names == ("report",)
 
 
-# With permits among them.
+# Permits among the members.
 
 
 async def test_a_member_may_be_permits(locks: LockClient, other: LockClient, redis: Redis) -> None:
-    """Each semaphore's number is that of its handle; the others are locks, in one order with them."""
+    """The handle of a semaphore says how many permits; the other members are locks, in one order with them."""
     seats = locks.semaphore("b", 3)
     many = locks.multi("c", seats.taking(2), locks.read_write_lock("a").read)
     assert many.names == ("a", "b", "c")
@@ -133,7 +133,7 @@ async def test_a_member_may_be_permits(locks: LockClient, other: LockClient, red
         }
         assert await other.multi("x", other.semaphore("b").taking(2)).try_lock() is None
         assert not await other.lock("x").locked()
-    assert await held(redis) == ["b"], "the number, which stays"
+    assert await held(redis) == ["b"], "only the number of permits stays"
     assert (await seats.available(), await many.held(), await many.locked()) == (3, False, False)
 
 
@@ -141,7 +141,7 @@ async def test_permits_among_them_cost_no_round_trip_more(locks: LockClient) -> 
     many = locks.multi("a", locks.semaphore("b", 4).taking(2), "c")
     async with many:
         pass
-    for act in (many.acquire, many.acquire, many.release, many.release):  # Each takes two permits more.
+    for act in (many.acquire, many.acquire, many.release, many.release):  # Each acquire takes two permits more.
         before = locks.statistics()
         await act()
         after = locks.statistics()
@@ -201,7 +201,7 @@ async def test_the_loss_of_permits_gives_the_others_back(locks: LockClient, othe
 
 
 async def test_no_two_wait_for_each_other_with_permits_among_them(locks: LockClient, other: LockClient) -> None:
-    """Locks and permits in any order, three of four permits each time; and who wants one permit alone."""
+    """Tasks want locks and three of four permits, in any order; others want a single permit."""
     inside = 0
 
     async def work(client: LockClient, *names: str) -> None:
@@ -233,7 +233,7 @@ async def test_no_two_wait_for_each_other_with_permits_among_them(locks: LockCli
 async def test_all_are_held_until_they_are_released(three: AsyncMultiLock, redis: Redis) -> None:
     lease = await three.acquire()
     assert isinstance(lease, MultiLease)
-    assert three.names == tuple(lease.leases) == ("a", "b", "c"), "in the order of their keys"
+    assert three.names == tuple(lease.leases) == ("a", "b", "c"), "their keys give the order"
     assert await held(redis) == ["a", "b", "c"]
     assert await three.locked()
     assert await three.held()
@@ -314,7 +314,7 @@ async def test_a_lock_that_our_own_client_has_is_waited_for_before_others_are_as
     blocking = await locks.lock("a", owner="somebody").acquire()
     waiting = asyncio.create_task(_hold(three))
     await waits_for(locks, "a")
-    assert not await redis.exists("aiolock_token:{b}", "aiolock_token:{c}"), "granted, to be given back"
+    assert not await redis.exists("aiolock_token:{b}", "aiolock_token:{c}"), "a later member was granted too early"
     await blocking.release()
     await waiting
 
@@ -355,7 +355,7 @@ async def test_a_foreign_key_or_an_unanswered_call_leaves_no_hold(
         await three.acquire()
     await answered(locks)
     assert await held(redis) == ["b"]
-    async with locks.lock("a", owner="somebody"):  # What follows a refusal is asked for all the same.
+    async with locks.lock("a", owner="somebody"):  # Members behind a refused one are asked for all the same.
         with pytest.raises(NotALockError):
             await locks.multi("a", "aa", "b").try_lock()
     await answered(locks)
@@ -432,7 +432,7 @@ async def test_impossible_members_are_refused(
 
 
 async def test_names_that_are_the_same_lock_count_once(locks: LockClient, redis: Redis) -> None:
-    """From an account to itself."""
+    """A transfer from an account to itself has such names."""
     async with locks.multi("a", "a", locks.lock("a")) as lease:
         assert list(lease.tokens) == ["a"]
         assert await counts(redis, "a") == [1]
@@ -498,7 +498,7 @@ async def test_a_lease_is_as_long_as_was_asked_for_also_after_a_long_wait(
     async def take() -> MultiLease:
         async with three.hold(wait=LONG, lease=lease) as granted:
             assert not any(one.watched for one in granted.leases.values())
-            assert all(hold_of(one).expires > released + lease - 0.01 for one in granted.leases.values()), "whole"
+            assert all(hold_of(one).expires > released + lease - 0.01 for one in granted.leases.values())
             return granted
 
     waiting = asyncio.create_task(take())
@@ -506,7 +506,7 @@ async def test_a_lease_is_as_long_as_was_asked_for_also_after_a_long_wait(
     token = await redis.hget("a", "aiolock:token")
     for _ in range(13):
         await asyncio.sleep(lease / 10)
-        assert await redis.hget("a", "aiolock:token") == token, "it was lost meanwhile"
+        assert await redis.hget("a", "aiolock:token") == token, "the grant was lost meanwhile"
     released = monotonic()
     await blocking.release()
     assert (await waiting).tokens["a"] == int(token or 0)
@@ -536,7 +536,7 @@ async def test_a_renewal_that_fails_meanwhile_is_made_good_by_the_next(
         await until(lambda: fault.hit)
     for _ in range(15):
         await asyncio.sleep(lease / 10)
-        assert await redis.hget("a", "aiolock:token") == token, "it was lost meanwhile"
+        assert await redis.hget("a", "aiolock:token") == token, "the grant was lost meanwhile"
     await blocking.release()
     await waiting
 
@@ -553,7 +553,7 @@ async def test_a_refused_lock_is_waited_for_before_later_ones_are_asked_for(
         await waits_for(locks, lease.name)
         await lease.release()
     await waiting
-    assert locks.statistics().commands - before < 5 * len(names)  # With the release of all.
+    assert locks.statistics().commands - before < 5 * len(names)  # The releases are among them.
 
 
 async def test_a_member_that_is_lost_during_the_wait_for_another_is_asked_for_again(
@@ -607,7 +607,7 @@ async def test_every_grant_that_is_told_of_is_told_of_when_it_ends(redis: Redis,
     assert len(acquired) == 2 + 2 + 3  # a and c, beside the one that was taken; the same once more; then all.
 
 
-# Harm on the way.
+# Faults on the way.
 
 
 @pytest.mark.parametrize("how", [drop_reply, reset], ids=["reply dropped", "request lost"])
@@ -693,7 +693,7 @@ async def test_the_loss_is_told_to_its_waiters(locks: LockClient, three: AsyncMu
         lease.check()
     with pytest.raises(LeaseLostError, match="'b'"):
         await lease.release()
-    assert not await three.locked(), "the others were given back"
+    assert not await three.locked(), "the other members were given back"
     with pytest.raises(LeaseLostError, match="'b'"):
         lease.check()
 
@@ -774,7 +774,7 @@ async def test_questions_go_to_all_members(locks: LockClient, three: AsyncMultiL
         assert (await three.hold_count(), 4 < left <= 5) == (0, True)
     seats = locks.semaphore("d", 2)
     async with seats.hold(lease=5), locks.lock("a").hold(lease=2):
-        assert await locks.multi(seats).remaining() is None, "one is left"
+        assert await locks.multi(seats).remaining() is None, "one permit is left"
         left = await locks.multi("a", seats.taking(2)).remaining()
         assert left is not None
         assert 4 < left <= 5

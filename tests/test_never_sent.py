@@ -1,4 +1,4 @@
-"""A call that was never sent, for lack of a connection, and whose caller gave up, is not sent, nor waited for."""
+"""A call that no connection has sent yet is neither sent nor waited for once its caller has given up."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -20,7 +20,7 @@ RELEASE_TIMEOUT = 10.0
 
 @pytest.fixture
 async def proxy(server: Server, redis: Redis) -> AsyncIterator[Proxy]:
-    """No connection can be made: what connects hears nothing."""
+    """No connection can be made: the proxy answers nothing."""
     async with Proxy(server.host, server.port) as running:
         running.black_hole()
         yield running
@@ -45,7 +45,7 @@ each_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 
 
 async def cancelled(locks: LockClient, call: Callable[[AsyncRLock], Awaitable[object]], *, turns: int) -> None:
-    """Use a lock, and cancel that after a number of turns of the loop and the first attempts to connect."""
+    """Use a lock, and cancel the call after a number of turns of the loop and the first attempts to connect."""
 
     async def use() -> None:
         await call(locks.lock("a"))

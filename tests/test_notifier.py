@@ -40,7 +40,7 @@ def ignore(message: bool) -> None:
 async def test_every_message_and_every_gap_is_signalled(redis: Redis, notifier: Notifier) -> None:
     signals: list[bool] = []
     notifier.watch("news", signals.append)
-    await until(lambda: signals == [False])  # Subscribed: what came before was missed.
+    await until(lambda: signals == [False])  # It is subscribed, and has missed earlier messages.
     assert notifier.confirmed("news")
     await redis.publish("news", "0")
     await redis.publish("other", "0")
@@ -65,7 +65,7 @@ async def test_each_watcher_of_a_channel_hears_every_message(redis: Redis, notif
     notifier.watch("news", one.append)
     await until(lambda: one == [False])
     notifier.watch("news", another.append)
-    await until(lambda: another == [False])  # What came before it was there was missed.
+    await until(lambda: another == [False])  # This watcher has missed earlier messages.
     await redis.publish("news", "0")
     await until(lambda: one[1:] == another[1:] == [True])
     notifier.unwatch("news", one.append)
@@ -86,7 +86,7 @@ async def test_two_locks_that_share_a_channel_are_both_waited_for(redis: Redis, 
         await answered(locks)
         for lock, waiter in zip(holders, waiting, strict=True):
             await lock.release()
-            await asyncio.wait_for(waiter, 10)  # Its lease would have been longer.
+            await asyncio.wait_for(waiter, 10)  # The lease would have taken longer.
 
 
 async def test_two_hundred_names_share_a_connection(redis: Redis, notifier: Notifier) -> None:
@@ -224,7 +224,7 @@ async def test_closing_leaves_no_connection(redis: Redis, notifier: Notifier) ->
 
 
 async def test_a_subscription_that_is_overdue_as_its_connection_dies_is_made_again(proxy: Proxy) -> None:
-    """Both say that the connection is to be given up; the second time it is none any more."""
+    """The silence and the reset both give the connection up; the second time there is none any more."""
     user = Redis.from_url(proxy.url)
     notifier = Notifier(Connector.of(user, None, 5), patience=0.15)
     unanswered = proxy.install(Rule(command(b"SUBSCRIBE"), withhold_reply()))
@@ -262,7 +262,7 @@ async def test_it_is_told_once_that_no_connection_for_messages_can_be_made(
 async def test_it_is_told_once_that_subscriptions_die_on_connections_that_can_be_made(
     redis: Redis, proxy: Proxy, caplog: pytest.LogCaptureFixture, fault: Callable[[], Action]
 ) -> None:
-    """As behind a proxy that closes a connection at the first command of pub/sub."""
+    """A proxy may close a connection at its first command of pub/sub."""
     died = proxy.install(Rule(command(b"SUBSCRIBE"), fault(), times=ALWAYS))
     async with client_behind(proxy, command_timeout=0.6) as locks, LockClient(redis) as others:
         async with others.lock("a"):
@@ -277,6 +277,6 @@ async def test_it_is_told_once_that_subscriptions_die_on_connections_that_can_be
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> int:
-    """How often it was said; the words name what follows, and the failure."""
+    """The number of warnings about it; their words name the consequence, and the failure."""
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     return sum("waiters fall back to the lease: no subscription can be made (" in each for each in said)

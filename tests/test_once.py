@@ -1,4 +1,4 @@
-"""`LockClient.once`: a body runs once per key in the fleet, and late-comers get what it came to."""
+"""`LockClient.once`: a body runs once per key in the fleet, and later callers get its result."""
 
 import asyncio
 import time
@@ -21,7 +21,7 @@ WAITERS = 20
 
 
 class Report:
-    """A body: how often it was run, and when it may end."""
+    """A body that counts its runs, and ends when it may."""
 
     def __init__(self, result: str | bytes | None = "report 7", error: BaseException | None = None) -> None:
         self.runs = 0
@@ -80,8 +80,8 @@ async def test_callers_during_the_run_wait_and_all_are_told_at_once(
     report.may_end.set()
     assert set(await asyncio.gather(runner, *waiting)) == {"report 7"}
     assert report.runs == 1
-    assert other.statistics().commands - before.commands <= WAITERS + 1  # Each has asked once more,
-    assert other.statistics().batches - before.batches <= 3  # and not one after the other.
+    assert other.statistics().commands - before.commands <= WAITERS + 1  # Each waiter has asked once more,
+    assert other.statistics().batches - before.batches <= 3  # and they asked together.
 
 
 async def test_a_caller_that_need_not_wait_skips_it(locks: LockClient, other: LockClient, report: Report) -> None:
@@ -111,7 +111,7 @@ async def test_it_runs_again_when_its_outcome_is_forgotten(locks: LockClient, re
     at_once(report)
     await locks.once(KEY, keep=0.05).run(report)
     once = locks.once(KEY, keep=0.05)
-    while report.runs == 1:  # What is over is over by the server's clock.
+    while report.runs == 1:  # The server's clock says when `keep` is over.
         await once.run(report)
 
 
@@ -156,7 +156,7 @@ async def test_a_body_that_is_cancelled(locks: LockClient, other: LockClient, re
 
 
 async def test_a_remembered_body_is_not_run_again_though_the_process_died(locks: LockClient, redis: Redis) -> None:
-    """Its lease is as long; of a process that died nothing else is left."""
+    """The lease is as long as `keep`: nothing else is left of a process that died."""
     async with locks.once(KEY, keep=KEEP, failures="remember"):
         assert await redis.pttl(REDIS_KEY) > (KEEP - 60) * 1000
     async with locks.once("another", keep=KEEP):
@@ -179,7 +179,7 @@ async def test_a_runner_that_lost_the_lock_overwrites_no_outcome(
 
 
 async def test_a_lock_that_the_server_forgot_remembers_nothing(locks: LockClient, redis: Redis, report: Report) -> None:
-    """It does not know either whether somebody was granted the lock since."""
+    """Nor does the server know whether somebody was granted the lock since."""
     with pytest.raises(LeaseLostError):
         async with locks.once(KEY, keep=KEEP) as turn:
             assert turn
@@ -223,7 +223,7 @@ async def test_a_late_release_changes_nothing(proxy: Proxy, through: Redis, othe
 async def test_an_outcome_that_comes_after_the_lease_is_stored_if_nobody_was_granted_the_lock(
     locks: LockClient, other: LockClient, redis: Redis, report: Report
 ) -> None:
-    """As when the server stands still from before the end of the body until the lease is over."""
+    """The server may have stood still from before the end of the body until the lease was over."""
     async with locks.once(KEY, keep=KEEP) as turn:
         await redis.delete(REDIS_KEY)
         turn.result = "first"
@@ -235,7 +235,7 @@ async def test_an_outcome_that_comes_after_the_lease_is_stored_if_nobody_was_gra
 async def test_an_outcome_that_comes_after_the_lease_is_dropped_if_somebody_was_granted_the_lock(
     locks: LockClient, other: LockClient, redis: Redis, report: Report
 ) -> None:
-    """Also when that body has failed, and the key is free again."""
+    """It is dropped also if the body of that grant has failed, and the key is free again."""
     with pytest.raises(LeaseLostError):
         async with locks.once(KEY, keep=KEEP):
             await redis.delete(REDIS_KEY)
@@ -316,7 +316,7 @@ def test_impossible_settings_are_refused_at_once(locks: LockClient) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_cancelled_anywhere_it_is_done_or_runs_again(mode: Mode, locks: LockClient, redis: Redis) -> None:
-    """Nothing is held then, and what was done is what is remembered."""
+    """Nothing is held then, and the server remembers what was done."""
     done: list[bool] = []
 
     async def body() -> str:
@@ -353,7 +353,7 @@ async def test_all_agree_on_the_slot_whatever_their_clocks_say(
         slots.append(await client.slot("nightly", every=3600))
     first, second = slots
     seconds, _ = await redis.time()
-    assert second.number - first.number in {0, 1}  # The hour may have ended in between.
+    assert second.number - first.number in {0, 1}  # The hour may have ended between the two.
     assert seconds // 3600 - first.number in {0, 1}
     assert first.name == f"nightly:{first.number}"
     assert 0 <= first.remaining <= 3600

@@ -1,4 +1,4 @@
-"""The result of a body that runs once: how long it is kept by its own words, and who gets an old one."""
+"""The result of a body that runs once: it may say how long it is kept, and some callers get an old one."""
 
 import asyncio
 import json
@@ -153,9 +153,9 @@ async def test_impossible_settings_are_refused_at_once(
 
 
 async def ran(locks: LockClient, refresh: Refresh, redis: Redis) -> None:
-    """It has run, and its result is old."""
+    """Run the body, and make its result old."""
     assert await locks.once(KEY, keep=KEEP, stale=STALE).run(refresh) == f"token {refresh.runs}"
-    await redis.delete(REDIS_KEY)  # As when `keep` is over, which is the same to all scripts.
+    await redis.delete(REDIS_KEY)  # To all scripts this is the same as the end of `keep`.
 
 
 @pytest.mark.parametrize("wait", [None, 0, 5])
@@ -250,7 +250,7 @@ async def test_a_refresher_that_lost_the_lock_replaces_no_result(
             late.may_end.clear()
             paused = asyncio.create_task(short.once(KEY, keep=KEEP, stale=STALE).run(late))
             await late.begun.wait()
-            while refresh.runs == 1:  # Until the lease of the other one is over, the old result is served.
+            while refresh.runs == 1:  # The old result is served until the paused lease is over.
                 assert await other.once(KEY, keep=KEEP, stale=STALE).run(refresh) in {"token 1", "token 2"}
             with pytest.raises(LeaseLostError):
                 await paused

@@ -1,4 +1,4 @@
-"""Metrics and spans by the SDK of OpenTelemetry, and who made whom wait."""
+"""Metrics and spans by the SDK of OpenTelemetry, and links from a wait to the hold that it waited for."""
 
 import asyncio
 import sys
@@ -82,7 +82,7 @@ def service(redis: Redis) -> Service:
 
 
 async def wait_in_a_trace(service: Service, within: float | None = None) -> None:
-    """Wait for the lock `orders` within a request, as another owner than others."""
+    """Wait for the lock `orders` within a request, as an owner of its own."""
     with service.tracer.start_as_current_span("waiting request"):
         lock = service.locks.lock("orders", owner="waiter")
         if await lock.try_lock(within) is not None:
@@ -149,7 +149,7 @@ async def test_losses_are_counted_by_reason_and_not_what_was_left_to_end(service
                 await asyncio.sleep(60)
         await asyncio.create_task(forget(locks.lock("forgotten")))
         await until(lambda: locks.statistics().losses == 4)
-        assert service.numbers("aiolock.losses") == {  # Told from the beginning, so that an alert sees the first one.
+        assert service.numbers("aiolock.losses") == {  # Zeros come first, so that an alert sees the first loss.
             **{("lock", reason): 0 for reason in ("closed", "max_hold", "taken", "unreachable")},
             **{("lock", reason): 1 for reason in ("expired", "forced", "orphaned")},
         }
@@ -265,18 +265,18 @@ async def test_a_wait_that_fails_is_a_span_that_failed(service: Service, other: 
     assert span.end_time - span.start_time > 5e6  # Timers may ring a little early.
 
 
-# Marks of the holder that a wait was for.
+# Marks of holds, by which waits find them.
 
 
 async def linked(holder: Service, waiter: Service, redis: Redis) -> None:
-    """Let one wait for the other, and see that the span of the wait leads to that of the hold."""
+    """Let the waiter wait for the holder, and see that the span of the wait leads to that of the hold."""
     with holder.tracer.start_as_current_span("holding request"):
         lock = holder.locks.lock("orders")
         await lock.acquire()
     await until(lambda: _left(redis))
     waiting = asyncio.create_task(wait_in_a_trace(waiter))
     await until(lambda: waiter.locks.lock("orders").statistics().parked == 1)
-    if holder is waiter:  # It looks by a timer that was set before this one, and rings before it.
+    if holder is waiter:  # The timer of its look was set before this one, and rings before it.
         await asyncio.sleep(2 * SOON)
     else:
         await looked(waiter.locks)
@@ -362,7 +362,7 @@ async def test_a_mark_lives_as_long_as_the_hold_and_no_longer_than_its_lease(red
 
 
 async def test_a_hold_that_has_a_first_lease_again_has_one_timer_for_its_mark(redis: Redis) -> None:
-    """As one whose first lease was given back while a nested acquire was on its way."""
+    """Its first lease was given back while a nested acquire was on its way."""
     async with LockClient(redis, config=LockConfig(telemetry=Marking(60))) as locks:
         lock = locks.lock("orders", owner="job")
         first = await lock.acquire()
@@ -379,7 +379,7 @@ async def test_a_hold_that_has_a_first_lease_again_has_one_timer_for_its_mark(re
 
 @pytest.mark.parametrize(("interval", "closed"), [(0.1, False), (15, True)], ids=["", "with the client"])
 async def test_a_mark_of_whose_end_nobody_was_told_is_taken_away(redis: Redis, interval: float, closed: bool) -> None:
-    """As of a hold whose last acquire was cancelled, when all others had been given back."""
+    """The last acquire of such a hold was cancelled when all others had been given back."""
     async with Service(redis, LockConfig(renew_interval=interval)) as service:
         lock = service.locks.lock("orders", owner="job")
         with service.tracer.start_as_current_span("request"):
@@ -392,7 +392,7 @@ async def test_a_mark_of_whose_end_nobody_was_told_is_taken_away(redis: Redis, i
             nested.cancel()
             await asyncio.wait([nested, release])
         if closed:
-            assert len(timers_of_marks(service.locks)) == 1, "it is to be looked after later"
+            assert len(timers_of_marks(service.locks)) == 1, "a timer looks after the mark later"
         else:
             await until(lambda: _none_left(redis))
     assert timers_of_marks(service.locks) == []
@@ -529,7 +529,7 @@ class Picky:
 
 
 class Marking(Picky):
-    """One that has each hold leave a mark, after a quarter of its patience."""
+    """A telemetry that has each hold leave a mark, after a quarter of its patience."""
 
     def __init__(self, patience: float) -> None:
         super().__init__(True)
@@ -559,7 +559,7 @@ async def test_a_telemetry_may_say_that_a_release_is_of_no_use(
 async def test_a_hook_that_is_not_the_telemetrys_hears_all(redis: Redis) -> None:
     picky = Picky(False)
 
-    def hear(event: LockEvent) -> None:  # As who wraps its hook.
+    def hear(event: LockEvent) -> None:  # A user may wrap the telemetry's hook.
         picky.hear(event)
 
     config = LockConfig(on_event=hear, telemetry=picky)
@@ -576,7 +576,7 @@ async def test_a_release_is_of_use_to_the_log(redis: Redis, caplog: pytest.LogCa
 
 
 async def test_the_duration_of_a_hold_within_a_trace_is_always_told(redis: Redis) -> None:
-    """The same with so many holds that others are not recorded."""
+    """It is told even after so many holds that others are not recorded."""
     async with Service(redis) as service:
         for _ in range(30):  # More than are recorded at once.
             async with service.locks.lock("orders"):
@@ -615,7 +615,7 @@ async def test_a_long_wait_leads_to_the_holder_in_another_process(
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        hold = (await process.stdout.readline()).decode().strip()  # It holds, and this is its span.
+        hold = (await process.stdout.readline()).decode().strip()  # The process holds; this is its span.
         async with Service(redis) as service:
             await until(lambda: _left(redis))
             waiting = asyncio.create_task(wait_in_a_trace(service))

@@ -1,4 +1,4 @@
-"""A server that is out of reach for a whole `command_timeout`: who comes later fails at once, until it is back."""
+"""A server that is out of reach for a whole `command_timeout`: later calls fail at once, until it is back."""
 
 import asyncio
 from time import monotonic
@@ -44,7 +44,7 @@ async def test_calls_fail_at_once_until_the_server_is_back(redis: Redis, proxy: 
             proxy.black_hole()
         else:
             await proxy.cut_off()
-        for _ in range(2):  # The first may still find the connection that there was, and no attempt that failed.
+        for _ in range(2):  # The first call may still find the old connection, and no failed attempt.
             await failing(locks)
         started = monotonic()
         for _ in range(5):
@@ -75,7 +75,7 @@ async def _is_free(redis: Redis) -> bool:
 
 
 async def test_a_call_now_and_then_is_not_kept_waiting_each_time(redis: Redis, proxy: Proxy) -> None:
-    """As a probe for readiness is made: between two of them nobody tries to connect."""
+    """A probe for readiness calls like that: between two probes nobody tries to connect."""
     async with client_behind(proxy, command_timeout=PATIENCE) as locks:
         await locks.ping()
         await proxy.cut_off()
@@ -88,7 +88,7 @@ async def test_a_call_now_and_then_is_not_kept_waiting_each_time(redis: Redis, p
 
 
 class Clock:
-    """Time that a test tells."""
+    """A clock that a test sets."""
 
     now = 1000.0
 
@@ -135,7 +135,7 @@ def test_an_outage_lasts_until_the_server_answers(clock: Clock) -> None:
 
 
 def test_an_attempt_may_take_twice_as_long_as_the_quickest_one(clock: Clock) -> None:
-    """As over a slow network; not as over one that met a pause, and a fraction of a second at least."""
+    """A slow network needs that time; an attempt that met a pause counts for nothing. The least is 0.2 seconds."""
     outage = Outage(5)
     times = [outage.one_attempt]
     for took in (4, 1.5, 2, 0.01, 1.5):
@@ -147,7 +147,7 @@ def test_an_attempt_may_take_twice_as_long_as_the_quickest_one(clock: Clock) -> 
 async def test_a_connection_that_was_closed_while_nobody_needed_it_is_no_part_of_an_outage(
     redis: Redis, clock: Clock
 ) -> None:
-    """Servers and networks close what is idle. Later one attempt fails: that is the first that is known."""
+    """Servers and networks close idle connections. Later one attempt fails: it is the first failure that is known."""
     timing = Timing.of(LockConfig(command_timeout=5))
     topology = OneServer(Connector.of(redis, None, 5), timing, Nobody())
     [server] = topology.servers()
@@ -180,7 +180,7 @@ async def test_ping_changes_nothing(redis: Redis, locks: LockClient) -> None:
 async def test_a_release_that_failed_and_is_still_to_be_sent_costs_a_tick_nothing(
     redis: Redis, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is sent for a minute after its caller was told, and no tick of that minute looks at it."""
+    """The release is tried for a minute after its caller was told, and no tick of that minute looks at it."""
     looks: list[Pipeline] = []
     look = Pipeline._all
 

@@ -34,7 +34,7 @@ async def test_ten_thousand_tasks_never_share_an_owner_id() -> None:
     for _ in range(10_000):
         await asyncio.create_task(note())
     assert len(set(ids)) == 10_000
-    assert len(addresses) < 10_000  # Or it would not have been a test: task ids are used again.
+    assert len(addresses) < 10_000  # Otherwise this test shows nothing: task ids are used again.
 
 
 async def test_dead_tasks_are_not_kept(locks: LockClient) -> None:
@@ -64,7 +64,7 @@ async def test_the_end_of_a_task_is_reported_once_though_its_record_is_kept() ->
 
 async def test_tasks_in_a_row_are_as_many_owners_to_the_server(redis: Redis, locks: LockClient) -> None:
     owners: set[bytes | str] = set()
-    count = 100  # The numbers are drawn in one place, tried ten thousand times above.
+    count = 100  # The numbers are drawn in one place, which the first test tries ten thousand times.
 
     async def hold() -> None:
         async with locks.lock(NAME):
@@ -185,7 +185,7 @@ async def test_a_task_that_ends_after_a_loss_is_no_orphan_and_frees_nobody_else(
 
 
 async def test_names_that_share_a_channel_are_locks_of_their_own(locks: LockClient, other: LockClient) -> None:
-    """`a` and `{a}`, by Redisson's rule of braces."""
+    """`a` and `{a}` share one by Redisson's rule of braces."""
     async with locks.lock("a") as plain:
         braced = await locks.lock("{a}").try_lock()
         assert braced is not None

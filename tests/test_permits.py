@@ -37,7 +37,7 @@ def two(locks: LockClient) -> AsyncSemaphore:
 
 @pytest.fixture
 def theirs(other: LockClient) -> AsyncSemaphore:
-    """The same, for another process."""
+    """The same semaphore in another process."""
     return other.semaphore(NAME, 2)
 
 
@@ -134,7 +134,7 @@ async def test_a_message_is_not_forgotten_for_a_grant_that_is_older(
 async def test_a_waiter_for_several_is_not_overtaken(
     two: AsyncSemaphore, theirs: AsyncSemaphore, locks: LockClient
 ) -> None:
-    """Neither by those of its own client, nor by those of others; it is served as soon as enough have come back."""
+    """No waiter of its own client or of others passes it; it is served as soon as enough permits have come back."""
     one, other = await theirs.acquire(), await theirs.acquire()
     [several] = waiting(lambda: two.acquire(2))
     await until(lambda: waits_quietly(locks, two))
@@ -172,7 +172,7 @@ async def test_a_waiter_for_one_is_served_among_waiters_for_all(
         await asyncio.gather(*wide)
     served = [place for place, permits in enumerate(grants) if permits == 1]
     between = [later - earlier for earlier, later in pairwise(served)]
-    # Both others once, and any that is granted before the subscription and the second try of the third client.
+    # Each of the others is granted once, or more before the third client is subscribed and has tried again.
     assert max(between[1:]) <= 12
 
 
@@ -287,7 +287,7 @@ async def test_a_permit_of_another_semaphore_is_refused(locks: LockClient, two: 
 
 async def test_the_holders_come_with_their_clients(redis: Redis, two: AsyncSemaphore, theirs: AsyncSemaphore) -> None:
     async with two.hold(lease=20), theirs.hold(lease=10):
-        await redis.zadd(f"{{{NAME}}}:timeout", {bytes(range(16)): 9e14})  # As Redisson's.
+        await redis.zadd(f"{{{NAME}}}:timeout", {bytes(range(16)): 9e14})  # A permit of Redisson's.
         holders = await two.holders()
     assert [holder.pid is not None for holder in holders] == [True, True, False]
     assert [holder.owner for holder in holders][2] == bytes(range(16)).hex()
@@ -381,7 +381,7 @@ async def test_no_more_than_a_thousand_at_once(two: AsyncSemaphore) -> None:
 
 
 async def test_a_release_without_a_permit_gives_back_what_is_in_no_block(locks: LockClient) -> None:
-    """As that of a lock does, though the permit of the block is the newer one."""
+    """A lock's release does the same; here the permit of the block is the newer one."""
     semaphore = locks.semaphore("a", 4)
     permit = await semaphore.acquire(2)
     async with semaphore as entered:

@@ -294,7 +294,7 @@ def public_members(owner: type) -> Iterator[tuple[str, Any]]:
 
 
 def shortened(signature: str) -> str:
-    """As it stands here."""
+    """The signature in the words of this file."""
     signature = signature.replace("float | datetime.timedelta", "Duration")
     return signature.replace("collections.abc.", "").replace("typing.", "")
 
@@ -309,7 +309,7 @@ def written(name: str, member: Any) -> str:
 
 
 def _accepted(signature: inspect.Signature) -> inspect.Signature:
-    """Without the parameter that takes what a call refuses: see `_words`."""
+    """The signature without the parameter for the words that a call refuses: see `_words`."""
     return signature.replace(parameters=[each for name, each in signature.parameters.items() if name != "unknown"])
 
 
@@ -329,7 +329,7 @@ def test_the_members_of_the_classes() -> None:
 
 
 def signatures(names: Iterable[str]) -> dict[str, str]:
-    """As Python 3.11 writes them."""
+    """The signatures of these names, as Python 3.11 writes them."""
     found = {name: str(inspect.signature(getattr(aiolock, name))) for name in names}
     return {name: shortened(signature).replace("~P.", "P.") for name, signature in found.items()}
 
@@ -377,7 +377,7 @@ def test_coroutine_functions_are_those_that_do_io() -> None:
 
 
 def test_every_class_is_documented() -> None:
-    """By more than what dataclass writes of itself."""
+    """The docstring is more than what dataclass writes."""
     bare = [each for each in CLASSES if not each.__doc__ or each.__doc__.startswith(f"{each.__name__}(")]
     assert bare == []
 
@@ -429,8 +429,8 @@ def test_each_class_and_function_is_known_by_the_name_that_users_import(module: 
     }
 
 
-# The house rule: `acquire()` has no `wait` and waits for ever, `try_acquire(wait=0)` asks once, and what is given back
-# has `hold(wait=None)`, too.
+# The house rule: `acquire()` has no `wait` and waits for ever, `try_acquire(wait=0)` asks once, and a primitive that is
+# given back has `hold(wait=None)`, too.
 ACQUIRED = [
     getattr(module, name)
     for module in (aiolock, aiolock.blocking)

@@ -31,10 +31,10 @@ async def test_a_lock_whose_holder_crashed_is_taken_when_its_lease_ends(redis: R
     crashed = LockClient(redis, config=LockConfig(release_timeout=0.1))
     await crashed.lock(NAME).acquire(lease=0.5)
     ends = monotonic() + 0.5
-    await backend_of(crashed).aclose()  # Nothing of it reaches the server any more.
+    await backend_of(crashed).aclose()  # Nothing that it sends reaches the server any more.
     async with Waiters(locks, NAME, go=True) as waiters:
         await waiters.park(3)
-        # Without the end of the lease they would ask again after half a minute.
+        # If the lease did not end, they would ask again after half a minute.
         await waiters.granted(1, within=15)
         assert ends - 0.1 < monotonic()
         await waiters.granted(3)
@@ -67,7 +67,7 @@ async def test_a_waiter_probes_once_per_remaining_lease(locks: LockClient, other
 async def test_a_waiter_asks_again_within_half_a_minute_however_long_the_lease(
     locks: LockClient, other: LockClient
 ) -> None:
-    """Redisson may shorten it meanwhile, and tells nobody."""
+    """Redisson may shorten the lease meanwhile, and tells nobody."""
     await other.lock(NAME).acquire(lease=1000)
     async with Waiters(locks, NAME) as waiters:
         await waiters.park(1)
@@ -110,7 +110,7 @@ async def test_a_hand_off_needs_no_message_and_one_batch(locks: LockClient) -> N
         await asyncio.wait(waiters.tasks)
         after = locks.statistics()
         assert after.hand_offs == 1
-        assert after.commands == before.commands + 3  # Release and acquire together; its release.
+        assert after.commands == before.commands + 3  # Release and acquire together; the waiter's release.
         assert after.batches == before.batches + 2
 
 
@@ -125,14 +125,14 @@ async def test_every_so_many_hand_offs_the_message_is_for_everybody(locks: LockC
 
 
 async def test_a_message_is_not_forgotten_for_a_refusal_that_is_older(locks: LockClient, other: LockClient) -> None:
-    """A client that had a long run lets others go first. What it hears meanwhile was said before the lock was free."""
+    """A client that had a long run lets others go first. Messages meanwhile are older than the free lock."""
     async with parked(locks, other, NAME, 1, go=True) as (theirs, waiters):
         queue = queue_of(locks.lock(NAME))
         assert queue is not None
         queue._sits_out = 1
         await theirs.release()
         await until(lambda: queue._sits_out == 0)  # The message has come.
-        queue.probe_in(60)  # As when a try is refused.
+        queue.probe_in(60)  # A refused try does so.
         await waiters.granted(1, within=20)
 
 
@@ -158,7 +158,7 @@ async def test_a_grant_beside_others_never_puts_off_the_next_try(locks: LockClie
 
 
 async def test_a_release_that_told_nobody_has_no_echo(locks: LockClient, other: LockClient) -> None:
-    """As of one reader of several: the message that comes next is another's."""
+    """One reader of several releases like that: the message that comes next is another's."""
     async with parked(locks, other, NAME, 1) as (_, _waiters):
         queue = queue_of(locks.lock(NAME))
         assert queue is not None
@@ -213,7 +213,7 @@ async def try_and_return(locks: LockClient, wait: float) -> None:
 
 
 def locks_of_kind(locks: LockClient, **policies: Any) -> Lock:
-    """Locks as they are, but for what other primitives want differently."""
+    """A lock with the *policies* of another primitive."""
     return Lock(locks._sessions, Want(keys_of(locks.lock(NAME)), replace(LOCK, **policies)), None)
 
 
@@ -221,7 +221,7 @@ def locks_of_kind(locks: LockClient, **policies: Any) -> Lock:
 async def several_wait(
     kind: str, locks: LockClient, other: LockClient
 ) -> AsyncIterator[tuple[Queue, list[asyncio.Task[None]], Callable[[], Awaitable[object]]]]:
-    """The queue of tasks that wait for what lets all of them go at once, these tasks, and what does so."""
+    """The queue of tasks that are all let go at once, these tasks, and the function that lets them go."""
     let_go: Callable[[], Awaitable[object]]
     if kind == "read":
         waited_for: Named = locks.read_write_lock(NAME).read
@@ -266,7 +266,7 @@ async def wait_for_all(kind: str, locks: LockClient) -> None:
 async def test_one_place_asks_for_all_while_nothing_is_to_be_had(
     locks: LockClient, other: LockClient, kind: str
 ) -> None:
-    """When a probe is due, and when a message comes."""
+    """It asks when a probe is due, and when a message comes."""
     async with several_wait(kind, locks, other) as (queue, _, let_go):
         for wake in (queue._look, lambda: queue._signal(True)):
             sent = locks.statistics().commands
@@ -314,7 +314,7 @@ async def test_an_answer_holds_for_nobody_who_came_after_it(locks: LockClient, o
 
 async def test_a_holder_keeps_others_from_asking_only_if_it_excludes_them(locks: LockClient) -> None:
     async def asks(lock: Lock, times: int) -> None:
-        """A task that waits for it asks so often: once as its subscription stands, and what it asked before."""
+        """A task that waits for the lock asks so many *times*: once when its subscription stands, the others before."""
         before = locks.statistics().commands
         waiting = asyncio.create_task(give_back_when_granted(lock))
         await until(lambda: locks.statistics().commands >= before + times and waits_quietly(locks, locks.lock(NAME)), 5)

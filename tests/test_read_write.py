@@ -32,7 +32,7 @@ def mine(locks: LockClient) -> AsyncReadWriteLock:
 
 @pytest.fixture
 def theirs(other: LockClient) -> AsyncReadWriteLock:
-    """The same, for another process."""
+    """The same lock in another process."""
     return other.read_write_lock(NAME)
 
 
@@ -49,7 +49,7 @@ class People:
         self.tasks[name] = asyncio.create_task(self._work(lock, name), name=name)
 
     async def begun(self, *names: str) -> None:
-        """Return when these are at it; none of them has failed."""
+        """Return when these tasks have begun; none of them has failed."""
         await until(lambda: set(names) <= set(self.order) or any(self.tasks[name].done() for name in names))
         assert set(names) <= set(self.order)
 
@@ -71,7 +71,7 @@ def people() -> People:
 
 
 async def parked(lock: Half, count: int) -> None:
-    """Return when that many wait for this half in its client, and the server has refused the first of them."""
+    """Return when that many tasks wait for this half in its client, and the server has refused the first of them."""
     await until(lambda: lock.statistics().parked == count and lock.statistics().subscriptions == 1)
 
 
@@ -91,7 +91,7 @@ async def test_many_read_at_a_time_and_nobody_writes(mine: AsyncReadWriteLock, t
     async with mine.read, theirs.read:
         assert await mine.read.locked()
         assert not await mine.write.locked()
-        assert await theirs.read.try_lock() is not None, "again"
+        assert await theirs.read.try_lock() is not None, "a client may read twice"
         await theirs.read.release()
         assert len(await mine.read.holders()) == 2
     assert not await mine.read.locked()
@@ -100,7 +100,7 @@ async def test_many_read_at_a_time_and_nobody_writes(mine: AsyncReadWriteLock, t
 
 
 async def test_readers_of_all_clients_meet(mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock) -> None:
-    """All who wait for a writer are let in when it has left, none after the other."""
+    """When a writer has left, all readers that waited for it are let in together."""
     everybody = asyncio.Barrier(41)
 
     async def meet(lock: AsyncReadWriteLock) -> None:
@@ -129,7 +129,7 @@ async def test_readers_that_are_woken_ask_together(
     await writing.release()
     await people.begun(*names)
     after = locks.statistics()
-    assert before.commands + 20 <= after.commands <= before.commands + 23, "each asks once"
+    assert before.commands + 20 <= after.commands <= before.commands + 23, "each reader asks once"
     assert after.batches <= before.batches + 5
     await people.stop(*names)
 
@@ -167,7 +167,7 @@ async def test_writers_follow_each_other(mine: AsyncReadWriteLock, theirs: Async
 async def test_readers_that_come_do_not_starve_a_writer(
     mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock, people: People, redis: Redis
 ) -> None:
-    """However many: none that comes after it is let in before it."""
+    """No reader that comes after the writer is let in before it, however many come."""
     people.start(mine.read, "early")
     await people.begun("early")
     people.start(theirs.write, "writer")
@@ -211,7 +211,7 @@ async def test_writers_that_come_do_not_starve_a_reader(
 async def test_a_waiter_with_a_turn_asks_again_in_time_though_others_of_its_client_are_refused(
     mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock, people: People, locks: LockClient, redis: Redis
 ) -> None:
-    """The waiters are told the time of the lease; with one of an hour they would be late."""
+    """The waiters are told how long the lease lasts; if they waited for an hour they would be late."""
     await theirs.write.acquire(lease=3600)
     for name in ("next", "another"):
         people.start(mine.read, name)
@@ -280,7 +280,7 @@ async def test_each_half_is_reentrant(mine: AsyncReadWriteLock, theirs: AsyncRea
 async def test_a_writer_may_read_and_go_on_reading(
     mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock, people: People
 ) -> None:
-    """Readers that waited are let in at once, other writers when it has stopped."""
+    """Readers that waited are let in at once, other writers when the reading has stopped."""
     people.start(mine.write, "early")
     await people.begun("early")
     await people.stop("early")
@@ -325,7 +325,7 @@ async def test_a_reader_is_refused_to_write_at_once(locks: LockClient, owner: st
 async def test_an_owner_that_waits_to_write_is_refused_to_read_at_once(
     locks: LockClient, mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock
 ) -> None:
-    """Two tasks that act as one owner: else the one that writes would wait for the one that reads."""
+    """Two tasks act as one owner: otherwise the one that writes would wait for the one that reads."""
     named = locks.read_write_lock(NAME, owner="two tasks")
     people = People()
     async with theirs.read:
@@ -435,7 +435,7 @@ async def test_a_reader_that_died_keeps_writers_out_for_its_own_lease_only(
 
 @pytest.mark.parametrize("gone", ["lock", "record"])
 async def test_a_hold_of_which_a_part_is_gone_is_lost(redis: Redis, locks: LockClient, gone: str) -> None:
-    """As when Redisson takes the lock away by force, or somebody deletes keys."""
+    """Redisson leaves such a part when it takes the lock away by force, and so does a user who deletes keys."""
     lease = await locks.read_write_lock(NAME).read.acquire(lease=30)
     [record] = [key async for key in redis.scan_iter("*:rwlock_timeout:1")]
     await redis.delete(NAME if gone == "lock" else record)

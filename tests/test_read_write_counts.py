@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 from aiolock import LockClient
 from aiolock._embedded_server import Server
 
-READER = "b983c153-7421-469a-addb-44fb92259a1b:57"  # Of Redisson's.
+READER = "b983c153-7421-469a-addb-44fb92259a1b:57"  # A reader of Redisson's.
 
 
 @pytest.mark.parametrize("count", ["9" * 5000, "1e999", "100000000000"], ids=["digits", "infinite", "large"])

@@ -1,4 +1,4 @@
-"""The design card, held by a test over the syntax tree: all Redis work goes through public names of redis.asyncio."""
+"""All Redis work goes through public names of redis.asyncio: the tests look at the syntax trees of the package."""
 
 import ast
 from collections.abc import Callable, Iterable, Iterator
@@ -13,13 +13,13 @@ from tests.support.trees import PACKAGE, trees
 BY_NAME = {"getattr", "setattr", "delattr", "hasattr", "attrgetter", "methodcaller"}
 # Private names of the standard library that are documented there.
 DOCUMENTED = {"_getframe", "_replace"}
-# A private name of FastAPI that is asked for; where it is missing, `aiolock.fastapi` refuses to be imported.
+# A private name of FastAPI whose presence is checked: without it, `aiolock.fastapi` refuses to be imported.
 CHECKED = {"_get_scope_effective_route_context"}
-# How a transport would be taken over, or a reply parsed by ourselves; but `Protocol` is also a name of typing's.
+# With these names we would take a transport over, or parse a reply; but `Protocol` is also a name of typing's.
 REFUSED = {"set_protocol", "BufferedProtocol", "Protocol", "Reader", "DefaultParser"}
 ALLOWED = {("typing", "Protocol")}
 
-Named = tuple[int, str, str]  # The line, what is named there, and the source of it.
+Named = tuple[int, str, str]  # The line, the name there, and its source.
 
 
 def is_private(name: str) -> bool:

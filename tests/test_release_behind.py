@@ -1,4 +1,4 @@
-"""`LockConfig(release="behind")`: which blocks it is for, what they give up, and what is kept all the same."""
+"""`LockConfig(release="behind")`: which blocks it is for, what they give up, and what they keep all the same."""
 
 import asyncio
 import sys
@@ -38,7 +38,7 @@ async def behind(redis: Redis) -> AsyncIterator[LockClient]:
         yield client
 
 
-# Which blocks.
+# Which blocks leave their release behind.
 
 
 @pytest.mark.parametrize("value", ["later", "", None, True])
@@ -124,7 +124,7 @@ async def test_inner_blocks(behind: LockClient, other: LockClient) -> None:
     assert await lock.hold_count() == 1
 
 
-# What is told.
+# What the holder is told.
 
 
 async def test_a_loss_by_the_clock_is_raised(behind: LockClient) -> None:
@@ -149,7 +149,7 @@ async def test_a_loss_that_an_inner_release_tells_cancels_what_runs_around_it(be
 async def test_a_loss_in_nested_blocks_is_raised_if_one_of_them_waits(
     inner: BlockRelease, outer: BlockRelease, locks: LockClient, redis: Redis
 ) -> None:
-    """It counts as one that no block has raised only if none has."""
+    """The loss counts as one that no block has raised only if no block has raised it."""
     lock, raised = locks.lock("a"), False
     try:
         async with lock.hold(release=outer), lock.hold(release=inner):
@@ -201,7 +201,7 @@ async def test_a_release_that_fails_is_logged(
     assert not any(isinstance(event, Lost) for event in events)
 
 
-# What is kept.
+# The promises that are kept.
 
 
 async def test_closing_waits_for_the_answer(through: Redis, proxy: Proxy, redis: Redis) -> None:

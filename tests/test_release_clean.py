@@ -32,7 +32,7 @@ async def behind(proxy: Proxy, request: pytest.FixtureRequest) -> AsyncIterator[
 
 
 def releases(proxy: Proxy) -> list[Request]:
-    """The clean ones."""
+    """The clean releases that the proxy has seen."""
     return [request for request in proxy.requests if script(*CLEAN)(request)]
 
 
@@ -67,7 +67,7 @@ Stage = tuple[AnyLock, Proxy, Redis, LockClient]
 
 @pytest.fixture
 def on(behind: AnyLock, proxy: Proxy, redis: Redis, other: LockClient) -> Stage:
-    """What a loss needs."""
+    """All that a test of a loss needs."""
     return behind, proxy, redis, other
 
 
@@ -94,7 +94,7 @@ async def test_a_release_of_what_was_lost_says_so_however_often_it_is_sent(
     on: Stage, lose: Callable[[Redis, LockClient], Awaitable[None]], copies: int
 ) -> None:
     behind, proxy, redis, other = on
-    async with behind:  # So that there is a mark.
+    async with behind:  # This leaves a mark.
         pass
     lease = await behind.acquire()
     await lose(redis, other)

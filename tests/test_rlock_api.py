@@ -28,7 +28,7 @@ async def elsewhere(ask: Callable[[], Awaitable[T]]) -> T:
 
 
 async def count_in(redis: Redis, name: str = "orders") -> list[int]:
-    """The hold counts that the server has, whose ever they are."""
+    """The hold counts that the server has, of any owner."""
     fields: dict[Any, Any] = await redis.hgetall(name)
     return [int(value) for field, value in fields.items() if not field.startswith(b"aiolock:")]
 

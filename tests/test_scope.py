@@ -55,7 +55,7 @@ async def running(body: Body, *locks: AsyncRLock) -> AsyncIterator["asyncio.Task
             return await work()
         finally:
             assert cancelling() == 0, "a cancellation of our own was left behind"
-            await asyncio.sleep(0)  # Would raise if one were still to come.
+            await asyncio.sleep(0)  # A cancellation still to come would be raised here.
 
     task = asyncio.create_task(whole())
     await inside.wait()
@@ -77,7 +77,7 @@ async def test_the_same_lock_nested_is_cancelled_once(locks: LockClient) -> None
 
 
 async def test_between_nested_scopes_of_one_lock_the_loss_is_a_cancellation(locks: LockClient) -> None:
-    """Otherwise a handler of the loss there would go on without the lock, and be cancelled a second time."""
+    """Otherwise a handler between them would go on without the lock, and be cancelled a second time."""
     lock = locks.lock("a")
     seen: list[type[BaseException]] = []
 
@@ -303,7 +303,7 @@ async def test_a_scope_that_was_left_is_not_cancelled_by_a_later_loss(locks: Loc
     kept = await lock.acquire()
     async with lock:
         pass
-    assert not hold_of(kept).bodies, "else the hold grows with each scope"
+    assert not hold_of(kept).bodies, "otherwise the hold grows with each scope"
     await lose(lock)
     assert kept.lost.is_set()
     await asyncio.sleep(0.01)

@@ -20,7 +20,7 @@ def cancelling() -> int:
 
 
 class Body:
-    """The target of both: it waits, and then cleans up in several awaits, which the user's own act may cut short."""
+    """The target of a loss and of the user's act: it waits, and cleans up in awaits, which the act may cut short."""
 
     def __init__(self) -> None:
         self.inside = asyncio.Event()
@@ -171,7 +171,7 @@ async def test_a_task_group_in_the_body_is_ended_by_the_loss(locks: LockClient) 
 
 
 async def test_a_scope_entered_while_cleaning_up_after_a_cancellation_tells_of_its_loss(locks: LockClient) -> None:
-    """The task has been cancelled before: that is not the scope's, and stays."""
+    """The earlier cancellation of the task is not the scope's, and stays."""
     lock, body = locks.lock("a"), Body()
     told: list[str] = []
 
@@ -199,7 +199,7 @@ async def test_a_scope_entered_while_cleaning_up_after_a_cancellation_tells_of_i
 async def test_no_cancellation_is_swallowed_when_the_cleanup_of_a_lost_scope_fails(
     locks: LockClient, turns: int
 ) -> None:
-    """The error is the user's choice while its cleanup runs; from then on a cancellation must get through."""
+    """While the cleanup runs, the user may choose the error; from then on a cancellation must get through."""
     lock, body = locks.lock("a"), Body()
     seen: list[str] = []
 

@@ -1,4 +1,4 @@
-"""The scripts are read when a client is made: who imports errors and types to handle them pays for no Lua."""
+"""The scripts are read when a client is made: an import for errors and types alone pays for no Lua."""
 
 import subprocess
 import sys

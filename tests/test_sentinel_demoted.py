@@ -1,4 +1,4 @@
-"""A server behind Sentinels that is no primary any more: it is left at once, also when it does not let go."""
+"""Behind Sentinels, a client leaves a server at once that is no primary any more, even if it does not let go."""
 
 import socket
 import ssl
@@ -33,7 +33,7 @@ class Naming(Sentinel):
 
 @contextmanager
 def demoted(context: ssl.SSLContext | None) -> Iterator[Address]:
-    """A server that answers whatever changes something with READONLY, and from then on reads no more."""
+    """A server that answers a write with READONLY, and from then on reads no more."""
     over = threading.Event()
 
     def serve(client: socket.socket) -> None:

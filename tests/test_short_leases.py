@@ -1,4 +1,4 @@
-"""Leases shorter than what it takes to have them: nobody is handed one that is over, or waits for one for ever."""
+"""Leases shorter than an acquire takes: nobody is handed one that is over, or waits for one for ever."""
 
 import asyncio
 import time

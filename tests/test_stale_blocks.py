@@ -53,7 +53,7 @@ async def begin(stream: Stream) -> None:
 
 async def by_generator(lock: AsyncRLock) -> Callable[[], Awaitable[object]]:
     stream = numbers(lock)
-    await asyncio.create_task(begin(stream))  # It ends, and its lock is given back.
+    await asyncio.create_task(begin(stream))  # That task ends, and its lock is given back.
     return stream.aclose
 
 
@@ -92,7 +92,7 @@ async def left_after_its_task(leave: Callable[[], Awaitable[object]]) -> None:
 async def test_a_task_that_is_destroyed_when_its_lock_is_given_back_or_lost(
     locks: LockClient, redis: Redis, lost: bool
 ) -> None:
-    asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # What asyncio says of such tasks.
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # asyncio reports destroyed tasks.
     lock = locks.lock(NAME)
     waits = asyncio.Event()
 
@@ -173,7 +173,7 @@ class Guard:
 
 
 async def test_a_class_that_enters_and_leaves_in_methods_leaves_its_own(locks: LockClient, redis: Redis) -> None:
-    """Also beside a block that was never left, and in many tasks that act as one owner."""
+    """It does so also beside a block that was never left, and in many tasks that act as one owner."""
     lock = locks.lock(NAME, owner="job-17")
     never_left = Guard(lock)
     await (await asyncio.create_task(never_left.__aenter__())).release()
@@ -344,7 +344,7 @@ class Pushed(ByStack):
 
 @contextlib.asynccontextmanager
 async def in_tasks(*blocks: ByMethods) -> AsyncIterator[list[Lease]]:
-    """Each is opened in a task of its own, one after the other; they live until this ends, which gives all back."""
+    """Open each block in a task of its own, one after the other. The tasks live until the end, which gives all back."""
     opened, go_on = asyncio.Queue[Lease](), asyncio.Event()
 
     async def run(block: ByMethods) -> None:
@@ -386,7 +386,7 @@ Way = type[ByMethods]
 async def test_a_task_that_is_destroyed_within_another_that_is_in_a_block_of_its_own(
     locks: LockClient, make: Make, way: Way, by_hand: bool
 ) -> None:
-    asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # What asyncio says of such tasks.
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # asyncio reports destroyed tasks.
     block, waits = make(locks), asyncio.Event()
     mine = way(block)
 
@@ -413,7 +413,7 @@ async def test_a_task_that_is_destroyed_within_another_that_is_in_a_block_of_its
 
 @each_way
 async def test_the_order_of_leaving_is_free_for_blocks_of_one_lock_and_task(locks: LockClient, way: Way) -> None:
-    """They share a hold, so that only the last one gives the lock back."""
+    """The blocks share a hold, so that only the last one gives the lock back."""
     blocks = [way(locks.lock(NAME)) for _ in range(3)]
     leases = [await block.open() for block in blocks]
     for left, block in enumerate(blocks, 1):
@@ -424,7 +424,7 @@ async def test_the_order_of_leaving_is_free_for_blocks_of_one_lock_and_task(lock
 
 @each_block
 async def test_a_method_leaves_what_the_frame_entered_that_calls_it(locks: LockClient, make: Make) -> None:
-    """As one does that opens something, fails, and closes it."""
+    """A method may open something, fail, and close it again."""
     methods = ByMethods(make(locks))
     async with in_tasks(ByMethods(methods.block)) as [others]:
         lease = await methods.block.__aenter__()
@@ -462,7 +462,7 @@ async def test_a_third_task_is_refused_when_two_tasks_have_blocks(locks: LockCli
 async def test_a_generator_that_is_closed_leaves_what_it_entered_beside_that_of_a_task_which_is_no_more(
     locks: LockClient, make: Make, way: Way, ended: bool
 ) -> None:
-    asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # What asyncio says of such tasks.
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # asyncio reports destroyed tasks.
     block, leases = make(locks), list[Lease]()
     stale = way(block)
 

@@ -36,7 +36,7 @@ async def test_idle_again_nothing_is_left(locks: LockClient, redis: Redis) -> No
 
 
 async def test_statistics_can_be_asked_in_any_thread(locks: LockClient) -> None:
-    """As the exporter of a telemetry does, at any time."""
+    """The exporter of a telemetry asks for them so, at any time."""
     async with asked_in_a_thread(locks):
         await asyncio.gather(*(in_turn(locks, number) for number in range(20)))
 
@@ -70,7 +70,7 @@ async def _subscribed(redis: Redis, channels: set[str]) -> bool:
 
 async def test_commands_are_what_the_server_has_run(locks: LockClient, redis: Redis) -> None:
     lock = locks.lock("orders")
-    await lock.locked()  # Connected, from here on.
+    await lock.locked()  # The client is connected from here on.
     before, ran = locks.statistics().commands, await scripts_run(redis)
     async with lock:
         await lock.held()
@@ -112,7 +112,7 @@ async def test_connections_are_those_in_use(redis: Redis) -> None:
         async with locks.lock("orders"):
             assert locks.statistics().connections == 1
             await until(lambda: locks.statistics().renewals > 0)
-            await until(lambda: locks.statistics().connections == 2)  # Renewals have one of their own.
+            await until(lambda: locks.statistics().connections == 2)  # Renewals have a connection of their own.
     assert locks.statistics().connections == 0
 
 
@@ -121,7 +121,7 @@ async def test_renewals_are_counted_for_the_hold_and_for_the_client(redis: Redis
         lock = locks.lock("orders")
         async with lock:
             await until(lambda: lock.statistics().renewals >= 3)
-        assert lock.statistics().renewals == 0, "of the present hold"
+        assert lock.statistics().renewals == 0, "the count is that of the present hold"
         assert locks.statistics().renewals >= 3
 
 
@@ -151,7 +151,7 @@ async def test_hand_offs_are_counted(locks: LockClient) -> None:
 
 
 async def settled(locks: LockClient, parked: int) -> None:
-    """Wait until the head was refused, which it was when the subscription stood: all are asleep now."""
+    """Wait until the head was refused with its subscription in place: all waiters are asleep then."""
     tries = {"of the holder": 1, "of the head": 1}
     await until(lambda: locks.statistics().commands == sum(tries.values()) and locks.statistics().pending == 0)
     await locks.lock("another").locked()  # A round trip, in which the head has taken note of its reply.

@@ -32,7 +32,7 @@ class Work:
 
     async def start(self) -> None:
         self.others = await connected(self.redis)
-        async with self.locks.lock("first"):  # What only a first use sends: the scripts.
+        async with self.locks.lock("first"):  # Only a first use sends the scripts.
             pass
         await self.mark()
 
@@ -41,7 +41,7 @@ class Work:
         self.commands, self.batches, self.sent = now.commands, now.batches, await self._sent()
 
     async def done(self) -> tuple[int, int]:
-        """Commands and batches; what the client says of its commands is what the server has seen."""
+        """Commands and batches; the client counts as many commands as the server has seen."""
         now = self.locks.statistics()
         commands, sent = now.commands - self.commands, await self._sent() - self.sent
         assert not self.alone or (sent <= commands / 16 if self.bundled else sent == commands)
@@ -116,7 +116,7 @@ async def test_a_hand_off_to_another_client_costs_its_waiters_one_command(work: 
             before = elsewhere.statistics().commands
         await waiters.granted(1)
         assert elsewhere.statistics().commands - before == 1
-        assert await work.done() == (2, 2), "and its holder nothing beside its own two"
+        assert await work.done() == (2, 2), "the holder sends its own two and nothing else"
 
 
 async def test_a_thousand_waiters_send_nothing_while_idle(work: Work, redis: Redis, server: Server) -> None:

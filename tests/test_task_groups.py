@@ -26,7 +26,7 @@ async def failed_task_group() -> None:
 
 
 class Loss:
-    """A body that loses the lock and goes on without looking, and when it was cancelled for that."""
+    """A body that loses the lock, goes on without looking, and notes when it was cancelled."""
 
     def __init__(self, lock: AsyncRLock) -> None:
         self._lock = lock

@@ -103,7 +103,7 @@ async def test_in_the_task_that_begins_it_a_coroutine_sees_that_task() -> None:
 
 
 async def test_closed_it_leaves_no_error_behind_that_nobody_sees() -> None:
-    """As those of calls that fail when nobody waits for them any more, or did while others were waited for."""
+    """A call may fail when nobody waits for it any more, or while its task waits for others."""
     told: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
     for fails_before in (True, False):

@@ -1,4 +1,4 @@
-"""The trip of an acquire, a release and a block through the package: how many rooms, and how often between two."""
+"""The trip of an acquire, a release and a block through the package: the rooms that it visits, and its moves."""
 
 import asyncio
 import sys
@@ -39,7 +39,7 @@ def followed() -> Iterator[list[str]]:
 
 
 async def trip(lock: AsyncRLock, act: Callable[[AsyncRLock], Awaitable[object]]) -> list[str]:
-    """The way that *act* takes."""
+    """The rooms that *act* visits, in order."""
     if act is AsyncRLock.release:
         await lock.acquire()
     with followed() as rooms:

@@ -143,7 +143,7 @@ async def test_a_busy_lock_is_no_failure_of_redis(heard: LockClient, other: Lock
 
 @pytest.mark.parametrize("kind", ["lock", *(kind for kind in MAKERS if kind not in {"permits", "counted"})])
 async def test_a_function_does_not_run_next_to_its_clients_holder(kind: str, heard: LockClient, events: Events) -> None:
-    """That lock is busy, whatever Redis says."""
+    """The lock of such a holder is busy, whether or not Redis answers."""
     of, obstacle = (None, LockClient.lock) if kind == "lock" else MAKERS[kind]
 
     @heard.synchronized("order", of=of, on_unavailable="run")
@@ -222,7 +222,7 @@ async def test_the_turn_of_a_body_says_that_it_has_no_lock(heard: LockClient, ot
 
 
 async def test_an_error_of_the_function_is_raised(heard: LockClient, events: Events) -> None:
-    """Also an error of Redis, or of a lock, which is the function's own."""
+    """So is an error of Redis, or of a lock, that is the function's own."""
     for error in (BackendError("mine"), LockTimeoutError("mine", 1), ZeroDivisionError()):
 
         async def fail(error: Exception = error) -> None:

@@ -16,7 +16,7 @@ from tests.support.observe import connected, freed, until, until_connected
 
 @contextlib.asynccontextmanager
 async def unclosed(redis: Redis) -> AsyncIterator[None]:
-    """In the block a client is forgotten; at its end nothing is left of that, but a warning."""
+    """In the block a client is forgotten; at the end nothing of the client is left but a warning."""
     before, tasks = await connected(redis), asyncio.all_tasks()
     with pytest.warns(ResourceWarning, match="unclosed <LockClient .*>: its connections end"):
         yield

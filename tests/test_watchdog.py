@@ -26,7 +26,7 @@ from tests.support.observe import renewed, until
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    """One kind is enough: this is about our clock, not theirs."""
+    """One kind of server is enough: these tests are about our clock, not the server's."""
     with Server() as running:
         yield running
 
@@ -103,7 +103,7 @@ async def test_the_missing_one_of_those_that_are_renewed_together_is_lost(server
 
 
 async def test_one_that_cannot_be_renewed_keeps_no_other_from_it(quick: LockClient, redis: Redis) -> None:
-    """The server answers for all of them with an error, and then for each."""
+    """The server answers the renewal of all with an error, and then each renewal by itself."""
     names = [f"a:{number}" for number in range(5)]
     async with asyncio.TaskGroup() as tasks:
         granted = [tasks.create_task(acquire(quick.lock(name, owner="all"))) for name in names]
@@ -118,7 +118,7 @@ async def test_one_that_cannot_be_renewed_keeps_no_other_from_it(quick: LockClie
 
 
 async def test_the_shortest_lease_that_is_watched_can_be_used_and_renewed(server: Server, redis: Redis) -> None:
-    """A stall of this machine may be longer than the lease: then it is lost, and taken once more."""
+    """A stall of this machine may be longer than the lease: then the lock is lost, and taken once more."""
     async with lock_client(server.url, lease=LEAST_LEASE) as client:
         lock, tries, kept = client.lock("a"), 0, False
         while not kept and tries < 200:

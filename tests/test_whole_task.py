@@ -1,5 +1,5 @@
 """
-An acquire that another task runs than called it is refused: that task would own the lock, and may end at once.
+An acquire is refused in another task than the one that called it: it would own the lock, and may end at once.
 
 Tracing wraps the coroutine of each task; the wrappers here have the shapes of those of Sentry, OpenTelemetry, ddtrace.
 """
@@ -51,7 +51,7 @@ TASKS: dict[str, Run] = {
 
 
 async def trace_coroutine(coroutine: Coroutine[Any, Any, object]) -> object:
-    """As OpenTelemetry wraps a coroutine that becomes a task."""
+    """Wrap a coroutine that becomes a task, as OpenTelemetry does."""
     return await coroutine
 
 
@@ -76,7 +76,7 @@ async def under_wrapped_tasks(coroutine: Coroutine[Any, Any, object]) -> None:
 
 TASKS["OpenTelemetry"] = lambda coroutine: asyncio.create_task(trace_coroutine(coroutine))
 TASKS["Sentry, ddtrace"] = under_wrapped_tasks
-if sys.version_info < (3, 12):  # From 3.12 on it awaits in the task of its caller.
+if sys.version_info < (3, 12):  # From 3.12 on `wait_for` awaits in the task of its caller.
     TASKS["wait_for"] = lambda coroutine: asyncio.wait_for(coroutine, 5)
     TASKS["wait_for under OpenTelemetry"] = lambda coroutine: asyncio.wait_for(trace_coroutine(coroutine), 5)
 each_run = pytest.mark.parametrize("run", TASKS.values(), ids=TASKS)
@@ -98,7 +98,7 @@ async def test_an_acquire_that_becomes_a_task_is_refused(
         with pytest.raises(RuntimeError, match="was called in one task and runs in another") as caught:
             await run(acquire(lock))
         assert [way_out for way_out in ways_out if way_out not in str(caught.value)] == [], name
-    assert locks.statistics().commands == 0, "before Redis is touched"
+    assert locks.statistics().commands == 0, "the refusal touches no server"
     assert await redis.exists("orders") == 0
 
 
@@ -117,7 +117,7 @@ async def test_a_named_owner_may_be_acquired_so(locks: LockClient, run: Run) -> 
     for name, acquire in ACQUIRES.items():
         await run(acquire(job))
         assert await job.held(), name
-        await job.force_release()  # A block gives back itself what it entered, and these are never left.
+        await job.force_release()  # Only its block could release it, and nobody leaves that block.
 
 
 async def test_within_a_task_of_ones_own_it_is_welcome(lock: AsyncRLock) -> None:
@@ -134,7 +134,7 @@ async def test_within_a_task_of_ones_own_it_is_welcome(lock: AsyncRLock) -> None
 async def test_wait_for_awaits_in_the_callers_task_from_3_12_on(lock: AsyncRLock, acquire: Acquire) -> None:
     await asyncio.wait_for(acquire(lock), 5)
     assert await lock.held()
-    await lock.force_release()  # A block gives back itself what it entered, and these are never left.
+    await lock.force_release()  # Only its block could release it, and nobody leaves that block.
 
 
 async def test_a_wrapper_of_the_coroutine_of_a_task_may_wrap_the_work_that_acquires(lock: AsyncRLock) -> None:

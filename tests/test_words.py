@@ -1,4 +1,4 @@
-"""The error for a word of redis-py's lock names the one of aiolock, and so does that for a verb without `await`."""
+"""Errors name aiolock's word for a word of redis-py's lock, and say how to write a verb that has no `await`."""
 
 import asyncio
 import inspect
@@ -60,7 +60,7 @@ ATTRIBUTES = {
 
 
 async def refusal(call: Callable[[], object], error: type[Exception]) -> str:
-    """The text of the error, when called or awaited."""
+    """The text of the error that the call or its await raises."""
     with pytest.raises(error) as refused:
         if isinstance(called := call(), Awaitable):
             await called
@@ -163,7 +163,7 @@ def called(handle: object, verb: str) -> Any:
 
 
 def verbs(handle: object) -> list[str]:
-    """Its public coroutine functions."""
+    """The public coroutine functions of the handle."""
     return [name for name in dir(handle) if name[0] != "_" and is_coroutine_function(getattr(type(handle), name))]
 
 
@@ -211,7 +211,7 @@ async def test_a_cancelled_task_of_such_a_coroutine_ends(locks: LockClient, othe
     assert not await locks.lock("a").locked()
 
 
-MADE_OF_NAMES = {"AsyncMultiLock"}  # Its own error says of what.
+MADE_OF_NAMES = {"AsyncMultiLock"}  # Its own error speaks of names.
 
 
 @pytest.mark.parametrize("kind", sorted(HANDLES.keys() - MADE_OF_NAMES))

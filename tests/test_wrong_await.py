@@ -1,4 +1,4 @@
-"""A loss cancels the task that entered the block, wherever it is by then: the cancellation says why, and where not."""
+"""A loss cancels the task that entered the block, wherever it is by then, and says why. It cancels no other."""
 
 import asyncio
 import contextlib
@@ -49,7 +49,7 @@ async def test_a_block_that_was_not_left_does_not_cancel_who_closes_the_client(r
             lease = await stack.enter_async_context(locks.lock(NAME))
             raise KeyError("its own")
     await freed(redis, NAME)
-    await asyncio.sleep(0.01)  # Would raise if a cancellation were still to come.
+    await asyncio.sleep(0.01)  # A cancellation still to come would be raised here.
     assert lease.lost.is_set()
     with pytest.raises(LeaseLostError, match="client was closed"):
         await stack.aclose()

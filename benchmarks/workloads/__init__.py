@@ -37,7 +37,7 @@ LIBRARIES = (
     "grelmicro",
     "valkey-glide",
 )
-# Those that keep a connection for each waiter, or a place among the thousand requests that may be on their way at once.
+# These peers keep a connection for each waiter, or a place among the thousand requests that may be under way at once.
 _UP_TO_1000 = dict.fromkeys(
     ("redis-lock-py", "py-redis-semaphore", "redis-fifo-lock", "grelmicro", "valkey-glide"), 1000
 )

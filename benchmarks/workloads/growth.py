@@ -12,7 +12,7 @@ from benchmarks.peers.adapter import Peer
 from benchmarks.run import Outcome, Run
 from benchmarks.witness import Witness
 
-_PARTS = 10  # The first and the last part are compared: each is long enough that no mood of the machine decides.
+_PARTS = 10  # The first and the last part are compared: each is so long that no stall of the machine decides.
 _TASKS = 20  # At a time, each with names of its own.
 
 

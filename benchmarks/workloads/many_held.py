@@ -48,7 +48,7 @@ async def _hold(peer: Peer, observer: Observer, seconds: float) -> Measures:
 
 
 async def _each(locks: Sequence[Lock], do: Callable[[Lock], Awaitable[object]], problems: Counter[str]) -> None:
-    """Do it to every lock, some at once."""
+    """Call *do* with every lock, with some at once."""
     for start in range(0, len(locks), _AT_ONCE):
         for result in await asyncio.gather(*map(do, locks[start : start + _AT_ONCE]), return_exceptions=True):
             if isinstance(result, BaseException):

@@ -1,4 +1,4 @@
-"""B8: many tasks of one process wait for one name: the cost of that, and the time until the lock is at the next."""
+"""B8: many tasks of one process wait for one name: the cost of waiting, and the time until the next one has it."""
 
 import asyncio
 import random
@@ -45,7 +45,7 @@ async def run(run: Run, observer: Observer) -> Outcome:
 
 
 async def _arrive(queue: "_Queue", waiters: int, seconds: float) -> list["asyncio.Task[None]"]:
-    """Let that many come within *seconds*: tasks that poll would otherwise do it at the same times for ever."""
+    """Let that many waiters come within *seconds*: otherwise those that poll would do so at the same times for ever."""
     tasks = []
     for number in range(waiters):
         tasks.append(asyncio.create_task(queue.wait(number + 1)))
@@ -55,7 +55,7 @@ async def _arrive(queue: "_Queue", waiters: int, seconds: float) -> list["asynci
 
 
 async def _idle(observer: Observer, run: Run, waiters: int) -> Measures:
-    """Let all of them settle, then count the commands while nothing happens."""
+    """Let all waiters settle, then count the commands while nothing happens."""
     await asyncio.sleep(run.warm_up * 2 + waiters / 5000)
     cpu, sent = time.process_time(), await observer.executed()
     await asyncio.sleep(_IDLE)
@@ -65,7 +65,7 @@ async def _idle(observer: Observer, run: Run, waiters: int) -> Measures:
 
 
 async def _stop(tasks: list["asyncio.Task[None]"]) -> str | None:
-    """Cancel all, and those again that a peer kept from being cancelled."""
+    """Cancel all tasks, and once more those whose cancellation a peer swallowed."""
     failed = [error for task in tasks if task.done() and (error := task.exception()) is not None]
     left = set(tasks)
     while left:
@@ -79,7 +79,7 @@ class _Queue:
     """
     Tasks that hand one lock on; a task waits again when the next one has it, so their number stays.
 
-    Each keeps it for a moment: the task that waits again must be waiting when the lock is free, not arrive by chance.
+    Each keeps the lock for a moment, so that the task before it is sure to wait again by the time the lock is free.
     """
 
     def __init__(self, peer: Peer, witness: Witness) -> None:

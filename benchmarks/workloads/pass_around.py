@@ -18,7 +18,7 @@ async def run(run: Run, observer: Observer) -> Outcome:
 
 
 async def alone(run: Run, observer: Observer) -> Outcome:
-    """Baseline: one task, so that its two calls follow each other; the loop turns once in between, as above."""
+    """Baseline: one task, so that its two calls follow each other; the loop turns once between them, as above."""
     return await _measure(run, observer, 1)
 
 

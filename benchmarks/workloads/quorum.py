@@ -44,6 +44,6 @@ def _with_others(url: str) -> Iterator[list[str]]:
 
 
 async def _let_vote(url: str) -> None:
-    """A new server has no vote at first; this one has nothing to forget."""
+    """A new server has no vote at first; give this one its vote, because it has forgotten nothing."""
     async with Redis.from_url(url) as redis:
         await redis.set(QUORUM_KEY, f"{(await redis.info('server'))['run_id']} 0")

@@ -24,7 +24,7 @@ exit codes:
 
 
 def main() -> int:
-    """Run the demo; the exit code."""
+    """Run the demo; returns the exit code."""
     parser = argparse.ArgumentParser(
         "python -m examples.demo",
         description=DESCRIPTION,

@@ -1,10 +1,10 @@
 """
 The account: a balance in a plain file, which only correct locking keeps right, and a log to check it against.
 
-Whoever deposits reads the balance, and later writes it back plus one; what others wrote in between would be lost.
+A deposit reads the balance, and later writes it back plus one; a write of another task between the two would be lost.
 The file protects itself against one thing only, a holder whose lock is over: it keeps the highest token that it was
-read with, and refuses whoever comes with a lower one. The log is only ever appended to, so it counts right even if the
-locking is wrong.
+read with, and refuses a reader or writer with a lower one. The log is only ever appended to, so it counts right even
+if the locking is wrong.
 """
 
 import fcntl
@@ -51,7 +51,7 @@ class Account:
         The balance. *token* is registered with it: from now on an older one is refused.
 
         Raises:
-            StaleTokenError: it is older than the last.
+            StaleTokenError: the token is older than the last one.
         """
         with self._locked() as file:
             balance, highest = _load(file)
@@ -62,10 +62,10 @@ class Account:
 
     def write(self, balance: int, token: int) -> None:
         """
-        Replace the balance, if nobody has come since it was read with *token*.
+        Replace the balance, if nobody has read the account since it was read with *token*.
 
         Raises:
-            StaleTokenError: somebody has; nothing was changed.
+            StaleTokenError: somebody has read it; nothing was changed.
         """
         with self._locked() as file:
             _, highest = _load(file)
@@ -77,7 +77,7 @@ class Account:
             raise StaleTokenError(token, highest)
 
     def balance(self) -> int:
-        """The balance, for who is no holder and only looks."""
+        """The balance, for an onlooker who is no holder."""
         with self._locked() as file:
             return _load(file)[0]
 

@@ -30,8 +30,8 @@ class CannotRunError(Exception):
 
 
 def run(*, plain: bool) -> int:
-    """Run the demo; the exit code."""
-    # A shell that starts us in the background has SIGINT ignored, and then SIGTERM, which is passed on as such, too.
+    """Run the demo; returns the exit code."""
+    # In the background of a shell SIGINT is ignored, and so would be SIGTERM, which is turned into a SIGINT below.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with ExitStack() as stack:
@@ -106,7 +106,7 @@ async def _show_while(story: Story, team: Team, screen: Screen) -> None:
             showing = group.create_task(show())
             await story.tell()
             showing.cancel()
-    except BaseExceptionGroup as failed:  # Of one: whichever fails first ends the other.
+    except BaseExceptionGroup as failed:  # It has one error: the task that fails first ends the other.
         raise failed.exceptions[0] from None
 
 

@@ -15,7 +15,7 @@ _PATIENCE = 6.0  # Seconds until something that was ordered counts as not happen
 
 
 class Story:
-    """Tells it once; *lock* is the workers' lock, to ask about, *lease* their lease in seconds."""
+    """Tells the story once; *lock* is the workers' lock, to ask about, *lease* their lease in seconds."""
 
     def __init__(self, team: Team, screen: Screen, lock: AsyncRLock, lease: float) -> None:
         self.faults = Faults()
@@ -25,7 +25,7 @@ class Story:
         self._lease = lease
 
     async def tell(self) -> None:
-        """Play every part; what did not come about stays ``None`` in the faults."""
+        """Play every part; a fault that did not come about stays ``None``."""
         self._screen.title("1. All is well")
         self._screen.say("One holds the lock, the others wait; a release hands it on.")
         await asyncio.sleep(2 * _CALM)
@@ -71,7 +71,7 @@ class Story:
         )
         try:
             await self._say_recovery(self.faults.paused, but="3")
-            # Until the file has seen a later token it cannot know that the one of worker 3 is old.
+            # Until the file has seen a later token it cannot know that the token of worker 3 is old.
             await self._team.until(lambda: self._team.timeline.written > frozen.token, _PATIENCE)
             await asyncio.sleep(max(0.0, frozen.at + 1.3 * self._lease - monotonic()))
         finally:
@@ -82,7 +82,7 @@ class Story:
             self._screen.say(f"It {late.what}, and was not refused.", "bold red")
 
     async def _wake(self, frozen: Event) -> Event:
-        """Let worker 3 go on; what became of its write."""
+        """Let worker 3 go on; returns the event that tells what became of its write."""
         start = len(self._team.events)
         self._screen.say("SIGCONT: worker 3 goes on where it was, and writes a balance that is long outdated.")
         del self._team.condition["3"]
@@ -102,7 +102,7 @@ class Story:
         await self._say_recovery(fault, but="")
 
     async def _say_recovery(self, fault: Fault, but: str) -> None:
-        """Wait until all who waited at the time of *fault* have had their turn, worker *but* left out."""
+        """Wait until all tasks that waited at the time of *fault* have had their turn, except worker *but*."""
         timeline = self._team.timeline
         await self._team.until(lambda: timeline.recovered(fault.at, but), self._lease + _PATIENCE)
         recovery = timeline.recovery(fault.at, but)

@@ -28,7 +28,7 @@ class Team:
     def __init__(self, settings: Settings) -> None:
         self.events: list[Event] = []
         self.timeline = Timeline()
-        self.condition: dict[str, str] = {}  # Of each worker: what is wrong with it.
+        self.condition: dict[str, str] = {}  # The trouble of each worker that has any.
         self._settings = settings
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         self._listeners: list[asyncio.Task[None]] = []
@@ -59,7 +59,7 @@ class Team:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,
-                # Keeps the terminal's Ctrl-C from it, and lets the system end it if it is stopped while we die.
+                # This keeps the terminal's Ctrl-C from the worker, and lets the system end a stopped one when we die.
                 process_group=0,
             )
         self._processes[name] = process
@@ -128,7 +128,7 @@ class Team:
             await self._processes[name].wait()
 
     async def stop(self) -> dict[str, int]:
-        """End the workers, politely if they let us; the exit code of each."""
+        """End the workers, politely if they let us; returns the exit code of each."""
         for name, process in self._processes.items():
             assert process.stdin is not None
             process.stdin.close()

@@ -39,10 +39,10 @@ class Recovery:
 
 @dataclass(slots=True)
 class Timeline:
-    """Fed with events in any order among workers; of one worker they come in order."""
+    """Takes events in any order among workers; the events of one worker come in order."""
 
     holds: list[Hold] = field(default_factory=list)
-    asked: dict[str, float] = field(default_factory=dict)  # Who waits now, and since when.
+    asked: dict[str, float] = field(default_factory=dict)  # The tasks that wait now, and since when.
     latest: dict[str, Event] = field(default_factory=dict)  # Of each task, the last event.
     balance: int = 0
     written: int = 0  # The highest token that a write was accepted with.
@@ -107,7 +107,7 @@ class Timeline:
         return Recovery(first.who, first.granted - since, len(waits), max(waits))
 
     def recovered(self, since: float, but: str) -> bool:
-        """Whether all who waited for the end of that fault have had the lock."""
+        """Whether all tasks that waited for the end of that fault have had the lock."""
         recovery = self.recovery(since, but)
         if recovery is None:
             return False

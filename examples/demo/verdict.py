@@ -27,7 +27,7 @@ class Fault:
 
 @dataclass(slots=True)
 class Faults:
-    """Those that belong to the demo; ``None`` for one that did not come about."""
+    """The faults of the demo; ``None`` for one that did not come about."""
 
     killed: Fault | None = None
     paused: Fault | None = None
@@ -135,7 +135,7 @@ def _cancelled(record: Record) -> Check:
     if recovery is None:
         return Check(False, f"task {fault.who} was cancelled, and nobody got the lock again")
     text = f"task {fault.who} was cancelled in its turn; the next had the lock {_short(recovery.first)} later"
-    early = recovery.first < record.lease / 2  # Given back, that is, and not left to its lease.
+    early = recovery.first < record.lease / 2  # It was given back, and did not wait for its lease.
     return Check(hold.end == "cancelled" and hold.token not in record.accepted and early, text)
 
 

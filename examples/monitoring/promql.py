@@ -31,7 +31,7 @@ class Query:
         self._now = 0  # The sample that is looked at.
 
     def at(self, sample: int) -> Vector:
-        """Its value at that sample; of a comparison, what is compared."""
+        """The value at that sample; for a comparison, the value that is compared."""
         self._at, self._now = 0, sample
         value = self._quotient()
         if self._take_if(">"):
@@ -123,7 +123,7 @@ def _fits(labels: Labels, wanted: Sequence[tuple[str, str, str]]) -> bool:
 
 
 def _quantiles(share: float, buckets: Vector) -> Vector:
-    """As Prometheus does: as if the values of a bucket lay evenly in it."""
+    """The quantiles as Prometheus computes them: as if the values of a bucket lay evenly in it."""
     groups: dict[Labels, list[tuple[float, float]]] = defaultdict(list)
     for labels, count in buckets.items():
         rest = frozenset(pair for pair in labels if pair[0] != "le")

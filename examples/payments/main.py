@@ -43,7 +43,7 @@ class Payment(BaseModel):
     token: int
 
 
-# The database, and the provider who takes the money: both are somebody else's, and know nothing of the lock.
+# The database, and the provider who takes the money: both are run by others, and know nothing of the lock.
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def register(connection: sqlite3.Connection, order: int, token: int) -> None:
 
 
 def find_payment(order: int, token: int | None = None) -> Payment | None:
-    """The payment, if there is one. Whoever is about to pay shows the *token*; others only look."""
+    """The payment, if there is one. A caller that is about to pay shows the *token*; others only look."""
     query = "SELECT customer_order, cents, token FROM charges WHERE customer_order = ?"
     with database() as connection:
         if token is not None:
@@ -89,7 +89,7 @@ def find_payment(order: int, token: int | None = None) -> Payment | None:
 
 
 def store_payment(payment: Payment) -> None:
-    """Nothing here keeps out a second row that comes after the first, that is the lock's part; but one that is late."""
+    """The token keeps out a row that is late. Only the lock keeps out a second row that is not."""
     with database() as connection:
         register(connection, payment.order, payment.token)
         connection.execute("INSERT INTO charges VALUES (?, ?, ?)", (payment.order, payment.cents, payment.token))
@@ -134,7 +134,7 @@ async def pay(
         return paid
     payment = Payment(order=order_id, cents=amount.cents, token=lease.token)
     await charge(payment)
-    lease.check()  # It may have taken longer than the process was awake.
+    lease.check()  # The process may have been paused meanwhile, for too long.
     await to_thread(store_payment, payment)
     return payment
 

@@ -33,7 +33,8 @@ class Hall:
     """
     The seats, each with the newest token that has been seen.
 
-    For threads: a call may wait for the disk. One that goes on when its lock is lost does no harm, by its token.
+    Threads call this, because a call may wait for the disk. A call that goes on when its lock is lost does no harm: its
+    token is too old.
     """
 
     def __init__(self, path: str) -> None:

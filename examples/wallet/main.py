@@ -89,7 +89,7 @@ def register(connection: sqlite3.Connection, tokens: Tokens) -> None:
 
 
 class Transfer(BaseModel):
-    """*id* is the client's: who asks again with the same one has moved the money once."""
+    """*id* is the client's: a client that asks again with the same one moves the money once."""
 
     id: UUID
     cents: PositiveInt
@@ -160,14 +160,14 @@ async def transfer(
         return {source: await to_thread(balance, source, tokens)}
     if await to_thread(balance, source, tokens) < wanted.cents:
         raise HTTPException(402, "there is not enough")
-    await asyncio.sleep(CHECK_SECONDS)  # Looks for fraud. Whatever is checked stays so: nobody else moves this money.
+    await asyncio.sleep(CHECK_SECONDS)  # Looks for fraud. The balance stays as it is: nobody else moves this money.
     lease.check()
     await to_thread(move, source, target, wanted, tokens)
     return {source: await to_thread(balance, source, tokens)}
 
 
 def write_report() -> None:
-    """In several steps, as who writes much does: in between the file makes no sense."""
+    """Write in several steps, as for a long report: before the last step the file makes no sense."""
     (DIRECTORY / "report.txt").write_text("")
     for name, cents in balances().items():
         with (DIRECTORY / "report.txt").open("a") as file:
