@@ -124,7 +124,7 @@ def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str)
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """With AIOLOCK_REQUIRE set, a skip fails, unless a `skipif` mark made it: they are for platforms and versions."""
+    """With AIOLOCK_REQUIRE set, a skip fails, unless a `skipif` mark made it: those are for platforms and versions."""
     report = yield
     declared = hasattr(report, "wasxfail") or any(item.iter_markers("skipif"))
     if report.skipped and os.environ.get("AIOLOCK_REQUIRE") and not declared:

@@ -239,7 +239,7 @@ def test_script_headers_name_what_the_body_uses() -> None:
 def test_script_headers_state_reply_and_why_twice_is_safe() -> None:
     def wrong(script: Path) -> str:
         header, body = split_script(script)
-        wanted = ("-- Reply ", "-- Twice: ") if parameters(body) else ()  # Without any, it is in front of others.
+        wanted = ("-- Reply ", "-- Twice: ") if parameters(body) else ()  # Parts of other scripts have no parameters.
         missing = [start for start in wanted if not any(line.startswith(start) for line in header)]
         return f"the header has no line {missing}" if missing else ""
 

@@ -425,7 +425,7 @@ async def test_inspect_calls_a_key_that_is_no_lock_by_its_type(
 
 
 async def test_inspect_and_acquire_agree_about_foreign_keys(server: Server, redis: Redis) -> None:
-    """They are hashes without an end, or without the fields of a lock. A number may be a semaphore or a latch."""
+    """The keys are hashes without an end, or without the fields of a lock. A number may be a semaphore or a latch."""
     hashes: dict[str, dict[Any, Any]] = {
         "profile": {"name": "a", "age": 7},
         "one-field": {"name": "a"},

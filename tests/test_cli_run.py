@@ -21,7 +21,7 @@ from tests.support.topologies import ask, wait_until
 
 RUN = [sys.executable, "-W", "error", "-m", "aiolock", "run"]
 # The command that `run` starts. It writes its process id into a file, and with "and-child" a child of it does so, too.
-# Then both write again and again when they were alive, until they are ended, or their file is removed.
+# Then each process writes again and again when it was alive, until it is ended, or its file is removed.
 PROGRAM = """
 import os, signal, sys, time
 path, *hows = sys.argv[1:]
@@ -249,7 +249,7 @@ def test_a_server_that_hangs_stops_the_command_before_the_lock_can_be_anothers(o
 
 
 def test_a_command_that_does_not_end_is_killed_at_the_deadline(own: Server, tmp_path: Path) -> None:
-    """All processes that it has started are killed with it."""
+    """All processes that the command has started are killed with it."""
     path = tmp_path / "pid"
     with running(own, "orders", "--lease", str(LEASE), *program(path, "stubborn", "and-child")) as process:
         pids = pid_in(path), pid_in(tmp_path / "pid.child")

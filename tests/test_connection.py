@@ -104,7 +104,7 @@ async def test_commands_of_one_turn_leave_in_one_write(user: Recorder) -> None:
 
 
 async def test_it_does_not_keep_the_context_of_its_first_user(proxy: Proxy) -> None:
-    """Neither its reader nor its writer nor its timer keeps it."""
+    """Neither its reader nor its writer nor its timer keeps the context."""
     user = Recorder(Connector.of(Redis.from_url(proxy.url), None, 5), pulse=60)
     assert not await outlives_its_task(lambda: user.answer("PING"))
     assert await user.answer("PING") == b"PONG"

@@ -62,7 +62,7 @@ async def test_a_release_without_an_answer_is_tried_on(proxy: Proxy, through: Re
 
 
 async def test_an_end_that_was_sent_twice_is_not_forgotten(proxy: Proxy, through: Redis, redis: Redis) -> None:
-    """Another copy of its command may still be late; the end of one that was sent once is forgotten by the next."""
+    """Another copy of the command may still be late. The next end replaces one whose command was sent once."""
     async with LockClient(through) as locks:
         semaphore = locks.counting_semaphore(NAME, 3)
         for sent in (COUNTING_SEMAPHORE.acquire, ADD_PERMITS):

@@ -121,7 +121,7 @@ async def test_a_waiter_learns_of_permits_that_another_client_makes(
 
 @pytest.mark.parametrize("initial", [None, 0, 2])
 async def test_a_release_where_nothing_is_acquired(locks: LockClient, other: LockClient, initial: int | None) -> None:
-    """It counts as with asyncio, so that a release can be a signal for a later acquire."""
+    """The release counts as with asyncio, so that it can be a signal for a later acquire."""
     model = asyncio.Semaphore(initial or 0)
     for permits in (1, 2):
         await locks.counting_semaphore(NAME, initial).release(permits)

@@ -154,7 +154,7 @@ def test_a_server_that_the_workers_cannot_use_is_reported(tmp_path: Path) -> Non
 
 
 def test_the_account_logs_what_it_refused_to_write(tmp_path: Path) -> None:
-    """The tests of the examples show that it refuses in every order of reads and writes."""
+    """The tests of the examples show that the account refuses in every order of reads and writes."""
     account = Account(tmp_path)
     account.create()
     assert account.read(10) == 0

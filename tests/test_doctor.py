@@ -526,7 +526,7 @@ def test_wrong_usage_exits_with_2_and_prints_no_password(
 
 @pytest.mark.slow
 async def test_interrupted_the_doctor_takes_its_lock_away(proxy: Proxy, redis: Redis) -> None:
-    """It does so also if SIGINT was ignored at its start, as in the background, and if cleaning up fails."""
+    """The doctor does so also if SIGINT was ignored at its start, as in the background, and if cleaning up fails."""
     renewal = proxy.install(Rule(script(LOCK.renew), withhold_reply(), ALWAYS))
     proxy.install(Rule(command(b"DEL"), withhold_reply(), ALWAYS))
     words = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *COMMAND, proxy.url]

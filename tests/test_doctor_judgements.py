@@ -306,7 +306,7 @@ def test_a_short_lease_survives_less_than_other_calls() -> None:
     ("renew_interval", "drift", "status"), [(4, 1, "ok"), (4, 1.01, "note"), (4.01, 1, "note"), (3.99, 1.01, "ok")]
 )
 def test_the_stalls_that_a_lease_survives(renew_interval: float, drift: float, status: str) -> None:
-    """It survives the rest of the lease when a renewal is due, less the margin; other calls survive five seconds."""
+    """A lock survives what is left of its lease when a renewal is due, less the margin; other calls five seconds."""
     config = LockConfig(lease=10, renew_interval=renew_interval, drift=drift)
     assert timing.judge_lease(Timing.of(config)).status == status
 

@@ -38,7 +38,7 @@ async def test_a_name_that_is_used_all_the_time_remembers_some_few_ends_for_each
 ) -> None:
     most = 0
     async with asyncio.TaskGroup() as tasks:
-        for client in (locks, other):  # They hand the lock on, within a client and from one to the other.
+        for client in (locks, other):  # The tasks hand the lock on, within a client and from one to the other.
             for _ in range(4):
                 tasks.create_task(sections(client.lock(NAME), 250))
         for _ in range(50):

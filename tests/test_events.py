@@ -77,7 +77,7 @@ async def test_acquired_tells_how_long_it_waited(redis: Redis, events: Events) -
     waited = [event.waited for event in events if isinstance(event, Acquired)]
     assert len(waited) == 2
     assert waited[0] >= 0
-    assert waited[1] > 0.01  # The holder kept it for longer; timers may ring a little early.
+    assert waited[1] > 0.01  # The holder kept the lock for longer; timers may ring a little early.
 
 
 async def test_handed_off_is_told_before_acquired(redis: Redis, events: Events) -> None:

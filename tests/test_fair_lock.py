@@ -395,7 +395,7 @@ async def test_a_waiter_for_the_plain_lock_does_not_sleep_when_the_next_fair_hol
 async def test_another_kind_of_the_name_is_granted_at_once_when_the_fair_lock_is_free(
     locks: LockClient, other: LockClient, kind: str
 ) -> None:
-    """It is granted although a refusal of the plain lock has left a mark beside the tokens."""
+    """The other kind is granted although a refusal of the plain lock has left a mark beside the tokens."""
     async with locks.fair_lock(NAME):
         assert await other.lock(NAME).try_lock() is None
     if kind == "permits":
@@ -473,7 +473,7 @@ async def test_a_server_that_takes_no_commands_for_a_while_keeps_no_place_of_who
 ) -> None:
     lease = await locks.fair_lock(NAME).acquire(lease=LONG)
     await line.stand(other)
-    await redis.client_pause(1500, all=False)  # It takes no writes.
+    await redis.client_pause(1500, all=False)  # The server takes no writes.
     line.tasks[0].cancel()
     await asyncio.wait(line.tasks)
     await until(lambda: other.statistics().pending == 0)

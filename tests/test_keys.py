@@ -91,7 +91,7 @@ async def test_a_name_wholly_in_braces_is_refused_where_redisson_shares_keys(loc
 
 
 async def test_x_and_x_in_braces_are_two(locks: LockClient, other: LockClient) -> None:
-    """Each has its own bodies that run once, its own line of a fair lock, and its own tokens."""
+    """Each name has its own bodies that run once, its own line of a fair lock, and its own tokens."""
 
     async def result(said: str) -> str:
         return said

@@ -277,7 +277,7 @@ def test_a_forked_child_leaves_what_it_did_not_enter_in_silence(emptied: Server,
 
 
 def test_a_block_that_unittest_enters_is_left_in_another_task(emptied: Server) -> None:
-    """Each step of an `IsolatedAsyncioTestCase` is a task of its own, and it calls `__aexit__` outside of the loop."""
+    """Each step of an `IsolatedAsyncioTestCase` is a task of its own; unittest calls `__aexit__` outside the loop."""
 
     @asynccontextmanager
     async def wrapped(block: Block) -> AsyncIterator[Any]:

@@ -29,7 +29,7 @@ async def release(lock: AsyncRLock) -> None:
 
 async def test_a_task_of_the_holding_owner_does_not_wait_behind_others(locks: LockClient) -> None:
     job = locks.lock(NAME, owner="job")
-    await locks.lock("other").locked()  # It connects, so that one batch refuses or grants the three.
+    await locks.lock("other").locked()  # The client connects, so that one batch refuses or grants the three.
     first = asyncio.create_task(acquire(job))
     stranger = asyncio.create_task(acquire_and_release(locks.lock(NAME)))
     second = asyncio.create_task(acquire(job))
@@ -187,7 +187,7 @@ async def test_a_task_that_acquired_nothing_gives_back_what_another_acquired(loc
 async def test_a_release_that_the_last_one_overtakes_is_answered_as_what_it_was(
     locks: LockClient, other: LockClient, redis: Redis
 ) -> None:
-    """The release is refused for a moment. When it is sent again, the lock was freed, and another owner has it."""
+    """The release is refused for a moment. Before it is sent again, the lock is freed, and another owner has it."""
     job = locks.lock(NAME, owner="job")
     async with job:
         pass

@@ -40,7 +40,7 @@ def ignore(message: bool) -> None:
 async def test_every_message_and_every_gap_is_signalled(redis: Redis, notifier: Notifier) -> None:
     signals: list[bool] = []
     notifier.watch("news", signals.append)
-    await until(lambda: signals == [False])  # It is subscribed, and has missed earlier messages.
+    await until(lambda: signals == [False])  # The watcher is subscribed, and has missed earlier messages.
     assert notifier.confirmed("news")
     await redis.publish("news", "0")
     await redis.publish("other", "0")

@@ -235,7 +235,7 @@ async def test_an_outcome_that_comes_after_the_lease_is_stored_if_nobody_was_gra
 async def test_an_outcome_that_comes_after_the_lease_is_dropped_if_somebody_was_granted_the_lock(
     locks: LockClient, other: LockClient, redis: Redis, report: Report
 ) -> None:
-    """It is dropped also if the body of that grant has failed, and the key is free again."""
+    """The outcome is dropped also if the body of that grant has failed, and the key is free again."""
     with pytest.raises(LeaseLostError):
         async with locks.once(KEY, keep=KEEP):
             await redis.delete(REDIS_KEY)

@@ -276,7 +276,7 @@ async def linked(holder: Service, waiter: Service, redis: Redis) -> None:
     await until(lambda: _left(redis))
     waiting = asyncio.create_task(wait_in_a_trace(waiter))
     await until(lambda: waiter.locks.lock("orders").statistics().parked == 1)
-    if holder is waiter:  # The timer of its look was set before this one, and rings before it.
+    if holder is waiter:  # The timer of the waiter was set before this one, and rings before it.
         await asyncio.sleep(2 * SOON)
     else:
         await looked(waiter.locks)
@@ -576,7 +576,7 @@ async def test_a_release_is_of_use_to_the_log(redis: Redis, caplog: pytest.LogCa
 
 
 async def test_the_duration_of_a_hold_within_a_trace_is_always_told(redis: Redis) -> None:
-    """It is told even after so many holds that others are not recorded."""
+    """The duration is told even after so many holds that others are not recorded."""
     async with Service(redis) as service:
         for _ in range(30):  # More than are recorded at once.
             async with service.locks.lock("orders"):

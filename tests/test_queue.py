@@ -34,7 +34,7 @@ async def test_a_lock_whose_holder_crashed_is_taken_when_its_lease_ends(redis: R
     await backend_of(crashed).aclose()  # Nothing that it sends reaches the server any more.
     async with Waiters(locks, NAME, go=True) as waiters:
         await waiters.park(3)
-        # If the lease did not end, they would ask again after half a minute.
+        # If the lease did not end, the waiters would ask again after half a minute.
         await waiters.granted(1, within=15)
         assert ends - 0.1 < monotonic()
         await waiters.granted(3)
@@ -266,7 +266,7 @@ async def wait_for_all(kind: str, locks: LockClient) -> None:
 async def test_one_place_asks_for_all_while_nothing_is_to_be_had(
     locks: LockClient, other: LockClient, kind: str
 ) -> None:
-    """It asks when a probe is due, and when a message comes."""
+    """One place asks when a probe is due, and when a message comes."""
     async with several_wait(kind, locks, other) as (queue, _, let_go):
         for wake in (queue._look, lambda: queue._signal(True)):
             sent = locks.statistics().commands

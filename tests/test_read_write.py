@@ -91,7 +91,7 @@ async def test_many_read_at_a_time_and_nobody_writes(mine: AsyncReadWriteLock, t
     async with mine.read, theirs.read:
         assert await mine.read.locked()
         assert not await mine.write.locked()
-        assert await theirs.read.try_lock() is not None, "a client may read twice"
+        assert await theirs.read.try_lock() is not None, "a reader may acquire again"
         await theirs.read.release()
         assert len(await mine.read.holders()) == 2
     assert not await mine.read.locked()
@@ -345,7 +345,7 @@ async def test_an_owner_that_waits_to_write_is_refused_to_read_at_once(
 async def test_an_owner_that_reads_while_it_waits_to_write_is_refused_to_write(
     locks: LockClient, theirs: AsyncReadWriteLock
 ) -> None:
-    """It waits to read first, so that nothing can be known when it begins to wait to write."""
+    """The owner waits to read first, so that nothing can be known when it begins to wait to write."""
     named = locks.read_write_lock(NAME, owner="two tasks")
     writing = await theirs.write.acquire()
     reader, writer = (asyncio.create_task(_kept(half)) for half in (named.read, named.write))
@@ -435,7 +435,7 @@ async def test_a_reader_that_died_keeps_writers_out_for_its_own_lease_only(
 
 @pytest.mark.parametrize("gone", ["lock", "record"])
 async def test_a_hold_of_which_a_part_is_gone_is_lost(redis: Redis, locks: LockClient, gone: str) -> None:
-    """Redisson leaves such a part when it takes the lock away by force, and so does a user who deletes keys."""
+    """Redisson deletes such a part when it takes the lock away by force, and so may a user who deletes keys."""
     lease = await locks.read_write_lock(NAME).read.acquire(lease=30)
     [record] = [key async for key in redis.scan_iter("*:rwlock_timeout:1")]
     await redis.delete(NAME if gone == "lock" else record)

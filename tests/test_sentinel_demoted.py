@@ -1,4 +1,4 @@
-"""Behind Sentinels, a client leaves a server at once that is no primary any more, even if it does not let go."""
+"""Behind Sentinels, a client at once leaves a server that is no primary any more, even if that does not let go."""
 
 import socket
 import ssl

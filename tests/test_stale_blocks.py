@@ -173,7 +173,7 @@ class Guard:
 
 
 async def test_a_class_that_enters_and_leaves_in_methods_leaves_its_own(locks: LockClient, redis: Redis) -> None:
-    """It does so also beside a block that was never left, and in many tasks that act as one owner."""
+    """The class does so also beside a block that was never left, and in many tasks that act as one owner."""
     lock = locks.lock(NAME, owner="job-17")
     never_left = Guard(lock)
     await (await asyncio.create_task(never_left.__aenter__())).release()

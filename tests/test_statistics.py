@@ -36,7 +36,7 @@ async def test_idle_again_nothing_is_left(locks: LockClient, redis: Redis) -> No
 
 
 async def test_statistics_can_be_asked_in_any_thread(locks: LockClient) -> None:
-    """The exporter of a telemetry asks for them so, at any time."""
+    """The exporter of a telemetry asks in a thread of its own, at any time."""
     async with asked_in_a_thread(locks):
         await asyncio.gather(*(in_turn(locks, number) for number in range(20)))
 

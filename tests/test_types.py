@@ -1,4 +1,4 @@
-"""Durations, names and keys: what is accepted, what is refused, and what becomes of it."""
+"""Durations, names and keys: which values are accepted, which are refused, and what is made of them."""
 
 from dataclasses import FrozenInstanceError, fields
 from datetime import timedelta

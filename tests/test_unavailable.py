@@ -222,7 +222,7 @@ async def test_the_turn_of_a_body_says_that_it_has_no_lock(heard: LockClient, ot
 
 
 async def test_an_error_of_the_function_is_raised(heard: LockClient, events: Events) -> None:
-    """So is an error of Redis, or of a lock, that is the function's own."""
+    """An error of Redis, or of a lock, is raised, too, if it is the function's own."""
     for error in (BackendError("mine"), LockTimeoutError("mine", 1), ZeroDivisionError()):
 
         async def fail(error: Exception = error) -> None:

@@ -1,5 +1,5 @@
 """
-An acquire is refused in another task than the one that called it: it would own the lock, and may end at once.
+An acquire is refused in another task than its caller's: that task would own the lock, and may end at once.
 
 Tracing wraps the coroutine of each task; the wrappers here have the shapes of those of Sentry, OpenTelemetry, ddtrace.
 """

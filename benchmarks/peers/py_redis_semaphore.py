@@ -6,7 +6,7 @@ from benchmarks.peers.adapter import Lock, RedisPeer
 
 
 class PyRedisSemaphore(RedisPeer):
-    """A waiter keeps a connection in BLPOP, so the pool has two for each task: else holders cannot release."""
+    """A waiter keeps a connection in BLPOP, so the pool has two for each task: otherwise holders cannot release."""
 
     connections_per_task = 2
 

@@ -98,7 +98,7 @@ async def serve_aiohttp(run: Run) -> None:
 
 
 def _listener() -> socket.socket:
-    # Named as TCP, which `create_server` does not do: else asyncio lets Nagle's algorithm hold every answer for 40 ms.
+    # The socket names TCP, unlike `create_server`: otherwise asyncio lets Nagle's algorithm hold each answer for 40 ms.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     listener.listen(CLIENTS)

@@ -63,7 +63,7 @@ async def _play(run: Run, channel: socket.socket, until: float | None) -> tuple[
     channel.setblocking(False)
     async with peers.make(run.peer, run.url, 1, 30) as peer:
         with Witness(path=run.witness) as witness:
-            # Long enough for any phase of a waiter that polls: its attempts must not come at the same point each time.
+            # A turn may last a whole interval of a polling waiter, so that its attempts come at other points each time.
             player = _Player(peer.lock(NAME), _Channel(channel), witness, run.worker + 1, peer.poll or _PARKED)
             await player.play(until)
             return player.samples, witness.overlaps

@@ -62,10 +62,10 @@ class Account:
 
     def write(self, balance: int, token: int) -> None:
         """
-        Replace the balance, if nobody has read the account since it was read with *token*.
+        Replace the balance, if the file has seen no newer token than *token*.
 
         Raises:
-            StaleTokenError: somebody has read it; nothing was changed.
+            StaleTokenError: it has seen one; nothing was changed.
         """
         with self._locked() as file:
             _, highest = _load(file)

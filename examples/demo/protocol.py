@@ -23,7 +23,7 @@ What = Literal[
     "freezes",
     "wakes",
     "wrote",
-    "lost",  # The library says so.
+    "lost",  # The library tells of the loss.
     # The ends of a hold:
     "released",
     "cancelled",

@@ -106,7 +106,7 @@ async def _show_while(story: Story, team: Team, screen: Screen) -> None:
             showing = group.create_task(show())
             await story.tell()
             showing.cancel()
-    except BaseExceptionGroup as failed:  # It has one error: the task that fails first ends the other.
+    except BaseExceptionGroup as failed:  # The group has one error: the task that fails first ends the other.
         raise failed.exceptions[0] from None
 
 

@@ -135,7 +135,7 @@ def _cancelled(record: Record) -> Check:
     if recovery is None:
         return Check(False, f"task {fault.who} was cancelled, and nobody got the lock again")
     text = f"task {fault.who} was cancelled in its turn; the next had the lock {_short(recovery.first)} later"
-    early = recovery.first < record.lease / 2  # It was given back, and did not wait for its lease.
+    early = recovery.first < record.lease / 2  # The lock was given back, before its lease ended.
     return Check(hold.end == "cancelled" and hold.token not in record.accepted and early, text)
 
 
