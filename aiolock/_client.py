@@ -79,7 +79,8 @@ class LockClient(Factories):
         """
         A client for the server at *url* (``redis://``, ``rediss://`` or ``unix://``), with a `Redis` of its own.
 
-        *settings* are those of `redis.asyncio.Redis.from_url`; no I/O happens here.
+        *settings* are those of `redis.asyncio.Redis.from_url`, such as a *client_name* for the server's list of
+        clients; the name that `holder()` shows is `LockConfig.client_name`. No I/O happens here.
 
         Raises:
             TypeError, ValueError: *url* is not a non-empty `str`, or redis-py refuses the URL or a setting.

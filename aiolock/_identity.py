@@ -24,7 +24,8 @@ NAMED = "named:"
 _DETACHED = "detached:"
 _LONGEST = 64  # Characters of a host or a name in an id. No host of Linux has a longer name.
 # A lock works with any id: of a client whose id does not match, only the host, the process and the name are unknown. So
-# the format may grow; an older version of aiolock then shows nothing that a longer id says.
+# the format may grow at its end, if each shorter form is still read; an older version of aiolock then shows nothing of
+# a longer id.
 _ID = re.compile(r"[0-9a-f]{32}@(?P<host>[\w.~%-]+)/(?P<pid>\d{1,18})(?:/(?P<name>[\w.~%-]+))?", re.ASCII)
 
 

@@ -270,8 +270,8 @@ class Commands:
         ended: Callable[[Call[A]], object] | None = None,
     ) -> Call[A]:
         """
-        Send a *script*. The caller gets an error after *patience* seconds; the call is sent again *until* that time, if it
-        is later.
+        Send a *script*. The caller gets an error after *patience* seconds; the call is sent again *until* that time, if
+        it is later.
 
         *ended* is called when the call has ended.
         """

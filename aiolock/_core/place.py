@@ -11,9 +11,9 @@ from aiolock._backend import Call
 class Place:
     """A place in the queue, held by one task."""
 
-    # Invariant: the task awaits its turn; or it is `trying`, with a call of its own, or with one that was sent for it or
-    # whose answer is valid for all (`_call`, until the task takes it). `woken` says that something has happened since the
-    # last try.
+    # Invariant: the task awaits its turn; or it is `trying`, with a call of its own, or with one that was sent for it
+    # or whose answer is valid for all (`_call`, until the task takes it). `woken` says that something has happened
+    # since the last try.
 
     __slots__ = (
         "_call",
