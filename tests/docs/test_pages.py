@@ -15,7 +15,7 @@ import aiolock.blocking
 import aiolock.fastapi
 import aiolock.opentelemetry
 import aiolock.testing
-from aiolock._keys import OWN_KEYS
+from aiolock._keys import OWN_KEYS, QUORUM_KEY
 from tests.docs.pages import BLOCKS, PAGES, ROOT, Block, Page, read
 
 _LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
@@ -195,6 +195,8 @@ def test_pages_that_name_the_beginnings_of_aiolocks_own_keys_name_all() -> None:
         found = re.search(row, read(ROOT / f"docs/reference/{name}.md").prose, re.MULTILINE)
         assert found, f"{name}: no such row"
         assert sorted(re.findall(r"`([^`]+)`", found[1])) == sorted(OWN_KEYS), name
+    permissions = (ROOT / "docs/deployments/one-server.md").read_text("utf-8")
+    assert [key for key in OWN_KEYS if key != QUORUM_KEY and f"~{key}" not in permissions] == []
 
 
 def test_every_script_of_locks_is_shown_and_shown_by_inclusion() -> None:
