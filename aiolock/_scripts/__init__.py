@@ -17,8 +17,8 @@ from aiolock._types import LockKind
 Fold = Literal["agreed", "renewed", "holder", "first_known"]
 
 
-# The forms of the primitives: the scripts of each form have their own list of arguments. "half" is a half of a read-write
-# lock, "count" a counting semaphore, "question" a latch.
+# The forms of the primitives: the scripts of each form have their own list of arguments. "half" is a half of a
+# read-write lock, "count" a counting semaphore, "question" a latch.
 Form = Literal["lock", "fair lock", "half", "permits", "count", "question"]
 
 
