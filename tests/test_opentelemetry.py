@@ -159,7 +159,7 @@ async def test_losses_are_counted_by_reason_and_not_what_was_left_to_end(service
 
 
 async def test_late_renewals_are_counted(redis: Redis) -> None:
-    async with Service(redis, LockConfig(lease=30, renew_interval=0.1, command_timeout=0.2)) as service:
+    async with Service(redis, LockConfig(lease=30, renew_interval=0.1)) as service:
         with delayed_renewals(service.locks):
             async with service.locks.lock("orders"):
                 await until(lambda: service.numbers("aiolock.late_renewals").get(("lock",), 0) >= 1)

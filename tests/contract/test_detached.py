@@ -226,7 +226,7 @@ async def test_requests_that_come_late_find_the_ticket_used(
 async def test_without_an_answer_it_is_given_back_and_a_late_request_does_nothing(
     kind: Kind, verb: str, proxy: Proxy, through: Redis, other: LockClient
 ) -> None:
-    async with LockClient(through, config=LockConfig(command_timeout=0.3)) as client:
+    async with LockClient(through, config=LockConfig(command_timeout=1)) as client:
         lease = await kind.take(client)
         ticket = await lease.detach(LONG) if verb == "adopt" else ""
         late = proxy.install(Rule(script(getattr(kind.scripts, verb)), hold(reset=False), 100))
