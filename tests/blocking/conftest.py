@@ -1,4 +1,4 @@
-"""Clients of threads, and what these tests look at the server with: no event loop runs in them."""
+"""The fixtures of the tests with threads: clients of aiolock and a synchronous client of the server, without a loop."""
 
 from collections.abc import Iterator
 

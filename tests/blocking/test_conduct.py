@@ -1,4 +1,4 @@
-"""Functions of threads that run without their lock, or not at all, and results that are old."""
+"""The functions of threads run without their lock, or not at all, or get an old result."""
 
 import socket
 import threading

@@ -49,7 +49,7 @@ _MADE_AT_ONCE = ("check", "hold", "statistics")
 
 
 class Threads:
-    """Each task of a test stands for a thread of its own, which makes the calls of that task."""
+    """Each task of a test has a thread, which makes the calls of that task."""
 
     def __init__(self) -> None:
         self._of: WeakKeyDictionary[asyncio.Task[Any], ThreadPoolExecutor] = WeakKeyDictionary()
@@ -98,7 +98,7 @@ class Handle:
 
 
 def plain(argument: Any) -> Any:
-    """An argument of the contract, as the blocking library takes it: a body runs in the loop of the test."""
+    """An argument of the contract in the form that the blocking library takes; a body runs in the loop of the test."""
     if isinstance(argument, Handle):
         return argument._face
     if not inspect.iscoroutinefunction(argument):

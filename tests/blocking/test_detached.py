@@ -1,4 +1,4 @@
-"""The tickets of threads, in what the contract of every primitive does not say of them."""
+"""What threads do with tickets, beyond the contract of every primitive."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.blocking.threads import in_thread
 
 
 def test_another_thread_adopts_what_a_thread_detached(client: LockClient) -> None:
-    """The thread that detached it has ended."""
+    """The thread that detached the lock has ended before another thread adopts it."""
     lock = client.lock("it")
 
     def request() -> str:

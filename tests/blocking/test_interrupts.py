@@ -1,4 +1,4 @@
-"""An interrupt (Ctrl-C, the soft limit of Celery) gives back what nobody took, at whichever step it comes."""
+"""An interrupt (Ctrl-C, the soft limit of Celery) at any step leaves no lock held that no caller got."""
 
 import signal
 import sys
@@ -31,7 +31,7 @@ def raise_limit(number: int, frame: object) -> None:
 
 @pytest.fixture
 def soft_limit() -> Iterator[Callable[[], None]]:
-    """What has the main thread interrupted."""
+    """A function that interrupts the main thread by a signal."""
     before = signal.signal(signal.SIGUSR1, raise_limit)
     main = threading.main_thread().ident
     assert main is not None
@@ -77,9 +77,9 @@ def test_a_wait_that_is_interrupted_leaves_nothing_behind(
 
 def may_be_interrupted(frame: FrameType, event: str, within: str) -> bool:
     """
-    Whether Python raises an interrupt there.
+    Whether Python may raise an interrupt at this *event*.
 
-    It raises none between a lock of the interpreter and its body, nor where the outermost function returns.
+    Python raises none between a `with` and its body, nor where the outermost function returns.
     """
     if event == "return":
         return frame.f_back is not None and frame.f_back.f_code.co_filename.startswith(within)
@@ -87,7 +87,7 @@ def may_be_interrupted(frame: FrameType, event: str, within: str) -> bool:
 
 
 def interrupted_at(step: int, act: Callable[[], object], within: str = _FOLDER) -> bool:
-    """Call *act*, and raise at its *step*-th line or return in the folder *within*; whether it has as many."""
+    """Call *act*, and interrupt it at its *step*-th line or return in the folder *within*; False: it has fewer."""
     left = step
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
@@ -130,7 +130,7 @@ def test_whichever_step_an_interrupt_comes_at_nothing_stays_held(client: LockCli
             break
         until(lambda: client.statistics().held == 0)
     assert 5 < step < _MOST_STEPS
-    assert client.statistics().held >= 1  # By the call that was not interrupted.
+    assert client.statistics().held >= 1  # The last call was not interrupted, and holds its lock.
 
 
 _PYTHON = str(Path(threading.__file__).parent)

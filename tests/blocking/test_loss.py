@@ -1,4 +1,4 @@
-"""A loss ends no body of a thread: it asks, or is called back, and hears of it at the end of its block."""
+"""A loss ends no body of a thread: the thread asks for it, or gets a callback, or an error as its block ends."""
 
 import threading
 
@@ -55,7 +55,7 @@ def test_a_callback_is_called_in_a_thread_of_its_own_once(orders: RLock) -> None
 
     def call_back(reason: str) -> None:
         told.append((reason, threading.current_thread() is threading.main_thread()))
-        assert orders.try_lock() is not None  # It may use the client.
+        assert orders.try_lock() is not None  # The callback may use the client.
         called.set()
 
     lease = orders.acquire()
@@ -98,7 +98,7 @@ def test_a_thread_that_computes_does_not_stop_renewals(server: Server, elsewhere
     with LockClient.from_url(server.url, config=config) as locks, locks.lock("orders") as lease:
         wanted = locks.lock("orders").statistics().renewals + 5
 
-        def is_renewed() -> bool:  # Which computes all the time, between its questions.
+        def is_renewed() -> bool:  # The thread computes between its questions.
             return sum(range(100_000)) > 0 and locks.lock("orders").statistics().renewals >= wanted
 
         while not is_renewed():

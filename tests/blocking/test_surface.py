@@ -11,17 +11,17 @@ from aiolock import blocking
 
 # The names that only the asynchronous class has, and the reasons.
 LEFT_OUT = {
-    "LockClient": {"aclose"},  # It is `close`.
-    "Term": {"run", "start"},  # No work of a thread can be cancelled: it is run in the body, and asks.
+    "LockClient": {"aclose"},  # Threads call `close`.
+    "Term": {"run", "start"},  # A thread cannot be cancelled: it works in its block, and asks for a loss.
 }
 ADDED = {
     "LockClient": {"close"},
-    "Lease": {"on_loss"},  # In the place of the cancellation of a body.
+    "Lease": {"on_loss"},  # The callback replaces the cancellation of a body.
     "MultiLease": {"on_loss"},
-    "Loss": {"wait"},  # In the place of `await`.
+    "Loss": {"wait"},  # `wait` replaces `await`.
     "MultiLoss": {"wait"},
 }
-# They take functions, or blocking objects, where the asynchronous ones take coroutine functions, or their own objects.
+# These verbs take functions and blocking objects where the asynchronous ones take coroutine functions and objects.
 OF_ITS_OWN = {
     ("Leader", "run"),
     ("LockClient", "adopt"),
@@ -42,11 +42,11 @@ OF_ITS_OWN = {
 
 
 def has_a_partner(name: str) -> bool:
-    """Whether objects of the class do, or hold, something: records, events and errors are the same for threads."""
+    """Whether threads have a class of their own for this one: they share the records, events and errors."""
     owner = getattr(aiolock, name)
     if not inspect.isclass(owner) or owner.__module__ != "aiolock" or is_dataclass(owner):
         return False
-    # A thread that adopts waits at once, and gets the lease itself, which has blocks.
+    # Threads need no `Adoption`: a thread that adopts waits at once, and gets the lease, which it can enter.
     return not issubclass(owner, Exception) and owner not in (aiolock.Telemetry, aiolock.Adoption)
 
 
@@ -62,7 +62,7 @@ def public(names: set[str]) -> set[str]:
 
 
 def parameters(function: Any) -> list[tuple[str, Any, Any]]:
-    """Without the object itself, and without the parameter that takes what a call refuses."""
+    """The parameters, without `self` or `cls`, and without `unknown`, which takes the arguments that a call refuses."""
     found = list(inspect.signature(function).parameters.values())
     return [(each.name, each.kind, each.default) for each in found if each.name not in {"self", "cls", "unknown"}]
 
@@ -79,7 +79,7 @@ def test_the_members_are_the_same(name: str) -> None:
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_each_verb_is_made_of_its_own_namesake(name: str) -> None:
-    """Or takes the same parameters."""
+    """A verb that is not made of its namesake takes the same parameters."""
     for verb in public(members(PAIRS[name])) - LEFT_OUT.get(name, set()):
         found, source = getattr(getattr(blocking, name), verb), getattr(PAIRS[name], verb, None)
         if inspect.isfunction(source) or inspect.ismethod(source):

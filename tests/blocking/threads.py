@@ -1,4 +1,4 @@
-"""Threads whose steps a test orders, and a wait for what it sees."""
+"""A test begins threads, waits for their results, and for what it sees of them."""
 
 import threading
 import time
@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 T = TypeVar("T")
-_WITHIN = 30.0  # Seconds: no test is about them.
+_WITHIN = 30.0  # Seconds after which a wait fails; no test depends on the number.
 
 
 def until(predicate: Callable[[], object]) -> None:
@@ -19,7 +19,7 @@ def until(predicate: Callable[[], object]) -> None:
 
 
 def begin(function: Callable[[], T], name: str = "worker") -> "Future[T]":
-    """What *function* comes to in a thread of its own."""
+    """Begin *function* in a new thread; the future gets its result."""
     result: Future[T] = Future()
 
     def run() -> None:
@@ -33,7 +33,7 @@ def begin(function: Callable[[], T], name: str = "worker") -> "Future[T]":
 
 
 def in_thread(function: Callable[[], T], name: str = "worker") -> T:
-    """What *function* returns in a thread that has ended by then."""
+    """The result of *function*, which runs in a new thread; that thread has ended."""
     result: list[T] = []
     thread = threading.Thread(target=lambda: result.append(function()), name=name, daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""Where the rounds take place, and the sum of the suspension points that they visited."""
+"""The servers of the rounds, and a line in the report with the number of suspension points that they visited."""
 
 from collections.abc import Callable
 
@@ -12,14 +12,14 @@ from tests.cancellation.rounds import Arena
 
 @pytest.fixture
 def brief_linger(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A channel that nobody waits on is left within some hundredths of a second, not within one."""
+    """Clients leave a channel without waiters within some hundredths of a second, not within a second."""
     monkeypatch.setattr(_notifier, "LINGER", 0.01)
     monkeypatch.setattr(_notifier, "_PULSE", 0.01)
 
 
 @pytest.fixture
 def record(request: pytest.FixtureRequest) -> Callable[[str, object], None]:
-    """As `record_property`, which warns if a file of --junitxml is written, and here each warning is an error."""
+    """The same as `record_property`, without its warning for --junitxml, which would be an error here."""
     properties: list[tuple[str, object]] = request.node.user_properties
     return lambda name, value: properties.append((name, value))
 

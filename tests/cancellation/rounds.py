@@ -1,4 +1,4 @@
-"""A round of cancelling: a lock in some state, a client that is put to the test, and nothing that may be left of it."""
+"""A round of cancelling: a client is cancelled while it uses a lock that is in some state, and must leave nothing."""
 
 import asyncio
 import functools
@@ -17,19 +17,19 @@ from tests.support.cancellation import MODES, Mode, Outcome, cancel_at, every_su
 from tests.support.observe import connected, pubsub_channels, until
 from tests.support.waiters import waits_quietly
 
-# What the client that is put to the test has done before: nothing; everything; everything, but the server forgot it;
-# everything, but another server of the cluster has the lock now.
+# The client under test has done nothing before ("cold"), or everything ("warm"); then the server may have forgotten the
+# scripts ("flushed"), or another server of the cluster may have got the lock ("moved").
 Temperature = Literal["cold", "warm", "flushed", "moved"]
 TEMPERATURES: tuple[Temperature, ...] = ("cold", "warm", "flushed")
 
-# The lock: free; ours already; another client's, to the end of the round; another client's, and released while we
-# wait; another owner's of our client, and handed over while we wait.
+# The lock is free; or we have it already ("nested", "waited"); or another client has it to the end of the round
+# ("held"), or until we wait ("message"); or another owner of our client hands it over while we wait ("handed").
 State = Literal["free", "nested", "held", "message", "handed", "waited"]
 
 AT_ONCE = 10.0  # Seconds; the lease is three times as long.
 ME = "me"
 
-# Who cancels what is decided in the client, whatever the server: one is enough.
+# The client decides on all of this, so that a test on one kind of server is enough.
 one_server = pytest.mark.parametrize("server", chosen_servers()[:1], indirect=True, scope="session")
 each_temperature = pytest.mark.parametrize("temperature", TEMPERATURES)
 
@@ -38,7 +38,7 @@ _numbers = itertools.count(1)
 
 @dataclass
 class Arena:
-    """Where rounds take place: one server; `redis` is the observer's."""
+    """The server of the rounds; `redis` is the client of the observer."""
 
     redis: Redis | RedisCluster
     user: Callable[[], Redis | RedisCluster]
@@ -107,7 +107,7 @@ class Round:
         return await self.lock.try_lock(**how)
 
     async def end(self, outcome: Outcome[Any], fails: type[Exception] | None = None) -> None:
-        """Everybody else gets what they wait for, at once, and nothing is left behind."""
+        """All other waiters get the lock at once, and nothing is left behind."""
         try:
             self.over.set()
             _check_outcome(outcome, fails)
@@ -126,7 +126,7 @@ class Round:
         await self._no_trace()
 
     def follow(self, client: LockClient) -> None:
-        """Somebody else waits for the lock, and goes on when it was granted."""
+        """Another owner waits for the lock, gets it, and releases it."""
 
         async def holds() -> None:
             async with self.of(client).hold(wait=AT_ONCE):
@@ -135,7 +135,7 @@ class Round:
         self._beside.append(asyncio.create_task(holds(), name="follower"))
 
     async def _warm_up(self) -> None:
-        """Every connection open, every script known."""
+        """Open every connection, and let the server know every script."""
         lock = self.mine.lock(f"{self.name} before", owner=ME)
         lease = await lock.acquire()
         await lease.renew()
@@ -161,7 +161,7 @@ class Round:
             self._beside.append(asyncio.create_task(self._release(holder, state), name="director"))
 
     async def _release(self, holder: Lease, state: State) -> None:
-        """While the coroutine waits, or else once it has ended: line others up behind it, and release."""
+        """Line others up behind the coroutine while it waits, and release; in "held", release once it has ended."""
         if state == "held":
             await self.over.wait()
         else:
@@ -179,7 +179,7 @@ class Round:
             await until(lambda: self.of(self.third).statistics().parked == 1)
 
     def _waits_or_has_ended(self) -> bool:
-        """The coroutine was refused, for the last time when the subscription stood, and parked."""
+        """Whether the coroutine has ended, or is parked: it was refused, for the last time after its subscription."""
         return self.over.is_set() or (self._parked() == 1 and waits_quietly(self.mine, self.lock))
 
     def _parked(self) -> int:
@@ -195,7 +195,7 @@ class Round:
             task.result()
 
     async def _release_nested(self) -> None:
-        """Ours is ours still, exactly once, unless the coroutine gave it back."""
+        """We still have our lock, exactly once, unless the coroutine gave it back."""
         if self.lease is not None and not self.lease.given_back:
             await until(self._is_held_once)
             self.lease.check()
@@ -209,7 +209,7 @@ class Round:
         await until(self._is_idle)
 
     async def _is_free(self) -> bool:
-        """Neither the lock is held, nor any other that is named after it."""
+        """Whether nobody holds the lock, nor another lock that is named after it."""
         keys: list[bytes] = await self.arena.redis.keys(f"*{self.name}*")  # type: ignore[assignment]
         return all(key.startswith(b"aiolock_token:") for key in keys)
 
@@ -222,13 +222,13 @@ class Round:
             pass
 
     def _no_task_but_of_connections(self) -> None:
-        """Each connection has two tasks, for as long as its client lives; that of a cluster may ask for the slots."""
+        """Only tasks of connections are left, two for each; the client of a cluster may ask for the slots."""
         names = r"Connection\._|Cluster\._ask|Discovery\._ask"
         lasting = {task for task in asyncio.all_tasks() if re.search(names, repr(task.get_coro()))}
         assert asyncio.all_tasks() - lasting <= self._tasks
 
     def _no_orphan(self, outcome: Outcome[Any]) -> None:
-        """A grant to a cancelled acquire is given up by itself, not because its task has ended."""
+        """The client gives up a grant to a cancelled acquire by itself, not because the task of it has ended."""
         orphans = [event for event in self.events if isinstance(event, Orphaned)]
         assert len(orphans) == (isinstance(outcome.result, Lease) and self.owner is None)
 
@@ -264,7 +264,7 @@ def _made_by(user: Redis | RedisCluster) -> list[Any]:
 
 
 def _check_outcome(outcome: Outcome[Any], fails: type[Exception] | None) -> None:
-    """It ended as it would have by itself, or in a cancellation that was asked for and is still accounted for."""
+    """The coroutine ended as if alone, or with the cancellation that we sent; it swallowed no other cancellation."""
     assert outcome.swallowed == 0
     if isinstance(outcome.error, asyncio.CancelledError):
         assert outcome.cancelled
@@ -287,7 +287,7 @@ async def visit(
     begin = functools.partial(kind.begin, arena, temperature, state, owner)
 
     async def end(round_: Round, outcome: Outcome[Any]) -> None:
-        # A scope spares a task that waits for nothing any more, the others do not.
+        # A scope does not cancel a task that waits for nothing any more; the other modes do.
         if mode != "scope" and outcome.cancelled:
             assert isinstance(outcome.error, asyncio.CancelledError)
         await round_.end(outcome, fails)
@@ -296,10 +296,10 @@ async def visit(
     outcome = await cancel_at(0, mode, functools.partial(run, undisturbed))
     await end(undisturbed, outcome)
     visited = await every_suspension(mode, begin, run, end)
-    # The server has forgotten the release that comes before the attempt it hands over, so that the attempt is refused;
-    # how often who was refused parks again, before it hears of the release, is for the two connections to say. Where a
-    # wait for what is held ends by the clock, what comes before that is for the machine to say. So it is of several
-    # answers, how many of them have come together.
+    # In three cases the number of suspensions varies. In "flushed" with "handed" the server has forgotten the script of
+    # the release before the attempt that it hands over, so that the attempt is refused: how often the waiter parks
+    # before it hears of the release depends on the two connections. In "held" the clock ends the wait, and the machine
+    # decides how far the coroutine comes before that. With several locks, some of the answers may come together.
     if state != "held" and (temperature, state) != ("flushed", "handed") and "several" not in run.__name__:
         assert visited == outcome.suspended
     assert visited >= 1

@@ -54,7 +54,7 @@ class Closing:
         await self.user.aclose()
 
     def _both_wait(self) -> bool:
-        """Each was refused twice, and has parked: one grant and two tries were sent."""
+        """Whether each waiter was refused twice, and is parked: its client has sent one grant and two tries."""
         both = (self.mine.statistics(), self.other.statistics())
         return all((now.parked, now.pending, now.commands) == (1, 0, 3) for now in both)
 
@@ -77,7 +77,7 @@ async def leave(closing: Closing) -> None:
 
 
 async def work_and_leave(closing: Closing) -> None:
-    """Locks that the task still holds at the end of the block are released with the rest."""
+    """The end of the block releases the locks that the task still holds."""
     async with closing.mine as client:
         await client.lock("left").acquire()
 

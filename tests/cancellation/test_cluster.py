@@ -15,11 +15,11 @@ from tests.support.cancellation import Mode
 from tests.support.resharding import move
 from tests.support.topologies import ClusterOf
 
-pytestmark = [one_server, pytest.mark.slow]  # A cluster is started.
+pytestmark = [one_server, pytest.mark.slow]  # The tests start a cluster.
 
 Scenario = tuple[State, Run, str | None]
-# A client that is cold asks the server that it was told of, which says where the lock is; one that is warm knows; and
-# one whose lock has moved knew.
+# A "cold" client asks the server that it was told of for the place of the lock. A "warm" client knows the place. A
+# "moved" one knows the place that the lock had before it moved.
 SCENARIOS: list[tuple[Temperature, Scenario]] = [
     ("cold", ("held", try_once, ME)),
     ("cold", ("message", with_hold, None)),
@@ -33,12 +33,12 @@ SCENARIOS: list[tuple[Temperature, Scenario]] = [
 
 @dataclass
 class ClusterArena(Arena):
-    """The same with a cluster behind it."""
+    """A cluster, on which the rounds take place."""
 
     cluster: ClusterOf
 
     async def connected(self) -> int:
-        """Without the servers, which keep connections to each other for a while after keys have moved."""
+        """The number of clients, without the servers, which stay connected to each other after keys have moved."""
         clients = [client for server in self.servers for client in await server.client_list()]
         return len([client for client in clients if client["cmd"] != "restore-asking"])
 
@@ -64,7 +64,7 @@ async def arena(calm: ClusterOf, brief_linger: None, record: Callable[[str, obje
         servers = [await stack.enter_async_context(Redis.from_url(each.url)) for each in calm.servers]
         for server in servers:
             await server.flushall()
-        await observer.ping(target_nodes=RedisCluster.ALL_NODES)  # It has its connections, which are counted.
+        await observer.ping(target_nodes=RedisCluster.ALL_NODES)  # The connections of the observer count, too.
         yield ClusterArena(observer, lambda: RedisCluster(host=first.host, port=first.port), record, servers, calm)
 
 

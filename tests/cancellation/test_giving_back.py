@@ -38,7 +38,7 @@ async def release_in_cleanup(round_: Round) -> None:
 
 
 async def leave(round_: Round) -> None:
-    """Ours is given back in the body: what is left for the end of the block is the last hold."""
+    """The body gives our first lease back, so that the end of the block releases the last hold."""
     async with round_.lock:
         await release_lease(round_)
 
@@ -106,7 +106,7 @@ async def test_forcing_what_is_free(arena: Arena, mode: Mode) -> None:
 
 @each_mode
 async def test_forcing_what_another_holds(arena: Arena, mode: Mode) -> None:
-    """Done or not done: if done, a waiter gets it at once, and the holder cannot free it again."""
+    """The lock is freed or not: if it is, a waiter gets it at once, and the holder cannot free it again."""
     holder, waiter = LockClient(arena.redis), LockClient(arena.redis)
     async with holder, waiter:
 

@@ -14,7 +14,7 @@ from tests.support.observe import answered, commandstats, pubsub_channels, until
 from tests.support.proxy import Proxy, Rule, drop_reply, script, withhold_reply
 from tests.support.waiters import waits_quietly
 
-AT_ONCE = 10.0  # Seconds; the lease has thirty.
+AT_ONCE = 10.0  # Seconds; the lease lasts for thirty.
 PARKED = 4  # The suspension of a waiter that was refused, parked, refused again when subscribed, and parked again.
 
 
@@ -26,7 +26,7 @@ async def proxied(through: Redis) -> AsyncIterator[LockClient]:
 
 
 async def parked(client: LockClient, count: int) -> None:
-    """That many wait, and the first has made sure that it missed nothing while it subscribed."""
+    """Return when that many tasks wait, and the first has asked again after its subscription."""
 
     def all_wait() -> bool:
         now = client.statistics()
@@ -50,7 +50,7 @@ async def test_several_woken_and_cancelled_in_a_row_pass_it_to_the_next(
     holder = await (locks if local else other).lock("lock", owner="holder").acquire()
     waiters = []
     for count in range(1, 4):
-        k = PARKED if count == 1 else 1  # Only the first of a queue tries before it is its turn.
+        k = PARKED if count == 1 else 1  # Only the first waiter of a queue tries before it parks.
         lock = locks.lock("lock", owner=f"waiter {count}")
         waiters.append(asyncio.create_task(cancel_at(k, "native_late", lock.acquire)))
         await parked(locks, count)
@@ -65,7 +65,7 @@ async def test_several_woken_and_cancelled_in_a_row_pass_it_to_the_next(
 
 @pytest.mark.parametrize("mode", ["native", "native_twice", "native_late", "scope"])
 async def test_cancelled_between_grant_and_return(redis: Redis, other: LockClient, mode: Mode) -> None:
-    """In `native_late` the answer is there, and the task has not seen it."""
+    """In `native_late` the answer has arrived, and the task has not seen it."""
     events: list[LockEvent] = []
     async with LockClient(redis, config=LockConfig(on_event=events.append)) as locks:
         outcome = await cancel_at(1, mode, locks.lock("lock", owner="me").acquire)
@@ -87,7 +87,7 @@ async def test_a_granted_acquire_whose_reply_is_on_its_way(
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await gets_it_at_once(other)  # While the reply is still withheld.
+    await gets_it_at_once(other)  # The proxy still withholds the reply.
     rule.let_go()
     await answered(proxied)
     assert not await redis.exists("lock")
@@ -140,7 +140,7 @@ async def test_five_hundred_waiters_cancelled_at_once_leave_no_trace(redis: Redi
         await asyncio.wait(waiters)
         assert all(waiter.cancelled() for waiter in waiters)
         assert locks.statistics().parked == 0
-        await answered(locks)  # The first may just have been trying.
+        await answered(locks)  # The first waiter may have sent a try.
         await until(lambda: locks.statistics().subscriptions == 0)
         assert {task for task in asyncio.all_tasks() - before if "Connection._" not in repr(task)} == set()
         await holder.release()
@@ -153,7 +153,7 @@ async def test_five_hundred_waiters_cancelled_at_once_leave_no_trace(redis: Redi
 
 
 async def test_half_of_the_waiters_cancelled_while_the_lock_goes_round(locks: LockClient, other: LockClient) -> None:
-    """Every other one is cancelled as it is woken; the rest get the lock one after another, none waits for a lease."""
+    """Every other waiter is cancelled as it is woken; the rest get the lock in turn, and none waits for a lease."""
     holder = await other.lock("lock", owner="holder").acquire()
     first = asyncio.create_task(_hold(locks))
     await parked(locks, 1)

@@ -1,7 +1,7 @@
 """
-Cancelled wherever it suspends, whatever takes or gives back permits, or reads or writes, leaves nothing behind.
+Each verb of permits, readers and writers leaves nothing behind when it is cancelled, wherever it suspends.
 
-That each primitive may be cancelled anywhere is in the contract. Here are its verbs, and what else a round looks at.
+The contract cancels a visit of each primitive. Here are all verbs, and a round, which looks at more.
 """
 
 import asyncio
@@ -94,7 +94,7 @@ class Write(Read):
 
 
 class WriteOnly(Read):
-    """Its holder writes, too."""
+    """The write half; the holder writes, too."""
 
     half, holder = "write", "write"
 

@@ -204,7 +204,7 @@ async def test_an_error_of_the_body_is_never_masked(locks: LockClient, redis: Re
     assert undisturbed.suspended == 2
     assert isinstance(undisturbed.error, BodyError)
     outcome = await cancel_at(2, mode, fails)
-    if mode == "scope":  # The exit is not cut off, and nothing is left to be cancelled.
+    if mode == "scope":  # The scope does not cut off the exit, and nothing is left to cancel.
         assert isinstance(outcome.error, BodyError)
     else:
         assert isinstance(outcome.error, asyncio.CancelledError)
@@ -249,7 +249,7 @@ async def test_a_release_that_is_not_answered_is_a_note(
 
 
 async def test_cancelled_as_the_lock_is_lost_and_the_body_ends(locks: LockClient, redis: Redis) -> None:
-    """Both come when the body has no await left: the loss is raised, the user's own cancellation at the next await."""
+    """Both come after the last await of the body: the block raises the loss, and the next await the cancellation."""
     log: list[Lease | str] = []
 
     async def ends_cancelled(task: "asyncio.Task[None]") -> None:

@@ -1,4 +1,4 @@
-"""Cancelled wherever it suspends, whatever takes a lock leaves nothing behind."""
+"""Each verb that takes a lock leaves nothing behind when it is cancelled, wherever it suspends."""
 
 import asyncio
 
@@ -55,7 +55,7 @@ async def try_several(round_: Round) -> object:
     return await round_.mine.multi(f"z {round_.name}", round_.name, f"a {round_.name}").try_lock(lease=30)
 
 
-# Each way through the wait loop once with each state of the connections, and each verb once with what it adds to it.
+# Each way through the wait loop is taken once with each state of the connections, and each verb once in its own states.
 TEMPERED: list[tuple[State, Run, str | None]] = [
     ("free", acquire, ME),
     ("message", acquire, ME),

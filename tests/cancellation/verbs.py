@@ -49,7 +49,7 @@ async def with_two_holds(round_: Round) -> None:
 
 
 async def with_several(round_: Round) -> None:
-    """It is neither the first nor the last of them."""
+    """The lock of the round is neither the first nor the last of several."""
     names = (f"z {round_.name}", round_.lock, f"a {round_.name}")
     async with round_.mine.multi(*names, owner=round_.owner).hold(wait=10) as lease:
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""The common part of the tests of failures."""
+"""The fixtures that the tests of failures share."""
 
 from tests.support.half_open import half_open_connections
 

@@ -1,4 +1,4 @@
-"""A process that holds a lock until it loses it, and says on stdout, line by line, what it lives through."""
+"""A process that holds a lock until it loses it, and prints each event on a line of its own."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""The calls that a fault may hit, and all that can be seen of one, to compare it with an undisturbed one."""
+"""The calls that a fault may hit, and everything that a test sees of one, to compare it with an undisturbed call."""
 
 import asyncio
 import math
@@ -16,12 +16,12 @@ from tests.support.proxy import Proxy, Rule
 
 # Three attempts, one every two seconds: a busy machine has an answer by then.
 COMMAND_TIMEOUT = 6.0
-SHORTENED = 5000  # Milliseconds: a TTL that nothing sets, so that any command that touches the TTL shows.
+SHORTENED = 5000  # Milliseconds: no command sets this TTL, so that another TTL shows that a command has touched it.
 
 
 @dataclass
 class Stage:
-    """A lock, the client under test, another one that no fault hits, and a plain connection to look with."""
+    """A lock, the client under test, another client that no fault hits, and a plain connection for a look."""
 
     redis: Redis | RedisCluster
     client: LockClient
@@ -43,7 +43,7 @@ class Stage:
         return bool(await self.redis.exists(self.name))
 
     async def fields(self) -> dict[str, str]:
-        """The lock on the server, as it is; nothing if it is none."""
+        """The fields of the lock on the server; none if the key is no lock."""
         if await self.redis.type(self.name) != b"hash":
             return {}
         found: dict[bytes, bytes] = await self.redis.hgetall(self.name)  # type: ignore[assignment]
@@ -79,7 +79,7 @@ async def _renew(stage: Stage) -> None:
 
 
 async def _be_renewed(stage: Stage) -> None:
-    wanted = stage.lock.statistics().renewals + 2  # One may be under way, and have passed where harm is done.
+    wanted = stage.lock.statistics().renewals + 2  # One renewal may be past the fault already.
     await until(lambda: stage.lock.statistics().renewals >= wanted)
 
 
@@ -97,7 +97,7 @@ async def _one_hold(stage: Stage) -> None:
 
 async def _renewed_hold(stage: Stage) -> None:
     lease = await _one_more(stage)
-    await lease.renew()  # Renewals have a connection of their own: now it exists.
+    await lease.renew()  # Now the connection for renewals exists.
 
 
 async def _two_holds(stage: Stage) -> None:
@@ -151,7 +151,7 @@ async def _foreign(stage: Stage) -> None:
 
 @dataclass(frozen=True)
 class Operation:
-    """A call, the script it sends, and how many holds of the owner there are afterwards."""
+    """A call, the script that it sends, and the number of holds that the owner has afterwards."""
 
     script: Script
     prepare: Callable[[Stage], Awaitable[None]]
@@ -232,7 +232,7 @@ async def observe(stage: Stage, operation: Operation) -> Seen:
     return Seen(
         value=f"lease with {value.holds} holds" if isinstance(value, Lease) else repr(value),
         error=error,
-        # Without the renewals: after a failure the client asks the server about its locks.
+        # Renewals do not count: after a failure the client asks the server about its locks.
         fields=dict(_general(*item) for item in fields.items() if item[0] != "aiolock:renewal"),
         token_is_ours=tokens == {int(fields.get("aiolock:token", 0))},
         ttl=math.ceil(await stage.redis.pttl(stage.name) / 10_000),
@@ -243,7 +243,7 @@ async def observe(stage: Stage, operation: Operation) -> Seen:
 
 
 async def clean_up(stage: Stage) -> None:
-    """Give back what the owner has, and free what is not the owner's."""
+    """Give back the locks that the owner has, and free all others."""
     await asyncio.gather(*(lease.release() for lease in reversed(stage.leases)), return_exceptions=True)
     stage.leases.clear()
     await stage.answered()
@@ -256,8 +256,8 @@ async def clean_up(stage: Stage) -> None:
 
 async def change_nothing(stage: Stage, proxy: Proxy, late: Rule) -> None:
     """Fail if the request that *late* holds changes the lock, or any of its times, when it arrives now."""
-    proxy.black_hole()  # A watchdog that goes on would change the lock, too.
-    await stage.redis.ping()  # What came through before has been executed.
+    proxy.black_hole()  # The watchdog could change the lock, too.
+    await stage.redis.ping()  # The server has executed all earlier requests.
     await stage.redis.pexpire(stage.name, SHORTENED)
     before = await stage.fields()
     existed = await stage.redis.exists(stage.name)

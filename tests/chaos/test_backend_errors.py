@@ -22,7 +22,7 @@ from tests.support.waiters import parked
 
 NAME = "unanswered"
 TIMEOUT = 1.5
-LEASE = 3  # Of a holder whom others wait for: when it is over, the head of the queue asks the server.
+LEASE = 3  # Seconds; when the lease of the holder is over, the head of the queue asks the server.
 MANY = 20
 CONFIG = LockConfig(command_timeout=TIMEOUT, release_timeout=TIMEOUT)
 
@@ -56,7 +56,7 @@ async def test_an_acquire_that_never_reaches_the_server_fails_in_time_and_leaves
         await lock.acquire()
     assert TIMEOUT * 0.9 < monotonic() - started < TIMEOUT * 3
     assert isinstance(raised.value.__cause__, (RedisError, OSError, TimeoutError))
-    proxy.restore()  # Its copies arrive now.
+    proxy.restore()  # The copies of the acquire arrive now.
     await settled(redis, client)
 
 
@@ -94,7 +94,7 @@ async def test_a_nested_acquire_that_was_executed_and_never_answered_is_undone(
 async def test_a_nested_acquire_that_was_never_answered_does_not_outlive_the_hold_that_it_was_for(
     redis: Redis, proxy: Proxy, client: LockClient, lock: AsyncRLock
 ) -> None:
-    """The server has lengthened the lease to an hour; then the hold is lost by the clock, and its task ends."""
+    """The server has lengthened the lease to an hour; then the clock ends the hold, and its task ends."""
 
     async def hold() -> None:
         await lock.acquire(lease=0.5)
@@ -108,7 +108,7 @@ async def test_a_nested_acquire_that_was_never_answered_does_not_outlive_the_hol
     await freed(redis, NAME)
     await settled(redis, client)
     leases = session_of(client).leases
-    await until(lambda: not leases._lost)  # Nobody is left to ask for it.
+    await until(lambda: not leases._lost)  # No task is left that could ask for the loss.
 
 
 @pytest.mark.parametrize("holds", [1, 2])
@@ -133,7 +133,7 @@ async def test_a_release_that_is_not_answered_in_time_is_sent_when_the_server_is
 async def test_a_failing_release_leaves_the_next_owner_alone(
     redis: Redis, proxy: Proxy, client: LockClient, lock: AsyncRLock
 ) -> None:
-    """It was executed, another took the lock, and the release is sent again and again."""
+    """The server executed the release, another client took the lock, and the release is sent again and again."""
     lost = proxy.install(Rule(script(RELEASE, RELEASE_CLEAN), drop_reply(), ALWAYS))
     lease = await lock.acquire()
     releasing = asyncio.create_task(release(lease))
@@ -214,12 +214,12 @@ async def test_an_acquire_that_a_frozen_server_executes_late_is_undone(own_serve
         own_server.pause()
         with pytest.raises(BackendError):
             await lock.acquire()
-        own_server.resume()  # It executes what waits in its sockets.
+        own_server.resume()  # The server executes the commands that wait in its sockets.
         await settled(redis, client)
         assert await redis.exists(f"aiolock_token:{{{NAME}}}")
 
 
-# A server that is gone: all waiters for a lock learn it together, and later ones in time.
+# A server is gone: all waiters for a lock learn of it together, and later waiters learn of it in time.
 
 
 async def refused(proxy: Proxy) -> None:
@@ -235,14 +235,14 @@ Outage = Callable[[Proxy], Awaitable[None]]
 
 
 async def failure(lock: AsyncRLock) -> tuple[BackendError, float]:
-    """How an acquire fails, and when."""
+    """The error with which an acquire fails, and the time."""
     with pytest.raises(BackendError) as raised:
         await lock.acquire()
     return raised.value, monotonic()
 
 
 async def answers(client: LockClient) -> bool:
-    """Whether the server is known to be back: until then a call waits for one attempt only."""
+    """Whether the client knows that the server is back: until then a call waits for one attempt only."""
     with suppress(BackendError):
         await client.ping()
         return True
@@ -264,7 +264,7 @@ async def test_all_waiters_learn_together_that_the_server_is_gone_and_get_the_lo
     errors, ends = zip(*(task.result() for task in failing), strict=True)
     assert max(ends) - min(ends) < TIMEOUT / 2
     assert max(ends) - gone < LEASE + TIMEOUT * 3
-    assert len(set(map(id, errors))) == MANY, "each has an error of its own"
+    assert len(set(map(id, errors))) == MANY, "each waiter has an error of its own"
     assert len({id(error.__cause__) for error in errors}) == 1
     assert errors[0].__cause__ is not None
     assert len({str(error) for error in errors}) == 1
@@ -285,8 +285,8 @@ async def test_a_call_during_an_outage_does_not_wait_behind_earlier_calls(
     lock = client.lock(NAME)
     async with parked(client, locks, NAME, MANY, lease=LEASE) as (_, waiters):
         await outage(proxy)
-        await until(lambda: client.statistics().pending > 0)  # The head asks, or the link was found to be broken.
-        for comers in (1, 5):  # The first meets those who wait; the others have nobody before them.
+        await until(lambda: client.statistics().pending > 0)  # The head of the queue asks, or the client does.
+        for comers in (1, 5):  # The first call comes while others wait; the five have nobody before them.
             started = monotonic()
             ends = await asyncio.gather(*(asyncio.create_task(failure(lock)) for _ in range(comers)))
             assert max(end for _, end in ends) - started < TIMEOUT * 3
@@ -313,7 +313,7 @@ async def test_a_reply_after_a_refusal_of_the_connection_is_not_taken_for_the_re
             await lease.release()
         return lease
 
-    leases = await asyncio.gather(attempt(taken), attempt(free))  # In one batch, and so are the answers.
+    leases = await asyncio.gather(attempt(taken), attempt(free))  # One batch has both commands, another both answers.
     assert refused.requests
     assert leases[0] is None
     assert leases[1] is not None

@@ -34,7 +34,7 @@ class Checker:
 
 
 async def kill_in_turn(redis: Redis, client: LockClient, seed: int, over: asyncio.Event) -> int:
-    """Kill one connection of the client after another, each some commands after the last; how many it were."""
+    """Kill one connection of the client after another, each some commands after the last; return their number."""
     pick, killed = random.Random(seed), 0
     while not over.is_set():
         ours = [entry["id"] for entry in await redis.client_list() if entry["name"] == "killed"]

@@ -15,7 +15,7 @@ from tests.support.observe import answered, until
 from tests.support.proxy import ALWAYS, Action, Proxy, Rule, drop_reply, hold, reset, script
 
 NAME = "late"
-# The owner's hold count once the call was cancelled: an acquire is undone, a release is sent all the same.
+# The owner's hold count after the cancelled call: the client undoes an acquire, and sends a release all the same.
 LEFT_BY_CANCELLED = {
     "acquire": 0,
     "try_lock": 0,
@@ -143,7 +143,7 @@ async def test_an_overtaken_release_does_not_lower_the_count_again(proxy: Proxy,
 
 
 async def test_an_overtaken_renewal_does_not_touch_the_ttl(proxy: Proxy, on: Stage) -> None:
-    """The first copy never ran, so the lock knows its number only as one that is past."""
+    """The first copy never ran: the lock knows only that its number is lower than that of the last renewal."""
     lease = await on.lock.acquire(lease=60)
     await lease.renew()
     late = proxy.install(Rule(script(RENEW), hold(reset=False)))
@@ -189,7 +189,7 @@ async def test_a_wait_that_ends_after_a_lost_reply_takes_nothing(proxy: Proxy, o
     await lost.caught()
     await on.answered()
     await theirs.release()
-    with suppress(IndexError):  # Nothing was held back.
+    with suppress(IndexError):  # The rule held no request back.
         await lost.deliver()
     assert not await on.lock.locked()
     assert on.lock.statistics().parked == 0
@@ -236,14 +236,14 @@ async def test_a_client_that_closes_leaves_nothing_for_late_copies(redis: Redis,
 async def test_an_acquire_that_arrives_long_after_its_lease_would_have_ended_takes_nothing(
     redis: Redis, proxy: Proxy, through: Redis
 ) -> None:
-    """Its give-up is tried until the server has it: the lease would begin when the acquire arrives."""
+    """The client sends its give-up until the server has it: the lease would begin when the acquire arrives."""
     async with LockClient(through, config=LockConfig(command_timeout=0.3, release_timeout=0.3)) as client:
         late = proxy.install(Rule(script(ACQUIRE), hold(), ALWAYS))
         proxy.install(Rule(script(RELEASE, RELEASE_CLEAN), reset(), ALWAYS))
         with pytest.raises(BackendError):
             await client.lock(NAME).acquire(lease=0.3)
         await asyncio.sleep(0.7)
-        assert client.statistics().pending == 1, "it was forgotten with the lease"
+        assert client.statistics().pending == 1, "the client forgot the give-up with the lease"
         proxy.clear_rules()
         await answered(client)
         assert (await late.deliver()).startswith(f"*3\r\n:{STALE}\r\n".encode())

@@ -1,4 +1,4 @@
-"""A server that refuses some of what it is asked: a channel that is forbidden, writes that would take memory."""
+"""A server that refuses some commands: it forbids a channel, or refuses writes that would take memory."""
 
 import asyncio
 from collections.abc import AsyncIterator

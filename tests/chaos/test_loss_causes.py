@@ -20,25 +20,25 @@ class Scene:
     redis: Redis
     proxy: Proxy
     locks: LockClient
-    """Behind the proxy."""
+    """The client behind the proxy."""
     others: LockClient
-    """On a way of its own."""
+    """A client with a direct connection."""
 
     async def heal(self) -> None:
-        """Let the client reach the server again, with all that was stuck, and wait until it has said everything."""
+        """Let the client reach the server again, let all data arrive that was stuck, and wait until all is answered."""
         await self.proxy.heal()
         await answered(self.locks)
 
 
 @pytest.fixture
 def reason() -> LossReason:
-    """The reasons of tests that are not about all reasons."""
+    """The reason of a loss, in the tests that do not choose one."""
     return "expired"
 
 
 @pytest.fixture
 async def scene(redis: Redis, proxy: Proxy, other: LockClient, reason: LossReason) -> AsyncIterator[Scene]:
-    """A renewal tells of the loss; where none gets through, the end of the lease does."""
+    """The holder learns of a loss by a renewal; if no renewal gets through, by the end of the lease, which is short."""
     async with client_behind(proxy, lease=0.9 if reason == "unreachable" else 30, renew_interval=0.3) as locks:
         yield Scene(redis, proxy, locks, other)
 
@@ -114,7 +114,7 @@ each_cause = pytest.mark.parametrize(
 
 
 async def heir_of(scene: Scene) -> object:
-    """The lock as its next owner has it, who takes it if nobody did."""
+    """The lock as its next owner has it; another client takes it if nobody has it."""
     try:
         await scene.others.lock(KEY, owner="heir").try_lock(wait=0 if await scene.redis.pttl(KEY) > 10_000 else 5)
     except NotALockError:
@@ -211,7 +211,7 @@ async def test_the_scope_of_a_fixed_lease_that_ends_is_cancelled_once(scene: Sce
 async def test_a_fixed_lease_that_was_taken_learns_why_when_it_is_released(scene: Scene) -> None:
     lease = await scene.locks.lock(KEY).acquire(lease=20)
     await seize(scene.redis, KEY)
-    assert not lease.lost.is_set(), "nothing was asked of the server"
+    assert not lease.lost.is_set(), "the client asked the server nothing"
     with pytest.raises(LeaseLostError) as lost:
         await lease.release()
     assert lost.value.reason == "taken"

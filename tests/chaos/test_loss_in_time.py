@@ -15,7 +15,7 @@ from tests.support.told import Told
 
 KEY = "job"
 LEASE = 1.0
-DRIFT = 0.2  # Seconds that the holder is told early: more than the loop of a busy machine lags behind.
+DRIFT = 0.2  # Seconds by which the holder is told early: the loop of a busy machine lags behind by less.
 
 
 async def when_lost(lease: Lease) -> float:
@@ -24,7 +24,7 @@ async def when_lost(lease: Lease) -> float:
 
 
 async def when_gone(redis: Redis, lease: Lease) -> float:
-    """The times at which the server is seen without the key; at no such moment may the holder still believe in it."""
+    """Return the time when the server has no key any more; the holder must have learned of the loss by then."""
     while await redis.pttl(KEY) != -2:
         await asyncio.sleep(0.005)
     assert lease.lost.is_set()
@@ -32,14 +32,14 @@ async def when_gone(redis: Redis, lease: Lease) -> float:
 
 
 async def measured(redis: Redis, lease: Lease) -> tuple[float, float]:
-    """The times from now until the holder knows, and until the key is gone."""
+    """The seconds from now until the holder knows of the loss, and until the key is gone."""
     start = monotonic()
     lost, gone = await asyncio.wait_for(asyncio.gather(when_lost(lease), when_gone(redis, lease)), 10)
     return lost - start, gone - start
 
 
 async def test_holders_are_told_at_the_deadline(redis: Redis, proxy: Proxy) -> None:
-    """With a margin that nobody configured, which is less than what can be measured."""
+    """Nobody configured a margin; the default is too small to be measured here."""
     told = Told()
     async with client_behind(proxy, lease=LEASE, on_event=told.hear) as locks, Holder(locks.lock("body")) as holder:
         leases = [await locks.lock("watched").acquire(), await locks.lock("fixed").acquire(lease=LEASE)]
@@ -69,7 +69,7 @@ async def test_a_watched_lock_is_lost_before_its_key_expires(redis: Redis, proxy
         proxy.black_hole()
         lost, gone = await measured(redis, held)
         assert lost < gone
-        assert lost > 0.2 * LEASE, "no earlier than it has to be, either"
+        assert lost > 0.2 * LEASE, "the holder was told too early"
 
 
 async def test_a_fixed_lease_is_lost_before_its_key_expires(redis: Redis, proxy: Proxy) -> None:
@@ -92,7 +92,7 @@ async def test_the_margin_is_what_was_configured(redis: Redis, proxy: Proxy) -> 
 async def test_a_lease_counts_from_before_the_acquire_was_sent_when_the_answer_is_late(
     redis: Redis, proxy: Proxy
 ) -> None:
-    """The key lives since the server granted it, and the holder hears of it much later."""
+    """The time of the key has begun with the grant, of which the holder hears much later."""
     withheld = proxy.install(Rule(script(ACQUIRE), withhold_reply()))
 
     async def let_go() -> None:
@@ -156,7 +156,7 @@ async def test_a_scope_is_cancelled_before_its_key_expires(redis: Redis, proxy: 
 
 
 async def test_an_acquire_whose_answer_comes_after_the_lease_is_tried_again(redis: Redis, proxy: Proxy) -> None:
-    """Granted, and over when the news arrives: the caller must not get a lease that is dead or looks alive."""
+    """The granted lease is over when the answer arrives: the caller must not get it, dead or seemingly alive."""
     withheld = proxy.install(Rule(script(ACQUIRE), withhold_reply()))
     async with client_behind(proxy, command_timeout=10, drift=DRIFT) as locks:
         asyncio.get_running_loop().call_later(0.7, withheld.let_go)
@@ -168,7 +168,7 @@ async def test_an_acquire_whose_answer_comes_after_the_lease_is_tried_again(redi
 
 
 async def test_a_lease_that_turns_out_to_be_shorter_is_lost_as_early(redis: Redis, proxy: Proxy) -> None:
-    """Somebody shortens it on the server; the answer to a nested acquire says so."""
+    """Somebody shortens the lease on the server; the answer to a nested acquire says so."""
     async with client_behind(proxy, drift=DRIFT) as locks:
         lock = locks.lock(KEY)
         lease = await lock.acquire(lease=60)

@@ -1,4 +1,4 @@
-"""Lost replies: whatever happens to a call on its way, it does what one undisturbed call does, and nothing later."""
+"""Lost replies: a call that is disturbed on its way does what an undisturbed call does, and does nothing later."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -21,8 +21,8 @@ from tests.chaos.operations import (
 )
 from tests.support.proxy import Action, Proxy, Rule, delay, drop_reply, hold, reset, script
 
-AT_ONCE = 4  # Operations; each has clients of its own, and a slow machine must still connect them in time.
-LONG = 12.0  # A command timeout that does not matter.
+AT_ONCE = 4  # Operations at once; each has clients of its own, and a slow machine must still connect them in time.
+LONG = 12.0  # Seconds: no command takes so long.
 
 # How a user's client may be made; redis-py's own retries are 10 in the first two (in recent versions) and 0 else.
 USERS: dict[str, Callable[[Proxy], Redis]] = {
@@ -33,10 +33,10 @@ USERS: dict[str, Callable[[Proxy], Redis]] = {
     "resp3_decoding": lambda proxy: Redis.from_url(proxy.url, protocol=3, decode_responses=True),
 }
 
-# The effect of each operation with a user's client, by the first test that asks.
+# The undisturbed effect of each operation with a user's client; the first test that needs it fills it in.
 UNDISTURBED: dict[tuple[Callable[[Proxy], Redis], str], Seen] = {}
 
-# Begins to do harm to the next call; returns the rule that held its request back, if one did.
+# Disturbs the next call; returns the rule that holds its request back, if there is one.
 Fault = Callable[[Proxy, Operation], Awaitable[Rule | None]]
 
 
@@ -79,7 +79,7 @@ QUICK: dict[str, Fault] = {
     "reset_before": hit(reset()),
     "refused": refuse,
 }
-# Effects that only time brings to light.
+# The client notices these faults only by the time that passes.
 SILENT: dict[str, Fault] = {
     "reply_swallowed": hit(drop_reply(reset=False)),
     "held_back_in_silence": hold_back(hold(reset=False)),
@@ -87,7 +87,7 @@ SILENT: dict[str, Fault] = {
     "black_hole_until_sent_again": black_hole(COMMAND_TIMEOUT / 2),
     "half_open": half_open,
 }
-# Each fault once, and once each kind of client.
+# Each fault is tried once, and each kind of client is tried once.
 CASES = [
     *(pytest.param(USERS["host_and_port"], fault, LONG, id=name) for name, fault in QUICK.items()),
     *(pytest.param(USERS["host_and_port"], fault, COMMAND_TIMEOUT, id=name) for name, fault in SILENT.items()),
@@ -105,7 +105,7 @@ async def test_a_disturbed_call_does_what_an_undisturbed_one_does(
             interval = operation.renew_interval
             async with stage(redis, client, name, renew_interval=interval, command_timeout=timeout) as on:
                 await operation.prepare(on)
-                await on.client.lock("another").locked()  # Now it is connected, whatever was prepared.
+                await on.client.lock("another").locked()  # Now the client is connected, also if nothing was prepared.
                 await on.answered()
                 so_far = len(proxy.requests)
                 rule = await fault(proxy, operation) if fault else None

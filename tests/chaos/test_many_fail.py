@@ -1,4 +1,4 @@
-"""A server goes away while hundreds of tasks wait for it: each gets an error of its own, and the event loop goes on."""
+"""A server goes away while hundreds of tasks wait: each task gets an error of its own, and the event loop goes on."""
 
 import asyncio
 from collections import Counter
@@ -26,7 +26,7 @@ async def client(through: Redis) -> AsyncIterator[LockClient]:
 
 
 class Failed:
-    """Tasks that all fail with `BackendError`, and in which turn of the event loop each of them did."""
+    """Tasks that all fail with `BackendError`; it counts how many failed in each turn of the event loop."""
 
     def __init__(self) -> None:
         self.errors: list[BackendError] = []
@@ -113,7 +113,7 @@ async def test_an_outage_is_told_once_to_each_waiter_and_to_some_of_them_at_a_ti
     await failed.all()
     assert len(set(map(id, failed.errors))) == MANY, "each task has an error of its own"
     assert len(copies) <= MANY
-    assert max(failed.by_turn.values()) <= 2 * _MOST_AT_ONCE  # Calls that failed, and waiters that hear of one.
+    assert max(failed.by_turn.values()) <= 2 * _MOST_AT_ONCE  # Calls fail, and waiters hear of a failed call.
     assert client.statistics().parked == 0
 
 
@@ -125,13 +125,13 @@ async def test_calls_for_many_locks_that_get_no_answer_fail_some_at_a_time(proxy
         failed.start(client.lock(f"orders:{number}").try_lock)
     await failed.all()
     assert len(set(map(id, failed.errors))) == MANY
-    assert max(failed.by_turn.values()) <= 2 * _MOST_AT_ONCE  # The rest of some, and the first of those behind them.
+    assert max(failed.by_turn.values()) <= 2 * _MOST_AT_ONCE  # The end of one batch and the beginning of the next.
 
 
 async def test_a_waiter_that_gives_up_while_an_outage_is_told_leaves_in_peace(
     proxy: Proxy, client: LockClient, other: LockClient
 ) -> None:
-    """The first who fail cancel those who have not been told yet."""
+    """The first tasks that fail cancel the tasks that have not been told yet."""
     await hold_lock(other)
     tasks: list[asyncio.Task[None]] = []
 

@@ -1,4 +1,4 @@
-"""A renewal that another one overtakes counts for nothing on the server; who asked for it gets what was asked for."""
+"""The server ignores a renewal that another one overtook; the caller still gets the time that it asked for."""
 
 import asyncio
 
@@ -21,7 +21,7 @@ async def renewed(lease: Lease, seconds: float) -> float:
 
 
 async def urgent_connected(locks: LockClient, lease: Lease) -> None:
-    """Renewals have a connection of their own, made for the first of them, which does not wait for it."""
+    """The first renewal makes the connection for renewals, but does not wait for it."""
     await lease.renew(1)
     await until(lambda: locks.statistics().connections == 2)
 
@@ -33,7 +33,7 @@ async def test_a_renewal_overtaken_by_a_shorter_one_is_made_good_before_it_retur
     async with LockClient(through) as locks:
         lease = await locks.lock("a").acquire(lease=10)
         await urgent_connected(locks, lease)
-        # The call that broke a connection is sent again behind the others.
+        # The client sends the call that broke a connection again, behind the others.
         proxy.install(Rule(script(RENEW), drop_reply() if executed else reset()))
         long, short = asyncio.create_task(renewed(lease, LONG)), asyncio.create_task(renewed(lease, 12))
         async with asyncio.timeout(10):
@@ -54,7 +54,7 @@ async def test_a_renewal_overtaken_by_the_watchdogs_is_made_good_before_it_retur
         long = asyncio.create_task(renewed(lease, LONG))
 
         def both_sent() -> bool:
-            """The watchdog's, too; when the connection breaks it goes first."""
+            """Whether the renewal of the watchdog was sent, too, which goes first when the connection breaks."""
             return len({request.args[8] for request in proxy.requests[before:] if script(RENEW)(request)}) == 2
 
         await until(both_sent)
@@ -75,7 +75,7 @@ async def test_a_renewal_that_nothing_overtakes_is_sent_once(proxy: Proxy, throu
 
 
 async def test_a_renewal_by_a_fraction_of_a_millisecond_returns(proxy: Proxy, through: Redis) -> None:
-    """Redis counts whole milliseconds: it may grant up to half of one less than was asked for."""
+    """Redis counts whole milliseconds: it may grant up to half a millisecond less than the caller asked for."""
     async with lock_client(proxy.url, drift=0.0001) as locks:
         lease = await locks.lock("a").acquire(lease=5)
         await urgent_connected(locks, lease)

@@ -50,7 +50,7 @@ async def has_memory(admin: Redis) -> None:
 
 
 async def saved(admin: Redis) -> str:
-    """How saving ends now."""
+    """The result of an attempt to save."""
     await admin.bgsave()
 
     async def over() -> bool:
@@ -69,7 +69,8 @@ async def cannot_save(admin: Redis) -> None:
     path = await dump(admin)
     path.unlink(missing_ok=True)
     path.mkdir()
-    await admin.config_set("save", "3600 1")  # Else the server does not care; and it cares by default.
+    # A server that cannot save refuses writes only if it is to save at all.
+    await admin.config_set("save", "3600 1")
     assert await saved(admin) == "err"
 
 
@@ -122,7 +123,7 @@ async def test_an_acquire_waits_for_a_server_that_recovers_in_time(
         await refuse(admin)
         assert await refused_writes(admin)
         acquiring = asyncio.create_task(acquired(lock))
-        await proxy.saw(script(ACQUIRE), 4)  # It was refused and tried again.
+        await proxy.saw(script(ACQUIRE), 4)  # The server refused it, and the client tried again.
         assert not acquiring.done()
         await recover(admin)
         async with asyncio.timeout(5):
@@ -147,7 +148,7 @@ async def test_ping_fails_with_the_servers_words(
     async with lock_client(own.url, command_timeout=30) as locks:
         await locks.ping()
         await refuse(admin)
-        async with asyncio.timeout(15):  # It says so at once, where an acquire would be tried for half a minute.
+        async with asyncio.timeout(15):  # A ping fails at once, where an acquire would be tried for half a minute.
             with pytest.raises(BackendError, match=re.escape(await refusal(admin, code))) as raised:
                 await locks.ping()
         assert isinstance(raised.value.__cause__, ResponseError)
@@ -241,14 +242,15 @@ async def test_a_waiter_whose_turn_comes_meanwhile_gets_the_lock_when_the_server
 
 
 async def test_a_server_that_is_read_only_is_not_connected_to_without_a_pause(own: Server, admin: Redis) -> None:
-    """A new connection may reach the new primary; but behind an address of its own there is none."""
+    """The client connects again, as the address may lead to a new primary; here it leads to the same server."""
     async with lock_client(own.url, command_timeout=30, release_timeout=30) as locks:
         lease = await locks.lock(NAME, owner="me").acquire(lease=60)
         await demoted(admin)
         before = await connections_made(admin)
         releasing = asyncio.create_task(lease.release())
         await asyncio.sleep(1)
-        assert 2 <= await connections_made(admin) - before <= 12  # The pauses double, beginning with some ms.
+        # The first pause takes some milliseconds, and each next pause twice as long.
+        assert 2 <= await connections_made(admin) - before <= 12
         assert not releasing.done()
         await promoted(admin)
         async with asyncio.timeout(10):

@@ -1,4 +1,4 @@
-"""The watchdog keeps a lock for as long as its holder works, through whatever lasts shorter than the lease."""
+"""The watchdog keeps a lock while its holder works, through each disturbance that is shorter than the lease."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -23,7 +23,7 @@ LEASE = 2.0
 
 @asynccontextmanager
 async def rival(locks: LockClient) -> AsyncIterator[list[int]]:
-    """Somebody who tries all the time; the tokens of the grants that they got."""
+    """Try to get the lock all the time; return the tokens of the grants."""
     granted: list[int] = []
 
     async def try_on() -> None:
@@ -201,14 +201,14 @@ async def test_a_fixed_lease_is_asked_after_when_the_connection_breaks_and_is_no
         lock = locks.lock(KEY)
         lease = await lock.acquire(lease=20)
         events.clear()
-        proxy.reset_all()  # Whoever answers next may have forgotten the lock.
+        proxy.reset_all()  # The next server that answers may have forgotten the lock.
         await proxy.saw(script(RENEW))
         await answered(locks)
         assert lease.remaining < 20
         assert 0 < await redis.pttl(KEY) <= 20_000
         assert lock.statistics().renewals == locks.statistics().renewals == 0
         lease.check()
-        for _ in range(2):  # Asked once each time, and a time later again.
+        for _ in range(2):  # The client asks once after each broken connection.
             count = sum(script(RENEW)(request) for request in proxy.requests)
             proxy.reset_all()
             await proxy.saw(script(RENEW), count=count + 1)
@@ -234,11 +234,11 @@ async def test_a_fixed_lease_is_asked_after_once(redis: Redis, proxy: Proxy) -> 
     async with client_behind(proxy, lease=30, renew_interval=1, command_timeout=5, on_event=events.append) as locks:
         lease = await locks.lock(KEY).acquire(lease=60)
         began = monotonic()
-        await until(lambda: monotonic() > began + 1.6)  # A watched one would be late now.
+        await until(lambda: monotonic() > began + 1.6)  # The renewal of a lease with a watchdog would be late now.
         proxy.reset_all()
         await proxy.saw(script(RENEW), within=20)
         await asyncio.sleep(0.5)
-        assert sum(script(RENEW)(request) for request in proxy.requests) < 5, "some more, if the machine is slow"
+        assert sum(script(RENEW)(request) for request in proxy.requests) < 5, "a slow machine may ask some more times"
         await lease.release()
     assert not [event for event in events if isinstance(event, RenewalLate)]
 

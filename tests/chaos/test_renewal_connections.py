@@ -1,4 +1,4 @@
-"""A renewal goes by whichever connection is open; a new connection is never a condition for keeping a lock."""
+"""A renewal takes any open connection: no lock is lost because a new connection cannot be made."""
 
 import asyncio
 import errno
@@ -21,16 +21,16 @@ KEY = "job"
 
 
 def connections_of(proxy: Proxy, wanted: Callable[..., bool]) -> list[int]:
-    """The connections that these requests came by, one for each request."""
+    """The connection of each of these requests."""
     return [request.connection for request in proxy.requests if wanted(request)]
 
 
 async def renewals_connected(locks: LockClient) -> None:
-    """The connection for renewals is open beside the ordinary one; nobody waits for a message."""
+    """Return when the connection for renewals is open beside the ordinary one; no task waits for a message."""
     await until(lambda: locks.statistics().connections == 2)
 
 
-# Nothing but the open connection.
+# The client has only the open connection.
 
 
 @asynccontextmanager
@@ -73,11 +73,11 @@ async def test_a_lock_is_kept_while_no_new_connection_can_be_made(
         permit = await locks.semaphore("pool", 1).acquire()
         reader = await locks.read_write_lock("book").read.acquire()
         async with hinder(own, monkeypatch):  # type: ignore[attr-defined]
-            await until(lambda: locks.statistics().renewals >= 9)  # Three of each: twice the lease.
+            await until(lambda: locks.statistics().renewals >= 9)  # Three of each lease take twice its time.
             assert locks.statistics().connections == 1
             for lease in (plain, permit, reader):
                 lease.check()
-        await renewals_connected(locks)  # It was tried all the time.
+        await renewals_connected(locks)  # The client tried to connect all the time.
         for lease in (plain, permit, reader):
             await lease.release()
 
@@ -94,7 +94,7 @@ async def test_a_renewal_by_hand_does_not_wait_for_a_new_connection(proxy: Proxy
 
 
 async def test_a_connection_that_cannot_be_made_puts_no_lock_in_doubt(proxy: Proxy, redis: Redis) -> None:
-    """The open one would have told if the server had forgotten anything."""
+    """The open connection would have failed if the server had forgotten anything."""
     async with client_behind(proxy) as locks:
         lease = await locks.lock(KEY).acquire(lease=60)
         failing = proxy.install(Rule(command(b"CLIENT"), reset(), times=ALWAYS))
@@ -104,19 +104,19 @@ async def test_a_connection_that_cannot_be_made_puts_no_lock_in_doubt(proxy: Pro
         await lease.release()
 
 
-# An early one.
+# The connection for renewals is made early.
 
 
 async def test_the_connection_for_renewals_is_open_before_the_first_one(proxy: Proxy, redis: Redis) -> None:
     async with client_behind(proxy, lease=6) as locks, locks.lock(KEY):
-        assert locks.statistics().connections == 1, "a short section does not pay for it"
+        assert locks.statistics().connections == 1, "a short section has made the connection for renewals"
         await renewals_connected(locks)
         assert locks.statistics().renewals == 0
         await renewed(locks, 1)
         assert connections_of(proxy, script(RENEW)) != connections_of(proxy, script(ACQUIRE))
 
 
-# A silent one.
+# The ordinary connection is silent.
 
 
 async def test_a_renewal_that_the_ordinary_connection_does_not_answer_goes_by_the_new_one(
@@ -128,7 +128,7 @@ async def test_a_renewal_that_the_ordinary_connection_does_not_answer_goes_by_th
         async with asyncio.timeout(8):
             await lease.renew(3600)
         assert lease.remaining > 3000
-        await proxy.cut_off()  # The half-open one has ended, for the release.
+        await proxy.cut_off()  # The half-open connection ends, so that the release goes by a new one.
         await proxy.accept()
         await lease.release()
 
@@ -174,13 +174,13 @@ async def test_a_renewal_by_both_connections_counts_from_before_the_answered_cop
 async def test_an_answer_may_take_longer_than_half_the_time_from_one_renewal_to_the_next(
     proxy: Proxy, redis: Redis
 ) -> None:
-    """The way to the server is long."""
+    """Each answer takes 0.6 seconds."""
     proxy.install(Rule(anything, delay(0.6), times=ALWAYS))
     async with client_behind(proxy, lease=3, command_timeout=15, release_timeout=15) as locks:
         async with locks.lock(KEY):
             await renewed(locks, 3)
         assert locks.statistics().losses == 0
-    assert len({request.connection for request in proxy.requests}) == 2, "none was given up as silent"
+    assert len({request.connection for request in proxy.requests}) == 2, "the client took a connection for silent"
 
 
 async def test_a_renewal_is_not_sent_by_both_connections_where_both_answer(proxy: Proxy, redis: Redis) -> None:

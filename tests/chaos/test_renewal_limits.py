@@ -33,13 +33,13 @@ async def test_a_lock_that_was_deleted_between_renewals_is_not_revived(redis: Re
         assert await asyncio.wait_for(lease.lost, 5) == "expired"
         assert not await redis.exists(KEY)
         sent = len(proxy.requests)
-        await asyncio.sleep(1.0)  # Two renewals would fall into this time.
+        await asyncio.sleep(1.0)  # The watchdog would renew twice in this time.
         assert not [request for request in proxy.requests[sent:] if script(RENEW)(request)]
         assert not await redis.exists(KEY)
 
 
 async def test_a_renewal_that_arrives_after_the_loss_does_not_let_the_lock_live_on(redis: Redis, proxy: Proxy) -> None:
-    """It reaches the server while the key is still there, so the holder frees the lock when it learns of its loss."""
+    """The renewal comes while the key is still there, so that the holder frees the lock as it learns of the loss."""
     held = proxy.install(Rule(script(RENEW), hold(), times=ALWAYS))
     release = proxy.install(Rule(script(RELEASE, RELEASE_CLEAN), delay(0.2)))
     async with client_behind(proxy, lease=1, drift=0.24) as locks:
@@ -49,7 +49,7 @@ async def test_a_renewal_that_arrives_after_the_loss_does_not_let_the_lock_live_
         await held.deliver()
         await release.caught()
         await answered(locks)
-        assert not await redis.exists(KEY), "freed at once, not a lease later"
+        assert not await redis.exists(KEY), "the lock was not freed at once"
 
 
 async def test_a_renewal_that_arrives_when_the_key_is_gone_creates_nothing(redis: Redis, proxy: Proxy) -> None:
@@ -121,7 +121,7 @@ async def may_use(admin: Redis, *keys: str) -> None:
 async def test_a_name_whose_renewals_break_the_connection_delays_no_other(
     redis: Redis, proxy: Proxy, how: type[object], bad_first: bool
 ) -> None:
-    """Each time that one is renewed the connection ends or falls silent, on which the other's renewals travel too."""
+    """Each renewal of "bad" ends or silences the connection by which the renewals of "good" go, too."""
     names = ["bad", "good"] if bad_first else ["good", "bad"]
     async with client_behind(proxy, lease=4.0) as locks:
         leases = {name: await locks.lock(name).acquire() for name in names}
@@ -140,7 +140,7 @@ async def test_ordinary_commands_that_get_no_answer_delay_no_renewal(redis: Redi
         before = locks.statistics().renewals
         await until(lambda: locks.statistics().renewals >= before + 6)
         lease.check()
-        assert len(stuck.requests) > 1, "it was in the way all the time"
+        assert len(stuck.requests) > 1, "the stuck release was not sent again"
         proxy.clear_rules()
         stuck.let_go()
         await asyncio.wait([releasing])

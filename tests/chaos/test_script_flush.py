@@ -1,4 +1,4 @@
-"""SCRIPT FLUSH between any two commands: nobody notices."""
+"""SCRIPT FLUSH between any two commands: no user of a lock notices it."""
 
 import asyncio
 from itertools import count
@@ -56,7 +56,7 @@ async def session(client: LockClient) -> None:
     assert await lock.hold_count() == 2
     await lock.release()
     await outer.release()
-    async with asyncio.timeout(5):  # Far less than the lease: it is woken.
+    async with asyncio.timeout(5):  # Far less than the lease: a message wakes the waiter.
         await following
     await lock.acquire()
     assert await lock.force_release()
@@ -87,7 +87,7 @@ async def test_flushed_before_every_command(redis: Redis, proxy: Proxy, through:
 
 
 async def test_a_waiter_is_woken_when_only_its_release_was_forgotten(redis: Redis, locks: LockClient) -> None:
-    """The acquire that is sent along with a release then runs before it, and is refused."""
+    """The acquire that is sent along with a release runs before the release, and is refused."""
     lock = locks.lock(NAME)
     async with lock:
         pass  # Both scripts have been sent whole, so they go by their digest from now on.

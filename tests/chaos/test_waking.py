@@ -133,7 +133,7 @@ async def test_a_cancelled_waiter_that_was_woken_hands_on(locks: LockClient, oth
         assert queue is not None
         await theirs.release()
         for left in range(10, 1, -1):
-            # A task that was woken runs in the next turn of the loop: this one comes first.
+            # A woken waiter runs in the next turn of the loop, and this task comes before it.
             async with asyncio.timeout(5):
                 while not (len(queue) == left and queue.head.woken.is_set()):
                     await asyncio.sleep(0)
@@ -173,7 +173,7 @@ async def test_a_section_costs_about_two_commands_when_local_tasks_compete(redis
         for _ in range(50):
             group.create_task(work())
     await answered(locks)
-    assert locks.statistics().commands <= 2.2 * 500 + 50  # 50: all ask once, for nobody was parked yet.
+    assert locks.statistics().commands <= 2.2 * 500 + 50  # 50: each task asks once, as none was parked yet.
     assert locks.statistics().hand_offs > 400
     assert await pubsub_channels(redis) <= {CHANNEL}
 

@@ -17,12 +17,12 @@ from tests.support.waiters import Waiters, parked
 NAME = "waking"
 CHANNEL = f"redisson_lock__channel:{{{NAME}}}"
 LEASE = 1.0
-MOMENT = 5.0  # A busy machine takes some of it; without the end of the lease a waiter asks after half a minute.
+MOMENT = 5.0  # Seconds for a busy machine; a waiter that misses the end of the lease asks only after half a minute.
 
 
 @pytest.fixture
 async def near(redis: Redis, proxy: Proxy) -> AsyncIterator[LockClient]:
-    """A client behind the proxy, quick to give a silent connection up."""
+    """A client behind the proxy, which soon gives up a silent connection."""
     async with LockClient.from_url(proxy.url, config=LockConfig(command_timeout=1.5)) as client:
         yield client
 
@@ -41,7 +41,7 @@ async def test_swallowed_messages_cost_the_rest_of_the_lease(
         proxy.swallow_messages()
         assert await other.lock(NAME).force_release()
         await other.lock(NAME).acquire(lease=LEASE)
-        await _look(near)  # The waiters know of the short lease now.
+        await _look(near)  # Now the waiters know how short the lease is.
         await other.lock(NAME).release()
         await waiters.granted(1, within=LEASE + MOMENT)
         await asyncio.wait(waiters.tasks, timeout=20)
@@ -64,7 +64,7 @@ async def test_a_killed_pubsub_connection_is_made_again_and_the_waiters_look_aga
         await proxy.refuse()
         await redis.client_kill_filter(_type="pubsub")
         await until(lambda: near.statistics().connections == 1)
-        await theirs.release()  # Nobody hears it.
+        await theirs.release()  # No client hears the message.
         await proxy.accept()
         await waiters.granted(10)
 
@@ -184,14 +184,15 @@ async def test_a_wake_up_is_passed_on_by_a_place_that_another_was_put_before(
     asked, tried = (proxy.install(Rule(script(LOCK.acquire), withhold_reply())) for _ in range(2))
     first = asyncio.create_task(_use(near))
     await asked.caught()
-    second = asyncio.create_task(_use(near))  # The first asks; so it takes a place, and tries when it is subscribed.
+    # The first task asks already, so that the second one takes a place in the queue, and tries once it is subscribed.
+    second = asyncio.create_task(_use(near))
     await until(lambda: near.statistics().pending == 2)
     queue = queue_of(lock)
     assert queue is not None
     place = queue.head
     await held.release()
     await until(place.woken.is_set)
-    asked.let_go()  # Refused before the release, it comes first in the queue.
+    asked.let_go()  # The first task was refused before the release, and comes first in the queue.
     await until(lambda: lock.statistics().parked == 2)
     second.cancel()
     tried.let_go()
