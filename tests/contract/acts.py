@@ -1,4 +1,4 @@
-"""The contract's acts with every primitive alike, on any servers."""
+"""The acts of the contract, which work with every primitive, on any servers."""
 
 import asyncio
 
@@ -7,11 +7,11 @@ from tests.contract.kinds import Kind
 from tests.support.inside import notifier_of, session_of
 from tests.support.observe import until
 
-SOON = 4.0  # Seconds: sooner than a waiter asks by itself, and long enough for a busy machine.
+SOON = 4.0  # Seconds: a waiter asks by itself only later, and a busy machine needs less.
 
 
 async def section(kind: Kind, client: LockClient) -> None:
-    """Wait for it, have it, and give it back."""
+    """Wait for the primitive, take it, and give it back."""
     taken = await kind.take(client, wait=None)
     assert taken
     await asyncio.sleep(0)
@@ -19,7 +19,7 @@ async def section(kind: Kind, client: LockClient) -> None:
 
 
 async def waiting(kind: Kind, client: LockClient, count: int) -> list[asyncio.Task[None]]:
-    """That many waiting tasks, which messages reach."""
+    """Start that many tasks, and return them when all wait and messages reach them."""
     tasks = [asyncio.create_task(section(kind, client)) for _ in range(count)]
 
     await until(lambda: wait_quietly(kind, client, count), within=20)
@@ -36,7 +36,7 @@ def wait_quietly(kind: Kind, client: LockClient, count: int) -> bool:
 
 
 async def check_that_messages_wake(kind: Kind, ours: LockClient, theirs: LockClient, count: int = 3) -> None:
-    """A waiter gets it by a message as soon as no holder is in the way, and not before."""
+    """A message wakes the waiter as soon as no holder is in the way, and not before."""
     remove = await kind.obstruct(theirs)
     assert not await kind.take(ours)
     assert not await kind.take(ours, wait=0.01)
@@ -48,7 +48,7 @@ async def check_that_messages_wake(kind: Kind, ours: LockClient, theirs: LockCli
 
 
 async def is_untouched(kind: Kind, client: LockClient) -> None:
-    """Nobody has it: it can be had at once, be in the way, and be had again."""
+    """Check that nobody has the primitive: the client takes it at once, and is in the way of others, twice in turn."""
     for _ in range(2):
         taken = await kind.take(client)
         assert taken
@@ -57,6 +57,6 @@ async def is_untouched(kind: Kind, client: LockClient) -> None:
 
 
 def nothing_under_way(client: LockClient) -> bool:
-    """Whether the client has, asks and waits for nothing."""
+    """Whether the client holds nothing, asks for nothing and waits for nothing."""
     now = client.statistics()
     return now.parked == now.pending == now.held == 0 and not session_of(client).entries

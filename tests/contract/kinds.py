@@ -18,22 +18,22 @@ Remove = Callable[[], Awaitable[object]]
 
 
 class Kind(ABC):
-    """One primitive; what is not said otherwise is so for locks."""
+    """One primitive; the attributes and methods here are those of a lock, and other primitives override them."""
 
     expires = True
-    """Its grant ends with a lease, and its holder is told of the loss."""
+    """The grant ends with a lease, and the holder is told of the loss."""
     blocks = True
-    """It can be had for an ``async with`` block, also for that of `hold`."""
+    """The handle is entered by ``async with``, as is its `hold`."""
     reentrant = True
-    """Its holder may take it again."""
+    """The holder may take the primitive again."""
     most = 1
-    """How many may have it at a time."""
+    """The number of holders at a time."""
     kept: tuple[str, ...] = ()
-    """The keys of the user's that it leaves."""
+    """The keys of the user's names that remain after a release."""
     key = NAME
-    """Its key may be something else in Redis."""
+    """The key in Redis, which may have a foreign value."""
     of_ticket: Any = None
-    """The kind of its ticket, where an adopter must name it."""
+    """The kind of the ticket, where an adopter must name it."""
     asks: tuple[tuple[Any, ...], ...] = (("locked",), ("holders",), ("force_release",))
     """Further methods of the handle that look at the key, by name and arguments."""
     keys = LockKeys.of(NAME, "")
@@ -47,30 +47,30 @@ class Kind(ABC):
         """The handle."""
 
     async def take(self, client: LockClient, wait: float | None = 0, owner: str | None = None) -> Any:
-        """Take it within *seconds*; something true if it was granted."""
+        """Take the primitive within *wait* seconds; return a true value if it was granted."""
         return await self.of(client, owner).try_acquire(wait)
 
     async def adopt(self, client: LockClient, ticket: str) -> Any:
-        """Adopt what was detached; what it returns is given back like what `take` returns."""
+        """Adopt a detached hold; `give` takes the result, as it takes that of `take`."""
         return await client.adopt(ticket, kind=self.of_ticket)
 
     async def give(self, client: LockClient, taken: Any) -> None:
-        """Give back what `take` returned."""
+        """Release the result of `take`."""
         await taken.release()
 
     async def visit(self, client: LockClient, wait: float | None = None) -> None:
-        """Have it for a moment, and give it back also when cancelled, as a block does."""
+        """Take the primitive for a moment, and give it back, also when cancelled, as a block does."""
         async with self.of(client) if wait is None else self.of(client).hold(wait=wait):
             await asyncio.sleep(0)
 
     async def obstruct(self, client: LockClient, lease: float = LONG) -> Remove:
-        """Be in everybody else's way, until what is returned is called, or, of what expires, the *lease* ends."""
+        """Be in the way of others until the returned function is called or, if the kind expires, the *lease* ends."""
         remove: Remove = (await self.of(client).acquire(lease=lease)).release
         return remove
 
     @property
     def releases(self) -> tuple[Script, ...]:
-        """The scripts one of which gives it back."""
+        """The scripts that may give the primitive back."""
         return (self.scripts.release, self.scripts.release_clean)
 
     @property
@@ -168,7 +168,7 @@ class Counted(Kind):
 
 
 class Latch(Kind):
-    """A count instead of a grant: its taker is a waiter, and the rest of the count is in the way."""
+    """A latch has a count and no holder: a taker waits for it to open, and the rest of the count is in the way."""
 
     expires = blocks = reentrant = False
     asks = (("count",), ("count_down",), ("delete",), ("try_set_count", 1))
@@ -194,14 +194,14 @@ class Latch(Kind):
 
 
 class _UndoneError(Exception):
-    """The body was not done: nothing is remembered, and the next caller may do it."""
+    """The body did not complete: nothing is remembered, and the next caller may run the body."""
 
 
 class Once(Kind):
     """
-    It is taken by whoever is to run the body, and given back by failing, after which the next one runs it.
+    A caller that runs the body has taken the primitive, and gives it back by failing, so that the next caller runs it.
 
-    Its block has no `hold`, and no lease or owner of its own; what is remembered of it is in `tests/test_once.py`.
+    Its block has no `hold`, and no lease or owner of its own; `tests/test_once.py` is about the remembered outcome.
     """
 
     expires = blocks = reentrant = False
@@ -231,7 +231,7 @@ class Once(Kind):
                 raise _UndoneError
 
     async def obstruct(self, client: LockClient, lease: float = LONG) -> Remove:
-        """By a task of its own, which runs it."""
+        """A task of its own runs the body until the body is told to end."""
         begun, may_end = asyncio.Event(), asyncio.Event()
 
         async def body() -> None:

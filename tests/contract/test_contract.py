@@ -1,8 +1,8 @@
 """
-What every primitive keeps, whatever it is: one server, two clients, and each kind in turn.
+The promises that every primitive keeps: one server, two clients, and each kind in turn.
 
-That each script may be sent twice, from every state that can be reached, is in `tests/lua`; that many processes share
-it and one of them is killed, in `tests/processes/test_kinds.py`.
+`tests/lua` sends each script twice, from every state that can be reached. In `tests/processes/test_kinds.py` many
+processes share a primitive, and one of them is killed.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ from tests.support.holding import foreign
 from tests.support.observe import until
 from tests.support.proxy import Proxy, Request, Rule, drop_reply, hold, script
 
-# Had by whom.
+# The number of holders.
 
 
 @each_had
 async def test_no_more_have_it_than_may(kind: Kind, locks: LockClient, other: LockClient) -> None:
-    """Tasks of two clients, and others beside that are in their way, a writer's readers say."""
+    """Tasks of two clients take it, and the rivals of them, such as the readers of a writer, are in their way."""
     inside: Counter[str] = Counter()
 
     async def take(client: LockClient) -> None:
@@ -65,7 +65,7 @@ async def test_no_more_have_it_than_may(kind: Kind, locks: LockClient, other: Lo
 
 @each_block
 async def test_the_holder_takes_it_again(kind: Kind, locks: LockClient, other: LockClient) -> None:
-    """It is the same hold, which goes with the last; or one more, of which there is none here."""
+    """A reentrant kind counts one hold more, which ends with the last release; the others have none left for it."""
     taken = await kind.take(locks)
     again = await kind.take(locks)
     assert bool(again) == kind.reentrant
@@ -89,7 +89,7 @@ async def test_a_child_is_another_owner_and_a_named_one_is_the_same_in_any_task(
         await is_untouched(kind, locks)
 
 
-# Waited for.
+# Waiters.
 
 
 @each_kind
@@ -109,7 +109,7 @@ async def test_a_wait_that_ends_leaves_nothing(kind: Kind, locks: LockClient, ot
 
 
 async def users_keys(redis: Redis) -> set[bytes]:
-    """All but those that aiolock keeps for itself, for a time."""
+    """The keys, without those that aiolock keeps for itself for a time."""
     keys: list[bytes] = await redis.keys("*")  # type: ignore[assignment]
     return {key for key in keys if not key.startswith(b"aiolock_")}
 
@@ -126,7 +126,7 @@ async def test_a_block_whose_wait_ends_says_so(kind: Kind, locks: LockClient, ot
     await until(lambda: nothing_under_way(locks))
 
 
-# Cancelled.
+# Cancellations.
 
 
 @each_kind
@@ -150,7 +150,7 @@ async def test_cancelled_waits_leave_nothing(kind: Kind, how: str, locks: LockCl
 @each_kind
 @pytest.mark.parametrize("mode", MODES)
 async def test_cancelled_wherever_it_suspends(kind: Kind, mode: Mode, redis: Redis, other: LockClient) -> None:
-    """Of a bare acquire what is had stays so, as nobody would know who gives it back: there a block is entered."""
+    """A block is cancelled, and not a bare acquire, whose grant would stay: nobody would be left to give it back."""
 
     async def setup() -> LockClient:
         client = LockClient(redis)
@@ -175,7 +175,7 @@ async def test_cancelled_wherever_it_suspends(kind: Kind, mode: Mode, redis: Red
 async def test_cancelled_wherever_it_suspends_while_it_waits(
     kind: Kind, mode: Mode, redis: Redis, other: LockClient
 ) -> None:
-    """Another has it, and gives it back when the message will be heard; a waiter behind it gets it at once."""
+    """The other client gives it back when the waiter hears messages; the next waiter then gets it at once."""
 
     async def setup() -> tuple[LockClient, asyncio.Event, asyncio.Task[object]]:
         client, over = LockClient(redis), asyncio.Event()
@@ -222,7 +222,7 @@ async def test_any_reply_is_lost(kind: Kind, number: int, proxy: Proxy, through:
 
         rule = proxy.install(Rule(is_the_one, drop_reply()))
         await section(kind, client)
-        if number == 0 or not isinstance(kind, Latch):  # Which is only asked.
+        if number == 0 or not isinstance(kind, Latch):  # A take of a latch sends no second command.
             await rule.caught()
         await until(lambda: nothing_under_way(client))
     await is_untouched(kind, other)
@@ -249,7 +249,7 @@ async def test_an_acquire_that_comes_after_its_caller_gave_up(
 async def test_an_acquire_that_comes_after_the_loss(
     kind: Kind, proxy: Proxy, through: Redis, other: LockClient
 ) -> None:
-    """The loser of the lock gives nothing back, so that nobody would give back what a late copy takes."""
+    """A holder that lost the lock gives nothing back, so that a grant to a late copy would never end."""
     async with LockClient(through) as client:
         await client.ping()
         late = proxy.install(Rule(script(kind.scripts.acquire), hold()))
@@ -264,14 +264,14 @@ async def test_an_acquire_that_comes_after_the_loss(
         await is_untouched(kind, other)
 
 
-# Lost.
+# Losses.
 
 
 @each_leased
 async def test_the_holder_is_told_of_the_loss_before_another_has_it(
     kind: Kind, locks: LockClient, other: LockClient
 ) -> None:
-    """The other has what excludes it: a writer, where it reads."""
+    """The other client takes the rival: the write half, if this is a reader."""
     told: list[bool] = []
 
     async def take_over() -> None:
@@ -297,7 +297,7 @@ async def test_the_holder_is_told_that_the_server_forgot(kind: Kind, redis: Redi
     await is_untouched(kind, locks)
 
 
-# Closed.
+# Closed clients.
 
 
 @each_kind
@@ -322,7 +322,7 @@ async def test_closing_ends_waits(kind: Kind, redis: Redis, other: LockClient) -
 async def test_closing_cancels_blocks_and_gives_back_what_they_have(
     kind: Kind, redis: Redis, other: LockClient
 ) -> None:
-    """For a lock, also the holds that were acquired without a block."""
+    """The close of a client frees its locks, also the holds that were acquired without a block."""
     client = LockClient(redis)
     inside = asyncio.Event()
 
@@ -347,7 +347,7 @@ async def test_in_another_loop(kind: Kind, locks: LockClient) -> None:
         await asyncio.to_thread(partial(asyncio.run, kind.take(locks)))
 
 
-# In Redis.
+# The keys in Redis.
 
 
 @each_kind
@@ -377,7 +377,7 @@ async def test_a_key_that_is_something_else_is_not_touched(
     await until(lambda: nothing_under_way(locks))
 
 
-# Handles as objects.
+# The handles.
 
 
 @each_kind

@@ -1,4 +1,4 @@
-"""What is detached goes to one adopter, or ends: whatever is lost, sent again, late or cancelled on the way."""
+"""A detached hold goes to one adopter, or ends, although calls are lost, sent again, late or cancelled on the way."""
 
 import asyncio
 from functools import partial
@@ -23,7 +23,7 @@ def tokens(lease: Any) -> list[int]:
 
 
 async def detached(kind: Kind, client: LockClient, keep: float = LONG) -> str:
-    """The ticket for what this client had."""
+    """Let the client take the primitive, and detach it; return the ticket."""
     ticket = await (await kind.take(client)).detach(keep)
     assert isinstance(ticket, str)
     return ticket
@@ -86,7 +86,7 @@ async def test_of_many_adopters_one_gets_it(kind: Kind, locks: LockClient, other
 async def test_it_ends_with_its_time_even_if_its_lease_was_longer(
     kind: Kind, whose: str, locks: LockClient, other: LockClient
 ) -> None:
-    """Its waiters are told."""
+    """The waiters are told of the end."""
     lease = await kind.take(locks)
     tasks = await waiting(kind.rival, locks if whose == "its own client" else other, 1)
     ticket = await lease.detach(0.2)
@@ -102,7 +102,7 @@ async def test_it_ends_with_its_time_even_if_its_lease_was_longer(
 async def test_it_stays_for_longer_than_its_lease(kind: Kind, locks: LockClient, redis: Redis) -> None:
     async with LockClient(redis, config=LockConfig(lease=1)) as client:
         ticket = await detached(kind, client)
-    # By the server's clock each lease that began before has ended.
+    # Each lease of a second that began before has ended by the server's clock.
     await redis.set("meanwhile", "", px=1000)
     await freed(redis, "meanwhile")
     assert not await kind.rival.take(locks)
@@ -112,7 +112,7 @@ async def test_it_stays_for_longer_than_its_lease(kind: Kind, locks: LockClient,
 
 @each_leased
 async def test_an_adopter_that_dies_has_it_for_one_lease(kind: Kind, locks: LockClient, other: LockClient) -> None:
-    """However long it would have stayed detached."""
+    """The lease of the adopter counts, and not the time for which the hold would have stayed detached."""
     ticket = await detached(kind, locks)
     waiter = (await waiting(kind.rival, locks, 1))[0]
     await other.adopt(ticket, kind=kind.of_ticket, lease=0.3, owner="it dies")
@@ -183,7 +183,7 @@ async def test_the_end_of_its_task_and_its_client_leave_it(kind: Kind, redis: Re
     await kind.give(other, await kind.adopt(other, ticket))
 
 
-# What is lost, late, or cancelled.
+# Lost replies, late commands and cancellations.
 
 
 @each_leased
@@ -233,7 +233,7 @@ async def test_without_an_answer_it_is_given_back_and_a_late_request_does_nothin
         with pytest.raises(BackendError):
             await (kind.adopt(client, ticket) if ticket else lease.detach(LONG))
         await answered(client)
-        if ticket:  # The adoption never came to the server.
+        if ticket:  # The adoption never reached the server.
             await kind.give(other, await kind.adopt(other, ticket))
         await is_untouched(kind, other)
         await late.deliver()

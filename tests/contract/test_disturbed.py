@@ -54,7 +54,7 @@ class Stage:
         assert await self.jobs.try_set_count(3)
 
     async def counted(self) -> dict[str, int]:
-        """How many there are of each, by the server."""
+        """The counts of all primitives on the server."""
         writer = await self.lock.write.holder()
         return {
             "free": await self.permits.available(),

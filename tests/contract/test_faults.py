@@ -17,7 +17,7 @@ from tests.support.proxy import Proxy, Rule, hold, script
 async def test_the_connection_for_messages_is_killed_and_waiters_are_woken(
     kind: Kind, forgets: bool, redis: Redis, locks: LockClient, other: LockClient
 ) -> None:
-    """Also when the server has forgotten everything: then nothing is in their way."""
+    """The waiters are woken also if the server has forgotten everything: then nothing is in their way."""
     remove = await kind.obstruct(other)
     tasks = await waiting(kind, locks, 2)
     if forgets:
@@ -31,12 +31,12 @@ async def test_the_connection_for_messages_is_killed_and_waiters_are_woken(
         await asyncio.gather(remove(), return_exceptions=True)
 
 
-# The lease of a body that runs once is renewed.
+# A body that runs once is left out: its lease is renewed, and does not end.
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if not isinstance(kind, Once)], ids=repr)
 async def test_waiters_that_hear_nothing_ask_by_themselves(
     kind: Kind, proxy: Proxy, through: Redis, other: LockClient
 ) -> None:
-    """When the lease that is in their way is over, or, where none is, after some seconds."""
+    """The waiters ask when the lease in their way is over or, if there is no lease, after some seconds."""
     remove = await kind.obstruct(other, lease=1.0)
     proxy.swallow_messages()
     async with LockClient(through) as client, asyncio.timeout(20):

@@ -1,4 +1,4 @@
-"""The guarantees of every holder: the end of its hold, the news of it, and the order in which others get it."""
+"""The guarantees for every holder: how its hold ends, how it learns of the end, and who gets the lock next."""
 
 import asyncio
 from datetime import timedelta

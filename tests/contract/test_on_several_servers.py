@@ -46,7 +46,7 @@ async def primary(replicated: Replicated) -> AsyncIterator[Redis]:
 
 
 async def test_in_a_cluster(cluster: RedisCluster) -> None:
-    """In turn, as they share a name: each leaves what the next one can use."""
+    """The kinds come in turn, as they share a name; the servers are emptied after each."""
     async with LockClient(cluster, config=PATIENT) as ours, LockClient(cluster, config=PATIENT) as theirs:
         for kind in KINDS:
             await check_that_messages_wake(kind, ours, theirs)
@@ -56,7 +56,7 @@ async def test_in_a_cluster(cluster: RedisCluster) -> None:
 
 
 async def test_behind_sentinels_and_on_the_next_primary(replicated: Replicated, primary: Redis) -> None:
-    """The keys that each left on the old primary are on the new one, where it can be had as before."""
+    """The keys that remained on the old primary are on the new one, where each kind is taken as before."""
     async with LockClient(primary, config=PATIENT) as ours, LockClient(primary, config=PATIENT) as theirs:
         for kind in KINDS:
             await check_that_messages_wake(kind, ours, theirs)

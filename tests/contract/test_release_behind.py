@@ -1,4 +1,4 @@
-"""Blocks that leave their release behind: each primitive that has a lease, on one server."""
+"""Blocks leave their release behind: each primitive that has a lease, on one server."""
 
 import asyncio
 from collections import Counter
@@ -32,7 +32,7 @@ async def behind(through: Redis, events: list[LockEvent]) -> AsyncIterator[LockC
 
 
 def told(events: list[LockEvent]) -> list[tuple[str, bool]]:
-    """The ends that were told: of each how, and whether that is *confirmed*, or that of a loss *behind*."""
+    """The ends that the events tell of: the class, with `confirmed` of a release, or `behind` of a loss."""
     ends = [event for event in events if isinstance(event, Released | Lost)]
     return [(type(end).__name__, end.confirmed if isinstance(end, Released) else end.behind) for end in ends]
 
@@ -54,7 +54,7 @@ async def test_a_block_is_left_before_its_release_is_answered(
     assert behind.statistics().held == 0
     await withheld.caught()
     await is_untouched(kind, other)
-    assert len(told(events)) == before, "it is told with the answer"
+    assert len(told(events)) == before, "the event came before the answer"
     withheld.let_go()
     await until(lambda: nothing_under_way(behind))
     assert told(events)[before:] == [("Released", True)] * number_of(kind)
@@ -105,7 +105,7 @@ async def test_there_are_never_more_holders_than_allowed(kind: Kind, behind: Loc
 
 @each_leased
 async def test_a_looping_client_lets_others_go_first(kind: Kind, behind: LockClient, other: LockClient) -> None:
-    """Each release and the acquire behind it leave together: only the answer in between lets anybody else in."""
+    """Each release leaves with the next acquire: others get in only if the client waits for the answer in between."""
 
     async def loop() -> None:
         while not over.is_set():

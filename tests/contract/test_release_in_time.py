@@ -1,8 +1,8 @@
 """
-A release that was sent before the deadline, and is answered with the words that the lock is not held any more.
+A release is sent before the deadline, and the server answers that the lock is not held any more.
 
-If the answer comes before the deadline, too, the lock was lost while it was held. If it comes later, the lease may have
-ended while the release was on its way, and all that ran under the lock had ended before. What was released by force was
+If the answer comes before the deadline, too, the lock was lost while it was held. If the answer comes later, the lease
+may have ended while the release was on its way, after all work under the lock. A lock that was released by force was
 lost in any case.
 """
 
@@ -116,7 +116,7 @@ async def test_an_outer_hold_is_lost_whenever_the_answer_for_an_inner_one_comes(
 
 
 async def test_an_outcome_that_is_not_stored_is_told_whenever_the_answer_comes(redis: Redis, locks: LockClient) -> None:
-    """Otherwise the body runs again, and nobody knows why."""
+    """Without the error nobody would know why the body runs again."""
     once = locks.once("invoice", keep=60)
     await once.__aenter__()
     [hold] = session_of(locks).entries.holds()
@@ -130,7 +130,7 @@ async def test_an_outcome_that_is_not_stored_is_told_whenever_the_answer_comes(r
 
 @pytest.mark.parametrize("late", [False, True])
 async def test_a_release_of_a_quorum_in_time(late: bool, redises: list[Redis]) -> None:
-    """Two servers of three have forgotten it."""
+    """Two servers of three have forgotten the lock."""
     kind = Lock()
     async with LockClient.redlock(redises) as locks:
         taken = await kind.take(locks)
@@ -148,7 +148,7 @@ async def test_a_release_of_a_quorum_in_time(late: bool, redises: list[Redis]) -
 
 
 async def test_a_lock_that_one_server_of_a_quorum_was_forced_to_free_was_lost_in_any_case(redises: list[Redis]) -> None:
-    """One of the two servers that lost it says that it expired, the other that it was released by force."""
+    """Two servers have lost the lock: one says that it expired, the other that it was released by force."""
     async with LockClient.redlock(redises) as locks, LockClient(redises[2]) as third:
         lease = await locks.lock("orders").acquire()
         await everywhere(redises, "orders")

@@ -23,7 +23,7 @@ def semaphore(kind: Kind, client: LockClient, number: int | None = 2) -> Any:
 
 
 async def give(all_of: AsyncSemaphore | AsyncCountingSemaphore, permits: int) -> None:
-    """Put back what was acquired at once."""
+    """Put back permits that were acquired at once."""
     await (all_of.release(permits) if isinstance(all_of, AsyncCountingSemaphore) else all_of.release())
 
 
@@ -90,8 +90,8 @@ async def test_permits_that_come_back_together_wake_as_many_in_a_few_round_trips
     async with asyncio.timeout(15):
         await everybody.wait()
     after = locks.statistics()
-    # The first waiter asks, then nineteen others together, and then one finds that there is none left. And once more
-    # when the first in line tells that there are others.
+    # The first waiter asks, then nineteen others together, and then one finds no permit left. There may be one more
+    # batch, when the first in line tells of the others.
     assert after.batches - before.batches <= 4
     assert after.commands - before.commands <= 23
     for task in tasks[20:]:
@@ -112,9 +112,9 @@ async def test_permits_that_are_given_back_in_one_turn_of_the_loop_wake_as_many(
     holding = [asyncio.create_task(meet(True)) for _ in range(4)]
     await asyncio.wait_for(inside.wait(), 10)
     meeting = [asyncio.create_task(meet(False)) for _ in range(4)]
-    await until(lambda: wait_quietly(kind, locks, 4))  # Then what is heard of the releases is no news.
+    await until(lambda: wait_quietly(kind, locks, 4))  # The messages of the releases tell them nothing new.
     out.set()
-    await asyncio.wait_for(inside.wait(), 10)  # All four at once: no message of another client comes.
+    await asyncio.wait_for(inside.wait(), 10)  # All four come at once: no other client sends a message.
     await asyncio.gather(*holding, *meeting)
 
 
@@ -172,7 +172,7 @@ async def test_a_number_is_told_past_those_of_the_same_client_who_wait_for_it(ki
 async def test_the_second_who_tells_the_number_goes_past_nobody(
     kind: Kind, locks: LockClient, other: LockClient
 ) -> None:
-    """The first one, which wants more than there are now, has told it."""
+    """The first waiter, which wants more permits than are available, has told the number already."""
 
     async def take() -> None:
         async with semaphore(kind, locks, 2).hold(permits=2):
@@ -201,7 +201,7 @@ async def test_more_and_fewer_than_are_acquired(kind: Kind, locks: LockClient, o
 
 
 async def waiting_for_two(kind: Kind, client: LockClient) -> list[asyncio.Task[None]]:
-    """Two tasks each of which wants two permits, of which there is one."""
+    """Two tasks, each of which waits for two permits while one permit is available."""
 
     async def take() -> None:
         async with semaphore(kind, client).hold(permits=2):

@@ -13,7 +13,7 @@ from tests.support.observe import until
 
 async def session(client: LockClient, other: LockClient, name: str) -> list[int]:
     """
-    Every script but `inspect` on a lock of Redisson's, and a wait that a message ends; the tokens in their order.
+    Run every script, but not `inspect` on a lock of Redisson's; let a message end a wait; return the tokens in order.
 
     The *other* client stands for another process; both have the same server and prefix.
     """
@@ -27,7 +27,7 @@ async def session(client: LockClient, other: LockClient, name: str) -> list[int]
         assert (holder := await theirs.holder()) is not None
         assert holder.host
         assert await theirs.try_lock() is None
-    # The second release lets the server forget the end of the first one.
+    # The second release lets the server forget the end of the first acquisition.
     for _ in range(2):
         async with lock.hold(at_least=0.01) as lease:
             tokens.append(lease.token)
@@ -35,7 +35,7 @@ async def session(client: LockClient, other: LockClient, name: str) -> list[int]
     waiting = asyncio.create_task(acquire_and_release(lock))
     await until(lambda: client.lock(name).statistics().parked == 1 and _listens(client, name), within=20)
     await theirs.release()
-    async with asyncio.timeout(20):  # Far less than the lease: the message came.
+    async with asyncio.timeout(20):  # Far less than the lease: a message wakes the waiter.
         await waiting
     tokens.append((await lock.acquire()).token)
     assert await theirs.force_release()
@@ -46,7 +46,7 @@ async def session(client: LockClient, other: LockClient, name: str) -> list[int]
 
 
 async def held_by_redisson(redis: Redis, client: LockClient, key: str, name: str) -> None:
-    """Look at, and wait for, a lock in which there is only what Redisson writes."""
+    """Look at a lock with the fields of Redisson only, and wait for it."""
     await redis.hset(key, "0b0e6fcd-6f40-4c6b-9d3a-2b1c1b2a8c57:1", "1")
     await redis.pexpire(key, 60_000)
     assert await client.lock(name).try_lock() is None

@@ -18,14 +18,14 @@ from tests.support.observe import commandstats, until
 PAGE = read(ROOT / "docs/deployments/one-server.md")
 [LINE] = [block.code.text for block in PAGE.blocks if block.code.text.startswith("ACL SETUSER")]
 RULES = shlex.split(LINE)
-# What others than locks need beside, by their channel, or by their keys if they have no channel of their own.
+# The further permissions of the other primitives, by their channels, or by their keys if they have no channel.
 BESIDE = {
     re.findall(r"(?:&redisson|~aiolock)_([a-z]+)", text)[0]: text
     for block in PAGE.blocks
     if (text := block.code.text).startswith(("~{", "&", "~aiolock_once"))
 }
 [MARKS] = [block.code.text for block in PAGE.blocks if block.code.text.startswith("~aiolock_mark")]
-# Commands that every client may send to say who it is; which of them redis-py sends depends on its version.
+# The commands with which a client introduces itself; the version of redis-py decides which of them are sent.
 OF_THE_CONNECTION = {"auth", "client|setinfo", "client|setname", "client", "hello", "ping", "select", "command"}
 
 
@@ -62,9 +62,9 @@ async def test_the_user_may_do_all_that_is_needed_and_no_command_more(prefix: st
         await session(client, other, "orders:42")
         await hand_over(await client.lock("orders:43").acquire(), other)
         await client.ping()
-        await until(all_used)  # The channel is left a moment after the last waiter.
+        await until(all_used)  # The client leaves the channel some time after the last waiter.
     refused = {entry["object"] for entry in await admin.acl_log()}
-    assert refused <= {"client|setinfo", "client"}, "redis-py lives without it"
+    assert refused <= {"client|setinfo", "client"}, "redis-py works without these"
 
 
 async def test_a_command_that_is_refused_is_told_of_and_a_lock_is_not_taken_for_something_else(
@@ -206,12 +206,12 @@ async def test_the_further_permissions_of_other_primitives_are_enough_and_no_com
     async with locker(own, prefix) as client, locker(own, prefix) as other:
         await use(client, other)
     refused = {entry["object"] for entry in await admin.acl_log()}
-    assert refused <= {"client|setinfo", "client"}, "redis-py lives without it"
+    assert refused <= {"client|setinfo", "client"}, "redis-py works without these"
     assert set(re.findall(r" \+(\w+)", BESIDE[part])) <= set(await commandstats(admin))
 
 
 def keys_and_channels(prefix: str) -> tuple[set[str], set[str]]:
-    """All that the primitives of one tenant have in Redis, and where their messages go."""
+    """The keys that the primitives of one tenant have in Redis, and the channels of their messages."""
     keys, channels = set[str](), set[str]()
     for name in ("orders", "{42}", "a{b}"):
         every = [

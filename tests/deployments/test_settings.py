@@ -1,4 +1,4 @@
-"""However the `Redis` that is passed was made: everything works, or is refused with words."""
+"""Users make their `Redis` in many ways: with each of them, everything works or an error says what to change."""
 
 import asyncio
 from time import monotonic
@@ -92,7 +92,7 @@ async def test_a_pool_that_is_used_up_is_none_of_our_business(
 
 
 class Rotating(CredentialProvider):
-    """Hands out the password that is valid now, as a vault does."""
+    """Gives the password that is valid at the moment, as a vault does."""
 
     def __init__(self, password: str) -> None:
         self.password = password

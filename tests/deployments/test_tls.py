@@ -129,8 +129,8 @@ async def test_a_lock_is_kept_through_a_restart(tls: TlsServer) -> None:
         async with LockClient.from_url(tls.url, config=config, **tls.settings) as client, client.lock(NAME) as lease:
             async with Redis.from_url(tls.plain.url) as admin:
                 await admin.config_set("appendonly", "yes")
-                await until(lambda: rewritten(admin), within=20)  # It began with what there was before.
-            tls.plain._append_only = True  # From the next start on.
+                await until(lambda: rewritten(admin), within=20)  # The file has the data from before.
+            tls.plain._append_only = True  # The option counts at the next start.
             tls.plain.kill()
             tls.plain.start()
             await renewed(client, 2, within=30)
@@ -150,7 +150,7 @@ async def test_more_than_the_connection_takes_waits_and_leaves_whole(tls: TlsSer
         tls.plain.pause()
         calls: list[Call] = []
         batches = -1
-        while batches != backend.statistics().batches:  # Until the next one is not written.
+        while batches != backend.statistics().batches:  # Go on until a call is no longer written.
             batches = backend.statistics().batches
             calls.append(submit(backend, ECHO, (), (f"{len(calls)}" + "x" * 100_000,)))
             for _ in range(5):
@@ -158,12 +158,12 @@ async def test_more_than_the_connection_takes_waits_and_leaves_whole(tls: TlsSer
         calls += [submit(backend, ECHO, (), (f"{number}",)) for number in range(len(calls), len(calls) + 100)]
         batches = backend.statistics().batches
         await asyncio.sleep(0.05)
-        assert backend.statistics().batches == batches, "a choked connection was written to"
+        assert backend.statistics().batches == batches, "the client wrote to a choked connection"
         tls.plain.resume()
         async with asyncio.timeout(30):
             replies = [(await call)[0] for call in calls]
         assert [int(reply.rstrip(b"x")) for reply in replies] == list(range(len(calls)))
-        assert ordinary_of(backend.only) is connection, "all of it went over the one connection"
+        assert ordinary_of(backend.only) is connection, "the client made another connection"
     finally:
         tls.plain.resume()
         await backend.aclose()
@@ -176,7 +176,7 @@ async def test_unsent_data_of_a_closed_client_leave_no_warning(tls: TlsServer) -
         await client.lock(NAME, owner="me").acquire()
         tls.plain.pause()
     tls.plain.resume()
-    gc.collect()  # What warns when it is collected does so now, and a warning fails the test.
+    gc.collect()  # An object that warns as it is collected does so now, and a warning fails the test.
 
 
 async def test_closing_says_nothing_of_tls(tls: TlsServer, caplog: pytest.LogCaptureFixture) -> None:
@@ -191,7 +191,7 @@ async def test_closing_says_nothing_of_tls(tls: TlsServer, caplog: pytest.LogCap
 
 
 def test_the_embedded_valkey_has_no_tls() -> None:
-    """When it has, let the tests above run on it too."""
+    """If this fails, let the tests above run on the embedded Valkey, too."""
     with pytest.raises(RuntimeError, match="tls"):
         Server(options=("--tls-port", "1")).start()
 
@@ -200,7 +200,7 @@ def test_a_client_is_closed_in_time_though_the_server_reads_no_more(tls: TlsServ
     """
     The end of TLS waits for the other side for half a minute, and redis-py has nothing to cut it off with.
 
-    Nobody waits for that. A loop that ends before leaves the socket to the collector, which is what Python warns of.
+    The client does not wait so long. If the loop ends before, Python warns of the socket as it collects it.
     """
 
     async def close_half_open() -> None:

@@ -1,4 +1,4 @@
-"""The first mistakes with TLS: a client and the doctor say the same of what they probably are."""
+"""The usual mistakes with TLS: a client and the doctor name the same probable cause."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ TIMEOUT = 2.0
 
 @dataclass(frozen=True)
 class Mistake:
-    """The server at *url* is used with *settings*; the *hint* names the mistake."""
+    """A client uses the server at *url* with *settings*; the *hint* names the mistake."""
 
     hint: str
     settings: Callable[[TlsServer], Mapping[str, str]] = lambda tls: tls.settings
@@ -79,7 +79,7 @@ MISTAKES = {
 
 @pytest.fixture(scope="module")
 def tls(certificates: Certificates) -> Iterator[TlsServer]:
-    """One for all: nothing here changes it."""
+    """One server for all tests: no test here changes it."""
     with tls_server(certificates) as running:
         yield running
 

@@ -24,7 +24,7 @@ def tables_below(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
 
 def names(code: str) -> tuple[set[str], set[str]]:
     """The names that *code* defines, and those that it uses and does not define."""
-    # As the body of a coroutine, where `await` may stand, and whose own names are those that are not global.
+    # The code becomes the body of a coroutine, so that it may use `await`; its own names are those that are not global.
     source = "async def page():\n" + textwrap.indent(code, "    ")
     tables = list(tables_below(symtable.symtable(source, "page", "exec")))
     defined = {symbol.get_name() for symbol in tables[0].get_symbols() if symbol.is_local()}
@@ -33,7 +33,7 @@ def names(code: str) -> tuple[set[str], set[str]]:
 
 
 def undefined(blocks: list[Block]) -> list[tuple[str, str]]:
-    """The names that a block uses and that neither it nor one before it defines, with the place of the block."""
+    """The names that a block uses and that no block defines so far, with the place of the block."""
     known = set(vars(builtins)) | {"__name__", "__file__"}
     missing = []
     for block in blocks:
@@ -54,7 +54,7 @@ def test_a_page_about_a_framework_shows_every_name(page: Page) -> None:
 
 @pytest.mark.parametrize("block", examples("program"), ids=lambda block: block.place)
 def test_a_program_shows_every_name(block: Block) -> None:
-    """It is a file, and so has no names of the blocks before it."""
+    """A program is a file of its own, and has no names of the blocks before it."""
     assert undefined([block]) == []
 
 

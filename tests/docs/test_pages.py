@@ -208,7 +208,7 @@ def test_every_script_of_locks_is_shown_and_shown_by_inclusion() -> None:
 
 
 def test_search_finds_no_page_of_scripts() -> None:
-    """Their comments have the words of every other page."""
+    """The comments of the scripts have so many words that every search would find them."""
     pages = [page for page in PAGES if any(block.language == "lua" for block in page.blocks)]
     assert pages
     assert [page.name for page in pages if not page.text.startswith("---\nsearch:\n  exclude: true\n---\n")] == []

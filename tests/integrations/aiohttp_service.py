@@ -15,7 +15,7 @@ from aiolock import LockConfig
 from aiolock.aiohttp import locks_from, setup, synchronized
 
 LEASE = 3.0  # Seconds, of the watchdog.
-SHUTDOWN = 2.0  # Seconds that handlers have to end.
+SHUTDOWN = 2.0  # Seconds in which handlers have to end.
 LEDGER = web.AppKey("LEDGER", Path)
 
 

@@ -14,10 +14,10 @@ from tests.support.inside import redis_of
 @pytest.fixture(autouse=True)
 def sockets_of_http_clients() -> Iterator[None]:
     """
-    Collects what HTTP clients leave behind, after the test that had them, where it is no error.
+    Collects the remains of HTTP clients after the test that had them, and ignores the warnings of that.
 
-    One that is cancelled by the hundred while it connects may lose a socket. Those of aiolock, and of its tests, are
-    streams, which have words of their own for that.
+    A client whose requests are cancelled by the hundred as they connect may lose a socket. The connections of aiolock
+    and of its tests are streams, whose warnings have other words, and are still errors.
     """
     yield
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""`aiolock.aiohttp.synchronized`: handlers of every kind, what they are named by, and what their clients are told."""
+"""`aiolock.aiohttp.synchronized`: handlers of every kind, the names of the locks, and the answers to clients."""
 
 import asyncio
 import functools
@@ -48,7 +48,7 @@ async def is_problem(response: ClientResponse, status: int) -> bool:
 
 
 async def held(request: web.Request) -> web.Response:
-    """Answers with the names that are locked by now."""
+    """Answers with the name of the lock, which is held."""
     lease = lease_from(request)
     lease.check()
     assert await locks_from(request).lock(lease.name).held()
@@ -762,7 +762,7 @@ def test_an_application_is_set_up_once(app: web.Application) -> None:
 
 
 async def test_an_application_that_has_ended_is_not_started_again(redis: Redis) -> None:
-    """Its client is closed, and aiohttp lets nobody put in another one."""
+    """The client of the application is closed, and aiohttp does not let us replace it."""
     app = web.Application()
     setup(app, redis)
     async with serving(app):
@@ -828,7 +828,7 @@ async def test_a_slow_upload_holds_the_lock_of_a_handler_that_reads_it(app: web.
             if early:
                 await until(locks.lock("order:7").locked)
             else:
-                await asyncio.sleep(0.2)  # For what must not happen.
+                await asyncio.sleep(0.2)  # A wait that must not happen would hang.
                 assert locks.statistics().held == 0
             writer.write(b"lf")
             await reader.readuntil(b"half")

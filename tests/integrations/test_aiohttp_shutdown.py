@@ -1,4 +1,4 @@
-"""The end of an application: what becomes of handlers that hold locks and wait for them."""
+"""The end of an application, for handlers that hold locks or wait for them."""
 
 import asyncio
 import threading
@@ -73,7 +73,7 @@ def at_work(runner: web.AppRunner) -> tuple[int, int]:
 
 def rolling_back_under(names: Names) -> Callable[[web.Request], Awaitable[None]]:
     async def work(request: web.Request) -> None:
-        """Never ends; when cancelled, rolls back, and notes its lock if it still has it then."""
+        """Work until cancelled, then roll back, and note the name of the lock if it is still held."""
         name = request.match_info["name"]
         try:
             await asyncio.get_running_loop().create_future()
@@ -202,7 +202,7 @@ async def test_a_thread_has_the_release_timeout_under_its_lock_and_then_check_te
             await runner.cleanup()
             assert lost.is_set()
             assert kept[0] > 0.75 * RELEASE_TIMEOUT
-            assert not await other.lock("a").locked(), "it does not wait for the thread"
+            assert not await other.lock("a").locked(), "the close did not free the lock"
         finally:
             go.set()
         await asyncio.wait([*handlers, request])

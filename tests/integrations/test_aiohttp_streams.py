@@ -220,7 +220,7 @@ async def test_a_client_that_disconnects_while_its_handler_waits(
                 await until(lambda: locks.statistics().parked == 0)
         if not cancelling:
             await until(lambda: len(ran) == 1)
-        async with session.post("/") as response:  # Whoever comes next has the lock.
+        async with session.post("/") as response:  # The next request gets the lock.
             assert response.status == 200
     assert len(ran) == (1 if cancelling else 2)
 

@@ -1,4 +1,4 @@
-"""`aiolock.background`: what runs beside a block has ended when the block is left, whatever it does."""
+"""`aiolock.background`: the work beside a block has always ended when the block is left."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ class Work:
     def __init__(self, cancellations: int = 1) -> None:
         self.left = cancellations
         self.began, self.cancelled, self.ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self.is_over = False  # Also when its cleanup was broken into.
+        self.is_over = False  # True also if a cancellation interrupted the cleanup.
         self.go = asyncio.Event()
 
     async def __call__(self) -> None:
@@ -49,14 +49,14 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def patient(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
-    """Nothing is cancelled twice."""
+    """The block cancels no work a second time."""
     monkeypatch.setattr(background, "_TO_CLEAN_UP", 3600)
     async with asyncio.timeout(30):
         yield
 
 
 async def is_left(use: Coroutine[None, None, None], go: asyncio.Event) -> bool:
-    """Whether *use* leaves its block by itself; if not, *go* lets it, for it could be cancelled for ever."""
+    """Whether *use* leaves its block by itself; if not, *go* lets it leave, as cancellations do not end it."""
     using = asyncio.create_task(use)
     await asyncio.wait([using], timeout=10)
     left = using.done()
@@ -106,7 +106,7 @@ async def test_a_task_that_is_cancelled_while_it_stops_the_work_leaves_none_behi
     for left in (2, 1):
         await until(lambda left=left: work.left == left)
         assert not task.done()
-        task.cancel()  # Which wakes it, so that it cancels the work once more.
+        task.cancel()  # This wakes the block, which cancels the work once more.
     await asyncio.wait([task])
     assert task.cancelled()
     assert work.ended.is_set()
@@ -183,7 +183,7 @@ async def test_work_whose_cancellation_wait_for_swallows() -> None:
     async def use() -> None:
         async with aiolock.background(work()):
             await asked.wait()
-            await asyncio.sleep(0)  # Until it waits.
+            await asyncio.sleep(0)  # Now the block waits for the work.
             answer.set_result(None)
 
     assert await is_left(use(), go)

@@ -63,20 +63,20 @@ async def test_the_schema_tells_of_every_answer(payments: WebProcess) -> None:
 
 
 async def test_ctrl_c_ends_it(payments: WebProcess) -> None:
-    os.killpg(payments.running.pid, signal.SIGINT)  # As a terminal does: to all of them.
+    os.killpg(payments.running.pid, signal.SIGINT)  # A terminal, too, sends the signal to all processes.
     await until(lambda: payments.running.poll() is not None, within=30)
     await until(lambda: not alive(payments.running.pid), within=30)  # Neither a worker nor a server is left.
-    assert set(payments.tracebacks()) <= {"KeyboardInterrupt"}  # Of a worker that was still starting.
+    assert set(payments.tracebacks()) <= {"KeyboardInterrupt"}  # A worker may still be starting.
 
 
 async def nobody_else_writes(directory: Path, order: int) -> sqlite3.Connection:
-    """Wait until the order is being paid, and keep all others from writing: before the payment is stored."""
+    """Wait until the order is being paid, and, before the payment is stored, keep all others from writing."""
     somebody = sqlite3.connect(directory / "payments.db", timeout=0, isolation_level=None)
 
     def registered() -> bool:
         try:
             somebody.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError:  # Somebody writes at this moment.
+        except sqlite3.OperationalError:  # Another process writes at this moment.
             return False
         if somebody.execute("SELECT 1 FROM fences WHERE customer_order = ?", (order,)).fetchall():
             return True
@@ -110,7 +110,7 @@ async def test_a_payment_that_is_cut_short_while_it_is_written_stays_locked(serv
 
 
 async def test_a_payment_of_a_process_that_was_paused_is_not_stored(server: Server, tmp_path: Path) -> None:
-    """Its lock was taken from it by force meanwhile, so that it cannot know by the clock; only its token is old."""
+    """Its lock was freed by force meanwhile, so that the clock tells the process nothing; only its token is old."""
     settings = {"DATABASE": str(tmp_path / "payments.db"), "REDIS_URL": server.url, "CHARGE_SECONDS": "3"}
     one = WebProcess([str(MAIN)], tmp_path / "one", ready="/openapi.json", environment=settings)
     two = WebProcess([str(MAIN)], tmp_path / "two", ready="/openapi.json", environment=settings)
@@ -131,7 +131,7 @@ async def test_a_payment_of_a_process_that_was_paused_is_not_stored(server: Serv
 
 
 async def test_a_late_request_is_told_to_come_again(payments: WebProcess, tmp_path: Path) -> None:
-    """Also when all that is known of it is that the database has seen a newer token."""
+    """The request is late, as the database has seen a newer token; nothing else tells so."""
     with closing(sqlite3.connect(tmp_path / "payments.db")) as database, database:
         database.execute("INSERT INTO fences VALUES (42, ?)", (2**62,))
     async with payments.client() as client:

@@ -65,7 +65,7 @@ async def test_it_starts_by_itself_and_sells_each_seat_once(tmp_path: Path) -> N
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 async def test_a_process_that_is_paused_sells_nothing_that_is_anothers(tmp_path: Path) -> None:
-    """It has the lock and charges a card; when it wakes up, the seat was sold by another process."""
+    """The process has the lock and charges a card; when it wakes up, another process has sold the seat."""
     with Server() as server:
         shared = {"REDIS_URL": server.url, "DATABASE": str(tmp_path / "seats.db"), "CHARGE_SECONDS": "3"}
         async with (
@@ -85,7 +85,7 @@ async def test_a_process_that_is_paused_sells_nothing_that_is_anothers(tmp_path:
 
 @pytest.mark.slow
 async def test_a_sale_that_is_cut_short_while_it_is_written_keeps_its_lock(server: Server, other: LockClient) -> None:
-    """The application ends, its handler is cancelled, and the thread that writes goes on: under the lock."""
+    """The application ends, its handler is cancelled, and the thread that writes goes on under the lock."""
     names = runpy.run_path(str(FOLDER / "main.py"))
     app = names["application"](server.url, ":memory:")
     hall, began, go_on = app[names["HALL"]], threading.Event(), threading.Event()
@@ -117,7 +117,7 @@ async def test_a_sale_that_is_cut_short_while_it_is_written_keeps_its_lock(serve
 
 
 def charges(database: Path, seat: str) -> bool:
-    """Whether the seat has seen a token; and nobody is writing, lest a pause keeps everybody from it."""
+    """Whether the seat has seen a token and nobody writes: a process that is paused as it writes blocks all others."""
     connection = sqlite3.connect(database, timeout=0, isolation_level=None)
     try:
         connection.execute("BEGIN EXCLUSIVE")
@@ -129,7 +129,7 @@ def charges(database: Path, seat: str) -> bool:
 
 
 async def until_sold(session: ClientSession, process: WebProcess, seat: str, buyer: str) -> int:
-    """Try as a buyer would who is told to come again."""
+    """Try again and again, as a buyer does who is told to come again."""
     async with asyncio.timeout(PATIENCE):
         while (status := await buy(session, process, seat, buyer)) == 409:
             assert (await sold(session, process)).get(seat) is None
@@ -137,7 +137,7 @@ async def until_sold(session: ClientSession, process: WebProcess, seat: str, buy
 
 
 def test_the_database_refuses_what_comes_too_late() -> None:
-    """The lock would have kept them apart; the database does so, too."""
+    """The database refuses late writes by itself, also without the lock."""
     names = runpy.run_path(str(FOLDER / "main.py"))
     hall, too_late = names["Hall"](":memory:"), names["TooLateError"]
     assert hall.buyer("1A", 1) is None

@@ -1,4 +1,4 @@
-"""examples/wallet, run as it is: whatever happens to clients, workers and Redis, no money comes or goes."""
+"""examples/wallet, run as it is: no money appears or vanishes, although clients, workers and Redis fail."""
 
 import asyncio
 import os
@@ -48,7 +48,7 @@ def books(directory: Path) -> tuple[dict[str, int], list[tuple[str, str, str, in
 
 
 def check_books(directory: Path) -> int:
-    """Check that the accounts are what the transfers make of them, and return how many transfers there were."""
+    """Check that the accounts agree with the transfers, and return the number of transfers."""
     accounts, transfers = books(directory)
     expected = Counter(dict.fromkeys(ACCOUNTS, TOTAL // len(ACCOUNTS)))
     for _, source, target, cents in transfers:
@@ -140,7 +140,7 @@ async def test_money_is_kept_whatever_happens(wallet: WebProcess, redis_server: 
 
 
 async def worker_that_holds(watcher: LockClient) -> int:
-    """The process that has any account."""
+    """The process that holds the lock of an account."""
     while True:
         for name in ACCOUNTS:
             holder = await watcher.lock(f"account:{name}").holder()

@@ -1,7 +1,7 @@
 """
-Every order of what two holders read and write, one of whom is late, in each way of fencing that is shown to users.
+Two holders, one of whom is late, read and write in every order, with each way of fencing that the pages show.
 
-What was accepted must be as if one holder had come after the other: the same is told to them, and the same is stored.
+The accepted steps must have the effect of one holder after the other: the same answers, and the same stored data.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ from examples.demo.account import Account, StaleTokenError
 from tests.docs.pages import ROOT
 from tests.integrations.recipes.recipe import recipe
 
-STALE, NEWER = 33, 34  # Tokens. The stale holder was paused; its steps may come at any time.
-ORDERS = sorted(set(permutations((STALE, STALE, NEWER, NEWER))))  # The first step of a holder is to read.
+STALE, NEWER = 33, 34  # Tokens; the stale holder was paused, and its steps may come at any time.
+ORDERS = sorted(set(permutations((STALE, STALE, NEWER, NEWER))))  # The first step of a holder reads.
 AMOUNTS = {STALE: 10, NEWER: 50}
 
 
 @dataclass
 class Resource:
-    """The data that holders work on: each reads and writes, with *long_work* in between; and the result."""
+    """The data of the holders: `work` reads, does *long_work*, and writes; `state` has the result."""
 
     work: Callable[[int], Awaitable[Any]]
     state: Callable[[], Any]
@@ -40,7 +40,7 @@ class Resource:
 
 
 class Holder:
-    """Somebody who works with *token*, in two steps."""
+    """A holder that works with *token*, in two steps."""
 
     def __init__(self, resource: Resource, token: int) -> None:
         self.token = token
@@ -78,13 +78,13 @@ acting: ContextVar[Holder] = ContextVar("acting")
 
 
 async def long_work(*seen: object) -> int:
-    """The work of a holder between reading and writing; as long as it pleases the test."""
+    """The work of a holder between reading and writing, which lasts until the test goes on."""
     await acting.get().turn()
     return AMOUNTS[acting.get().token]
 
 
 async def play(resource: Resource, order: tuple[int, ...]) -> dict[int, Any]:
-    """Let the holders take their steps in that order; what those were told who were accepted, by the order of ends."""
+    """Let the holders take their steps in that order; return the answers to accepted holders, in the order of ends."""
     holders = {token: Holder(resource, token) for token in order}
     told = {}
     for token in order:
@@ -93,7 +93,7 @@ async def play(resource: Resource, order: tuple[int, ...]) -> dict[int, Any]:
     return told
 
 
-# Output for users.
+# The ways of fencing on the pages.
 
 
 def block(page: str, containing: str, **given: object) -> Any:
@@ -224,7 +224,7 @@ async def job_per_slot(directory: Path) -> AsyncIterator[Resource]:
 
 @asynccontextmanager
 async def only_when_writing(directory: Path) -> AsyncIterator[Resource]:
-    """The case that the page about fencing warns of."""
+    """The page about fencing warns of this way."""
     with closing(sqlite3.connect(directory / "wrong.db", isolation_level=None)) as database:
         database.executescript("create table account (balance, fence); insert into account values (100, 0)")
 
@@ -243,7 +243,7 @@ FENCED: list[Pattern] = [concept, plain_sql, sqlalchemy, leader, payments, seats
 
 
 async def told_and_right(pattern: Pattern, order: tuple[int, ...], directory: Path) -> tuple[dict[int, Any], bool]:
-    """The answers to accepted holders; whether they, and the stored data, are as after a run one by one."""
+    """The answers to accepted holders, and whether answers and data are the same as after a run one by one."""
     for name in ("together", "in_turn"):
         (directory / name).mkdir(parents=True)
     async with pattern(directory / "together") as together, pattern(directory / "in_turn") as in_turn:
@@ -257,12 +257,12 @@ async def told_and_right(pattern: Pattern, order: tuple[int, ...], directory: Pa
 async def test_accepted_writes_are_as_if_done_in_turn(pattern: Pattern, order: tuple[int, ...], tmp_path: Path) -> None:
     told, right = await told_and_right(pattern, order, tmp_path)
     assert right
-    assert NEWER in told, "who has the lock is never refused"
-    assert (STALE in told) == (order == (STALE, STALE, NEWER, NEWER)), "who is late always is"
+    assert NEWER in told, "the holder with the lock was refused"
+    assert (STALE in told) == (order == (STALE, STALE, NEWER, NEWER)), "a late holder was accepted"
 
 
 async def test_a_slot_has_one_report_whoever_is_late(tmp_path: Path) -> None:
-    """Without a token: who comes second is refused, and that may be the newer one."""
+    """Without a token, the second writer is refused, who may be the newer holder."""
     for number, order in enumerate(ORDERS):
         told, right = await told_and_right(job_per_slot, order, tmp_path / str(number))
         assert told
@@ -270,7 +270,7 @@ async def test_a_slot_has_one_report_whoever_is_late(tmp_path: Path) -> None:
 
 
 async def test_a_token_that_is_shown_only_when_writing_loses_a_write(tmp_path: Path) -> None:
-    """Proof that this file would find it."""
+    """This file finds the lost write, so that it would find one in the other ways, too."""
     outcomes = [await told_and_right(only_when_writing, order, tmp_path / str(n)) for n, order in enumerate(ORDERS)]
     wrong = [order for order, (_, right) in zip(ORDERS, outcomes, strict=True) if not right]
     assert wrong == [(STALE, NEWER, STALE, NEWER), (NEWER, STALE, STALE, NEWER)]

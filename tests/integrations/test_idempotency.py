@@ -31,7 +31,7 @@ from tests.support.serving import serving
 KEY = {"Idempotency-Key": '"8e03978e-40d5-43dd-bc93-6894a57f9324"'}
 OTHER_KEY = {"Idempotency-Key": '"7"'}
 
-# What an endpoint does: of its number and its body comes a status, headers and a body.
+# The work of an endpoint: it makes a status, headers and a body of the number and the body of the request.
 Work = Callable[[int, bytes], Awaitable[tuple[int, dict[str, str], bytes]]]
 
 
@@ -46,7 +46,7 @@ class Kind(ABC):
 
     @abstractmethod
     def serve(self, locks: LockClient, work: Work, **how: Any) -> AbstractAsyncContextManager[httpx.AsyncClient]:
-        """The service; *how* is for `idempotent`, with the name of a header that has the caller."""
+        """The service; *how* has the arguments of `idempotent`, where the caller is the name of a header."""
 
     @abstractmethod
     def answer(self, status: int) -> Exception:
@@ -106,7 +106,7 @@ each_kind = pytest.mark.parametrize("kind", KINDS, ids=repr)
 
 
 class Orders:
-    """The work: how often it was done, with what comes of it."""
+    """The work of the endpoint; it counts its runs, and a test decides on the response."""
 
     def __init__(self) -> None:
         self.runs = 0

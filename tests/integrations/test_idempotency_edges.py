@@ -67,7 +67,7 @@ async def aiohttp_hosts(locks: LockClient, hosts: list[str]) -> AsyncIterator[ht
     root[aiolock.aiohttp.LOCKS] = locks
     for host in hosts:
         root.add_domain(host, part_of_aiohttp(host))
-    if hosts:  # A route of the root would come before domains in older versions of aiohttp.
+    if hosts:  # In older versions of aiohttp a route of the root would come before domains.
         root.add_domain("*.test", part_of_aiohttp(""))
     else:
         root.router.add_post("/w", handler_of(""))

@@ -1,4 +1,4 @@
-"""Real services, killed in the middle of a request with an `Idempotency-Key`, and stopped, and asked by many."""
+"""Real services are killed and stopped in the middle of a request with an `Idempotency-Key`, or get many at once."""
 
 import asyncio
 import os

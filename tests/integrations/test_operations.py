@@ -301,7 +301,7 @@ async def test_the_page_of_a_great_many_locks_is_short(locks: LockClient) -> Non
     assert text.count("<tr>") == 1 + 200
     assert "Shown are 200 of 300 names." in text
     assert "and 30 more" in text
-    assert "<strong><bdi>n299</bdi></strong>" in text, "what is waited for comes first"
+    assert "<strong><bdi>n299</bdi></strong>" in text, "a lock with waiters comes first"
 
 
 async def test_the_page_says_which_process_and_which_server_it_shows(own: Server) -> None:

@@ -1,4 +1,4 @@
-"""docs/how-to/shutdown.md: gunicorn, and programs without a server. uvicorn, aiohttp and the client have theirs."""
+"""docs/how-to/shutdown.md: gunicorn, and programs without a server. Other files test uvicorn, aiohttp and clients."""
 
 import asyncio
 import signal
@@ -36,7 +36,7 @@ def gunicorn(redis: Server, directory: Path, worker: str, graceful_timeout: int)
 
 
 async def stopped_while_holding(service: WebProcess, watcher: LockClient) -> bool:
-    """Send SIGTERM while a handler holds a lock and another waits; whether it is still locked in the end."""
+    """Send SIGTERM while a handler holds a lock and another waits; return whether the lock is still held in the end."""
     async with service.client() as client:
         requests = [asyncio.create_task(client.post("/hold/it")) for _ in range(2)]
         await until(watcher.lock("held:it").locked, within=SOON)

@@ -1,4 +1,4 @@
-"""`aiolock.to_thread`: nobody goes on before the thread has ended, and the lock is kept until then."""
+"""`aiolock.to_thread`: the task does not go on before the thread has ended, and keeps the lock until then."""
 
 import asyncio
 import contextvars
@@ -89,7 +89,7 @@ async def test_a_scope_that_is_cancelled_waits_for_the_thread_without_spinning()
 
         cancelling = asyncio.create_task(cancel())
         await aiolock.to_thread(thread)
-        pytest.fail("a cancellation that was not let out")
+        pytest.fail("the cancellation was swallowed")
     assert thread.ended.is_set()
     await cancelling
 

@@ -26,7 +26,7 @@ def build(version: str) -> str:
 
 
 def _current(target: Path) -> bool:
-    jars = list(target.glob("*.jar"))  # Made last.
+    jars = list(target.glob("*.jar"))  # Maven makes the jar last.
     sources = (_HOME / "pom.xml", *(_HOME / "src").rglob("*.java"))
     return bool(jars) and jars[0].stat().st_mtime > max(path.stat().st_mtime for path in sources)
 

@@ -1,4 +1,4 @@
-"""Redisson beside aiolock, on the same server."""
+"""The fixtures of the tests with Redisson, which uses the same server as aiolock."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path

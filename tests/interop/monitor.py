@@ -14,7 +14,7 @@ _LINE = re.compile(rb'\+[\d.]+ \[[^\]]*\] "(?P<command>\w+)" ?(?P<words>.*)\r\n'
 
 
 class Record:
-    """The commands of a while; when it is over."""
+    """The commands that a server ran during a block; it is complete when the block is left."""
 
     def __init__(self) -> None:
         self.commands: list[tuple[bytes, bytes]] = []

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-# Short-lived and one of several: start soon, take little.
+# One of several JVMs, for a short time: it starts fast, and takes little memory.
 _OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m", "-Xshare:auto", "-Dio.netty.eventLoopThreads=4")
 
 
@@ -39,7 +39,7 @@ class Service:
             ["java", *_OPTIONS, "-cp", class_path, "LockService"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # slf4j says there that it has nowhere to log to.
+            stderr=subprocess.DEVNULL,  # slf4j complains there that it has no logger.
             text=True,
         )
         self._numbers = itertools.count(1)
@@ -76,7 +76,7 @@ class Service:
         for line in self._process.stdout:
             answer = json.loads(line)
             future = self._waiting.pop(answer["id"])
-            if future.cancelled():  # Whoever asked has gone.
+            if future.cancelled():  # The caller has stopped waiting.
                 continue
             if "error" in answer:
                 future.set_exception(RedissonError(answer["error"], answer["message"]))
@@ -95,7 +95,7 @@ class Redisson:
         self.client: str = client
 
     def post(self, call: str, name: str = "", *, thread: int = 1, **command: object) -> "asyncio.Future[Answer]":
-        """Make a call of the lock in that thread, and go on. Durations are seconds."""
+        """Begin a call of the lock in that thread, and do not wait for its end. Durations are seconds."""
         for duration in ("wait", "lease"):
             if duration in command:
                 command[duration] = round(float(str(command[duration])) * 1000)

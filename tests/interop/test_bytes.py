@@ -22,16 +22,16 @@ from tests.support.observe import all_parked, until
 from tests.support.waiters import Waiters, waits_quietly
 
 NAMES = ["orders", "shop:orders:42", "{shop}:orders", "orders:{42}", "a{b", "a}b", "{}", "{{x}}", "two words", "ï ☃"]
-CHANNELS = {  # By Redisson's rule: no braces are added where there is one already.
+CHANNELS = {  # By Redisson's rule: a name that has a brace gets no further ones.
     "orders": "redisson_lock__channel:{orders}",
     "{shop}:orders": "redisson_lock__channel:{shop}:orders",
     "a{b": "redisson_lock__channel:a{b",
     "a}b": "redisson_lock__channel:{a}b}",
 }
-OWN_KEYS = (b"aiolock_", b"redisson_unlock_latch:")  # What each side notes for itself.
+OWN_KEYS = (b"aiolock_", b"redisson_unlock_latch:")  # The keys that only one side uses.
 UUID = rb"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
-OWNER = re.compile(rb"(?:%b|%b):[0-9]+" % (UUID, _ID.pattern.encode()))  # Of Redisson, or of aiolock.
-PERMIT = re.compile(OWNER.pattern + rb"#[0-9]+#1")  # Of aiolock; those of Redisson are random bytes.
+OWNER = re.compile(rb"(?:%b|%b):[0-9]+" % (UUID, _ID.pattern.encode()))  # An owner of Redisson, or of aiolock.
+PERMIT = re.compile(OWNER.pattern + rb"#[0-9]+#1")  # A permit of aiolock; a permit of Redisson is random bytes.
 
 
 Recording = Callable[[], AbstractAsyncContextManager[Record]]
@@ -43,7 +43,7 @@ def record(server: Server, redis: Redis) -> Recording:
 
 
 def of_redisson(lock: dict[bytes, bytes]) -> dict[bytes, bytes]:
-    """The fields that aiolock does not add."""
+    """The fields of the lock without those that aiolock adds."""
     return {name: value for name, value in lock.items() if not name.startswith(b"aiolock:")}
 
 
@@ -94,7 +94,7 @@ async def both_write_the_same(locks: LockClient, redis: Redis, redisson: Redisso
 
 
 def visible(record: Record, *others: bytes) -> set[tuple[bytes, bytes]]:
-    """The visible effects: channel and message, times to live and ends, *others*; not a side's own keys."""
+    """The visible commands: messages, times to live, deletions and *others*; not those on the keys of one side only."""
     commands = record.of(b"subscribe", b"publish", b"pexpire", b"del", *others)
     return {(name, words) for name, words in commands if not words[1:].startswith(OWN_KEYS)}
 
@@ -128,7 +128,7 @@ async def test_a_lock_that_is_handed_over_as_a_server_sees_it(
                 await tasks_hand_over(locks, other, name)
             assert visible(pythons) == visible(javas)
             assert {command for command, _ in visible(javas)} == {b"subscribe", b"publish", b"pexpire", b"del"}
-            assert len(visible(javas)) == 5  # Two leases, and one each of the others.
+            assert len(visible(javas)) == 5  # Two leases, and one command of each other kind.
 
 
 async def next_message(pubsub: PubSub) -> tuple[bytes, bytes]:
@@ -157,7 +157,7 @@ async def test_the_message_of_an_unlock_as_subscribers_get_it(
 
 
 async def check_permit(redis: Redis, name: str) -> bytes:
-    """Check the keys of a semaphore that has one of two permits left; return the other, as it stands there."""
+    """Check the keys of a semaphore that has one of two permits left; return the id of the acquired permit."""
     permits = (name if "{" in name else f"{{{name}}}") + ":timeout"
     keys: list[Any] = await redis.keys()
     assert {key for key in keys if not key.startswith(OWN_KEYS)} == {name.encode(), permits.encode()}
@@ -221,11 +221,11 @@ async def test_a_permit_that_is_handed_over_as_a_server_sees_it(
             seen = visible(javas, b"incrby", b"decrby")
             assert visible(pythons, b"incrby", b"decrby") == seen
             assert {command for command, _ in seen} == {b"subscribe", b"publish", b"incrby", b"decrby"}
-            assert len(seen) == 4  # Each message says that there is one.
+            assert len(seen) == 4  # All messages are equal: one permit is available.
 
 
 def of_owner(words: bytes) -> bytes:
-    """With `O` for the holder of the lock."""
+    """The words of a command, with `O` in place of the holder of the lock."""
     return OWNER.sub(b"O", words)
 
 
@@ -252,9 +252,7 @@ async def test_keys_fields_and_times_to_live_of_a_read_write_lock(
 async def both_write_the_same_of_reads_and_writes(
     locks: LockClient, redis: Redis, redisson: Redisson, name: str
 ) -> None:
-    """
-    Except for the keys of the holds: Redisson has one for each time that an owner reads, aiolock one for each field.
-    """
+    """The keys of the holds differ: Redisson has one for each time that an owner reads, aiolock one for each field."""
     writes, reads = {b"mode": b"write", b"O:write": b"1"}, {b"mode": b"read", b"O": b"1"}
     check = partial(check_read_write, redis, name)
     read, write = partial(redisson.ask, name=name, half="read"), partial(redisson.ask, name=name, half="write")
@@ -307,7 +305,7 @@ async def tasks_write_and_then_read(locks: LockClient, other: LockClient, name: 
 
 
 def seen_of_read_write(record: Record) -> set[tuple[bytes, bytes]]:
-    """Channel, messages and times to live; not of the key of a writer's hold, which Redisson has not."""
+    """The subscriptions, messages and times to live, without those of a writer's own key, which Redisson lacks."""
     commands = record.of(b"subscribe", b"publish", b"pexpire")
     shared = {(name, of_owner(words)) for name, words in commands if not words[1:].startswith(OWN_KEYS)}
     return {(name, words) for name, words in shared if b"O:write:rwlock_timeout:1" not in words}
@@ -325,20 +323,20 @@ async def test_a_writer_that_makes_way_for_a_reader_as_a_server_sees_it(
             seen = seen_of_read_write(javas)
             assert seen_of_read_write(pythons) == seen
             assert {command for command, _ in seen} == {b"subscribe", b"publish", b"pexpire"}
-            assert len(seen) == 6  # Two messages, two leases, the key of who reads.
+            assert len(seen) == 6  # Two messages, two leases, the key of the reader, and a subscription.
 
 
 async def redisson_tells(redisson: Redisson, name: str) -> list[bytes]:
-    """The commands to stop reading, stop writing, and go on reading; the last one has no message."""
+    """Let Redisson stop reading, stop writing, and read on after writing; return the messages of it."""
     for halves in (["read"], ["write"], ["write", "read"]):
         for call in ("lock", "unlock"):
             for half in halves:
                 await redisson.ask(call, name, half=half)
-    return [b"0", b"1", b"0"]
+    return [b"0", b"1", b"0"]  # Nothing tells that the writer reads on.
 
 
 async def tasks_tell(lock: AsyncReadWriteLock) -> list[bytes]:
-    """Our commands for the same."""
+    """Let tasks do the same with our lock; return the messages."""
     for halves in ([lock.read], [lock.write], [lock.write, lock.read]):
         for half in halves:
             await half.acquire(lease=60)
@@ -361,7 +359,7 @@ async def each_side_tells_of_force(lock: AsyncReadWriteLock, redisson: Redisson,
 async def test_the_messages_of_a_read_write_lock_as_subscribers_get_them(
     locks: LockClient, redis: Redis, redisson: Redisson
 ) -> None:
-    """`0` wakes one thread that waits, `1` all of them."""
+    """A message `0` wakes one waiting thread, a message `1` wakes all of them."""
     for name, channel in CHANNELS.items():
         lock = locks.read_write_lock(name)
         where = channel.replace("redisson_lock__channel", "redisson_rwlock").encode()
@@ -397,7 +395,7 @@ async def tasks_hand_a_counted_permit_over(locks: LockClient, other: LockClient,
 async def test_counted_permits_as_a_server_sees_them(
     record: Recording, locks: LockClient, other: LockClient, redis: Redis, redisson: Redisson
 ) -> None:
-    """The key, its value and its time to live, the channel, and the messages with how many there are."""
+    """Both sides write the same key, value and time to live, and send the same numbers of permits on one channel."""
     for name in NAMES:
         with about(name):
             seen = []
@@ -437,7 +435,7 @@ async def tasks_count_down(locks: LockClient, other: LockClient, name: str) -> N
 async def test_a_latch_as_a_server_sees_it(
     record: Recording, locks: LockClient, other: LockClient, redis: Redis, redisson: Redisson
 ) -> None:
-    """Names without braces: for others the channel is another, in the slot of the latch, where Redisson is not."""
+    """The names have no braces: with them our channel is in the slot of the latch, and Redisson has another one."""
     for name in (name for name in NAMES if "{" not in name):
         with about(name):
             async with record() as javas:

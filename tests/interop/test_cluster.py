@@ -1,4 +1,4 @@
-"""A cluster: both sides take a lock, or a permit, where its slot is, and hear each other's messages if both can."""
+"""A cluster: both sides take locks and permits where the slot is, and hear each other's messages if both can."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -88,7 +88,7 @@ async def test_either_watchdog_keeps_what_it_holds_until_its_side_is_gone(
                 else:
                     assert await ours.lock(name).try_lock() is None
         assert keeper.statistics().losses == 0
-        await mortal.shutdown()  # Releases nothing, and renews no more.
+        await mortal.shutdown()  # The JVM releases nothing, and renews no more.
         for name in NAMES[::2]:
             assert await ours.lock(name).try_lock(30) is not None
     for name in NAMES[1::2]:
@@ -185,7 +185,7 @@ async def test_each_side_is_woken_by_who_writes_on_the_other(jvm: Service, ours:
 
 
 async def test_each_side_is_woken_by_what_the_other_counts(jvm: Service, ours: LockClient, theirs: Redisson) -> None:
-    """Where messages do not reach them, tasks ask; threads would wait for ever."""
+    """Without messages from the other side, tasks ask by themselves, but threads would wait for ever."""
     semaphore, latch = ours.counting_semaphore("seats"), ours.count_down_latch("jobs")
     async with asyncio.timeout(20):
         taking = asyncio.create_task(semaphore.acquire())

@@ -1,4 +1,4 @@
-"""Counting semaphores and latches, shared with Redisson: counted together, and woken by messages."""
+"""Counting semaphores and latches, shared with Redisson: both sides change one count, and messages wake waiters."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -18,9 +18,9 @@ from tests.support.waiters import waits_quietly
 
 NAME = "places"
 PLACES = 3
-EACH = 4  # So many threads, and tasks.
+EACH = 4  # The number of threads, and of tasks.
 TIMES = 25
-BY_MESSAGE = 4  # Seconds: sooner than a waiter asks by itself.
+BY_MESSAGE = 4  # Seconds: a waiter asks by itself only later.
 
 Java = Callable[..., Awaitable[Any]]
 
@@ -56,7 +56,7 @@ def java_latch(redisson: Redisson) -> Java:
 
 
 async def waits(locks: LockClient, channel: str) -> None:
-    """Somebody of the client waits, and hears of the channel."""
+    """Return when a task of the client waits, and hears the messages of the channel."""
     await until(lambda: notifier_of(locks).confirmed(channel), within=20)
     await all_parked(locks, 1, within=20)
 
@@ -93,7 +93,7 @@ async def test_the_number_of_the_first_acquire_is_redissons_too(locks: LockClien
 async def test_no_more_have_permits_than_there_are_and_a_latch_counts_them_all(
     locks: LockClient, redisson: Redisson, redis: Redis
 ) -> None:
-    """Threads and tasks at once, which count each time down, too."""
+    """Threads and tasks work at once, and count each of their visits down, too."""
     times = 2 * EACH * TIMES
     semaphore, latch = locks.counting_semaphore(NAME, PLACES), locks.count_down_latch("times")
     inside = most = 0
@@ -136,7 +136,7 @@ async def test_no_more_have_permits_than_there_are_and_a_latch_counts_them_all(
 async def test_a_thread_is_woken(
     verb: str, semaphore: AsyncCountingSemaphore, other: LockClient, redisson: Redisson, redis: Redis
 ) -> None:
-    """By the first acquire that says how many there are, too."""
+    """Also the first acquire wakes a waiter, as it sets the number of permits."""
 
     async def one() -> float:
         await redis.delete(NAME)
@@ -222,7 +222,7 @@ async def test_a_task_that_waits_is_let_go(locks: LockClient, latch: AsyncCountD
 async def test_changes_without_a_message_of_redisson_are_found_by_asking(
     name: str, call: str, locks: LockClient, redisson: Redisson
 ) -> None:
-    """Its `delete` says that a count begins. Of a name with braces it says nothing where we listen."""
+    """Redisson's `delete` tells that a count begins. If the name has braces, Redisson has another channel."""
     latch = locks.count_down_latch(name)
     assert await latch.try_set_count(1)
     waiting = asyncio.create_task(latch.wait())

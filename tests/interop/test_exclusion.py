@@ -13,8 +13,8 @@ from tests.interop.visits import Visits
 from tests.support.observe import freed, until
 
 NAME = "counter"
-EACH = 4  # So many threads, and tasks.
-LEAST = 100  # Visits of each side: none is starved.
+EACH = 4  # The number of threads, and of tasks.
+LEAST = 100  # The least number of visits of each side: no side starves.
 
 
 async def test_threads_and_tasks_that_share_a_lock_count_right(

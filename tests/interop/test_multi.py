@@ -49,11 +49,11 @@ async def test_all_waiters_on_both_sides_get_their_turn(
     how: tuple[list[str], int, int], server: Server, redis: Redis, redisson: Redisson, tmp_path: Path
 ) -> None:
     """
-    No deadlock, and nobody beside another: threads and tasks with all locks, and with one of them. In the other order
-    each side may have what the other waits for, until RedissonMultiLock gives it back after some seconds. Whoever is
-    quicker then is so again and again; but each has been inside when all have ended.
+    Threads and tasks take all locks, or one of them: there is no deadlock, and no two are inside at once. In the other
+    order each side may have the lock that the other side waits for, until RedissonMultiLock gives its lock back after
+    some seconds. Then one side may be the faster one many times in a row; but each has been inside in the end.
     """
-    order, each, least = how  # So many threads and tasks of each kind, and visits of each side.
+    order, each, least = how  # The order, the number of threads and tasks of each kind, and of visits.
     visits = Visits(tmp_path)
 
     def enough() -> bool:

@@ -1,4 +1,4 @@
-"""Permits that both sides take from one semaphore: counted together, handed over by messages, and when they expire."""
+"""Both sides take permits from one semaphore: they count together, wake each other by messages, and permits expire."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,20 +16,20 @@ from tests.support.observe import until
 from tests.support.waiters import waits_quietly
 
 NAME = "places"
-WITHOUT_COUNTS = ("3.17.7",)  # They tell how many permits are available, and no more; nor do they set another number.
-BY_MESSAGE = 20  # Seconds: sooner than any waiter asks again by itself.
+WITHOUT_COUNTS = ("3.17.7",)  # These versions tell only how many permits are available, and cannot set another number.
+BY_MESSAGE = 20  # Seconds: a waiter asks again by itself only later.
 SHORT = 0.5
 RENEWED = 1.5
 PLACES = 3
-EACH = 4  # So many threads, and tasks.
-LEAST = 50  # Times that each side has a permit: none is starved.
+EACH = 4  # The number of threads, and of tasks.
+LEAST = 50  # The least number of permits that each side gets: no side starves.
 
 Counts = Callable[[], Awaitable[tuple[int, int, int]]]
 
 
 @pytest.fixture
 def semaphore(locks: LockClient) -> AsyncSemaphore:
-    """Its permits outlive the task that acquires them."""
+    """A semaphore with a named owner, whose permits outlive the task that acquires them."""
     return locks.semaphore(NAME, owner="somebody")
 
 
@@ -49,7 +49,7 @@ def counts(semaphore: AsyncSemaphore, jvm: Service, redisson: Redisson) -> Count
 
 
 async def given_back_in_vain(redisson: Redisson, permit: str) -> None:
-    """The permit is none of Redisson's any more."""
+    """Redisson cannot release the permit, which it has lost."""
     # Old versions do not say why.
     with pytest.raises(RedissonError, match=r"IllegalArgumentException|RedisException"):
         await redisson.ask("release", NAME, permit=permit)
@@ -171,7 +171,7 @@ async def test_each_side_sees_the_number_that_the_other_changes(
     assert await counts() == (1, 0, 1)
 
 
-# Who waits on one side is woken by the other: by its message, as every lease is far from its end.
+# A release on one side wakes a waiter on the other: by its message, as every lease is far from its end.
 
 
 async def parked(locks: LockClient, semaphore: AsyncSemaphore) -> None:
@@ -259,7 +259,7 @@ async def test_a_thread_is_woken_by_more_permits(semaphore: AsyncSemaphore, redi
 
 
 async def test_a_thread_is_woken_when_enough_have_come_back(semaphore: AsyncSemaphore, redisson: Redisson) -> None:
-    """The messages before that one tell of fewer than none, and of none."""
+    """The messages before the last one say that the number of available permits is below zero, and zero."""
     await semaphore.set_permits(3)
     three = [await semaphore.acquire(lease=LEASE) for _ in range(3)]
     waiting = redisson.post("tryAcquire", NAME, wait=60)
@@ -272,7 +272,7 @@ async def test_a_thread_is_woken_when_enough_have_come_back(semaphore: AsyncSema
         assert (await waiting).value is not None
 
 
-# Each for a time.
+# The lives of permits.
 
 
 async def test_a_permit_that_redisson_does_not_give_back_comes_to_a_task(

@@ -34,9 +34,9 @@ IN_TURN: list[tuple[Half, Half]] = [("read", "write"), ("write", "read"), ("writ
 BY_MESSAGE = 20  # Seconds: far sooner than a lease ends.
 SHORT = 0.5
 RENEWED = 3
-TO_EACH_ITS_OWN = ("4.7.0",)  # Whose watchdog renews its own readers; that of the others every reader there is.
-FAILS_BESIDE_NESTED = ("3.52.0",)  # Whose watchdog cannot renew where whoever reads, on either side, has two holds.
-WITHOUT_READING_WRITER = ("3.17.7",)  # For which nobody reads while the writer reads, too.
+TO_EACH_ITS_OWN = ("4.7.0",)  # The watchdog renews its own readers only; in other versions it renews all.
+FAILS_BESIDE_NESTED = ("3.52.0",)  # The watchdog fails if a reader, on either side, has two holds.
+WITHOUT_READING_WRITER = ("3.17.7",)  # While the writer reads, too, these versions say that nobody reads.
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Theirs:
         return bool(await self.ask(half, "isHeldByCurrentThread", thread=thread))
 
     async def gets(self, half: Half, thread: int = 2) -> bool:
-        """Whether a thread that has nothing would get it now."""
+        """Whether another thread would get this half now."""
         got = bool(await self.ask(half, "tryLock", thread=thread))
         if got:
             await self.ask(half, "unlock", thread=thread)
@@ -70,7 +70,7 @@ def theirs(redisson: Redisson) -> Theirs:
 
 @pytest.fixture
 def ours(locks: LockClient) -> AsyncReadWriteLock:
-    """Its holds outlive the task that acquires them."""
+    """A lock with a named owner, whose holds outlive the task that acquires them."""
     return locks.read_write_lock(NAME, owner="somebody")
 
 
@@ -84,13 +84,13 @@ def half_of(lock: AsyncReadWriteLock, half: Half) -> AsyncReadLock | AsyncWriteL
 
 
 async def records(redis: Redis) -> list[float]:
-    """The seconds that each hold has by a key of its own, the longest first."""
+    """The seconds that each hold has left, by its own key; the longest first."""
     keys: list[Any] = await redis.keys("*:rwlock_timeout:*")
     return sorted([await redis.pttl(key) / 1000 for key in keys], reverse=True)
 
 
 async def lasts(redis: Redis) -> float:
-    """The seconds that the lock has, with any holder."""
+    """The seconds that the lock itself has left."""
     return float(await redis.pttl(NAME)) / 1000
 
 
@@ -181,7 +181,7 @@ async def test_a_thread_that_writes_may_read_as_well_and_goes_on_to_read(
     assert writer is not None
     assert f"{writer.client}:{writer.owner}" == f"{reader.client}:{reader.owner}" == owner
     assert (writer.holds, writer.host, reader.holds, reader.host) == (2, None, 1, None)
-    assert 50 < (await ours.write.remaining() or 0) <= 120  # Redisson adds up what it nests.
+    assert 50 < (await ours.write.remaining() or 0) <= 120  # Redisson adds up the leases of nested holds.
     assert 50 < (await ours.read.remaining() or 0) <= 60
     for _ in range(2):
         assert await ours.write.locked()
@@ -252,18 +252,18 @@ async def test_braces_and_a_prefix_are_parts_of_the_name(redis: Redis, redisson:
             await theirs.ask("write", "unlock")
             await theirs.ask("read", "lock", lease=60)
             async with ours.read.hold(lease=LEASE):
-                await theirs.ask("read", "unlock")  # Which looks for the keys of all others who read.
+                await theirs.ask("read", "unlock")  # Redisson looks for the keys of all other readers.
                 assert await redis.pttl(f"app:{name}") > 500_000, name
             await theirs.ask("read", "lock", lease=LEASE)
             async with ours.read.hold(lease=LEASE + 60):
-                pass  # As we do.
+                pass  # We look for them, too.
             assert await theirs.has("read"), name
             assert LEASE - 60 < await redis.pttl(f"app:{name}") / 1000 <= LEASE, name
             await theirs.ask("read", "unlock")
             assert not await redis.exists(f"app:{name}"), name
 
 
-# Who waits on one side is woken by the other: by its message, as every lease is far from its end.
+# A release on one side wakes a waiter on the other: by its message, as every lease is far from its end.
 
 
 @pytest.mark.parametrize("how", ["unlock", "forceUnlock"])
@@ -295,7 +295,7 @@ async def test_all_tasks_that_wait_to_read_are_woken(
     another: AsyncReadWriteLock,
     theirs: Theirs,
 ) -> None:
-    """A waiter of one process, which is next and looks every second, and one of another, which hears of it or waits."""
+    """One process has the waiter that is next and looks every second; the waiter of the other process hears of it."""
     first = other.read_write_lock(NAME, owner="first").read
     await theirs.ask("write", "lock", lease=LEASE)
     async with asyncio.timeout(BY_MESSAGE), asyncio.TaskGroup() as group:
@@ -381,7 +381,7 @@ async def test_a_thread_is_woken_by_a_task_that_goes_on_to_read(ours: AsyncReadW
 async def test_a_thread_is_woken_when_the_write_lease_of_a_task_that_reads_on_has_ended(
     ours: AsyncReadWriteLock, theirs: Theirs, redis: Redis
 ) -> None:
-    """By the next renewal of what it reads."""
+    """The next renewal of the reading hold wakes the thread."""
 
     async def over() -> bool:
         return len(await records(redis)) == 1
@@ -402,7 +402,7 @@ async def test_a_thread_is_woken_when_the_write_lease_of_a_task_that_reads_on_ha
 async def test_a_thread_that_goes_on_to_read_tells_nobody_and_lets_tasks_read_all_the_same(
     locks: LockClient, other: LockClient, ours: AsyncReadWriteLock, theirs: Theirs
 ) -> None:
-    """The one that is next looks every second, and tells those of other clients."""
+    """The next waiter looks every second, and tells the waiters of other clients."""
     for half in ("write", "read"):
         await theirs.ask(half, "lock", lease=LEASE)
     beside = other.read_write_lock(NAME, owner="beside")
@@ -415,7 +415,7 @@ async def test_a_thread_that_goes_on_to_read_tells_nobody_and_lets_tasks_read_al
     assert await theirs.has("read")
 
 
-# Each for its own time.
+# Each hold lives for its own time.
 
 
 @pytest.mark.parametrize(("has", "asks"), IN_TURN)
@@ -483,7 +483,7 @@ async def test_a_task_that_stops_to_read_leaves_the_holds_of_a_thread(
     await lease.release()
     assert await theirs.ask("read", "getHoldCount") == 3
     assert len(await records(redis)) == 3
-    for most in (LEASE, LEASE, 60):  # The last of its holds is the first to go.
+    for most in (LEASE, LEASE, 60):  # The thread's last hold goes first.
         assert most / 2 < await lasts(redis) <= most
         assert await another.write.try_lock() is None
         await theirs.ask("read", "unlock")
@@ -493,7 +493,7 @@ async def test_a_task_that_stops_to_read_leaves_the_holds_of_a_thread(
 async def test_a_thread_whose_lease_ends_leaves_the_hold_of_a_task(
     ours: AsyncReadWriteLock, theirs: Theirs, redis: Redis
 ) -> None:
-    """It is none of those that the task leaves behind, so that a thread may write at once."""
+    """The ended hold keeps nobody out when the task leaves, so that another thread writes at once."""
     lease = await ours.read.acquire(lease=LEASE)
     await theirs.ask("read", "lock", lease=SHORT)
     waiting = theirs.post("write", "lock", thread=2, lease=60)
@@ -528,7 +528,7 @@ async def test_a_task_whose_lease_ends_leaves_the_hold_of_a_thread(
         return len(await records(redis)) == 1
 
     await until(over)
-    await theirs.ask("read", "unlock")  # The last; what the task had is over, and keeps nobody out.
+    await theirs.ask("read", "unlock")  # The last reader leaves; the hold of the task is over, and keeps nobody out.
     assert await theirs.gets("write")
 
 
@@ -590,7 +590,7 @@ async def test_a_jvm_that_died_reading_leaves_the_hold_of_a_task(jvm: Service, s
     async with LockClient.from_url(server.url, config=LockConfig(lease=RENEWED)) as locks:
         await theirs.ask("read", "lock")
         async with locks.read_write_lock(NAME).read as lease:
-            await theirs.redisson.shutdown()  # Releases nothing, and renews no more.
+            await theirs.redisson.shutdown()  # The JVM releases nothing, and renews no more.
             renewals = locks.statistics().renewals
 
             async def over() -> bool:
@@ -619,7 +619,7 @@ async def test_the_watchdog_of_a_thread_beside_a_longer_lease_of_a_task(
         assert longest > 500
         assert await lasts(redis) > 500
         await lease.release()
-    else:  # It cut the lease of the task, which learns of it when it leaves.
+    else:  # The watchdog cut the lease of the task, which learns of it as it leaves.
         assert longest <= RENEWED
         await freed(redis, NAME)
         with pytest.raises(LeaseLostError):
@@ -630,7 +630,7 @@ async def test_the_watchdog_of_a_thread_beside_a_longer_lease_of_a_task(
 async def test_a_jvm_that_dies_beside_a_longer_lease_of_a_task(
     jvm: Service, server: Server, ours: AsyncReadWriteLock, another: AsyncReadWriteLock, redis: Redis
 ) -> None:
-    """Its watchdog has cut the lock, and nobody gives back what that had."""
+    """The JVM's watchdog has shortened the lock, and nobody gives the hold of the JVM back."""
     theirs = Theirs(await jvm.connect(server.url, watchdog=RENEWED))
     lease = await ours.read.acquire(lease=LEASE)
     await theirs.ask("read", "lock")
@@ -647,7 +647,7 @@ async def test_a_jvm_that_dies_beside_a_longer_lease_of_a_task(
         assert await another.write.held()
 
 
-# By force.
+# Releases by force.
 
 
 @pytest.mark.parametrize("half", HALVES)

@@ -20,7 +20,7 @@ def three(server: Server) -> Iterator[list[Server]]:
 
 
 async def try_lock(jvm: Service, clients: list[Redisson]) -> bool:
-    """Whether who has these clients gets the lock on a majority of their servers."""
+    """Whether these clients get the lock on a majority of their servers."""
     return bool(await clients[0].ask("tryLock", NAME, clients=[each.client for each in clients], wait=30, lease=LEASE))
 
 

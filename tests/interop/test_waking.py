@@ -1,4 +1,4 @@
-"""A waiter on one side is woken by an unlock on the other: by its message, as the lease is far from its end."""
+"""An unlock on one side wakes a waiter on the other: by its message, as the lease is far from its end."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,7 +15,7 @@ from tests.support.waiters import Waiters
 
 NAME = "orders"
 SOON = 0.05
-ROUNDS = 20  # One of them must be soon; a slow machine may spoil some.
+ROUNDS = 20  # The waiter must be woken soon in one of them; a slow machine may spoil some rounds.
 LEASE = 600
 
 

@@ -1,4 +1,4 @@
-"""A counter in a file that nothing protects, and a line for each visit: what shows two holders at a time."""
+"""A counter in a file that nothing protects, and a line for each visit: both show if two holders are inside at once."""
 
 import asyncio
 from itertools import pairwise
@@ -10,7 +10,7 @@ from aiolock import AsyncMultiLock, AsyncRLock
 
 
 class Visit(NamedTuple):
-    """From when to when *who* was inside, on the monotonic clock, which Java's System.nanoTime() reads too."""
+    """The times when *who* entered and left, on the monotonic clock, which Java's System.nanoTime() reads, too."""
 
     who: str
     entered: float

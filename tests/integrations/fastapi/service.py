@@ -42,7 +42,7 @@ async def pay(order_id: int, response: Response) -> int:
 
 @app.post("/counters/{name}")
 async def count(name: str, lease: Annotated[Lease, lock_for("counter:{name}", wait=None)]) -> int:
-    """Count in a file, which nothing but the lock protects; its store writes down who was there, and when."""
+    """Count in a file, which nothing but the lock protects; the store notes each visitor and the time."""
     entered = monotonic()
     store = Store(DIRECTORY / f"counter-{name}")
     seen = store.read(lease.token, entered)
@@ -50,14 +50,14 @@ async def count(name: str, lease: Annotated[Lease, lock_for("counter:{name}", wa
     lease.check()
     store.write(lease.token, seen + 1)
     left = monotonic()
-    lease.check()  # Passed: at *left* the lock was held.
+    lease.check()  # The lock is still held, so that it was held at *left*.
     store.left(lease.token, left)
     return os.getpid()
 
 
 @app.post("/rollback/{name}", dependencies=[lock_for("held:{name}", wait=None)])
 async def roll_back(name: str) -> None:
-    """Hold until cancelled, and then for a while, at the end of which there is a file if the lock was held."""
+    """Hold until cancelled, and then for a while; make a file at the end if the lock is still held."""
     try:
         await asyncio.sleep(600)
     finally:
@@ -69,7 +69,7 @@ async def roll_back(name: str) -> None:
 
 @app.post("/hold/{name}", dependencies=[lock_for("held:{name}", wait=None)])
 async def hold(name: str, until: str = "never") -> str:
-    """Hold until there is such a file."""
+    """Hold until the file *until* exists."""
     while not (DIRECTORY / until).exists():
         await asyncio.sleep(0.01)
     return "done"

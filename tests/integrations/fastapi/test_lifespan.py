@@ -1,4 +1,4 @@
-"""Where the client comes from: the lifespan, `Locks`, overrides, mounted applications, and what is said without it."""
+"""The client comes from the lifespan, `Locks`, overrides and mounted applications; errors say that there is none."""
 
 import asyncio
 import runpy
@@ -155,12 +155,12 @@ async def test_a_state_of_another_kind_under_the_same_name_is_not_taken() -> Non
 
 
 def assert_is_refused(name: str) -> None:
-    """The import of what `aiolock.fastapi` needs of FastAPI's inside fails with the name that is missing."""
+    """An import from FastAPI's inside, which `aiolock.fastapi` needs, fails with the name that is missing."""
     with pytest.raises(ImportError, match=rf"This FastAPI lacks [\w, ]*\b{name}\b"):
         runpy.run_path(str(inside.__file__))
 
 
-# Older versions, which make new routes of those of a router, have no names for what including it made of it.
+# Older versions of FastAPI copy the routes of an included router, and lack these names.
 OF_ROUTERS = ("iter_route_contexts", "_get_scope_effective_route_context")
 KEEPS_ROUTERS = hasattr(fastapi.routing, OF_ROUTERS[0])
 FUNCTIONS = (

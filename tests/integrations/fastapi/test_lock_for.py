@@ -1,4 +1,4 @@
-"""`lock_for`: which lock a request takes, by whatever endpoint, and until when."""
+"""`lock_for`: which lock a request takes, for each sort of endpoint, and until when."""
 
 import asyncio
 import enum
@@ -262,7 +262,7 @@ async def test_several_names_are_one_multi_lock(keys: tuple[Any, ...], locks: Lo
 async def test_a_request_may_run_under_another_kind_than_a_lock(
     kind: str, locks: LockClient, other: LockClient
 ) -> None:
-    """It is given what the `hold` of that gives; and is refused, and told of a close, as of a lock."""
+    """The endpoint gets the result of that kind's `hold`; refusals and the close of the client are as with a lock."""
     app = FastAPI()
     of, obstacle = MAKERS[kind]
 
@@ -503,7 +503,7 @@ async def test_the_fields_of_a_model_of_parameters_are_none_that_a_template_can_
             pass
 
 
-# By whatever endpoint.
+# The sorts of endpoints.
 
 
 def endpoints(router: FastAPI | APIRouter) -> None:

@@ -1,4 +1,4 @@
-"""Where the task is not the endpoint's: threads, streaming bodies, background tasks, middleware; the right ways."""
+"""Work outside of the endpoint's task: in threads, streaming bodies, background tasks and middleware."""
 
 import asyncio
 import threading
@@ -50,7 +50,7 @@ async def test_a_plain_endpoint_checks_its_lease_in_its_thread(locks: LockClient
         go_on.wait(30)
         try:
             lease.check()
-        except AioLockError as error:  # Lost; or given back, since the request is through before the thread is.
+        except AioLockError as error:  # The lock is lost, or given back: the request ends before the thread.
             errors.append(error)
             raise
         finally:
@@ -240,7 +240,7 @@ async def test_lock_for_leaves_an_event_stream_unlocked(locks: LockClient, redis
 
 
 async def test_behind_a_base_http_middleware_nobody_sees_that_a_stream_broke_off(locks: LockClient) -> None:
-    """Starlette's doing; when this fails, the documentation can be shorter."""
+    """Starlette hides the error; when this test fails, the documentation can be shorter."""
 
     async def dispatch(request: Request, call_next: RequestResponseEndpoint) -> Response:
         return await call_next(request)
@@ -254,7 +254,7 @@ async def test_behind_a_base_http_middleware_nobody_sees_that_a_stream_broke_off
         assert [chunk async for chunk in chunks] == []
 
 
-# Sessions, and whatever else a dependency does when it is left.
+# Sessions, and other acts of a dependency as it is left.
 
 
 @pytest.mark.parametrize("scope", ["function", "request"])
@@ -306,7 +306,7 @@ class Afterwards:
     async def with_the_lease_of_the_endpoint(self, lease: Lease) -> None:
         try:
             await self.work()
-            await asyncio.to_thread(lease.check)  # From whatever thread writes.
+            await asyncio.to_thread(lease.check)  # Any thread may check.
         finally:
             await lease.release()
         self.ended.set()
@@ -388,7 +388,7 @@ async def test_a_base_http_middleware_passes_its_lease_along(locks: LockClient, 
     @app.get("/")
     async def endpoint(request: Request, locks: Locks) -> list[bool]:
         request.state.lease.check()
-        return [await locks.lock(NAME).locked(), await locks.lock(NAME).held()]  # By another task, the middleware's.
+        return [await locks.lock(NAME).locked(), await locks.lock(NAME).held()]  # The middleware's task holds it.
 
     app.add_middleware(BaseHTTPMiddleware, dispatch=dispatch)
     async with requests(app, locks) as client:
@@ -430,7 +430,7 @@ class UnderLock:
 
 
 async def test_an_error_in_a_base_http_middleware_is_a_500(locks: LockClient, other: LockClient) -> None:
-    """Exception handlers are inside of it."""
+    """The middleware is outside of the exception handlers, which do not see its errors."""
     app = FastAPI()
     began = asyncio.Event()
 

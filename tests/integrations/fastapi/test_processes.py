@@ -1,4 +1,4 @@
-"""uvicorn with two workers: many requests, clients that leave, workers that stop or die, a Redis that does."""
+"""uvicorn with two workers: many requests, clients that leave, workers that stop or die, and a Redis that dies."""
 
 import asyncio
 import os
@@ -108,7 +108,7 @@ async def test_a_worker_that_is_killed_holds_for_one_lease_at_most(
                 await held
             (tmp_path / "never").touch()
             async with lock.hold(wait=SOON):
-                assert monotonic() - killed < SHORT + 5  # Of the five the machine may take what it wants.
+                assert monotonic() - killed < SHORT + 5  # A busy machine may take much of the five seconds.
             assert (await client.post("/hold/it")).is_success
 
 
@@ -128,13 +128,13 @@ async def test_a_forced_shutdown_lets_handlers_roll_back_under_their_locks_and_l
             await until(lambda: held_and_waited_for(watcher, 10), within=SOON)
             await asyncio.to_thread(running.stop)
             assert len(list(tmp_path.glob("rolled-back-*"))) == 10
-            assert await nothing_locked(watcher)  # Released: the leases are longer than this.
+            assert await nothing_locked(watcher)  # The locks were released: the leases would last longer.
             ended = await asyncio.gather(*requests, return_exceptions=True)
         assert {answer.status_code for answer in ended if isinstance(answer, httpx.Response)} == {500}  # By uvicorn.
 
 
 async def test_a_second_ctrl_c_leaves_nothing_locked(redis_server: Server, watcher: LockClient, tmp_path: Path) -> None:
-    """uvicorn does not even end the lifespan then."""
+    """After a second Ctrl-C, uvicorn does not even end the lifespan."""
     with service(redis_server, tmp_path, workers=1) as running:
         async with running.client() as client:
             requests = [asyncio.create_task(client.post(f"/hold/{number % 10}")) for number in range(40)]
@@ -188,7 +188,7 @@ async def test_redis_stops_and_starts_under_load(tmp_path: Path) -> None:
 
 
 async def keep_paying(client: httpx.AsyncClient, number: int, statuses: Counter[int]) -> None:
-    """Pay one order of its own after the other."""
+    """Pay orders that no other client pays, one after the other."""
     while True:
         answer = await client.post(f"/orders/{number}/pay")
         number += 1000

@@ -10,11 +10,11 @@ from typing import Self
 
 from tests.docs.pages import ROOT
 
-_END = 30.0  # Seconds; what takes longer hangs.
+_END = 30.0  # Seconds; a process that takes longer hangs.
 
 
 class Crew:
-    """*count* processes of *code*; each is told by the variables of *environment* what to do."""
+    """*count* processes of *code*; the variables of *environment* tell each of them what to do."""
 
     def __init__(self, directory: Path, code: str, count: int, environment: dict[str, str] | None = None) -> None:
         self._directory = directory

@@ -1,4 +1,4 @@
-"""The code of a page of docs/how-to, as it stands there, to be run by processes."""
+"""The code of a page of docs/how-to, unchanged, for processes that run it."""
 
 from tests.docs.pages import ROOT, read
 

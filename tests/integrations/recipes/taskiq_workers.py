@@ -17,21 +17,21 @@ SOON = 30.0  # Seconds; a machine that is busy takes some.
 
 @contextmanager
 def workers(directory: Path, count: int, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """The one process that begins them, and begins one again that was killed."""
+    """The parent process of the workers, which starts a new worker in place of one that was killed."""
     command = [sys.executable, "-m", "taskiq", "worker", "jobs:broker", "--workers", str(count), *options]
     with (directory / "output").open("ab") as output:
         running = subprocess.Popen(command, cwd=directory, stdout=output, stderr=output, start_new_session=True)
     try:
         yield running
     finally:
-        with suppress(ProcessLookupError):  # When all of them have ended.
+        with suppress(ProcessLookupError):  # All processes of the group may have ended.
             os.killpg(running.pid, signal.SIGKILL)
         running.wait()
 
 
 @asynccontextmanager
 async def jobs(directory: Path, code: str) -> AsyncIterator[Any]:
-    """The module that the workers run, its broker started, to send jobs with."""
+    """The module that the workers run, with a started broker, so that the test can send jobs."""
     (directory / "jobs.py").write_text(code, "utf-8")
     sys.path.insert(0, str(directory))
     try:

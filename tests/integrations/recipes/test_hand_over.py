@@ -86,7 +86,7 @@ async def test_the_lock_goes_with_the_job(
 async def test_a_worker_that_is_killed_at_work_leaves_the_job_and_the_lock_to_the_next(
     redis_server: Server, watcher: LockClient, ledger: Path, tmp_path: Path
 ) -> None:
-    """Its ticket is used up, so the next one acquires, when the lease of the first has ended."""
+    """The first worker has used the ticket up, so that the next one acquires when the lease of the first has ended."""
     async with jobs(tmp_path, service(redis_server.url)) as module:
         await module.order_paid(8, watcher)
         with workers(tmp_path, 1):
@@ -117,12 +117,12 @@ async def test_a_worker_that_is_killed_before_it_adopts_leaves_the_ticket_to_the
         with workers(tmp_path, 1):
             await delivered_again(module, lambda: bool(entries(ledger)))
             ledger.with_suffix(".over").touch()
-        # The ticket was good: no worker had to acquire.
+        # The ticket was valid: no worker had to acquire.
         assert not any(map(script(ACQUIRE), proxy.requests))
 
 
 async def delivered_again(module: Any, works: Callable[[], bool]) -> None:
-    """Return when a job of a worker that was killed works; the queue looks for old jobs when there is another one."""
+    """Return when the job of a killed worker runs again; the queue looks for old jobs when a new one comes."""
 
     async def is_delivered() -> bool:
         await module.finish.kiq(9, "no ticket")

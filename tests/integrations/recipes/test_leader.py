@@ -131,7 +131,7 @@ async def test_a_leader_that_is_killed_is_followed_after_one_lease_at_most(
         killed = monotonic()
         following = await led_again(tmp_path, 2)
         assert following.pid != leader.pid
-        assert following.at - killed < SHORT + 5  # Of the five the machine may take what it wants.
+        assert following.at - killed < SHORT + 5  # A busy machine may take much of the five seconds.
     check_one_at_a_time(tmp_path)
 
 
@@ -147,7 +147,7 @@ async def test_a_leader_that_was_paused_writes_nothing_more(redis_server: Server
         await until(lambda: left(tmp_path, leader.token), within=SOON)
         assert terms(tmp_path)[-1].pid == following.pid
     written = [entry.token for entry in entries(tmp_path) if entry.kind == "write"]
-    assert written == sorted(written)  # One write may have been refused; none was taken.
+    assert written == sorted(written)  # The store may have refused a stale write; it took none.
 
 
 def left(directory: Path, token: int) -> bool:
@@ -167,7 +167,7 @@ async def test_the_workers_of_a_web_service_have_one_leader(
         leader = await led_again(tmp_path, 1)
         await all_stand(watcher)
         os.kill(leader.pid, signal.SIGTERM)
-        following = await led_again(tmp_path, 2, within=15)  # More than that would be left of the lease.
+        following = await led_again(tmp_path, 2, within=15)  # The lease would last longer.
         assert following.pid != leader.pid
         await asyncio.to_thread(service.stop)
         assert service.tracebacks() == []
