@@ -1,4 +1,4 @@
-"""A counting semaphore, and a latch, as the scripts see them."""
+"""A counting semaphore and a latch, by their scripts."""
 
 from dataclasses import dataclass
 from typing import Any, cast
@@ -29,7 +29,7 @@ Reply = list[Any]
 
 @dataclass(frozen=True)
 class Sight:
-    """Everything that the scripts may change, but the times to live."""
+    """Everything that the scripts may change, without the times to live."""
 
     count: bytes | None
     tokens: dict[bytes, float]
@@ -37,7 +37,7 @@ class Sight:
 
 
 class Counter:
-    """One of them on a server of which nothing else is used."""
+    """A semaphore or a latch, on a server that has nothing else."""
 
     def __init__(self, redis: Redis, keys: LockKeys) -> None:
         self.redis = redis

@@ -1,4 +1,4 @@
-"""A body that runs once, as its scripts see it."""
+"""A body that runs once, by its scripts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Reply = list[Any]
 
 @dataclass(frozen=True)
 class Sight:
-    """Everything that the scripts may change, but the times to live."""
+    """Everything that the scripts may change, without the times to live."""
 
     lock: bytes | None
     old: bytes | None
@@ -31,11 +31,11 @@ class Sight:
 
 
 class Body:
-    """The body `invoice:42` on a server of which nothing else is used."""
+    """The body `invoice:42`, on a server that has nothing else."""
 
     def __init__(self, redis: Redis) -> None:
         self.redis = redis
-        self.tokens: dict[str, int] = {}  # Of grants, by their acquisition.
+        self.tokens: dict[str, int] = {}  # The token of each grant, by its acquisition.
 
     async def run(self, script: Script, *args: str | int, keys: tuple[str, ...] = KEYS.all) -> Reply:
         return cast(Reply, await self.redis.eval(script.source, len(keys), *keys, *map(str, args)))
@@ -47,13 +47,13 @@ class Body:
         return reply
 
     async def done(self, id: str = MINE, outcome: str = OUTCOME) -> Reply:
-        """Give it back, and say what it came to."""
+        """Give the body back with its outcome."""
         memory, remains = (max(RETENTION, KEEP), MEMORY, ""), (KEEP, "aiolock:outcome", outcome)
         how = (*memory, *remains, self.tokens.get(id, 1), "", KEYS.channel, "PUBLISH")
         return await self.run(ONCE.release_later, id, *how)
 
     async def done_for_longer(self, id: str = MINE, outcome: str = OUTCOME) -> Reply:
-        """Give it back, and leave the result also to those that come while another run is on its way."""
+        """Give the body back with its outcome, which callers also get while a later run is under way."""
         memory, remains = (KEEP + LONGER, MEMORY, ""), (KEEP, "aiolock:outcome", outcome)
         how = (*memory, *remains, self.tokens.get(id, 1), KEEP + LONGER, KEYS.channel, "PUBLISH")
         return await self.run(ONCE.release_later, id, *how, keys=(*KEYS.all, OLD_KEY))

@@ -1,4 +1,4 @@
-"""A semaphore as the scripts see it: brought into any state, sent any script, and looked at in full."""
+"""A semaphore, by its scripts: a test brings it into any state, sends it any script, and looks at all keys."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class Sight:
 
 
 class Table:
-    """The semaphore `places` on a server of which nothing else is used; it has three permits from the first acquire."""
+    """The semaphore `places`, on a server that has nothing else; the first acquire sets its number to three."""
 
     def __init__(self, redis: Redis) -> None:
         self.redis = redis
@@ -97,7 +97,7 @@ class Table:
         return int(await self.redis.get(COUNT) or 0)
 
     async def age(self, ms: int) -> None:
-        """Let so much time pass for all that is kept, at once."""
+        """Move all keys and entries that many milliseconds into the past."""
         sight = await self.look()
         for member, score in sight.permits.items():
             await self.redis.zadd(PERMITS, {member: score - ms})
@@ -110,7 +110,7 @@ State = Callable[[Table], Awaitable[object]]
 
 
 async def unknown(table: Table) -> None:
-    """Nobody has said how many there are."""
+    """Nobody has set the number of permits."""
 
 
 async def free(table: Table) -> None:
@@ -122,18 +122,18 @@ async def mine(table: Table) -> None:
 
 
 async def others(table: Table) -> None:
-    """Another has two of three."""
+    """Another client has two of three permits."""
     await table.acquire(THEIRS)
 
 
 async def awaited(table: Table) -> None:
-    """Another has two of three, and we were refused."""
+    """Another client has two of three permits, and we were refused."""
     await others(table)
     await table.acquire()
 
 
 async def kept_for_others(table: Table) -> None:
-    """There are two, but another who wants three waits for them."""
+    """Two permits are available, but another client waits for three."""
     await table.acquire("third:1#1", number=1)
     await table.acquire(THEIRS, number=3)
 
@@ -149,7 +149,7 @@ async def freed(table: Table) -> None:
 
 
 async def given_up(table: Table) -> None:
-    """Given up before the acquire came."""
+    """The release of the acquisition came before the acquire."""
     await free(table)
     await table.release()
 
@@ -160,7 +160,7 @@ async def forced(table: Table) -> None:
 
 
 async def redissons(table: Table) -> None:
-    """Two of three are Java's, one of them for ever."""
+    """Redisson has two of three permits, one of them for ever."""
     await table.redis.set(COUNT, "1")
     await table.redis.zadd(PERMITS, {bytes(range(16)): 922337203685477, bytes(range(1, 17)): 9e12})
 

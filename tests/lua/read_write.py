@@ -1,4 +1,4 @@
-"""A read-write lock as the scripts see it: brought into any state, sent any script, and looked at in full."""
+"""A read-write lock, by its scripts: a test brings it into any state, sends it any script, and looks at all keys."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from aiolock._scripts import INSPECT_READ_WRITE, READ, WRITE, Script, ScriptSet
 READS, WRITES = LockKeys.of_read_write("orders", "")
 LOCK, TOKENS = READS.all
 ME, OTHER, THIRD, JAVA = "me:1", "other:7", "third:1", "3f0e7bd4-uuid:52"
-LETTERS = {ME: "m", OTHER: "o", THIRD: "t", JAVA: "j"}  # In capitals for who writes.
+LETTERS = {ME: "m", OTHER: "o", THIRD: "t", JAVA: "j"}  # A writer has a capital letter.
 MINE = {"read": "me:r2", "write": "me:w2"}
 REQUEST = "operator:r1"
 
@@ -23,7 +23,7 @@ KEEPS = 2_000
 
 Reply = list[Any]
 
-# At one moment, for all keys.
+# A script does this for all keys at one moment.
 _REDISSON = """
 redis.call('HSET', KEYS[1], 'mode', ARGV[1], ARGV[2], ARGV[3])
 for i = 2, #KEYS do redis.call('SET', KEYS[i], '1') end
@@ -69,7 +69,7 @@ def record(owner: str, kind: str) -> str:
 
 
 class Table:
-    """The lock `orders` on a server of which nothing else is used."""
+    """The lock `orders`, on a server that has nothing else."""
 
     def __init__(self, redis: Redis) -> None:
         self.redis = redis
@@ -131,7 +131,7 @@ class Table:
         )
 
     async def age(self, ms: int) -> None:
-        """Let so much time pass for all that is kept, at once."""
+        """Move all keys and entries that many milliseconds into the past."""
         sight = await self.look()
         keys = (LOCK, TOKENS, *sight.records)
         await self.redis.eval(_AGE, len(keys), *keys, str(ms))
@@ -183,7 +183,7 @@ async def others_write(table: Table) -> None:
 
 
 async def earlier_read(table: Table) -> None:
-    """This owner reads by an acquisition that is not the one in question."""
+    """This owner reads by an earlier acquisition than the one under test."""
     await table.acquire("read", id="me:r1")
 
 
@@ -207,7 +207,7 @@ async def writer_is_next(table: Table) -> None:
 
 
 async def reader_is_next(table: Table) -> None:
-    """The lock is free, but a reader that had to wait has not been there since."""
+    """The lock is free, but the reader that is next has not asked again since."""
     await others_write(table)
     await table.acquire("read", THIRD)
     await table.release("write", OTHER)
@@ -251,7 +251,7 @@ async def write_freed(table: Table) -> None:
 
 
 async def given_up(table: Table) -> None:
-    """Given up before the acquires came."""
+    """The releases of the acquisitions came before the acquires."""
     await table.release("read", step=2)
     await table.release("write", step=2)
 
@@ -268,7 +268,7 @@ async def forced_and_taken(table: Table) -> None:
 
 
 async def redisson_reads(table: Table) -> None:
-    """A thread of Java's, twice."""
+    """A thread of Redisson reads, with two holds."""
     records = [f"{{{LOCK}}}:{JAVA}:rwlock_timeout:{number}" for number in (1, 2)]
     await _redisson(table, "read", JAVA, "2", *records)
 
@@ -278,7 +278,7 @@ async def redisson_writes(table: Table) -> None:
 
 
 async def forced_by_redisson(table: Table) -> None:
-    """It takes the lock away, and leaves our records."""
+    """Redisson deletes the lock, and leaves our records."""
     await i_write_and_read(table)
     await table.redis.delete(LOCK)
 

@@ -1,4 +1,4 @@
-"""One lock as the scripts see it: brought into any state, sent any script, and looked at in full."""
+"""A lock, by its scripts: a test brings it into any state, sends it any script, and looks at all keys."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ ME, OTHER = "me:1", "other:7"
 MINE, THEIRS, EARLIER, LATER = "me:a2", "other:a1", "me:a1", "me:a3"
 REQUEST = "operator:r1"
 FREED_BY_ME = "freed me"
-OLD_TOKEN = 1_700_000_000_000_000  # Of a grant that this server knows nothing of.
-KEPT = "me:kept"  # The field of what stays in the place of a lock.
+OLD_TOKEN = 1_700_000_000_000_000  # The token of a grant of which this server has lost the record.
+KEPT = "me:kept"  # The field of a lock that is kept after its release.
 
 LEASE = 30_000
 RETENTION = 3_600_000
@@ -55,11 +55,11 @@ class Sight:
 
 
 class Table:
-    """The lock `orders:42` on a server of which nothing else is used."""
+    """The lock `orders:42`, on a server that has nothing else."""
 
     clean_script: Script = RELEASE_CLEAN
     further: tuple[bytes, ...] = ()
-    """Fields that its locks have beside those of every lock."""
+    """The fields that this kind has beside those of every lock."""
 
     def __init__(self, redis: Redis) -> None:
         self.redis = redis
@@ -88,7 +88,7 @@ class Table:
         return await self.run(RELEASE, (KEYS.lock, KEYS.tokens), owner, id, step, left, *how)
 
     async def clean(self, id: str = MINE, *, token: int | None = None, mark: str = FREED_BY_ME) -> Reply:
-        """The release of a grant of which nothing else can be late; by its token, whatever the server knows of it."""
+        """Release a grant by its token: no other command of it can be late, and the server may not know it."""
         token = self.granted.get(id, OLD_TOKEN) if token is None else token
         how = (id, freed_by(token, int(re.findall(r"\d+$", id)[0])), mark, RETENTION, MEMORY, KEYS.channel, "PUBLISH")
         return await self.run(self.clean_script, (KEYS.lock, KEYS.tokens), *how)
@@ -145,12 +145,12 @@ class Table:
         return {member.decode(): int(score) for member, score in tokens.items() if member.startswith(b"freed ")}
 
     async def age(self, ms: int) -> None:
-        """Let so much time pass for all that is kept, at once."""
+        """Move all keys and entries that many milliseconds into the past."""
         for key in (KEYS.lock, KEYS.tokens):
             if (ttl := await self.redis.pttl(key)) > 0:
                 await self.redis.pexpire(key, max(1, ttl - ms))
         for member, score in (await self.look()).tokens.items():
-            if member != b"token" and not member.startswith(b"freed "):  # These are compared, and by no clock.
+            if member != b"token" and not member.startswith(b"freed "):  # Tokens and marks have no time.
                 await self.redis.zadd(KEYS.tokens, {member: score - 10 * ms})
 
     async def expire(self) -> None:
@@ -159,7 +159,7 @@ class Table:
 
 
 class FairTable(Table):
-    """The same lock, by the scripts of a fair one; who does not wait, and so stands in no line."""
+    """The same lock, by the scripts of a fair one; `acquire` does not wait, so that its owner stands in no line."""
 
     further = (b"aiolock:fair",)
     clean_script = FAIR.release_clean
@@ -170,7 +170,7 @@ class FairTable(Table):
         return await self._ask(id, owner, (step, holds, ms), (0, 0))
 
     async def wait(self, id: str, arrived: int = 0) -> Reply:
-        """An acquire that waits, by an owner of the same name; it has just come, or *arrived* earlier."""
+        """Send an acquire that waits; its owner has the name *id*, and has come just now, or has *arrived* earlier."""
         return await self._ask(id, id, (1, 1, LEASE), (1, arrived))
 
     async def _ask(self, id: str, owner: str, how: tuple[int, ...], waits: tuple[int, ...]) -> Reply:
@@ -209,7 +209,7 @@ async def others(table: Table) -> None:
 
 
 async def earlier(table: Table) -> None:
-    """This owner has the lock by an acquisition that is not the one in question."""
+    """This owner has the lock by an earlier acquisition than the one under test."""
     await table.acquire(EARLIER)
 
 
@@ -250,14 +250,14 @@ async def cleanly_renewed(table: Table) -> None:
 
 
 async def later_cleanly(table: Table) -> None:
-    """The same client has freed a later grant, and that of the acquisition was lost."""
+    """The grant under test was lost, and the same client has freed a later grant."""
     await expired(table)
     await table.acquire(LATER)
     await table.clean(LATER)
 
 
 async def kept(table: Table) -> None:
-    """Given back, and kept for a while."""
+    """The lock was given back, and is kept for a while."""
     await table.acquire()
     await table.later()
 
@@ -268,7 +268,7 @@ async def others_kept(table: Table) -> None:
 
 
 async def given_up(table: Table) -> None:
-    """Given up before the acquire came."""
+    """The release of the acquisition came before the acquire."""
     await table.release(step=2)
 
 
@@ -313,6 +313,6 @@ async def note(table: Table) -> None:
 
 
 async def read_write_lock(table: Table) -> None:
-    """Redisson's, with one reader."""
+    """A read-write lock of Redisson, with one reader."""
     await table.redis.hset(KEYS.lock, mapping={"mode": "read", "3f0e7bd4-uuid:52": "1"})
     await table.redis.pexpire(KEYS.lock, LEASE)

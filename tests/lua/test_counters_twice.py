@@ -1,4 +1,4 @@
-"""Every script of what only counts, from each state, sent once and sent twice: the same answer, and no change."""
+"""Every script of what only counts, from each state: a second copy gets the same answer, and changes nothing."""
 
 from collections.abc import Awaitable, Callable
 
@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 from aiolock._scripts.replies import GRANTED, NOT_A_LOCK, REFUSED, STALE
 from tests.lua.counters import JOBS, MEMORY, MINE, REQUEST, RETENTION, SEATS, THEIRS, Counter, Jobs, Reply, Seats
 
-# The answer, after ":" the number that it says, and after "=" the count then. Without it the count is left alone.
+# A cell has the answer, after ":" its number, and after "=" the count afterwards; without "=" the count stays.
 OF_SEATS = """
              acquire    release    give_up    add        set        drain        inspect
 unknown      granted=1  granted    granted    granted=5  granted=7  granted:3=0  refused
@@ -74,7 +74,7 @@ def cells(table: str) -> list[tuple[str, str, str]]:
 
 
 async def check(counter: Counter, command: Callable[[], Awaitable[Reply]], cell: str) -> None:
-    """Send it once and twice."""
+    """Send the command twice, and look at the answers and the count."""
     answer, _, number = cell.partition("=")
     word, _, said = answer.partition(":")
     before, ttl = await counter.look(), await counter.redis.pttl(counter.keys.lock)
@@ -112,7 +112,7 @@ async def test_a_latch_once_and_twice(redis: Redis, state: str, command: str, ce
 
 
 async def test_a_late_count_after_others_counted(redis: Redis) -> None:
-    """A copy that comes late changes nothing, and says what the first one said."""
+    """A late copy changes nothing, and gets the answer of the first copy."""
     seats = Seats(redis)
     assert await seats.drain() == [GRANTED, 3, 0]
     await seats.add(4, "me:8")
@@ -167,7 +167,7 @@ async def test_at_zero_nothing_of_a_latch_stays_for_long(redis: Redis, count: in
 
 
 async def test_messages_are_redissons(redis: Redis) -> None:
-    """How many permits there are, but no number below zero; `1` for a count that begins, and `0` for one that ended."""
+    """A semaphore tells how many permits it has, but no number below zero; a latch tells `1` as it closes, `0` open."""
     seats, jobs = Seats(redis), Jobs(redis)
     async with redis.pubsub() as pubsub:
         await pubsub.subscribe(SEATS.channel, JOBS.channel)

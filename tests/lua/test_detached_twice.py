@@ -1,4 +1,4 @@
-"""The scripts that detach and adopt, of every layout, from every state, sent once and sent twice."""
+"""The scripts that detach and adopt: each layout, each state, and each script sent once and twice."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
@@ -18,8 +18,8 @@ BETWEEN = 500  # Milliseconds from the first time to the second.
 
 Reply = list[Any]
 
-# The answer of each script, and after "=" whose it is then. `held` is what an acquisition is told that the server does
-# not remember, while others have the lock: where others may have it, too, that is no reason.
+# A cell has the answer of the script, and after "=" the holder afterwards. The answer is `held` if the server does not
+# remember the acquisition and others have the lock, unless the primitive may have several holders.
 ROWS = """
                      detach            adopt             second            take_back
 free                 expired           expired           expired           expired
@@ -39,12 +39,12 @@ COMMANDS, *STATES = (line.split() for line in ROWS.strip().splitlines())
 
 
 class Layout(ABC):
-    """One primitive, by its own scripts; a hold of it belongs to an owner, whose acquisition is OWNER.a#1."""
+    """A primitive, by its scripts; each owner has one hold at most, whose id is made of the owner's name."""
 
     scripts: ScriptSet
     keys: tuple[str, ...]
     shared = False
-    """Others may have it at the same time."""
+    """The primitive may have several holders at a time."""
 
     def __init__(self, redis: Redis) -> None:
         self.redis = redis
@@ -132,7 +132,7 @@ class Fair(Plain):
         return await self.run(self.scripts.acquire, owner, *how)
 
     async def holders(self) -> set[str]:
-        """That it is a fair lock's stays known."""
+        """The holders; check that the key still says that the lock is a fair one."""
         own = await super().holders()
         assert bool(own) == await self.redis.hexists(self.keys[0], "aiolock:fair")
         return own
@@ -286,7 +286,7 @@ async def test_the_token_of_an_adoption_is_greater_even_if_the_clock_stepped_bac
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("command", ["detach", "adopt"])
 async def test_the_new_time_is_exact_and_told(redis: Redis, layout: type[Layout], command: str) -> None:
-    """Also where it is shorter than what was left."""
+    """The adopter's lease counts, also if it is shorter than the time that was left."""
     on = layout(redis)
     await reach(on, "mine" if command == "detach" else "detached")
     wanted = KEEP if command == "detach" else LEASE
@@ -300,7 +300,7 @@ async def test_the_new_time_is_exact_and_told(redis: Redis, layout: type[Layout]
 
 
 async def test_a_reader_detaches_beside_others(redis: Redis) -> None:
-    """The lock lives as long as the longest hold, and no longer."""
+    """The lock lives as long as its longest hold."""
     on = Read(redis)
     await on.acquire(HOLDER)
     await on.acquire(OTHER)
@@ -326,7 +326,7 @@ async def test_an_adopter_that_reads_already_is_refused(redis: Redis) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 async def test_no_end_is_remembered_of_a_holder_whose_commands_are_known(redis: Redis, layout: type[Layout]) -> None:
-    """The next end of the name names it."""
+    """The next command that ends an acquisition of the name lets this end be forgotten."""
     on = layout(redis)
     await on.acquire(HOLDER)
     await redis.zadd(on.keys[-1], {"me:a0": 5})

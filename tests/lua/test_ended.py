@@ -18,7 +18,7 @@ MOST_AT_ONCE = 16
 
 
 async def many_old(table: Table, count: int) -> None:
-    """That many acquisitions ended longer ago than the memory, one after the other, and one just now."""
+    """Note the ends of that many acquisitions that are older than the memory, and the end of one just now."""
     now = (await table.redis.time())[0] * 1000
     ended = {f"old:{number:05}": (now - 2 * MEMORY + number) * 10 + 1 for number in range(count)}
     await table.redis.zadd(KEYS.tokens, {**ended, "young": now * 10 + 1})
@@ -86,7 +86,7 @@ LATE: dict[str, Callable[[Table], Awaitable[Reply]]] = {
 async def test_a_command_of_an_acquisition_that_was_forgotten_frees_nothing_and_grants_nothing(
     table: Table, late: str, taken: bool
 ) -> None:
-    """All but its acquire, of which no copy may be on its way: that is what the client sees to."""
+    """The acquire is left out: the client makes sure that no copy of it is on its way."""
     await table.acquire(EARLIER)
     await table.release(EARLIER)
     await table.acquire()
@@ -134,7 +134,7 @@ async def test_a_server_out_of_memory_takes_releases_of_counted_permits(own: Ser
 
 
 async def marked(table: Table, *ages: int) -> list[str]:
-    """Marks of clients that freed a grant so many seconds ago."""
+    """Write the marks of clients that freed a grant that many seconds ago."""
     now = (await table.redis.time())[0]
     marks = {f"freed c{age}": freed((now - age) * 1_000_000, 1) for age in ages}
     await table.redis.zadd(KEYS.tokens, marks)
@@ -190,7 +190,7 @@ async def test_each_client_is_told_by_its_own_mark(table: Table) -> None:
     await table.acquire()
     await table.clean()
     assert (await table.clean())[0] == GRANTED
-    assert (await table.clean(EARLIER))[0] == LOST, "what the client does not ask for any more"
+    assert (await table.clean(EARLIER))[0] == LOST, "the client asks only for its last clean release"
     assert (await table.clean(THEIRS, mark="freed other"))[0] == GRANTED
 
 

@@ -1,4 +1,4 @@
-"""A command that arrives out of its turn does nothing: not before, not after, not between those that overtook it."""
+"""A command that arrives out of its turn does nothing, before, between and after the commands that overtook it."""
 
 from collections.abc import Awaitable, Callable
 
@@ -50,7 +50,7 @@ async def test_a_renewal_with_an_earlier_or_equal_number_lengthens_nothing(table
     await table.renew(number=10)
     answer = await untouched(table, lambda: table.renew(number=number, ms=10 * LEASE))
     assert answer[:2] == [GRANTED, token]
-    assert LEASE - 10_000 < answer[2] <= LEASE - 1_000, "what is left, not what was asked for"
+    assert LEASE - 10_000 < answer[2] <= LEASE - 1_000, "the answer must have the time that is left"
 
 
 async def test_steps_and_renewals_are_compared_as_numbers(table: Table) -> None:

@@ -1,4 +1,4 @@
-"""The line of a fair lock, by its scripts: who stands in it, who is next, and that twice is once."""
+"""The line of a fair lock, by its scripts: who stands in line, who is next, and that a second copy changes nothing."""
 
 import pytest
 
@@ -6,12 +6,12 @@ from aiolock._scripts.replies import EXPIRED, GRANTED, LOST, REFUSED, STALE
 from tests.lua.table import KEYS, LEASE, OTHER, THEIRS, FairTable, Table
 
 FIRST, SECOND, OURS = "b:1", "c:1", "b:2"  # Acquisitions of the clients b and c.
-PLAIN = "p:1"  # That of a client that wants the plain lock.
+PLAIN = "p:1"  # The acquisition of a client that wants the plain lock.
 SILENCE = 700
 
 
 async def a_line(fair: FairTable, *ids: str) -> dict[str, int]:
-    """Others hold the lock, and these wait; when each of them arrived."""
+    """Others hold the lock, and these acquisitions wait; return the arrival of each."""
     await fair.acquire(THEIRS, owner=OTHER)
     return {id: (await fair.wait(id, 0))[1] for id in ids}
 
@@ -76,7 +76,7 @@ async def silence(fair: FairTable, client: str) -> None:
 
 
 async def test_a_waiter_that_asks_again_is_the_first_of_its_client(fair: FairTable) -> None:
-    """A place before it is of a command that nobody sent any more: without that it would keep all others waiting."""
+    """Its client has given up the place before; if that place stayed first, all others would wait for it."""
     arrived = await a_line(fair, FIRST, OURS)
     await fair.release(THEIRS, owner=OTHER)
     assert (await fair.wait(OURS, arrived[OURS]))[0] == GRANTED

@@ -43,7 +43,7 @@ async def channel(table: Table) -> AsyncIterator[PubSub]:
 
 
 async def messages(table: Table, channel: PubSub) -> list[bytes]:
-    """All that was published; a message of our own tells where the end is."""
+    """All messages so far; we publish one ourselves that marks the end."""
     await table.redis.publish(KEYS.channel, "end")
     seen: list[bytes] = []
     while seen[-1:] != [b"end"]:
@@ -133,7 +133,7 @@ async def test_a_script_can_be_called_by_its_digest(
 
 
 async def test_the_scripts_touch_no_key_and_no_channel_but_those_they_declare(table: Table, server: Server) -> None:
-    """The server itself checks it, for a user who may do no more than that."""
+    """The server checks this for a user who may touch no other keys and channels."""
     declared = {key for _, keys, _ in CALLS for key in keys}
     await table.redis.acl_setuser(
         "narrow",

@@ -1,4 +1,4 @@
-"""Clients of earlier versions beside ours, on one name: one holder at a time, and no loss is untold or invented."""
+"""Clients of earlier versions beside ours, on one name: one holder at a time, and each loss is told, and no other."""
 
 from random import Random
 from typing import Any, cast
@@ -29,7 +29,7 @@ class OldTable(Table):
         return self._noted(id, cast(Reply, await self._run(f"{self._kind}acquire", *how)))
 
     async def clean(self, id: str, **_: object) -> Reply:  # type: ignore[override]
-        """Its release, which remembers the id."""
+        """The release of that version, which remembers the id."""
         how = (id, id, 2, 0, RETENTION, MEMORY, "", KEYS.channel, "PUBLISH")
         return cast(Reply, await self._run(f"{self._kind}release", *how))
 
@@ -65,7 +65,7 @@ class Company:
         self._holder: tuple[Table, str] | None = None
 
     async def step(self) -> None:
-        """One of them does something."""
+        """Let one client do something."""
         acts = [self._acquire, self._acquire, self._release, self._release, self._renew, self._lose, self._force]
         await self._random.choice(acts)()
 
@@ -80,7 +80,7 @@ class Company:
             self._holder = table, id
 
     async def _release(self) -> None:
-        """It is sent twice, at times."""
+        """The client sends its release twice, at times."""
         if self._holder is None:
             return
         table, id = self._holder

@@ -1,4 +1,4 @@
-"""Every script of a body that runs once, from each state, sent once and sent twice: the same answer, and no change."""
+"""Every script of a body that runs once, from each state: a second copy gets the same answer, and changes nothing."""
 
 from collections.abc import Awaitable, Callable
 
@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 from aiolock._scripts.replies import DONE, EXPIRED, FORCED, FREED, GRANTED, LOST, NOT_A_LOCK, REFUSED, STALE, TAKEN
 from tests.lua.once import KEEP, KEYS, LEASE, LONGER, MINE, OLD_KEY, OUTCOME, THEIRS, Body, Reply
 
-# The answer, and after "=" what is there then: L a lock, O what it came to, 0 nothing. Without it nothing is changed.
+# A cell has the answer, and after "=" the key afterwards: L a lock, O an outcome, 0 nothing; without "=" no change.
 TABLE = """
             acquire    done       release    renew
 free        granted=L  expired    expired    expired
@@ -40,7 +40,7 @@ STATES: dict[str, tuple[Callable[[Body], Awaitable[object]], ...]] = {
     "released": (Body.acquire, Body.release),
     "given_up": (Body.release,),
     "lost": (Body.acquire, Body.expire),
-    # A renewal stood before the release in a server that stood still.
+    # The server stood still, and a renewal came before the release.
     "lost_told": (Body.acquire, Body.expire, Body.renew),
     "lost_taken": (Body.acquire, Body.expire, Body.acquire_theirs),
     "lost_failed": (Body.acquire, Body.expire, Body.acquire_theirs, Body.release_theirs),
@@ -85,7 +85,7 @@ async def test_once_and_twice(body: Body, state: str, command: str, cell: str) -
         assert outcome == (OUTCOME.encode() if there == "O" else None)
         assert 0 < await body.redis.pttl(KEYS.lock) <= (KEEP if there == "O" else LEASE)
     for key in KEYS.all:
-        assert await body.redis.pttl(key) != -1, "what we make has an end"
+        assert await body.redis.pttl(key) != -1, "each of our keys has an end"
 
     second: Reply = await getattr(body, command)()
     assert in_words(second) == in_words(first)
@@ -97,7 +97,7 @@ async def test_the_outcome_comes_with_the_time_for_which_it_is_remembered(body: 
     status, _, left, outcome = await body.acquire(THEIRS)
     assert (status, outcome) == (DONE, OUTCOME.encode())
     assert KEEP - 10_000 < left <= KEEP
-    assert await body.redis.pttl(KEYS.tokens) > KEEP - 10_000  # The end of who said so is remembered as long.
+    assert await body.redis.pttl(KEYS.tokens) > KEEP - 10_000  # The server remembers the end of that run as long.
 
 
 async def test_a_runner_that_lost_the_lock_leaves_no_outcome(body: Body) -> None:

@@ -1,4 +1,4 @@
-"""The line of the clients that wait for permits, by the scripts: permits kept for a client, and clients passed over."""
+"""The line of clients that wait for permits, by the scripts: permits are kept for a client, or it is passed over."""
 
 import pytest
 from redis.asyncio import Redis
@@ -17,7 +17,7 @@ def table(redis: Redis) -> Table:
 
 
 async def is_asked(table: Table) -> bool:
-    """Whether the first in line has to say that it lives."""
+    """Whether the first in line has to give a sign of life."""
     return await table.redis.zscore(TOKENS, "next") is not None
 
 
@@ -26,7 +26,7 @@ async def narrow(table: Table, id: str = NARROW, *, waits: bool = True, arrived:
 
 
 async def asks_seldom(table: Table) -> None:
-    """The waiter for three permits is refused, and need not say that it lives."""
+    """The waiter for three permits is refused, and need not give a sign of life."""
     status, _, again, stands = await table.acquire(WIDE, number=3)
     assert (status, stands) == (REFUSED, 1)
     assert again > LEASE - 10_000
@@ -40,18 +40,18 @@ async def stands_since(table: Table, waiter: str, number: int) -> float:
 
 
 async def a_wide_waiter(table: Table) -> None:
-    """One of three permits is held, and somebody waits for all."""
+    """One of three permits is held, and a client waits for all three."""
     await narrow(table, HOLDER)
     await asks_seldom(table)
 
 
 async def test_waiters_stand_in_line_in_the_order_of_arrival(table: Table) -> None:
     await table.acquire(HOLDER, number=3)
-    for waiter in (NARROW, WIDE, NEXT, NARROW):  # The last one asks again, and keeps its place.
+    for waiter in (NARROW, WIDE, NEXT, NARROW):  # NARROW asks again, and keeps its place.
         assert (await table.acquire(waiter, number=1 if waiter == NARROW else 2))[::3] == [REFUSED, 1]
     assert (await table.look()).line == [NARROW, WIDE, NEXT]
     await table.release(HOLDER, number=3)
-    assert (await table.acquire(WIDE))[0] == GRANTED  # There is one beside, for the first.
+    assert (await table.acquire(WIDE))[0] == GRANTED  # One permit more is kept for the first.
     assert (await table.look()).line == [NARROW, NEXT]
     assert (await table.acquire(NEXT))[0] == REFUSED
     assert (await narrow(table))[0] == GRANTED
@@ -59,14 +59,14 @@ async def test_waiters_stand_in_line_in_the_order_of_arrival(table: Table) -> No
 
 
 async def test_one_who_wants_one_is_not_overtaken_by_those_who_want_two(table: Table) -> None:
-    """Two of them take turns with both permits, and ask again at once."""
+    """Two clients that want both permits take turns, and ask again at once."""
     await table.resize(permits=2)
     await table.acquire(THEIRS)
     assert (await table.acquire(MINE))[0] == REFUSED
     _, since, *_ = await narrow(table)
     await table.release(THEIRS)
     assert (await table.acquire("other:7#2"))[0] == REFUSED
-    assert (await narrow(table, arrived=since))[0] == REFUSED  # It was asked for a sign of life.
+    assert (await narrow(table, arrived=since))[0] == REFUSED  # The waiter gives the sign of life.
     assert (await table.acquire(MINE))[0] == GRANTED
     await table.release(MINE)
     assert (await table.acquire("other:7#2"))[0] == REFUSED
@@ -99,7 +99,7 @@ async def test_one_who_wants_one_is_overtaken_by_a_few_who_want_one(table: Table
 
 async def test_the_first_in_line_is_asked_for_a_sign_of_life_when_it_keeps_others_out(table: Table) -> None:
     await a_wide_waiter(table)
-    await asks_seldom(table)  # Nobody else wants any.
+    await asks_seldom(table)  # No other client wants a permit.
     async with table.redis.pubsub() as listener:
         await listener.subscribe(KEYS.channel)
         await listener.get_message(timeout=5)
@@ -117,7 +117,7 @@ async def test_the_first_in_line_is_asked_for_a_sign_of_life_when_it_keeps_other
 
 @pytest.mark.parametrize("waits", [True, False])
 async def test_the_first_in_line_is_passed_over_when_it_gives_no_sign_of_life(table: Table, waits: bool) -> None:
-    """Also where nobody else waits: those who only try must not be kept out by a process that died."""
+    """A process that died must not keep others out, also if these only try, and do not wait."""
     await a_wide_waiter(table)
     assert (await narrow(table, waits=waits))[0] == REFUSED
     await table.age(SILENCE)
@@ -139,7 +139,7 @@ async def test_any_number_of_dead_waiters_costs_one_silence(table: Table, dead: 
 
 
 async def test_those_that_answer_stand_in_line_as_they_arrived(table: Table) -> None:
-    """Two that live stand behind one that died, and the later of them is the first that hears the message."""
+    """Two living clients stand behind a dead one, and the later of the two hears the message first."""
     await a_wide_waiter(table)
     arrived = [(await table.acquire(waiter, number=3))[1] for waiter in (NEXT, MINE)]
     assert arrived == [await stands_since(table, waiter, 3) for waiter in (NEXT, MINE)]
@@ -166,13 +166,13 @@ async def test_one_that_was_passed_over_comes_back_to_its_place(table: Table) ->
 
 async def test_a_place_in_the_middle_of_the_century_is_in_the_line(table: Table) -> None:
     await a_wide_waiter(table)
-    await table.acquire(NEXT, number=3, arrived=2_500_000_000_000_000)  # In 2049.
+    await table.acquire(NEXT, number=3, arrived=2_500_000_000_000_000)  # The year 2049.
     await table.release(WIDE, number=3)
     assert (await narrow(table))[0] == REFUSED
 
 
 async def test_nothing_is_kept_for_waiters_that_were_passed_over(table: Table) -> None:
-    """Also when one command passes over as many as it may."""
+    """One command passes over as many waiters as it may."""
     await narrow(table, HOLDER)
     for number in range(MOST_PASSED):
         await table.acquire(f"w{number}:1#1", number=3)
@@ -183,7 +183,7 @@ async def test_nothing_is_kept_for_waiters_that_were_passed_over(table: Table) -
 async def test_the_later_one_stands_in_line_the_later_it_asks_again(table: Table) -> None:
     await a_wide_waiter(table)
     again = [(await narrow(table, f"c{number}:1#1"))[2] for number in range(3)]
-    # Some of the silence may be over when a script runs.
+    # Some of the silence may have passed before a script runs.
     assert 0 < again[0] <= SILENCE < again[1] <= 2 * SILENCE < again[2] <= 3 * SILENCE
 
 
@@ -191,7 +191,7 @@ async def test_a_first_in_line_that_keeps_nobody_out_any_more_need_not_ask(table
     await a_wide_waiter(table)
     await narrow(table)
     assert await is_asked(table)
-    await table.redis.set(COUNT, "0")  # Java has taken the others.
+    await table.redis.set(COUNT, "0")  # Redisson has taken the other permits.
     await table.redis.zadd(PERMITS, {bytes(range(16)): 9e12, bytes(range(1, 17)): 9e12})
     await asks_seldom(table)
     assert not await is_asked(table)
@@ -205,7 +205,7 @@ async def test_a_waiter_that_gives_up_leaves_the_line_and_tells_the_others(table
     assert not await is_asked(table)
     assert (await narrow(table))[0] == GRANTED
     assert (await table.acquire(WIDE, number=3))[0] != GRANTED
-    assert (await table.look()).line == []  # It has ended, and a late copy of it stands in no line.
+    assert (await table.look()).line == []  # The acquisition has ended: a late copy of it gets no place.
 
 
 async def test_an_acquire_of_more_than_there_are_stands_in_no_line(table: Table) -> None:
@@ -214,7 +214,7 @@ async def test_an_acquire_of_more_than_there_are_stands_in_no_line(table: Table)
     assert (await table.look()).line == []
     await table.acquire(WIDE, number=3)
     await table.resize(permits=2)
-    assert (await narrow(table))[0] == GRANTED  # The one in front wants more than there are now.
+    assert (await narrow(table))[0] == GRANTED  # The first in line wants more than the total now.
     assert (await table.look()).line == []
 
 

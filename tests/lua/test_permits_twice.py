@@ -1,4 +1,4 @@
-"""Every script of a semaphore from every reachable state, sent once and sent twice: the same answer, and no change."""
+"""Every script of a semaphore, from every reachable state: a second copy gets the same answer, and changes nothing."""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -21,7 +21,7 @@ COMMANDS: dict[str, Callable[[Table], Awaitable[Reply]]] = {
     "inspect": lambda table: table.inspect(),
 }
 
-# The answer, and after "=" how many permits are available then. Without it the count is left alone.
+# A cell has the answer, and after "=" the available permits afterwards; without "=" their number stays.
 TABLE = """
                   acquire    release    renew     force      set_to_5   add_1      inspect
 unknown           granted=1  expired    expired   nobody     granted=5  granted=4  unknown:0
@@ -42,7 +42,7 @@ no_permits        foreign    expired    expired   foreign    foreign    foreign 
 
 HEAD, *ROWS = (line.split() for line in TABLE.strip().splitlines())
 CELLS = [(row[0], command, cell) for row in ROWS for command, cell in zip(HEAD, row[1:], strict=True)]
-BETWEEN = 500  # Milliseconds from the first time to the second.
+BETWEEN = 500  # Milliseconds between the first copy and the second.
 
 each_cell = pytest.mark.parametrize(
     ("state", "command", "cell"), CELLS, ids=[f"{command}-{state}" for state, command, _ in CELLS]
@@ -94,10 +94,10 @@ async def test_once_and_twice(table: Table, state: str, command: str, cell: str)
 
 
 def check_untouched(once: Sight, twice: Sight, command: str) -> None:
-    if command == "renew":  # It lengthens what is there once more.
+    if command == "renew":  # A second renewal prolongs the permits again.
         assert once.permits.keys() == twice.permits.keys()
         twice = replace(twice, permits=once.permits)
-    if command == "acquire":  # A repeated grant has a later token, and a turn begins again.
+    if command == "acquire":  # A repeated grant has a later token, and the turn begins again.
         assert once.tokens.get(b"token", 0) <= twice.tokens.get(b"token", 0)
         assert once.tokens.keys() == twice.tokens.keys()
         once, twice = (replace(sight, tokens={}) for sight in (once, twice))
@@ -134,7 +134,7 @@ async def test_a_permit_of_another_that_has_expired_is_put_back_by_the_next_acqu
 
 @pytest.mark.parametrize("call", ["release", "renew"])
 async def test_the_rest_of_an_acquisition_whose_first_permit_is_gone_is_put_back(table: Table, call: str) -> None:
-    """A Java service whose clock is ahead takes single permits that have expired by it."""
+    """A Java service whose clock is ahead takes the permits that have expired by that clock, one by one."""
     await table.acquire()
     await table.redis.zrem("{places}:timeout", f"{MINE}#1")
     await table.redis.incr("places")
@@ -151,7 +151,7 @@ async def test_a_grant_that_is_told_again_says_too_that_others_may_be_granted(ta
 
 
 async def test_an_unseen_grant_that_is_over_is_put_back_before_the_next_one(table: Table) -> None:
-    """However many others are over: those are put back by and by."""
+    """Many other permits are over, too; the scripts put them back by and by."""
     await table.resize(permits=400, request="operator:r0")
     for number in range(200):
         await table.acquire(f"other:1#{number}", number=1, ms=1_000)
@@ -201,7 +201,7 @@ async def test_expired_permits_are_put_back_though_there_are_enough(table: Table
 async def test_a_token_grows_by_one_when_the_clock_has_stepped_back(table: Table) -> None:
     future = (await table.redis.time())[0] * 1_000_000 + 3_600_000_000
     await table.redis.zadd(TOKENS, {"token": future})
-    assert (await table.acquire(number=1))[:2] == [GRANTED, future + 1]  # The first acquire says how many there are.
+    assert (await table.acquire(number=1))[:2] == [GRANTED, future + 1]  # The first acquire sets the number.
     assert (await table.acquire(THEIRS, number=1))[:2] == [GRANTED, future + 2]
 
 

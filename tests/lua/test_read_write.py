@@ -13,8 +13,8 @@ from aiolock._scripts.replies import EXPIRED, FORCED, FREED, GRANTED, LOST, REFU
 from tests.lua import read_write as states
 from tests.lua.read_write import JAVA, KEEPS, LEASE, LOCK, ME, MINE, OTHER, READS, THIRD, TOKENS, Table, record
 
-MANY = 40  # Readers: more than are looked at as one of them leaves.
-SOON = 100  # Milliseconds that who is next has to follow others, as acquire.lua has it.
+MANY = 40  # Readers; the script of a release looks at fewer.
+SOON = 100  # Milliseconds in which the next owner has to follow others, as in acquire.lua.
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ async def channel(table: Table) -> AsyncIterator[PubSub]:
 
 
 async def messages(table: Table, channel: PubSub) -> list[bytes]:
-    """All that was published; a message of our own tells where the end is."""
+    """All messages so far; we publish one ourselves that marks the end."""
     await table.redis.publish(READS.channel, "end")
     seen: list[bytes] = []
     while seen[-1:] != [b"end"]:
@@ -50,7 +50,7 @@ async def test_a_writer_that_readers_keep_out_lets_no_more_of_them_in(table: Tab
     status, _, again = await table.acquire("read", THIRD)
     assert status == REFUSED
     assert 0 < again <= KEEPS
-    assert (await table.acquire("read", OTHER, step=2, holds=2))[0] == GRANTED, "who reads may nest"
+    assert (await table.acquire("read", OTHER, step=2, holds=2))[0] == GRANTED, "a reader may nest"
     await table.release("read", OTHER)
     assert (await table.acquire("read", THIRD))[0] == REFUSED
     assert (await table.acquire("write", THIRD))[0] == REFUSED
@@ -98,7 +98,7 @@ async def test_an_acquire_that_does_not_wait_takes_no_turn(table: Table, kind: s
     await (states.others_write if kind == "read" else states.others_read)(table)
     status, _, again = await table.acquire(kind, waits=False)
     assert status == REFUSED
-    assert again > KEEPS, "the time that others have"
+    assert again > KEEPS, "the answer must have the rest of the others' lease"
     assert (await table.look()).turn is None
 
 
@@ -173,7 +173,7 @@ async def test_the_lock_lives_as_long_as_the_longest_of_its_holds(table: Table) 
 
 
 async def test_a_reader_that_died_is_gone_with_its_own_lease(table: Table, channel: PubSub) -> None:
-    """Though another renewed its own meanwhile."""
+    """Another reader renews its own lease meanwhile."""
     await table.acquire("read", OTHER)
     await table.acquire("read")
     await table.age(LEASE - 1_000)
@@ -187,7 +187,7 @@ async def test_a_reader_that_died_is_gone_with_its_own_lease(table: Table, chann
 
 
 async def test_remains_of_redisson_go_with_the_last_reader(table: Table, channel: PubSub) -> None:
-    """As of a thread that wrote for long, and reads for a moment."""
+    """A thread of Redisson may have written for long, and then read for a moment."""
     await states.redisson_reads(table)
     await table.acquire("read", ms=1_000)
     for number in (1, 2):
@@ -243,7 +243,7 @@ async def test_a_writer_whose_time_is_over_goes_with_the_next_change(table: Tabl
 
 
 async def test_a_writer_of_redisson_has_no_record_and_counts_as_long_as_the_lock(table: Table) -> None:
-    """Also while it reads; its reads have records that are no hashes."""
+    """The writer counts so also while it reads; the records of its reads are no hashes."""
     await table.redis.hset(LOCK, mapping={"mode": "write", f"{JAVA}:write": "1", JAVA: "1"})
     await table.redis.pexpire(LOCK, LEASE)
     await table.redis.set(f"{{{LOCK}}}:{JAVA}:rwlock_timeout:1", "1", px=LEASE)
@@ -275,14 +275,14 @@ async def test_one_of_many_readers_leaves_without_a_look_at_the_others_and_no_de
     await table.age(1_000)
     await table.acquire("read")
     await table.release("read")
-    assert len((await table.look()).fields) == 1 + 1 + MANY, "though the lease of the one that left was the longest"
+    assert len((await table.look()).fields) == 1 + 1 + MANY, "the release looked at the other readers"
     await table.release("read", OTHER)
     assert (await table.acquire("write"))[0] == GRANTED
     assert (await table.look()).holds == "M1"
 
 
 async def test_a_hold_of_redisson_counts_for_its_time(table: Table) -> None:
-    """The records of a thread, one for each hold."""
+    """A thread has a record for each hold."""
     await states.redisson_reads(table)
     await table.redis.pexpire(f"{{{LOCK}}}:{JAVA}:rwlock_timeout:1", 1_000)
     await table.redis.pexpire(f"{{{LOCK}}}:{JAVA}:rwlock_timeout:2", 20_000)
@@ -294,7 +294,7 @@ async def test_a_hold_of_redisson_counts_for_its_time(table: Table) -> None:
 
 
 async def test_a_writer_is_not_kept_out_by_a_lock_that_outlives_its_readers(table: Table) -> None:
-    """As Redisson leaves it, when a writer of its own went on reading."""
+    """Redisson leaves the lock so when one of its writers reads on."""
     await table.acquire("read", OTHER, ms=5_000)
     await table.acquire("read", THIRD, ms=10_000)
     await table.redis.pexpire(LOCK, 600_000)
@@ -329,7 +329,7 @@ async def test_readers_are_woken_when_a_writer_goes_on_reading(table: Table, cha
 
 
 async def test_the_reader_that_is_next_wakes_the_others(table: Table, channel: PubSub) -> None:
-    """A writer of Redisson's says nothing when it goes on reading, nor does one whose time is over."""
+    """A writer of Redisson sends no message when it reads on, nor when its time is over."""
     await states.redisson_writes(table)
     await table.acquire("read")
     await table.redis.hset(LOCK, mapping={"mode": "read", JAVA: "1"})
@@ -368,7 +368,7 @@ async def test_the_discovery_of_an_expired_writer_that_reads_on_wakes_the_waiter
     assert await messages(table, channel) == [b"1"]
 
 
-# Tokens, and what is remembered.
+# Tokens, and the memory of ends.
 
 
 async def test_each_grant_has_a_later_token(table: Table) -> None:
@@ -445,7 +445,7 @@ async def test_names_in_braces_keep_all_keys_in_their_slot(redis: Redis) -> None
 
 async def test_a_token_grows_by_one_when_the_clock_has_stepped_back(table: Table) -> None:
     future = (await table.redis.time())[0] * 1_000_000 + 3_600_000_000
-    await table.acquire("read", OTHER)  # Beside whom the next is granted another way than alone.
+    await table.acquire("read", OTHER)  # The next reader is granted beside this one, by another branch of the script.
     await table.redis.zadd(TOKENS, {"token": future})
     assert (await table.acquire("read", THIRD))[:2] == [GRANTED, future + 1]
     await table.redis.delete(LOCK)

@@ -1,4 +1,4 @@
-"""Every script of a read-write lock from every reachable state, once and twice: the same answer, and no change."""
+"""Every script of a read-write lock, from every reachable state: a second copy gets the same answer, and no change."""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -25,7 +25,8 @@ COMMANDS: dict[str, Callable[[Table], Awaitable[Reply]]] = {
     "inspect": lambda table: table.inspect(),
 }
 
-# The answer, and after "=" who has the lock then, how often, in capitals who writes. Without it the lock is left alone.
+# A cell has the answer, and after "=" the holders afterwards with their counts, a writer in capitals; without "=" the
+# lock stays.
 TABLE = """
                            read         write      read_3       write_3      unread       unwrite      unread_1   renew_r    renew_w force_r     force_w     inspect
 free                       granted=m1   granted=M1 expired      expired      expired      expired      expired    expired    expired nobody      nobody      0
@@ -62,7 +63,7 @@ note                       foreign      foreign    expired      expired      exp
 """  # noqa: E501 - a table is read across
 
 HEAD, *ROWS = (line.split() for line in TABLE.strip().splitlines())
-BETWEEN = 500  # Milliseconds from the first time to the second.
+BETWEEN = 500  # Milliseconds between the first copy and the second.
 ROUNDED = 2  # Milliseconds; old servers look at the clock again within a script.
 
 
@@ -130,5 +131,5 @@ def check_untouched(once: Sight, twice: Sight) -> None:
     }
     assert all(ttl <= once.records[key][1] + ROUNDED for key, (_, ttl) in twice.records.items())
     assert twice.tokens.keys() == once.tokens.keys()
-    kept = {member for member, score in once.tokens.items() if score >= 0}  # A turn begins again.
+    kept = {member for member, score in once.tokens.items() if score >= 0}  # The turn begins again.
     assert all(twice.tokens[member] == once.tokens[member] for member in kept)

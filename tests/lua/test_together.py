@@ -1,4 +1,4 @@
-"""Several locks renewed by one call: each is answered for itself, in the order in which they were asked for."""
+"""One call renews several locks: each lock has an answer of its own, in the order of the call."""
 
 from typing import Any, cast
 
@@ -17,7 +17,7 @@ async def test_each_lock_is_answered_for_itself(table: Table) -> None:
     rows = await renew(table, ms=10 * LEASE)
     assert [row[0] for row in rows] == [GRANTED, LOST, GRANTED, LOST]
     assert rows[1][1] == TAKEN
-    assert rows[0][1] < rows[2][1], "the tokens are theirs"
+    assert rows[0][1] < rows[2][1], "the tokens belong to other locks"
     left = [await table.redis.pttl(name) for name in NAMES]
     assert [ttl > LEASE for ttl in left] == [True, False, True, False]
 
@@ -26,7 +26,7 @@ async def test_twice_is_once(table: Table) -> None:
     for name in NAMES:
         await acquire(table, name, owner=ME)
     first = await renew(table, ms=LEASE)
-    again = await renew(table, ms=10 * LEASE)  # With the same number: it counts for nothing.
+    again = await renew(table, ms=10 * LEASE)  # The same number counts for nothing.
     assert [row[:2] for row in again] == [row[:2] for row in first]
     assert all(0 < row[2] <= LEASE for row in again)
 

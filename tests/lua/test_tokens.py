@@ -1,4 +1,4 @@
-"""Fencing tokens only grow, whatever happened to the keys; and they are whole numbers to the last digit."""
+"""Fencing tokens only grow, although keys are lost, and they are whole numbers to the last digit."""
 
 import pytest
 
@@ -67,7 +67,7 @@ async def test_it_grows_by_one_when_the_clock_has_stepped_back(table: Table) -> 
     for number in range(1, 4):
         await table.redis.pexpire(KEYS.tokens, LEASE)
         assert await token_of(table, f"me:a{number}") == future + number
-        assert (await table.look()).tokens_ttl > RETENTION - 1_000, "its memory begins again"
+        assert (await table.look()).tokens_ttl > RETENTION - 1_000, "the retention begins again"
         await table.release(f"me:a{number}")
     assert (await table.look()).tokens[b"token"] == future + 3
 
@@ -105,7 +105,7 @@ async def test_a_thousand_grants_in_a_row_grow_strictly(table: Table) -> None:
 
 @pytest.mark.parametrize("act", ["acquire", "renew", "release", "clean release", "give up", "force"])
 async def test_the_retention_starts_again_with_each_use(table: Table, act: str) -> None:
-    """That of grants with the first of each second."""
+    """A grant starts the retention again at most once a second."""
     token = await token_of(table)
     await table.redis.pexpire(KEYS.tokens, LEASE)
     await table.redis.zadd(KEYS.tokens, {"token": token - 1_000_000})

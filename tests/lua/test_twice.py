@@ -1,4 +1,4 @@
-"""Every script from every reachable state, sent once and sent twice: the same answer, and the same state."""
+"""Every script, from every reachable state: a second copy gets the same answer, and leaves the same state."""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -22,8 +22,8 @@ COMMANDS: dict[str, Callable[[Table], Awaitable[Reply]]] = {
     "inspect": lambda table: table.inspect(),
 }
 
-# The answer, and after "=" the hold count that this owner has then, 0 for no key, K for one that is kept for nobody.
-# Without it the key is left alone.
+# A cell has the answer, and after "=" the hold count of this owner afterwards, 0 for no key, K for a key that is kept
+# for nobody; without "=" the key stays.
 TABLE = """
                     acquire   nest      release_1 release_0 clean     later     give_up   renew     force     inspect
 free                granted=1 expired   expired   expired   expired   expired   expired   expired   nobody    free
@@ -55,8 +55,8 @@ read_write_lock     foreign   expired   expired   expired   expired   expired   
 
 HEAD, *ROWS = (line.split() for line in TABLE.strip().splitlines())
 CELLS = [(row[0], command, cell) for row in ROWS for command, cell in zip(HEAD, row[1:], strict=True)]
-BEFORE_THE_CALL = 5_000  # milliseconds that the state is old when the script comes
-BETWEEN = 2_000  # ... and between the first time and the second
+BEFORE_THE_CALL = 5_000  # Milliseconds between the state and the first copy.
+BETWEEN = 2_000  # Milliseconds between the first copy and the second.
 
 each_cell = pytest.mark.parametrize(
     ("state", "command", "cell"), CELLS, ids=[f"{command}-{state}" for state, command, _ in CELLS]
@@ -83,7 +83,7 @@ def in_words(command: str, reply: Reply) -> str:
 
 
 def answer_in(state: str, command: str, cell: str) -> str:
-    """The words of a cell for the answer. Giving back a freed lock is no error: it has the answer of the first time."""
+    """The answer in a cell; the release of a freed lock is no error, and gets the answer of the first release."""
     answer = cell.partition("=")[0]
     return "granted" if answer == "freed" and command != "renew" else answer
 
@@ -147,7 +147,7 @@ def check_untouched(once: Sight, twice: Sight) -> None:
 
 
 FIELDS = (b"aiolock:acquisition", b"aiolock:token")
-CHANGES = {b"aiolock:step", b"aiolock:renewal"}  # Not there before the first one.
+CHANGES = {b"aiolock:step", b"aiolock:renewal"}  # A lock has these fields after the first change.
 
 
 def check_times(sight: Sight, state: str) -> None:

@@ -24,7 +24,7 @@ async def section(locks: LockClient, choose: Random, who: tuple[int, int]) -> st
 
 
 async def keep(locks: LockClient, choose: Random, who: tuple[int, int]) -> str:
-    """The work of the process that is killed: one of its tasks has a permit, and never gives it back."""
+    """A task of the process that is killed takes a permit, and never gives it back."""
     if not _to_be_lost:
         await asyncio.Event().wait()
     permits, asked = _to_be_lost.pop(), monotonic()

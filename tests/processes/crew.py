@@ -15,22 +15,22 @@ from tests.support.observe import until
 
 _ROOT = Path(__file__).parents[2]
 FOR_EVER = 1_000_000
-LEASE = 5.0  # Seconds: for so long what the one had that is killed is nobody else's.
-BUSY = 15.0  # Seconds that waiting may take on a busy machine beside that; on an idle one it takes some tenths.
+LEASE = 5.0  # Seconds for which nobody else gets the locks of the process that is killed.
+BUSY = 15.0  # Further seconds that a wait may take on a busy machine; an idle one needs some tenths.
 
 Section = Callable[[LockClient, random.Random, tuple[int, int]], Awaitable[str]]
-"""One section by *who*, a process and its task by their numbers: what happened, in words that are mostly numbers."""
+"""A section by *who*, the numbers of a process and its task; the result tells what happened, mostly in numbers."""
 
 
 async def serve(url: str, path: str, section: Section, *, process: int, tasks: int, times: int) -> None:
-    """Do that many sections in each of that many tasks; each is a line of the file."""
+    """Let each of the tasks do the section that many times; each result is a line of the file."""
     asyncio.get_running_loop().slow_callback_duration = 60  # On a busy machine asyncio's debug mode would complain.
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     async def work(task: int) -> None:
         choose = random.Random(f"{os.getpid()} {task}")
         for _ in range(times):
-            # One line, written as a whole, also beside other processes.
+            # The system writes a line as a whole, also beside other processes.
             os.write(file, f"{os.getpid()}-{task} {await section(locks, choose, (process, task))}\n".encode())
 
     async with LockClient.from_url(url, config=LockConfig(lease=LEASE)) as locks, asyncio.TaskGroup() as group:
@@ -48,9 +48,9 @@ async def let_work(
     module: str, url: str, path: Path, *, processes: int, tasks: int, times: int, roots: Sequence[Path] = (_ROOT,)
 ) -> tuple[list[str], int]:
     """
-    Let that many processes do their work, and one that is killed; all lines, and the process id of that one.
+    Let that many processes work, and one more that is killed; return all lines, and the id of the killed process.
 
-    The processes take turns with the *roots*, the folders that have the package; the one that is killed has the first.
+    The processes use the *roots*, the folders with the package, in turn; the killed process uses the first.
     """
     path.touch()
 
@@ -74,7 +74,7 @@ async def let_work(
 
 
 def most_at_once(visits: Iterable[tuple[float, float, int]]) -> int:
-    """The greatest sum of numbers that were there at a time; each visit is from when, until when, and its number."""
+    """The greatest sum of the numbers of simultaneous visits; a visit is its begin, its end, and its number."""
     changes = [change for entered, left, number in visits for change in ((entered, number), (left, -number))]
     most = now = 0
     for _, change in sorted(changes):
@@ -84,7 +84,7 @@ def most_at_once(visits: Iterable[tuple[float, float, int]]) -> int:
 
 
 class Waited(Protocol):
-    """Something that was asked for, and granted; times are on the monotonic clock."""
+    """A request that was granted; times are on the monotonic clock."""
 
     @property
     def asked(self) -> float: ...
@@ -95,9 +95,9 @@ class Waited(Protocol):
 
 def check_waits(who: str, waits: Sequence[Waited], rivals: Iterable[Waited], share: float) -> None:
     """
-    Nobody waited for long, beside the time in which nobody could enter, as the one had it that was killed; and while
-    anybody waited, less than that *share* of the *rivals* entered, which are all that were in the way at any time. How
-    fast the machine is does not matter to that.
+    Check that nobody waited for long, not counting the time for which the killed process kept all others out. While
+    anybody waited, fewer than that *share* of the *rivals* entered, which are all requests that may be in the way; the
+    speed of the machine does not matter for that.
     """
     entered = sorted(rival.entered for rival in rivals)
     longest = busy = 0.0

@@ -1,8 +1,8 @@
 """
 A process of the test: told a number on stdin, a task stands in line for the lock, and notes when it has it.
 
-The numbers of a process that stood still, or had no answer from the server, are noted as well, with a minus: it may
-have given no sign of life when it was its turn, and then others go first.
+If the process stood still, or had no answer from the server, it notes its numbers with a minus: it may have given no
+sign of life in its turn, and then others go first.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from aiolock import LockClient, background
 
 NAME = "counter"
-STILL = 0.3  # Seconds. Whoever waits gives a sign of life every 0.25 s, and lives for 0.7 s by one.
+STILL = 0.3  # Seconds. A waiter gives a sign of life every 0.25 s, and counts as alive for 0.7 s after each.
 
 
 async def take_turn(locks: LockClient, number: int, file: int, work: float) -> None:

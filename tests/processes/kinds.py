@@ -1,4 +1,4 @@
-"""A process of the test: tasks that take what the contract says of one kind, each so and so often."""
+"""A process of the test: its tasks take one kind of the contract again and again."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""A process of the test: it leads or keeps a lock, says so, and lives on until it is killed."""
+"""A process of the test: it leads or keeps a lock, prints a line, and lives on until it is killed."""
 
 import asyncio
 import sys

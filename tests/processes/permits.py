@@ -1,4 +1,4 @@
-"""A process of the test: tasks that take all of three permits if it is the first process, else one permit."""
+"""A process of the test: the tasks of the first process take all of three permits, those of the others one permit."""
 
 import asyncio
 from random import Random

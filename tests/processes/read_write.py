@@ -1,4 +1,4 @@
-"""A process of the test: a task that writes and others that read, each so and so often, without a pause."""
+"""A process of the test: one task writes and others read, again and again, without a pause."""
 
 import asyncio
 from random import Random

@@ -1,4 +1,4 @@
-"""A process of the test: tasks that take some of six names at once, in any order, each so and so often."""
+"""A process of the test: its tasks take some of six names at once, in any order, again and again."""
 
 import asyncio
 from random import Random

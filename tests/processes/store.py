@@ -1,4 +1,4 @@
-"""A counter in a file that refuses stale tokens: what a lock alone cannot protect from a paused holder."""
+"""A counter in a file that refuses stale tokens: a lock alone cannot protect a resource from a paused holder."""
 
 import fcntl
 import os
@@ -13,7 +13,7 @@ Kind = Literal["read", "write", "refused", "left"]
 
 
 class StaleTokenError(Exception):
-    """A greater token has been here."""
+    """The store has seen a greater token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Store:
         self._path = path
 
     def read(self, token: int, at: float) -> int:
-        """The count; writers with a smaller token are refused from now on. *at* is when the lock was entered."""
+        """The count; writers with a smaller token are refused from now on. The lock was entered *at* that time."""
         with self._locked() as file:
             count = self._admit(file, token)
             _append(file, "read", token, count, at)
@@ -53,12 +53,12 @@ class Store:
             _append(file, "write", token, count, monotonic())
 
     def left(self, token: int, at: float) -> None:
-        """Note until when the lock was held for sure."""
+        """Note the last time at which the lock was held for sure."""
         with self._locked() as file:
             _append(file, "left", token, 0, at)
 
     def entries(self) -> list[Entry]:
-        *whole, _ = self._path.read_text().split("\n")  # A line that is being written may be seen in part.
+        *whole, _ = self._path.read_text().split("\n")  # The last line may be incomplete while a process writes it.
         return [Entry.parse(line) for line in whole]
 
     def _admit(self, file: int, token: int) -> int:
@@ -78,7 +78,7 @@ class Store:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield file
         finally:
-            os.close(file)  # Gives the lock on the file back, as a SIGKILL would.
+            os.close(file)  # This releases the lock on the file, as a SIGKILL would.
 
 
 def _append(file: int, kind: Kind, token: int, count: int, at: float) -> None:

@@ -53,7 +53,7 @@ class Crew:
         return [worker.pid for worker in self.workers]
 
     async def finish(self) -> None:
-        """Tell them that it is over, and wait until each has ended by itself, as it should."""
+        """Tell the workers to end, and wait until each has ended by itself without an error."""
         self._over.touch()
         await until(lambda: all(worker.poll() is not None for worker in self.workers), within=20)
         assert [worker.returncode for worker in self.workers] == [0] * len(self.workers)
@@ -77,7 +77,7 @@ def crew(url: str, path: Path, lease: float) -> Iterator[Crew]:
 
 
 class Killer:
-    """Sends signals to random workers, half of the time to the one that holds the lock."""
+    """Sends signals to random workers, half of the time to the worker that holds the lock."""
 
     def __init__(self, crew: Crew, locks: LockClient, chance: random.Random) -> None:
         self._crew = crew
@@ -108,7 +108,7 @@ class Killer:
 
 
 class Watch:
-    """Looks at the lock all the time: how long each grant lasted, and how long the lock was free in between."""
+    """Looks at the lock all the time, and notes for how long each grant lasted, and the lock was free in between."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
@@ -134,9 +134,9 @@ class Watch:
 
 
 def check(entries: list[Entry]) -> int:
-    """Check what was written; return how often was counted."""
+    """Check the entries; return the number of counts."""
     counts = [entry.count for entry in entries if entry.kind == "write"]
-    assert counts == list(range(1, len(counts) + 1))  # Not one lost, not one counted twice.
+    assert counts == list(range(1, len(counts) + 1))  # No count is lost, and none is made twice.
     entered = sorted((entry for entry in entries if entry.kind == "read"), key=lambda entry: entry.at)
     assert all(earlier.token < later.token for earlier, later in pairwise(entered))
     left = {entry.token: entry.at for entry in entries if entry.kind == "left"}
@@ -145,7 +145,7 @@ def check(entries: list[Entry]) -> int:
 
 
 def enough(entries: list[Entry]) -> bool:
-    """Whether each process had the lock a few times: none is starved."""
+    """Whether each process had the lock a few times, so that none starves."""
     had = Counter(entry.pid for entry in entries if entry.kind == "left")
     return len(had) == PROCESSES and min(had.values()) >= 20
 
@@ -161,7 +161,7 @@ async def test_processes_that_share_a_lock_count_right(server: Server, redis: Re
         await watching
     entries = Store(path).entries()
     counted = check(entries)
-    assert counted == sum(entry.kind == "left" for entry in entries)  # Nothing was lost or refused.
+    assert counted == sum(entry.kind == "left" for entry in entries)  # No lock was lost, and no write refused.
     assert watch.tokens == sorted(set(watch.tokens))
     assert path.with_suffix(".stderr").read_text() == ""
     assert await redis.exists(NAME) == 0

@@ -1,4 +1,4 @@
-"""A fair lock over processes, some of which are killed: the order, seen from outside of Redis, and what it costs."""
+"""A fair lock over processes, some of which are killed: the order, seen from outside of Redis, and its cost."""
 
 import asyncio
 import random
@@ -51,8 +51,8 @@ async def in_line(redis: Redis) -> int:
 
 
 def turns(path: Path) -> list[tuple[int, float, float]]:
-    """The numbers of the holders, from when until when, on the clock that all processes share."""
-    # A process may be writing its line: it is complete when it ends.
+    """The holders by number, with the times of begin and end on the clock that all processes share."""
+    # A process may be writing its line, which is complete once it ends.
     rows = (line.split() for line in path.read_text().splitlines(keepends=True) if line[0] != "-" and line[-1] == "\n")
     return [(int(number), float(entered), float(left)) for number, entered, left in rows]
 
@@ -94,7 +94,7 @@ async def test_the_order_is_that_of_arrival_also_when_processes_die(
 
 @pytest.mark.timeout(240)
 async def test_ten_thousand_waiters_cost_no_more_than_a_few(own: Server, tmp_path: Path) -> None:
-    """Beside the heartbeats, a release and an acquire for each."""
+    """Each waiter costs a release and an acquire, beside the heartbeats."""
     path, some, waiters = tmp_path / "turns", 25, 10_000
     async with Redis.from_url(own.url) as redis, crew(own.url, path, 0) as processes:
         async with LockClient(redis) as locks:

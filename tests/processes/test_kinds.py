@@ -1,4 +1,4 @@
-"""Many processes share one of each kind that expires, one of them dies: nobody waits for ever, or is one too many."""
+"""Many processes share each kind that expires, and one of them dies: nobody waits for ever, and no limit is broken."""
 
 from collections import Counter
 from pathlib import Path
@@ -29,6 +29,6 @@ async def test_many_processes_of_which_one_is_killed(
     assert (len(served), set(served.values())) == (PROCESSES * TASKS, {TIMES})
     assert 1 <= most_at_once((entered, left, 1) for _, entered, left in visits) <= kind.most
     async with LockClient(redis) as locks:
-        remove = await kind.obstruct(locks)  # Also after the one that died.
+        remove = await kind.obstruct(locks)  # It is free, also after the death of a process.
         await remove()
         await until(lambda: locks.statistics().pending == 0)

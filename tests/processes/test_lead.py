@@ -12,7 +12,7 @@ from tests.processes.lead import AT_LEAST, LEASE, NAME
 from tests.support.observe import until
 from tests.support.programs import Program, python, said
 
-SLACK = 5.0  # Seconds that a busy machine may take beside.
+SLACK = 5.0  # Further seconds for a busy machine.
 
 
 def process(server: Server, act: str) -> AbstractContextManager[Program]:
@@ -20,7 +20,7 @@ def process(server: Server, act: str) -> AbstractContextManager[Program]:
 
 
 async def words(worker: Program) -> list[str]:
-    """The next words of the process."""
+    """The next line of the process, in words."""
     return (await asyncio.to_thread(said, worker)).split()
 
 

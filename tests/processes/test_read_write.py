@@ -34,7 +34,7 @@ class Section:
 
 
 def overlap(sections: list[Section]) -> list[tuple[Section, Section]]:
-    """The visits that were at the same time, though one of them wrote."""
+    """The pairs of simultaneous visits of which one wrote."""
     together: list[tuple[Section, Section]] = []
     under_way: list[Section] = []
     for section in sorted(sections, key=lambda section: section.entered):
@@ -45,7 +45,7 @@ def overlap(sections: list[Section]) -> list[tuple[Section, Section]]:
 
 
 def longest_stream(readers: list[Section], writers: list[Section]) -> int:
-    """How many readers came in at most, one after the other, while one and the same writer waited and none wrote."""
+    """The longest row of readers that came in while the same writer waited and none wrote."""
     entered = [section.entered for section in readers]
     waits = ((max(before.left, writer.asked), writer.entered) for before, writer in pairwise(writers))
     return max(sum(begin < each < end for each in entered) for begin, end in waits)
@@ -65,8 +65,8 @@ async def test_a_writer_is_alone_and_everyone_is_served(server: Server, redis: R
     readers = [section for section in sections if not section.writes]
     stream = longest_stream(readers, writers)
     print(f"at most {stream} of {len(readers)} readers in a row while a writer waited")
-    assert stream < len(readers) / 2  # In 0.1 s come 400 at most: so long they go on if who was next has been killed.
-    check_waits("writers, behind all", writers, sections, share=1)  # Which of the writers is next is for chance to say.
+    assert stream < len(readers) / 2  # If the next writer was killed, readers go on for 0.1 s: 400 at most.
+    check_waits("writers, behind all", writers, sections, share=1)  # Chance decides which writer is next.
     check_waits("readers, behind writers", readers, writers, share=0.1)
     async with LockClient(redis) as locks:
-        assert await locks.read_write_lock(NAME).write.try_lock(wait=20) is not None  # Also after the one that died.
+        assert await locks.read_write_lock(NAME).write.try_lock(wait=20) is not None  # It is free after the death.

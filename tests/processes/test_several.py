@@ -1,6 +1,6 @@
 """
-Many processes take several locks at once, in whatever order, and one of them dies: nobody waits for ever, and each name
-is one task's.
+Many processes take several locks at once, in any order, and one of them dies: nobody waits for ever, and one task at a
+time has each name.
 """
 
 from collections import Counter
@@ -49,4 +49,4 @@ async def test_everyone_gets_any_of_several_locks_in_any_order(server: Server, r
             assert one.tokens[name] < other.tokens[name]
         check_waits(f"for some names, {name} among them", turns, turns, share=0.4)
     for name in NAMES:
-        await freed(redis, name)  # Also what the one had that died.
+        await freed(redis, name)  # The names of the dead process are free, too.

@@ -14,7 +14,7 @@ from tests.processes.versions import KIND, LATCH, MOST
 from tests.support.history import needs_commit
 from tests.support.trees import PACKAGE
 
-EARLIER = "86abb29"  # What a fleet may still run; from the first release on, the release before.
+EARLIER = "86abb29"  # A version that a fleet may still run; after the first release, this is the release before.
 PROCESSES, TASKS, TIMES = 4, 3, 15
 pytestmark = needs_commit(EARLIER)
 
@@ -59,7 +59,7 @@ async def test_two_versions_exclude_each_other_and_go_on(
     async with LockClient.from_url(server.url) as locks:
         await locks.count_down_latch(LATCH).try_set_count(PROCESSES * TASKS * TIMES)
         lines, victim = await work_of_both(earlier, server, tmp_path)
-        # The one that was killed has counted down, too.
+        # The killed process has counted down, too.
         assert await locks.count_down_latch(LATCH).wait(BUSY)
     visits = [Visit(*line.split()) for line in lines]
     served = Counter((each.task, each.version) for each in visits if not each.task.startswith(f"{victim}-"))

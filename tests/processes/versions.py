@@ -1,4 +1,4 @@
-"""A process of the test, which runs on the library of this commit and of an earlier one: what both must agree about."""
+"""A process of the test, which runs on the library of this commit or of an earlier one: it uses what both share."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ from tests.processes import crew
 KIND = "AIOLOCK_TEST_KIND"
 SEATS, WRITES = 3, 1000
 MOST = {"lock": 1, "fair": 1, "read_write": WRITES, "semaphore": SEATS, "counting": SEATS}
-"""How much of each kind may be held at a time, in what `hold` counts."""
+"""The most that may be held of each kind at a time, in the unit of `hold`."""
 LATCH = "sections"
 # An earlier version has other names for the semaphores.
 SEMAPHORES = ("permit_expirable_semaphore", "semaphore")
@@ -22,11 +22,11 @@ SEMAPHORE, COUNTING = SEMAPHORES if VERSION == "earlier" else ("semaphore", "cou
 
 
 def hold(kind: str, locks: LockClient, choose: Random) -> tuple[int, Any]:
-    """How much of the kind is asked for, and the block that holds it."""
+    """The amount of the kind that a task takes, and the block that holds it."""
     if kind == "lock":
         return 1, locks.lock("it")
     if kind == "fair":
-        # The two kinds exclude each other.
+        # Plain and fair locks exclude each other.
         return 1, choose.choice((locks.lock, locks.fair_lock))("it")
     if kind == "read_write":
         both = locks.read_write_lock("it")
@@ -41,7 +41,7 @@ async def section(locks: LockClient, choose: Random, who: tuple[int, int]) -> st
     if kind == "once":
         return await result(locks, str(choose.randrange(10)))
     if kind == "counting" and sys.argv[-1] == str(crew.FOR_EVER):
-        await asyncio.sleep(0.001)  # What it had when it is killed would be lost for good.
+        await asyncio.sleep(0.001)  # The permits of the killed process would be lost for good.
         return f"{VERSION} 0 0 0 0"
     asked = monotonic()
     amount, block = hold(kind, locks, choose)
@@ -54,7 +54,7 @@ async def section(locks: LockClient, choose: Random, who: tuple[int, int]) -> st
 
 
 async def result(locks: LockClient, key: str) -> str:
-    """Work that is done once: who did it, as everybody is told."""
+    """Do the work of the *key* once; all callers get the id of the process that did it."""
     async with locks.once(key, keep=60) as turn:
         if turn:
             turn.result = str(os.getpid())

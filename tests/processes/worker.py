@@ -17,7 +17,7 @@ async def count(locks: LockClient, store: Store, over: Path) -> None:
         try:
             await count_once(locks, store)
         except (LeaseLostError, StaleTokenError, BackendError):
-            await asyncio.sleep(0)  # Not counted: another had the lock, or may have had.
+            await asyncio.sleep(0)  # The count was not written: another task had the lock, or may have had it.
 
 
 async def count_once(locks: LockClient, store: Store) -> None:
@@ -28,7 +28,7 @@ async def count_once(locks: LockClient, store: Store) -> None:
         await asyncio.sleep(WORK)
         store.write(lease.token, seen + 1)
         left = monotonic()
-        lease.check()  # Passed: at *left* the lock was held.
+        lease.check()  # The lock is still held, so that it was held at *left*.
         store.left(lease.token, left)
 
 

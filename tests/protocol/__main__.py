@@ -7,7 +7,7 @@ from tests.protocol.configurations import CONFIGURATIONS, SWITCHES
 
 
 def main() -> int:
-    """Explore everything; 1 if a promise is broken that must not be, or none that must."""
+    """Explore everything; return 1 if a configuration breaks a promise, or a switch does not break its promise."""
     bad, began = 0, process_time()
     for configuration in CONFIGURATIONS:
         started = process_time()

@@ -15,7 +15,7 @@ class Act(NamedTuple):
     words: str
     client: Client
     messages: tuple[Message, ...] = ()
-    # The client is told that it has lost what it gives back.
+    # The client is told that it had lost the lock that it gives back.
     tells_of_loss: bool = False
     # It is told that it has freed the lock.
     tells_of_freeing: bool = False
@@ -30,9 +30,9 @@ class Acts:
 
     def of(self, client: Client, *, has_mark: bool = True) -> Iterator[Act]:
         """
-        All that *client* can do next; what it hears is in `hear` and `hear_renewal`.
+        The possible next steps of *client*, without the answers, which are in `hear` and `hear_renewal`.
 
-        It *has_mark* unless the other task of the client waits for the answer to a clean release.
+        The client *has_mark* unless the other task of the client waits for the answer to a clean release.
         """
         if is_held(client) and client.deadline == 0:
             yield from self._loses(client)
@@ -67,7 +67,7 @@ class Acts:
         return client._replace(step=step, call=Call(message), forgettable=forgettable), message
 
     def _behind(self, client: Client, count: int) -> tuple[Client, tuple[Message, ...]]:
-        """A release that nobody waits for; it is sent until it is answered, and all its copies are on the way."""
+        """A release that nobody waits for; the client sends it until it is answered: all its copies are on the way."""
         client, message = self._sent(client._replace(in_doubt=True), "release", count)
         return client._replace(call=None), self._copies(message)
 
@@ -75,7 +75,7 @@ class Acts:
         return tuple(message._replace(copy=copy) for copy in range(message.copy, self._bounds.copies + 1))
 
     def _sends_again(self, client: Client) -> Iterator[Act]:
-        """A connection failed: no answer to what was sent on it arrives any more, but the command itself may."""
+        """A connection failed: answers to its commands do not arrive any more, but the commands themselves may."""
         call, renewing = client.call, client.renewing
         is_sent_again = call is not None and (call.message.kind == "release" or self._bounds.sends_acquires_again)
         if call is not None and is_sent_again and call.message.copy < self._bounds.copies:
@@ -123,7 +123,7 @@ class Acts:
         yield Act(f"sends the {words(message)}", releasing, (message,))
 
     def _mark(self, client: Client, has_mark: bool) -> int:
-        """What the mark of the client becomes by its next release; 0 if that is not clean."""
+        """The mark of the client after its next release; 0 if the release is not clean."""
         is_settled = not client.in_doubt or not self._rules.releases_cleanly_what_is_settled
         if client.holds > 1 or not is_settled or not (has_mark or not self._rules.has_one_mark_at_a_time):
             return 0

@@ -18,7 +18,7 @@ class Model(Protocol[S]):
         """The possible events in *state*, in words, each with the state that follows."""
 
     def broken(self, state: S) -> str | None:
-        """The promise that *state* breaks, and what is wrong; ``None`` if it breaks none."""
+        """The promise that *state* breaks, with a description; ``None`` if it breaks none."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Found:
     broken: str | None
     """The first promise that is broken, on a shortest way."""
     way: tuple[str, ...]
-    """The events until then."""
+    """The events up to the broken promise."""
 
 
 def explore(model: Model[S], most: int) -> Found:

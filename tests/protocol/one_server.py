@@ -1,13 +1,13 @@
 """
-Two clients, one lock, one server: every order of what they do, of what arrives, and of what fails.
+Two clients, one lock, one server: every order of acts, arrivals and failures.
 
 A command is executed at any time after it was sent, in any order, or never. The answer to the last copy is heard at
 any time after that, or never. Time passes at any moment and without end. The clock of the server may gain or lose a
 tick, and the replica may become the server.
 
-What is not in the model: a copy that is later than the server remembers ends; a failover that takes less than a tick;
-ends that a failover loses, since replicas are not waited for when a lock is given back: a late copy may then be granted
-to nobody, for one lease.
+The model leaves out: copies that are so late that the server has forgotten the end; failovers of less than a tick; and
+ends that a failover loses, as a release does not wait for replicas: a late copy may then be granted to nobody, for one
+lease.
 """
 
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ class OneServer:
         for client in believing:
             if lock is None or not self._scripts.has(lock, client.acquisition):
                 return "P3: a client says that it has the lock, and the server has ended that"
-            # Before a change has arrived the counts may differ, as they may when a failover lost one.
+            # The counts may differ until a change has arrived, and after a failover that lost a change.
             has_arrived = client.phase == "holding" and lock.step >= client.step and not state.has_failed_over
             if has_arrived and lock.holds != client.holds:
                 return f"P2: the client has the lock {client.holds} times, on the server {lock.holds} times"
@@ -153,7 +153,7 @@ class OneServer:
     def _client(self, state: State, number: int) -> Iterator[tuple[str, State]]:
         client = state.clients[number]
         if number == 1 and state.clients[0].acquisition == 10 and len(set(self._bounds.acquisitions)) == 1:
-            return  # They are alike: be the first who begins the first.
+            return  # The clients are alike, so that the first one begins first.
         who = f"client {number + 1}"
         has_mark = not (self._bounds.are_one_client and is_releasing_cleanly(state.clients[1 - number]))
         for act in self._acts.of(client, has_mark=has_mark):
@@ -176,7 +176,7 @@ class OneServer:
 
 
 def _still_over(state: State) -> frozenset[int]:
-    """What is over for the replica, too: it knows the id, or does not have any more what needed none."""
+    """Acquisitions that are over on the replica, too: it knows their id, or needs none and has their lock no more."""
     known = {acquisition for acquisition, _ in state.replica.ends}
     by_id = {acquisition for acquisition, _ in state.server.ends}
     has = None if state.replica.lock is None else state.replica.lock.acquisition
@@ -216,7 +216,7 @@ def _waits_for_replica(client: Client) -> bool:
 
 
 def _disconnected(client: Client) -> Client:
-    """Answers that the replica was waited for do not come any more."""
+    """The connection is gone: answers that wait for the replica do not come any more."""
     call, renewing = client.call, client.renewing
     if call is not None and call.answer is not None and not call.answer.is_replicated:
         client = client._replace(call=call._replace(answer=None))

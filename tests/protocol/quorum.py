@@ -1,5 +1,5 @@
 """
-Two clients, one lock, a quorum of three servers that may forget: every order of what they do and what arrives.
+Two clients, one lock, a quorum of three servers that may forget: every order of acts and arrivals.
 
 A client has one acquisition. It sends a copy to each server, is granted the lock by a majority, raises the token where
 that is lower, and tells nobody before a majority has that token. Then it may renew, and it releases. Each copy is
@@ -10,7 +10,7 @@ acquire after its start, which is later.)
 In place of the second client there may be rivals: any number of clients, of which the model knows no more than that
 they take whatever a server grants, and give it back, or not. They do all that a second client could do, and more.
 
-What is not in the model: clients that ask with different longest leases; tokens while time passes.
+The model leaves out clients that ask with different longest leases, and tokens while time passes.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ NOBODY = -1
 _OLD = 3  # Ticks: no lease is longer.
 NONE = -1000  # No token.
 _ALIKE = -999  # The token of every grant, where tokens are left out.
-_OLDEST = -4 * TOKENS_A_TICK  # A holder was granted its token later than that, a lease ago at most.
+_OLDEST = -4 * TOKENS_A_TICK  # A holder got its token after that time, a lease ago at most.
 
 Phase = Literal["new", "voting", "holding", "done"]
 
@@ -53,15 +53,15 @@ class QuorumBounds(NamedTuple):
     # Ticks; 3 at most.
     lease: int = 3
     time_passes: bool = True
-    # Whether in place of client 2 any number of others have, on each server, whatever it grants them.
+    # Whether any number of other clients, in place of client 2, take what each server grants them.
     has_rivals: bool = False
-    # Whether servers forget, as often as may be.
+    # Whether servers forget, any number of times.
     forgets: bool = False
-    # Whether a client renews, as often as may be.
+    # Whether a client renews, any number of times.
     renews: bool = False
     # Whether the clock of one server gains a tick, once.
     moves_clock: bool = False
-    # By how many ticks the clock of each server is ahead; without, tokens are left out.
+    # The ticks by which the clock of each server is ahead; if there are none, the model has no tokens.
     ahead: tuple[int, int, int] | None = None
 
 
@@ -84,9 +84,9 @@ class Server(NamedTuple):
     ahead: int
     holder: int = NOBODY
     left: int = 0
-    # How long it has no vote.
+    # The ticks for which the server has no vote.
     abstains: int = 0
-    # The last token, less what the clocks of the clients say.
+    # The last token, less the time by the clocks of the clients.
     token: int = -1
     ended: tuple[bool, bool] = (False, False)
     wires: tuple[Wire, Wire] = (Wire(), Wire())
@@ -96,7 +96,7 @@ class Client(NamedTuple):
     """The knowledge of a client."""
 
     phase: Phase = "new"
-    # How long ago the acquires were sent, or the renewals.
+    # The ticks since the acquires, or the renewals, were sent.
     age: int = 0
     deadline: int = 0
     # The greatest token of the first majority.
@@ -152,7 +152,7 @@ class Quorum:
         for place in range(len(state.servers)):
             yield from self._server(state, place)
         for number in (0, 1):
-            # They are alike: be the first who begins the first.
+            # The clients are alike, so that the first one begins first.
             if number == 0 or (state.clients[0].phase != "new" and not self._bounds.has_rivals):
                 yield from self._client(state, number)
 
@@ -308,7 +308,7 @@ def _with_wire(server: Server, number: int, wire: Wire) -> Server:
 
 
 def _with_end(server: Server, number: int) -> Server:
-    """It remembers that the acquisition of client *number* has ended there."""
+    """The server remembers that the acquisition of client *number* has ended there."""
     return server._replace(ended=(True, server.ended[1]) if number == 0 else (server.ended[0], True))
 
 
@@ -339,7 +339,7 @@ def _tick(state: QuorumState) -> QuorumState:
 
 
 def _later(server: Server) -> Server:
-    """The lease of the lock, and what the server abstains for, are a tick shorter."""
+    """The lease of the lock, and the time for which the server abstains, are a tick shorter."""
     left = max(0, server.left - 1)
     holder = server.holder if left else NOBODY
     return server._replace(holder=holder, left=left, abstains=max(0, server.abstains - 1))
@@ -368,7 +368,7 @@ def _older(client: Client) -> Client:
 
 
 def _canonical(state: QuorumState) -> QuorumState:
-    """The state without what can change nothing any more, and with its servers in order."""
+    """The state without messages and knowledge that can change nothing any more, with its servers in order."""
     first, second = state.clients
     servers = (_without_dead(_without_dead(server, 0, first), 1, second) for server in state.servers)
     return state._replace(servers=tuple(sorted(servers)), clients=(_without_age(first), _without_age(second)))
@@ -376,9 +376,9 @@ def _canonical(state: QuorumState) -> QuorumState:
 
 def _without_dead(server: Server, number: int, client: Client) -> Server:
     wire = server.wires[number]
-    if not wire.acquire and server.ended[number]:  # It is for an acquire that arrives later.
+    if not wire.acquire and server.ended[number]:  # The end is remembered for an acquire that arrives later.
         server = server._replace(ended=(False, server.ended[1]) if number == 0 else (server.ended[0], False))
-    if client.phase in ("holding", "done"):  # Votes were counted.
+    if client.phase in ("holding", "done"):  # The client has counted the votes.
         wire = wire._replace(vote=NONE)
     if client.phase == "done":
         is_in_vain = not wire.acquire and server.holder != number
@@ -387,5 +387,5 @@ def _without_dead(server: Server, number: int, client: Client) -> Server:
 
 
 def _without_age(client: Client) -> Client:
-    """When the acquires were sent does not matter when they were counted."""
+    """The time of the acquires does not matter once the votes are counted."""
     return client._replace(age=0) if client.phase == "holding" and not client.is_renewing else client

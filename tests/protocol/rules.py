@@ -57,12 +57,12 @@ class Bounds(NamedTuple):
     renewals: int = 0
     # Whether the server's clock gains or loses a tick once.
     moves_clock: bool = False
-    # Whether the replica becomes the server once, with what it has by then.
+    # Whether the replica becomes the server once, with the data that has reached it.
     fails_over: bool = False
-    # Whether not only releases are sent again.
+    # Whether acquires are sent again, and not only releases.
     sends_acquires_again: bool = True
-    # Whether both clients are tasks of one, which has one mark.
+    # Whether both clients are tasks of one client, which has one mark.
     are_one_client: bool = False
-    # Whether a grant counts before the replica has it: a failover then breaks exclusion, but what a release is told of
-    # the lock must be right all the same.
+    # Whether a grant counts before the replica has it: a failover then breaks exclusion, but the answer to a release
+    # must still be right.
     loses_grants: bool = False

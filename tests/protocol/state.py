@@ -1,4 +1,4 @@
-"""The states of the model of one server. Times are ticks from now, so that states that differ only by now are one."""
+"""The states of the model of one server. Times are ticks from now, so that the same state at two times is one state."""
 
 from typing import Literal, NamedTuple
 
@@ -27,13 +27,13 @@ class Message(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A server's answer that was not heard yet."""
+    """A server's answer that the client has not heard yet."""
 
     status: Status
     left: int
-    # Whether the replica has what was granted.
+    # Whether the replica has the grant.
     is_replicated: bool = True
-    # Of a grant, where marks are tokens.
+    # The token of a grant, in models where marks are tokens.
     token: int = 0
 
 
@@ -57,7 +57,7 @@ class Client(NamedTuple):
     renewal: int = 0
     # Copies of an acquire that was refused.
     tries: int = 0
-    # Until the hold counts as lost; and how long ago the command was sent whose answer said so.
+    # The ticks until the hold counts as lost, and the ticks since the command was sent that gave this deadline.
     deadline: int = 0
     heard: int = 0
     call: Call | None = None
@@ -66,7 +66,7 @@ class Client(NamedTuple):
     in_doubt: bool = False
     # An earlier acquisition whose end the server may forget; 0: none.
     forgettable: int = 0
-    # Of the grant, where marks are tokens.
+    # The token of the grant, in models where marks are tokens.
     token: int = 0
 
 
@@ -78,7 +78,7 @@ class Lock(NamedTuple):
     step: int
     renewal: int
     left: int
-    # Where marks are tokens.
+    # The token, in models where marks are tokens.
     token: int = 0
 
 
@@ -87,9 +87,9 @@ class Server(NamedTuple):
 
     lock: Lock | None = None
     ends: frozenset[tuple[int, End]] = frozenset()
-    # The last token, less what the clock says; all below 0 are alike.
+    # The last token, less the time by the clock; all values below 0 are alike.
     token: int = -1
-    # By client, what it freed last by a clean release.
+    # For each client, the acquisition that it freed last by a clean release.
     marks: tuple[int, int] = (0, 0)
     # The last token, where marks are tokens: a failover may lose it, and grant it again.
     granted: int = 0
@@ -104,8 +104,8 @@ class State(NamedTuple):
     on_the_way: frozenset[Message] = frozenset()
     has_failed_over: bool = False
     clock_has_moved: bool = False
-    # What nobody in the model knows: acquisitions whose last release was executed, those that it freed, and the
-    # greatest token that was ever granted, less what the clock says.
+    # Knowledge of the checks only: acquisitions whose last release was executed, acquisitions that it freed, and the
+    # greatest token that was ever granted, less the time by the clock.
     over: frozenset[int] = frozenset()
     freed: frozenset[int] = frozenset()
     greatest: int = -1
@@ -128,7 +128,7 @@ def believes(client: Client) -> bool:
 
 
 def is_releasing_cleanly(client: Client) -> bool:
-    """Whether it waits for the answer to a clean release."""
+    """Whether the client waits for the answer to a clean release."""
     return client.call is not None and client.call.message.mark > 0
 
 

@@ -1,4 +1,4 @@
-"""The scripts of the model answer and change what the real ones do, whatever the order of calls."""
+"""The scripts of the model give the answers and make the changes of the real scripts, in any order of calls."""
 
 from random import Random
 from typing import Any
@@ -13,7 +13,7 @@ from tests.protocol.lua import Scripts
 from tests.protocol.rules import Rules
 from tests.protocol.state import Kind, Message, Server, Status, owner
 
-# They compute all the time, and share the machine with others.
+# These tests compute all the time, and share the machine with others.
 pytestmark = pytest.mark.timeout(300)
 
 NAME, TOKENS = "likeness", "aiolock_token:{likeness}"
@@ -92,7 +92,7 @@ async def test_the_model_is_like_the_real_scripts(redis: Redis, seed: int) -> No
     random, scripts, server = Random(seed), Scripts(Rules()), Server()
     seen: set[Status] = set()
     for number in range(600):
-        if number % 20 == 0:  # Ended acquisitions would be all that is left.
+        if number % 20 == 0:  # The model would be left with ended acquisitions only.
             await redis.delete(NAME, TOKENS)
             server = Server()
         if random.random() < 0.1:  # The lease ends.

@@ -1,10 +1,10 @@
-"""The model of the protocol keeps every promise within its bounds, and breaks one without any of its rules."""
+"""The model of the protocol keeps every promise within its bounds, and breaks one if any of its rules is missing."""
 
 import pytest
 
 from tests.protocol.configurations import CONFIGURATIONS, SWITCHES, Configuration, Switch
 
-# They compute all the time, and share the machine with others.
+# These tests compute all the time, and share the machine with others.
 pytestmark = pytest.mark.timeout(300)
 
 slow = pytest.mark.slow
@@ -17,7 +17,7 @@ slow = pytest.mark.slow
 def test_every_promise_is_kept(configuration: Configuration) -> None:
     found = configuration.explore()
     assert found.broken is None, found.way
-    assert found.states > 1000  # It did look.
+    assert found.states > 1000  # The explorer has looked at some states.
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A server of the quorum's model answers and changes what the real scripts do, whatever the order of calls."""
+"""A server of the quorum's model gives the answers and makes the changes of the real scripts, in any order of calls."""
 
 from random import Random
 from typing import Any, NamedTuple
@@ -11,13 +11,13 @@ from aiolock._scripts import LOCK, QUORUM_ACQUIRE, RAISE, Script
 from aiolock._scripts.replies import GRANTED
 from tests.protocol.quorum import NOBODY, NONE, Quorum, QuorumBounds, Server, Wire
 
-# They compute all the time, and share the machine with others.
+# These tests compute all the time, and share the machine with others.
 pytestmark = pytest.mark.timeout(300)
 
 NAME, TOKENS = "likeness", "aiolock_token:{likeness}"
 ACQUISITIONS = (b"first", b"second")
 MINUTES = 600_000  # Milliseconds.
-# Commands of clients, and what becomes of a server.
+# The commands of clients, and the events of a server.
 COMMANDS = ("acquire", "acquire", "release", "renewal", "raising of the token")
 EVENTS = (*COMMANDS, *COMMANDS, *COMMANDS, "it forgets", "it votes again", "it votes again", "the lease ends")
 EPISODES, EVENTS_OF_ONE = 20, 12
@@ -41,7 +41,7 @@ class RealServer:
         self._redis = redis
 
     async def execute(self, event: Event) -> bool:
-        """Whether it says yes to the command."""
+        """Whether the server says yes to the command."""
         what, number, raised_by = event
         acquisition = ACQUISITIONS[number].decode()
         who = (f"client:{number}", acquisition, 1)
@@ -66,7 +66,7 @@ class RealServer:
         await self._redis.delete(QUORUM_KEY, NAME, TOKENS)
 
     async def vote_again(self) -> None:
-        """The longest lease has passed since it forgot."""
+        """The longest lease has passed since the server forgot."""
         info: Any = await self._redis.info("server")
         await self._redis.set(QUORUM_KEY, f"{info['run_id']} 0 {MINUTES}")
 
@@ -84,7 +84,7 @@ class RealServer:
 
 
 def says_yes(model: Quorum, server: Server, event: Event) -> tuple[Server, bool]:
-    """The model's server after the command, and whether it says yes."""
+    """The model's server after the command, and whether that server says yes."""
     what, number, raised_by = event
     token = server.token + raised_by if what == "raising of the token" else NONE
     wire = Wire(what == "acquire", what == "release", what == "renewal", token)

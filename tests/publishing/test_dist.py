@@ -1,4 +1,4 @@
-"""A release is refused while it says what only a maintainer can fill in."""
+"""A release is refused while it has placeholders that only a maintainer can fill in."""
 
 import pytest
 from packaging.metadata import Metadata

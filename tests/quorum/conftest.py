@@ -1,4 +1,4 @@
-"""Three or five servers that know nothing of each other, and clients that have locks by a majority of them."""
+"""Three or five servers that know nothing of each other, and clients that take locks on a majority of them."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack
@@ -14,20 +14,20 @@ from tests.support.proxy import Proxy
 
 @pytest.fixture(scope="session")
 def three(server: Server) -> Iterator[list[Server]]:
-    """For the whole session, shared: a test that stops or pauses any starts its own."""
+    """The servers of the whole session; a test that stops or pauses servers starts servers of its own."""
     with ExitStack() as stack:
         yield [stack.enter_context(Server(server._executable)) for _ in range(3)]
 
 
 @pytest.fixture
 def mine(request: pytest.FixtureRequest, server: Server) -> Iterator[list[Server]]:
-    """Three of this test alone, or as many as its parameter says: to be paused, stopped and flushed."""
+    """Servers of one test, which may pause, stop and flush them: three, or as many as its parameter says."""
     with ExitStack() as stack:
         yield [stack.enter_context(Server(server._executable)) for _ in range(getattr(request, "param", 3))]
 
 
 async def clients_of(servers: list[Server]) -> AsyncIterator[list[Redis]]:
-    """Clients of the servers, which are empty, and have forgotten nothing."""
+    """Clients of the servers, which are empty, and have a vote, as if they had forgotten nothing."""
     redises = [Redis.from_url(server.url) for server in servers]
     for redis in redises:
         await redis.flushall()

@@ -1,14 +1,14 @@
 """
-A small world in which everything that can happen to a quorum does: three servers, two clients, a few ticks.
+A small model of a quorum, in which every possible history happens: three servers, two clients, a few ticks.
 
-Each client acquires the lock once, as `aiolock._redis.quorum.election` does: it asks all servers, each of which may get
-that, or answer, at any time or never; what a majority granted it has confirmed, with the greatest of their tokens; when
-a majority has, it holds the lock until a lease from when it asked is over, but for the drift, or gives it back before.
-One server's clock is ahead, so that its tokens are greater; on another the lease is over a tick early, which is the
-drift. A server may crash, and starts empty.
+Each client acquires the lock once, as `aiolock._redis.quorum.election` does. It asks all servers; each request and each
+answer may arrive at any time, or never. When a majority has granted the lock, the client raises the greatest of their
+tokens on a majority. Then it holds the lock for one lease from the time of its question, less the drift, or gives the
+lock back before. One server's clock is ahead, so that its tokens are greater; on another server the lease ends a tick
+early, which is the drift. A server may crash, and starts empty.
 
-Two things must be so in every state that can be reached: no two clients hold the lock, and who is told a token is told
-a greater one than whoever held the lock before. Without any one of the three rules, one of the two is not.
+Every state that can be reached keeps two promises: no two clients hold the lock, and each holder is told a greater
+token than the holder before. If any one of the three rules is missing, a state breaks one of the promises.
 """
 
 from collections.abc import Iterator
@@ -19,10 +19,13 @@ SERVERS = (0, 1, 2)
 MAJORITY = 2
 LEASE = 2  # Ticks.
 DRIFT = 1
-LAST = 2  # The tick at which the world ends, and what the first client began is over. With 3: six times as many.
-NOW = 10  # On the servers' clocks, when the world begins.
-AHEAD = (1, 0, 0)  # Of each clock: by less than the lease, or a server that crashed could forget the greatest token.
-EARLY = (0, 1, 0)  # By how many ticks a lease is over before its time.
+# The tick at which the world ends: the lease of the first client is over by then. A third tick makes six times as many
+# states.
+LAST = 2
+NOW = 10  # The ticks on the servers' clocks when the world begins.
+# The lead of each clock is less than the lease: else a server that crashed could forget the greatest token.
+AHEAD = (1, 0, 0)
+EARLY = (0, 1, 0)  # The ticks by which a lease ends too early.
 NOBODY = -1
 
 
@@ -35,7 +38,7 @@ class Rules:
     raises: bool = True
     """The greatest token is raised to a majority before it is told."""
     subtracts: bool = True
-    """A lease is reckoned from when it was asked for, and ends the drift before."""
+    """A lease counts from the time of the question, and ends earlier by the drift."""
 
 
 class Server(NamedTuple):
@@ -47,24 +50,24 @@ class Server(NamedTuple):
     votes: int = 0
 
 
-# What became of a client's request at a server: nothing yet; it was granted; the client knows; the token is raised.
+# A client's request at a server: it is asked, or granted, or the client knows of the grant, or the token is raised.
 ASKED, GRANTED, KNOWN, RAISED = range(4)
 IDLE, ASKING, HOLDING, OVER = range(4)
 NONE = (0,) * len(SERVERS)
 
 
 class Client(NamedTuple):
-    """*at* says of each server what became of the request; *tokens*, what was granted with it."""
+    """*at* has the state of the request at each server, *tokens* the token that each server granted."""
 
     state: int = IDLE
     asked: int = 0
     at: tuple[int, ...] = NONE
     tokens: tuple[int, ...] = NONE
-    token: int = 0  # Once a majority is known to have granted it.
+    token: int = 0  # The greatest token, once the client knows of a majority.
     deadline: int = 0
 
 
-PAST = Client(OVER)  # Nothing of it matters but what servers still have.
+PAST = Client(OVER)  # Only the servers may still have something of this client.
 
 
 class World(NamedTuple):
@@ -85,7 +88,7 @@ class World(NamedTuple):
 
 
 def next_worlds(world: World, rules: Rules) -> Iterator[World]:
-    """Everything that may happen next."""
+    """The possible next states."""
     if world.time < LAST:
         yield tick(world)
     for place, server in enumerate(world.servers):
@@ -118,7 +121,7 @@ def at_a_server(world: World, rules: Rules, number: int, place: int) -> Iterator
     client, server = world.clients[number], world.servers[place]
     step, mine = client.at[place], server.holder == number
     if client.state == OVER:
-        if mine:  # Its release.
+        if mine:  # The release arrives.
             yield world.with_server(place, server._replace(holder=NOBODY, expires=0))
     elif step == ASKED and server.holder == NOBODY and world.time >= server.votes:
         token = max(server.token + 1, NOW + world.time + AHEAD[place])
@@ -139,7 +142,7 @@ def put(numbers: tuple[int, ...], place: int, number: int) -> tuple[int, ...]:
 
 
 def counted(world: World, rules: Rules, number: int, client: Client) -> World:
-    """The client counts what it knows, and may hold the lock."""
+    """The client counts the answers, and may then hold the lock."""
     known = [place for place in SERVERS if client.at[place] >= KNOWN]
     if len(known) >= MAJORITY:
         token = client.token or max(client.tokens[place] for place in known)
@@ -159,7 +162,7 @@ def counted(world: World, rules: Rules, number: int, client: Client) -> World:
 
 
 def explore(rules: Rules) -> tuple[str, int]:
-    """The first thing that goes wrong in any world that can come to be; and how many of them were looked at."""
+    """The first broken promise in any reachable state, and the number of states that were looked at."""
     worlds = {World()}
     edge = list(worlds)
     while edge:

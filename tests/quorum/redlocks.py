@@ -1,7 +1,8 @@
 """
 Redlock as other libraries have it: `python -m tests.quorum.redlocks LIBRARY URL...`.
 
-Says whether it acquired the lock, and ends when it is told a line; the lock is kept then, for half a minute in all.
+It prints whether it acquired the lock, and ends when it reads a line; it does not release the lock, whose lease lasts
+for half a minute.
 """
 
 import asyncio
@@ -44,10 +45,10 @@ async def ours(urls: list[str]) -> bool:
 
     patience, lease = 2.0, None
     locks = LockClient.redlock([Redis.from_url(url) for url in urls], config=LockConfig(command_timeout=patience))
-    # The error says that most servers have no vote yet.
+    # Most servers have no vote yet, as the error says.
     with suppress(QuorumError):
         lease = await locks.lock(NAME).try_lock(2, LEASE)
-    await asyncio.sleep(patience + 0.5)  # Until a server that is away is not asked any more.
+    await asyncio.sleep(patience + 0.5)  # After this pause, aiolock asks no server any more that is away.
     return lease is not None
 
 

@@ -13,7 +13,7 @@ async def run_id(redis: Redis) -> str:
 
 
 async def remember(redis: Redis, since: int = 0) -> None:
-    """Let the server have forgotten nothing since then, in milliseconds."""
+    """Let the server believe that it has forgotten nothing since that time, in milliseconds."""
     await redis.set(QUORUM_KEY, f"{await run_id(redis)} {since}")
 
 
@@ -23,7 +23,7 @@ async def who_has(redises: list[Redis], key: str) -> list[bool]:
 
 
 async def everywhere(redises: list[Redis], *keys: str) -> None:
-    """Return when every server has them: who acquires is told when most do."""
+    """Return when every server has the keys: an acquire returns when most servers have them."""
 
     async def have_all() -> bool:
         return all([all(await who_has(redises, key)) for key in keys])
@@ -43,5 +43,5 @@ async def token_of(redis: Redis, name: str) -> int:
 
 
 async def let_token_be(redis: Redis, name: str, token: int) -> None:
-    """Let the last token of the lock *name* be that."""
+    """Set the last token of the lock *name*."""
     await redis.zadd(f"aiolock_token:{{{name}}}", {"token": token})

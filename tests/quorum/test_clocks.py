@@ -1,4 +1,4 @@
-"""The wall clock of one server of a quorum is set: it forgets what it granted, or keeps it for too long."""
+"""Somebody sets the wall clock of one server of a quorum: the server forgets its grants, or keeps them for too long."""
 
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -48,7 +48,7 @@ async def locks(redises: list[Redis]) -> AsyncIterator[LockClient]:
 async def test_counted_by_many_processes(
     three: list[Server], redises: list[Redis], locks: LockClient, clock: Clock, tmp_path: Path
 ) -> None:
-    """The clock is set while somebody has the lock, of all servers, and other processes want it."""
+    """The clock is set while all servers have granted the lock to somebody, and other processes want it."""
     path = tmp_path / "counted"
     store = Store(path)
 
@@ -78,7 +78,7 @@ async def test_counted_by_many_processes(
 
 
 async def set_clock(clock: Clock, redises: list[Redis], ahead: float) -> None:
-    """Return when the first server takes it to be so much later than the second does."""
+    """Set the clock; return when the first server is that many seconds ahead of the second."""
 
     async def is_set() -> bool:
         first, second = [(await redis.time())[0] for redis in redises[:2]]
@@ -97,7 +97,7 @@ async def check_that_it_is_kept(locks: LockClient, redises: list[Redis]) -> None
 
 
 async def granted_by_all(locks: LockClient, redises: list[Redis]) -> Lease:
-    """The lock, when no server was late: where another still had it, it is not granted later."""
+    """Acquire until all servers grant the lock: one on which another client still has it does not grant it later."""
     while True:
         lease = await locks.lock(NAME).acquire()
         if len({await redis.hget(NAME, "aiolock:acquisition") for redis in redises}) == 1:
@@ -108,11 +108,11 @@ async def granted_by_all(locks: LockClient, redises: list[Redis]) -> Lease:
 async def test_a_holder_by_a_bare_majority_may_lose_it_to_a_clock_and_is_told(
     redises: list[Redis], clock: Clock
 ) -> None:
-    """With the next renewal: until then two believe to have it, and the second has the greater token."""
+    """The next renewal tells the holder; until then two believe to have the lock, the second with a greater token."""
     async with LockClient.redlock(redises) as locks, LockClient.redlock(redises) as other:
         lease = await locks.lock(NAME).acquire()
         await everywhere(redises, NAME)
-        await redises[2].delete(NAME)  # As if that server had been away when it was granted.
+        await redises[2].delete(NAME)  # That server might have been away at the grant.
         assert await other.lock(NAME).try_lock() is None
         await set_clock(clock, redises, HOUR)
         heir = await other.lock(NAME).acquire()
@@ -126,8 +126,8 @@ async def test_a_holder_by_a_bare_majority_may_lose_it_to_a_clock_and_is_told(
 async def test_a_clock_that_is_set_back_costs_a_vote_for_no_longer_than_a_restart(
     three: list[Server], redises: list[Redis], locks: LockClient, clock: Clock
 ) -> None:
-    """A server that has begun to remember lately would have none for an hour."""
-    three[2].pause()  # Both others are needed.
+    """Without a limit, a server whose memory begins an hour ahead of its clock would have no vote for an hour."""
+    three[2].pause()  # The quorum needs both others.
     seconds, _ = await redises[0].time()
     await remember(redises[0], int(seconds) * 1000)
     await set_clock(clock, redises, -HOUR)

@@ -1,4 +1,4 @@
-"""Servers of a quorum fail, one after the other: no two hold a lock, and work goes on while a majority is there."""
+"""Servers of a quorum fail, one after the other: no two clients hold a lock; work goes on while a majority lives."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 LEASE = 1.0
 SOON = 30.0  # Seconds; the machine is busy.
 HOWS = ["killed", "paused", "black-holed"]
-Fault = Callable[[list[Server], list[Redis]], Coroutine[Any, Any, None]]  # Of those servers.
+Fault = Callable[[list[Server], list[Redis]], Coroutine[Any, Any, None]]  # It disturbs the servers.
 
 
 # From one process.
@@ -41,7 +41,7 @@ Fault = Callable[[list[Server], list[Redis]], Coroutine[Any, Any, None]]  # Of t
     ids=["one killed", "one paused", "one black-holed", "two of five"],
 )
 async def test_with_any_minority_away_all_goes_on(hows: list[str], mine: list[Server], of_mine: list[Redis]) -> None:
-    """Each that there is; of five, in each way together with each."""
+    """Each minority is tried; of five servers, two fail in each pair of ways."""
     minority = len(mine) // 2
     ways = cycle(product(hows, repeat=minority))
     for numbers, how in zip(combinations(range(len(mine)), minority), ways, strict=False):
@@ -53,7 +53,7 @@ async def test_with_any_minority_away_all_goes_on(hows: list[str], mine: list[Se
 
 
 async def check_with_some_away(away: dict[int, str], servers: list[Server]) -> None:
-    """With those servers gone, each in its way: who has a lock keeps it, and others are excluded, and get it after."""
+    """Some servers fail, each in its way: a holder keeps its lock, others are excluded, and get the lock afterwards."""
     config = LockConfig(lease=LEASE, command_timeout=1.5)
     async with AsyncExitStack() as stack:
         proxies = {
@@ -132,7 +132,7 @@ async def test_without_a_majority_nothing_is_granted_and_holders_are_told(
 async def test_closing_waits_for_no_dead_server(mine: list[Server], of_mine: list[Redis]) -> None:
     locks = LockClient.redlock(of_mine, config=LockConfig(release_timeout=20))
     await locks.lock("orders").acquire()
-    # The release is certain when two servers freed the lock: both must have it, whichever two granted it first.
+    # A release counts when two servers have freed the lock: all must have granted it, so that any two will do.
     await everywhere(of_mine, "orders")
     mine[0].pause()
     began = monotonic()
@@ -149,21 +149,21 @@ async def test_a_server_that_crashed_empty_has_no_vote(mine: list[Server], of_mi
         LockClient.redlock(of_mine, config=config, longest_lease=10) as locks,
         LockClient.redlock(of_mine, config=config, longest_lease=10) as other,
     ):
-        mine[2].pause()  # Only two have it.
+        mine[2].pause()  # Only two servers grant the lock.
         lease = await locks.lock("orders").acquire(lease=8)
         mine[1].kill()
         mine[1].start()
         mine[2].resume()
         await until(lambda: members_of(locks)[2].statistics().pending == 0)
-        await of_mine[2].delete("orders")  # Its grant came late.
+        await of_mine[2].delete("orders")  # The late grant of that server is taken away.
         assert await other.lock("orders").try_lock(1) is None
         assert not lease.lost.is_set()
-        with pytest.raises(LeaseLostError):  # A majority has forgotten it, and says so.
+        with pytest.raises(LeaseLostError):  # A majority says that it has forgotten the lock.
             await lease.release()
 
 
 async def test_a_server_that_started_from_its_disk_waits_too(server: Server) -> None:
-    """Its file may be of a moment ago: but the keys that it still has count."""
+    """The file of the server may be older than its last writes, so that it waits; but the keys in the file count."""
     servers = [Server(server._executable, append_only=True) for _ in range(3)]
     try:
         for each in servers:
@@ -188,7 +188,7 @@ async def test_a_server_that_started_from_its_disk_waits_too(server: Server) -> 
             each.__exit__(None, None, None)
 
 
-# From several processes, judged by a file.
+# Several processes, which a file judges.
 
 
 async def kill_and_start_empty(servers: list[Server], redises: list[Redis]) -> None:
@@ -217,7 +217,7 @@ async def kill_one_and_pause_the_other(servers: list[Server], redises: list[Redi
 
 
 async def nothing(servers: list[Server], redises: list[Redis]) -> None:
-    """The votes of many are split all the same."""
+    """The votes of many clients are split also on healthy servers."""
 
 
 @contextmanager

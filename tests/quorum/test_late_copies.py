@@ -1,4 +1,4 @@
-"""The fate of copies that a server of a quorum has not answered when the others have decided."""
+"""Copies of a command that one server of a quorum has not answered when the other servers have decided."""
 
 import asyncio
 
@@ -64,7 +64,7 @@ async def test_an_acquire_that_is_sent_again_after_the_grant_and_arrives_late(
 
 
 async def test_an_acquire_that_a_server_refuses_for_a_moment(mine: list[Server], of_mine: list[Redis]) -> None:
-    """It is sent again after the release, and grants nothing."""
+    """The acquire is sent again after the release, and grants nothing."""
     async with LockClient.redlock(of_mine) as client:
         await sections(client, 1)
         await of_mine[0].config_set("maxmemory", 1)
@@ -77,10 +77,11 @@ async def test_an_acquire_that_a_server_refuses_for_a_moment(mine: list[Server],
 async def test_a_server_that_is_always_the_last_forgets_ends_like_the_others(
     proxies: list[Proxy], through: list[Redis], redises: list[Redis]
 ) -> None:
-    """Its answers come when those of a majority have ended the call; what was answered cannot be late."""
+    """The server answers after a majority has ended the call; an answered command cannot come late any more."""
     async with LockClient.redlock(through) as client:
         proxies[0].install(Rule(lambda request: True, delay(0.01), times=ALWAYS))
-        for number in (1, 12, 1):  # It is connected after the first; a release names the ends to be forgotten by then.
+        # The server is connected after the first section; a release then names the ends to forget.
+        for number in (1, 12, 1):
             await sections(client, number)
             await every_server_has_answered(client)
         assert [await ends(redis) <= 2 for redis in redises] == [True, True, True]
@@ -89,7 +90,7 @@ async def test_a_server_that_is_always_the_last_forgets_ends_like_the_others(
 async def test_a_waiter_that_an_apparent_majority_refused_is_woken_when_that_is_given_back(
     proxies: list[Proxy], through: list[Redis], redises: list[Redis], other: LockClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One server granted it and did not answer: others see a majority where the client knows of a minority."""
+    """One server granted the lock and did not answer: others see a majority where the client knows of a minority."""
     monkeypatch.setattr(poll, "_MOMENTS", (1.0, 0.1))
     async with LockClient.redlock(through) as client:
         await client.ping()
@@ -148,7 +149,7 @@ async def test_a_grant_by_too_few_is_given_back_when_another_task_got_the_lock_f
 
 
 async def test_nothing_queues_for_a_server_that_is_away(proxies: list[Proxy], through: list[Redis]) -> None:
-    """An acquire that never left is withdrawn with its release."""
+    """The release withdraws the acquire, which was never sent."""
     async with LockClient.redlock(through) as client:
         away = await lose_the_first(client, proxies)
         await sections(client, 20)
@@ -158,7 +159,7 @@ async def test_nothing_queues_for_a_server_that_is_away(proxies: list[Proxy], th
 async def test_a_server_that_comes_back_before_the_release_gets_the_lock(
     proxies: list[Proxy], through: list[Redis], redises: list[Redis]
 ) -> None:
-    """The acquire waits for it as long as the lock is held."""
+    """The acquire waits for the server as long as the lock is held."""
     async with LockClient.redlock(through) as client:
         await lose_the_first(client, proxies)
         async with client.lock(NAME):
@@ -175,7 +176,7 @@ async def test_a_server_that_comes_back_before_the_release_gets_the_lock(
 async def test_an_acquire_that_leaves_after_the_grant_is_sent_again_and_arrives_late(
     proxies: list[Proxy], through: list[Redis], redises: list[Redis]
 ) -> None:
-    """The server comes back within the block; it remembers the end of that acquisition, as of one that left before."""
+    """The server comes back within the block, and remembers the end as if the acquire had left before the grant."""
     async with LockClient.redlock(through) as client:
         await lose_the_first(client, proxies)
         late = proxies[0].install(Rule(acquires, hold(reset=False)))
@@ -193,7 +194,7 @@ async def test_an_acquire_that_leaves_after_the_grant_is_sent_again_and_arrives_
 async def test_a_release_counts_a_server_that_its_acquire_never_reached(
     proxies: list[Proxy], through: list[Redis], redises: list[Redis]
 ) -> None:
-    """The server has nothing to give back. Another one has forgotten the lock, so that only one had it at the end."""
+    """The server has nothing to give back. Another one has forgotten the lock, so that one server has it at the end."""
     async with LockClient.redlock(through) as client:
         await lose_the_first(client, proxies)
         with pytest.raises(LeaseLostError, match="the key is gone"):

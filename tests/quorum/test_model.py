@@ -1,10 +1,10 @@
-"""The model of a quorum: nothing goes wrong in it, unless a rule is left out."""
+"""The model of a quorum breaks no promise, unless a rule is left out."""
 
 import pytest
 
 from tests.quorum.model import Rules, explore
 
-# They compute all the time, and share the machine with others.
+# These tests compute all the time, and share the machine with others.
 pytestmark = pytest.mark.timeout(300)
 
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.timeout(300)
 def test_nothing_goes_wrong() -> None:
     wrong, worlds = explore(Rules())
     assert not wrong
-    assert worlds > 100_000  # Else something of it cannot happen.
+    assert worlds > 100_000  # With fewer states, the model would lack some events.
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Other libraries when a server crashes and comes back empty, beside aiolock: two hold the lock there."""
+"""A server crashes and comes back empty: with other libraries two clients hold the lock, with aiolock one."""
 
 import asyncio
 import os
@@ -17,13 +17,13 @@ from tests.quorum.redlocks import NAME
 
 pytestmark = pytest.mark.slow
 
-# Without what they depend on, which are other versions than ours; what is not here is in the group `tests`.
+# They are installed without their dependencies, whose versions would differ from ours; `tests` has the rest.
 OLD_ONES = ("redlock-ng==2.0.4", "aioredlock==0.7.3", "aioredis==1.3.1", "async-timeout==5.0.1", "attrs==25.3.0")
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the other libraries are, apart from ours."""
+    """A folder of their own for the other libraries."""
     target = tmp_path_factory.mktemp("redlocks")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
     done = subprocess.run([*command, "--target", str(target), *OLD_ONES], capture_output=True, text=True, check=False)
@@ -34,7 +34,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @asynccontextmanager
 async def who_wants_it(library: str, servers: list[Server], installed: Path) -> AsyncIterator[Process]:
-    """A process that tries to have the lock, and keeps it if it does."""
+    """A process that tries to acquire the lock, and keeps it."""
     urls = [server.url for server in servers]
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.quorum.redlocks", library, *urls),
@@ -53,7 +53,7 @@ async def answer(process: Process) -> str:
     return (await process.stdout.readline()).decode().strip()
 
 
-@pytest.mark.timeout(120)  # To install the others takes a while, too.
+@pytest.mark.timeout(120)  # The installation of the other libraries takes a while, too.
 @pytest.mark.parametrize(
     ("library", "second"),
     [("pottery", "acquired"), ("redlock-ng", "acquired"), ("aioredlock", "acquired"), ("aiolock", "refused")],
@@ -61,7 +61,7 @@ async def answer(process: Process) -> str:
 async def test_the_holders_when_a_server_comes_back_empty(
     mine: list[Server], of_mine: list[Redis], installed: Path, library: str, second: str
 ) -> None:
-    mine[2].kill()  # Away for a while: the first two are the majority.
+    mine[2].kill()  # The third server is away for a while: the first two are the majority.
     async with who_wants_it(library, mine, installed) as one:
         assert await answer(one) == "acquired"
         mine[1].kill()
@@ -69,4 +69,4 @@ async def test_the_holders_when_a_server_comes_back_empty(
         mine[2].start()
         async with who_wants_it(library, mine, installed) as other:
             assert await answer(other) == second
-            assert await of_mine[0].keys(f"*{NAME}*"), "the first one has it yet"
+            assert await of_mine[0].keys(f"*{NAME}*"), "the first client still has the lock"

@@ -1,4 +1,4 @@
-"""Locks that a majority of three servers keeps: what they promise while all of them are well, and what is refused."""
+"""Locks that a majority of three servers keeps: their promises while all servers are well, and the refusals."""
 
 import asyncio
 import logging
@@ -140,7 +140,7 @@ async def test_force_release(locks: LockClient, other: LockClient) -> None:
 
 
 async def test_many_tasks_cost_one_acquire_each(locks: LockClient) -> None:
-    """The servers' messages about one release count once: no waiter is woken in vain."""
+    """Each server sends a message for one release, but the messages count once: no waiter is woken in vain."""
     sections = 100
 
     async def work() -> None:
@@ -151,10 +151,10 @@ async def test_many_tasks_cost_one_acquire_each(locks: LockClient) -> None:
     await asyncio.gather(*(work() for _ in range(sections)))
     await until(lambda: nothing_under_way(locks))
     sent = locks.statistics().commands - before
-    assert sent <= sections * 3 * 2 * 1.3  # An acquire and a release, at three servers each.
+    assert sent <= sections * 3 * 2 * 1.3  # The acquire and the release go to three servers each.
 
 
-# A majority.
+# A majority has the lock.
 
 
 async def test_a_key_on_one_server_is_in_nobodys_way(redises: list[Redis], locks: LockClient) -> None:
@@ -187,7 +187,7 @@ async def test_a_grant_by_too_few_is_given_back(redises: list[Redis], locks: Loc
 async def test_a_waiter_for_a_lock_that_two_of_three_keep_is_idle(
     kind: Kind, redises: list[Redis], locks: LockClient, other: LockClient
 ) -> None:
-    """The third grants it to any client: that is given back quietly, because a message would wake the giver again."""
+    """The third server grants the lock to any client, which gives it back quietly: a message would wake that client."""
     remove = await kind.obstruct(other)
 
     async def users_keys() -> list[set[bytes]]:
@@ -202,7 +202,7 @@ async def test_a_waiter_for_a_lock_that_two_of_three_keep_is_idle(
     (waiter,) = await waiting(kind, locks, 1)
     before = locks.statistics().commands
     await asyncio.sleep(1)
-    assert locks.statistics().commands - before <= 18  # Who may keep others from overtaking asks once a second.
+    assert locks.statistics().commands - before <= 18  # A waiter that may keep others out asks once a second.
     await remove()
     async with asyncio.timeout(5):
         await waiter
@@ -211,7 +211,7 @@ async def test_a_waiter_for_a_lock_that_two_of_three_keep_is_idle(
 async def test_servers_that_let_a_fair_lock_of_the_name_go_first_refuse_it(
     redises: list[Redis], locks: LockClient
 ) -> None:
-    """The lock has no holder, and the answer names none."""
+    """The lock has no holder, so that the answer names none."""
     for redis in redises[:2]:
         soon = -800_000_000_000_000 + int(time.time() * 1000) + 3_600_000
         await redis.zadd(f"aiolock_token:{{{NAME}}}", {"plain": soon, "ticket somebody:1": -2_000_000_000_000_000})
@@ -248,7 +248,7 @@ async def test_the_remaining_time_is_that_of_a_majority(redises: list[Redis], lo
 async def test_the_greatest_token_is_raised_to_a_majority_before_it_is_told(
     redises: list[Redis], locks: LockClient, other: LockClient
 ) -> None:
-    """One server is far ahead, as with a clock that is; it dies, and what the others grant comes after all the same."""
+    """One server's token is far ahead, as by a fast clock; it dies, and the others still grant greater tokens."""
     ahead = time.time_ns() // 1000 + 3_600_000_000
     for majority in ((0, 1), (0, 2), (1, 2), (2, 0), (1, 0)):
         await let_token_be(redises[majority[0]], "orders", ahead)
@@ -271,7 +271,7 @@ async def test_one_round_does_when_the_clocks_are_known(locks: LockClient) -> No
     await until(lambda: locks.statistics().pending == 0)
     sent = []
     for _ in range(21):
-        backend._clock._ahead = time.time() - time.monotonic() + 0.5  # Most of the time no machine is as late.
+        backend._clock._ahead = time.time() - time.monotonic() + 0.5  # Most of the time no machine is later than this.
         before = locks.statistics().commands
         await (await lock.acquire()).release()
         sent.append(locks.statistics().commands - before)
@@ -281,7 +281,7 @@ async def test_one_round_does_when_the_clocks_are_known(locks: LockClient) -> No
 def test_a_proposed_token_is_ahead_of_every_clock_that_was_seen() -> None:
     clock = Clock()
     clock.learn(time.monotonic(), [1_000_000, 1_000_000])
-    assert clock.propose() == 0, "nothing is known while all say the same"
+    assert clock.propose() == 0, "equal clocks tell nothing"
     clock.learn(time.monotonic(), [1_000_000, 1_000_500])
     assert clock.propose() > 1_000_500
 
@@ -321,7 +321,7 @@ async def test_a_token_that_is_proposed_too_far_ahead_counts_for_nothing(locks: 
     ],
 )
 async def test_the_holder_is_the_one_that_most_servers_name_if_it_may_have_a_majority(answers: str, told: str) -> None:
-    """Five servers, some of which do not answer: one holder at most, and a lock that may be free counts as free."""
+    """Some of five servers do not answer: there is one holder at most, and a lock that may be free counts as free."""
     said: dict[str, list[SeenHold] | NotALock] = {
         "a": [SeenHold("a", 1, 9)],
         "b": [SeenHold("b", 1, 9)],
@@ -346,11 +346,11 @@ async def test_a_blocked_loop_ends_one_moment_and_not_both() -> None:
     for server in servers[:2]:
         server.asked[0].end([])
     time.sleep(sum(_MOMENTS) + 0.1)
-    for _ in range(2):  # Timers run behind the task that waited for a turn of the loop.
+    for _ in range(2):  # Timers run after the tasks of the same turn of the loop.
         await asyncio.sleep(0)
     assert poll.moments == 1
     servers[2].asked[0].end([])
-    assert poll.call.error is not None, "nothing more is to come, and nothing was agreed"
+    assert poll.call.error is not None, "all servers have answered, and no majority agrees"
 
 
 class Reachable:
@@ -358,7 +358,7 @@ class Reachable:
 
 
 class Silent(quorum_member.Member):
-    """A server that keeps what it is asked."""
+    """A server that keeps its calls, and answers none."""
 
     only = Reachable()  # type: ignore[assignment]
 
@@ -402,7 +402,7 @@ SPLIT, CONTESTED = Refused(0, is_split=True, has_some=True), Refused(0, is_split
 async def test_a_minority_is_given_back_when_no_answer_that_is_expected_makes_it_a_majority(
     servers: int, answers: list[Vote], silent: bool, told: Refused | None
 ) -> None:
-    """A server that is silent is waited for only where nobody else asks for the lock."""
+    """The client waits for a silent server only if nobody else asks for the lock."""
     members = [Silent() for _ in range(servers)]
     call = Call(LOCK.acquire, (NAME,), ("me", "id", 1, 1, 9000, "0", "0"), time.monotonic() + 5)
     poll = Election(call, members, lambda poll: None, Clock(), Longest(9))
@@ -431,7 +431,7 @@ async def test_a_server_that_is_slow_is_expected_to_answer_and_one_that_is_silen
 
 
 async def test_a_server_is_slow_by_its_answers_to_calls_that_a_majority_has_ended_too() -> None:
-    """In a busy client most calls end so, and some answers come in time: none of them makes it silent."""
+    """A busy client ends most calls before the slow server answers: its answers then do not make it count as silent."""
     servers = [Silent() for _ in range(3)]
     for pause in (_MOMENTS[0], 0.0):
         poll = Question(
@@ -466,7 +466,7 @@ async def test_the_remaining_time_is_the_same_whichever_server_answers_first(ord
 async def test_a_server_without_memory_abstains(
     redises: list[Redis], locks: LockClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And the other two grant; with a second one that abstains there is no majority."""
+    """The other two servers grant the lock; if a second server abstains, there is no majority."""
     caplog.set_level(logging.WARNING, "aiolock")
     await redises[0].flushall()
     async with locks.lock("orders"):
@@ -575,7 +575,7 @@ async def test_one_more_hold_without_a_majority_says_what_each_server_said(answe
 async def test_a_server_without_memory_abstains_for_the_longest_lease_of_any_client(
     redises: list[Redis], locks: LockClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One server has forgotten what another client holds, and has been asked since then by others only."""
+    """One server has forgotten the lock of another client, and only others have asked it since then."""
     caplog.set_level(logging.WARNING, "aiolock")
     async with LockClient.redlock(redises, longest_lease=120) as longer:
         lease = await longer.lock("orders").acquire(lease=100)
@@ -587,14 +587,14 @@ async def test_a_server_without_memory_abstains_for_the_longest_lease_of_any_cli
         assert sum("longest_lease=120, this one 60" in record.message for record in caplog.records) == 1
         assert str(await redises[0].get(QUORUM_KEY)).endswith(" 120000'")
         assert not await redises[1].exists("orders")
-        with pytest.raises(LeaseLostError):  # Two servers have forgotten it.
+        with pytest.raises(LeaseLostError):  # Two servers have forgotten the lock.
             await lease.release()
 
 
 async def test_a_client_with_a_shorter_longest_lease_goes_by_the_longer_one(
     redises: list[Redis], locks: LockClient, other: LockClient
 ) -> None:
-    """It has the lock with its first try; and one more hold also where it learns of the other after its grant."""
+    """The client gets its lock with the first try, and a nested hold also after it has learned of the longer lease."""
     async with locks.lock("orders"), LockClient.redlock(redises, longest_lease=120) as longer:
         async with longer.lock("invoices"):
             await everywhere(redises, "invoices")
@@ -610,7 +610,7 @@ async def test_an_acquire_that_is_made_again_for_a_longer_lease_wakes_those_whom
     redises: list[Redis], locks: LockClient
 ) -> None:
     """One server granted the first try, and the others know of a longer lease."""
-    # A server that is not connected yet would not be asked for the first try any more.
+    # The client asks a server for the first try only if it is connected by then.
     async with locks.lock("others"):
         pass
     await every_server_has_answered(locks)
@@ -618,7 +618,7 @@ async def test_an_acquire_that_is_made_again_for_a_longer_lease_wakes_those_whom
         await redis.set(QUORUM_KEY, f"{await run_id(redis)} 0 120000")
     pubsub = redises[2].pubsub(ignore_subscribe_messages=True)
     await pubsub.psubscribe("*orders*")
-    assert await pubsub.get_message(timeout=5) is None  # The answer to that.
+    assert await pubsub.get_message(timeout=5) is None  # This reads the confirmation of the subscription.
     lease = await locks.lock("orders").try_lock()
     assert lease is not None
     message = await pubsub.get_message(timeout=5)
@@ -651,7 +651,7 @@ def test_servers_that_are_no_quorum(redises: list[Redis], words: str) -> None:
 
 @pytest.mark.parametrize("given", [["redis://:secret@localhost"] * 3, "redis://:secret@localhost", Redis(), 7])
 def test_no_list_of_clients(given: object) -> None:
-    """The message says what to give, and no password."""
+    """The message says which arguments to give, and shows no password."""
     with pytest.raises(TypeError, match=r"\[Redis\.from_url\(url\), \.\.\.\]") as raised:
         LockClient.redlock(given)  # type: ignore[arg-type]
     assert "secret" not in str(raised.value)

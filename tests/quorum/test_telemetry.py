@@ -1,4 +1,4 @@
-"""The events of a client of several servers: its holders and waiters, and the holder that a wait was for."""
+"""The events of a client of several servers: its holders and waiters, and the holder that a waiter waited for."""
 
 import asyncio
 from collections.abc import Callable
@@ -55,7 +55,7 @@ async def test_a_long_wait_finds_the_mark_that_any_server_has(redises: list[Redi
         for redis in redises[1:]:
             await redis.delete("aiolock_mark:{orders}")
         waiting = asyncio.create_task(hold(waiter, "orders"))
-        # It asks for the lock, once more when the subscription stands, and for the mark.
+        # The waiter asks for the lock, again after its subscription, and for the mark.
         await until(lambda: waiter.statistics().commands >= 3 * len(redises))
         await answered(waiter)
         await lease.release()
