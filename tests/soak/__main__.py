@@ -25,7 +25,7 @@ def options() -> Options:
     parser.add_argument("--seed", type=int, default=random.randrange(2**32), help="of the faults and the workers")
     parser.add_argument("--pythons", default=sys.executable, help="of the workers, with commas between")
     parser.add_argument("--server", help="the program of the servers; without it the embedded Valkey")
-    parser.add_argument("--sabotage", action="store_true", help="break promises, to see that it is noticed")
+    parser.add_argument("--sabotage", action="store_true", help="break promises, to see that the judge notices it")
     given = parser.parse_args()
     if given.sabotage and given.on != "one":
         parser.error("--sabotage is for --on one")

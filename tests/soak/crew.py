@@ -14,9 +14,9 @@ from tests.support.topologies import wait_until
 
 WORKERS = 4
 LOOPS = ("asyncio", "uvloop")
-VETERANS = (0, 3)  # Of these, on one loop each, none is killed, so that its memory tells something.
+VETERANS = (0, 3)  # These workers, one on each loop, are never killed, so that their memory tells of leaks.
 _START_WITHIN = 30.0
-_END_WITHIN = 60.0  # A command may be tried for long before it is given up.
+_END_WITHIN = 60.0  # A worker may try a command for long before it gives up.
 
 
 class Worker:
@@ -41,10 +41,10 @@ class Worker:
             self.process = subprocess.Popen(
                 [self._python, "-W", "error", "-m", "tests.soak.worker", settings.encode()],
                 stdin=subprocess.PIPE,
-                bufsize=0,  # So that nothing is left to be written when it is closed.
+                bufsize=0,  # No data are left to write when the pipe is closed.
                 stderr=errors,
                 cwd=ROOT,
-                process_group=0,  # Lets the system end it if it is stopped while we die.
+                process_group=0,  # If we die while the worker is stopped, the system ends it.
             )
 
     @property
@@ -61,7 +61,7 @@ class Worker:
         self.start()
 
     def shut_down(self) -> None:
-        """As a service is: by SIGTERM, in the middle of its work."""
+        """End the worker as a service is ended: by SIGTERM, in the middle of its work."""
         wait_until(lambda: self.started, f"{self.name} has started", _START_WITHIN)
         self.process.terminate()
         self._ended(0)
@@ -79,13 +79,13 @@ class Worker:
         self._ended(0)
 
     def stop(self) -> None:
-        """However it is."""
+        """End the process, in any state."""
         self.process.kill()
         self.process.wait()
         self._orders.close()
 
     def look(self) -> None:
-        """Whether the process is there, as it should be."""
+        """Note a finding and start again if the process has ended by itself."""
         if self.process.poll() is not None:
             self._ended(None)
             self.start()
@@ -96,7 +96,7 @@ class Worker:
         return self.process.stdin
 
     def _ended(self, expected: int | None) -> None:
-        """The process ends, as *expected*; what it wrote to its standard error, it should not have."""
+        """Wait for the end of the process; another exit code than *expected* is a finding, as is output of errors."""
         try:
             code = self.process.wait(_END_WITHIN)
         except subprocess.TimeoutExpired:
@@ -146,7 +146,7 @@ class Crew:
             worker.look()
 
     def rest(self, check: Callable[[], None]) -> None:
-        """Let all tasks end, *check* while the clients are still there, then end the processes."""
+        """Let all tasks end, *check* while the clients are still open, then end the processes."""
         for worker in self.workers:
             worker.rest()
         try:

@@ -1,4 +1,4 @@
-"""Faults as the judge sees them: from when to when something was broken, and how long that may be felt."""
+"""Faults as the judge sees them: the time of each fault, and the time for which it may have effects."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Fault:
 
 
 def calm(faults: Sequence[Fault], begin: float, end: float) -> Iterator[tuple[float, float]]:
-    """The times from *begin* to *end* in which no fault may be felt."""
+    """The times from *begin* to *end* in which no fault may have effects."""
     for fault in sorted(faults, key=lambda fault: fault.begin):
         if begin < min(fault.begin, end):
             yield begin, min(fault.begin, end)

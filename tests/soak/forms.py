@@ -70,7 +70,7 @@ class Visitor:
             await self._stay(section)
 
     async def fixed(self) -> None:
-        """Not renewed; the body may last longer than the lease."""
+        """A lease that is not renewed; the body may last longer."""
         async with self._entered("fixed", lease=self._chance.uniform(0.1, 1)) as section:
             await self._stay(section)
 
@@ -92,7 +92,7 @@ class Visitor:
             await self._stay(section)
 
     async def group(self) -> None:
-        """A task group inside of the body fails, which the body deals with; then it goes on, perhaps for too long."""
+        """A task group in the body fails; the body catches that, and goes on, perhaps for too long."""
 
         async def fail() -> None:
             await asyncio.sleep(self._chance.uniform(0, 0.1))
@@ -108,7 +108,7 @@ class Visitor:
             await self._stay(section)
 
     async def several(self) -> None:
-        """Each of the locks is a section of its own, which begin and end together."""
+        """Several locks as one: each lock has a section of its own; the sections begin and end together."""
         locks = self._locks.multi(*self._chance.sample(NAMES, self._chance.randint(2, 3)))
         asked = self._waits.begin(locks)
         try:
@@ -124,7 +124,7 @@ class Visitor:
             self._waits.end()
 
     async def read(self) -> None:
-        """Others may be inside, if they read too."""
+        """A reader: others may be inside, if they read, too."""
         async with self._entered(READS, self._read_write().read) as section:
             await self._stay(section)
 
@@ -149,7 +149,7 @@ class Visitor:
             await self._chance.choice((lease.release, lock.release))()
 
     async def named(self) -> None:
-        """Acquired in one task and given back in another."""
+        """One task acquires the lock, another one gives it back."""
         lock = self._lock(owner=self._who)
         asked = self._waits.begin(lock)
         try:
@@ -164,12 +164,12 @@ class Visitor:
             releasing = asyncio.create_task(lock.release())
             self._releasing.add(releasing)
             releasing.add_done_callback(self._released)
-            await asyncio.shield(releasing)  # Cancelled before it began, it would release nothing.
+            await asyncio.shield(releasing)  # A release that is cancelled before it begins would release nothing.
 
     def _released(self, task: asyncio.Task[None]) -> None:
         self._releasing.discard(task)
         if not task.cancelled():
-            task.exception()  # Whoever was cancelled does not ask for it.
+            task.exception()  # The task that began the release may have been cancelled, and asks for no error.
 
     async def forgotten(self) -> None:
         """A task that ends while it holds the lock."""

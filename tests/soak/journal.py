@@ -14,15 +14,15 @@ from aiolock import Lease
 
 Kind = Literal[
     "begin",  # The worker started; *note* says on what.
-    "enter",  # Inside of the lock *name*, which was asked for at *asked*.
-    "mark",  # Still inside.
-    "leave",  # No longer.
+    "enter",  # A task is inside of the lock *name*, for which it asked at *asked*.
+    "mark",  # The task is still inside.
+    "leave",  # The task is no longer inside.
     "refused",  # A wait that began at *asked* ended without the lock; *note* says why.
     "failed",  # An error that the library documents.
     "error",  # One that it does not.
     "log",  # A record of a logger; *form* is its level.
     "beat",  # *amount* is the memory in kilobytes, *asked* when the oldest wait began, *note* for which locks all do.
-    "idle",  # Told to rest: every task has left; *note* says what is still there.
+    "idle",  # The worker rests, as it was told: every task has left; *note* names the remains.
     "end",  # The client is closed; *note* names the tasks that are left.
 ]
 
@@ -40,9 +40,9 @@ class Entry:
     token: int = 0
     form: str = ""
     asked: float = 0.0
-    deadline: float = 0.0  # From then on the lease counts as lost; 0 when it is lost already.
-    renewed: bool = False  # The watchdog renews it.
-    scoped: bool = False  # The body is cancelled when it is lost.
+    deadline: float = 0.0  # The time at which the lease counts as lost; 0 if it is lost already.
+    renewed: bool = False  # The watchdog renews the lease.
+    scoped: bool = False  # A loss cancels the body.
     amount: int = 0
     note: str = ""
 
@@ -93,7 +93,7 @@ class Section:
         self._journal.write(Entry(kind, at, self._number, deadline=deadline))
 
     def _now(self) -> tuple[float, float]:
-        at = monotonic()  # First: so the deadline is never too late.
+        at = monotonic()  # The clock is read first, so that the deadline is never too late.
         remaining = self.lease.remaining
         return at, at + remaining if remaining else 0.0
 
@@ -109,6 +109,6 @@ def inside(journal: Journal, lease: Lease, form: str, asked: float, *, scoped: b
 
 
 def entries(path: Path) -> list[Entry]:
-    """All that was written; a last line in part is what a SIGKILL leaves."""
+    """All entries, without an incomplete last line, which a SIGKILL may leave."""
     *whole, _ = path.read_text().split("\n")
     return [Entry(**json.loads(line)) for line in whole]

@@ -13,21 +13,21 @@ from tests.soak.lives import Life, Stay, all_stays
 # Seconds that no fault explains. Most waits last for some tenths, but a busy machine may deny a process its turns, and
 # a worker may lose the race for a lock many times in a row.
 LONGEST_WAIT = 10.0
-TOLD_WITHIN = 0.04  # Seconds, less than from mark to mark: the loop of a busy process has turned some times.
-MOST_GROWTH = 0.25  # Of the memory of a worker.
-LEAST_GROWTH = 8_000  # Kilobytes: what Python takes more or less by itself.
-WARMED_UP = 0.1  # Of a life.
+TOLD_WITHIN = 0.04  # Seconds, fewer than from mark to mark: the loop of a busy process has turned some times by then.
+MOST_GROWTH = 0.25  # A share of the memory of a worker.
+LEAST_GROWTH = 8_000  # Kilobytes by which the memory of Python varies by itself.
+WARMED_UP = 0.1  # A share of a life.
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The material to judge; *begin* and *end* are those of the time in which all workers were to work."""
+    """The material to judge; all workers should work from *begin* to *end*."""
 
     lives: Sequence[Life]
     faults: Sequence[Fault]
     begin: float
     end: float
-    seen: Sequence[str] = field(default=())  # By the crew: processes that ended by themselves, what was left behind.
+    seen: Sequence[str] = field(default=())  # Findings of the crew: processes that ended by themselves, and remains.
 
 
 def judge(evidence: Evidence) -> list[str]:
@@ -36,7 +36,7 @@ def judge(evidence: Evidence) -> list[str]:
 
 
 def overlaps(evidence: Evidence) -> Iterator[str]:
-    """Two that were inside of one lock at the same time."""
+    """Two tasks that were inside of one lock at the same time."""
     inside: dict[str, Stay] = {}
     for stay in all_stays(evidence.lives):
         name = stay.enter.name
@@ -98,7 +98,7 @@ def errors(evidence: Evidence) -> Iterator[str]:
 
 
 def hangs(evidence: Evidence) -> Iterator[str]:
-    """A wait that lasts on, and a worker that gets nothing though nothing is broken."""
+    """A wait without an end, and a worker that gets no lock though no fault is felt."""
     for life in evidence.lives:
         long = {began: at for began, at in life.waits() if at - began > LONGEST_WAIT}
         for began, at in long.items():
@@ -112,7 +112,7 @@ def hangs(evidence: Evidence) -> Iterator[str]:
 
 
 def silent(evidence: Evidence) -> Iterator[str]:
-    """Servers that could grant and were not asked to."""
+    """Servers that could grant locks, but did not for a time after a fault."""
     grants = sorted(stay.enter.at for stay in all_stays(evidence.lives))
     for fault in evidence.faults:
         if fault.able is not None:
@@ -133,7 +133,7 @@ def left_behind(evidence: Evidence) -> Iterator[str]:
 
 
 def growth(evidence: Evidence) -> Iterator[str]:
-    """Memory that a long life takes more and more of."""
+    """The memory of a long life that grows and grows."""
     for life in evidence.lives:
         early, late = memory(life)
         if late - early > max(MOST_GROWTH * early, LEAST_GROWTH):
@@ -148,7 +148,7 @@ def seen(evidence: Evidence) -> Iterator[str]:
 Check = Callable[[Evidence], Iterator[str]]
 CHECKS: tuple[Check, ...] = (*(overlaps, tokens, overstays, left_behind, seen, errors, hangs, silent, losses, growth),)
 # Events without any fault: leases that are fixed and too short, and waits that are bounded.
-EXPECTED = ("LockTimeoutError", "LeaseLostError")  # What was lost of renewed leases is looked at by itself.
+EXPECTED = ("LockTimeoutError", "LeaseLostError")  # Another check looks at losses of renewed leases.
 
 
 def memory(life: Life) -> tuple[int, int]:
@@ -172,7 +172,7 @@ def longest_wait(evidence: Evidence) -> tuple[float, float]:
 
 
 def silences(evidence: Evidence) -> dict[str, list[float]]:
-    """For how long nobody was granted anything while a fault could be felt, of each kind."""
+    """The times without any grant during each kind of fault."""
     grants = sorted(stay.enter.at for stay in all_stays(evidence.lives))
     found: dict[str, list[float]] = defaultdict(list)
     for fault in evidence.faults:
@@ -182,7 +182,7 @@ def silences(evidence: Evidence) -> dict[str, list[float]]:
 
 
 def counted(evidence: Evidence, kind: str) -> Counter[str]:
-    """How often each note of that kind was written, without what differs from one to the next."""
+    """The number of each note of that kind, without the parts that differ each time."""
     notes = (entry.note for life in evidence.lives for entry in life.of(kind))
     return Counter(
         " ".join(note.split()[:2]) if note.startswith("LeaseLostError") else note.split()[0] for note in notes

@@ -23,7 +23,7 @@ class Stay:
 
     @property
     def held(self) -> bool:
-        """Whether it held the lock as it began: after a pause, a grant may be over before it is used."""
+        """Whether the task held the lock as it began: after a pause, a grant may be over before it is used."""
         return self.enter.deadline > self.enter.at
 
     @property
@@ -32,7 +32,7 @@ class Stay:
 
     @property
     def until(self) -> float:
-        """The time at which it was inside for the last time: it is not told of the loss in any case."""
+        """The last time at which the task was inside; not every form of work learns of a loss."""
         seen = self.observations
         for before, now in pairwise(seen):
             if not now.deadline:
@@ -42,7 +42,7 @@ class Stay:
     @property
     def overstayed(self) -> float:
         """
-        For how long the body ran on after the loss, though the loop was running.
+        The seconds for which the body ran on after the loss, though the loop was running.
 
         A paused process may come to one mark; its loop has turned before it comes to the next.
         """
@@ -87,12 +87,12 @@ class Life:
         return (entry for entry in self.entries if entry.kind in kinds)
 
     def waits(self) -> Iterator[tuple[float, float]]:
-        """From when to when each wait lasted; those that did not end, too."""
+        """The times from begin to end of each wait, also of waits that did not end."""
         for entry in self.of("enter", "refused", "beat"):
             if entry.asked:
                 yield entry.asked, entry.at
 
 
 def all_stays(lives: Sequence[Life]) -> list[Stay]:
-    """In the order in which they began, without those that began when their time was over."""
+    """The stays in the order of their begins, without those whose lease was over as they began."""
     return sorted((stay for life in lives for stay in life.stays if stay.held), key=lambda stay: stay.enter.at)

@@ -14,7 +14,7 @@ from tests.soak.schedule import Schedule
 from tests.soak.settings import Topology
 from tests.soak.stages import STAGES
 
-_LONGEST_FIXED = 5.0  # Seconds; of the forms.
+_LONGEST_FIXED = 5.0  # Seconds for which the forms are used.
 
 
 @dataclass(frozen=True, slots=True)

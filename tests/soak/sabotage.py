@@ -1,4 +1,4 @@
-"""Promises broken on purpose behind the library's back, so that it is seen that the judge notices."""
+"""Promises are broken on purpose behind the library's back, to see that the judge notices it."""
 
 import time
 from pathlib import Path
@@ -17,16 +17,17 @@ SIGNS = (
     "token out of order",
     "told late",
     "left: a key without a time to live",
-)  # Of what the judge must find.
+)  # The findings that the judge must have.
 
 _AHEAD = 10**12  # Microseconds: some days.
 
 
 def faults(server: Server, folder: Path) -> Faults:
     """
-    What to do to a server until the journals in *folder* show it; the workers stay inside after a loss by themselves.
+    The acts of sabotage, each of which goes on until the journals in *folder* show it; the workers need no sabotage to
+    stay inside after a loss.
 
-    A judge that notices nothing is waited for in vain.
+    If the judge notices nothing, the act fails after a time.
     """
     keys = [LockKeys.of(name, PREFIX) for name in NAMES]
 
@@ -35,7 +36,7 @@ def faults(server: Server, folder: Path) -> Faults:
         return any(check(Evidence(lives, [], 0, 0)))
 
     def delete_locks(chance: Random) -> None:
-        """Others get them, too."""
+        """Delete the locks of holders, so that others get the locks, too."""
 
         def is_noticed() -> bool:
             ask(server, "DEL", *(key.lock for key in keys))
@@ -45,7 +46,7 @@ def faults(server: Server, folder: Path) -> Faults:
         wait_until(is_noticed, "two are inside, and one was told late")
 
     def forget_tokens(chance: Random) -> None:
-        """After they have run ahead."""
+        """Delete the tokens, after they were moved ahead."""
 
         def is_noticed() -> bool:
             for key in keys:

@@ -1,4 +1,4 @@
-"""Faults one after the other, from a seed, with time in between for everybody to go on."""
+"""Faults come one after the other, from a seed, with time in between in which all workers go on."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ class Schedule:
                 break
             self._do(kind, self._kinds[kind])
             if self._chance.random() < 0.3:
-                continue  # With the next.
+                continue  # The next fault comes at the same time.
             time.sleep(self._lease + SETTLING + CALM + self._chance.uniform(0.1, 1))
             self._crew.look()
 

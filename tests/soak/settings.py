@@ -14,14 +14,14 @@ from aiolock import LockClient, LockConfig
 
 NAMES = ("a", "b", "c", "d", "e")  # In a cluster, each of its three primaries has one at least.
 PREFIX = "soak:"
-PRIMARY = "primary"  # What the sentinels call it.
+PRIMARY = "primary"  # The name of the primary for the Sentinels.
 
 Topology = Literal["one", "sentinel", "cluster"]
 
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """Where the workers find them; of sentinels, of the nodes of a cluster, or of the one."""
+    """The servers as workers find them, with the *addresses* of Sentinels, of nodes of a cluster, or of one server."""
 
     topology: Topology
     addresses: list[tuple[str, int]]
@@ -40,7 +40,7 @@ class Settings:
     journal: str
     seed: int
     tasks: int = 4
-    stays: bool = False  # Goes on inside though the lock is lost: for tests of the judge.
+    stays: bool = False  # The worker stays inside although the lock is lost, in tests of the judge.
 
     def encode(self) -> str:
         return json.dumps(asdict(self))

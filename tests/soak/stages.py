@@ -1,4 +1,4 @@
-"""The servers of a soak, and what can be done to them; each fault returns when they are whole again."""
+"""The servers of a soak, and their faults; each fault returns when the servers are whole again."""
 
 import time
 from abc import ABC, abstractmethod
@@ -27,13 +27,13 @@ class Stage(ABC):
     workers_see: Servers
 
     def __init__(self, executable: str | None) -> None:
-        self.able: float | None = None  # Since when, after a fault, the servers could grant again, where that is known.
+        self.able: float | None = None  # The time at which the servers could grant again after a fault, if it is known.
         self._executable = executable
         self._stack = ExitStack()
 
     @abstractmethod
     def start(self) -> Servers:
-        """Start them; where the workers find them."""
+        """Start the servers; return them as the workers find them."""
 
     @abstractmethod
     def primaries(self) -> Sequence[Server]: ...
@@ -41,7 +41,7 @@ class Stage(ABC):
     @property
     @abstractmethod
     def servers(self) -> Sequence[Server]:
-        """All that may have subscriptions."""
+        """The servers that may have subscriptions."""
 
     @abstractmethod
     def own_faults(self) -> Faults: ...
@@ -66,7 +66,7 @@ class Stage(ABC):
         ask(self._one_of(chance), "SCRIPT", "FLUSH")
 
     def _pause(self, chance: Random) -> None:
-        """Too short for a failover."""
+        """A pause that is too short for a failover."""
         server = self._one_of(chance)
         server.pause()
         time.sleep(chance.uniform(0.1, 0.5))
@@ -112,7 +112,7 @@ class OneServer(Stage):
         self.able = monotonic()
 
     def _freeze(self, chance: Random) -> None:
-        """For longer than a lease."""
+        """A pause that is longer than a lease."""
         self._server.pause()
         time.sleep(chance.uniform(3, 4))
         self._server.resume()
@@ -122,8 +122,8 @@ class OneServer(Stage):
 class WithSentinels(Stage):
     """A primary with two replicas, and three Sentinels; a grant counts when all replicas have it."""
 
-    # With `replicas=1` of two, a planned failover could promote the one that did not acknowledge: Sentinel does not
-    # wait for it. All of them have to, those that the primary has at the time.
+    # With `replicas=1` of two, a planned failover could promote the replica that did not acknowledge: Sentinel does not
+    # wait for it. So all replicas have to acknowledge that the primary has at the time.
 
     topology = "sentinel"
 
@@ -157,7 +157,7 @@ class WithSentinels(Stage):
     def _kill(self, chance: Random) -> None:
         old = self._one_of(chance)
         old.kill()
-        self._promoted(old)  # Before the old one is back, without its data: else nobody had any.
+        self._promoted(old)  # The old primary comes back later, without its data: else no server would have any.
         old.start()
         self._whole()
 
@@ -177,13 +177,13 @@ class WithSentinels(Stage):
         self._whole()
 
     def _kill_sentinel(self, chance: Random) -> None:
-        sentinel = chance.choice(self._group.sentinels[1:])  # The first is asked by us.
+        sentinel = chance.choice(self._group.sentinels[1:])  # We ask the first Sentinel.
         sentinel.kill()
         time.sleep(chance.uniform(0, 2))
         sentinel.start()
 
     def _promoted(self, old: Server) -> None:
-        """Another is the primary, and has a replica, without which it may grant nothing."""
+        """Wait until another server is the primary, and has a replica, without which no grant counts."""
         new = self._group.promoted(old)
         wait_until(lambda: bool(ask(new, "ROLE")[2]), "a replica follows the new primary", _WHOLE_WITHIN)
         self.able = monotonic()
@@ -233,7 +233,7 @@ class WithCluster(Stage):
         old = self._one_of(chance)
         replica = self._successor(old)
         old.kill()
-        self._promoted(replica)  # Before the old one is back, without its data: else nobody had any.
+        self._promoted(replica)  # The old primary comes back later, without its data: else no server would have any.
         old.start()
         self._whole()
 
@@ -254,7 +254,7 @@ class WithCluster(Stage):
         self._whole()
 
     def _successor(self, server: Server) -> Server:
-        """The other of its pair."""
+        """The other server of the pair."""
         number = self.servers.index(server)
         return self.servers[(number + 3) % 6]
 
@@ -272,7 +272,7 @@ class WithCluster(Stage):
 
 
 def accepted(server: Server, *words: object) -> bool:
-    """Whether the server does what it is told; now and then it cannot."""
+    """Whether the server obeys the command, which it cannot do at all times."""
     try:
         ask(server, *words)
     except RedisError:
@@ -281,7 +281,7 @@ def accepted(server: Server, *words: object) -> bool:
 
 
 def link(server: Server) -> list[str]:
-    """The primary that it follows, by the port, and whether it is in step; nothing for a primary."""
+    """The port of the primary that the server follows, and the state of the link; nothing for a primary."""
     kind, *words = ask(server, "ROLE")
     return [str(words[1]), str(words[2])] if kind == "slave" else []
 

@@ -1,4 +1,4 @@
-"""A soak on one screen."""
+"""The summary of a soak, which fits on one screen."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator

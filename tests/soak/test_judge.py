@@ -1,4 +1,4 @@
-"""The judge notices what it is there for, and nothing else; by journals that are made up."""
+"""The judge notices every broken promise, and nothing else, in journals that are made up."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ def section(
     scoped: bool = True,
     form: str = "scoped",
 ) -> list[Entry]:
-    """Inside from *begin* to *end*, or killed half a second later; the lease is good *until*."""
+    """Write a stay from *begin* to *end*, or a kill half a second later; the lease is good *until*."""
     enter = Entry("enter", begin, number, "a", token, form, begin, until, renewed=until == END, scoped=scoped)
     marks = [begin + 0.5] if end is None else []
     marked = [Entry("mark", at, number, deadline=until) for at in marks]
@@ -32,7 +32,7 @@ def section(
 def findings(
     folder: Path, *lives: list[Entry], faults: Sequence[Fault] = (), seen: Sequence[str] = (), end: float = BEGIN
 ) -> list[str]:
-    """The findings; until *end* every worker has to get something."""
+    """The findings; every worker has to get locks until *end*."""
     folder = folder / str(len(list(folder.iterdir())))
     folder.mkdir()
     for number, entries in enumerate(lives):

@@ -1,4 +1,4 @@
-"""The soak itself, for a moment on each topology; and promises that are broken on purpose are noticed."""
+"""The soak itself, for a moment on each topology; and the judge notices promises that are broken on purpose."""
 
 import os
 import random

@@ -20,7 +20,7 @@ from tests.soak.journal import Entry, Journal
 from tests.soak.settings import Settings, connected
 
 BEAT = 0.2
-REST = 0.1  # At most, between two visits.
+REST = 0.1  # The longest pause between two visits.
 QUIET_WITHIN = 10.0
 DOCUMENTED = (LeaseLostError, LockTimeoutError, BackendError, ReplicationError)
 
@@ -80,7 +80,7 @@ class Worker:
         self._resting.set()
 
     async def _report_idle(self, locks: LockClient) -> None:
-        """Wait until nothing is left of the visits but connections."""
+        """Wait until only connections are left of the visits."""
         until = monotonic() + QUIET_WITHIN
         while (busy := left_of(locks)) and monotonic() < until:
             await asyncio.sleep(BEAT)
@@ -88,7 +88,7 @@ class Worker:
 
 
 def left_of(locks: LockClient) -> str:
-    """Remains in the client of visits that are over."""
+    """The remains of ended visits in the client."""
     statistics = locks.statistics()
     counts = {name: getattr(statistics, name) for name in ("held", "parked", "subscriptions", "pending")}
     return ", ".join(f"{name} {count}" for name, count in counts.items() if count)
@@ -124,7 +124,7 @@ async def main(settings: Settings, journal: Journal) -> None:
     journal.write(Entry("begin", monotonic(), note=f"{sys.version.split()[0]} {settings.loop}"))
     await asyncio.wait([work])
     pipe.close()
-    await asyncio.sleep(0.1)  # What ends by itself has the time to.
+    await asyncio.sleep(0.1)  # Tasks that end by themselves have the time to.
     left = asyncio.all_tasks() - {asyncio.current_task()}
     journal.write(Entry("end", monotonic(), amount=len(left), note=" ".join(map(repr, left))))
     if not work.cancelled():

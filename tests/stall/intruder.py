@@ -18,14 +18,14 @@ _PAUSE = 0.003
 
 @asynccontextmanager
 async def intruder(place: Place, name: str) -> AsyncIterator[Program]:
-    """The process was refused already; it is killed in the end, if it has not ended before."""
+    """A running intruder, which was refused at least once; it is killed in the end, if it has not ended before."""
     with python("-m", "tests.stall.intruder", place.written(), name) as running:
         assert await asyncio.to_thread(said, running) == "tries"
         yield running
 
 
 def got_in(running: Program) -> float:
-    """The time at which it got in; the calling thread waits for that."""
+    """The time at which the intruder got in; the calling thread waits for it."""
     return float(said(running))
 
 

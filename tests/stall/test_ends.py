@@ -59,19 +59,18 @@ def renewed(observer: Redis) -> None:
 
 
 def renewals(observer: Redis) -> int:
-    """The number of its last renewal; 0 when nobody has it."""
+    """The number of the lock's last renewal; 0 when nobody has it."""
     return int(cast("bytes | None", observer.hget(NAME, "aiolock:renewal")) or 0)
 
 
 def expired_unrenewed(observer: Redis) -> None:
-    """Return when nobody has the lock; its time has only become less until then."""
+    """Return when nobody has the lock; check that nobody renews it until then."""
     left = observer.pttl(NAME)
     while left >= 0:
         time.sleep(0.002)
         before, left = left, observer.pttl(NAME)
         assert left <= before
-    # Redis says so of a key that does not exist.
-    assert left == -2
+    assert left == -2  # The key does not exist.
 
 
 def test_a_paused_process_loses_its_lock(server: Server, observer: Redis) -> None:
@@ -94,7 +93,7 @@ def test_a_paused_process_loses_its_lock(server: Server, observer: Redis) -> Non
         renewed(observer)
         holder.send_signal(signal.SIGSTOP)
         os.waitpid(holder.pid, os.WUNTRACED)
-        # The server executes what has arrived in the meantime.
+        # The server executes the commands that have arrived in the meantime.
         observer.ping()
         expired_unrenewed(observer)
         holder.send_signal(signal.SIGCONT)
@@ -165,7 +164,7 @@ def test_the_thread_ends_with_a_collected_client_whose_loop_stands_still(server:
 _CHILDREN = {
     "it exits": "sys.exit(0)",
     "it collects": "del locks, lock; gc.collect(); os._exit(0)",
-    "it has a client of its own": "own(); os._exit(0)",
+    "the child has a client of its own": "own(); os._exit(0)",
 }
 
 

@@ -25,7 +25,7 @@ async def test_a_loop_that_is_blocked_again_and_again_keeps_its_lock(
     place: Place, server: Server, share: float
 ) -> None:
     async with place.client(lease=1, renew_interval=None, max_stall=60) as locks:
-        # A turn of the loop between two stalls answers each question whether it runs.
+        # The thread asks whether the loop runs, and a turn of the loop between two stalls answers.
         async with locks.lock(NAME) as lease:
             with Onlooker(server.url, NAME) as onlooker:
                 ends = time.monotonic() + 4
@@ -127,7 +127,7 @@ async def test_a_release_that_overtakes_a_renewal_of_the_thread_frees_the_lock_f
         assert await holding == 0
         assert not redis.exists(NAME)
         await late.deliver()
-        # It found that its acquisition has ended: another one gets the lock, and keeps it for as long as it asked for.
+        # The acquisition has ended: another one gets the lock, and keeps it for the time that it asked for.
         async with LockClient.from_url(server.url) as other:
             lease = await other.lock(NAME).try_lock(0, 10)
             assert lease is not None

@@ -1,4 +1,4 @@
-"""The common part of the machines: an event loop, a server, two clients, and tasks of theirs that are owners."""
+"""The common part of the machines: an event loop, a server, two clients, and their tasks, which are owners."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,7 +15,7 @@ from tests.support.observe import answered, until
 
 T = TypeVar("T")
 CLIENTS = (0, 1)
-TASKS = ("task 1", "task 2")  # The other owners are named ones.
+TASKS = ("task 1", "task 2")  # The tasks that are owners; the other owners have names.
 ACTORS = [Actor(client, owner) for client in CLIENTS for owner in (*TASKS, "a name")]
 clients = st.sampled_from(CLIENTS)
 actors = st.sampled_from(ACTORS)
@@ -29,7 +29,7 @@ def settings_of(examples: int) -> settings:
         stateful_step_count=40,
         deadline=None,
         database=None,
-        derandomize=True,  # A failure that comes by chance helps nobody; more examples are a matter of one line.
+        derandomize=True,  # A run by chance would fail by chance; to try more examples, change this line.
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
     )
 
@@ -76,7 +76,7 @@ class Machine(RuleBasedStateMachine):
         return self.runner.run(asyncio.wait_for(coroutine, 20))
 
     def let(self, actor: Actor, job: Callable[[], Awaitable[T]]) -> T:
-        """*actor* does it, and no answer to its client is outstanding afterwards."""
+        """*actor* does the job; afterwards its client waits for no answer."""
         return self.run(self._let(actor, job))
 
     async def _let(self, actor: Actor, job: Callable[[], Awaitable[T]]) -> T:
@@ -86,7 +86,7 @@ class Machine(RuleBasedStateMachine):
             await answered(self.clients[actor.client])
 
     async def do(self, actor: Actor, job: Callable[[], Awaitable[T]]) -> T:
-        """*actor* does it, in its task if it is one."""
+        """*actor* does the job, in its own task if it is a task."""
         if actor.owner not in TASKS:
             return await job()
         if actor not in self._workers:
@@ -97,8 +97,8 @@ class Machine(RuleBasedStateMachine):
         self, actor: Actor, take: Callable[[], Awaitable[Lease | None]], has: Callable[[], Awaitable[bool]]
     ) -> bool:
         """
-        *actor* takes what is free for a short time, and has it until the server says that it has not; then its client
-        knows. Whether it was granted: on a busy machine that may come too late.
+        *actor* takes a free lock for a short time, and has it until the server says otherwise; then its client knows.
+        Returns whether the lock was granted: on a busy machine the grant may come too late.
         """
         try:
             lease = self.let(actor, take)

@@ -1,4 +1,4 @@
-"""The behaviour of locks, in some thirty lines: the holders on the server, and the news of each owner."""
+"""The behaviour of locks, in some thirty lines: the holders on the server, and the knowledge of each owner."""
 
 from dataclasses import dataclass, field
 
@@ -13,7 +13,7 @@ class Actor:
 
 @dataclass(slots=True)
 class Belief:
-    """The holds that an owner knows of; they may be lost without news of it yet."""
+    """The holds that an owner knows of, which may be lost already."""
 
     holds: int
     told_lost: bool = False
@@ -21,7 +21,7 @@ class Belief:
 
 @dataclass(slots=True)
 class Model:
-    """Each method answers what the call of that name should come to."""
+    """Each method gives the expected result of the call of that name."""
 
     server: dict[str, Actor] = field(default_factory=dict)
     beliefs: dict[tuple[Actor, str], Belief] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Model:
             return "refused"
         self.server[name] = actor
         self.beliefs[actor, name] = Belief(1)
-        for (other, held), theirs in self.beliefs.items():  # The client knows that none of its others can have it.
+        for (other, held), theirs in self.beliefs.items():  # The client knows that its other owners lost it.
             theirs.told_lost |= held == name and other != actor and other.client == actor.client
         return "granted"
 

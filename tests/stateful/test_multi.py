@@ -1,4 +1,4 @@
-"""Random histories of several locks that are taken as one, by several owners, do what a small model says."""
+"""Random histories of several locks that owners take as one do what a small model says."""
 
 import asyncio
 
@@ -18,7 +18,7 @@ sets = st.lists(names, min_size=1, max_size=3, unique=True)  # In any order, as 
 
 
 class MultiMachine(Machine):
-    """The locks of the model of plain ones; several at once are all of them, or none."""
+    """The locks are those of the model of plain locks; several at once are all granted, or none."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -33,19 +33,19 @@ class MultiMachine(Machine):
         return self.clients[actor.client].lock(name, owner=owner)
 
     def believes(self, actor: Actor, name: str) -> bool:
-        """Whether it holds the lock, to its knowledge."""
+        """Whether *actor* believes to hold the lock."""
         belief = self.model.beliefs.get((actor, name))
         return belief is not None and not belief.told_lost
 
     def is_unaware(self, actor: Actor, name: str) -> bool:
-        """Whether it has lost the lock, and does not know."""
+        """Whether *actor* has lost the lock, and does not know it."""
         return self.believes(actor, name) and not self.model.has(actor, name)
 
     # All or none.
 
     @rule(actor=actors, chosen=sets, waits=st.booleans())
     def try_lock(self, actor: Actor, chosen: list[str], waits: bool) -> None:
-        """At once or, where nothing but a hold of another is in the way, after a wait that comes to nothing."""
+        """Try at once or, if only a hold of another owner is in the way, after a short wait, which is in vain."""
         unaware = any(self.is_unaware(each, name) for each, name in self.model.beliefs)
         expected = self._tried(actor, chosen)
         wait = 0.001 if waits and expected == "refused" and not unaware else 0
@@ -60,7 +60,7 @@ class MultiMachine(Machine):
 
     @rule(actor=actors, chosen=sets)
     def acquire(self, actor: Actor, chosen: list[str]) -> None:
-        """Wait for all, while those who have some of them give these back one by one, the last name first."""
+        """Wait for all, while the holders of some of them give these back one by one, the last name first."""
         if not any(self.is_unaware(actor, name) for name in chosen):
             others = [name for name in sorted(chosen, reverse=True) if self.model.server.get(name, actor) != actor]
             self._grant(actor, self.run(self._hand_over(actor, chosen, others)))
@@ -84,7 +84,7 @@ class MultiMachine(Machine):
         if (actor, name) in self.model.beliefs:
             assert self.run(self._release(actor, name)) == self.model.release(actor, name)
 
-    # Lost.
+    # Losses.
 
     @rule(client=clients, name=names)
     def force_release(self, client: int, name: str) -> None:
@@ -122,14 +122,14 @@ class MultiMachine(Machine):
             assert (now.held, now.parked) == (sum(actor.client == number for actor in believed), 0)
 
     def _tried(self, actor: Actor, chosen: list[str]) -> str:
-        """The result of a try; of several losses it names the first."""
+        """The result of a try; if several locks were lost, the owner is told of the first."""
         if unaware := [name for name in sorted(chosen) if self.is_unaware(actor, name)]:
             self.model.beliefs[actor, unaware[0]].told_lost = True
             return "lost"
         if all(self.model.server.get(name, actor) == actor for name in chosen):
             return "granted"
         for name in chosen:
-            if name not in self.model.server:  # Granted, and given back; the client hears that it had lost it.
+            if name not in self.model.server:  # It is granted, and given back: the client hears of its loss.
                 self.model.try_lock(actor, name)
                 self.model.release(actor, name)
         return "refused"

@@ -15,7 +15,7 @@ halves = st.sampled_from(("read", "write"))
 
 
 class Holds:
-    """How often each owner has one half, or thinks so; who is *unaware* lost it, and who was *told* knows."""
+    """The hold counts of one half: *live* owners have it, *unaware* ones lost it, and *told* ones know of the loss."""
 
     def __init__(self) -> None:
         self.live: Counter[Actor] = Counter()
@@ -26,7 +26,7 @@ class Holds:
         return bool(self.live[actor] or self.unaware[actor])
 
     def lose(self) -> None:
-        """The server has none any more."""
+        """The server forgets all holds of this half."""
         self.unaware += self.live
         self.live.clear()
 
@@ -55,7 +55,7 @@ class ReadWriteMachine(Machine):
         return self.of(actor).read if half == "read" else self.of(actor).write
 
     def may(self, actor: Actor, half: str) -> bool:
-        """Whether it is granted: nobody else writes and, to write, nobody else reads."""
+        """Whether *actor* is granted the half: nobody else writes and, if it is to write, nobody else reads."""
         excludes = ("write",) if half == "read" else ("read", "write")
         return all(self.holds[each].live[other] == 0 for each in excludes for other in ACTORS if other != actor)
 
@@ -90,7 +90,7 @@ class ReadWriteMachine(Machine):
 
     @rule(actor=actors, half=halves)
     def let_expire(self, actor: Actor, half: str) -> None:
-        """A lease that is not renewed: its owner knows when the server has it no longer."""
+        """A lease is not renewed: when the server has ended it, its owner knows."""
         lock = self.half_of(actor, half)
         if not self.may(actor, half) or any(holds.believed(actor) for holds in self.holds.values()):
             return
@@ -136,7 +136,7 @@ class ReadWriteMachine(Machine):
         holds = self.holds[half]
         holds.live[actor] += 1
         holds.told.pop(actor, None)
-        for other in ACTORS if half == "write" else ():  # The client knows that none of its others can have it.
+        for other in ACTORS if half == "write" else ():  # The client knows that its other owners cannot have the lock.
             if other != actor and other.client == actor.client:
                 holds.tell(other)
 

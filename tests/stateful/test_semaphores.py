@@ -10,12 +10,12 @@ from tests.stateful.machine import SHORT, TASKS, Machine, actors, agrees, client
 from tests.stateful.model import Actor
 
 NAME = "places"
-KNOWN = (3, None)  # How many permits each client says that there are.
+KNOWN = (3, None)  # The number of permits that each client tells.
 changes = st.integers(-3, 3)
 
 
 class CountingMachine(Machine):
-    """The counting semaphore: *available*, or ``None`` while nobody has said how many."""
+    """The counting semaphore: *available*, or ``None`` while nobody has set the number."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -25,7 +25,7 @@ class CountingMachine(Machine):
         return self.clients[client].counting_semaphore(NAME, KNOWN[client])
 
     def before(self, client: int) -> int:
-        """How many there are for this client."""
+        """The number of permits for this client."""
         return (KNOWN[client] or 0) if self.available is None else self.available
 
     @rule(client=clients, permits=few)
@@ -94,12 +94,12 @@ class CountingMachine(Machine):
 
 
 class PermitMachine(Machine):
-    """The semaphore whose permits expire: the *total*, and what each lease stands for."""
+    """The semaphore whose permits expire: the *total*, and the permits of each lease."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self.total: int | None = None
-        self.held: list[tuple[Lease, int, int]] = []  # With its client and how many permits it is.
+        self.held: list[tuple[Lease, int, int]] = []  # Each lease has its client and its number of permits.
         self.lost: list[Lease] = []
 
     @property
@@ -131,7 +131,7 @@ class PermitMachine(Machine):
 
     @rule(actor=actors, permits=few)
     def let_expire(self, actor: Actor, permits: int) -> None:
-        """A lease that is not renewed: its owner knows when the server has it no longer."""
+        """A lease is not renewed: when the server has ended it, its owner knows."""
         semaphore, before = self.of_actor(actor), self.acquired
 
         async def take() -> Lease | None:
@@ -183,7 +183,7 @@ class PermitMachine(Machine):
     def restart(self, client: int) -> None:
         self.run(self.restart_client(client))
         self.held = [each for each in self.held if each[1] != client]
-        self.lost.clear()  # Who asks a client that is closed learns only that.
+        self.lost.clear()  # A closed client says only that it is closed.
 
     @invariant()
     def the_server_says_the_same(self) -> None:
@@ -197,7 +197,7 @@ class PermitMachine(Machine):
 
 
 class LatchMachine(Machine):
-    """The latch: what is still to be counted down."""
+    """The latch: the count that is still to be counted down."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)

@@ -25,7 +25,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 class _Server(uvicorn.Server):
-    """Leaves the signals of the test's process alone."""
+    """A server that does not touch the signals of the test's process."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -9,7 +9,7 @@ way of the k-th suspension to the event loop, so that exactly that await is canc
     scope          the anyio.CancelScope around it is cancelled in the next turn of the loop, and so is each further
                    await. anyio spares an await whose result has arrived within that turn, and takes the next one
 
-Tasks that are not the test's own are cancelled at such a point by `cancelling`.
+`cancelling` cancels tasks that are not the test's own at such a point.
 """
 
 import asyncio
@@ -101,7 +101,7 @@ def cancelling(method: str, k: int, *, times: int = 1) -> Iterator[list[asyncio.
     cancelled: list[asyncio.Task[Any]] = []
 
     def make(loop: asyncio.AbstractEventLoop, coroutine: Any, **settings: Any) -> Any:
-        settings.pop("eager_start", None)  # uvloop passes it on, and Python 3.11 does not know it.
+        settings.pop("eager_start", None)  # uvloop passes this argument on, and Python 3.11 does not know it.
         if coroutine.__qualname__ != method or len(cancelled) == times:
             return asyncio.Task(coroutine, loop=loop, **settings)
         task = asyncio.Task(_cancelled_at(k, coroutine) if k else coroutine, loop=loop, **settings)
@@ -185,7 +185,7 @@ class _Probe(Generic[T]):
         if self._mode == "scope":
             asyncio.get_running_loop().call_soon(self._cancel)
         elif self._mode == "native_late" and isinstance(awaited, asyncio.Future):
-            # This callback runs before the task's own, which is added when the future gets there.
+            # This callback runs before that of the task, which is added when the future reaches it.
             awaited.add_done_callback(lambda _: self._cancel())
         else:
             self._cancel()

@@ -9,7 +9,7 @@ import trustme
 
 @dataclass
 class Certificates:
-    """Paths of PEM files: an authority, a server and a client with its certificates, and those of a stranger."""
+    """The paths of PEM files: an authority, a server and a client with certificates of it, and a stranger without."""
 
     authority: str
     stranger: str
@@ -22,7 +22,7 @@ class Certificates:
 
     @classmethod
     def written_to(cls, directory: Path) -> Self:
-        """New ones, in files of this directory."""
+        """Make new certificates, in files of this directory."""
 
         def written(name: str, blob: trustme.Blob) -> str:
             path = Path(directory, name)

@@ -14,7 +14,7 @@ def parsed(*arguments: str) -> argparse.Namespace:
 
 
 async def run(url: str, verb: Verb, *arguments: str) -> int:
-    """The exit code of *verb*, run with these arguments, the first of which is its name."""
+    """Run *verb* with these arguments, the first of which is its name; return the exit code."""
     asked = parsed(*arguments)
     async with connected(url, asked.primary) as servers:
         return await verb(asked, servers)

@@ -22,12 +22,12 @@ class Clock:
         """Put the server that many seconds ahead of all others from now on."""
         new = self.file.with_suffix(".new")
         new.write_text(f"{ahead:+.3f}\n")
-        new.replace(self.file)  # So that it is never read half written.
+        new.replace(self.file)  # The library never reads a file that is half written.
 
 
 @contextmanager
 def with_a_clock(directory: Path) -> Iterator[tuple[Server, Clock]]:
-    """A server, and its clock; an embedded one: the memory allocator of Debian's Redis is at odds with libfaketime."""
+    """A server and its clock; it is an embedded server, as the allocator of Debian's Redis fails with libfaketime."""
     library = next((place for each in _PLACES for place in Path("/usr/lib").glob(each)), None)
     if library is None:
         pytest.skip("no libfaketime, which Debian has in its package faketime")

@@ -1,4 +1,4 @@
-"""The context of a task belongs to its request: nothing else may keep it alive after the end of the task."""
+"""The context of a task belongs to its request: nothing else may keep the context alive after the end of the task."""
 
 import asyncio
 import gc

@@ -148,13 +148,13 @@ class Rule:
         self.released.set()
 
     def take(self, request: Request) -> bool:
-        """Whether this request is the rule's; if so it counts as one of `times`."""
+        """Whether the rule applies to this request, which then counts as one of `times`."""
         taken = self._left > 0 and self.matches(request)
         self._left -= taken
         return taken
 
     def give_back(self, times: int) -> None:
-        """Return that many requests that were taken: the fault will not happen to them."""
+        """Take that many requests back, which the fault will not hit: they do not count."""
         self._left += times
 
     def note(self, request: Request) -> None:
@@ -194,7 +194,7 @@ class _DropReply(Action):
         await link.flush_replies()
         if self.reset:
             link.reset()
-            rule.give_back(link.unanswered(rule))  # Later requests have no reply any more that could be dropped.
+            rule.give_back(link.unanswered(rule))  # Later requests get no reply that could be dropped.
         else:
             link.mute()
         rule.note(request)

@@ -10,13 +10,13 @@ import pytest
 
 @pytest.fixture(autouse=True)
 async def half_open_connections() -> AsyncIterator[None]:
-    """Ends them after the test, because its loop does not live for half a minute. Open connections are left alone."""
+    """Ends such connections after the test, whose loop does not live for half a minute; open ones live on."""
     yield
     await cut_off()
 
 
 async def cut_off() -> None:
-    """End the closed connections that are still there."""
+    """End the closed connections that asyncio still keeps."""
     for transport in _transports(asyncio.get_running_loop()):
         if _is_closed(transport):
             transport.abort()

@@ -1,4 +1,4 @@
-"""Holders that record their experience, and other owners that take their lock away."""
+"""Holders that record what happens to them, and other owners that take their lock away."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ async def lock_client(url: str, **config: Any) -> AsyncIterator[LockClient]:
 
 @asynccontextmanager
 async def client_behind(proxy: Proxy, **config: Any) -> AsyncIterator[LockClient]:
-    """The same behind a proxy, which passes everything on again before the client is closed."""
+    """Such a client behind a proxy, which passes everything on again before the client is closed."""
     async with lock_client(proxy.url, **config) as client:
         try:
             yield client
@@ -40,7 +40,7 @@ async def seize(redis: Redis, key: str, *, redisson: bool = False) -> None:
     if not redisson:
         fields |= {"aiolock:acquisition": f"{uuid4()}:1", "aiolock:token": 1, "aiolock:step": 1, "aiolock:renewal": 0}
     async with redis.pipeline(transaction=True) as pipeline:
-        await pipeline.delete(key)  # Queued, like the commands after it.
+        await pipeline.delete(key)  # The pipeline queues this command, and the next ones.
         await pipeline.hset(key, mapping=fields)
         await pipeline.pexpire(key, 60_000)
         await pipeline.execute()
@@ -94,7 +94,7 @@ class Holder:
         except LeaseLostError as error:
             self.error = error
         task = asyncio.current_task()
-        await asyncio.sleep(0.01)  # Would raise if a cancellation was left over.
+        await asyncio.sleep(0.01)  # A remaining cancellation would raise here.
         self.uncancelled = task is not None and task.cancelling() == 0
         self._told.set()
         await self.go_on.wait()

@@ -74,7 +74,7 @@ def members_of(locks: LockClient) -> Sequence[Member]:
 
 
 def timers_of_marks(locks: LockClient) -> list[asyncio.TimerHandle]:
-    """The timers that will still look after a mark."""
+    """The timers that are still to look at a mark."""
     session = locks._sessions.session
     marks = None if session is None else session.report._observer
     return [] if not isinstance(marks, Marks) else [each for each in marks._timers.values() if not each.cancelled()]
@@ -123,12 +123,12 @@ def block_of(semaphore: AsyncCountingSemaphore) -> Single:
 
 
 def redis_of(locks: LockClient) -> Any:
-    """The user's client, or the one that was made from an address."""
+    """The client of redis-py: that of the user, or one that aiolock made from an address."""
     return locks._redis
 
 
 def listeners_of(call: Call) -> int:
-    """How many are told of the end of *call*, beside the task that waits for it."""
+    """The number of listeners to the end of *call*, beside the task that waits for it."""
     return len(call._tell or ())
 
 

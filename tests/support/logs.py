@@ -16,7 +16,7 @@ class _State(NamedTuple):
 
 @contextmanager
 def as_before() -> Iterator[None]:
-    """Every logger is afterwards what it was, and one that is new has nothing of its own."""
+    """After the block every logger is as it was before, and new loggers have no settings of their own."""
     before = {name: _state(logger) for name, logger in _loggers().items()}
     disabled, raises = logging.root.manager.disable, logging.raiseExceptions
     try:

@@ -1,8 +1,8 @@
 """A network between servers of this machine that can be parted: across the gap there is silence, not an error.
 
 Each server listens on its ordinary port, which only its own side knows; a relay makes it known to all others; and it
-sends from an address of its own, by which the relays of the others recognise it. On Linux any address of 127.0.0.0/8
-can be used for sending.
+sends from an address of its own, by which the relays of the others recognise it. On Linux a server can send
+from any address of 127.0.0.0/8.
 """
 
 import asyncio

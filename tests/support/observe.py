@@ -109,7 +109,7 @@ def _described(predicate: Callable[[], object]) -> str:
 @asynccontextmanager
 async def asked_in_a_thread(locks: LockClient) -> AsyncIterator[None]:
     """
-    Meanwhile another thread, to which this one yields at any moment, asks for the client's statistics.
+    During the block another thread, which may run at any moment, asks for the client's statistics.
 
     An allocation may begin a garbage collection, whose callbacks may let another thread run: here each one does.
     """

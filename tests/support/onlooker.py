@@ -11,13 +11,13 @@ _PAUSE = 0.002
 
 
 class Onlooker:
-    """The acquisitions that the lock *key* has, one after the other, and the time until which it is held."""
+    """Looks at the lock *key*: which acquisitions have it, one after the other, and until when it is held."""
 
     def __init__(self, url: str, key: str) -> None:
         self.acquisitions: list[bytes | None] = []
-        """The first was there in the beginning; `None` stands for a free lock."""
+        """The acquisitions so far, the first of which had the lock at the beginning; `None` stands for a free lock."""
         self.held_until: float = 0.0
-        """The server would free the lock then, or has freed it; on the monotonic clock."""
+        """The time at which the server would free the lock, or has freed it, on the monotonic clock."""
         self._key = key
         self._redis = Redis.from_url(url)
         self._stop = threading.Event()

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 def reserved_port() -> Iterator[int]:
     """A port on which only our servers may listen, one at a time."""
     with socket.socket() as reservation:
-        reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # The same option as theirs: it lets them in.
+        # Our servers have the same option, which lets them share the port.
+        reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         reservation.bind(("127.0.0.1", 0))
         yield int(reservation.getsockname()[1])

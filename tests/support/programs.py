@@ -1,4 +1,4 @@
-"""A test starts programs in Python, and lines go to and fro."""
+"""Tests start programs in Python, and exchange lines with them."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ Program = subprocess.Popen[str]
 
 @contextmanager
 def python(*arguments: str, stderr: int | None = None) -> Iterator[Program]:
-    """Python runs with these arguments until the end of the block, at most."""
+    """Run Python with these arguments, until the end of the block at most."""
     with subprocess.Popen(
         [sys.executable, "-u", *arguments],
         stdin=subprocess.PIPE,
@@ -35,13 +35,13 @@ def said(running: Program) -> str:
 
 
 def rest(running: Program) -> str:
-    """All that it prints until its end."""
+    """All further output of the program, until its end."""
     assert running.stdout is not None
     return running.stdout.read()
 
 
 def tell(running: Program, line: str = "") -> None:
-    """The program can read the line."""
+    """Send the line to the program."""
     assert running.stdin is not None
     running.stdin.write(f"{line}\n")
     running.stdin.flush()

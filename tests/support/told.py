@@ -8,7 +8,7 @@ MOMENT = 0.005  # Seconds that may lie between two readings of the clock.
 
 
 class Told:
-    """The names of locks whose holders have learned of a loss; a question to the lease itself goes by the clock."""
+    """Collects the names of lost locks from the events; a lease itself would answer by the clock, before any event."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()

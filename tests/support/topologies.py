@@ -18,7 +18,7 @@ from tests.support.certificates import Certificates
 from tests.support.network import Network, Relay
 from tests.support.ports import reserved_port
 
-NAME = "primary"  # The sentinels' name of it.
+NAME = "primary"  # The name of the primary for the Sentinels.
 _SLOTS = 16384
 _QUICK = ("--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", "--repl-timeout", "5")
 
@@ -30,7 +30,7 @@ def ask(server: Server, *words: object) -> Any:
         with Redis.from_url(server.url, decode_responses=True, protocol=2) as client:
             return client.execute_command(*words)
 
-    # Around the whole: redis-py 5.0 does not repeat a failure that happens on connecting.
+    # The retry includes the connection, which redis-py 5.0 does not try again by itself.
     return Retry(ConstantBackoff(0.02), 5, (ConnectionError,)).call_with_retry(once, lambda error: None)
 
 
@@ -44,7 +44,7 @@ def wait_until(predicate: Callable[[], bool], what: str, within: float = 30) -> 
 
 
 async def waited(predicate: Callable[[], bool], what: str) -> None:
-    """The same without blocking the loop."""
+    """Wait until the predicate holds, without blocking the loop."""
     await asyncio.to_thread(wait_until, predicate, what)
 
 
@@ -90,7 +90,8 @@ def cut_off(primary: Server, *replicas: Server) -> None:
     """Let no write of the primary reach these replicas any more, which are paused."""
     for replica in replicas:
         replica.pause()
-    ask(primary, "CLIENT", "KILL", "TYPE", "replica")  # They would still read data that was written to them before.
+    # With their old connections the replicas would still read earlier writes.
+    ask(primary, "CLIENT", "KILL", "TYPE", "replica")
 
 
 class _Group:
@@ -105,8 +106,8 @@ class _Group:
         self._stack = ExitStack()
         self._parting = parting
         self._network: Network | None = None
-        self._addresses: dict[int, str] = {}  # In the network, by the ordinary port.
-        self._ports: dict[int, int] = {}  # The port for clients, by the ordinary port, if it is another one.
+        self._addresses: dict[int, str] = {}  # Addresses in the network, by the ordinary port.
+        self._ports: dict[int, int] = {}  # Ports for clients, by the ordinary port, where the two differ.
 
     def start(self, *options: str, config: str = "") -> Server:
         return self._stack.enter_context(Server(self._executable, options=(*_QUICK, *options), config=config))
@@ -259,7 +260,7 @@ class ClusterOf(_Group):
         wait_until(lambda: all(map(self._is_ready, self.servers)), "the cluster is up")
         # A replica without a known offset is left out of a server's answer about the slots.
         wait_until(lambda: all(map(self._names_all_replicas, self.primaries)), "the replicas are named")
-        if not self.replicas:  # None can take over: that a busy machine is taken for a dead server would do harm alone.
+        if not self.replicas:  # No replica can take over for a busy server that looks dead.
             for primary in self.primaries:
                 ask(primary, "CONFIG", "SET", "cluster-node-timeout", 60_000)
 

@@ -13,7 +13,7 @@ PACKAGE = Path(aiolock.__file__).parent
 @cache
 def trees() -> dict[Path, ast.Module]:
     """
-    The tree of each module, parsed for the first test that asks: most processes that import the tests run no such test.
+    The tree of each module, parsed when a test first needs it, which most processes that import the tests never do.
 
     CPython 3.11 sometimes fails to parse if garbage is collected meanwhile.
     """

@@ -25,7 +25,7 @@ class Waiters:
         self._lease = lease
 
     async def park(self, count: int) -> None:
-        """Start that many more tasks, and return when all of them are parked and nothing else is going on."""
+        """Start that many more tasks, and return when all of them are parked and the client waits for no answer."""
         start = len(self.tasks)
         for number in range(start, start + count):
             self._gates.append(asyncio.Event())
@@ -89,7 +89,7 @@ def waits_quietly(client: LockClient, lock: Single) -> bool:
 async def parked(
     client: LockClient, holder: LockClient, name: str, count: int, *, go: bool = False, lease: float = 60
 ) -> AsyncIterator[tuple[Lease, Waiters]]:
-    """That many waiters of the client for a lock that the running task holds through another client."""
+    """Start that many waiters of the client, for a lock that the running task holds by another client."""
     theirs = await holder.lock(name).acquire(lease=lease)
     async with Waiters(client, name, go=go) as waiters:
         await waiters.park(count)

@@ -201,7 +201,7 @@ async def test_one_that_hangs_is_named_with_its_place() -> None:
 
 
 class Bank:
-    """Something to leave behind: what `transfer` has taken and not yet given."""
+    """A transfer takes something and gives it: a cancellation in between may leave it taken."""
 
     def __init__(self) -> None:
         self.taken = self.given = 0

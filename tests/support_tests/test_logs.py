@@ -1,4 +1,4 @@
-"""Logging that a test configured is as before."""
+"""Logging is as before after a test has configured it."""
 
 import logging
 import logging.config

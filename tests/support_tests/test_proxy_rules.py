@@ -1,4 +1,4 @@
-"""The harm that a rule does: to the requests that it matches, as often as it says, and to no other."""
+"""A rule causes its fault for the requests that it matches, as often as it says, and for no others."""
 
 import asyncio
 import hashlib

@@ -243,7 +243,7 @@ def test_dies_with_its_parent(executable: str, end: str) -> None:
         check=False,
     )
     port, directory = parent.stdout.split()
-    shutil.rmtree(directory, ignore_errors=True)  # nobody is left to do it for a parent that was killed
+    shutil.rmtree(directory, ignore_errors=True)  # A parent that was killed cannot do this itself.
     assert gone(int(port))
 
 

@@ -1,4 +1,4 @@
-"""Groups of servers of the same kind as the shared one."""
+"""Groups of servers, whose program is that of the shared server."""
 
 from collections.abc import AsyncIterator, Iterator
 
@@ -33,7 +33,7 @@ def fragile(server: Server) -> Iterator[ClusterOf]:
 async def cluster(calm: ClusterOf) -> AsyncIterator[RedisCluster]:
     """A user's client of the calm cluster, which is empty.
 
-    It only corrects the slot that MOVED names: reading them all again closes connections that other tasks are using.
+    The client only corrects the slot that MOVED names: to read all slots again would close connections in use.
     """
     client = RedisCluster(host=calm.primaries[0].host, port=calm.primaries[0].port, reinitialize_steps=0)
     await client.flushall(target_nodes=RedisCluster.PRIMARIES)

@@ -58,7 +58,7 @@ async def test_several_locks_cost_one_round_trip_for_each_server(
     calm: ClusterOf, ours: LockClient, theirs: LockClient
 ) -> None:
     many = ours.multi(*NAMES[:12])
-    async with many:  # Every connection is there, every script known.
+    async with many:  # Every connection is open, and the servers know every script.
         pass
     owners = {calm.owner_of(name).port for name in NAMES[:12]}
     for act in (many.acquire, many.release):
@@ -86,7 +86,7 @@ async def test_a_waiter_is_woken_by_a_sharded_message(calm: ClusterOf, ours: Loc
 async def test_a_cluster_without_sharded_messages_broadcasts_them(
     calm: ClusterOf, ours: LockClient, theirs: LockClient
 ) -> None:
-    """Before Redis 7 none had them; what cannot be asked for is taken for missing, as Redisson does."""
+    """Before Redis 7 no cluster had them; aiolock, like Redisson, assumes that they are missing if it may not ask."""
     for server in calm.servers:
         ask(server, "ACL", "SETUSER", "default", "-pubsub|shardnumsub")
     try:
@@ -109,7 +109,7 @@ async def test_a_server_that_is_busy_when_it_is_asked_of_sharded_messages_is_ask
         return answers[-1]
 
     monkeypatch.setattr("aiolock._redis.cluster.topology.ask", ask_and_count)
-    busy = calm.primaries[0]  # The first that a client asks.
+    busy = calm.primaries[0]  # A client asks this server first.
     name = next(name for name in NAMES if calm.owner_of(name) is busy)
     lease = await theirs.lock(name).acquire()
     async with busy_with_a_script(busy):
@@ -131,7 +131,7 @@ async def busy_with_a_script(server: Server) -> AsyncIterator[None]:
     """The server runs a script without end, and answers BUSY meanwhile."""
 
     def run() -> None:
-        with suppress(ResponseError):  # It is killed.
+        with suppress(ResponseError):  # The server has killed the script.
             ask(server, "EVAL", "while true do end", 0)
 
     def is_busy() -> bool:
@@ -178,9 +178,9 @@ async def test_a_thousand_names_take_three_connections_for_each_server_at_most(o
     assert ours.statistics().pending == ours.statistics().held == 0
 
 
-@pytest.mark.filterwarnings("ignore:.*read_from_replicas:DeprecationWarning")  # The one name in every redis-py.
+@pytest.mark.filterwarnings("ignore:.*read_from_replicas:DeprecationWarning")  # All of redis-py knows it.
 async def test_no_connection_lets_replicas_answer(calm: ClusterOf) -> None:
-    """A primary that was demoted would go on answering, too."""
+    """If replicas answered, a demoted primary would go on answering, too."""
     for server in calm.servers:
         ask(server, "CONFIG", "RESETSTAT")
     nodes = [ClusterNode(server.host, server.port) for server in calm.primaries]
@@ -251,7 +251,7 @@ async def test_closing_leaves_no_connection_and_no_lock(calm: ClusterOf, cluster
 
 
 async def test_one_server_of_a_cluster_is_refused_whatever_the_name(calm: ClusterOf) -> None:
-    """Also for the names that it owns: others in the cluster would not hear of their releases."""
+    """The server is refused also for its own names: clients of the cluster would not hear of the releases."""
     before = scripts_run(calm.primaries[0])
     async with Redis.from_url(calm.primaries[0].url) as redis, LockClient(redis) as locks:
         for name in NAMES[:10]:
@@ -263,7 +263,7 @@ async def test_one_server_of_a_cluster_is_refused_whatever_the_name(calm: Cluste
 
 
 async def test_one_server_that_is_taken_for_a_cluster_is_refused(redis: Redis, server: Server) -> None:
-    """It would serve, but those who know it as one server would not hear the messages of a cluster."""
+    """The server would serve, but clients that take it for a single server would not hear the messages of a cluster."""
     async with LockClient(RedisCluster(host=server.host, port=server.port)) as locks:
         with pytest.raises(BackendError, match="this server is part of no cluster: give LockClient a Redis"):
             await locks.lock("one server").acquire()
@@ -289,7 +289,7 @@ async def test_the_permissions_that_are_documented_are_enough(calm: ClusterOf) -
                     await waiters.granted(2)
         for server in calm.primaries:
             refused = {entry["object"] for entry in ask(server, "ACL", "LOG")}
-            assert refused <= {"client|setinfo", "client"}, "redis-py lives without it"
+            assert refused <= {"client|setinfo", "client"}, "redis-py works without these"
     finally:
         await cluster.aclose()
         for server in calm.primaries:

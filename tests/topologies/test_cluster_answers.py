@@ -1,4 +1,4 @@
-"""What the servers of a cluster say, and do not say, of who owns a slot; and what follows from that."""
+"""The servers of a cluster answer, or do not answer, which server owns a slot; clients cope with wrong answers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -27,14 +27,14 @@ NAMES = [f"name {number}" for number in range(20)]
 
 @pytest.fixture
 def quarrel(server: Server) -> Iterator[ClusterOf]:
-    """A cluster of one test alone, whose servers are told different things."""
+    """A cluster of one test, which tells its servers different owners of a slot."""
     with ClusterOf(server._executable) as running:
         yield running
 
 
 @contextmanager
 def silent_about_slots(cluster: ClusterOf) -> Iterator[None]:
-    """No server says who has which slots, until it is asked for a key that it does not have."""
+    """The servers do not list the slots; a server still names the owner when it is asked for a key that it lacks."""
     for server in cluster.servers:
         ask(server, "ACL", "SETUSER", "default", "-cluster|slots")
     try:
@@ -45,7 +45,7 @@ def silent_about_slots(cluster: ClusterOf) -> Iterator[None]:
 
 
 def redirections(cluster: ClusterOf) -> int:
-    """How often a server has said MOVED."""
+    """The number of times that a server has answered MOVED."""
     return sum(errors(server, "MOVED") for server in cluster.servers)
 
 
@@ -76,7 +76,7 @@ async def test_waiters_who_come_before_it_is_known_what_messages_there_are_hear_
     seed = calm.primaries[0]
     name = next(name for name in NAMES if calm.owner_of(name) is seed)
     cluster = RedisCluster(host=seed.host, port=seed.port)
-    with silent_about_slots(calm):  # Or else the answer might come late enough to make up for it.
+    with silent_about_slots(calm):  # A late list of the slots could hide the fault.
         async with (
             LockClient(cluster) as locks,
             LockClient(cluster) as other,
@@ -100,7 +100,7 @@ async def test_a_close_while_a_server_hangs_leaves_no_question_for_slots(calm: C
                 acquiring = asyncio.create_task(acquire_and_release(locks.lock(lock)))
                 await until(lambda: locks.statistics().commands > sent)
             with pytest.raises(ClientClosedError):
-                await acquiring  # It gives up what it may have been granted.
+                await acquiring  # The client gives up the grant that it may have got.
         finally:
             seed.resume()
     await cluster.aclose()
@@ -112,7 +112,7 @@ async def test_a_close_while_a_server_hangs_leaves_no_question_for_slots(calm: C
 async def test_a_server_that_does_not_know_its_own_name_is_found(
     calm: ClusterOf, cluster: RedisCluster, preferred: str, silent: bool
 ) -> None:
-    """It is where it was asked; or, when it is to be named by a host name that it does not have, by its IP address."""
+    """The client uses the address at which it asked or, if the server is to have a host name and has none, the IP."""
     for server in calm.servers:
         ask(server, "CONFIG", "SET", "cluster-preferred-endpoint-type", preferred)
     try:
@@ -132,7 +132,7 @@ async def test_a_server_that_does_not_know_its_own_name_is_found(
 
 @pytest.fixture
 async def proxies(calm: ClusterOf) -> AsyncIterator[dict[int, Proxy]]:
-    """One before each server, by the server's port."""
+    """A proxy before each server, by the server's port."""
     async with AsyncExitStack() as stack:
         yield {server.port: await stack.enter_async_context(Proxy(server.host, server.port)) for server in calm.servers}
 
@@ -140,7 +140,7 @@ async def proxies(calm: ClusterOf) -> AsyncIterator[dict[int, Proxy]]:
 async def test_servers_are_reached_where_the_users_client_reaches_them(
     calm: ClusterOf, proxies: dict[int, Proxy]
 ) -> None:
-    """As behind a NAT, where the addresses that the cluster gives lead nowhere; that of the user does already."""
+    """Behind a NAT, the addresses that the cluster gives lead nowhere; the address of the user is mapped already."""
 
     def outside(address: tuple[str, int]) -> tuple[str, int]:
         return address[0], proxies[address[1]].port
@@ -164,14 +164,14 @@ async def test_servers_are_reached_where_the_users_client_reaches_them(
 
 
 def let_go(cluster: ClusterOf, keys: LockKeys) -> None:
-    """Delete what there is of a lock, without a word to anybody: with keys its slot could not go."""
+    """Delete the keys of a lock without a message, because a slot that has keys could not move."""
     for key in (keys.lock, keys.tokens):
         ask(cluster.owner_of(keys.lock), "DEL", key)
 
 
 def take(cluster: ClusterOf, name: str, new: Server) -> None:
     """Let *new* have the slot of *name*, which has no keys."""
-    ask(new, "CLUSTER", "BUMPEPOCH")  # Else the old owner's word of the slot might count for more.
+    ask(new, "CLUSTER", "BUMPEPOCH")  # Otherwise the claim of the old owner might have the higher epoch.
     ask(new, "CLUSTER", "SETSLOT", key_slot(name.encode()), "NODE", cluster.id_of(new))
 
 
@@ -236,11 +236,12 @@ async def test_a_call_that_servers_send_round_in_circles_fails_in_time(quarrel: 
 
 
 async def test_a_server_that_lost_a_slot_is_not_believed_about_the_others(quarrel: ClusterOf) -> None:
-    """The owner has lost a slot and does not know to whom; the other servers do."""
+    """The old owner has lost a slot and does not know the new owner; the other servers know it."""
     old = quarrel.owner_of(NAME)
     new, third = (server for server in quarrel.primaries if server is not old)
     slot = key_slot(NAME.encode())
-    cluster = RedisCluster(host=old.host, port=old.port)  # The first to be asked for the slots, were it not in doubt.
+    # The client would ask this server for the slots first, if it did not doubt its answers.
+    cluster = RedisCluster(host=old.host, port=old.port)
     async with LockClient(cluster, config=LockConfig(command_timeout=20)) as locks:
         await acquire_and_release(locks.lock(NAME))
         for server in (new, third):
@@ -248,7 +249,7 @@ async def test_a_server_that_lost_a_slot_is_not_believed_about_the_others(quarre
         take(quarrel, NAME, new)
         ask(third, "CLUSTER", "SETSLOT", slot, "NODE", quarrel.id_of(new))
         ask(old, "CLUSTER", "FORGET", quarrel.id_of(new))
-        with suppress(ResponseError):  # It had heard of the new owner, and has forgotten the slot with it.
+        with suppress(ResponseError):  # The server may have heard of the new owner, and forgotten the slot with it.
             ask(old, "CLUSTER", "DELSLOTS", slot)
         async with locks.lock(NAME):
             assert ask(new, "EXISTS", NAME) == 1
@@ -256,14 +257,14 @@ async def test_a_server_that_lost_a_slot_is_not_believed_about_the_others(quarre
 
 
 async def test_a_server_that_repeats_a_doubtful_answer_is_not_asked_first_again(quarrel: ClusterOf) -> None:
-    """A server that has lost touch with the others still says what was true."""
+    """A server that has lost touch with the others still gives the old answer."""
     old = quarrel.owner_of(NAME)
     new, behind = (server for server in quarrel.primaries if server is not old)
     cluster = RedisCluster(host=behind.host, port=behind.port)
     async with LockClient(cluster, config=LockConfig(command_timeout=20)) as locks:
         for server in (old, behind):
             await acquire_and_release(locks.lock(next(name for name in NAMES if quarrel.owner_of(name) is server)))
-        ask(behind, "CLUSTER", "FORGET", quarrel.id_of(new))  # It tells the old owner, who may do so, too.
+        ask(behind, "CLUSTER", "FORGET", quarrel.id_of(new))  # It tells the old owner, which may forget it, too.
         take(quarrel, NAME, new)
         old.kill()
         async with locks.lock(NAME):
@@ -281,7 +282,7 @@ async def test_a_waiter_follows_its_slot_also_when_servers_hear_late_that_it_mov
         let_go(quarrel, keys_of(waiters.lock))
         _, new = set_at_odds(quarrel, NAME)
         before = redirections(quarrel)
-        await until(lambda: redirections(quarrel) > before + 3, within=15)  # It goes on asking where to listen.
+        await until(lambda: redirections(quarrel) > before + 3, within=15)  # The client goes on asking where to listen.
         assert waiters.order == []
         take(quarrel, NAME, new)
         await waiters.granted(2, within=15)
@@ -295,7 +296,7 @@ async def test_a_waiter_follows_its_slot_also_when_nobody_says_at_first_where_it
     config = LockConfig(command_timeout=3)
 
     def refusals() -> int:
-        """How often they were asked for the slots in vain."""
+        """The number of times that the servers refused to list the slots."""
         return sum(errors(server, "NOPERM") for server in quarrel.servers)
 
     async with (
@@ -318,7 +319,7 @@ async def test_a_waiter_follows_its_slot_also_when_nobody_says_at_first_where_it
 async def test_the_slots_are_asked_of_another_server_when_one_hangs(quarrel: ClusterOf) -> None:
     hung, new, old = quarrel.primaries
     name = next(name for name in NAMES if quarrel.owner_of(name) is old)
-    # The first to be asked, for all that is known of it; and redis-py would not give up by itself.
+    # The client asks the hung server first, as it knows nothing bad of it, and redis-py would not give up by itself.
     cluster = RedisCluster(host=hung.host, port=hung.port, socket_connect_timeout=120)
     config = LockConfig(command_timeout=3)
     async with (

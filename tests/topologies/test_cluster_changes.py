@@ -54,7 +54,7 @@ async def test_a_slot_moves_while_its_lock_is_held_and_waited_for(calm: ClusterO
             source, target = begin_to_move(calm, NAME)
             await renewed(theirs, 2)
             move_keys(calm, NAME, source, target)
-            await renewed(theirs, 2)  # By way of ASK.
+            await renewed(theirs, 2)  # The server redirects the renewals by ASK.
             assert await theirs.lock(NAME).holder() is not None
             end_move(calm, NAME, target)
             await renewed(theirs, 2)
@@ -64,7 +64,7 @@ async def test_a_slot_moves_while_its_lock_is_held_and_waited_for(calm: ClusterO
             await lease.release()
             await waiters.granted(3)
         assert theirs.statistics().losses == 0
-        await until(lambda: ours.statistics().subscriptions == 0)  # Neither where it was nor where it is.
+        await until(lambda: ours.statistics().subscriptions == 0)  # Neither the old server has one, nor the new.
 
 
 async def test_a_channel_that_ended_while_nobody_waited_is_subscribed_to_again(
@@ -79,7 +79,7 @@ async def test_a_channel_that_ended_while_nobody_waited_is_subscribed_to_again(
         listening = cluster_of(ours).owner(channel).notifier
         assert listening.confirmed(channel)
         home = calm.owner_of(NAME)
-        for to in (None, home):  # It is back when the client asks for it.
+        for to in (None, home):  # The slot is back when the client asks for it.
             source, target = begin_to_move(calm, NAME, to)
             move_keys(calm, NAME, source, target)
             end_move(calm, NAME, target)
@@ -93,7 +93,7 @@ async def test_a_channel_that_ended_while_nobody_waited_is_subscribed_to_again(
 
 
 async def test_a_lock_whose_slot_is_moving_is_granted_when_it_has_moved(calm: ClusterOf, cluster: RedisCluster) -> None:
-    """Meanwhile a server has one of its keys and not the other, and says TRYAGAIN."""
+    """Meanwhile a server has one of the two keys, and answers TRYAGAIN."""
     name = "moving"
     async with LockClient(cluster) as locks:
         await acquire_and_release(locks.lock(name))
@@ -110,7 +110,7 @@ async def test_a_lock_whose_slot_is_moving_is_granted_when_it_has_moved(calm: Cl
 
 
 async def test_a_name_without_keys_is_granted_when_its_slot_has_moved(calm: ClusterOf, cluster: RedisCluster) -> None:
-    """Where it was it may not be made any more, and where it goes not yet: of two keys there are none."""
+    """The old server may no longer make the two missing keys, and the new server may not make them yet."""
     name = "never used"
     _, target = begin_to_move(calm, name)
     async with LockClient(cluster, config=LockConfig(command_timeout=1)) as locks:
@@ -148,7 +148,7 @@ async def test_a_lock_can_be_renewed_and_released_while_its_slot_is_moving(
         source, target = begin_to_move(calm, name)
         await lease.renew(60)
         await lease.release()
-        with pytest.raises(ResponseError, match=target.url.removeprefix("redis://")):  # Ask there: it is here no more.
+        with pytest.raises(ResponseError, match=target.url.removeprefix("redis://")):  # ASK: the key is not here.
             ask(source, "GET", name)
         move_keys(calm, name, source, target)
         end_move(calm, name, target)
@@ -158,7 +158,7 @@ async def test_a_lock_can_be_renewed_and_released_while_its_slot_is_moving(
 async def test_a_writer_that_reads_renews_and_releases_while_the_slot_is_moving(
     calm: ClusterOf, cluster: RedisCluster
 ) -> None:
-    """With another reader at last, whose record is no key of the script."""
+    """At the end another reader comes, whose record is no key of the script."""
     name = "moved by halves"
     async with LockClient(cluster) as locks, LockClient(cluster) as other:
         lock = locks.read_write_lock(name, owner="job")
@@ -241,7 +241,7 @@ async def test_a_primary_that_is_demoted_answers_no_more_also_where_replicas_may
 
 
 async def promote(new: Server, old: Server) -> None:
-    """A planned change of the primary, without the others' vote: they give one in a while only."""
+    """A planned change of the primary, without the vote of the others, which do not vote again at once."""
     await waited(lambda: bool(ask(new, "ROLE")[3] == "connected"), "the replica is in step")
     ask(new, "CLUSTER", "FAILOVER", "TAKEOVER")
     await waited(lambda: (role(old), role(new)) == ("slave", "master"), "the replica is promoted")
@@ -282,7 +282,7 @@ async def test_a_server_that_owns_nothing_is_forgotten_until_it_is_needed_again(
 
 
 def connections_to(listening: socket.socket) -> int:
-    """How many there were since this was asked last."""
+    """The number of connections since the last question."""
     count = 0
     while True:
         try:
@@ -328,12 +328,12 @@ async def test_closing_leaves_no_connection_though_a_call_is_sent_to_another_ser
         old = fragile.primaries[-1]
         new = successor(fragile, old)
         await promote(new, old)
-        assert (old.host, old.port) == topology.nodes()[-1].address  # What is closed last.
+        assert (old.host, old.port) == topology.nodes()[-1].address  # The client closes this server last.
         call = submit(backend, INSPECT, (names[-1],), ())
         connection: Any = ordinary_of(topology.nodes()[-1].server)
         while not call.sent:
             await asyncio.sleep(0)
-        # The loop reads what has arrived when the first server is being closed: MOVED, to one that is not known yet.
+        # MOVED has arrived, with an unknown server: the loop reads it while the client closes the first server.
         assert select.select([connection._writer.get_extra_info("socket").fileno()], [], [], 10)[0]
         await topology.aclose()
         with pytest.raises(BackendError):
@@ -365,7 +365,7 @@ async def test_a_holder_whose_lock_did_not_reach_the_new_primary_is_told(fragile
 async def test_an_acknowledged_lock_is_forgotten_when_it_moves_to_a_primary_that_dies_before_its_replica_has_it(
     fragile: ClusterOf,
 ) -> None:
-    """The replicas that acknowledged it belong to the primary where the slot was."""
+    """The replicas that acknowledged the lock belong to the old primary of the slot."""
     cluster = users_client(fragile)
     async with (
         LockClient(cluster, config=LockConfig(lease=60, renew_interval=2, command_timeout=20, replicas=1)) as ours,
@@ -385,7 +385,8 @@ async def test_an_acknowledged_lock_is_forgotten_when_it_moves_to_a_primary_that
             ask(server, "CLUSTER", "SETSLOT", key_slot(NAME.encode()), "NODE", fragile.id_of(replica))
         async with theirs.lock(NAME) as other:
             assert other.token > lease.token
-        assert await asyncio.wait_for(lease.lost, 30) in ("expired", "taken")  # By when it is asked for there.
+        # The reason depends on the time at which the client asks the promoted replica.
+        assert await asyncio.wait_for(lease.lost, 30) in ("expired", "taken")
     await cluster.aclose()
 
 
@@ -409,7 +410,7 @@ async def test_a_lock_whose_release_did_not_reach_the_new_primary_stays_for_its_
 
 @asynccontextmanager
 async def forgotten(fragile: ClusterOf) -> AsyncIterator[tuple[LockClient, Lease, Server]]:
-    """A client, a lease of it that a failover has forgotten, and the old primary, which hangs: no connection broke."""
+    """A client, its lease that a failover has lost, and the old primary, which hangs, so that no connection broke."""
     cluster = users_client(fragile)
     async with LockClient(cluster, config=LockConfig(command_timeout=9)) as locks:
         for server in fragile.primaries:
@@ -421,7 +422,8 @@ async def forgotten(fragile: ClusterOf) -> AsyncIterator[tuple[LockClient, Lease
         lease = await locks.lock(NAME, owner="job").acquire(lease=60)
         old.pause()
         new.resume()
-        # Whoever is asked for the slots is believed, and what has not heard of it yet would settle the doubt.
+        # The client believes any server that it asks for the slots: one that has not heard of the new primary would
+        # wrongly end its doubt.
         await waited(lambda: all(fragile.owner_of(NAME, [each]) is new for each in others), "all know the new primary")
         yield locks, lease, old
         old.resume()
@@ -486,7 +488,7 @@ async def test_a_server_that_is_gone_fails_its_own_names_only(fragile: ClusterOf
 async def test_servers_that_disagree_about_a_slot_are_asked_until_they_agree(
     calm: ClusterOf, cluster: RedisCluster
 ) -> None:
-    """Each says that the other has it: a move that is ended where the slot was before it is where it will be."""
+    """Each server names the other one: the old owner has ended the move before the new owner."""
     name = "disputed"
     async with LockClient(cluster, config=LockConfig(command_timeout=20)) as locks:
         source, target = begin_to_move(calm, name)
@@ -498,4 +500,4 @@ async def test_servers_that_disagree_about_a_slot_are_asked_until_they_agree(
         finally:
             end_move(calm, name, target)
         await asyncio.wait_for(acquiring, 20)
-        assert locks.statistics().commands - sent < 100 + 400 * (monotonic() - began), "it rests now and then"
+        assert locks.statistics().commands - sent < 100 + 400 * (monotonic() - began), "the client asks without a pause"

@@ -1,4 +1,4 @@
-"""Lost replies in a cluster, also while a slot moves: a call does what one undisturbed call does, and nothing later."""
+"""Lost replies in a cluster, also while a slot moves: a call does what an undisturbed call does, and nothing later."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -24,8 +24,8 @@ from tests.support.proxy import Action, Proxy, Request, Rule, drop_reply, hold, 
 from tests.support.resharding import begin_to_move, end_move, move, move_keys
 from tests.support.topologies import ClusterOf
 
-AT_ONCE = 4  # Operations; each has clients of its own, and a slow machine must still connect them in time.
-LONG = 30.0  # A command timeout that does not matter.
+AT_ONCE = 4  # Operations at once; each has clients of its own, and a slow machine must still connect them in time.
+LONG = 30.0  # Seconds: no command takes so long.
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Scene:
         return self.proxies[server.port]
 
     def hit(self, server: Server, action: Action, times: int = 1) -> Rule:
-        """Do that to the call when it is on its way to the server."""
+        """Apply the action to the call when it is on its way to the server."""
         return self.proxy(server).install(Rule(self._is_the_call, action, times))
 
     def came_with_asking(self, server: Server, request: Request) -> bool:
@@ -59,7 +59,7 @@ class Scene:
 
 @asynccontextmanager
 async def proxied(cluster: ClusterOf) -> AsyncIterator[tuple[RedisCluster, dict[int, Proxy]]]:
-    """A user's client whose connections proxies carry: those by the ports of the servers."""
+    """A user's client whose connections go through proxies, and these proxies by the ports of the servers."""
     async with AsyncExitStack() as stack:
         proxies = {
             server.port: await stack.enter_async_context(Proxy(server.host, server.port)) for server in cluster.servers
@@ -74,7 +74,7 @@ async def proxied(cluster: ClusterOf) -> AsyncIterator[tuple[RedisCluster, dict[
         yield user, proxies
 
 
-# Gets ready to do harm to the call; what it returns runs beside it.
+# Prepares the fault of a call; the returned coroutine runs beside the call.
 Fault = Callable[[Scene], Coroutine[None, None, object]]
 
 
@@ -86,7 +86,7 @@ def dropped(times: int) -> Fault:
 
 
 def moved_before(scene: Scene) -> Coroutine[None, None, object]:
-    """What the server says that had the slot is lost, and what the server says that has it now."""
+    """The reply of the old owner of the slot is lost, and that of the new owner, too."""
     source = scene.owner
     target = move(scene.cluster, scene.name)
     unheard, lost = scene.hit(source, drop_reply()), scene.hit(target, drop_reply())
@@ -99,7 +99,7 @@ def moved_before(scene: Scene) -> Coroutine[None, None, object]:
 
 
 def moved_meanwhile(scene: Scene) -> Coroutine[None, None, object]:
-    """One server did it, another one is asked again."""
+    """The old owner has executed the call, and the client asks the new owner again."""
     source = scene.owner
     done = scene.hit(source, withhold_reply())
 
@@ -112,7 +112,7 @@ def moved_meanwhile(scene: Scene) -> Coroutine[None, None, object]:
 
 
 def asked(scene: Scene) -> Coroutine[None, None, object]:
-    """The slot is moving, its keys have: what the server says that has them is lost."""
+    """The slot is moving, its keys have moved, and the reply of the server that has the keys is lost."""
     source, target = begin_to_move(scene.cluster, scene.name)
     move_keys(scene.cluster, scene.name, source, target)
     lost = scene.hit(target, drop_reply())
@@ -126,7 +126,7 @@ def asked(scene: Scene) -> Coroutine[None, None, object]:
 
 
 def asked_meanwhile(scene: Scene) -> Coroutine[None, None, object]:
-    """One server did it, and sends who asks again to where the keys are now."""
+    """The old owner has executed the call, and redirects the second copy to the server that has the keys now."""
     done = scene.hit(scene.owner, withhold_reply())
 
     async def go_on() -> None:
@@ -156,7 +156,7 @@ FAULTS: dict[str, Fault] = {
 async def scene_of(
     calm: ClusterOf, cluster: RedisCluster, name: str, operation: Operation
 ) -> AsyncIterator[tuple[Stage, Scene]]:
-    """Everything is connected, and the call comes next."""
+    """Connect and prepare everything, so that the call comes next."""
     interval = operation.renew_interval
     async with (
         proxied(calm) as (user, proxies),
@@ -203,7 +203,7 @@ async def test_a_disturbed_call_does_what_an_undisturbed_one_does(
 async def test_a_request_that_arrives_when_the_slot_has_moved_and_come_back_does_nothing(
     calm: ClusterOf, cluster: RedisCluster, name: str
 ) -> None:
-    """It was on its way when the call was sent again, and answered by the server that had the slot meanwhile."""
+    """The request was still on its way when the client sent the call again, and the server of that time answered."""
     operation = OPERATIONS[name]
     async with scene_of(calm, cluster, name, operation) as (on, scene):
         source = scene.owner
@@ -217,7 +217,7 @@ async def test_a_request_that_arrives_when_the_slot_has_moved_and_come_back_does
         await operation.run(on)
         await moving
         move(calm, name, source)
-        await on.lock.locked()  # The client knows where it is.
+        await on.lock.locked()  # The client learns where the slot is now.
         await on.answered()
         for proxy in scene.proxies.values():
             proxy.black_hole()

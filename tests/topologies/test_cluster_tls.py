@@ -53,14 +53,14 @@ async def client_of(cluster: ClusterOf, settings: dict[str, Any], **config: Any)
 
 
 def reached(cluster: ClusterOf, name: str) -> set[str]:
-    """Where the clients of that name are connected to."""
+    """The addresses that the clients of that name are connected to."""
     clients = [line for server in cluster.servers for line in ask(server, "CLIENT", "LIST").splitlines()]
     found = [dict(field.split("=", 1) for field in line.split()) for line in clients]
     return {client["laddr"] for client in found if client["name"] == name}
 
 
 async def test_locks_on_every_server(calm: ClusterOf, certificates: Certificates) -> None:
-    """The session has every script in it, and waits that messages end."""
+    """The session runs every script, and has waits that messages end."""
     names = [next(f"name {n}" for n in range(99) if calm.owner_of(f"name {n}") is server) for server in calm.servers]
     async with (
         client_of(calm, certificates.settings, client_name="ours") as ours,
@@ -78,7 +78,7 @@ async def test_a_slot_that_moved_is_found_at_its_new_place(calm: ClusterOf, cert
         name = next(f"name {n}" for n in range(99) if calm.owner_of(f"name {n}") is calm.primaries[0])
         async with locks.lock(name) as lease:
             target = move(calm, name)
-            await lease.renew(60)  # The server that had it says where it is: MOVED.
+            await lease.renew(60)  # The old server answers MOVED.
             assert ask(target, "HGET", name, "aiolock:token") == str(lease.token)
         assert ask(target, "EXISTS", name) == 0
 
@@ -92,12 +92,12 @@ async def test_a_slot_moves_while_its_lock_is_held_and_waited_for(calm: ClusterO
     ):
         source, target = begin_to_move(calm, NAME)
         move_keys(calm, NAME, source, target)
-        await beside.renew()  # By way of ASK. The watchdog would give a handshake up that takes long.
+        await beside.renew()  # The server redirects it by ASK. The watchdog would give up a handshake that takes long.
         end_move(calm, NAME, target)
         await until(lambda: ask(target, "PUBSUB", "SHARDCHANNELS") == [keys_of(waiters.lock).channel], within=20)
         await until(waiters.quiet, within=20)
         await lease.release()
-        await waiters.granted(3, within=20)  # By a message: the lease would have gone on for long.
+        await waiters.granted(3, within=20)  # A message wakes them: the lease would last for long.
         assert theirs.statistics().losses == 0
 
 
@@ -108,7 +108,7 @@ async def test_a_primary_that_dies_is_followed_by_its_replica(fragile: ClusterOf
         client_of(fragile, settings, command_timeout=25) as locks,
         parked(locks, holder, NAME, 2, go=True, lease=120) as (lease, waiters),
     ):
-        # They know the others: each was told of one server only, which may be the one that dies.
+        # Both clients have to know all servers: each was given one server only, which may be the one that dies.
         await until(lambda: slots_are_settled(holder), within=25)
         await until(lambda: slots_are_settled(locks), within=25)
         old = fragile.owner_of(NAME)
@@ -120,8 +120,8 @@ async def test_a_primary_that_dies_is_followed_by_its_replica(fragile: ClusterOf
             new = fragile.owner_of(NAME, others)
             await renewed(holder, 1, within=25)
             watched.check()
-        # From one attempt to reach the dead server to the next a third of the command timeout may pass; who is
-        # asked for the slots then may not know better yet.
+        # A third of the command timeout may pass between two attempts to reach the dead server; and the server that the
+        # client then asks for the slots may not know of the failover yet.
         channel = keys_of(waiters.lock).channel
         await until(lambda: waiters.none_failed() and ask(new, "PUBSUB", "SHARDCHANNELS") == [channel], within=40)
         await until(waiters.quiet, within=25)

@@ -26,7 +26,7 @@ def two(server: Server) -> Iterator[Replicated]:
 
 
 async def test_a_ticket_and_its_adoption_survive_a_failover(server: Server) -> None:
-    """Both were acknowledged by a replica, and the ticket stays used up."""
+    """A replica acknowledged the ticket and its adoption, so that the ticket stays used up."""
     with Replicated(server._executable, sentinels=3) as group:
         sentinel = Sentinel(group.addresses, socket_timeout=1)  # type: ignore[no-untyped-call]
         redis: Redis = sentinel.master_for(PRIMARY)

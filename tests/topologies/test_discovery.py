@@ -1,4 +1,4 @@
-"""Where a client asks for the slots of a cluster when none of the servers that it uses is left."""
+"""A client asks for the slots of a cluster when none of the servers that it uses is left."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ NAME = "orders"
 
 @asynccontextmanager
 async def holding(cluster: ClusterOf) -> AsyncIterator[tuple[LockClient, Lease]]:
-    """A client that was told of one server, knows the slots, and holds a lock that the replicas have."""
+    """A client that was given one server, knows the slots, and holds a lock that the replicas have."""
     seed = cluster.primaries[0]
     redis = RedisCluster(host=seed.host, port=seed.port)
     async with LockClient(redis, config=LockConfig(lease=60, renew_interval=1, command_timeout=20)) as locks:
@@ -85,7 +85,7 @@ async def test_a_client_whose_only_seed_died_asks_whom_the_users_client_has_foun
 
 
 async def test_servers_that_hang_do_not_keep_it_from_the_one_that_answers(calm: ClusterOf) -> None:
-    """Asked one after the other they would take eighty seconds."""
+    """If the client asked one server after the other, it would need eighty seconds."""
     with ExitStack() as stack:
         addresses = [stack.enter_context(mute()).getsockname() for _ in range(15)]
         addresses.append((calm.primaries[0].host, calm.primaries[0].port))
@@ -115,7 +115,7 @@ async def test_an_address_that_another_cluster_took_over_is_not_believed(
 async def test_the_slots_are_asked_for_now_and_then_while_the_client_is_used(
     calm: ClusterOf, ours: LockClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The addresses since the last question are known."""
+    """The client knows the addresses of the last answer, and asks again after a time."""
 
     def asked() -> int:
         stats = [ask(server, "INFO", "commandstats") for server in calm.servers]

@@ -127,7 +127,7 @@ async def test_one_primary_that_refuses_is_named_and_the_others_are_counted(
 
 
 async def judged(calm: ClusterOf, user: str, *taken: str) -> Report:
-    """What the doctor says to a user who has the documented permissions; on the last primary without those *taken*."""
+    """The doctor's report for a user with the documented permissions, without those *taken* on the last primary."""
     for server in calm.primaries:
         ask(server, "ACL", "SETUSER", user, *RULES[3:], *OF_A_CLUSTER.split())
     ask(calm.primaries[2], "ACL", "SETUSER", user, *taken)

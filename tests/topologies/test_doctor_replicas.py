@@ -1,4 +1,4 @@
-"""The doctor, pointed at a Sentinel or at a primary with replicas: who follows, and who could take over."""
+"""The doctor, pointed at a Sentinel or at a primary with replicas: it names the replicas, and which can take over."""
 
 from collections.abc import Iterator
 
@@ -31,7 +31,7 @@ async def examined(server: Server, user: str = "") -> Report:
 
 
 def found(report: Report, name: str) -> tuple[str, str]:
-    """How that check came out, and what was found."""
+    """The status of the check, and its finding."""
     [check] = [check for check in report.checks if check.name == name]
     return check.status, check.found
 
@@ -94,7 +94,7 @@ async def test_a_replica_that_does_not_let_the_user_lock_is_told(group: Replicat
 
 @pytest.mark.slow
 async def test_two_that_take_themselves_for_the_primary_are_told(server: Server) -> None:
-    """As after a failover, until the old primary that is back is demoted; here the Sentinel may not do so."""
+    """After a failover the old primary is back, and not demoted yet; here the Sentinel may not demote it."""
     with Replicated(server._executable, replicas=2, sentinels=1) as group:
         [back, _] = group.replicas
         ask(back, "REPLICAOF", "NO", "ONE")

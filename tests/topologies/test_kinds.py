@@ -69,14 +69,14 @@ async def test_the_holder_of_a_grant_that_did_not_reach_the_replica_is_told(
     group: Replicated, clients: dict[Kind, LockClient]
 ) -> None:
     """Counted permits are the exception: they have no holders, and the new primary has as many as before."""
-    for kind, client in clients.items():  # Connected, with the number of permits known.
+    for kind, client in clients.items():  # Now the clients are connected, and the number of permits is known.
         await kind.give(client, await kind.take(client))
     await replicated(group.primary, 1)
     cut_off(group.primary, *group.replicas)
     taken = {kind: await kind.take(client) for kind, client in clients.items()}
     assert all(taken.values())
     await fail_over(group)
-    async with asyncio.timeout(20):  # Before the lease of a lock could have ended.
+    async with asyncio.timeout(20):  # The lease of a lock would last longer.
         for kind in LEASED:
             assert await taken[kind].lost == "expired"
             assert await kind.take(clients[kind], wait=None, owner="another")
@@ -85,7 +85,7 @@ async def test_the_holder_of_a_grant_that_did_not_reach_the_replica_is_told(
 
 
 async def test_a_grant_counts_when_a_replica_has_it(server: Server) -> None:
-    """Otherwise every grant is undone."""
+    """Without a replica every grant is undone."""
     with Replicated(server._executable, replicas=1) as group:
         redis, [replica] = Redis.from_url(group.primary.url), group.replicas
         for kind in BLOCKS:

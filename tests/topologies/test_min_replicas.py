@@ -170,7 +170,7 @@ async def test_a_release_that_is_refused_is_made_good_when_the_replica_is_back(
             assert locks.statistics().held == 0
             assert await locks.lock(NAME).locked()
             assert waiters.order == []
-        await waiters.granted(2, within=20)  # By a message: the lease would have gone on for long.
+        await waiters.granted(2, within=20)  # A message wakes them: the lease would last for long.
         await freed(primary, NAME)
 
 
@@ -208,7 +208,7 @@ async def test_closing_takes_no_longer_than_a_release_may(strict: Replicated, pr
         began = monotonic()
         await locks.aclose()
         assert monotonic() - began < 10
-        assert await primary.exists(NAME), "it ends with its lease: nobody is left to try again"
+        assert await primary.exists(NAME), "the lock outlives its lease"
 
 
 async def test_with_replicas_as_well_nothing_is_granted_that_would_have_to_be_undone(

@@ -1,4 +1,4 @@
-"""A new primary is learned of while the old one still answers, and still grants: most Sentinels name it."""
+"""Clients learn of a new primary from most Sentinels, while the old one still answers and grants."""
 
 import asyncio
 import math
@@ -24,10 +24,10 @@ NAME = "orders"
 
 
 class Counting(Sentinel):
-    """Knows how often Sentinels were asked, and lets answers wait."""
+    """Counts the questions to Sentinels, and lets answers wait."""
 
     asked = 0
-    late: ClassVar[dict[object, asyncio.Event]] = {}  # By the one that is asked.
+    late: ClassVar[dict[object, asyncio.Event]] = {}  # The gate of each answer, by the Sentinel that is asked.
     waiting: ClassVar[set[object]] = set()
 
     async def discover_master(self, service_name: str) -> tuple[str, int]:
@@ -41,14 +41,14 @@ class Counting(Sentinel):
 
     @classmethod
     async def more(cls, count: int) -> None:
-        """Return when they were asked so often from now on."""
+        """Return when Sentinels were asked that many more times."""
         wanted = cls.asked + count
         await until(lambda: cls.asked >= wanted, within=20)
 
 
 @pytest.fixture
 def stubborn(server: Server) -> Iterator[Replicated]:
-    """The first primary stays one, whatever becomes of it for the Sentinels."""
+    """A primary that stays a primary after the Sentinels have promoted another server."""
     with Replicated(server._executable, sentinels=3, stubborn=True) as running:
         yield running
 
@@ -61,11 +61,11 @@ def lone(server: Server) -> Iterator[Replicated]:
 
 
 def name(server: Server, *sentinels: Server) -> None:
-    """Let these Sentinels name another primary, of which they tell nobody by themselves."""
+    """Let these Sentinels name another primary, without an announcement."""
     for sentinel in sentinels:
         ask(sentinel, "SENTINEL", "REMOVE", PRIMARY)
         ask(sentinel, "SENTINEL", "MONITOR", PRIMARY, server.host, server.port, 2)
-    wait_until(lambda: all(named_by(each)["flags"] == "master" for each in sentinels), "they have reached it")
+    wait_until(lambda: all(named_by(each)["flags"] == "master" for each in sentinels), "the Sentinels have reached it")
 
 
 @asynccontextmanager
@@ -86,7 +86,7 @@ async def client_of(redis: Redis, *, command_timeout: float = 15, **settings: An
 
 
 def left(server: Server) -> Callable[[], bool]:
-    """Whether no connection of ours leads there any more."""
+    """Whether the server has no connection of ours any more."""
     return lambda: "name=ours" not in str(ask(server, "CLIENT", "LIST"))
 
 
@@ -103,9 +103,7 @@ def knows(client: LockClient) -> bool:
 async def test_no_client_stays_on_a_primary_that_is_not_demoted(
     stubborn: Replicated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "aiolock._redis.sentinel.watch._INTERVAL", 600
-    )  # So that the announcement is all that is heard.
+    monkeypatch.setattr("aiolock._redis.sentinel.watch._INTERVAL", 600)  # The client hears only the announcement.
     old = stubborn.primary
     async with (
         users_client(stubborn) as redis,
@@ -134,18 +132,18 @@ async def test_the_primary_that_most_sentinels_name_is_found_by_asking(lone: Rep
     old, new = lone.primary, lone.start()
     one, *others = lone.sentinels
     async with users_client(lone) as redis, client_of(redis, command_timeout=3) as locks:
-        for sentinel in lone.sentinels:  # New connections to them are made.
+        for sentinel in lone.sentinels:  # The client has to connect to the Sentinels again.
             sentinel.restart()
         lease = await locks.lock(NAME, owner="job").acquire(lease=60)
         for silent in others:
             silent.pause()
         name(new, one)
         await Counting.more(9)
-        assert not left(old)(), "one alone is not believed"
+        assert not left(old)(), "the client believes a single Sentinel"
         for silent in others:
             silent.resume()
         name(new, others[0])
-        assert await asyncio.wait_for(lease.lost, 10) == "expired", "it was not asked for on the new one"
+        assert await asyncio.wait_for(lease.lost, 10) == "expired", "the new primary was not asked for the lock"
         await until(left(old))
         async with locks.lock(NAME):
             assert ask(new, "EXISTS", NAME)
@@ -156,7 +154,7 @@ async def test_after_a_pause_nothing_is_sent_before_the_sentinels_were_asked(lon
     async with users_client(lone) as redis, client_of(redis) as locks:
         await acquire_and_release(locks.lock(NAME))
         await until(lambda: knows(locks))
-        time.sleep(1.1)  # As a process that is paused: nothing runs until they name another.
+        time.sleep(1.1)  # The process is paused: nothing runs until the Sentinels name another primary.
         name(new, *lone.sentinels)
         await locks.lock(NAME, owner="job").acquire()
         assert ask(new, "EXISTS", NAME)
@@ -164,7 +162,7 @@ async def test_after_a_pause_nothing_is_sent_before_the_sentinels_were_asked(lon
         for sentinel in lone.sentinels:
             sentinel.pause()
         time.sleep(1.1)
-        await asyncio.wait_for(acquire(locks.lock("other", owner="job")), 10)  # Nobody is waited for in vain.
+        await asyncio.wait_for(acquire(locks.lock("other", owner="job")), 10)  # It does not wait for silent ones.
         for sentinel in lone.sentinels:
             sentinel.resume()
 
@@ -182,7 +180,7 @@ async def test_a_pause_while_the_sentinels_are_asked_is_no_silence_of_theirs(
         for question in questions.values():
             question.set()
         await asyncio.sleep(0)
-        time.sleep(1.1)  # The questions are under way, and have had their time when the process goes on.
+        time.sleep(1.1)  # The questions are under way, and their time is over when the process goes on.
         name(new, *lone.sentinels)
         await locks.lock(NAME, owner="job").acquire()
         assert ask(new, "EXISTS", NAME)
@@ -193,7 +191,7 @@ async def test_a_connection_is_not_given_up_for_answers_that_are_older(
     lone: Replicated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, new = lone.primary, lone.start()
-    monkeypatch.setattr("aiolock._redis.sentinel.watch._CERTAIN", 600)  # What is late does not hold commands back here.
+    monkeypatch.setattr("aiolock._redis.sentinel.watch._CERTAIN", 600)  # Late answers do not hold commands back here.
     async with users_client(lone) as redis, client_of(redis, command_timeout=30) as locks:
         await acquire_and_release(locks.lock(NAME))
         await until(lambda: knows(locks))
@@ -205,7 +203,7 @@ async def test_a_connection_is_not_given_up_for_answers_that_are_older(
         await until(lambda: locks.statistics().connections == 0)
         async with locks.lock(NAME) as lease:
             assert ask(new, "EXISTS", NAME)
-            Counting.late[asked[0]].set()  # The others have named the old one, and are the majority still.
+            Counting.late[asked[0]].set()  # The other Sentinels, still the majority, have named the old primary.
             await until(lambda: asked[0].named == (new.host, new.port))
             assert locks.statistics().connections == 1
             for gate in Counting.late.values():
@@ -216,7 +214,7 @@ async def test_a_connection_is_not_given_up_for_answers_that_are_older(
 
 
 async def test_a_lock_is_renewed_while_most_sentinels_are_silent(lone: Replicated) -> None:
-    """However long a command may take: a Sentinel is known to be silent before its last answer counts no more."""
+    """Also with a long command timeout, the client notices a silent Sentinel before its last answer is too old."""
     config = LockConfig(lease=3, command_timeout=30)
     async with users_client(lone, socket_timeout=None) as redis, LockClient(redis, config=config) as locks:
         async with locks.lock(NAME):

@@ -1,4 +1,4 @@
-"""A kept lock, what runs once, and leaders in a cluster: all keys of each are on one server."""
+"""A kept lock, a body that runs once, and leaders in a cluster: all keys of each are on one server."""
 
 import asyncio
 

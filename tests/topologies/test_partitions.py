@@ -1,4 +1,4 @@
-"""A primary that is cut off from its replicas: what it goes on granting, and what with `replicas` it does not."""
+"""A primary is cut off from its replicas: it goes on granting locks, but with `replicas` the grants do not count."""
 
 import asyncio
 import sys
@@ -64,7 +64,7 @@ async def outside(setup: Replicated, **config: Any) -> AsyncIterator[LockClient]
 
 
 async def two_hold(mine: Lease, lock: AsyncRLock) -> None:
-    """Another gets the lock while it is held, and neither is told."""
+    """Another client gets the lock while it is held, and neither holder is told."""
     theirs = await lock.acquire(lease=300)
     mine.check()
     theirs.check()
@@ -85,7 +85,8 @@ async def test_a_primary_that_is_cut_off_goes_on_renewing(setup: Replicated) -> 
         await replicated(setup.primary, 2)
         setup.part(setup.primary)
         async with outside(setup) as theirs:
-            await two_hold(mine, theirs.lock(NAME, owner="job"))  # When the lease that the replicas know is over.
+            # The other client gets the lock when the lease that the replicas know is over.
+            await two_hold(mine, theirs.lock(NAME, owner="job"))
             await renewed(ours, 1)
 
 
@@ -95,7 +96,7 @@ async def test_with_replicas_it_grants_nothing(setup: Replicated, replicas: Any)
         await acquire_and_release(ours.lock("before"))
         setup.part(setup.primary)
         for gone in (False, True):
-            if gone:  # The primary counts them as dead as well.
+            if gone:  # Now the primary, too, takes its replicas for dead.
                 await waited(lambda: not ask(setup.primary, "ROLE")[2], "the replicas are missed")
             with pytest.raises(ReplicationError) as caught:
                 await ours.lock(NAME, owner="job").acquire()
@@ -138,7 +139,7 @@ async def test_with_all_a_replica_on_its_side_is_all_that_a_primary_knows_of_aft
     near, far = setup.replicas
     async with inside(setup, replicas="all") as ours:
         setup.part(setup.primary, near)
-        with pytest.raises(ReplicationError):  # The other one is missed.
+        with pytest.raises(ReplicationError):  # The answer of the far replica is missing.
             await ours.lock(NAME, owner="job").acquire()
         await waited(lambda: len(ask(setup.primary, "ROLE")[2]) == 1, "the other one is given up")
         mine = await ours.lock(NAME, owner="job").acquire(lease=300)
@@ -175,7 +176,7 @@ async def minority(cluster: ClusterOf, primary: Server, **config: Any) -> AsyncI
 
 @asynccontextmanager
 async def majority(cluster: ClusterOf, lost: Server) -> AsyncIterator[LockClient]:
-    """A client of the others, once they have replaced the one that is lost to them."""
+    """A client of the other servers, once they have replaced the primary that they lost."""
     others = [server for server in cluster.primaries if server is not lost]
     await waited(lambda: cluster.owner_of(NAME, others) is not lost, "a replica is promoted")
     redis = RedisCluster(host=others[0].host, port=cluster.port_of(others[0]))

@@ -43,7 +43,7 @@ async def test_all_of_a_semaphore_is_on_one_server(
 
 
 async def test_permits_and_locks_of_several_servers_are_had_as_one(ours: LockClient, theirs: LockClient) -> None:
-    """And lost as one, where that is asked for."""
+    """`lose` loses them as one, too."""
     names = [f"lock {number}" for number in range(6)]
     permits = theirs.semaphore("many", 3)
     many = ours.multi(*names, ours.semaphore("many", 3).taking(2))
@@ -88,7 +88,7 @@ async def test_permits_on_every_server_are_renewed(calm: ClusterOf, quick: LockC
 async def test_a_slot_moves_with_a_permit_and_a_semaphore_in_it(
     calm: ClusterOf, quick: LockClient, theirs: LockClient
 ) -> None:
-    """Whether all has moved, a part of it or nothing, each semaphore has its permits, and the lease goes on."""
+    """Each semaphore has its permits, and the lease goes on, before, during and after the move."""
     expiring, counted = "{moving}:places", "{moving}:seats"
 
     async def check() -> None:

@@ -60,7 +60,7 @@ async def test_a_waiter_is_woken_by_the_message_of_another_client(
 
 
 async def test_both_halves_may_wait_in_one_client(ours: LockClient, theirs: LockClient) -> None:
-    """On one channel: each hears what is published there."""
+    """Both halves listen to one channel, and each hears its messages."""
     held = await theirs.read_write_lock("both").write.acquire(lease=60)
     mine = ours.read_write_lock("both")
 

@@ -34,7 +34,7 @@ async def test_every_primitive_in_a_cluster(cluster: RedisCluster, theirs: LockC
 
 
 async def test_the_slot_moves_all_the_time(calm: ClusterOf, cluster: RedisCluster) -> None:
-    """A try without a wait is not refused by the release before it, wherever that is on its way."""
+    """A try without a wait is not refused because the release before it is still on its way."""
 
     async def work() -> int:
         number = 0
@@ -76,7 +76,7 @@ async def test_a_release_rests_while_the_acquire_behind_it_goes_on(
 async def test_a_release_is_redirected_while_the_acquire_goes_where_the_slot_is_by_now(
     calm: ClusterOf, cluster: RedisCluster, asking: bool
 ) -> None:
-    """The server that had the slot is slow to say so; what comes later is sent to the server that has it."""
+    """The old server is slow to redirect the release; the client sends later calls to the new server."""
     async with proxied(calm) as (user, proxies), LockClient(user, config=BEHIND) as behind:
         lock, source = behind.lock(NAME), calm.owner_of(NAME)
         async with lock:

@@ -1,4 +1,4 @@
-"""A server that becomes another one behind the same address, without ending the old connections."""
+"""Another server takes over an address, and the old connections do not end."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -48,7 +48,7 @@ async def test_messages_are_listened_for_where_commands_are_answered_now(redis: 
     async with watching(connect) as backend:
         assert await pubsub_channels(old) == {"news"}
         primary = redis
-        await old.client_kill_filter(_type="normal", skipme=True)  # The subscription goes on as if nothing were.
+        await old.client_kill_filter(_type="normal", skipme=True)  # The subscription goes on as before.
         await submit(backend, INSPECT, ("nobody",))
 
         async def moved() -> bool:

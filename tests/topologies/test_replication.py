@@ -121,7 +121,7 @@ async def test_how_many_are_all_is_asked_of_the_server(two: Replicated, primary:
     async with client_of(primary, "all", replicas_timeout=5) as locks:
         async with paused(two.replicas[0]):
             acquiring = asyncio.create_task(acquire(locks.lock(NAME, owner="job")))
-            # Until the server said so, one was all; and one has it.
+            # Until the server tells the number of replicas, one counts as all, and one has the grant.
             await until(lambda: locks.statistics().commands > 1)
             assert not acquiring.done()
         lease = await asyncio.wait_for(acquiring, 10)
@@ -217,11 +217,11 @@ async def test_the_replicas_are_asked_once_for_a_batch(primary: Redis) -> None:
         assert after["wait"] - before["wait"] == 1
         await asyncio.gather(*(lease.release() for lease in leases))
         await answered(locks)
-        assert (await commandstats(primary))["wait"] == after["wait"], "what is given back need not be on the replicas"
+        assert (await commandstats(primary))["wait"] == after["wait"], "a release waited for the replicas"
 
 
 def waiting_for_replicas(client: LockClient) -> int:
-    """How many grants and renewals wait for the replicas."""
+    """The number of grants and renewals that wait for the replicas."""
     [server] = backend_of(client).servers()
     return sum(len(pipeline._granted()) for pipeline in server._both)
 
@@ -283,7 +283,7 @@ async def test_a_renewal_that_replicas_have_not_when_the_connection_breaks_is_as
         lease = await locks.lock(NAME, owner="job").acquire(lease=60)
         async with paused(two.replicas[0]):
             renewing = asyncio.create_task(lease.renew(120))
-            # A renewal goes by both connections while its own is not open yet.
+            # A renewal goes by both connections while the connection for renewals is not open yet.
             await until(lambda: waiting_for_replicas(locks) > 0)
             sent = locks.statistics().commands
             await primary.client_kill_filter(_type="normal", skipme=True)
@@ -371,7 +371,7 @@ async def test_a_call_without_a_grant_does_not_wait_for_replicas(two: Replicated
         async with paused(*two.replicas):
             await mine.release()
             assert await locks.lock(NAME).locked()
-            async with asyncio.timeout(5):  # The release has not reached them, so that there is something to wait for.
+            async with asyncio.timeout(5):  # The release has not reached them, so that WAIT takes time.
                 assert await locks.lock(NAME).try_lock() is None
 
 

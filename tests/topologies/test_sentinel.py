@@ -53,7 +53,7 @@ async def test_a_failover_while_a_lock_is_held_and_waited_for(setup: Replicated)
                 await until(waiters.quiet, within=20)
                 lease.check()
                 await lease.release()
-                await waiters.granted(3, within=10)  # By a message: the lease would have gone on for long.
+                await waiters.granted(3, within=10)  # A message wakes it: the lease would last for long.
             assert holder.statistics().losses == 0
 
 
@@ -122,7 +122,7 @@ async def test_with_replicas_a_lock_survives_the_failover(setup: Replicated) -> 
 
 
 async def test_a_lock_is_kept_while_all_sentinels_are_away(setup: Replicated) -> None:
-    """A new connection would have to be told where the primary is; the open one goes to it."""
+    """A new connection would need a Sentinel to find the primary; the open connection leads to it."""
     config = LockConfig(lease=3)
     async with users_client(setup) as redis, LockClient(redis, config=config) as locks, locks.lock(NAME) as lease:
         for sentinel in setup.sentinels:

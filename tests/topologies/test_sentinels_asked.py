@@ -1,4 +1,4 @@
-"""The Sentinels are asked all at once: one that is dead, silent or wrong keeps nobody from the primary."""
+"""A client asks all Sentinels at once: a dead, silent or wrong one keeps no client from the primary."""
 
 import asyncio
 import time
@@ -32,7 +32,7 @@ def setup(server: Server) -> Iterator[Replicated]:
 
 @pytest.fixture(scope="module")
 def other(setup: Replicated) -> Server:
-    """A server that those sentinels know nothing of."""
+    """A server that the Sentinels do not know."""
     return setup.start()
 
 
@@ -40,7 +40,7 @@ def other(setup: Replicated) -> Server:
 async def users_client(
     addresses: Sequence[Address], kind: type[Sentinel] = Sentinel, *, name: str = PRIMARY, **settings: Any
 ) -> AsyncIterator[Redis]:
-    """As redis-py's users make it: with all the retries that it has by default."""
+    """The client as users make it, with the default retries of redis-py."""
     sentinel = kind(addresses, **settings)
     redis = sentinel.master_for(name)
     yield redis
@@ -155,12 +155,13 @@ async def test_servers_that_are_no_sentinels_are_refused_at_once(setup: Replicat
     async with users_client([primary, primary]) as redis, asyncio.timeout(5):
         with pytest.raises(BackendError, match=rf"{primary[1]}: this is no Sentinel; .* this is no Sentinel"):
             await lock_through(redis, command_timeout=30)
-    async with users_client([primary, *setup.addresses]) as redis:  # One that is none keeps nobody from the others.
+    # A server that is no Sentinel keeps no client from the Sentinels.
+    async with users_client([primary, *setup.addresses]) as redis:
         await lock_through(redis)
 
 
 async def test_a_silent_sentinel_is_known_to_be_in_a_loop_that_is_often_blocked() -> None:
-    """Its time is then never over in time, and may have been that of the process; but not for ever."""
+    """Each timeout comes late, so that the process may have been slow; after some of them the Sentinel is silent."""
 
     class Blocking(Sentinel):
         asked = 0
