@@ -164,7 +164,7 @@ def test_the_thread_ends_with_a_collected_client_whose_loop_stands_still(server:
 _CHILDREN = {
     "it exits": "sys.exit(0)",
     "it collects": "del locks, lock; gc.collect(); os._exit(0)",
-    "the child has a client of its own": "own(); os._exit(0)",
+    "it has a client of its own": "own(); os._exit(0)",
 }
 
 
