@@ -77,7 +77,7 @@ class Block:
 
 
 async def body(member: Member, name: str, lease: Any, *, shared: bool = False, scoped: bool = True) -> None:
-    """Do something under the lock, and look at its lease now and then. *scoped*: a loss cancels it."""
+    """Work under the lock, and look at the lease now and then; if *scoped*, a loss cancels the work."""
     holders = member.fleet.checks.holders
     held = holders.took(member.process, name, lease, shared=shared)
     held.is_scoped = scoped
@@ -209,7 +209,7 @@ async def again_and_again(member: Member) -> None:
 
 
 async def behind(member: Member) -> None:
-    """Blocks of a lock that leave their releases behind, more of them in a row than one client may have."""
+    """More blocks in a row leave their releases behind than one client may have under way."""
     lock = some_lock(member)
     for _ in range(member.draw.randint(2, 24)):
         wait = some_wait(member)
@@ -264,7 +264,7 @@ class _Detached:
 
 
 def _something(member: Member) -> tuple[Any, str, bool]:
-    """The handle of something that can be detached, its name, and whether others may have it, too."""
+    """A handle whose holds can be detached, its name, and whether it may have several holders."""
     locks = member.locks
     handle, shared = member.draw.choice(
         (
@@ -280,7 +280,7 @@ def _something(member: Member) -> tuple[Any, str, bool]:
 
 
 async def hands_over(member: Member) -> None:
-    """A block whose lock stays held after it, for whoever adopts it."""
+    """A block leaves its lock held, for any process that adopts it."""
     (handle, name, shared), wait = _something(member), some_wait(member)
     async with Block(member, name, handle.hold(wait=wait), wait) as lease:
         await body(member, name, lease, shared=shared)
@@ -308,7 +308,7 @@ async def adopts(member: Member) -> None:
     try:
         lease = await adoption
     except aiolock.LeaseLostError:
-        # A later try may overtake this one.
+        # A later try may overtake this try.
         if detached.tries > 1 or was_over or detached.is_set():
             return
         raise
@@ -490,7 +490,7 @@ async def permit(member: Member) -> None:
 
 
 class _CountedPermit:
-    """A permit of a counting semaphore has no lease: this stands in for one."""
+    """Stands for the lease of a counting semaphore's permit, which has none."""
 
     def __init__(self, token: int) -> None:
         self.token, self.lost = token, self
@@ -545,7 +545,7 @@ async def once(member: Member) -> None:
 
 
 async def refreshes(member: Member) -> None:
-    """One runs at a time, and an old result is that of the last run, as long as it is there."""
+    """One run at a time is under way, and an old result, while it is kept, is that of the last run."""
     world, shared, checks = member.world, member.fleet.shared, member.fleet.checks
     name = f"fresh-{member.draw.randrange(4)}"
     last, ended = shared.results.get(name, (0, 0.0))

@@ -57,7 +57,7 @@ class Tally:
 
 
 def unexercised(tally: Tally, choice: Choice) -> list[str]:
-    """The kinds of faults and the acts that seeds of this *choice* may have, and none of those in the *tally* had."""
+    """The kinds of faults and the acts that seeds of this *choice* may have, but that no seed of the *tally* had."""
     kinds = [TOPOLOGIES[choice.on]] if choice.on is not None else list(TOPOLOGIES.values())
     profiles = [each for kind in kinds for each in kind.profiles if choice.profile in (None, each)]
     faults = [fault for profile in profiles for fault in PROFILES[profile]]
@@ -107,7 +107,7 @@ def shrink(outcome: Outcome) -> Outcome:
 
 
 def _fewer_faults(outcome: Outcome) -> Iterator[Callable[[Choice], Choice]]:
-    """First none of the faults, then all but one, for each of them."""
+    """The smaller plans: first no fault, then all faults but one, for each of them."""
     yield lambda choice: replace(choice, faults=())
     for number in range(len(outcome.plan)):
 

@@ -54,7 +54,7 @@ class Traffic:
     calls: list[list[bytes]] = field(default_factory=list)
 
     def mixed(self, draw: random.Random) -> list[bytes]:
-        """A call with the length of a real one, each argument from a call that has this place."""
+        """A call with the length of a real one; each argument is one that a real call has in this place."""
         model = draw.choice(self.calls)
         alike = [call for call in self.calls if len(call) == len(model)]
         keys = model[: self.keys]

@@ -29,7 +29,7 @@ COSTS_NO_LOCK = (*HARMLESS, "lose_sentinels", "cut_from_sentinels", "slot_moves"
 
 # Seconds for which a fault may still be felt: a waiter is told of an outage, a lease ends, a connection is given up.
 FELT = 14.0
-# After these the next connection, or the next try, works as usual.
+# Seconds for faults after which the next connection, or the next try, works as usual.
 _FELT = {
     **{"reset": 1.0, "lose_reply": 5.0, "flush_scripts": 0.2, "freeze": 2.0, "freeze_within": 2.0, "stall": 2.0},
     **{"no_new_connections": 2.0},
@@ -50,7 +50,7 @@ class Faults:
         self.struck: dict[str, int] = {}
         # The times until which servers forgot grants, each with the slots of the names.
         self._lost: list[tuple[float, Sequence[range]]] = []
-        # The time until which clients may use a primary that was replaced, whatever replicas have to confirm.
+        # The time until which clients may use a primary that was replaced, although replicas have to confirm grants.
         self.replaced_until = 0.0
         # Whether a server has refused anything so that it was not asked again.
         self.refused_for_good = False
@@ -59,7 +59,7 @@ class Faults:
         self._struck: list[tuple[str | None, str | None, float]] = []
         self._snapshots: dict[Fault, Snapshot] = {}
         for fault in plan:
-            # A replica that lags behind has what the server had a moment before.
+            # A replica that lags behind has the data that the server had a moment before.
             if fault.kind == "failover":
                 self.world.at(max(0.0, fault.at - 0.3 * fault.detail**2), self._take_snapshot, fault)
             self.world.at(fault.at, self._strike, fault)
@@ -78,8 +78,8 @@ class Faults:
         harmless: tuple[str, ...] = HARMLESS,
     ) -> bool:
         """
-        Whether anything went wrong in that time, or so shortly before, at most *tail* seconds, that it has effects; not
-        counting one fault, and kinds that are *harmless*.
+        Whether a fault struck in that time, or at most *tail* seconds before, so that it may still have effects; *but*
+        that fault, and kinds that are *harmless*, do not count.
         """
         # A process freezes within a turn later than planned, if it has little to do.
         froze_last = max((process.froze_last for process in self.fleet.members), default=0.0)
@@ -91,8 +91,8 @@ class Faults:
 
     def lose_data(self, until: float, *, slots: Sequence[range] = _ALL_SLOTS, though_confirmed: bool = False) -> None:
         """
-        Servers may forget their grants of names in the *slots* until then, as documented; not if replicas have to
-        confirm them, unless they are lost *though* they *confirmed* them.
+        Servers may forget their grants of names in the *slots* until that time, as documented. If replicas have to
+        confirm grants, the servers forget them only in a fault that loses grants *though* they are *confirmed*.
         """
         self.replaced_until = max(self.replaced_until, until)
         if though_confirmed or self.fleet.settings.replicas is None:
@@ -104,19 +104,19 @@ class Faults:
         return max((until for until, slots in self._lost if any(slot in each for each in slots)), default=-NEVER)
 
     def reached(self, process: Process, server: Server | None, since: float) -> bool:
-        """Whether any fault since then struck the process, the server (any, if there is not one) or what is between."""
+        """Whether a fault since then struck the process, the server (without one: any server) or their connections."""
         return any(
             struck in (None, process.name) and (server is None or at in (None, server.name)) and until >= since
             for struck, at, until in self._struck
         )
 
     def _note(self, fault: Fault, process: Process | None, server: Server | None) -> None:
-        """The fault strikes the process, the server, or, of both, what is between them."""
+        """Note that the fault strikes the process, the server or, if both are given, the connections between them."""
         until = self.world.now + fault.lasts + _FELT.get(fault.kind, FELT)
         self._struck.append((process.name if process else None, server.name if server else None, until))
 
     def _strike(self, fault: Fault) -> None:
-        # All processes are dead, and those that come after them are not there yet.
+        # All processes are dead, and the next ones have not started yet.
         if not self.world.processes:
             return
         self.world.trace("fault", str(fault))
@@ -149,7 +149,7 @@ class Faults:
 
     def _link(self, fault: Fault) -> Link | None:
         links = [link for link in self.network.links if not link.is_half_open and not link.process.killed]
-        # Three of four times it is one of the connections that are in use.
+        # In three of four cases the fault strikes a connection that is in use.
         if fault.target % 4:
             links = sorted(links, key=lambda link: -link.wrote_at)[:3]
         if not links:
@@ -178,7 +178,7 @@ class Faults:
             link.is_half_open = True
 
     def late(self, fault: Fault) -> None:
-        """Data that are sent now arrive much later. The process gives up the connection, or learns that it broke."""
+        """Data arrive much later. The process gives up the connection, or learns that the connection broke."""
         if link := self._link(fault):
             link.hold(fault.lasts * (4 if fault.detail < 0.9 else 12))
             if fault.detail < 0.8:
@@ -282,7 +282,7 @@ class Faults:
         self.world.after(fault.lasts, self.fleet.start)
 
     def fork(self, fault: Fault) -> None:
-        """A process forks, and the child lets the event loop run on: its clients are its parent's, and do nothing."""
+        """A process forks, and the child lets the event loop run on; its clients, which are copies, do nothing."""
         process = self._any_process(fault)
         if may_fork(process):
             for words in use_in_child(process, cancels=fault.detail < 0.5):

@@ -22,7 +22,7 @@ Act = Callable[["Member"], Coroutine[Any, Any, None]]
 
 # Errors that are right while something is wrong.
 _EXPECTED = (aiolock.LeaseLostError, aiolock.BackendError, aiolock.ReplicationError)
-# Seconds of the longest pause between two acts, and by which it grows with each act.
+# Seconds of the longest pause between two acts, and seconds by which this pause grows with each act.
 _PAUSE, _SLOWER = 0.3, 0.02
 # The share of the processes that have a lease of their own, a task factory that begins each task at once, and a client
 # whose blocks leave their releases behind.
@@ -34,7 +34,7 @@ class Settings:
     """The settings that all processes of a seed have in common."""
 
     acts: list[Act]
-    # The lease of most clients, and those that the others choose from.
+    # The lease of most clients, and the leases from which the others choose.
     lease: float
     leases: list[float]
     horizon: float
@@ -75,7 +75,7 @@ class Fleet:
         self._draw = self.world.generator("fleet")
 
     def start(self) -> None:
-        """One more process, as long as there is something to do for it."""
+        """Start one more process, while there are acts to do for it."""
         if self.world.now > HORIZON:
             return
         name = f"p{len(self.members) + 1}"
@@ -132,7 +132,7 @@ class Member:
         return client_id_of(self.locks) if hasattr(self, "locks") else None
 
     def pending(self) -> int:
-        """Commands that have no answer yet."""
+        """The number of commands without an answer."""
         return self.locks.statistics().pending
 
     def _heard(self, event: aiolock.LockEvent) -> None:

@@ -27,9 +27,9 @@ def may_fork(process: Process) -> bool:
 
 def use_in_child(process: Process, *, cancels: bool) -> list[str]:
     """
-    The uses that a child of *process* makes of its parent's connections, and its failures.
+    The child's uses of the connections of *process*, its parent, and its failures.
 
-    *cancels*: it cancels all tasks first.
+    *cancels*: the child cancels all tasks first.
     """
     reading, writing = os.pipe()
     child = os.fork()
@@ -49,7 +49,7 @@ def use_in_child(process: Process, *, cancels: bool) -> list[str]:
 
 def _go_on(process: Process, *, cancels: bool) -> list[str]:
     world = process.world
-    # Python seeds the generator of a child again.
+    # Python would seed the generator of a child again.
     random.seed(world.seed)
     child = process.network.child = ForkedChild(process.unfinished_tasks())
     before = len(world.violations)

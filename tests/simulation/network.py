@@ -41,7 +41,7 @@ class Network:
         self.servers: dict[str, Server] = {}
         self.links: dict[Link, None] = {}
         self._paths: dict[tuple[str, str], Path] = {}
-        # Once the world is that of a forked child.
+        # The child, if this world is the copy in a forked child.
         self.child: ForkedChild | None = None
 
     def path(self, process: str, server: str) -> Path:

@@ -33,7 +33,7 @@ _Ts = TypeVarTuple("_Ts")
 class Process(asyncio.BaseEventLoop):
     # An attribute of BaseEventLoop that its type stubs leave out.
     _ready: deque[Any]
-    # Asked for before `__init__` has come to an end.
+    # The loop reads this before `__init__` has come to an end.
     in_turn = False
 
     def __init__(self, network: "Network", name: str, offset: float = 0.0, rate: float = 1.0) -> None:
@@ -41,15 +41,15 @@ class Process(asyncio.BaseEventLoop):
         self.network, self.world, self.name = network, network.world, name
         self.number = -1 - len(self.world.processes)
         self.offset, self.rate = offset, rate
-        # The true time at which the process has something to do and is not frozen; within a turn there is none.
+        # The true time at which the process, if it is not frozen, has something to do; within a turn there is none.
         self.due = NEVER
         self.frozen_until = 0.0
         self.froze_last = -NEVER
         self.killed = False
         self.root = Context()
-        # Called when data have arrived and are about to be read.
+        # The loop calls this when data have arrived, before it reads them.
         self.on_arrival: Callable[[], object] = lambda: None
-        # Freeze for the seconds, after the number of looks at the clock.
+        # An armed freeze: its seconds, and the number of looks at the clock before it.
         self._armed: tuple[int, float] | None = None
         # Transports that have something to read.
         self._arrived: dict[Transport, None] = {}
@@ -165,7 +165,7 @@ class Process(asyncio.BaseEventLoop):
         try:
             self.world.run_until(self.frozen_until)
         finally:
-            # Longer than planned, if another process froze within a turn meanwhile.
+            # This takes longer than planned if another process froze within a turn meanwhile.
             self.froze_last = self.world.now
             self.world.running = before
             events._set_running_loop(running)
@@ -206,7 +206,7 @@ class Process(asyncio.BaseEventLoop):
         return self.in_turn
 
     def begin_tasks_at_once(self) -> None:
-        """Each task runs when it is created, before its creator goes on; Python 3.11 cannot do that."""
+        """Let each task run when it is created, before its creator goes on; Python 3.11 cannot do that."""
         if sys.version_info >= (3, 12):
             self.set_task_factory(asyncio.eager_task_factory)
 
@@ -216,7 +216,7 @@ class Process(asyncio.BaseEventLoop):
         return task
 
     def unfinished_tasks(self) -> "list[asyncio.Task[Any]]":
-        """In the order in which they were created: `asyncio.all_tasks` is a set, whose order differs between runs."""
+        """The tasks in the order of creation: `asyncio.all_tasks` is a set, whose order differs between runs."""
         return [task for made in self._made if (task := made()) is not None and not task.done()]
 
     def start(self, coroutine: Coroutine[Any, Any, Any], name: str) -> "asyncio.Task[Any]":
@@ -266,7 +266,7 @@ class Process(asyncio.BaseEventLoop):
 
 
 class _Handle(events.Handle):
-    """A handle that looks for no debug mode."""
+    """A handle without the look at the debug mode."""
 
     __slots__ = ()
 
@@ -277,7 +277,7 @@ class _Handle(events.Handle):
 
 
 class _Timer(events.TimerHandle):
-    """The same of a timer, which asyncio's own heap has no part in."""
+    """A timer of that kind, which is not in asyncio's own heap."""
 
     __slots__ = ()
 

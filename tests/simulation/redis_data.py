@@ -61,7 +61,7 @@ class Data:
         self.clock = clock
         self.values: dict[bytes, Any] = {}
         self.expires: dict[bytes, int] = {}
-        # Keys that the script of the moment wrote to, and those that had expired before.
+        # The keys that the running script wrote to, and those that had expired before.
         self.touched: dict[bytes, None] = {}
 
     def snapshot(self) -> Snapshot:
@@ -117,7 +117,7 @@ class Data:
     def run(self, name: bytes, args: Sequence[bytes]) -> Any:
         return COMMANDS[name](self, *args)
 
-    # Any key.
+    # Keys of any kind.
 
     def do_exists(self, *keys: bytes) -> int:
         return sum(self.find(key) is not None for key in keys)

@@ -7,7 +7,7 @@ import lupa.lua51 as lupa
 
 # The forms in which an answer that is no plain value goes to Lua: a table, a status, an error.
 TABLE, STATUS, ERROR = range(1, 4)
-# The first of several values, of which the second is one of these.
+# The first of several values; the second one is the form of the answer.
 NO_VALUE = None
 
 _GLUE = r"""

@@ -21,7 +21,7 @@ class Replica:
         self._life = 0
 
     def start_over(self) -> None:
-        """The primary is another one, and this replicates it from now on."""
+        """Replicate another primary from now on."""
         self._life += 1
         self.data, self.version = self._primary.data.snapshot(), self._written
 
@@ -30,7 +30,7 @@ class Replica:
         self._life += 1
 
     def write(self) -> int:
-        """The primary was written to; returns the version of its data."""
+        """Note a write to the primary; returns the version of its data."""
         self._written += 1
         world = self._primary.world
         lag = _MOST_LAG * self._random.random() ** 3

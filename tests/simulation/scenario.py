@@ -1,4 +1,4 @@
-"""One seed: its world, its servers and processes, from the beginning until nothing is left to look at."""
+"""One seed: its world, its servers and processes, from the beginning to the last look at everything."""
 
 import asyncio
 import logging
@@ -81,7 +81,7 @@ class Outcome:
 
 
 class ErrorsAreViolations(logging.Handler):
-    """aiolock logs nothing as an error that is not one."""
+    """Each error that aiolock logs is a violation."""
 
     def emit(self, record: logging.LogRecord) -> None:
         here = World.here

@@ -83,7 +83,7 @@ def asked_for(script: str, args: list[bytes]) -> str | None:
 
 
 def counted_call(script: str, args: list[bytes]) -> tuple[str, bytes] | None:
-    """The identity of a call that changes a count; ``None`` if the script changes none."""
+    """The identity of a call that changes a count; ``None`` if the script changes no count."""
     return (script, args[2]) if script in _COUNTS else None
 
 
@@ -106,11 +106,11 @@ class FamilyCall(NamedTuple):
     acquisition: bytes = b""
     # The token in its reply, if there is one.
     token: int = 0
-    # The number of permits, or by which a latch is closed or counted down.
+    # The number of permits, or the number with which a latch is closed or counted down.
     number: int = 1
     # Whether it is the last release of the acquisition.
     ends: bool = False
-    # Whether a release is of permits that are known to be taken.
+    # Whether a release gives back permits that are known to be taken.
     is_sure: bool = False
 
     @property
@@ -123,12 +123,12 @@ class FamilyCall(NamedTuple):
 
     @property
     def is_by_hand(self) -> bool:
-        """Whether an operator did it."""
+        """Whether an operator made the call."""
         return "force" in self.script or self.script in ("permit/resize", *_BY_HAND)
 
 
 _BY_HAND = ("counting_semaphore/add", "counting_semaphore/set", "counting_semaphore/drain")
-# The places of the acquisition and of the number of permits. A latch may be counted down by all there is.
+# The places of the acquisition and of the number of permits. A latch may be counted down to zero at once.
 _PLACES = {
     "permit/acquire": (3, 6),
     "permit/release": (3, 7),
@@ -188,7 +188,7 @@ class HandOver(NamedTuple):
     acquisition: bytes
 
 
-# The places of the acquisition that is replaced, and of the one that has its place, by script.
+# By script, the place of the acquisition that is replaced, and the place of the new one.
 _HAND_OVERS = {
     "lock/detach": (2, 3),
     "lock/adopt": (9, 3),
@@ -217,7 +217,7 @@ class Ran:
         self.script, self.args = script, args
         _reader.feed(reply)
         decoded = _reader.gets()
-        # Of several calls as one command, each has a reply of its own.
+        # Several calls as one command have a reply for each of them.
         each = decoded if isinstance(decoded, list) else [decoded]
         self.is_clean = script.removesuffix(_SEVERAL).endswith("release_clean")
         self.is_refused = bool(each) and all(isinstance(one, hiredis.ReplyError) for one in each)

@@ -67,7 +67,7 @@ class Session:
         self.reader = hiredis.Reader()
         self.channels: dict[bytes, None] = {}
         self.is_resp3 = False
-        # The next command may be served though its slot is still being moved here.
+        # Whether the server may serve the next command although its slot is still moving here.
         self.is_asking = False
         # The version of the data after the last write of this connection.
         self.wrote = 0
@@ -91,11 +91,11 @@ class Server:
         self.data = Data(lambda: self._now // 1000)
         self.sessions: dict[Session, None] = {}
         self.replica: Replica | None = None
-        # It replicates another server, and runs no scripts.
+        # Whether this server replicates another one, and runs no scripts.
         self.is_replica = False
         self.known_scripts: dict[bytes, None] = {}
         self.commands = 0
-        # Subscriptions that listeners have, one for each.
+        # The subscriptions, one for each listener.
         self.messages = 0
         self._subscribers: dict[bytes, dict[Session, None]] = {}
         self._postponed: list[tuple[Session, bytes]] | None = None

@@ -17,7 +17,7 @@ from tests.simulation.world import World
 
 
 async def act() -> None:
-    """As a block does: it awaits something as it ends, and that fails where there is no running task."""
+    """A coroutine that, like a block, awaits something as it ends, which fails if there is no running task."""
     try:
         await asyncio.sleep(10)
     finally:

@@ -103,7 +103,7 @@ class World:
         self.now = max(self.now, when)
 
     def _step(self, until: float) -> bool:
-        """Run what is due, and a turn of a process; or pass the time until there is one. ``False``: never."""
+        """Run due events and a turn of a process, or pass the time until there is one; ``False`` if there is none."""
         now, events = self.now, self._events
         while events and events[0][0] <= now:
             _, number, what, args = heapq.heappop(events)
@@ -169,12 +169,12 @@ def install() -> None:
     uuid.uuid4 = _uuid4
     os.getpid = lambda: 4242
     socket.gethostname = lambda: "host"
-    # redis-py reads its version from a file for each connection: one part in twenty of what a seed costs.
+    # redis-py reads its version from a file for each connection, which takes a twentieth of the time of a seed.
     importlib.metadata.version = cache(_real_version)
 
 
 def uninstall() -> None:
-    """Put back what `install` replaced, for what is imported or called from now on."""
+    """Undo `install`, for all modules that are imported or called from now on."""
     time.monotonic, time.time = _real_monotonic, real_time
     uuid.uuid4, os.getpid, socket.gethostname = _real_uuid4, _real_getpid, _real_gethostname
     importlib.metadata.version = _real_version

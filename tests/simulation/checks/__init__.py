@@ -50,7 +50,7 @@ class Checks:
         self.load = Load(self.world, faults.fleet.settings.lease)
         self.effects = Effects(self.world)
         self.family = Family(self.world, capacity)
-        # Acquisitions whose ends a server may have forgotten: a copy that comes after that is granted.
+        # Acquisitions whose ends a server may have forgotten: a later copy of their acquire is granted.
         self.forgotten_ends: set[bytes] = set()
         for server in self.topology.servers:
             server.watcher = self
@@ -106,7 +106,7 @@ class Checks:
 
     def refused_alone(self, process: Process, began: float, since: float, error: LockTimeoutError) -> None:
         """
-        A task that *began* to use a lock of its own was refused it by a try: only a release of its own can have had it.
+        A task that *began* to use a lock of its own got a refusal: only its own release can have been in the way.
 
         A release that is refused for seconds fails, and leaves the lock to its lease.
         """
@@ -120,7 +120,7 @@ class Checks:
         self.world.trace(process.name, f"{act}: {error!r}")
         if fixed_lease and getattr(error, "reason", None) in _ENDS_BY_ITSELF:
             return
-        # Another act freed the lock by force.
+        # Another act has freed the lock by force.
         if isinstance(error, LeaseLostError) and started <= max(self.holders.forced.values(), default=0.0):
             return
         harmless = COSTS_NO_LOCK if isinstance(error, LeaseLostError) else HARMLESS

@@ -1,5 +1,5 @@
 """
-What each script did on each server, whatever clients believe.
+The effect of each script on each server; the belief of clients plays no part.
 
     ghost     an acquisition that was given back, given up or handed over is never granted again, however late its
               command (P5)

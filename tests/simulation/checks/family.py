@@ -1,5 +1,5 @@
 """
-The effect of each script of the lock's family on each server, whatever clients believe.
+The effect of each script of the lock's family on each server; the belief of clients plays no part.
 
     beside     a writer has the lock alone, but for its own reading; readers are no writers (P1)
     granted    only the call of an acquisition makes a hold, and a new one has a greater token (P1, P11)
@@ -27,7 +27,7 @@ _PERMITS, _SEMAPHORE, _LATCH = b"permits", b"sem", b"latch"
 class _Known:
     """The state of one server after the last script."""
 
-    # The server came back with data that were not looked at yet.
+    # The server came back with other data, at which no check has looked yet.
     has_older_data: bool = False
     holds: dict[bytes, dict[bytes, Hold]] = field(default_factory=dict)
     # Acquisitions that were given back or given up, and when.
@@ -109,7 +109,7 @@ class Family:
             return
         count = server.data.values.get(_PERMITS)
         total = self.capacity[_PERMITS.decode()]
-        # Where only one of the keys has moved to the server, no script runs.
+        # If only one of the keys has moved to the server, no script runs.
         is_whole = call is not None and call.key == _PERMITS
         if is_whole and count is not None and int(count) + len(now) != total:
             self._violation("sum", server, f"{int(count)} permits are there and {len(now)} acquired of {total}")
@@ -146,13 +146,13 @@ class Family:
             self._violation("ghost", server, f"{key!r} is granted to {hold}, which ended at {when:.3f}")
         token = hold.token or (0 if call is None else call.token)
         last, of = known.tokens.get(key, (0, b""))
-        # What was detached has the token of its holder. Several permits of one acquisition have one token.
+        # A detached hold has the token of its holder. Several permits of one acquisition have one token.
         if token <= last and hold.acquisition != of and not _detaches(ran):
             self._violation("granted", server, f"{key!r}: {hold} has token {token} after {last}")
         known.tokens[key] = max((token, hold.acquisition), (last, of))
 
     def _judge_renewals(self, server: Server, known: _Known, ran: Ran) -> None:
-        """Each renewal that is acknowledged is of a hold that is there, for the time that it says."""
+        """Each acknowledged renewal belongs to an existing hold, which has the acknowledged time."""
         for key, acquisition, left in ran.renewals:
             holds, until = known.holds.get(key, {}).values(), server.data.clock() + left
             if (acquisition, until) not in [(hold.acquisition, hold.until) for hold in holds]:
@@ -171,7 +171,7 @@ class Family:
         before, now = self._count(server, known, _SEMAPHORE)
         total = self.capacity[_SEMAPHORE.decode()] if before is None else before + sum(known.taken.values())
         stranger = call.ends and call.acquisition not in known.taken
-        # Granted before the server came back, and asked for again.
+        # The server granted this before it came back, and is asked again.
         if known.has_older_data and call.status == GRANTED and now == before and call.acquisition not in known.taken:
             total += 0 if call.is_release else call.number
         if call.ends:
@@ -180,7 +180,7 @@ class Family:
             known.taken.setdefault(call.acquisition, call.number)
         if not is_known or now is None or call.is_by_hand:
             return
-        # The permits that come back now are of takers that the server had forgotten, or knows from its older data.
+        # The permits that come back belong to takers that the server had forgotten, or knows from its older data.
         may_be = call.is_sure or known.has_older_data
         forgotten = call.number if stranger and may_be and now != before else 0
         if now < 0 or now + sum(known.taken.values()) != total + forgotten:
@@ -229,7 +229,7 @@ class Family:
                 known.left[key] = now
             if before is None or before[1] <= server.data.clock() or before == now:
                 continue
-            # By the result of a later run.
+            # The result of a later run replaces an old result.
             is_replaced = key.startswith(b"aiolock_once_old:") and script == "lock/release_later" and now is not None
             if not is_replaced:
                 self._violation("left", server, f"{key!r} had {before}, and has {now} by {script}")

@@ -42,18 +42,18 @@ class Held:
     is_shared: bool
     lease: Any
     since: float
-    # Its body was cancelled, or its lease said that it is lost.
+    # The body was cancelled, or the lease said that it is lost.
     was_told: bool = False
     is_scoped: bool = False
 
     @property
     def lasts(self) -> float:
-        """Seconds after which it has ended by itself, if nothing renews it."""
+        """The seconds after which the hold ends by itself, if nothing renews it."""
         is_watched = getattr(self.lease, "watched", False)
         return float(self.lease.lease) if is_watched else max(LEASES)
 
     def believes(self) -> bool:
-        """Whether the holder believes to hold it, by its own clock."""
+        """Whether the holder believes to have the lock, by its own clock."""
         world, process = self.process.world, self.process
         running, armed = world.running, process.disarm()
         world.running = process
@@ -137,7 +137,7 @@ class Holders:
             self.world.violation("acts", f"{held.name}: {held} acts, but the server has token {token!r}")
 
     def adopted(self, detached: Held, times: int, token: int) -> None:
-        """The *detached* hold was adopted, *times* times so far, now with that *token*."""
+        """The *detached* hold was adopted, for the *times*-th time, now with that *token*."""
         if times > 1 and self.faults.lost_until(detached.name) < detached.since:
             self.world.violation("ticket", f"{detached.name}: {detached} was adopted {times} times")
         if token <= detached.lease.token:
@@ -183,12 +183,12 @@ class Holders:
             self.world.violation("late cancel", f"{held.name} is granted (token {token}), but the body of {held} runs")
 
     def judge_stale(self, server: Server, calls: list[LockCall]) -> None:
-        """A server that is a primary no more has run a script. It may grant until clients have heard of the new one."""
+        """A replaced primary has run a script. It may grant locks until clients have heard of the new primary."""
         granted = [call for call in calls if not call.is_release and call.status == GRANTED]
         for call in granted:
             if token := server.data.values.get(call.key, {}).get(b"aiolock:token"):
                 self._granted_at.setdefault((_name_of(call.key), int(token)), self.world.now)
-            # Where replicas have to confirm a grant, this one counts for nothing.
+            # If replicas have to confirm a grant, this grant counts for nothing.
             counts = self.faults.fleet.settings.replicas is None
             if counts and self.world.now > self.faults.lost_until(_name_of(call.key)):
                 self.world.violation("stale", f"{server.name}, which was replaced, grants {call}")
@@ -203,7 +203,7 @@ class Holders:
         }
 
     def compare(self) -> None:
-        """Each holder that believes in its lock has it on the server, as often as it thinks."""
+        """Each holder that believes in its lock has it on the server, with the same hold count."""
         for held in self.held:
             if not held.name.startswith("lock") or held.process.killed or not held.believes() or self._is_excused(held):
                 continue
@@ -232,10 +232,11 @@ class Holders:
         # A holder that goes on after an inner hold is told nothing new.
         if name in self.capacity or (token, shared) in self._told.get(name, ()):
             return
-        # Readers may hear of their grants in any order; of two holders that exclude each other the later has more.
+        # Readers may hear of their grants in any order; of two holders that exclude each other, the later one has the
+        # greater token.
         last = max((each for each, other in self._told.get(name, ()) if not (shared and other)), default=0)
         # A lock that is freed by force is granted to the next holder before the first one has heard of its own grant.
-        # The same after a loss of the data that had the grant.
+        # The same happens after a loss of the data that had the grant.
         was_lost = self._granted_at.get((name, token), self.world.now) <= self.gone_at(name)
         if token < last and not was_lost:
             self.world.violation("fencing", f"{name}: token {token} after {last}")
@@ -249,8 +250,8 @@ class Holders:
 
     def _is_excused(self, *held: Held) -> bool:
         """
-        One server forgot its grants, or was told to free them. That is a documented limit: the holder is told
-        soon.
+        Whether one server forgot its grants, or was told to free them: as documented, the holder is told soon, but
+        not before the next grant.
         """
         if not self.topology.truths:
             return False
@@ -268,5 +269,5 @@ def _granted_in(lock: dict[bytes, bytes]) -> _Grant:
 
 
 def _name_of(key: bytes) -> str:
-    """The name of the lock for its holders: that of a body that runs once has a longer key."""
+    """The name of the lock for its holders; the key of a body that runs once is longer."""
     return key.decode().removeprefix("aiolock_once:{").removesuffix("}")

@@ -17,7 +17,7 @@ from tests.simulation.world import World
 from tests.support.inside import client_id_of, entry_names
 
 _COUNTS = ("held", "parked", "pending", "subscriptions")
-# A part of the owners of detached holds, which wait for their adoption, whatever became of the client.
+# A part of the owners of detached holds, which wait for their adoption, also after the end of the client.
 _DETACHED = b":detached:"
 # A timer that is due later than this serves no lock that is still of interest.
 _SOON = 3600.0
@@ -39,7 +39,7 @@ def check_settled(world: World, fleet: Fleet) -> None:
 
 
 def check_gone(fleet: Fleet, locks: aiolock.LockClient) -> None:
-    """A client was closed a moment ago, and nothing else went wrong: the servers keep only holds that it detached."""
+    """A client was closed a moment ago, and nothing went wrong: the servers keep only the holds that it detached."""
     client = client_id_of(locks)
     if client is not None and all(fault.kind == "shut_down" for fault in fleet.faults.plan):
         _check_servers(fleet, [random_part(client)], but=_DETACHED)
@@ -56,7 +56,7 @@ def kept_for(data: Data, clients: list[str], forgotten_ends: set[bytes], *, but:
     """
     The holds of the *clients*, given by the unique parts of their ids; not counting owners whose names contain *but*.
 
-    A copy of an acquire that comes after a failover that lost the end of its acquisition is granted, as is documented.
+    If a failover loses the end of an acquisition, a later copy of its acquire is granted, as documented.
     """
     for key in list(data.values):
         data.find(key)
@@ -78,7 +78,7 @@ def _check_client(world: World, member: Member) -> None:
 
 
 def _client_of(holder: bytes) -> str:
-    """The unique part of the client's id: a permit has no more of it."""
+    """The unique part of the client's id, which is all that a permit has of the id."""
     return random_part(holder.decode().partition(":")[0])
 
 

@@ -1,5 +1,5 @@
 """
-How much servers are asked.
+The load of the servers.
 
     load   the number of scripts is bounded by the number of events: no polling, no squares (P6)
 
@@ -17,7 +17,7 @@ PER_ACT = 3
 PER_EVENT = 1
 PER_MESSAGE = 1
 PER_FAULT = 5
-# For each second of a wait: a waiter in a line, or in a turn, asks again and again, in case others died.
+# For each second of a wait: a waiter in a line, or in a turn, asks again and again, as others may have died.
 PER_SECOND, PER_SECOND_IN_LINE = 1.5, 8
 _WITH_A_LINE = ("fair_lock", "read_lock", "write_lock", "semaphore")
 # For each lease's length of holding: a lease is renewed three times.

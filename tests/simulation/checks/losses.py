@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.simulation.checks.holders import Held, Holders
     from tests.simulation.faults import Faults
 
-# Reasons that need no fault: an act causes them.
+# The reasons of losses that acts cause, without a fault.
 _BY_ACTS = ("forced", "closed", "orphaned", "max_hold")
 # The part of a lease that is left on the server when its end is reported: the margin, and time to clean up.
 _MARGIN, _SHORT = 0.26, 0.1
@@ -63,7 +63,7 @@ class Losses:
             self.world.violation("false loss", f"{words}, and nothing was wrong since {since:.3f}")
 
     def _left(self, server: Server, held: "Held", acquisition: bytes) -> float:
-        """Seconds that the server lets the lock live."""
+        """The seconds for which the lock still lives on the server."""
         server.tick()
         value = server.data.find(held.name.encode())
         if not isinstance(value, dict) or value.get(b"aiolock:acquisition") != acquisition:

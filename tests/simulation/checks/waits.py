@@ -1,5 +1,5 @@
 """
-How waits go.
+The course of waits.
 
     wake-up   no task waits for a free lock for longer than the documentation says (P6)
     wait      a wait lasts no longer than its limit
@@ -26,18 +26,19 @@ class _Place:
     """A place in the line for a fair lock."""
 
     since: float
-    # The client gave no sign of life. Its tasks come back one by one, each when it asks, as is documented.
+    # The client gave no sign of life. Each of its tasks comes back as it asks again, as documented.
     may_be_gone: bool = False
 
 
 class Waits:
     def __init__(self, world: World, faults: Faults, most_latency: float) -> None:
         self.world, self.faults = world, faults
-        # Seconds for a message and the acquire that follows it; and to connect, to ask and to be answered.
+        # Seconds for a message and the acquire that follows it; and seconds to connect, to ask and to get the answer.
         self._prompt = 0.03 + 4 * most_latency
         self._slack = 0.3 + 12 * most_latency
         self._waiting: dict[object, tuple[Process, str, float]] = {}
-        # The time of the last question for each lock; and for a free one its grants so far, and the time since then.
+        # The time of the last question for each lock; and for each free lock the number of its grants, and the time at
+        # which it became free.
         self._tried: dict[str, float] = {}
         self._free: dict[str, tuple[int, float]] = {}
         # The acquisitions that stand in line for each fair lock; and the last sign of life of each client.
@@ -134,7 +135,7 @@ class Waits:
             self._alive[call.key, _client_of(call.acquisition)] = self.world.now
 
     def _pass_over(self, key: bytes, line: dict[bytes, _Place]) -> None:
-        """The server may pass over the clients that gave no sign of life, at each script of the lock."""
+        """At each script of the lock, the server may pass over the clients that gave no sign of life."""
         for acquisition, place in line.items():
             if self.world.now - self._alive[key, _client_of(acquisition)] > _SILENCE:
                 place.may_be_gone = True

@@ -13,7 +13,7 @@ import aiolock
 
 PACKAGE = Path(aiolock.__file__).parent
 TESTS = Path(__file__).parents[2]
-# Real seconds for all seeds of one fault: some faults make the library work without end.
+# Real seconds for all seeds of one fault, as some faults make the library work without end.
 _LONGEST = 600.0
 
 

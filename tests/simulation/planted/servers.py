@@ -1,4 +1,4 @@
-"""Faults of the code that knows the servers' places: only a world of several servers finds them."""
+"""Faults of the code that finds the servers: only a world of several servers shows them."""
 
 from tests.simulation.planted.fault import Fault
 

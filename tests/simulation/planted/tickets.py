@@ -1,4 +1,4 @@
-"""Faults of what goes from one process to another."""
+"""Faults of the tickets that hand a hold from one process to another."""
 
 from tests.simulation.planted.fault import Fault
 

@@ -47,7 +47,7 @@ class Judge:
         self._free_at = 0.0
 
     def violation(self, kind: str, text: str) -> None:
-        # The first finding of a kind says all.
+        # The first finding of a kind says enough.
         if not any(each.startswith(f"{kind}:") for each in self.found):
             self.found.append(f"{kind}: {text}")
             self.world.trace("judge", f"{kind}: {text}")

@@ -87,7 +87,7 @@ def _killed_between(stage: Stage) -> None:
     first, second = stage.party("A"), stage.party("B")
     first.begin(0.0, ours.connect(first))
     first.begin(1.0, first.holds(3.0))
-    # The first command has been run, and its answer is on its way.
+    # The server has run the first command, and its answer is on its way.
     stage.at(1.015, stage.kill, first, 6.0)
     second.begin(2.0, second.holds(1.0))
     stage.play(25.0)

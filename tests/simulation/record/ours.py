@@ -20,14 +20,14 @@ def client_of(party: Party) -> aiolock.LockClient:
 
 
 async def connect(party: Party) -> None:
-    """The party's connections are there before the story begins."""
+    """Open the party's connections before the story begins."""
     await party.redis.ping()
     if party.stage.is_ours:
         await client_of(party).ping()
 
 
 def _in_its_block() -> bool:
-    """A loss cancels the block, so that work in the block is work under the lock."""
+    """True: a loss cancels the block, so that all work in the block is work under the lock."""
     return True
 
 

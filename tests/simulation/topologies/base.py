@@ -27,7 +27,7 @@ class Topology(ABC):
     # Profiles that it can be in.
     profiles: ClassVar[tuple[str, ...]]
     mixes: ClassVar[list[list[Act]]] = MIXES
-    # Whether a primary may be replaced that goes on for a while.
+    # Whether a primary may be replaced and still go on for a while.
     replaces_primaries: ClassVar[bool] = False
 
     def __init__(self, network: Network, draw: Random, profile: str) -> None:

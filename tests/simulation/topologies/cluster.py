@@ -51,7 +51,7 @@ class Cluster(Topology):
             node.nodes = self._nodes
             node.partner = self._nodes[(number + shards) % len(self._nodes)]
             node.view = View(self._nodes[:shards])
-        # The truth, which not every server knows.
+        # The true owners of the slots, which not every server knows.
         self._view = View(self._nodes[:shards])
         self._epoch = 0
         self._move: Move | None = None
@@ -85,7 +85,7 @@ class Cluster(Topology):
     # Primaries that change.
 
     def primary_dies(self, fault: Fault) -> None:
-        """The others agree that it is dead, and promote its replica; it comes back as the replica of that one."""
+        """A primary dies; the others agree on that, and promote its replica, whose replica the old primary becomes."""
         pair = self._pair(fault)
         if pair.is_changing or not pair.primary.is_up:
             return
@@ -95,7 +95,7 @@ class Cluster(Topology):
         self.world.after(fault.lasts, self._demote, pair)
 
     def primary_replaced(self, fault: Fault) -> None:
-        """It is cut off from the others, but not from clients; it stops when it notices, and is a replica then."""
+        """A primary is cut off from the others, but not from clients; it stops as it notices, and becomes a replica."""
         pair = self._pair(fault)
         if not pair.is_changing and pair.primary.is_up:
             old = pair.primary
@@ -141,7 +141,7 @@ class Cluster(Topology):
         self._move_slot(fault, 0.0)
 
     def slot_splits(self, fault: Fault) -> None:
-        """The same, each key at a time of its own."""
+        """A slot moves, each key at a time of its own."""
         self._move_slot(fault, 0.7 * fault.lasts)
 
     def slot_torn(self, fault: Fault) -> None:
@@ -235,7 +235,7 @@ class Cluster(Topology):
         self._move = None
 
     def cluster_down(self, fault: Fault) -> None:
-        """A part of the slots has no owner, and so none is served."""
+        """A part of the slots has no owner, so that no slot is served."""
         for node in self._nodes:
             node.is_cluster_down = True
             self.world.after(fault.lasts, setattr, node, "is_cluster_down", False)

@@ -21,7 +21,7 @@ class View:
     """The owners of slots, as one server knows them: each shard has its slots, except those that have moved."""
 
     def __init__(self, primaries: "list[Node]") -> None:
-        # With the epoch of each entry: older news change nothing.
+        # Each entry has an epoch, so that older news change nothing.
         self._primaries = [(0, node) for node in primaries]
         self._moved: dict[int, tuple[int, int]] = {}
 
@@ -155,7 +155,7 @@ class Node(Server):
         assert what == b"SLOTS"
         return [[first, last, owner.card, owner.partner.card] for first, last, owner in self.view.ranges()]
 
-    # The other one of its pair.
+    # The other server of the pair.
     partner: "Node"
 
     @property

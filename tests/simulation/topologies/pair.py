@@ -10,9 +10,9 @@ class Pair:
     def __init__(self, primary: Server, standby: Server, random: Random) -> None:
         self.primary, self.standby = primary, standby
         self._random = random
-        # From a promotion on, until the old primary follows the new one.
+        # Whether a promotion is under way: the old primary does not follow the new one yet.
         self.is_changing = False
-        # The version of the data after the last key that came from elsewhere, which no client had confirmed here.
+        # The version of the data after the last key that moved here, which no client had confirmed here.
         self.moved = 0
         self._follow()
 
@@ -20,7 +20,7 @@ class Pair:
         """
         The standby becomes the primary, with the data that it has; the old primary knows nothing of it.
 
-        Returns whether keys are lost that came from elsewhere.
+        Returns whether keys are lost that had moved here.
         """
         old, new = self.primary, self.standby
         assert old.replica is not None

@@ -17,7 +17,7 @@ _LONGEST_LEASE = 8.0
 
 
 def _memory(server: Server) -> bytes:
-    """The server has forgotten nothing for an hour, so that it has a vote; one that restarts has none for a while."""
+    """The server has forgotten nothing for an hour, so that it has a vote; after a restart it has none for a while."""
     since = (server.microseconds // 1_000_000 - 3600) * 1000
     return b"%s %d %d" % (server.run_id, since, 1000 * _LONGEST_LEASE)
 

@@ -20,7 +20,7 @@ from tests.simulation.topologies.base import Replicas, Topology
 from tests.simulation.topologies.pair import Pair
 from tests.simulation.world import World
 
-# The first redis-py with RESP3 raises KeyError for what a Sentinel answers in it.
+# The first redis-py with RESP3 raises KeyError for a Sentinel's answer.
 _READS_RESP3 = int(redis.__version__.split(".")[0]) > 5
 _NAME = "primary"
 _PORT = 26379
@@ -141,7 +141,7 @@ class Sentinels(Topology):
                 self.world.after(fault.lasts, sentinel.restart)
 
     def cut_from_sentinels(self, fault: Fault) -> None:
-        """One process, which reaches the primary as before."""
+        """One process loses the Sentinels, and reaches the primary as before."""
         process: Any = self.world.processes[fault.target % len(self.world.processes)]
         for sentinel in self._sentinels:
             self.network.path(process.name, sentinel.name).cut_until = self.world.now + fault.lasts

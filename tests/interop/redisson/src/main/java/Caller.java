@@ -24,7 +24,7 @@ final class Caller extends Thread {
         }
     }
 
-    /** Whether it waits for a message: Redisson lets it wait at a semaphore, or at a latch, after its last look. */
+    /** Whether the thread waits for a message: after its last look, Redisson parks it at a semaphore or a latch. */
     boolean parked() {
         return Stream.of(getStackTrace())
                 .map(StackTraceElement::getClassName)

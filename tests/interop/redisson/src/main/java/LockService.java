@@ -24,14 +24,14 @@ import org.redisson.config.ReadMode;
  * Redisson's locks and semaphores as a service: a command per line of the input, an answer per line of the output,
  * both in JSON.
  *
- * <p>A command is {"id", "call", "client", "thread", "name", ...}. A call of what has that name is made in the numbered
- * thread of the client, which is kept; so a call that blocks blocks no other thread, and answers come in any order.
- * One of a lock is of that half of a read-write lock, "read" or "write", if the command has a "half", and of several
- * locks as one, in that order, if it has their "names"; of the RedissonRedLock of several clients if it has these
- * "clients". One with the "kind" "counted" is of the counting semaphore, one with "latch" of the count-down latch.
- * "connect", "shutdown" and "parked" (whether the thread waits for a message) are done at once. Durations are
- * milliseconds. An answer is {"id", "value" or "error" and "message", "began", "ended"}; these two are seconds on the
- * clock that System.nanoTime() reads, and Python's time.monotonic().
+ * <p>A command is {"id", "call", "client", "thread", "name", ...}. The service makes the call of the object with that
+ * name in the numbered thread of the client, and keeps the thread; so a call that blocks blocks no other thread, and
+ * answers come in any order. A command with a "half" is for that half of a read-write lock, "read" or "write"; one with
+ * "names" is for several locks as one, in that order; one with "clients" is for their RedissonRedLock. The "kind"
+ * "counted" is the counting semaphore, "latch" the count-down latch. The service does "connect", "shutdown" and
+ * "parked" (whether the thread waits for a message) at once. Durations are milliseconds. An answer is {"id", "value" or
+ * "error" and "message", "began", "ended"}; the last two are seconds on the clock that System.nanoTime() and Python's
+ * time.monotonic() read.
  */
 public final class LockService {
     private final Map<String, RedissonClient> clients = new ConcurrentHashMap<>();
@@ -44,7 +44,7 @@ public final class LockService {
         for (String line = input.readLine(); line != null; line = input.readLine()) {
             service.take(Json.parse(line).asObject());
         }
-        Runtime.getRuntime().halt(0); // Nobody is there any more; clients and threads need no farewell.
+        Runtime.getRuntime().halt(0); // Python has gone; clients and threads need no end of their own.
     }
 
     static double now() {

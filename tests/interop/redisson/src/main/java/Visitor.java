@@ -10,7 +10,7 @@ import org.redisson.api.RLock;
 
 /**
  * Counts in a file under the lock until told that it is over, as tests/interop/visits.py does: the count is read and
- * written without any protection, and a line says from when to when it was inside.
+ * written without any protection, and a line has the times of enter and leave.
  */
 final class Visitor {
     private final RLock lock;
