@@ -1,4 +1,4 @@
-"""What threads do with tickets, beyond the contract of every primitive."""
+"""Tickets of threads, beyond the contract of every primitive."""
 
 import pytest
 

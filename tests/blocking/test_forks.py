@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no fo
 
 
 def in_child(child: Callable[[], object]) -> str:
-    """What the function returns in a fork of this process, or what it raised, as text."""
+    """The result of the function in a fork of this process, or its error, as text."""
     readable, writable = os.pipe()
     if os.fork() == 0:
         try:

@@ -152,7 +152,7 @@ def test_whichever_step_of_python_itself_an_interrupt_comes_at_a_thread_may_begi
 ) -> None:
     for step in range(1, _MOST_STEPS):
         with LockClient.from_url(server.url) as fresh:
-            begin(fresh.ping).result(30)  # Python itself can fail when it is interrupted as it starts a thread.
+            begin(fresh.ping).result(30)  # Python itself can fail if an interrupt comes as it starts a thread.
             was_interrupted = interrupted_at(step, fresh.ping, within=_PYTHON)
             begin(fresh.ping).result(30)
         if not was_interrupted:
@@ -160,7 +160,7 @@ def test_whichever_step_of_python_itself_an_interrupt_comes_at_a_thread_may_begi
     assert 5 < step < _MOST_STEPS
 
 
-# Python may interrupt a function as it begins, where no code of it helps; up to its `try` these lines stand for that.
+# Python may interrupt a function as it begins, before its `try`, where its code cannot help.
 _LINES_BEFORE_TRY = 2
 
 

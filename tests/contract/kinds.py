@@ -1,4 +1,4 @@
-"""Every primitive as the contract sees it: how it is taken and given back, who is in its way, what stays in Redis."""
+"""Every primitive as the contract sees it: a test takes it, gives it back, is in its way, and looks at its keys."""
 
 import asyncio
 from abc import ABC, abstractmethod

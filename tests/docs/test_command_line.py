@@ -1,4 +1,4 @@
-"""The page about the command line has every verb, option and exit code that there is, and no other."""
+"""The page about the command line has every verb, option and exit code that exists, and no other."""
 
 import re
 import shlex

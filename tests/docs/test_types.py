@@ -1,5 +1,5 @@
 """
-The examples of the documentation have no errors of types for those who copy them and run ``mypy --strict``.
+The examples of the documentation have no errors of types when users copy them and run ``mypy --strict``.
 
 mypy is in the environment of `make lint`, and not in that of the tests, where there is no such test to skip.
 """

@@ -4,11 +4,11 @@ Two clients, one lock, a quorum of three servers that may forget: every order of
 A client has one acquisition. It sends a copy to each server, is granted the lock by a majority, raises the token where
 that is lower, and tells nobody before a majority has that token. Then it may renew, and it releases. Each copy is
 executed at any time, or never; answers are counted at any time after that, so that each may be late, too. A server that
-forgets starts empty, and abstains until whatever it granted before is over. (The real one begins to wait with the first
+forgets starts empty, and abstains until all its earlier grants are over. (The real one begins to wait with the first
 acquire after its start, which is later.)
 
 In place of the second client there may be rivals: any number of clients, of which the model knows no more than that
-they take whatever a server grants, and give it back, or not. They do all that a second client could do, and more.
+they take all that a server grants, and give it back, or not. They do all that a second client could do, and more.
 
 The model leaves out clients that ask with different longest leases, and tokens while time passes.
 """
@@ -105,7 +105,7 @@ class Client(NamedTuple):
 
 
 class QuorumState(NamedTuple):
-    """Everything; the servers are sorted, since those whose clocks agree are alike."""
+    """The whole state; the servers are sorted, since servers whose clocks agree are alike."""
 
     servers: tuple[Server, ...]
     clients: tuple[Client, Client] = (Client(), Client())

@@ -96,7 +96,7 @@ class Server(NamedTuple):
 
 
 class State(NamedTuple):
-    """Everything."""
+    """The whole state."""
 
     server: Server
     replica: Server

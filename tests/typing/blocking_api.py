@@ -1,4 +1,4 @@
-"""What type checkers see of `aiolock.blocking`: checked by mypy and pyright, never run."""
+"""The types of `aiolock.blocking`: checked by mypy and pyright, never run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
