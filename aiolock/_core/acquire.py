@@ -13,7 +13,6 @@ Rules:
 """
 
 import asyncio
-from functools import partial
 from logging import DEBUG
 from random import uniform
 from time import monotonic
@@ -25,6 +24,7 @@ from aiolock._core.lease import Lease
 from aiolock._core.long_wait import tell_long_wait
 from aiolock._core.owners import is_named
 from aiolock._core.place import Place
+from aiolock._core.queue import Queue
 from aiolock._core.report import Failure, Wait
 from aiolock._core.session import Session
 from aiolock._errors import BackendError, ClientClosedError, NotALockError, QuorumError, ReplicationError
@@ -102,6 +102,8 @@ class Acquisition:
         entry.acquires += 1
         try:
             granted = await (self._seek_behind() if session.leases.behind.releases else self._seek())
+            if granted is None and self._waits:
+                granted = await self._contend()
             if granted is None:
                 self._refuse_without_votes()
         except BaseException as error:
@@ -135,13 +137,9 @@ class Acquisition:
         return not waits or (other is not None and owner in other.holds)
 
     async def _seek(self, in_a_row: int = 0) -> Lease | None:
-        """
-        Acquire with one try, if there is no wait or `is_next` is true; otherwise, or after a refusal, wait.
-
-        If the first try is granted, the grant is hand-off number *in_a_row* of a row.
-        """
-        entry, first, granted = self._entry, self.is_next(), None
-        if first:
+        """One try, if there is no wait or `is_next` is true; a grant is hand-off number *in_a_row* of a row."""
+        entry, granted = self._entry, None
+        if self.is_next():
             if entry.queue is not None and self._want.tells_number:
                 entry.queue.lacks_number = False
             entry.asked += 1
@@ -154,8 +152,6 @@ class Acquisition:
                 entry.asked -= 1
         elif not self._waits:
             granted = await self._attempt(None)
-        if granted is None and self._waits:
-            return await self._contend(first=first)
         if granted is not None and in_a_row:
             granted._in_a_row = in_a_row
         return granted
@@ -168,18 +164,14 @@ class Acquisition:
             return await self._seek_behind()
         return granted
 
-    async def _contend(self, *, first: bool) -> Lease | None:
-        """The wait loop: take a place in the queue, and try at each turn; *first* if the server has refused already."""
-        entry = self._entry
-        if self._kept and self._session.report.is_heard():
-            hold = self._session.entries.in_the_way(self._want.keys)
-            self._wait = self._session.report.wait_started(self._want, self._owner, hold)
-        place = Place(self._owner, partial(self._submit, True), self._ends)
-        first = first and not self._want.scripts.line and (self._want.scripts.exclusive or self._has_turn)
-        queue = entry.join(place, self._want.scripts, self._refusal, first=first)
-        queue.lacks_number = queue.lacks_number and not self._want.tells_number
+    async def _contend(self) -> Lease | None:
+        """The wait loop: take a place in the queue, and try at each turn."""
+        place = Place(self._owner, self._submit, self._ends)
+        queue = self._join(place)
         try:
-            while await queue.turn_of(place, self._held):
+            while await place.comes_up():
+                if not queue.is_turn_of(place, self._held):
+                    continue
                 try:
                     granted = await self._attempt(place.take(), first=queue.is_head(place))
                 except BackendError as error:  # If one waiter cannot reach the server, all waits end at once.
@@ -200,7 +192,16 @@ class Acquisition:
             if self._wait is not None:
                 self._session.report.wait_ended(self._wait)
 
-    def _submit(self, first: bool) -> Call[Acquired]:
+    def _join(self, place: Place) -> Queue:
+        """Put *place* into the queue, as its head if the server has refused a first try; report the wait."""
+        scripts, report = self._want.scripts, self._session.report
+        if self._kept and report.is_heard():
+            hold = self._session.entries.in_the_way(self._want.keys)
+            self._wait = report.wait_started(self._want, self._owner, hold)
+        first = self._call is not None and not scripts.line and (scripts.exclusive or self._has_turn)
+        return self._entry.join(place, self._want, self._refusal, first=first)
+
+    def _submit(self, first: bool = True) -> Call[Acquired]:
         """Send a try for the owner's first hold; all tries have the same acquisition id until that is given up."""
         commands = self._session.commands
         self._may_have_grant = True

@@ -24,7 +24,7 @@ class Adoption(Acquisition):
         """Adopt with one try; raises if the ticket cannot be used."""
         if self._held() is not None:
             raise self._has_it_already()
-        call = self._submit(True)
+        call = self._submit()
         answer = await call
         if self._session.closed:
             raise ClientClosedError("closed")
@@ -37,7 +37,7 @@ class Adoption(Acquisition):
         reason = answer.reason if isinstance(answer, Lost) else "expired"
         raise LeaseLostError.of_ticket(self._part.name, self._part.token, reason, self._want.scripts.kind)
 
-    def _submit(self, first: bool) -> Call[Acquired]:
+    def _submit(self, first: bool = True) -> Call[Acquired]:
         self._may_have_grant = True
         self._call = self._session.commands.adopt(self._claimed(), self._part.claim(self._want), self._asked_for)
         return self._call

@@ -21,7 +21,7 @@ from aiolock._core.queue import Queue, Waiting
 from aiolock._core.report import Reporter
 from aiolock._errors import BackendError
 from aiolock._keys import LockKeys
-from aiolock._scripts import ScriptSet, Want
+from aiolock._scripts import Want
 from aiolock._scripts.replies import Changed, Refused
 from aiolock._types import quoted
 
@@ -53,13 +53,14 @@ class Entry:
         """The live hold that was granted first."""
         return next(iter(self.holds.values()), None)
 
-    def join(self, place: Place, scripts: ScriptSet, refusal: Refused | None, *, first: bool) -> Queue:
+    def join(self, place: Place, want: Want, refusal: Refused | None, *, first: bool) -> Queue:
         """
-        Put *place* into the queue, at its beginning if *first* is true.
+        Put *place*, of a task that asks for *want*, into the queue, at its beginning if *first* is true.
 
         *refusal* is the last refusal of the place. Without one, the answer to an acquire on its way will say how long
         the holder has the lock.
         """
+        scripts = want.scripts
         if self.queue is None:
             own = (self.keys.channel_of(self._entries.unique),) if scripts.line else ()
             channels = (self.keys.channel, *own)
@@ -72,6 +73,7 @@ class Entry:
             elif refusal is not None:
                 self.queue.probe_in(refusal.left)
         self.queue.join(place, first)
+        self.queue.lacks_number = self.queue.lacks_number and not want.tells_number
         return self.queue
 
     def look_again(self) -> None:

@@ -115,12 +115,11 @@ class Queue:
         if first:
             self._places.move_to_end(place, last=False)
 
-    async def turn_of(self, place: Place, has_it: Callable[[], object]) -> bool:
-        """Wait for the turn of *place*; with a line, only the head and an owner that *has_it* already have turns."""
-        while await place.comes_up():
-            if not self.scripts.line or self.is_head(place) or has_it():
-                return True
-            place.trying = False  # An adoption, or a hold of the same owner, may wake other places than the head.
+    def is_turn_of(self, place: Place, has_it: Callable[[], object]) -> bool:
+        """Whether *place*, which was woken, may try: with a line, only the head and an owner that *has_it* may."""
+        if not self.scripts.line or self.is_head(place) or has_it():
+            return True
+        place.trying = False  # An adoption, or a hold of the same owner, may wake other places than the head.
         return False
 
     def note_answer(self, place: Place, *, granted: bool, has_turn: bool) -> None:
