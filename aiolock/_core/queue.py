@@ -12,7 +12,7 @@ Rules:
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextvars import Context
 from itertools import islice
 from time import monotonic
@@ -38,17 +38,23 @@ _MOST_WOKEN = 64
 _LONGEST_PROBE = 30.0
 
 
-class Waiting(dict[str, dict["Queue", None]]):
-    """The queues in which each owner has places, so that no search goes through all names."""
+class Waiting(dict[str, dict["Queue", dict[Place, None]]]):
+    """The places of each owner in each queue, so that no search goes through all names, or through all places."""
 
-    def add(self, owner: str, queue: "Queue") -> None:
-        self.setdefault(owner, {})[queue] = None
+    def add(self, queue: "Queue", place: Place) -> None:
+        self.setdefault(place.owner, {}).setdefault(queue, {})[place] = None
 
-    def remove(self, owner: str, queue: "Queue") -> None:
-        queues = self[owner]
-        del queues[queue]
+    def remove(self, queue: "Queue", place: Place) -> None:
+        queues = self[place.owner]
+        del queues[queue][place]
+        if not queues[queue]:
+            del queues[queue]
         if not queues:
-            del self[owner]
+            del self[place.owner]
+
+    def of(self, owner: str, queue: "Queue") -> Collection[Place]:
+        """The places of *owner* in *queue*."""
+        return self.get(owner, {}).get(queue, ())
 
     def name_for(self, owner: str) -> str | None:
         """The name that *owner* waits for; the first, if it waits for several."""
@@ -78,8 +84,7 @@ class Queue:
         self._notifier = notifier
         self._emptied = emptied
         self._loop = asyncio.get_running_loop()
-        self._places: OrderedDict[Place, None] = OrderedDict()
-        self._of_owner: dict[str, dict[Place, None]] = {}  # The same places, by owner; each owner is in `_waiting`.
+        self._places: OrderedDict[Place, None] = OrderedDict()  # Each is in `_waiting`, too.
         self._probe: asyncio.TimerHandle | None = None  # Wakes the head at the end of the holder's lease.
         # Releases of this client, and the time until which to expect their messages.
         self._echoes: deque[tuple[float, Call]] = deque()
@@ -108,10 +113,7 @@ class Queue:
 
     def join(self, place: Place, first: bool) -> None:
         self._places[place] = None
-        if place.owner not in self._of_owner:
-            self._of_owner[place.owner] = {}
-            self._waiting.add(place.owner, self)
-        self._of_owner[place.owner][place] = None
+        self._waiting.add(self, place)
         if first:
             self._places.move_to_end(place, last=False)
 
@@ -135,11 +137,7 @@ class Queue:
         # The next waiter may want fewer permits than the head, so it may succeed now.
         hid_others = not self.scripts.exclusive and place is self.head and not place.served
         del self._places[place]
-        of_owner = self._of_owner[place.owner]
-        del of_owner[place]
-        if not of_owner:
-            del self._of_owner[place.owner]
-            self._waiting.remove(place.owner, self)
+        self._waiting.remove(self, place)
         if not self._places:
             self._close()
         # It is the head, or was the head when it was woken: pass the wake-up on.
@@ -157,11 +155,11 @@ class Queue:
 
     def has(self, owner: str) -> bool:
         """Whether *owner* waits."""
-        return owner in self._of_owner
+        return bool(self._waiting.of(owner, self))
 
     def wake_owner(self, owner: str) -> None:
         """Wake the places of a named owner that has just got the lock: a nested hold needs no turn."""
-        for place in self._of_owner.get(owner, ()):
+        for place in self._waiting.of(owner, self):
             place.woken.set()
 
     def probe_in(self, seconds: float) -> None:
@@ -239,9 +237,8 @@ class Queue:
         if self._places:
             places = deque(self._places)
             self._places.clear()
-            for owner in self._of_owner:
-                self._waiting.remove(owner, self)
-            self._of_owner.clear()
+            for place in places:
+                self._waiting.remove(self, place)
             self._close()
             self._some(places, lambda place: place.fail(make_error()))
 
