@@ -59,7 +59,7 @@ async def test_a_child_that_waits_for_the_lock_of_its_parent(redis: Redis, caplo
 async def test_a_child_that_waits_for_the_fair_lock_of_its_parent(
     redis: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with LockClient(redis, config=LockConfig(lease=LEASE)) as locks:
+    async with LockClient(redis, config=LockConfig(lease=2 * LEASE)) as locks:
         lock = locks.fair_lock("orders")
 
         async def child() -> None:
