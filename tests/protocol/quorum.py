@@ -241,7 +241,7 @@ class Quorum:
         if len(votes) < self._majority:
             return
         token = max(votes) if client.token == NONE else client.token
-        confirmed = sum(vote >= token for vote in votes)
+        confirmed = sum(vote == token for vote in votes)
         if confirmed >= self._majority or not self._rules.raises_tokens:
             yield f"client {number + 1} counts a majority", self._granted(state, number, token)
             return

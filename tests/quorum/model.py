@@ -132,7 +132,7 @@ def at_a_server(world: World, rules: Rules, number: int, place: int) -> Iterator
         yield world.with_server(place, granted).with_client(number, told)
     elif step == GRANTED and client.state == ASKING:
         yield counted(world, rules, number, client._replace(at=put(client.at, place, KNOWN)))
-    elif step == KNOWN and client.state == ASKING and client.token and mine:
+    elif step == KNOWN and client.state == ASKING and client.tokens[place] < client.token and mine:
         raised = world.with_server(place, server._replace(token=max(server.token, client.token)))
         yield counted(raised, rules, number, client._replace(at=put(client.at, place, RAISED)))
 
@@ -146,7 +146,7 @@ def counted(world: World, rules: Rules, number: int, client: Client) -> World:
     known = [place for place in SERVERS if client.at[place] >= KNOWN]
     if len(known) >= MAJORITY:
         token = client.token or max(client.tokens[place] for place in known)
-        enough = [place for place in known if client.tokens[place] >= token or not rules.raises]
+        enough = [place for place in known if client.tokens[place] == token or not rules.raises]
         at = tuple(RAISED if place in enough else client.at[place] for place in SERVERS)
         client = client._replace(token=token, at=at)
     if client.at.count(RAISED) < MAJORITY:

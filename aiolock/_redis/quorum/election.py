@@ -3,7 +3,8 @@ The election of a lock's holder by a quorum, in two rounds: the second round con
 
 A majority has to grant the lock. Each server has its own token, and the next majority may include no server with the
 greatest token. So this token is raised on all servers that granted the lock, and the acquire ends only when a majority
-has it; its lease is the time for which the whole majority keeps the lock.
+has it; its lease is the time for which the whole majority keeps the lock. A server that answers later, with a greater
+token, confirms nothing: another client may have had that token.
 
 If several clients ask at once, each may get a minority of the servers. A client gives its servers back as soon as it
 knows that it will not get a majority, without waiting for a silent server.
@@ -97,7 +98,8 @@ def _grants(copy: Call) -> bool:
 class Election(Poll):
     """The acquire *call*, sent to all *members*, with the *longest* lease of any client."""
 
-    # Invariant: the token is the greatest that the first majority had; confirmed servers have none below it.
+    # Invariant: the token is the greatest that the first majority had; each server that confirmed it granted no greater
+    # one, and has it.
 
     def __init__(
         self,
@@ -168,14 +170,18 @@ class Election(Poll):
                 self._have_confirmed(member, grant)
 
     def _have_confirmed(self, member: Member, grant: Granted) -> None:
-        if grant.token >= self._token:
+        if grant.token == self._token:
             self._second[member] = self.votes[member]
             return
         call = self.call
         _, id, _, _, _, retention, _ = call.args
-        copy = Call(RAISE, call.keys, (self._token, id, retention), call.deadline, call.resend_until)
-        self._second[member] = copy
-        self._send(member, copy, lambda member, copy: self.count())
+        copy = self._second[member] = Call(
+            RAISE, call.keys, (self._token, id, retention), call.deadline, call.resend_until
+        )
+        if grant.token > self._token:
+            copy.end(Lost("taken"))
+        else:
+            self._send(member, copy, lambda member, copy: self.count())
 
     def _answered(self, member: Member, copy: Call) -> None:
         if copy.answer is not None:
