@@ -118,7 +118,7 @@ class Queue:
             self._places.move_to_end(place, last=False)
 
     def is_turn_of(self, place: Place, has_it: Callable[[], object]) -> bool:
-        """Whether *place*, which was woken, may try: with a line, only the head and an owner that *has_it* may."""
+        """Whether *place*, which was woken, may try: with a line, the head or an owner that *has_it*; others wait."""
         if not self.scripts.line or self.is_head(place) or has_it():
             return True
         place.trying = False  # An adoption, or a hold of the same owner, may wake other places than the head.
