@@ -15,7 +15,7 @@ from tests.support.contexts import outlives_its_task
 from tests.support.holding import client_behind
 from tests.support.inside import hears, keys_of, notifier_of, session_of
 from tests.support.observe import answered, commandstats, pubsub_channels, subscribed_clients, until
-from tests.support.proxy import ALWAYS, Action, Proxy, Rule, command, reset, withhold_reply
+from tests.support.proxy import ALWAYS, Action, Proxy, Rule, command, refuse, reset, withhold_reply
 
 ORDERS = ("subscribe", "unsubscribe")
 
@@ -234,6 +234,27 @@ async def test_a_subscription_that_is_overdue_as_its_connection_dies_is_made_aga
     proxy.clear_rules()
     proxy.reset_all()
     await until(lambda: notifier.confirmed("news"))
+    await notifier.aclose()
+    await user.aclose()
+
+
+@pytest.mark.parametrize("error", [b"BUSY for the moment", b"NOPERM for the moment"])
+async def test_a_subscription_that_the_server_refuses_is_made_again(
+    redis: Redis, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, error: bytes
+) -> None:
+    """The connection stays, and a channel that is always watched is never left: nothing else would subscribe again."""
+    monkeypatch.setattr(aiolock._redis.notifier, "AGAIN", 0.1)
+    user = Redis.from_url(proxy.url)
+    notifier = Notifier(Connector.of(user, None, 5), patience=2)
+    refused = proxy.install(Rule(command(b"SUBSCRIBE"), refuse(error), times=ALWAYS))
+    signals: list[bool] = []
+    notifier.watch("news", signals.append)
+    await until(lambda: len(refused.requests) >= 2)
+    assert not notifier.confirmed("news")
+    proxy.clear_rules()
+    await until(lambda: signals == [False])  # The watcher may have missed messages.
+    await redis.publish("news", "0")
+    await until(lambda: signals == [False, True])
     await notifier.aclose()
     await user.aclose()
 

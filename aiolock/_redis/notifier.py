@@ -22,6 +22,8 @@ from aiolock._redis.hints import in_words
 LINGER = 1.0
 # Seconds of silence after which the server has to answer a PING.
 PING_INTERVAL = 10.0
+# Seconds after which a refused subscription is made again: the server may have been busy, or forbidden it by mistake.
+AGAIN = 10.0
 _PULSE = 0.25
 # Time without an answer after which the silence is logged, in units of `patience`.
 _SILENT = 3
@@ -84,6 +86,7 @@ class Notifier:
         self._heard = 0.0  # The time of the server's last message.
         self._asked: float | None = None  # The time of the first question since then, which it must answer.
         self._warned = False  # Whether a refusal was logged.
+        self._refused: float | None = None  # The time of the first refusal since subscriptions were made again.
         self._silent_since: float | None = None  # The time of the first failure since the last answer.
         self._silent_told = False
         self._error: Exception | None = None  # The error of the last failure.
@@ -167,7 +170,7 @@ class Notifier:
         if isinstance(frame, MovedError):
             self._ended(channel for channel in self._channels.values() if not channel.confirmed)
         elif isinstance(frame, ResponseError):
-            self._warn(frame)
+            self._note_refusal(frame)
         elif isinstance(frame, list) and (channel := self._channels.get(frame[1].decode())) is not None:
             if frame[0] == b"sunsubscribe" and channel.confirmed:  # Without a request: the slot has moved.
                 self._ended([channel])
@@ -190,6 +193,9 @@ class Notifier:
         for name in [name for name, channel in self._channels.items() if not channel.signals]:
             if now >= self._channels[name].until:
                 self.drop(name)
+        if self._refused is not None and now >= self._refused + AGAIN:
+            self._refused = None
+            self._subscribe_again()
         if self.connection.connected:
             self._check_alive(now)
         elif self._silent_since is not None and now >= self._silent_since + _SILENT * self._patience:
@@ -211,10 +217,18 @@ class Notifier:
                 "%s: no subscription can be made (%s)", self._deaf, in_words(self._error) or "no answer in time"
             )
 
-    def _warn(self, error: ResponseError) -> None:
+    def _note_refusal(self, error: ResponseError) -> None:
         if not self._warned:
             log.warning("%s (said once): %s", self._deaf, error)
         self._warned = True
+        if self._refused is None:
+            self._refused = monotonic()
+
+    def _subscribe_again(self) -> None:
+        for name, channel in self._channels.items():
+            if not channel.confirmed:
+                channel.ordered = False
+                self.listen(name)
 
     def _hear(self) -> None:
         self._heard = monotonic()

@@ -300,6 +300,14 @@ _CONNECTIONS = (
         missed="waiters ask when the lease is over",
     ),
     Fault(
+        "a refused subscription is not made again",
+        "_redis/notifier.py",
+        "            self._subscribe_again()\n",
+        "            pass\n",
+        "--on cluster --profile refusals",
+        missed="waiters ask when the lease is over",
+    ),
+    Fault(
         "a new connection subscribes to nothing",
         "_redis/notifier.py",
         "            self.listen(name)  # One each",
