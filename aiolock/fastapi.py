@@ -22,7 +22,7 @@ from aiolock import AioLockError, Duration, Lease, LockClient, LockConfig, Multi
 from aiolock._client import Maker
 from aiolock._fastapi.idempotency import AnsweredError, IdempotentRoute, endpoint_of, fingerprint_of, runs_of
 from aiolock._fastapi.inside import calls_of, routes_of, stack_of
-from aiolock._fastapi.names import Template, check_templates, depend, invalid
+from aiolock._fastapi.names import Template, check_templates, depend, invalid, leave_out
 from aiolock._primitives.handle import Handle, Terms, block_of
 from aiolock._primitives.synchronized import check_maker
 from aiolock._types import BlockRelease, OnUnavailable
@@ -67,6 +67,8 @@ __all__ = [
     "locks_page",
 ]
 
+# The argument of our dependencies that is the client.
+_LOCKS = "locks"
 # A close code of WebSockets.
 _TRY_AGAIN_LATER = 1013
 
@@ -112,6 +114,7 @@ def lifespan(
     @asynccontextmanager
     async def keep(app: FastAPI) -> AsyncIterator[LocksState]:
         check_templates(app)
+        leave_out(app, get_locks)
         async with make() as locks:
             yield {"locks": locks}
 
@@ -181,14 +184,14 @@ def lock_for(
     check_maker(of)
     keys = {f"name_{number}": each if callable(each) else Template(each) for number, each in enumerate((key, *more))}
 
-    async def held(connection: HTTPConnection, locks: Locks, **given: Any) -> Lease | MultiLease | None:
-        filled = {name: each.name(connection) for name, each in keys.items() if isinstance(each, Template)}
-        names = [(filled if name in filled else given)[name] for name in keys]
+    async def held(connection: HTTPConnection, **given: Any) -> Lease | MultiLease | None:
+        locks = await _locks_of(connection, given)
+        names = [each.name(connection) if isinstance(each, Template) else given[name] for name, each in keys.items()]
         lock = _lock(connection, locks, names if more else names[0], of)
         block = HandlerBlock(lock, block_of(lock, terms), status, partial(_refuse, connection))
         return await stack_of(connection).enter_async_context(block)
 
-    depend(held, keys)
+    depend(held, {_LOCKS: get_locks} | keys)
     _refusals[held] = [busy(status), *OUT_OF_SERVICE]
     return Depends(held, scope="function")
 
@@ -225,10 +228,8 @@ def idempotent(
     """
     keeping = Keeping.of(keep, on_unavailable)
 
-    async def run(
-        request: Request, locks: Locks, key: Annotated[str | None, Header(alias=HEADER)] = None, **given: Any
-    ) -> None:
-        runs = runs_of(request)
+    async def run(request: Request, key: Annotated[str | None, Header(alias=HEADER)] = None, **given: Any) -> None:
+        locks, runs = await _locks_of(request, given), runs_of(request)
         try:
             found = key_of(request.headers.getlist(HEADER), required=required)
         except BadRequestError as bad:
@@ -243,7 +244,7 @@ def idempotent(
             raise AnsweredError(answer)
         runs.append(first)
 
-    depend(run, {} if caller is None else {"caller": caller})
+    depend(run, {_LOCKS: get_locks} | ({} if caller is None else {"caller": caller}))
     _refusals[run] = refusals(required=required)
     return Depends(run, scope="function")
 
@@ -293,9 +294,17 @@ async def locks_page(locks: Locks) -> HTMLResponse:
     return HTMLResponse(await page.page_of(locks), headers=page.HEADERS)
 
 
-def _lock(connection: HTTPConnection, locks: LockClient, names: object, of: Maker | None) -> Handle:
+async def _locks_of(connection: HTTPConnection, given: dict[str, Any]) -> LockClient:
+    """The client for a dependency to which FastAPI has *given* it, or not: see `leave_out`."""
+    if _LOCKS not in given:
+        return await get_locks(connection)
+    locks = given[_LOCKS]
     if not isinstance(locks, LockClient):
         raise TypeError(f"an override of get_locks must return a LockClient, not {locks!r}")
+    return locks
+
+
+def _lock(connection: HTTPConnection, locks: LockClient, names: object, of: Maker | None) -> Handle:
     try:
         lock = locks._handle_of(names)
     except ValueError as refused:

@@ -43,21 +43,21 @@ def routes_of(app: FastAPI) -> Iterator[Any]:
     return (route for route in routes if getattr(route, "dependant", None) is not None)
 
 
-def _walk(dependant: Any) -> Iterator[Any]:
+def dependants_in(dependant: Any) -> Iterator[Any]:
     """*dependant* and its dependencies."""
     yield dependant
     for each in dependant.dependencies:
-        yield from _walk(each)
+        yield from dependants_in(each)
 
 
 def fields_of(dependant: Any, kind: str) -> dict[str, Any]:
     """The parameters of one kind of *dependant* and its dependencies, by name; those of *dependant* come first."""
-    return {field.name: field for each in reversed([*_walk(dependant)]) for field in getattr(each, kind)}
+    return {field.name: field for each in reversed([*dependants_in(dependant)]) for field in getattr(each, kind)}
 
 
 def calls_of(dependant: Any) -> Iterator[Callable[..., Any]]:
     """The functions that FastAPI calls for *dependant* and its dependencies."""
-    return (each.call for each in _walk(dependant) if each.call is not None)
+    return (each.call for each in dependants_in(dependant) if each.call is not None)
 
 
 def _missing_names() -> list[str]:

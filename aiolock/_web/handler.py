@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NoReturn
 
 from aiolock import AioLockError, AsyncOnce, Lease, LeaseLostError, MultiLease, NotHeldError
 from aiolock._log import log
+from aiolock._primitives.entered import Entered
 from aiolock._primitives.handle import Handle, shown
 from aiolock._primitives.section import UNAVAILABLE
 from aiolock._types import quoted
@@ -28,7 +29,7 @@ class HandlerBlock:
     def __init__(
         self,
         lock: Handle | AsyncOnce,
-        block: AbstractAsyncContextManager[Any],
+        block: Entered[Any],
         status: int,
         refuse: Callable[[Problem, AioLockError | None], NoReturn],
     ) -> None:
@@ -36,11 +37,12 @@ class HandlerBlock:
         self._block = block
         self._status = status
         self._refuse = refuse
+        self._entered: AbstractAsyncContextManager[Any]
         self._granted: Lease | MultiLease | None = None
 
     async def __aenter__(self) -> Any:
         try:
-            self._granted = await self._block.__aenter__()
+            self._entered, self._granted = await self._block._begin()
         except AioLockError as error:
             self._refuse_for(error, error)
             raise
@@ -50,7 +52,7 @@ class HandlerBlock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            await self._block.__aexit__(kind, error, trace)
+            await self._entered.__aexit__(kind, error, trace)
         except Exception as failure:
             if error is None and isinstance(failure, UNAVAILABLE):
                 log.warning(self._UNANSWERED, quoted(self._lock.name), failure)

@@ -5,13 +5,13 @@ import runpy
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import fastapi.dependencies.utils
 import fastapi.routing
 import httpx
 import pytest
-from fastapi import APIRouter, FastAPI, Request, WebSocket
+from fastapi import APIRouter, FastAPI, Header, Request, WebSocket
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 from redis.asyncio import Redis
@@ -21,7 +21,7 @@ import aiolock.fastapi
 from aiolock import ClientClosedError, LockClient, LockConfig
 from aiolock._embedded_server import Server
 from aiolock._fastapi import inside
-from aiolock.fastapi import Locks
+from aiolock.fastapi import Locks, lock_for
 from tests.support.asgi import served
 from tests.support.observe import connected, until_connected
 
@@ -126,6 +126,30 @@ async def test_overrides_are_honoured_also_in_a_mounted_application(locks: LockC
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
         assert (await client.get("/client")).json() == id(locks)
         assert (await client.get("/sub/client")).json() == id(locks)
+
+
+async def test_an_override_takes_the_place_of_the_client_of_the_lifespan(server: Server, locks: LockClient) -> None:
+    """Also for `lock_for`; the override is a dependency like any other, and is called once for a request."""
+    app, router = FastAPI(lifespan=aiolock.fastapi.lifespan(server.url)), APIRouter()
+    users = []
+
+    async def override(user: Annotated[str, Header()]) -> AsyncIterator[LockClient]:
+        users.append(user)
+        yield locks
+
+    @router.post("/{order_id}", dependencies=[lock_for("order:{order_id}")])
+    async def endpoint(order_id: int, given: Locks) -> list[bool]:
+        return [given is locks, await given.lock(f"order:{order_id}").held()]
+
+    app.include_router(router)
+    async with served(app) as client:
+        assert (await client.post("/7")).json() == [False, True]
+        app.dependency_overrides[aiolock.fastapi.get_locks] = override
+        assert (await client.post("/7", headers={"user": "ann"})).json() == [True, True]
+        assert (await client.post("/7")).status_code == 422
+        app.dependency_overrides.clear()
+        assert (await client.post("/7")).json() == [False, True]
+    assert users == ["ann"]
 
 
 def assert_names_the_causes(error: BaseException) -> None:

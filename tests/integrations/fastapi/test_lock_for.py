@@ -83,6 +83,21 @@ async def test_a_template_is_filled_with_path_parameters_as_validated(case: str,
         assert (await client.get(f"/{sent}")).json() == name
 
 
+async def test_a_path_parameter_is_read_from_where_the_endpoint_reads_it(locks: LockClient) -> None:
+    """FastAPI's versions differ in which of two aliases counts."""
+    app = FastAPI()
+
+    @app.get("/{first}/{second}")
+    async def endpoint(
+        value: Annotated[int, Path(alias="first", validation_alias="second")],
+        lease: Annotated[Lease, lock_for("order:{value}")],
+    ) -> bool:
+        return lease.name == f"order:{value}"
+
+    async with requests(app, locks) as client:
+        assert (await client.get("/07/08")).json() is True
+
+
 async def test_a_template_is_filled_with_query_parameters(locks: LockClient) -> None:
     app = FastAPI()
 
