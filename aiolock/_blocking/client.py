@@ -250,5 +250,5 @@ def _let_go(client: AsyncLockClient, task: "Task[object]") -> None:
     session = client._sessions.session
     for hold in () if session is None else session.entries.holds():
         for lease in hold.leases:
-            if lease._task() is task:
+            if lease._record.task() is task:
                 lease._scoped = False

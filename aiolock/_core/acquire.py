@@ -22,7 +22,7 @@ from aiolock._core.held import DoneError
 from aiolock._core.hold import Hold
 from aiolock._core.lease import Lease
 from aiolock._core.long_wait import tell_long_wait
-from aiolock._core.owners import is_named
+from aiolock._core.owners import OwningTask, is_named
 from aiolock._core.place import Place
 from aiolock._core.queue import Queue
 from aiolock._core.report import Failure, Wait
@@ -40,7 +40,7 @@ _FIRST_STEP_BACK, _MOST_STEP_BACK = 0.01, 0.5
 
 class Acquisition:
     """
-    An acquire by *owner*, in its *task*. *lease* is in seconds, ``None`` for the watchdog's lease.
+    An acquire by *owner*, in the task of *record*. *lease* is in seconds, ``None`` for the watchdog's lease.
 
     With *kept* false, the grant does not become a hold of the client: no watchdog, no release when the client closes.
     """
@@ -55,7 +55,7 @@ class Acquisition:
         session: Session,
         want: Want,
         owner: str,
-        task: "asyncio.Task[object]",
+        record: OwningTask,
         lease: float | None,
         *,
         kept: bool = True,
@@ -63,7 +63,7 @@ class Acquisition:
         self._session, self._want = session, want
         self._owner = owner
         # The arguments of the new lease: its length, whether the watchdog renews it, and the task.
-        self._lease = (session.timing.lease if lease is None else lease, lease is None and want.scripts.expires, task)
+        self._lease = (session.timing.lease if lease is None else lease, lease is None and want.scripts.expires, record)
         self._kept = kept
         self._claim: Claim | None = None  # None until the server is asked.
         self._call: Call[Acquired] | None = None  # The last try.
@@ -82,7 +82,7 @@ class Acquisition:
         return self._ends != 0
 
     @property
-    def task(self) -> "asyncio.Task[object]":
+    def record(self) -> OwningTask:
         """The task that acquires: it is the owner, or acts for a named owner."""
         return self._lease[2]
 

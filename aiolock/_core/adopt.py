@@ -15,9 +15,9 @@ class Adoption(Acquisition):
     __slots__ = ("_part",)
 
     def __init__(self, acquisition: Acquisition, part: Part) -> None:
-        length, is_watched, task = acquisition._lease
+        length, is_watched, record = acquisition._lease
         lease = None if is_watched else length
-        super().__init__(acquisition._session, acquisition._want, acquisition._owner, task, lease)
+        super().__init__(acquisition._session, acquisition._want, acquisition._owner, record, lease)
         self._part = part
 
     async def _seek(self, in_a_row: int = 0) -> Lease:

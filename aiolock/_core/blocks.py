@@ -12,7 +12,6 @@ import inspect
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
-from weakref import ref
 
 import anyio
 
@@ -72,15 +71,24 @@ class Blocks:
         self._report = report
         self._can_leave = can_leave
         self._release: BlockRelease = release
-        self._loop = asyncio.get_running_loop()
 
-    def enter(self, lease: Grant, entered_by: FrameId | None, release: BlockRelease | None = None) -> None:
-        """Begin a block of *lease* in the running task; `leave_handle` can find the block if *entered_by* is given."""
-        task, hold = asyncio.current_task(self._loop) or running_task(), lease._hold
+    def enter_handle(self, lease: Grant, entered_by: FrameId) -> None:
+        """Begin a block of a handle in the running task, which has just acquired *lease*; `leave_handle` finds it."""
+        self._enter(lease, lease._record, entered_by, None)
+
+    def enter_lease(self, lease: Grant, release: BlockRelease | None) -> None:
+        """Begin a block of *lease* in the running task; *release* overrides the client's."""
+        self._enter(lease, self._owners.running(), None, release)
+
+    def _enter(
+        self, lease: Grant, record: OwningTask, entered_by: FrameId | None, release: BlockRelease | None
+    ) -> None:
+        hold, task = lease._hold, record.task()
+        assert task is not None, "it is running"
         opened = self.opened.setdefault(hold.keys.entry, [])
         forget_settled(opened)
         behind = self.leaves_behind(hold, release)
-        scope = Scope(lease, self._owners[ref(task)], task.cancelling(), entered_by, behind=behind)
+        scope = Scope(lease, record, task.cancelling(), entered_by, behind=behind)
         opened.append(scope)
         scope.enter()
 
@@ -88,10 +96,9 @@ class Blocks:
         """Whether a block of *hold* does not wait for the answer to its release; *release* overrides the client's."""
         return (release or self._release) == "behind" and not hold.claim.want.scripts.awaited
 
-    def refuse_in_lost(self, task: asyncio.Task[object], keys: LockKeys, owner: str) -> None:
+    def refuse_in_lost(self, task: OwningTask, keys: LockKeys, owner: str) -> None:
         """Raise if the innermost open block of *task* for that lock and *owner* has lost the lock."""
-        scopes = self._owners[ref(task)].scopes
-        scope = next((each for each in reversed(scopes) if each.is_of(keys, owner)), None)
+        scope = next((each for each in reversed(task.scopes) if each.is_of(keys, owner)), None)
         if scope is not None:
             scope.hold.refuse_if_over()
 

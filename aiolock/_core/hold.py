@@ -25,13 +25,13 @@ from functools import partial
 from logging import DEBUG
 from time import monotonic
 from typing import Protocol
-from weakref import ref
 
 from aiolock._backend import Call, Delivery
 from aiolock._config import ENDED_MEMORY, Timing
 from aiolock._core.commands import Commands
 from aiolock._core.detached import Detached
 from aiolock._core.held import Body, Held, Remains, State
+from aiolock._core.owners import OwningTask
 from aiolock._core.report import Reporter
 from aiolock._core.watch import Watch
 from aiolock._errors import LeaseLostError, LossReason, NotHeldError, ReplicationError
@@ -76,18 +76,18 @@ class Grant(Unique):
     """One lease of a *hold*, for one acquire of its owner; the acquire of a nested lease may still be on its way."""
 
     __slots__ = (
-        *("_detached", "_may_be_left", "_granted", "_hold", "_in_a_row", "_scoped", "_session", "_task"),
+        *("_detached", "_may_be_left", "_granted", "_hold", "_in_a_row", "_record", "_scoped", "_session"),
         *("given_back", "lease", "watched"),
     )
 
-    def __init__(self, hold: "Hold", session: object, lease: float, watched: bool, task: asyncio.Task[object]) -> None:
+    def __init__(self, hold: "Hold", session: object, lease: float, watched: bool, record: OwningTask) -> None:
         self._hold: Hold = hold
         self._session: object = session  # A `Session`, which stands above: see `Lease`.
         self.lease: float = lease
         """Seconds: the lease that the acquire asked for, or the watchdog's."""
         self.watched: bool = watched
         """Whether the watchdog renews it: true if the acquire asked for no lease."""
-        self._task = ref(task)
+        self._record: OwningTask = record  # The task that acquired it.
         self._granted = False
         # Whether an `async with` will give it back.
         self._scoped = False

@@ -114,7 +114,7 @@ class Lease(Grant):
 
     def _open_block(self, release: BlockRelease | None = None) -> None:
         """Begin a block that gives this lease back; *release* overrides `LockConfig.release`."""
-        self._session.blocks.enter(self, None, release)
+        self._session.blocks.enter_lease(self, release)
 
     def _refuse_block(self) -> None:
         """Raise if this lease cannot be given back by an ``async with``."""

@@ -222,7 +222,7 @@ class Leases:
         hold = None if entry is None else entry.hold
         if hold is None or not hold.leases or not hold.claim.want.scripts.reentrant:
             return None
-        task = hold.leases[0]._task()
+        task = hold.leases[0]._record.task()
         if is_named(hold.owner) or task is None:
             return "a named owner" if is_named(hold.owner) else None
         other = self._entries.waiting.name_for(hold.owner)
@@ -318,5 +318,5 @@ def _last_lease(hold: Hold) -> Grant | None:
     task = asyncio.current_task()
     granted = [lease for lease in hold.leases if lease._granted]
     free = [lease for lease in granted if not lease._scoped]
-    own = [lease for lease in free if lease._task() is task]
+    own = [lease for lease in free if lease._record.task() is task]
     return next(reversed(own or free or granted), None)

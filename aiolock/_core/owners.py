@@ -101,10 +101,14 @@ class Owners(dict["ref[asyncio.Task[object]]", OwningTask]):
         # For the callbacks, so that they keep no context of a task alive.
         self._context = Context()
 
-    def acting(self, named: str | None) -> tuple[str, asyncio.Task[object]]:
+    def acting(self, named: str | None) -> tuple[str, OwningTask]:
         """The id of the owner in the running task, which is the task itself or the owner *named*; and the task."""
-        task = asyncio.current_task(self._loop) or running_task()
-        return self[ref(task)].owner if named is None else self.named(named), task
+        record = self.running()
+        return record.owner if named is None else self.named(named), record
+
+    def running(self) -> OwningTask:
+        """The record of the running task."""
+        return self[ref(asyncio.current_task(self._loop) or running_task())]
 
     def named(self, name: str) -> str:
         """The owner id of the owner called *name*; distinct from that of every task."""
@@ -181,7 +185,7 @@ class _OwnAnswer(Answer[T]):
 
     def _refuse_elsewhere(self) -> None:
         try:
-            refuse_elsewhere(self._asked, self._caller)
+            refuse_elsewhere(self._asked, self._caller, current_task())
         except RuntimeError:
             self._coroutine.close()
             raise
@@ -190,7 +194,9 @@ class _OwnAnswer(Answer[T]):
 _OwnAnswer.__name__ = Answer.__name__
 
 
-def refuse_elsewhere(owned: Owned, caller: "asyncio.Task[object] | None") -> None:
-    """Raise if another task than *caller* runs the acquire, and would own the lock."""
-    if caller is not current_task() and not owned._acts_as_one:
+def refuse_elsewhere(
+    owned: Owned, caller: "asyncio.Task[object] | None", running: "asyncio.Task[object] | None"
+) -> None:
+    """Raise if another task than *caller* is *running* the acquire, and would own the lock."""
+    if caller is not running and not owned._acts_as_one:
         raise RuntimeError(ELSEWHERE)

@@ -88,7 +88,8 @@ class Scope:
         if self in self.record.scopes:
             self.record.scopes.remove(self)
         own = self._cancelled and (task := self.task) is not None and self._is_own(task, error)
-        self.cancel_if_lost()
+        if self.record.scopes:
+            self.cancel_if_lost()
         return own
 
     def note_may_be_left(self) -> None:

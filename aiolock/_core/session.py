@@ -110,11 +110,11 @@ class Session(Unique):
 
         A forked child that leaves a block of its parent has nothing to give back, and gets no error.
         """
-        if self.forked:
-            return False
         try:
             self.check_place()
         except ClientClosedError as misplaced:
+            if self.forked:
+                return False
             if error is None:
                 raise
             error.add_note(f"aiolock: {misplaced}")

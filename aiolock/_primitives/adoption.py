@@ -108,5 +108,5 @@ class Adoption(HeldBlock[G]):
         return self._adopted().__await__()
 
     async def _adopted(self) -> G:
-        refuse_elsewhere(self, self._caller)
+        refuse_elsewhere(self, self._caller, current_task())
         return await self._acquire()

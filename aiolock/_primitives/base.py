@@ -60,11 +60,11 @@ class Single(Named):
 
     async def _enter(self, entered_by: FrameId, caller: "asyncio.Task[object] | None") -> Lease:
         acquisition = self._acquisition(None)
-        refuse_elsewhere(self, caller)
+        refuse_elsewhere(self, caller, acquisition.record.task())
         granted = await acquisition.run(None)
         # A wait without a limit ends with a grant.
         assert granted is not None
-        granted._session.blocks.enter(granted, entered_by)
+        granted._session.blocks.enter_handle(granted, entered_by)
         return granted
 
     def _acquire(self, wait: Duration | None, lease: Duration | None) -> Coroutine[Any, Any, Lease | None]:

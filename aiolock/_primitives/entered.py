@@ -6,7 +6,6 @@ from asyncio import Task
 from contextlib import AbstractAsyncContextManager
 from types import CoroutineType, TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar, cast
-from weakref import ref
 
 from aiolock._core.blocks import find_left, forget_settled, nothing_to_give_back, refuse_to_leave
 from aiolock._core.lease import Lease
@@ -72,9 +71,9 @@ class Entered(ABC, Generic[T]):
         return cast("CoroutineType[Any, Any, None]", nothing_to_give_back())
 
     async def _enter(self, entered_by: FrameId, caller: "Task[object] | None") -> T:
-        refuse_elsewhere(self, caller)
+        refuse_elsewhere(self, caller, running_task())
         block, entered = await self._begin()
-        record = self._sessions.here().owners[ref(running_task())]
+        record = self._sessions.here().owners.running()
         forget_settled(self._blocks)
         self._blocks.append(_Entry(entered_by, record, block))
         return entered

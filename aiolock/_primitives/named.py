@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from aiolock._core.acquire import Acquisition
-from aiolock._core.owners import running_task
 from aiolock._core.session import Sessions
 from aiolock._keys import LockKeys
 from aiolock._scripts import Want
@@ -42,5 +41,5 @@ async def acquire_without_owner(sessions: Sessions, want: Want, wait: Duration |
     """Acquire a primitive that has no owners within *wait* seconds; returns whether the server granted it."""
     most = None if wait is None else seconds(wait, "wait", zero=True)
     session = sessions.open()
-    acquisition = Acquisition(session, want, session.client, running_task(), None, kept=False)
+    acquisition = Acquisition(session, want, session.client, session.owners.running(), None, kept=False)
     return await acquisition.run(most) is not None

@@ -182,10 +182,11 @@ class Connection:
         """Note that the user became busy, or has something to write, *at_once* or in the next turn of the loop."""
         if self.closed:
             return
-        self._wanted.set()
-        # At the end of a loop, a reader may have ended before the last release comes; a cancelled one stays as it is.
-        if self._reader is None or (self._reader.done() and not self._reader.cancelled()):
-            self._start()
+        if not self.connected:
+            self._wanted.set()
+            # At the end of a loop, a reader may have ended before the last release comes; a cancelled one stays so.
+            if self._reader is None or (self._reader.done() and not self._reader.cancelled()):
+                self._start()
         if self._ticker is None:
             self._set_ticker()
         if at_once:

@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from operator import attrgetter
 from time import monotonic
 from typing import Any
 
@@ -304,19 +303,19 @@ class Pipeline:
         commands: list[Command] = []
         now = monotonic()
         for calls in [batch] if len(batch) == 1 else together(batch):
-            bundled = calls[0].script.bundled and not self._steering.apart and not any(map(attrgetter("whole"), calls))
-            most = _MOST_BUNDLED if bundled else 1
-            for first in range(0, len(calls), most):
-                commands += self._commands(calls[first : first + most], publish)
+            may_be_bundled = len(calls) > 1 and calls[0].script.bundled and not self._steering.apart
+            if may_be_bundled and not any(call.whole for call in calls):
+                chunks = [calls[first : first + _MOST_BUNDLED] for first in range(0, len(calls), _MOST_BUNDLED)]
+                commands += [self._bundle(chunk, publish) for chunk in chunks]
+            else:
+                for call in calls:
+                    commands += self._commands(call, publish)
         for call in batch:
             call.sent = now
         return commands
 
-    def _commands(self, calls: list[Call], publish: str) -> list[Command]:
-        """The commands that make *calls*, which have the same script."""
-        call, *others = calls
-        if others:
-            return [self._bundle(call.script, calls, publish)]
+    def _commands(self, call: Call, publish: str) -> list[Command]:
+        """The commands that make *call*."""
         asking = [self._expect(("ASKING",), _ignore)] if call.asking else []
         call.asking = False
         # Later calls on this connection need only the digest of a script that was sent with its source.
@@ -325,8 +324,9 @@ class Pipeline:
         how = ("EVAL", call.script.source) if call.whole else ("EVALSHA", call.script.sha)
         return [*asking, (*how, len(call.keys), *call.keys, *call.arguments(publish))]
 
-    def _bundle(self, script: Script, calls: list[Call], publish: str) -> Command:
-        """Several *calls* as one command."""
+    def _bundle(self, calls: list[Call], publish: str) -> Command:
+        """Several *calls*, which have the same script, as one command."""
+        script = calls[0].script
         bundle = script.bundle
         how = ("EVAL", bundle.source) if self._is_new(bundle) else ("EVALSHA", bundle.sha)
         keys: list[str] = []
