@@ -166,14 +166,14 @@ class Acquisition:
 
     async def _contend(self) -> Lease | None:
         """The wait loop: take a place in the queue, and try at each turn."""
-        place = Place(self._owner, self._submit, self._ends)
+        place = Place(self._owner, self._want.keys.name, self._submit, self._ends)
         queue = self._join(place)
         try:
             while await place.comes_up():
-                if not queue.is_turn_of(place, self._held):
+                if not queue.may_try(place, self._held):
                     continue
                 try:
-                    granted = await self._attempt(place.take(), first=queue.is_head(place))
+                    granted = await self._attempt(place.begin(), first=queue.is_head(place))
                 except BackendError as error:  # If one waiter cannot reach the server, all waits end at once.
                     queue.fail(error.copy)
                     raise

@@ -21,6 +21,7 @@ class Place:
         "_error",
         "_submit",
         "in_a_row",
+        "name",
         "owner",
         "served",
         "since",
@@ -29,8 +30,10 @@ class Place:
         "woken",
     )
 
-    def __init__(self, owner: str, submit: Callable[[], Call], ends: float | None) -> None:
+    def __init__(self, owner: str, name: str, submit: Callable[[], Call], ends: float | None) -> None:
         self.owner: str = owner
+        # The name that the task waits for.
+        self.name: str = name
         self.since: float = monotonic()
         # Sends the acquire.
         self._submit = submit
@@ -49,7 +52,7 @@ class Place:
         self._error: Exception | None = None
 
     async def comes_up(self) -> bool:
-        """Wait until a try could help, and begin it; returns ``False`` at the end of the wait."""
+        """Wait until a try could help; returns ``False`` at the end of the wait."""
         if self._ends is None:
             await self.woken.wait()
         else:
@@ -61,11 +64,11 @@ class Place:
         if self._error is not None:
             raise self._error
         self.woken.clear()
-        self.trying = True
         return True
 
-    def take(self) -> Call | None:
-        """The try that was sent along with a release for this place, if there is one; the caller must use it."""
+    def begin(self) -> Call | None:
+        """Begin a try; returns the one that was sent along with a release for this place, which the caller must use."""
+        self.trying = True
         call, self._call = self._call, None
         self.in_a_row = self.in_a_row if call is not None else 0
         return call

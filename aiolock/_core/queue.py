@@ -12,7 +12,7 @@ Rules:
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import Context
 from itertools import islice
 from time import monotonic
@@ -38,27 +38,21 @@ _MOST_WOKEN = 64
 _LONGEST_PROBE = 30.0
 
 
-class Waiting(dict[str, dict["Queue", dict[Place, None]]]):
-    """The places of each owner in each queue, so that no search goes through all names, or through all places."""
+class Waiting(dict[str, list[Place]]):
+    """The places of each owner in all queues, so that no search goes through all names, or through all places."""
 
-    def add(self, queue: "Queue", place: Place) -> None:
-        self.setdefault(place.owner, {}).setdefault(queue, {})[place] = None
+    def add(self, place: Place) -> None:
+        self.setdefault(place.owner, []).append(place)
 
-    def remove(self, queue: "Queue", place: Place) -> None:
-        queues = self[place.owner]
-        del queues[queue][place]
-        if not queues[queue]:
-            del queues[queue]
-        if not queues:
+    def remove(self, place: Place) -> None:
+        places = self[place.owner]
+        places.remove(place)
+        if not places:
             del self[place.owner]
-
-    def of(self, owner: str, queue: "Queue") -> Collection[Place]:
-        """The places of *owner* in *queue*."""
-        return self.get(owner, {}).get(queue, ())
 
     def name_for(self, owner: str) -> str | None:
         """The name that *owner* waits for; the first, if it waits for several."""
-        return next((queue.name for queue in self.get(owner, ())), None)
+        return next((place.name for place in self.get(owner, ())), None)
 
 
 class Queue:
@@ -113,16 +107,17 @@ class Queue:
 
     def join(self, place: Place, first: bool) -> None:
         self._places[place] = None
-        self._waiting.add(self, place)
+        self._waiting.add(place)
         if first:
             self._places.move_to_end(place, last=False)
 
-    def is_turn_of(self, place: Place, has_it: Callable[[], object]) -> bool:
-        """Whether *place*, which was woken, may try: with a line, the head or an owner that *has_it*; others wait."""
-        if not self.scripts.line or self.is_head(place) or has_it():
-            return True
-        place.trying = False  # An adoption, or a hold of the same owner, may wake other places than the head.
-        return False
+    def may_try(self, place: Place, has_it: Callable[[], object]) -> bool:
+        """
+        Whether *place*, which was woken, may try: with a line, only the head or an owner that *has_it*.
+
+        An adoption, or a hold of the same owner, may wake other places than the head.
+        """
+        return not self.scripts.line or self.is_head(place) or bool(has_it())
 
     def note_answer(self, place: Place, *, granted: bool, has_turn: bool) -> None:
         """Note the answer to the try of *place*; if the server keeps a turn for *place*, it becomes the head."""
@@ -137,7 +132,7 @@ class Queue:
         # The next waiter may want fewer permits than the head, so it may succeed now.
         hid_others = not self.scripts.exclusive and place is self.head and not place.served
         del self._places[place]
-        self._waiting.remove(self, place)
+        self._waiting.remove(place)
         if not self._places:
             self._close()
         # It is the head, or was the head when it was woken: pass the wake-up on.
@@ -155,12 +150,13 @@ class Queue:
 
     def has(self, owner: str) -> bool:
         """Whether *owner* waits."""
-        return bool(self._waiting.of(owner, self))
+        return any(place in self._places for place in self._waiting.get(owner, ()))
 
     def wake_owner(self, owner: str) -> None:
         """Wake the places of a named owner that has just got the lock: a nested hold needs no turn."""
-        for place in self._waiting.of(owner, self):
-            place.woken.set()
+        for place in self._waiting.get(owner, ()):
+            if place in self._places:
+                place.woken.set()
 
     def probe_in(self, seconds: float) -> None:
         """
@@ -238,7 +234,7 @@ class Queue:
             places = deque(self._places)
             self._places.clear()
             for place in places:
-                self._waiting.remove(self, place)
+                self._waiting.remove(place)
             self._close()
             self._some(places, lambda place: place.fail(make_error()))
 
