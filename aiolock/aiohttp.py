@@ -9,7 +9,7 @@ import functools
 import inspect
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from typing import Any, NoReturn, TypeVar
 from weakref import WeakSet
 
@@ -24,7 +24,7 @@ from aiolock._aiohttp.names import Names, check_caller, function, name_maker, re
 from aiolock._client import Maker
 from aiolock._primitives.handle import Handle, Terms, block_of
 from aiolock._primitives.synchronized import check_maker
-from aiolock._types import BlockRelease, OnUnavailable, seconds
+from aiolock._types import BlockRelease, OnUnavailable, check_choice, seconds
 from aiolock._web import page
 from aiolock._web.client import maker_of
 from aiolock._web.handler import HandlerBlock
@@ -54,7 +54,7 @@ _LEASE = request_key("LEASE")
 
 _NO_LEASE = (
     "the handler of this request has no lease: it is not decorated with `synchronized`, "
-    "or only under a primitive without leases"
+    "or only under a primitive without leases, or runs without its lock because Redis fails"
 )
 
 Key = str | Callable[[web.Request], Names | Awaitable[Names]]
@@ -190,6 +190,7 @@ def synchronized(
     lease: Duration | None = None,
     status: int = CONFLICT,
     release: BlockRelease | None = None,
+    on_unavailable: OnUnavailable = "refuse",
 ) -> Callable[[HandlerOrMethod], HandlerOrMethod]:
     """
     Decorate a handler, or a method of a `web.View` or another class, to run under a lock of the request.
@@ -205,18 +206,22 @@ def synchronized(
     response that has begun is cut off, by the `LeaseLostError`. Cancelling leaves nothing behind, as in
     `AsyncRLock.hold`. With *release* ``"behind"`` the response may arrive before the release does.
 
+    With *on_unavailable* ``"run"``, handlers run without the lock, and so without a lease, while Redis fails; but not
+    while another request of this process has the lock.
+
     Raises:
         LockProblem: *status*, 409 by default, when the wait ends; 503 when Redis fails or the lock is lost.
         web.HTTPBadRequest: `LockClient.lock` refuses the name that the request makes.
         TypeError, ValueError: when decorating: the handler is no coroutine function, *key* is neither a template of
             names nor a function of the request (a bare ``@synchronized`` gets the handler as *key*), *status* is not
-            one of an error. When called: the name is not a string, or a bare ``@synchronized`` got a handler without
-            annotations.
+            one of an error, *on_unavailable* is another word. When called: the name is not a string, or a bare
+            ``@synchronized`` got a handler without annotations.
         RuntimeError: when called: the path has no such variable, or there is no `LockClient`.
     """
     terms = Terms.of(wait, lease, release)
     error_status(status)
     check_maker(of)
+    check_choice(on_unavailable, OnUnavailable, "on_unavailable")
     names_of = [function(each) if callable(each) else name_maker(each) for each in (key, *more)]
 
     def decorate(handler: HandlerOrMethod) -> HandlerOrMethod:
@@ -228,7 +233,7 @@ def synchronized(
             request = _request_of(args)
             names = [await _awaited(name_of(request)) for name_of in names_of]
             lock, refuse = _lock(request, names if more else names[0], of), functools.partial(_refuse, request)
-            locked = HandlerBlock(lock, block_of(lock, terms), status, refuse)
+            locked = HandlerBlock(lock, block_of(lock, terms), status, refuse, on_unavailable)
             return await _answer(request, locked, functools.partial(handler, *args, **kwargs))
 
         return under_lock  # type: ignore[return-value]  # It takes and gives what the handler does.
@@ -340,15 +345,13 @@ def _lock(request: web.Request, names: Names, of: Maker | None) -> Handle:
 
 
 async def _answer(
-    request: web.Request,
-    locked: AbstractAsyncContextManager[Lease | MultiLease | None],
-    work: Callable[[], Awaitable[web.StreamResponse]],
+    request: web.Request, locked: HandlerBlock, work: Callable[[], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
     """Run *work* under the lock, unless the request is refused."""
     outer = request.get(_LEASE)
     try:
         async with locked as granted:
-            request[_LEASE] = outer if granted is None else granted
+            request[_LEASE] = outer if granted is None and not locked.bypassed else granted
             return await work()
     finally:
         request[_LEASE] = outer

@@ -25,7 +25,7 @@ from aiolock._fastapi.inside import calls_of, routes_of, stack_of
 from aiolock._fastapi.names import Template, check_templates, depend, invalid, leave_out
 from aiolock._primitives.handle import Handle, Terms, block_of
 from aiolock._primitives.synchronized import check_maker
-from aiolock._types import BlockRelease, OnUnavailable
+from aiolock._types import BlockRelease, OnUnavailable, check_choice
 from aiolock._web import page
 from aiolock._web.client import maker_of
 from aiolock._web.handler import HandlerBlock
@@ -153,6 +153,7 @@ def lock_for(
     lease: Duration | None = None,
     status: int = CONFLICT,
     release: BlockRelease | None = None,
+    on_unavailable: OnUnavailable = "refuse",
 ) -> Any:
     """
     A dependency that holds a lock while the endpoint runs; its value is the `Lease`.
@@ -171,24 +172,28 @@ def lock_for(
     shutdown that cancels the endpoint frees the lock. If the lock is lost, the endpoint is cancelled, and the answer is
     a 503, even if the endpoint returns or raises something else. With *release* ``"behind"`` the response may be first.
 
+    With *on_unavailable* ``"run"``, endpoints run without the lock while Redis fails, and the value is ``None``; but
+    not while another request of this process has the lock.
+
     Raises:
         LockProblem: as a response: *status* when the wait ends; 503 when Redis fails or the lock is lost.
         RequestValidationError: as a response, 422: a parameter of the template is missing, or the endpoint would not
             accept it; or `LockClient.lock` refuses the name. For a WebSocket, `WebSocketRequestValidationError`.
         RuntimeError: the endpoint has no parameter of that name (found when the `lifespan` starts, in a mounted
             application at its first request), or the application has no `lifespan`.
-        TypeError, ValueError: at once, for durations, templates and statuses that cannot work.
+        TypeError, ValueError: at once, for durations, templates, statuses and words that cannot work.
     """
     terms = Terms.of(wait, lease, release)
     error_status(status)
     check_maker(of)
+    check_choice(on_unavailable, OnUnavailable, "on_unavailable")
     keys = {f"name_{number}": each if callable(each) else Template(each) for number, each in enumerate((key, *more))}
 
     async def held(connection: HTTPConnection, **given: Any) -> Lease | MultiLease | None:
         locks = await _locks_of(connection, given)
         names = [each.name(connection) if isinstance(each, Template) else given[name] for name, each in keys.items()]
         lock = _lock(connection, locks, names if more else names[0], of)
-        block = HandlerBlock(lock, block_of(lock, terms), status, partial(_refuse, connection))
+        block = HandlerBlock(lock, block_of(lock, terms), status, partial(_refuse, connection), on_unavailable)
         return await stack_of(connection).enter_async_context(block)
 
     depend(held, {_LOCKS: get_locks} | keys)

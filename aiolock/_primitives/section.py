@@ -43,7 +43,7 @@ class Section:
     def __init__(self, handle: Handle, conduct: Conduct) -> None:
         self.block: HeldBlock[Lease] | HeldBlock[MultiLease] = block_of(handle, conduct.terms)
         self._conduct = conduct
-        self._parts = _parts_of(handle)
+        self._parts = parts_of(handle)
         self._granted: Lease | MultiLease | None = None
         self.runs: bool = True
         """Whether the function is to run, under the lock or without it."""
@@ -108,7 +108,8 @@ def forgives(wish: OnUnavailable, parts: Sequence[Single], failure: AioLockError
     return True
 
 
-def _parts_of(handle: Handle) -> Sequence[Single]:
+def parts_of(handle: Handle) -> Sequence[Single]:
+    """The primitives that *handle* acquires."""
     if isinstance(handle, AsyncMultiLock):
         return handle._members
     return (handle._block if isinstance(handle, AsyncCountingSemaphore) else handle,)

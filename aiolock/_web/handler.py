@@ -9,14 +9,15 @@ from aiolock import AioLockError, AsyncOnce, Lease, LeaseLostError, MultiLease, 
 from aiolock._log import log
 from aiolock._primitives.entered import Entered
 from aiolock._primitives.handle import Handle, shown
-from aiolock._primitives.section import UNAVAILABLE
-from aiolock._types import quoted
+from aiolock._primitives.section import UNAVAILABLE, bypass, parts_of
+from aiolock._types import OnUnavailable, quoted
 from aiolock._web.problem import Problem, problem_of
 
 
 class HandlerBlock:
     """
-    A *block* of *lock* for an ``async with`` around a handler. *status* is the answer if the lock is busy.
+    A *block* of *lock* for an ``async with`` around a handler. *status* is the answer if the lock is busy. If Redis
+    fails, and *on_unavailable* is ``"run"``, the handler runs without the lock.
 
     An error of aiolock about the lock goes to *refuse*, which raises the framework's error response. If the lock is
     lost, *refuse* also replaces any exception of the handler, which may be the response of a success. Otherwise the
@@ -32,18 +33,23 @@ class HandlerBlock:
         block: Entered[Any],
         status: int,
         refuse: Callable[[Problem, AioLockError | None], NoReturn],
+        on_unavailable: OnUnavailable = "refuse",
     ) -> None:
         self._lock = lock
         self._block = block
         self._status = status
         self._refuse = refuse
-        self._entered: AbstractAsyncContextManager[Any]
+        self._on_unavailable: OnUnavailable = on_unavailable
+        # None before the enter, and if the handler runs without the lock.
+        self._entered: AbstractAsyncContextManager[Any] | None = None
         self._granted: Lease | MultiLease | None = None
 
     async def __aenter__(self) -> Any:
         try:
             self._entered, self._granted = await self._block._begin()
         except AioLockError as error:
+            if self._bypass(error):
+                return None
             self._refuse_for(error, error)
             raise
         return shown(self._lock, self._granted)
@@ -51,6 +57,8 @@ class HandlerBlock:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._entered is None:
+            return
         try:
             await self._entered.__aexit__(kind, error, trace)
         except Exception as failure:
@@ -61,6 +69,17 @@ class HandlerBlock:
             raise
         if isinstance(error, Exception):
             self._refuse_for(self._loss(), error)
+
+    @property
+    def bypassed(self) -> bool:
+        """Whether the handler runs without the lock."""
+        return self._entered is None
+
+    def _bypass(self, error: AioLockError) -> bool:
+        """Whether the handler runs though the acquire failed with *error*; a `once` decides that by itself."""
+        if isinstance(self._lock, AsyncOnce) or not isinstance(error, UNAVAILABLE):
+            return False
+        return bypass(self._on_unavailable, parts_of(self._lock), error)
 
     def _loss(self) -> LeaseLostError | None:
         """The error of a lost lock; ``None`` if the lock is held, was released normally, or is done without."""

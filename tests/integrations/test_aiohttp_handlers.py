@@ -316,6 +316,7 @@ async def test_a_variable_that_the_path_does_not_have_is_named(
         ({"status": 200}, ValueError),
         ({"status": "409"}, TypeError),
         ({"status": True}, TypeError),
+        ({"on_unavailable": "skip"}, ValueError),
     ],
 )
 def test_impossible_settings_are_refused_when_decorating(arguments: dict[str, Any], error: type[Exception]) -> None:
@@ -624,6 +625,27 @@ async def test_a_release_that_is_not_answered_takes_no_success_back(app: web.App
         async with serving(app) as session, session.post("/") as response:
             assert (response.status, await response.text()) == (200, "paid")
     assert not await locks.lock("a").locked()
+
+
+async def test_a_handler_may_run_without_its_lock_and_lease_while_redis_fails(
+    app: web.Application, locks: LockClient
+) -> None:
+    def name_after_a_failure(request: web.Request) -> str:
+        faults.enter_context(failing_commands(locks))
+        return "b"
+
+    @synchronized("a")
+    @synchronized(name_after_a_failure, on_unavailable="run")
+    async def handler(request: web.Request) -> web.Response:
+        with pytest.raises(RuntimeError, match="runs without its lock"):
+            lease_from(request)
+        return web.Response(text="paid")
+
+    post(app, "/", handler)
+    with ExitStack() as faults:
+        async with serving(app) as session, session.post("/") as response:
+            assert (response.status, await response.text()) == (200, "paid")
+    assert not await locks.lock("b").locked()
 
 
 # Errors of aiolock that a handler lets out.

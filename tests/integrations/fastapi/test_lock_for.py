@@ -391,7 +391,10 @@ def test_a_key_that_is_neither_a_template_nor_a_dependency_is_refused_at_once(ke
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"wait": -1}, {"lease": 0}, {"wait": "2"}, {"lease": True}, {"status": 200}, {"status": "409"}],
+    [
+        *({"wait": -1}, {"lease": 0}, {"wait": "2"}, {"lease": True}, {"status": 200}, {"status": "409"}),
+        {"on_unavailable": "skip"},
+    ],
     ids=lambda wrong: "=".join(map(str, *wrong.items())),
 )
 def test_settings_that_cannot_work_are_refused_at_once(wrong: dict[str, Any]) -> None:

@@ -180,6 +180,30 @@ async def test_a_release_by_hand_that_gets_no_answer_does_not_say_that_nothing_w
     assert "Nothing was done" not in answer.text
 
 
+@pytest.mark.parametrize("names", [("order:{number}",), ("order:{number}", "stock")], ids=["one", "several"])
+async def test_an_endpoint_may_run_without_its_lock_while_redis_fails(
+    names: tuple[str, ...], locks: LockClient
+) -> None:
+    app = FastAPI()
+
+    @app.get("/{number}")
+    async def endpoint(number: int, lease: Annotated[Any, lock_for(*names, on_unavailable="run")]) -> bool:
+        if number == 404:
+            raise HTTPException(404)
+        return lease is not None
+
+    async with requests(app, locks) as client:
+        with failing_commands(locks, None):
+            assert (await client.get("/7")).json() is False
+            assert (await client.get("/404")).status_code == 404
+        assert (await client.get("/7")).json() is True
+        async with locks.lock("order:7"):
+            assert (await client.get("/7")).status_code == 409
+            with failing_commands(locks, None):
+                assert_problem(await client.get("/7"), 503, "Nothing was done.")
+    assert locks.statistics().held == 0
+
+
 # A lost lock.
 
 
