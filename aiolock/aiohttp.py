@@ -23,8 +23,9 @@ from aiolock._aiohttp.idempotency import answer_of, endpoint_of, fingerprint_of,
 from aiolock._aiohttp.names import Names, check_caller, function, name_maker, request_key
 from aiolock._client import Maker
 from aiolock._primitives.handle import Handle, Terms, block_of
+from aiolock._primitives.section import Conduct
 from aiolock._primitives.synchronized import check_maker
-from aiolock._types import BlockRelease, OnUnavailable, check_choice, seconds
+from aiolock._types import BlockRelease, OnUnavailable, seconds
 from aiolock._web import page
 from aiolock._web.client import maker_of
 from aiolock._web.handler import HandlerBlock
@@ -218,10 +219,9 @@ def synchronized(
             ``@synchronized`` got a handler without annotations.
         RuntimeError: when called: the path has no such variable, or there is no `LockClient`.
     """
-    terms = Terms.of(wait, lease, release)
+    conduct = Conduct.of(Terms.of(wait, lease, release), "raise", on_unavailable)
     error_status(status)
     check_maker(of)
-    check_choice(on_unavailable, OnUnavailable, "on_unavailable")
     names_of = [function(each) if callable(each) else name_maker(each) for each in (key, *more)]
 
     def decorate(handler: HandlerOrMethod) -> HandlerOrMethod:
@@ -233,7 +233,7 @@ def synchronized(
             request = _request_of(args)
             names = [await _awaited(name_of(request)) for name_of in names_of]
             lock, refuse = _lock(request, names if more else names[0], of), functools.partial(_refuse, request)
-            locked = HandlerBlock(lock, block_of(lock, terms), status, refuse, on_unavailable)
+            locked = HandlerBlock(lock, block_of(lock, conduct.terms), status, refuse, on_unavailable)
             return await _answer(request, locked, functools.partial(handler, *args, **kwargs))
 
         return under_lock  # type: ignore[return-value]  # It takes and gives what the handler does.

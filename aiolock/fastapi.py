@@ -24,8 +24,9 @@ from aiolock._fastapi.idempotency import AnsweredError, IdempotentRoute, endpoin
 from aiolock._fastapi.inside import calls_of, routes_of, stack_of
 from aiolock._fastapi.names import Template, check_templates, depend, invalid, leave_out
 from aiolock._primitives.handle import Handle, Terms, block_of
+from aiolock._primitives.section import Conduct
 from aiolock._primitives.synchronized import check_maker
-from aiolock._types import BlockRelease, OnUnavailable, check_choice
+from aiolock._types import BlockRelease, OnUnavailable
 from aiolock._web import page
 from aiolock._web.client import maker_of
 from aiolock._web.handler import HandlerBlock
@@ -183,17 +184,16 @@ def lock_for(
             application at its first request), or the application has no `lifespan`.
         TypeError, ValueError: at once, for durations, templates, statuses and words that cannot work.
     """
-    terms = Terms.of(wait, lease, release)
+    conduct = Conduct.of(Terms.of(wait, lease, release), "raise", on_unavailable)
     error_status(status)
     check_maker(of)
-    check_choice(on_unavailable, OnUnavailable, "on_unavailable")
     keys = {f"name_{number}": each if callable(each) else Template(each) for number, each in enumerate((key, *more))}
 
     async def held(connection: HTTPConnection, **given: Any) -> Lease | MultiLease | None:
         locks = await _locks_of(connection, given)
         names = [each.name(connection) if isinstance(each, Template) else given[name] for name, each in keys.items()]
         lock = _lock(connection, locks, names if more else names[0], of)
-        block = HandlerBlock(lock, block_of(lock, terms), status, partial(_refuse, connection), on_unavailable)
+        block = HandlerBlock(lock, block_of(lock, conduct.terms), status, partial(_refuse, connection), on_unavailable)
         return await stack_of(connection).enter_async_context(block)
 
     depend(held, {_LOCKS: get_locks} | keys)
