@@ -46,7 +46,11 @@ class Kind(ABC):
 
     @abstractmethod
     def serve(self, locks: LockClient, work: Work, **how: Any) -> AbstractAsyncContextManager[httpx.AsyncClient]:
-        """The service; *how* has the arguments of `idempotent`, where the caller is the name of a header."""
+        """
+        The service; *how* has the arguments of `idempotent`, where the caller is the name of a header.
+
+        *under* in *how* is the name of a lock, which is taken first.
+        """
 
     @abstractmethod
     def answer(self, status: int) -> Exception:
@@ -61,9 +65,10 @@ class OfFastAPI(Kind):
         async def caller(request: Request) -> str:
             return request.headers["x-caller"]
 
+        outer = [aiolock.fastapi.lock_for(how.pop("under"))] if "under" in how else []
         once = aiolock.fastapi.idempotent(caller if how.pop("by_caller", False) else None, **how)
 
-        @router.post("/{number}", dependencies=[once])
+        @router.post("/{number}", dependencies=[*outer, once])
         async def carry_out(number: int, request: Request) -> Response:
             status, headers, body = await work(number, await request.body())
             return Response(body, status, headers)
@@ -88,11 +93,15 @@ class OfAiohttp(Kind):
         async def caller(request: web.Request) -> str:
             return request.headers["x-caller"]
 
+        outer = [aiolock.aiohttp.synchronized(how.pop("under"))] if "under" in how else []
+
         @aiolock.aiohttp.idempotent(caller if how.pop("by_caller", False) else None, **how)
         async def carry_out(request: web.Request) -> web.Response:
             status, headers, body = await work(int(request.match_info["number"]), await request.read())
             return web.Response(body=body, status=status, headers=headers)
 
+        for under in outer:
+            carry_out = under(carry_out)
         app.router.add_post("/orders/{number}", carry_out)
         async with serving(app) as session, httpx.AsyncClient(base_url=str(session._base_url), timeout=30) as client:
             yield client
@@ -334,6 +343,24 @@ async def test_a_request_that_lost_its_lock_has_no_other_answer_that_it_could_ra
     async with kind.serve(locks, pay) as client:
         assert is_problem(await client.post("/orders/7", headers=KEY), 503, retry=True)
     assert [record.exc_info[1] for record in caplog.records if record.exc_info] == [error]
+
+
+@each_kind
+async def test_work_that_has_ended_is_not_done_again_though_the_lock_around_it_was_lost(
+    kind: Kind, locks: LockClient, orders: Orders
+) -> None:
+    """Only the release of that lock tells the loss: the response is kept by then, and answers the next request."""
+
+    async def pay(number: int, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        await redis_of(locks).delete("stock")
+        return await orders(number, body)
+
+    async with kind.serve(locks, pay, under="stock") as client:
+        assert is_problem(await client.post("/orders/7", headers=KEY), 503, retry=True)
+        again = await client.post("/orders/7", headers=KEY)
+    assert (again.status_code, again.content) == (201, orders.body)
+    assert again.headers["idempotent-replayed"] == "true"
+    assert orders.runs == 1
 
 
 # Keys.
