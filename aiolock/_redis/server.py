@@ -73,12 +73,15 @@ class Server:
 
     def take(self, chosen: Callable[[Call], bool]) -> list[Call]:
         """Remove and return the calls that were not sent yet and are *chosen*, to be submitted elsewhere."""
-        copies = [call for pipeline in self._both for call in pipeline.take(chosen)]
-        calls = list(dict.fromkeys(call.original if isinstance(call, Copy) else call for call in copies))
+        calls: dict[Call, None] = {}
+        for taken in [call for pipeline in self._both for call in pipeline.take(chosen)]:
+            # A copy that another server has redirected here stays a copy of the urgent call there.
+            is_ours = isinstance(taken, Copy) and taken.original in self._urgent_calls
+            calls[taken.original if is_ours else taken] = None
         for call in calls:
             if (urgent := self._urgent_calls.get(call)) is not None:
                 urgent.leave()
-        return calls
+        return list(calls)
 
     def disconnect(self) -> None:
         """Close the connections until they are needed again."""

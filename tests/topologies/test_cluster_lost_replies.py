@@ -7,8 +7,12 @@ from dataclasses import dataclass
 
 import pytest
 from redis.asyncio import RedisCluster
+from redis.crc import key_slot
 
+from aiolock import LockClient, LockConfig
+from aiolock._config import Timing
 from aiolock._embedded_server import Server
+from aiolock._scripts import RENEW
 from tests.chaos.operations import (
     OPERATIONS,
     REFUSED,
@@ -20,7 +24,20 @@ from tests.chaos.operations import (
     observe,
     stage,
 )
-from tests.support.proxy import Action, Proxy, Request, Rule, drop_reply, hold, script, withhold_reply
+from tests.support.observe import until
+from tests.support.proxy import (
+    ALWAYS,
+    Action,
+    Proxy,
+    Request,
+    Rule,
+    delay,
+    drop_reply,
+    hold,
+    refuse,
+    script,
+    withhold_reply,
+)
 from tests.support.resharding import begin_to_move, end_move, move, move_keys
 from tests.support.topologies import ClusterOf
 
@@ -224,3 +241,30 @@ async def test_a_request_that_arrives_when_the_slot_has_moved_and_come_back_does
         await change_nothing(on, scene.proxy(source), late)
         for proxy in scene.proxies.values():
             proxy.restore()
+
+
+async def test_a_renewal_that_two_servers_send_on_comes_back_as_one(calm: ClusterOf, cluster: RedisCluster) -> None:
+    """The copy of a renewal rests on a server that does not own the slot, when the client hears who owns it."""
+    config = LockConfig(command_timeout=1.5)
+    is_renewal = script(RENEW)
+    async with (
+        proxied(calm) as (user, proxies),
+        LockClient(user, config=config) as locks,
+        locks.lock("orders") as lease,
+    ):
+        owner = calm.owner_of("orders")
+        other = next(server for server in calm.primaries if server is not owner)
+        await lease.renew()
+        # The connection for renewals is open, too.
+        await until(lambda: locks.statistics().connections == 2)
+        moved = b"MOVED %d %s:%d" % (key_slot(b"orders"), other.host.encode(), other.port)
+        away = proxies[owner.port].install(Rule(is_renewal, refuse(moved)))
+        resting = proxies[other.port].install(Rule(is_renewal, refuse(b"TRYAGAIN"), ALWAYS))
+        await lease.renew()
+        renewals = proxies[owner.port].install(Rule(is_renewal, delay(0), ALWAYS))
+        # After this time, a renewal without an answer would be sent on the other connection, too.
+        await asyncio.sleep(Timing.of(config).renewal_patience)
+        await lease.renew()
+        assert away.requests
+        assert resting.requests
+        assert len(renewals.requests) == 1
