@@ -73,15 +73,13 @@ class Server:
 
     def take(self, chosen: Callable[[Call], bool]) -> list[Call]:
         """Remove and return the calls that were not sent yet and are *chosen*, to be submitted elsewhere."""
-        calls: dict[Call, None] = {}
-        for taken in [call for pipeline in self._both for call in pipeline.take(chosen)]:
-            # A copy that another server has redirected here stays a copy of the urgent call there.
-            is_ours = isinstance(taken, Copy) and taken.original in self._urgent_calls
-            calls[taken.original if is_ours else taken] = None
-        for call in calls:
-            if (urgent := self._urgent_calls.get(call)) is not None:
-                urgent.leave()
-        return list(calls)
+        taken = [call for pipeline in self._both for call in pipeline.take(chosen)]
+        originals = dict.fromkeys(call.original for call in taken if isinstance(call, Copy))
+        urgent = [call for call in originals if call in self._urgent_calls]
+        for call in urgent:
+            self._urgent_calls[call].leave()
+        # A copy that another server has redirected here stays a copy of the urgent call there.
+        return [*urgent, *(call for call in taken if not (isinstance(call, Copy) and call.original in urgent))]
 
     def disconnect(self) -> None:
         """Close the connections until they are needed again."""
