@@ -501,8 +501,8 @@ class _CountedPermit:
 
 async def counted(member: Member) -> None:
     fleet = member.fleet
-    # The permit of a process that died never comes back.
-    forgets = fleet.faults.planned("kill", "shut_down", *LOSES_DATA)
+    # The permit of a process that died, or whose release was refused for good, never comes back.
+    forgets = fleet.faults.planned("kill", "shut_down", *LOSES_DATA) or fleet.faults.may_refuse_for_good
     wait = member.draw.choice((0, 0.05, 1.0)) if forgets else some_wait(member)
     async with Block(member, "sem", member.locks.counting_semaphore("sem", PERMITS).hold(wait=wait), wait):
         fleet.shared.permits_granted += 1

@@ -42,6 +42,10 @@ _ALL_SLOTS = (range(REDIS_CLUSTER_HASH_SLOTS),)
 LOSES_DATA = ("failover", "restart_empty", "primary_dies", "primary_replaced", "slot_torn")
 
 
+def _refusal_of(fault: Fault) -> str:
+    return _REFUSALS[int(fault.detail * len(_REFUSALS))]
+
+
 class Faults:
     def __init__(self, topology: "Topology", fleet: "Fleet", plan: list[Fault]) -> None:
         self.world, self.network, self.topology, self.fleet = topology.world, topology.network, topology, fleet
@@ -67,6 +71,11 @@ class Faults:
     def planned(self, *kinds: str) -> bool:
         """Whether the seed has a fault of any of the *kinds*."""
         return any(fault.kind in kinds for fault in self.plan)
+
+    @property
+    def may_refuse_for_good(self) -> bool:
+        """Whether the seed has a refusal after which a server is not asked again."""
+        return any(fault.kind == "refuse" and _refusal_of(fault) in _FINAL_REFUSALS for fault in self.plan)
 
     def disturbed(
         self,
@@ -240,7 +249,7 @@ class Faults:
     def refuse(self, fault: Fault) -> None:
         server = self._server(fault)
         if server.refusal is None:
-            server.refusal = _REFUSALS[int(fault.detail * len(_REFUSALS))]
+            server.refusal = _refusal_of(fault)
             self.refused_for_good |= server.refusal in _FINAL_REFUSALS
             self.world.trace(server.name, f"refuses: {server.refusal}")
             self.world.after(fault.lasts, setattr, server, "refusal", None)

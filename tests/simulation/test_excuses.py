@@ -9,8 +9,9 @@ import pytest
 from hiredis import Reader
 from redis.crc import key_slot
 
-from aiolock._scripts import ACQUIRE, FAIR, RENEW, Script
+from aiolock._scripts import ACQUIRE, COUNTING_SEMAPHORE, FAIR, READ, RENEW, Script
 from tests.simulation.checks import Checks
+from tests.simulation.checks.holders import Held
 from tests.simulation.faults import Faults
 from tests.simulation.fleet import Fleet, Settings
 from tests.simulation.network import Network
@@ -53,18 +54,18 @@ class Stage:
         topology = TOPOLOGIES["sentinel"](Network(self.world, (0.001, 0.002)), random.Random(0), "calm")
         self.fleet = fleet = Fleet(topology, Settings(acts=[], lease=6.0, leases=[6.0], horizon=6.0))
         fleet.faults = self.faults = Faults(topology, fleet, [])
-        fleet.checks = self.checks = Checks(self.faults, {}, 0.002)
+        fleet.checks = self.checks = Checks(self.faults, {"permits": 2, "sem": 2}, 0.002)
         self.primary, self.replaced = topology.servers
         self.processes = {name: Process(fleet.network, name) for name in CLIENTS}
         for name, process in self.processes.items():
             member: Any = SimpleNamespace(process=process, is_shutting_down=False, client_id=name)
             fleet.members[process] = member
 
-    def run(self, server: Server, script: Script, *words: str) -> list[int]:
+    def run(self, server: Server, script: Script, *words: str, keys: tuple[str, ...] = KEYS) -> list[int]:
         """Run the script with the *words* on the server, and let the checks see it; returns its answer."""
-        source, args = script.source.encode(), [word.encode() for word in (*KEYS, *words)]
+        source, args = script.source.encode(), [word.encode() for word in (*keys, *words)]
         server.tick()
-        reply = server.run_script(source, len(KEYS), args)
+        reply = server.run_script(source, len(keys), args)
         self.checks.script_ran(server, Ran(script_name(source), args, reply))
         reader = Reader()
         reader.feed(reply)
@@ -288,6 +289,86 @@ def test_a_copy_of_an_acquire_takes_nothing_back_before_that(stage: Stage) -> No
     stage.primary.data.run(b"HSET", [LOCK.encode(), b"aiolock:renewal", b"0"])
     stage.grant(stage.primary, "p1", lease=200)
     assert stage.found == ["late"]
+
+
+# A hold that comes back to life because the server's clock steps back.
+
+
+def read_until_the_clock_steps_back(stage: Stage, *, is_removed: bool) -> None:
+    """
+    A reader's lease ends, and then the server's clock steps back to before that end.
+
+    *is_removed*: a command finds the expired record in between, which removes it, and yet it comes back.
+    """
+    (owner, acquisition), data = ids("p1"), stage.primary.data
+    record = f"{{rw}}:{owner}:rwlock_timeout:1"
+    stage.world.now = 1.0
+    words = (owner, acquisition, "1", "1", "100", *MEMORY, "0", "redisson_rwlock:{rw}", "PUBLISH")
+    assert stage.run(stage.primary, READ.acquire, *words, keys=("rw", "aiolock_token:{rw}", record))[0] == GRANTED
+    values, expires = data.snapshot()
+    stage.world.now = 1.2
+    stage.grant(stage.primary, "p2")
+    if is_removed:
+        data.run(b"EXISTS", [record.encode()])
+        stage.grant(stage.primary, "p2")
+        data.values[record.encode()], data.expires[record.encode()] = values[record.encode()], expires[record.encode()]
+    stage.primary.wall -= 0.5
+    stage.grant(stage.primary, "p2")
+
+
+@pytest.mark.parametrize(("is_removed", "found"), [(False, []), (True, ["granted"])])
+def test_an_expired_hold_may_come_back_with_the_servers_clock_until_it_is_removed(
+    stage: Stage, is_removed: bool, found: list[str]
+) -> None:
+    read_until_the_clock_steps_back(stage, is_removed=is_removed)
+    assert stage.found == found
+
+
+# The permits of a counting semaphore that its server has forgotten.
+
+SEM = ("sem", "aiolock_token:{sem}")
+
+
+def take_permit(stage: Stage, number: int) -> Held:
+    words = (f"p1:{number}", "60000", "3601000", "1", "2", "redisson_sc:{sem}", "PUBLISH")
+    assert stage.run(stage.primary, COUNTING_SEMAPHORE.acquire, *words, keys=SEM)[0] == GRANTED
+    return stage.checks.holders.took(stage.processes["p1"], "sem", Lease(number))
+
+
+def put_permit_back(stage: Stage, number: int, held: Held) -> None:
+    stage.checks.holders.gives_back(held)
+    words = (f"p1:{number}", "1", "3601000", "60000", "", "1", "redisson_sc:{sem}", "PUBLISH")
+    stage.run(stage.primary, COUNTING_SEMAPHORE.release, *words, keys=SEM)
+
+
+@pytest.mark.parametrize(("put_back", "found"), [("never", []), ("later", []), ("before", ["exclusion"])])
+def test_as_many_permits_are_held_beside_the_others_as_a_server_forgot(
+    stage: Stage, put_back: str, found: list[str]
+) -> None:
+    """The server has two permits, before and after it forgot. One more comes back later, or is wrongly there."""
+    first, _ = take_permit(stage, 1), take_permit(stage, 2)
+    if put_back == "before":
+        put_permit_back(stage, 1, first)
+    stage.world.now = 1.0
+    stage.restart_empty()
+    stage.world.now = 2.0
+    take_permit(stage, 3)
+    take_permit(stage, 4)
+    if put_back == "later":
+        put_permit_back(stage, 1, first)
+        take_permit(stage, 5)
+    elif put_back == "before":
+        stage.primary.data.run(b"SET", [b"sem", b"1"])
+        take_permit(stage, 5)
+    assert [kind for kind in stage.found if kind == "exclusion"] == found
+
+
+@pytest.mark.parametrize(("detail", "may"), [(0.3, True), (0.1, False)])
+def test_a_permit_may_be_lost_by_a_refusal_after_which_no_client_asks_again(
+    stage: Stage, detail: float, may: bool
+) -> None:
+    stage.faults.plan.append(Fault(1.0, "refuse", 0, 1.0, detail))
+    assert stage.faults.may_refuse_for_good == may
 
 
 # A wait of a process that stood still.

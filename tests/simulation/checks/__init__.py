@@ -7,6 +7,7 @@ are known.
     family      the same for read-write locks, permits, semaphores, latches and bodies that run once
     losses      losses that nothing explains (P3, P5)
     load        the number of commands on the servers (P6)
+    counted     the permits of a counting semaphore that a server forgot (P1)
     waits       wake-ups, the length of waits, the order of a fair lock (P6)
     leftovers   traces that are left at the end (P4, P8, P9)
 
@@ -69,6 +70,7 @@ class Checks:
         self.load.scripts += not ran.is_refused
         self.losses.script_ran(ran)
         self.family.judge(server, ran)
+        self.holders.counted.script_ran(server, ran)
         freed = self.effects.judge(server, ran)
         truths = self.topology.truths
         if server in truths:

@@ -100,6 +100,9 @@ class Family:
         longest = max((hold.until for hold in now.values()), default=0)
         if server.data.expires.get(key, longest) < longest:
             self._violation("shortened", server, f"{key!r} lives shorter than its holds {now!r}")
+        # An expired record was removed before it was written again: its hold does not go on.
+        clock, before = server.data.clock(), known.holds.get(key, {}).items()
+        known.holds[key] = {field: hold for field, hold in before if hold.until > clock or hold == now.get(field)}
         self._judge_holds(server, known, key, now, ran)
 
     def _judge_permits(self, server: Server, known: _Known, ran: Ran) -> None:

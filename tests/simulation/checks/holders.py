@@ -16,6 +16,7 @@ The belief of holders, compared with each other and with the server.
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from tests.simulation.checks.counted import Counted
 from tests.simulation.faults import Faults
 from tests.simulation.process import Process
 from tests.simulation.profiles import LEASES
@@ -71,6 +72,7 @@ class Holders:
     def __init__(self, world: World, faults: Faults, capacity: dict[str, int]) -> None:
         self.world, self.faults, self.topology = world, faults, faults.topology
         self.capacity = capacity
+        self.counted = Counted(world, faults)
         self.held: list[Held] = []
         # The time at which a lock was last freed by force, by name.
         self.forced: dict[str, float] = {}
@@ -105,9 +107,9 @@ class Holders:
         return held
 
     def _check_capacity(self, held: Held, others: list[Held]) -> None:
-        # A counting semaphore that the server forgot has its first number again, as documented.
-        forgotten = held.name == "sem" and self.faults.lost_until("sem") > 0
-        if len(others) >= self.capacity[held.name] and not forgotten and not self._is_excused(held, *others):
+        is_counted = held.name == "sem"
+        most = self.capacity[held.name] + (self.counted.on_top if is_counted else 0)
+        if len(others) >= most and (is_counted or not self._is_excused(held, *others)):
             self.world.violation("exclusion", f"{held.name}: {held}, beside {'; '.join(map(str, others))}")
 
     def gives_back(self, held: Held) -> None:

@@ -24,12 +24,15 @@ class Hold(NamedTuple):
 
 
 def readers_and_writers(data: Data, lock: bytes) -> dict[bytes, Hold]:
-    """The holds of a read-write lock by field, without the expired ones."""
+    """
+    The holds of a read-write lock by field. A hold that has expired is among them until its record is removed: it comes
+    back to life if the server's clock steps back before that.
+    """
     found = {}
     for field in data.values.get(lock) or ():
         record = _RECORD % (lock, field)
         value = data.values.get(record)
-        if type(value) is dict and data.expires.get(record, 0) > data.clock():
+        if type(value) is dict and record in data.expires:
             numbers = (int(value[each]) for each in (b"token", b"step", b"renewal"))
             found[field] = Hold(value[b"acquisition"], data.expires[record], *numbers)
     return found
@@ -50,7 +53,8 @@ def acquisitions_of(data: Data, key: bytes) -> dict[bytes, bytes]:
         return {permit: hold.acquisition for permit, hold in permits.items() if hold.until > data.clock()}
     if type(value) is not dict:
         return {}
-    holds, acquisition = readers_and_writers(data, key), value.get(b"aiolock:acquisition", b"")
+    holds = {field: hold for field, hold in readers_and_writers(data, key).items() if hold.until > data.clock()}
+    acquisition = value.get(b"aiolock:acquisition", b"")
     owners = [field for field in value if not field.endswith(b":kept")]
     return {owner: holds[owner].acquisition if owner in holds else acquisition for owner in owners}
 

@@ -30,7 +30,7 @@ def check_settled(world: World, fleet: Fleet) -> None:
         _check_client(world, member)
     # A detached hold ends by the server's clock alone.
     _check_servers(fleet, clients, but=_DETACHED if fleet.faults.planned("clock_back") else None)
-    forgets = fleet.faults.planned("refuse", *LOSES_DATA)
+    forgets = fleet.faults.planned(*LOSES_DATA) or fleet.faults.may_refuse_for_good
     whole = not forgets and len(fleet.members) == len(fleet.alive())
     keeper = fleet.topology.truth("sem")
     count = None if keeper is None else keeper.data.find(b"sem")
