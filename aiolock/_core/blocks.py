@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 import anyio
 
-from aiolock._core.hold import Grant, Hold
+from aiolock._core.hold import BaseLease, Hold
 from aiolock._core.owners import FrameId, Owners, OwningTask, current_task, is_named, running_task
 from aiolock._core.report import Reporter
 from aiolock._core.scope import Scope
@@ -72,16 +72,16 @@ class Blocks:
         self._can_leave = can_leave
         self._release: BlockRelease = release
 
-    def enter_handle(self, lease: Grant, entered_by: FrameId) -> None:
+    def enter_handle(self, lease: BaseLease, entered_by: FrameId) -> None:
         """Begin a block of a handle in the running task, which has just acquired *lease*; `leave_handle` finds it."""
         self._enter(lease, lease._record, entered_by, None)
 
-    def enter_lease(self, lease: Grant, release: BlockRelease | None) -> None:
+    def enter_lease(self, lease: BaseLease, release: BlockRelease | None) -> None:
         """Begin a block of *lease* in the running task; *release* overrides the client's."""
         self._enter(lease, self._owners.running(), None, release)
 
     def _enter(
-        self, lease: Grant, record: OwningTask, entered_by: FrameId | None, release: BlockRelease | None
+        self, lease: BaseLease, record: OwningTask, entered_by: FrameId | None, release: BlockRelease | None
     ) -> None:
         hold, task = lease._hold, record.task()
         assert task is not None, "it is running"
@@ -111,7 +111,7 @@ class Blocks:
         scope = find_left(here, running, opened, lambda each: each.is_by_handle_of(owner, want.amount))
         return None if scope is None else self._leave(scope, running, error)
 
-    def leave_lease(self, lease: Grant, error: BaseException | None) -> Coroutine[Any, Any, None]:
+    def leave_lease(self, lease: BaseLease, error: BaseException | None) -> Coroutine[Any, Any, None]:
         """Leave the block of *lease*, with *error* or without."""
         keys = lease._hold.keys
         scope = next((each for each in self.opened.get(keys.entry, ()) if each.lease is lease), None)

@@ -6,7 +6,7 @@ from aiolock._backend import Call
 from aiolock._config import ENDED_MEMORY
 from aiolock._core.detached import Detached
 from aiolock._core.held import State
-from aiolock._core.hold import Grant, Hold
+from aiolock._core.hold import BaseLease, Hold
 from aiolock._core.session import Session
 from aiolock._core.ticket import Part
 from aiolock._errors import LeaseLostError, ReplicationError
@@ -15,7 +15,7 @@ from aiolock._scripts.replies import Acquired, Granted, Lost
 from aiolock._types import quoted
 
 
-def refuse_to_detach(lease: Grant, session: Session, keep: float) -> None:
+def refuse_to_detach(lease: BaseLease, session: Session, keep: float) -> None:
     """Raise if *lease* cannot be detached for *keep* seconds; the server is not asked."""
     hold = lease._hold
     if session.timing.is_of_quorum:
@@ -43,7 +43,7 @@ def _why_not(hold: Hold, session: Session) -> str | None:
     return None
 
 
-async def detach(lease: Grant, session: Session, keep: float) -> Part:
+async def detach(lease: BaseLease, session: Session, keep: float) -> Part:
     """
     Give the lock of *lease* to a detached hold, for *keep* seconds; returns its part of a ticket.
 
@@ -80,7 +80,7 @@ async def prolong(part: Part, want: Want, session: Session, keep: float) -> floa
     return answer.left
 
 
-def _end(hold: Hold, lease: Grant, detached: Detached) -> None:
+def _end(hold: Hold, lease: BaseLease, detached: Detached) -> None:
     """End *hold* with its only *lease*; on the server, *detached* replaces it, which is a change of the hold count."""
     lease.given_back, lease._detached = True, detached
     hold.leases.remove(lease)

@@ -72,8 +72,8 @@ class Keeper(Protocol):
         """Note that the owner of *hold*, which is lost, has given all its leases back."""
 
 
-class Grant(Unique):
-    """One lease of a *hold*, for one acquire of its owner; the acquire of a nested lease may still be on its way."""
+class BaseLease(Unique):
+    """One lease of a *hold*; the acquire of a nested one may still be on its way. `Lease` has what a user may call."""
 
     __slots__ = (
         *("_detached", "_may_be_left", "_granted", "_hold", "_in_a_row", "_record", "_scoped", "_session"),
@@ -132,7 +132,7 @@ class Hold(Held):
         self.orphan_of: str | None = None
         self.delivery: Delivery | None = None
         self.remains: Remains | None = None
-        self.leases: list[Grant] = []
+        self.leases: list[BaseLease] = []
         self.bodies: list[Body] = []
         self.step: int = 1
         self.open_changes: int = int(repeated)
@@ -221,7 +221,7 @@ class Hold(Held):
 
     # The release.
 
-    async def give_back(self, lease: Grant, *, behind: bool = False) -> None:
+    async def give_back(self, lease: BaseLease, *, behind: bool = False) -> None:
         """Give *lease* back; see `Lease.release`. With *behind*, do not wait for the answer."""
         lease._refuse_if_given_back()
         released_at = monotonic()
@@ -263,7 +263,7 @@ class Hold(Held):
         elif self.leases or not holds_left or not isinstance(call.answer, Lost):
             _ = self._is_given_back(call, holds_left, released_at, behind=not holds_left)
 
-    def take_back(self, lease: Grant, *, behind: bool = False) -> Call[Changed] | None:
+    def take_back(self, lease: BaseLease, *, behind: bool = False) -> Call[Changed] | None:
         """Remove *lease* and send the release; ``None`` if the lock is lost, because then there is no answer."""
         lease.given_back = True
         self.leases.remove(lease)
@@ -348,7 +348,7 @@ class Hold(Held):
         else:
             self.lose("orphaned")
 
-    def forsake(self, lease: Grant, task: str) -> None:
+    def forsake(self, lease: BaseLease, task: str) -> None:
         """Give *lease* back because *task* has ended without doing so; other tasks of the same owner keep theirs."""
         if self.leases == [lease]:
             self.orphan(task)

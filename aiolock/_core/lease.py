@@ -6,7 +6,7 @@ from types import CoroutineType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast, final
 
 from aiolock._core.detach import detach, refuse_to_detach
-from aiolock._core.hold import Grant, Hold
+from aiolock._core.hold import BaseLease, Hold
 from aiolock._core.session import Session
 from aiolock._core.ticket import Ticket
 from aiolock._errors import ClientClosedError, LossReason
@@ -44,7 +44,7 @@ class Loss(Unique):
 
 
 @final
-class Lease(Grant):
+class Lease(BaseLease):
     """
     One hold of a lock, as `AsyncRLock.acquire` and similar methods return it.
 

@@ -14,7 +14,7 @@ from aiolock._backend import Call, Notifier
 from aiolock._config import Timing
 from aiolock._core.behind import Behind
 from aiolock._core.commands import Commands
-from aiolock._core.hold import Grant, Hold
+from aiolock._core.hold import BaseLease, Hold
 from aiolock._core.owners import OwningTask, is_named
 from aiolock._core.place import Place
 from aiolock._core.queue import Queue, Waiting
@@ -192,7 +192,7 @@ class Leases:
         entry = self._entries.get(keys.entry)
         return None if entry is None else entry.holds.get(owner)
 
-    def last_lease(self, keys: LockKeys, owner: str) -> Grant | None:
+    def last_lease(self, keys: LockKeys, owner: str) -> BaseLease | None:
         """The lease that the next release of *owner* gives back, lost or not; later holds come first."""
         if (hold := self.get(keys, owner)) is not None:
             return _last_lease(hold)
@@ -308,7 +308,7 @@ class Leases:
                 holds.pop()
 
 
-def _last_lease(hold: Hold) -> Grant | None:
+def _last_lease(hold: Hold) -> BaseLease | None:
     """
     The lease of *hold* that a release by handle gives back: the last one that was granted.
 

@@ -10,7 +10,7 @@ import asyncio
 from contextvars import Context
 from time import monotonic
 
-from aiolock._core.hold import CLEANUP, Grant, Hold
+from aiolock._core.hold import CLEANUP, BaseLease, Hold
 from aiolock._core.owners import FrameId, OwningTask
 from aiolock._keys import LockKeys
 from aiolock._types import quoted
@@ -35,9 +35,9 @@ class Scope:
     )
 
     def __init__(
-        self, lease: Grant, record: OwningTask, cancelling: int, entered_by: FrameId | None, *, behind: bool
+        self, lease: BaseLease, record: OwningTask, cancelling: int, entered_by: FrameId | None, *, behind: bool
     ) -> None:
-        self.lease: Grant = lease
+        self.lease: BaseLease = lease
         self.hold: Hold = lease._hold
         self.record: OwningTask = record
         self.entered_by: FrameId | None = entered_by  # ``None`` if the exit knows its lease.

@@ -18,7 +18,7 @@ from time import monotonic
 from aiolock._config import Timing
 from aiolock._core import commands
 from aiolock._core.commands import Commands
-from aiolock._core.hold import CLEANUP, Grant, Hold, margin
+from aiolock._core.hold import CLEANUP, BaseLease, Hold, margin
 from aiolock._core.renewer import Renewal, Renewer, next_number
 from aiolock._core.report import Reporter
 from aiolock._core.watch import Watch
@@ -193,7 +193,7 @@ class Watchdog(Renewer[Hold]):
 
     # Renewals by the user and by the watchdog.
 
-    async def renew(self, lease: Grant, seconds: float) -> None:
+    async def renew(self, lease: BaseLease, seconds: float) -> None:
         """Let the lock of *lease* live *seconds* from now; see `Lease.renew`."""
         hold = lease._hold
         self._timing.check_lease(seconds)

@@ -10,7 +10,7 @@ from typing import Any, Unpack, cast
 
 from aiolock._answers import answering
 from aiolock._core.acquire import Acquisition
-from aiolock._core.hold import Grant
+from aiolock._core.hold import BaseLease
 from aiolock._core.lease import Lease
 from aiolock._core.owners import FrameId, current_task, frame_id, in_own_task, refuse_elsewhere
 from aiolock._core.session import Sessions
@@ -86,7 +86,7 @@ class Single(Named):
         """Whether *other* is a handle of the same lock, for the same owner."""
         return (self._sessions, self._want, self._named) == (other._sessions, other._want, other._named)
 
-    def _last_lease(self) -> Grant | None:
+    def _last_lease(self) -> BaseLease | None:
         """The lease that the next release of the owner gives back."""
         session = self._sessions.here()
         owner, _ = session.owners.acting(self._named)
@@ -112,7 +112,7 @@ class Single(Named):
         return self._sessions.leave(here, running, self._want, self._named, error)
 
 
-def refuse_in_block(lease: Grant) -> None:
+def refuse_in_block(lease: BaseLease) -> None:
     """Raise if a block gives *lease* back at its end: the block would fail after a release by the handle."""
     if lease._scoped and not lease._hold.over:
         raise RuntimeError(

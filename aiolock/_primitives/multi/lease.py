@@ -171,11 +171,11 @@ class MultiLease:
 
     @property
     def _is_settled(self) -> bool:
-        """Whether `Grant._is_settled` is true for all leases."""
+        """Whether `BaseLease._is_settled` is true for all leases."""
         return all(lease._is_settled for lease in self._leases)
 
     def _note_may_be_left(self) -> None:
-        """Call `Grant._note_may_be_left` for all leases."""
+        """Call `BaseLease._note_may_be_left` for all leases."""
         for lease in self._leases:
             lease._note_may_be_left()
 
