@@ -23,13 +23,18 @@ from aiolock import (
     Lost,
     NotAcquired,
     NotALockError,
+    Orphaned,
     Released,
     RenewalLate,
     Renewed,
+    Term,
     WaitStarted,
 )
 from aiolock._embedded_server import Server
+from aiolock._scripts import RENEW
+from tests.support.holding import client_behind
 from tests.support.observe import answered, until
+from tests.support.proxy import ALWAYS, Proxy, Rule, refuse, script
 
 Events = list[LockEvent]
 
@@ -354,6 +359,68 @@ async def test_the_hook_runs_in_the_loop_and_may_use_it(redis: Redis) -> None:
     async with LockClient(redis, config=LockConfig(on_event=hook)) as locks, locks.lock("orders"):
         pass
     assert loops == [asyncio.get_running_loop()] * 2
+
+
+class Successor:
+    """A hook that lets a leader step down at the first event of one kind."""
+
+    def __init__(self, when: type[LockEvent]) -> None:
+        self.terms: list[Term] = []
+        self.events: Events = []
+        self._when = when
+
+    def __call__(self, event: LockEvent) -> None:
+        self.events.append(event)
+        if isinstance(event, self._when) and self.terms:
+            self.terms.pop().step_down()
+
+    async def leads(self, locks: LockClient, name: str) -> Term:
+        term = await locks.leader(name).try_lead()
+        assert term is not None
+        self.terms.append(term)
+        return term
+
+    def of(self, name: str) -> list[str]:
+        return kinds([event for event in self.events if event.name == name])
+
+
+async def test_a_hook_that_hears_of_the_close_may_give_another_lock_back(redis: Redis) -> None:
+    """What was given back is not lost, although the close is telling each holder at that moment."""
+    hook = Successor(Lost)
+    async with LockClient(redis, config=LockConfig(on_event=hook)) as locks:
+        _ = await locks.lock("first").acquire()
+        term = await hook.leads(locks, "second")
+    assert hook.of("first") == ["Acquired", "Lost"]
+    assert hook.of("second") == ["Acquired", "Released"]
+    assert not term.lost.is_set()
+    assert not await redis.exists("first", "second")
+
+
+@pytest.mark.parametrize("names", [("only",), ("first", "second")])
+async def test_a_hook_that_hears_of_an_orphan_may_give_its_locks_back(redis: Redis, names: tuple[str, ...]) -> None:
+    hook = Successor(Orphaned)
+
+    async def lead() -> None:
+        for name in names:
+            _ = await hook.leads(locks, name)
+
+    async with LockClient(redis, config=LockConfig(on_event=hook)) as locks:
+        await asyncio.create_task(lead())
+        await until(lambda: locks.statistics().held == 0)
+        assert hook.of(names[-1])[-1] == "Released"
+        assert locks.statistics().losses == len(names) - 1
+
+
+async def test_a_hook_that_hears_of_a_late_renewal_may_give_the_lock_back(proxy: Proxy) -> None:
+    hook = Successor(RenewalLate)
+    async with client_behind(proxy, lease=0.6, on_event=hook) as locks:
+        proxy.install(Rule(script(RENEW), refuse(b"ERR for the test"), times=ALWAYS))
+        term = await hook.leads(locks, "orders")
+        await until(lambda: "Released" in hook.of("orders"))
+        await asyncio.sleep(0.7)  # Until the lease would be over.
+        assert hook.of("orders") == ["Acquired", "RenewalLate", "Released"]
+        assert not term.lost.is_set()
+        assert locks.statistics().losses == 0
 
 
 async def test_a_renewal_that_stays_late_is_one_warning_until_it_recovers(

@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 from aiolock import AsyncRLock, Lease, LeaseLostError, LockClient, LockConfig, LockEvent, Lost, NotHeldError
 from aiolock._embedded_server import Server
 from tests.support.holding import lock_client, seize
+from tests.support.inside import session_of
 from tests.support.observe import answered, until
 
 
@@ -231,6 +232,36 @@ async def test_a_block_in_another_task_keeps_the_lock_until_it_has_cleaned_up_wh
     assert all(await (await asyncio.create_task(acquire())))
     async with asyncio.timeout(30), other.lock(lock.name):
         pass
+
+
+async def test_a_lock_that_is_lost_already_is_not_lost_again_when_its_client_is_closed(redis: Redis) -> None:
+    """Its owner has ended, and another task rolls back under it."""
+    events: list[LockEvent] = []
+    locks = LockClient(redis, config=LockConfig(on_event=events.append))
+    rolls_back = asyncio.Event()
+
+    async def use(lease: Lease) -> None:
+        async with lease:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                rolls_back.set()
+                await until(lambda: session_of(locks).closed)
+                await asyncio.sleep(0.01)  # Until the close has told everybody.
+
+    async def acquire() -> asyncio.Task[None]:
+        using = asyncio.create_task(use(await locks.lock("a").acquire()))
+        await asyncio.sleep(0)
+        return using
+
+    using = await asyncio.create_task(acquire())
+    await rolls_back.wait()
+    await locks.aclose()
+    with pytest.raises(LeaseLostError) as lost:
+        await using
+    assert lost.value.reason == "orphaned"
+    assert [event.reason for event in events if isinstance(event, Lost)] == ["orphaned"]
+    assert locks.statistics().losses == 1
 
 
 async def test_a_lease_given_back_is_neither_lost_nor_held(lock: AsyncRLock) -> None:

@@ -9,8 +9,8 @@ A hold: one owner's part of one lock, from its first acquire to its last release
     GONE         it is lost          no                        does not have it, or is being told
 
     LIVE ──► GIVEN_BACK            the last lease is given back: `give_back`, or detached
-    LIVE ──► UNWINDING             the client is closed: `close`; its time will be over before a leader's work has
-                                   stopped: `tell_early`; its task has ended while another runs under it: `orphan`
+    LIVE ──► UNWINDING             the client is closed, or its time will be over before a leader's work has stopped:
+                                   `tell_early`; its task has ended while another runs under it: `orphan`
     LIVE, UNWINDING ──► LOST, GONE its time ended, the server says that it is not ours, or its bodies have left: `lose`
     GIVEN_BACK ──► GONE            the server answers, before the deadline, that it was not ours any more
     LOST ──► GONE                  its last lease is given back, and the server is told so
@@ -310,7 +310,7 @@ class Hold(Held):
 
     def lose(self, reason: LossReason, *, gone: bool = False, behind: bool = False) -> None:
         """Lose the lock: *gone* if the server has said so, *behind* if only a release said so that nobody waits for."""
-        if self.state is State.LOST or self.state is State.GONE:
+        if self.state is State.LOST or self.state is State.GONE or (self.state is State.GIVEN_BACK and not gone):
             return
         if not self.ended:
             self._end(State.LOST)
@@ -328,15 +328,18 @@ class Hold(Held):
         if self.expired:
             self.lose(self.why_over)
 
-    def tell_early(self) -> None:
-        """Tell the holder of a loss in advance, so that its bodies end before the lock is free."""
+    def tell_early(self, reason: LossReason) -> None:
+        """Tell the holder of a loss in advance, so that its bodies end, and roll back, before the lock is free."""
         if self.loss is None and not self.ended:
             self.state = State.UNWINDING
-            self._tell(self.why_over)
+            self._tell(reason)
 
     def orphan(self, task: str) -> None:
         """Note the end of the *task* that acquired it: the lock is lost, and is freed once its bodies have left."""
         self._keeper.report.orphaned(self, task)
+        # The user's hook may have given it back.
+        if self.ended:
+            return
         self.orphan_of = task
         self.notice_body_end()
         # The bodies must finish their cleanup before the lease ends.
@@ -355,11 +358,6 @@ class Hold(Held):
         else:
             self._keeper.report.orphaned(self, task)
             _ = self.take_back(lease)
-
-    def close(self) -> None:
-        """Cancel the bodies, because the client is being closed; they roll back under the lock."""
-        self.state = State.UNWINDING
-        self._tell("closed")
 
     def look(self, due: float) -> None:
         """Let the bodies note their state, well before the lock may be lost."""

@@ -233,7 +233,9 @@ class Leases:
         for key in [key for key, hold in self._lost.items() if hold.owner == task.owner]:
             del self._lost[key]
         for hold in list(self._owned.get(task.owner, ())):
-            hold.orphan(task.name)
+            # The user's hook may have given it back when it heard of another one.
+            if not hold.ended:
+                hold.orphan(task.name)
 
     # The methods of a `Keeper`.
 
@@ -282,7 +284,7 @@ class Leases:
         """
         self.patient_until = monotonic() + patience
         for hold in self._entries.holds():
-            hold.close()
+            hold.tell_early("closed")
 
     async def close(self, patience: float) -> None:
         """Free every lock: at once if it has no body, else when the body has left, or after *patience* seconds."""

@@ -235,7 +235,7 @@ class Term(Unique, Entered["Term"]):
         hold = self.lease._hold
         left = hold.deadline - monotonic() - self._to_stop
         if left <= 0:
-            hold.tell_early()
+            hold.tell_early(hold.why_over)
         elif not hold.ended:
             self._timer = asyncio.get_running_loop().call_later(left, self._look, context=Context())
 

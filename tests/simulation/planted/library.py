@@ -57,9 +57,8 @@ _HOLDS = (
     Fault(
         "a renewal that failed is not tried again",
         "_core/watchdog.py",
-        "                self._report.renewal_late(hold, late)\n"
-        "            self._set_alarm(hold, monotonic() + self._interval / 10)\n",
-        "                self._report.renewal_late(hold, late)\n",
+        "            self._set_alarm(hold, monotonic() + self._interval / 10)\n            # After",
+        "            # After",
         "--on one --profile connections",
         missed="the end of its task plans the next renewal",
     ),
@@ -386,7 +385,7 @@ _PRIMITIVES = (
     Fault(
         "a leader does not stop before its lease ends",
         "_primitives/leader.py",
-        "            hold.tell_early()\n",
+        "            hold.tell_early(hold.why_over)\n",
         "            pass\n",
         "--on one --profile connections --act leads",
         missed="its lease cancels the body in time",
