@@ -1,7 +1,8 @@
 -- counter: the common part of the scripts of a primitive that is a number; it is put in front of each of them.
 --
 -- The number is a string, as in Redisson. Each change of it is remembered in the set of tokens, under the id of the
--- acquisition or of the request, so that it is made once even if it is sent several times.
+-- acquisition or of the request, so that it is made once even if it is sent several times. So is each refused change,
+-- as EXPIRED: a late copy of it does not make the change when it has become possible.
 
 local PROBE = 5000 -- Milliseconds until a waiter asks again, if no message comes.
 
@@ -16,4 +17,17 @@ local function counter(key)
   end
   if value and not string.match(value, '^%-?%d+$') then return false end
   return true, value and tonumber(value)
+end
+
+-- The reply to a change that was made or refused before; nil for a new one.
+local function answer_again(tokens, request)
+  local ended = redis.call('ZSCORE', tokens, request)
+  return ended and {ended % 10 == FREED and APPLIED or REFUSED, 0, 0}
+end
+
+-- Refuse a change; returns the reply.
+local function refuse(tokens, request, memory, retention, others)
+  redis.call('PEXPIRE', tokens, retention) -- First: a server out of memory refuses a first write that needs memory.
+  remember(tokens, EXPIRED, request, memory, retention, others)
+  return {REFUSED, 0, 0}
 end

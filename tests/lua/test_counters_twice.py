@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from redis.asyncio import Redis
 
+from aiolock._scripts import SET_COUNT
 from aiolock._scripts.replies import GRANTED, NOT_A_LOCK, REFUSED, STALE
 from tests.lua.counters import JOBS, MEMORY, MINE, REQUEST, RETENTION, SEATS, THEIRS, Counter, Jobs, Reply, Seats
 
@@ -124,6 +125,25 @@ async def test_a_late_count_after_others_counted(redis: Redis) -> None:
         await jobs.count_down(f"me:{number}")
     assert (await jobs.set())[0] == GRANTED
     assert await jobs.number() == 0
+
+
+async def test_a_late_copy_of_a_refused_change_does_not_make_it(redis: Redis) -> None:
+    """The change has become possible meanwhile, but its caller was told that it was refused."""
+    seats, jobs = Seats(redis), Jobs(redis)
+    assert (await jobs.count_down())[0] == REFUSED
+    await jobs.change(SET_COUNT, 2, JOBS.channel, request="me:8")
+    assert (await jobs.count_down())[0] == REFUSED
+    assert await jobs.number() == 2
+    assert (await jobs.change(SET_COUNT, 5, JOBS.channel, request="me:9"))[0] == REFUSED
+    for number in (10, 11):
+        await jobs.count_down(f"me:{number}")
+    assert (await jobs.change(SET_COUNT, 5, JOBS.channel, request="me:9"))[0] == REFUSED
+    assert await jobs.number() == 0
+    await seats.acquire()
+    assert (await seats.set())[0] == REFUSED
+    await redis.delete(SEATS.lock)
+    assert (await seats.set())[0] == REFUSED
+    assert not await redis.exists(SEATS.lock)
 
 
 @pytest.mark.parametrize("initial", [3, ""])

@@ -13,13 +13,14 @@
 --
 -- Reply {APPLIED, 0, 0}  {REFUSED, 0, 0} if it was zero  {NOT_A_LOCK, 0, 0}
 --
--- Twice: the request is remembered under its id; the second call counts nothing, and gets the same reply. At zero
--- nothing is kept for longer than that memory.
+-- Twice: the request is remembered under its id, refused or not; the second call counts nothing, and gets the same
+-- reply. At zero nothing is kept for longer than that memory.
 
 local is_counter, count = counter(KEYS[1])
 if not is_counter then return {NOT_A_LOCK, 0, 0} end
-if redis.call('ZSCORE', KEYS[2], ARGV[1]) then return {APPLIED, 0, 0} end
-if not count then return {REFUSED, 0, 0} end
+local again = answer_again(KEYS[2], ARGV[1])
+if again then return again end
+if not count then return refuse(KEYS[2], ARGV[1], ARGV[3], ARGV[3], ARGV[4]) end
 
 -- A server out of memory refuses a first write that needs memory; if there are ends to forget, forgetting comes first.
 if ARGV[4] == '' then redis.call('PEXPIRE', KEYS[2], ARGV[2]) end

@@ -12,12 +12,14 @@
 --
 -- Reply {APPLIED, 0, 0}  {REFUSED, 0, 0}  {NOT_A_LOCK, 0, 0}
 --
--- Twice: the request is remembered under its id; the second call changes nothing, and gets the same reply.
+-- Twice: the request is remembered under its id, refused or not; the second call changes nothing, and gets the same
+-- reply.
 
 local is_counter, count = counter(KEYS[1])
 if not is_counter then return {NOT_A_LOCK, 0, 0} end
-if redis.call('ZSCORE', KEYS[2], ARGV[1]) then return {APPLIED, 0, 0} end
-if count then return {REFUSED, 0, 0} end
+local again = answer_again(KEYS[2], ARGV[1])
+if again then return again end
+if count then return refuse(KEYS[2], ARGV[1], ARGV[3], ARGV[2], ARGV[4]) end
 remember(KEYS[2], FREED, ARGV[1], ARGV[3], ARGV[2], ARGV[4])
 redis.call('SET', KEYS[1], ARGV[5])
 redis.call(ARGV[7], ARGV[6], CLOSED)
