@@ -14,7 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from aiolock import AioLockError, LeaseLostError, LockClient, LockConfig, LockEvent, NotHeldError, ReplicationError
+from aiolock import (
+    AioLockError,
+    Lease,
+    LeaseLostError,
+    LockClient,
+    LockConfig,
+    LockEvent,
+    NotHeldError,
+    ReplicationError,
+)
 from aiolock._core.ticket import MOST_PARTS, Ticket
 from tests.support.inside import client_id_of
 from tests.support.observe import answered, until
@@ -166,6 +175,18 @@ async def test_an_owner_that_reads_and_writes_detaches_neither(locks: LockClient
         for lease in (writing, reading):
             with pytest.raises(RuntimeError, match="its owner reads and writes"):
                 await lease.detach(60)
+
+
+async def test_a_named_owner_that_begins_to_read_does_not_detach_what_it_writes(locks: LockClient) -> None:
+    """Its other task would read while the adopter writes; the acquire is on its way when `detach` looks."""
+    both = locks.read_write_lock("orders", owner="job")
+    writing = await both.write.acquire()
+    reading, detached = await asyncio.gather(both.read.try_lock(), writing.detach(60), return_exceptions=True)
+    assert isinstance(detached, RuntimeError)
+    assert "write_lock 'orders' cannot be detached: its owner reads and writes" in str(detached)
+    assert isinstance(reading, Lease)
+    assert await both.write.holder() is None, "a detach that fails frees the lock"
+    await reading.release()
 
 
 async def test_a_lock_with_at_least_is_not_detached(locks: LockClient) -> None:

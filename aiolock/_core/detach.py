@@ -11,8 +11,10 @@ from aiolock._core.session import Session
 from aiolock._core.ticket import Part
 from aiolock._errors import LeaseLostError, ReplicationError
 from aiolock._scripts import NONE, Want
-from aiolock._scripts.replies import Acquired, Granted, Lost
+from aiolock._scripts.replies import Acquired, Granted, Lost, Refused
 from aiolock._types import quoted
+
+_BOTH = "its owner reads and writes, and a ticket is for one of the two; release the other before"
 
 
 def refuse_to_detach(lease: BaseLease, session: Session, keep: float) -> None:
@@ -26,7 +28,7 @@ def refuse_to_detach(lease: BaseLease, session: Session, keep: float) -> None:
     hold.refuse_if_over()
     lease._refuse_if_given_back()
     if (why := _why_not(hold, session)) is not None:
-        raise RuntimeError(f"{hold.kind} {quoted(hold.keys.name)} cannot be detached: {why}")
+        raise _refusal(hold, why)
 
 
 def _why_not(hold: Hold, session: Session) -> str | None:
@@ -37,10 +39,14 @@ def _why_not(hold: Hold, session: Session) -> str | None:
         return f"its owner has {len(hold.leases)} holds, and a ticket is for one; release the others before"
     other = session.entries.get(hold.keys.other)
     if other is not None and hold.owner in other.holds:
-        return "its owner reads and writes, and a ticket is for one of the two; release the other before"
+        return _BOTH
     if hold.remains is not None:
         return "`at_least` keeps it after its release, which an adopter does not know of"
     return None
+
+
+def _refusal(hold: Hold, why: str) -> RuntimeError:
+    return RuntimeError(f"{hold.kind} {quoted(hold.keys.name)} cannot be detached: {why}")
 
 
 async def detach(lease: BaseLease, session: Session, keep: float) -> Part:
@@ -91,6 +97,8 @@ def _end(hold: Hold, lease: BaseLease, detached: Detached) -> None:
 
 def _judge(hold: Hold, call: Call[Acquired], answer: Acquired) -> None:
     """Raise unless the *answer* says that the lock is kept for the bearer of the ticket."""
+    if isinstance(answer, Refused):
+        raise _refusal(hold, _BOTH)
     if not isinstance(answer, Granted):
         hold.lose(answer.reason if isinstance(answer, Lost) else "expired", gone=True)
         raise hold.error()

@@ -324,6 +324,59 @@ async def test_an_adopter_that_reads_already_is_refused(redis: Redis) -> None:
     assert in_words(await on.adopt()) == "granted"
 
 
+async def and_reads(writing: Write) -> None:
+    """HOLDER writes, and reads for the time that is left."""
+    await writing.acquire(HOLDER)
+    own = (HOLDER, "me:a2", 1, 1, LEASE, RETENTION, MEMORY, 0, "channel")
+    await Read(writing.redis).run(READ.acquire, HOLDER, *own)
+
+
+async def fields(redis: Redis) -> set[str]:
+    found = await cast(Awaitable[Any], redis.hgetall(Read.keys[0]))
+    return {f"mode {value.decode()}" if field == b"mode" else field.decode() for field, value in found.items()}
+
+
+async def test_a_writer_that_reads_is_not_detached(redis: Redis) -> None:
+    """Its owner would go on reading while the adopter writes."""
+    writing = Write(redis)
+    await and_reads(writing)
+    for _ in range(2):
+        assert in_words(await writing.detach()) == "refused"
+        assert await fields(redis) == {"mode write", HOLDER, f"{HOLDER}:write"}
+    await redis.delete(read_write.record(HOLDER, "read"))  # Its time is over.
+    assert in_words(await writing.detach()) == "granted"
+    assert await fields(redis) == {"mode write", f"{DETACHED}:write"}
+
+
+async def detach_what_it_reads(redis: Redis) -> None:
+    reading = Read(redis)
+    how = ("me:a2", DETACHED, KEEP, RETENTION, MEMORY, "", "channel")
+    assert in_words(await reading.run(READ.detach, HOLDER, *how)) == "granted"
+
+
+async def test_a_writer_that_has_expired_does_not_stay_when_its_reader_is_detached(redis: Redis) -> None:
+    writing = Write(redis)
+    await and_reads(writing)
+    await redis.delete(read_write.record(HOLDER, "write"))  # Its time is over.
+    async with redis.pubsub() as heard:
+        await heard.subscribe("channel")
+        assert (await heard.get_message(timeout=5))["type"] == "subscribe"
+        await redis.pexpire(read_write.record(HOLDER, "read"), 1_000)  # Only the end of the writer is worth a message.
+        await detach_what_it_reads(redis)
+        assert (await heard.get_message(timeout=5))["data"] == b"1"
+    assert await fields(redis) == {"mode read", DETACHED}
+
+
+async def test_a_writer_that_expires_after_its_reader_was_detached_keeps_nobody_out(redis: Redis) -> None:
+    writing = Write(redis)
+    await and_reads(writing)
+    await detach_what_it_reads(redis)
+    await redis.delete(read_write.record(HOLDER, "write"))  # Its time is over.
+    own = (OTHER, "other:a1", 1, 1, LEASE, RETENTION, MEMORY, 0, "channel")
+    assert in_words(await Read(redis).run(READ.acquire, OTHER, *own)) == "granted"
+    assert await fields(redis) == {"mode read", DETACHED, OTHER}
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 async def test_no_end_is_remembered_of_a_holder_whose_commands_are_known(redis: Redis, layout: type[Layout]) -> None:
     """The next command that ends an acquisition of the name lets this end be forgotten."""

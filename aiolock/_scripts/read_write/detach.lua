@@ -14,9 +14,11 @@
 -- ARGV[7] channel
 -- ARGV[8] PUBLISH or SPUBLISH
 --
--- Reply {GRANTED, token, ms left}  {LOST, why, 0}  {STALE, 0, 0}
+-- Reply {GRANTED, token, ms left}  {LOST, why, 0}  {STALE, 0, 0}  {REFUSED, 0, 0} if the writer reads, too
 --
--- The token stays that of the holder. If the hold will end sooner than before, waiters are told to ask again.
+-- The token stays that of the holder. If the hold will end sooner than before, waiters are told to ask again. A writer
+-- that reads would go on reading beside the adopter. Its client knows, unless another task of the same named owner has
+-- just begun to read.
 --
 -- Twice: the second call finds the detached hold, or the remembered end of the detached hold or of the acquisition, and
 -- changes nothing. If the detached hold was given up before the call arrives, the reply is STALE, and the hold never begins.
@@ -37,9 +39,13 @@ if how then return how == FREED and {STALE, 0, 0} or {LOST, how, 0} end
 token = if_held_by(acquisition, KEYS[1], KEYS[3], 'token')
 if not token then return end_as_lost(KEYS[1], KEYS[2], KEYS[3], acquisition, memory, retention, ARGV[6]) end
 
+local reads = writes(old) and redis.call('HGET', KEYS[1], owner_of(old))
+if reads and left_of(KEYS[1], owner_of(old), tonumber(reads)) > 0 then return {REFUSED, 0, 0} end
+
 local ttl = redis.call('PTTL', KEYS[3])
 redis.call('DEL', KEYS[3])
 remember(KEYS[2], FREED, acquisition, memory, retention, ARGV[6])
-replace(KEYS[1], old, new, record, keep, 'acquisition', detached, 'token', token, 'step', 1, 'renewal', 0)
-if keep < ttl then redis.call(ARGV[8], ARGV[7], '1') end
+local is_dropped =
+  replace(KEYS[1], old, new, record, keep, 'acquisition', detached, 'token', token, 'step', 1, 'renewal', 0)
+if is_dropped or keep < ttl then redis.call(ARGV[8], ARGV[7], '1') end
 return {GRANTED, tonumber(token), keep}

@@ -69,11 +69,13 @@ local function if_held_by(acquisition, lock, record, what)
   return redis.pcall('HEXISTS', lock, field_of(lock, record)) == 1 and found[2] or nil
 end
 
--- Whether a writer has expired whose owner still reads. A writer of Redisson's has no record either, but its owner has
--- no record that is a hash.
+-- Whether a writer has expired whose owner still reads, or has detached what it read. A writer of Redisson's has no
+-- record either, but no other owner reads beside it, and its own owner has no record that is a hash.
 local function is_over(lock, field)
   if redis.pcall('EXISTS', record_of(lock, field, 1)) ~= 0 then return false end
-  return redis.pcall('TYPE', record_of(lock, owner_of(field), 1)).ok == 'hash'
+  local owner = owner_of(field)
+  if redis.call('HLEN', lock) - 2 > redis.call('HEXISTS', lock, owner) then return true end
+  return redis.pcall('TYPE', record_of(lock, owner, 1)).ok == 'hash'
 end
 
 -- Milliseconds that a hold has left; those of the lock if that is not known, as for a writer of Redisson's.
