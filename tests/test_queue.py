@@ -12,7 +12,8 @@ from redis.asyncio import Redis
 
 from aiolock import LeaseLostError, LockClient, LockConfig, NotALockError
 from aiolock._backend import Call
-from aiolock._core.queue import MOST_HAND_OFFS, Queue
+from aiolock._core.place import Place
+from aiolock._core.queue import MOST_HAND_OFFS, Queue, Waiting
 from aiolock._primitives.base import Lock
 from aiolock._primitives.named import Named
 from aiolock._scripts import LATCH, LOCK, RELEASE, Want
@@ -331,3 +332,25 @@ async def test_a_holder_keeps_others_from_asking_only_if_it_excludes_them(locks:
 async def give_back_when_granted(lock: Lock) -> None:
     async with lock:
         pass
+
+
+def test_a_waiter_that_leaves_is_not_searched_for_among_the_others() -> None:
+    """Thousands may wait for a latch, and all of them are places of one owner."""
+
+    class Compared(Place):
+        others = 0
+
+        def __eq__(self, other: object) -> bool:
+            Compared.others += 1
+            return self is other
+
+        __hash__ = object.__hash__
+
+    waiting = Waiting()
+    places = [Compared("client", "latch", lambda: Call(RELEASE, (), (), 0), None) for _ in range(100)]
+    for place in places:
+        waiting.add(place)
+    for place in reversed(places):
+        waiting.remove(place)
+    assert not waiting
+    assert Compared.others < 10  # Two hashes may meet.

@@ -38,15 +38,17 @@ _MOST_WOKEN = 64
 _LONGEST_PROBE = 30.0
 
 
-class Waiting(dict[str, list[Place]]):
+class Waiting(dict[str, dict[Place, None]]):
     """The places of each owner in all queues, so that no search goes through all names, or through all places."""
 
+    # All waiters of latches and of counting semaphores count as one owner: a list of their places would be searched.
+
     def add(self, place: Place) -> None:
-        self.setdefault(place.owner, []).append(place)
+        self.setdefault(place.owner, {})[place] = None
 
     def remove(self, place: Place) -> None:
         places = self[place.owner]
-        places.remove(place)
+        del places[place]
         if not places:
             del self[place.owner]
 
