@@ -30,7 +30,6 @@ from tests.lua.table import (
     record,
     redissons,
 )
-from tests.support.observe import commandstats
 
 
 @pytest.fixture
@@ -82,35 +81,6 @@ async def test_a_release_that_frees_nothing_publishes_nothing(table: Table, chan
     assert await messages(table, channel) == []
 
 
-@pytest.mark.parametrize("state", [free, freed, record], ids=lambda state: state.__name__)
-async def test_force_release_of_nothing_publishes_nothing(table: Table, channel: PubSub, state: State) -> None:
-    await state(table)
-    await messages(table, channel)
-    await table.force()
-    assert await messages(table, channel) == []
-
-
-async def test_acquire_and_renew_publish_nothing(table: Table, channel: PubSub) -> None:
-    await mine_twice(table)
-    await table.renew()
-    await table.inspect()
-    assert await messages(table, channel) == []
-
-
-@pytest.mark.parametrize("how", ["PUBLISH", "SPUBLISH"])
-async def test_the_message_is_published_as_asked(table: Table, how: str) -> None:
-    await mine(table)
-    before = await commandstats(table.redis)
-    keys = (KEYS.lock, KEYS.tokens)
-    await table.run(RELEASE, keys, ME, MINE, 2, 0, RETENTION, MEMORY, "", KEYS.channel, how)
-    await table.acquire("me:a3")
-    await table.run(FORCE_RELEASE, keys, REQUEST, RETENTION, MEMORY, "", KEYS.channel, how)
-    after = await commandstats(table.redis)
-    other = {"PUBLISH": "spublish", "SPUBLISH": "publish"}[how]
-    assert after[how.lower()] - before.get(how.lower(), 0) == 2
-    assert after.get(other, 0) == before.get(other, 0)
-
-
 CALLS: list[tuple[Script, tuple[str, ...], tuple[str | int, ...]]] = [
     (ACQUIRE, (KEYS.lock, KEYS.tokens), (ME, MINE, 1, 1, LEASE, RETENTION, MEMORY)),
     (RENEW, (KEYS.lock, KEYS.tokens), (RETENTION, MEMORY, MINE, 1, LEASE)),
@@ -121,15 +91,6 @@ CALLS: list[tuple[Script, tuple[str, ...], tuple[str | int, ...]]] = [
     (MARK, (MARK_KEY,), ("me:a2", "text", 0)),
     (READ_MARK, (MARK_KEY,), ()),
 ]
-
-
-@pytest.mark.parametrize(("script", "keys", "args"), CALLS, ids=[call[0].name for call in CALLS])
-async def test_a_script_can_be_called_by_its_digest(
-    table: Table, script: Script, keys: tuple[str, ...], args: tuple[str | int, ...]
-) -> None:
-    assert await table.redis.script_load(script.source) == script.sha
-    answer = await table.redis.evalsha(script.sha, len(keys), *keys, *map(str, args))
-    assert answer is not None
 
 
 async def test_the_scripts_touch_no_key_and_no_channel_but_those_they_declare(table: Table, server: Server) -> None:

@@ -4,19 +4,13 @@ import pytest
 
 from aiolock._scripts.replies import GRANTED
 from tests.lua.table import (
-    EARLIER,
     KEYS,
     LEASE,
     MINE,
     OTHER,
     RETENTION,
     THEIRS,
-    State,
     Table,
-    expired,
-    forced,
-    free,
-    freed,
 )
 
 
@@ -36,28 +30,6 @@ async def test_the_token_is_the_servers_time_in_microseconds(table: Table) -> No
 
 def micros(time: tuple[int, int]) -> int:
     return time[0] * 1_000_000 + time[1]
-
-
-@pytest.mark.parametrize("end", [expired, freed, forced], ids=lambda end: end.__name__)
-async def test_it_grows_after_every_end(table: Table, end: State) -> None:
-    first = await token_of(table, EARLIER)
-    await table.expire()
-    await end(table)
-    second = int((await table.look()).tokens[b"token"])
-    third = await token_of(table, "me:a3")
-    assert first < second < third
-
-
-async def test_it_grows_after_the_keys_were_deleted(table: Table) -> None:
-    first = await token_of(table, EARLIER)
-    await table.redis.delete(KEYS.lock, KEYS.tokens)
-    assert await token_of(table) > first
-
-
-async def test_it_grows_after_a_flush_of_everything(table: Table) -> None:
-    first = await token_of(table, EARLIER)
-    await table.redis.flushall()
-    assert await token_of(table) > first
 
 
 async def test_it_grows_by_one_when_the_clock_has_stepped_back(table: Table) -> None:
@@ -82,25 +54,10 @@ async def test_it_is_exact_where_lua_would_round_it(table: Table) -> None:
         assert answer[1] == far + 1
 
 
-async def test_it_stays_the_same_through_nesting_and_renewal(table: Table) -> None:
-    token = await token_of(table)
-    assert (await table.acquire(step=2, holds=2))[1] == token
-    assert (await table.renew())[1] == token
-    assert (await table.look()).tokens == {b"token": token}
-
-
 async def test_a_refusal_uses_up_no_token(table: Table) -> None:
     token = await token_of(table, THEIRS)
     await table.acquire(MINE)
     assert (await table.look()).tokens == {b"token": token}
-
-
-async def test_a_thousand_grants_in_a_row_grow_strictly(table: Table) -> None:
-    tokens = []
-    for number in range(1_000):
-        tokens.append(await token_of(table, f"me:{number}"))
-        await table.expire()
-    assert tokens == sorted(set(tokens))
 
 
 @pytest.mark.parametrize("act", ["acquire", "renew", "release", "clean release", "give up", "force"])
@@ -124,12 +81,3 @@ async def test_the_retention_starts_again_with_each_use(table: Table, act: str) 
         case _:
             await table.force()
     assert RETENTION - 1_000 < (await table.look()).tokens_ttl <= RETENTION
-
-
-async def test_the_token_outlives_the_lock(table: Table) -> None:
-    await free(table)
-    token = await token_of(table)
-    await table.release()
-    sight = await table.look()
-    assert sight.lock is None
-    assert sight.tokens[b"token"] == token
