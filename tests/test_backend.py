@@ -10,16 +10,18 @@ import pytest
 from redis import AuthenticationError, ReadOnlyError, RedisError, ResponseError
 from redis import ConnectionError as RedisConnectionError
 from redis.asyncio import Redis
+from redis.credentials import CredentialProvider
 from redis.exceptions import NoPermissionError
 
-from aiolock import BackendError, LockConfig
+from aiolock import BackendError, LockClient, LockConfig
 from aiolock._backend import Call
 from aiolock._config import Timing
 from aiolock._embedded_server import Server
 from aiolock._redis.backend import OneServer
 from aiolock._redis.connector import Connector
 from aiolock._scripts import Script
-from tests.support.inside import Nobody
+from tests.support.calls import acquire_and_release
+from tests.support.inside import Nobody, keys_of, notifier_of
 from tests.support.inside import submit as submit_within
 from tests.support.observe import connected, until, until_connected
 from tests.support.proxy import ALWAYS, Proxy, Rule, drop_reply, reset, script, slow_reply, withhold_reply
@@ -305,6 +307,36 @@ async def test_wrong_credentials_fail_at_once(own: Server, settings: dict[str, s
         assert isinstance(raised.value.__cause__, AuthenticationError)
     async with backend_of(own.url, password="secret") as backend:
         assert await echo(backend, "x") == [b"x"]
+
+
+class Refreshing(CredentialProvider):
+    """Its callers wait for the same refresh, which ends with whoever began it: the first ones are cancelled."""
+
+    def __init__(self, cancelled: int) -> None:
+        self._cancelled = cancelled
+
+    async def get_credentials_async(self) -> tuple[str]:
+        refresh = asyncio.create_task(asyncio.sleep(0))
+        if self._cancelled:
+            self._cancelled -= 1
+            refresh.cancel()
+        await refresh
+        return ("secret",)
+
+
+async def test_credentials_whose_refresh_is_cancelled_end_no_connection_for_good(own: Server) -> None:
+    """A connection takes a cancellation for the end of its loop only if it was cancelled itself."""
+    async with Redis.from_url(own.url) as operator:
+        await operator.config_set("requirepass", "secret")
+    config = LockConfig(command_timeout=30)
+    async with LockClient.from_url(own.url, credential_provider=Refreshing(3), config=config) as locks:
+        async with LockClient.from_url(own.url, password="secret") as other:
+            lease = await other.lock("a").acquire()
+            waiting = asyncio.create_task(acquire_and_release(locks.lock("a")))
+            await until(lambda: notifier_of(locks).confirmed(keys_of(locks.lock("a")).channel))
+            await lease.release()
+            await waiting
+        assert locks.statistics().connections == 2  # They stay open.
 
 
 async def test_a_user_who_may_not_fails_at_once(own: Server) -> None:

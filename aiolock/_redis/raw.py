@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 from redis.asyncio.connection import AbstractConnection, SSLConnection
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 
 from aiolock._redis.error_replies import understood
@@ -15,7 +16,13 @@ async def connect(connection: AbstractConnection) -> None:
     if isinstance(connection, SSLConnection):
         with suppress(OSError):  # The connection meets the error again, and reports it.
             await asyncio.to_thread(connection.ssl_context.get)
-    await connection.connect()  # type: ignore[no-untyped-call]
+    try:
+        await connection.connect()  # type: ignore[no-untyped-call]
+    except asyncio.CancelledError as error:
+        if (task := asyncio.current_task()) is None or task.cancelling():
+            raise
+        # This task was not cancelled: the user's credential provider, for example, awaited a task that was.
+        raise RedisConnectionError("what the connection's credential provider awaited was cancelled") from error
 
 
 async def ask(connection: AbstractConnection, *command: str) -> Any:
