@@ -22,8 +22,8 @@ from aiolock import AioLockError, ClientClosedError, Duration, Lease, LockClient
 from aiolock._aiohttp.idempotency import answer_of, endpoint_of, fingerprint_of, refuse_to_begin, response_of, whole
 from aiolock._aiohttp.names import Names, check_caller, function, name_maker, request_key
 from aiolock._client import Maker
-from aiolock._primitives.handle import Handle, Terms, block_of
-from aiolock._primitives.section import Conduct
+from aiolock._primitives.handle import Handle, Terms
+from aiolock._primitives.section import Conduct, Section
 from aiolock._primitives.synchronized import check_maker
 from aiolock._types import BlockRelease, OnUnavailable, seconds
 from aiolock._web import page
@@ -233,7 +233,7 @@ def synchronized(
             request = _request_of(args)
             names = [await _awaited(name_of(request)) for name_of in names_of]
             lock, refuse = _lock(request, names if more else names[0], of), functools.partial(_refuse, request)
-            locked = HandlerBlock(lock, block_of(lock, conduct.terms), status, refuse, on_unavailable)
+            locked = HandlerBlock(lock, Section(lock, conduct), status, refuse)
             return await _answer(request, locked, functools.partial(handler, *args, **kwargs))
 
         return under_lock  # type: ignore[return-value]  # It takes and gives what the handler does.

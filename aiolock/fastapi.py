@@ -23,8 +23,8 @@ from aiolock._client import Maker
 from aiolock._fastapi.idempotency import AnsweredError, IdempotentRoute, endpoint_of, fingerprint_of, runs_of
 from aiolock._fastapi.inside import calls_of, routes_of, stack_of
 from aiolock._fastapi.names import Template, check_templates, depend, invalid, leave_out
-from aiolock._primitives.handle import Handle, Terms, block_of
-from aiolock._primitives.section import Conduct
+from aiolock._primitives.handle import Handle, Terms
+from aiolock._primitives.section import Conduct, Section
 from aiolock._primitives.synchronized import check_maker
 from aiolock._types import BlockRelease, OnUnavailable
 from aiolock._web import page
@@ -193,7 +193,7 @@ def lock_for(
         locks = await _locks_of(connection, given)
         names = [each.name(connection) if isinstance(each, Template) else given[name] for name, each in keys.items()]
         lock = _lock(connection, locks, names if more else names[0], of)
-        block = HandlerBlock(lock, block_of(lock, conduct.terms), status, partial(_refuse, connection), on_unavailable)
+        block = HandlerBlock(lock, Section(lock, conduct), status, partial(_refuse, connection))
         return await stack_of(connection).enter_async_context(block)
 
     depend(held, {_LOCKS: get_locks} | keys)

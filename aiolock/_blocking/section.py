@@ -30,5 +30,5 @@ class Section(Entered[AsyncSection, bool]):
 
     async def _begin(self) -> tuple[_Under, bool]:
         granted = await self._async.acquire()
-        lease = None if granted is None else face_of(self._runner, granted)._in_block(self._async.block._release)
+        lease = None if granted is None else face_of(self._runner, granted)._in_block(self._async.release)
         return _Under(self._async, lease), self._async.runs

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from aiolock._primitives.counting_semaphore import AsyncCountingSemaphore
-from aiolock._primitives.held_block import HeldBlock
+from aiolock._primitives.held_block import Acquirable
 from aiolock._primitives.multi.lock import AsyncMultiLock
 from aiolock._primitives.multi.member import Member
 from aiolock._primitives.rlock import AsyncRLock
@@ -29,9 +29,9 @@ class Terms(NamedTuple):
         return cls(most, length, release)
 
 
-def block_of(handle: Handle, terms: Terms) -> HeldBlock[Any]:
+def acquirable_of(handle: Handle, terms: Terms) -> Acquirable[Any]:
     """
-    A block under *handle*, for an ``async with``; for a counting semaphore its value is a lease that is not `shown`.
+    What a block under *handle* acquires; for a counting semaphore it gives a lease that is not `shown`.
 
     `TypeError` if *handle* is no `Handle`; or if it is a counting semaphore, and *terms* have more than a wait.
     """
@@ -40,10 +40,10 @@ def block_of(handle: Handle, terms: Terms) -> HeldBlock[Any]:
             raise TypeError(f"{handle!r} only counts permits, and has no lease: leave out `lease`")
         if terms.release is not None:
             raise TypeError(f"{handle!r} only counts permits, and waits for the answer: leave out `release`")
-        return handle._block.hold(terms.wait)
+        return handle._block
     if not isinstance(handle, Handle):
         raise TypeError(f"of must return a lock (one half of a read-write lock) or a semaphore, not {handle!r}")
-    return handle.hold(terms.wait, terms.lease, release=terms.release)
+    return handle
 
 
 def kept(handle: object, at_least: float) -> AsyncRLock:

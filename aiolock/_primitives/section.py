@@ -8,11 +8,11 @@ from aiolock._core.lease import Lease
 from aiolock._errors import AioLockError, BackendError, LockTimeoutError, ReplicationError
 from aiolock._primitives.base import Single
 from aiolock._primitives.counting_semaphore import AsyncCountingSemaphore
-from aiolock._primitives.handle import Handle, Terms, block_of
-from aiolock._primitives.held_block import HeldBlock
+from aiolock._primitives.handle import Handle, Terms, acquirable_of
+from aiolock._primitives.held_block import Acquirable
 from aiolock._primitives.multi.lease import MultiLease
 from aiolock._primitives.multi.lock import AsyncMultiLock
-from aiolock._types import OnBusy, OnUnavailable, check_choice
+from aiolock._types import BlockRelease, OnBusy, OnUnavailable, check_choice
 
 # The errors of an acquire that say nothing about other owners: Redis failed, or too few replicas acknowledged.
 UNAVAILABLE = (BackendError, ReplicationError)
@@ -38,33 +38,43 @@ class Conduct(NamedTuple):
 class Section:
     """The section of one call; the value of its ``async with`` says whether the function is to run."""
 
-    __slots__ = ("_conduct", "_granted", "_parts", "block", "runs")
+    __slots__ = ("_conduct", "_granted", "_handle", "_lock", "runs")
 
     def __init__(self, handle: Handle, conduct: Conduct) -> None:
-        self.block: HeldBlock[Lease] | HeldBlock[MultiLease] = block_of(handle, conduct.terms)
+        self._handle = handle
+        self._lock: Acquirable[Lease | MultiLease] = acquirable_of(handle, conduct.terms)
         self._conduct = conduct
-        self._parts = parts_of(handle)
         self._granted: Lease | MultiLease | None = None
         self.runs: bool = True
         """Whether the function is to run, under the lock or without it."""
 
+    @property
+    def release(self) -> BlockRelease | None:
+        """Whether the end of the block waits for the answer to its release; ``None`` means as the client says."""
+        return self._conduct.terms.release
+
     async def acquire(self) -> Lease | MultiLease | None:
         """The lease for the function; ``None`` if the function runs without a lease, or is skipped: see `runs`."""
         try:
-            return await self.block._acquire()
+            return await self._lock._acquire_or_raise(self._conduct.terms.wait, self._conduct.terms.lease)
         except LockTimeoutError:
             if self._conduct.busy != "skip":
                 raise
             self.runs = False
         except UNAVAILABLE as error:
-            if not bypass(self._conduct.on_unavailable, self._parts, error):
+            if not bypass(self._conduct.on_unavailable, _parts_of(self._handle), error):
                 raise
         return None
 
+    async def _begin(self) -> tuple[Lease | MultiLease | None, Lease | MultiLease | None]:
+        """Begin the block, as `Entered._begin` does; there is none if the function runs without a lease."""
+        granted = await self.acquire()
+        if granted is not None:
+            granted._open_block(self.release)
+        return granted, granted
+
     async def __aenter__(self) -> bool:
-        self._granted = await self.acquire()
-        if self._granted is not None:
-            self._granted._open_block(self.block._release)
+        self._granted, _ = await self._begin()
         return self.runs
 
     async def __aexit__(
@@ -80,7 +90,7 @@ class Section:
 
     def forgives(self, failure: AioLockError) -> bool:
         """Whether the *failure* of the release is logged and not raised, after the function ended without an error."""
-        return forgives(self._conduct.on_unavailable, self._parts, failure)
+        return forgives(self._conduct.on_unavailable, _parts_of(self._handle), failure)
 
 
 def bypass(wish: OnUnavailable, parts: Sequence[Single], error: AioLockError) -> bool:
@@ -108,8 +118,7 @@ def forgives(wish: OnUnavailable, parts: Sequence[Single], failure: AioLockError
     return True
 
 
-def parts_of(handle: Handle) -> Sequence[Single]:
-    """The primitives that *handle* acquires."""
+def _parts_of(handle: Handle) -> Sequence[Single]:
     if isinstance(handle, AsyncMultiLock):
         return handle._members
     return (handle._block if isinstance(handle, AsyncCountingSemaphore) else handle,)

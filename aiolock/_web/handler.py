@@ -7,17 +7,15 @@ from typing import Any, ClassVar, NoReturn
 
 from aiolock import AioLockError, AsyncOnce, Lease, LeaseLostError, MultiLease, NotHeldError
 from aiolock._log import log
-from aiolock._primitives.entered import Entered
 from aiolock._primitives.handle import Handle, shown
-from aiolock._primitives.section import UNAVAILABLE, bypass, parts_of
-from aiolock._types import OnUnavailable, quoted
+from aiolock._primitives.section import UNAVAILABLE, Section
+from aiolock._types import quoted
 from aiolock._web.problem import Problem, problem_of
 
 
 class HandlerBlock:
     """
-    A *block* of *lock* for an ``async with`` around a handler. *status* is the answer if the lock is busy. If Redis
-    fails, and *on_unavailable* is ``"run"``, the handler runs without the lock.
+    A *block* of *lock* for an ``async with`` around a handler. *status* is the answer if the lock is busy.
 
     An error of aiolock about the lock goes to *refuse*, which raises the framework's error response. If the lock is
     lost, *refuse* also replaces any exception of the handler, which may be the response of a success. Otherwise the
@@ -30,26 +28,23 @@ class HandlerBlock:
     def __init__(
         self,
         lock: Handle | AsyncOnce,
-        block: Entered[Any],
+        block: Section | AsyncOnce,
         status: int,
         refuse: Callable[[Problem, AioLockError | None], NoReturn],
-        on_unavailable: OnUnavailable = "refuse",
     ) -> None:
         self._lock = lock
         self._block = block
         self._status = status
         self._refuse = refuse
-        self._on_unavailable: OnUnavailable = on_unavailable
         # None before the enter, and if the handler runs without the lock.
         self._entered: AbstractAsyncContextManager[Any] | None = None
         self._granted: Lease | MultiLease | None = None
 
     async def __aenter__(self) -> Any:
         try:
-            self._entered, self._granted = await self._block._begin()
+            begun: tuple[Any, Any] = await self._block._begin()
+            self._entered, self._granted = begun
         except AioLockError as error:
-            if self._bypass(error):
-                return None
             self._refuse_for(error, error)
             raise
         return shown(self._lock, self._granted)
@@ -74,12 +69,6 @@ class HandlerBlock:
     def bypassed(self) -> bool:
         """Whether the handler runs without the lock."""
         return self._entered is None
-
-    def _bypass(self, error: AioLockError) -> bool:
-        """Whether the handler runs though the acquire failed with *error*; a `once` decides that by itself."""
-        if isinstance(self._lock, AsyncOnce) or not isinstance(error, UNAVAILABLE):
-            return False
-        return bypass(self._on_unavailable, parts_of(self._lock), error)
 
     def _loss(self) -> LeaseLostError | None:
         """The error of a lost lock; ``None`` if the lock is held, was released normally, or is done without."""
