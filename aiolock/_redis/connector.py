@@ -48,6 +48,9 @@ class Connector:
         }
         if client_name is not None:
             self._settings["client_name"] = client_name
+        # While its server is being moved, the pool has the host of another one for some seconds.
+        if (host := settings.get("orig_host_address")) is not None:
+            self._settings["host"] = host
         self._refuse_what_cannot_work()
 
     @classmethod
@@ -85,8 +88,8 @@ class Connector:
 
 
 def _is_of_the_pool(setting: str) -> bool:
-    """Whether *setting* serves the retries or the maintenance notifications of the pool that has it."""
-    return "maint_notifications" in setting or setting.startswith(("orig_", "retry"))
+    """Whether *setting* serves the retries or the maintenance of the pool that has it."""
+    return "maint" in setting or setting.startswith(("orig_", "retry"))
 
 
 def check_borrowed(redis: object) -> None:
