@@ -4,12 +4,12 @@ import argparse
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-from aiolock._cli.completion.script import SHELLS, Recorder, script
 from aiolock._cli.main import VERBS, main
+from aiolock._cli.verb import Verb
+from aiolock._cli.verbs.completion import SHELLS, Recorder, script
 
 DRIVER = """
 source %s
@@ -22,10 +22,8 @@ complete_words() {
 """
 
 
-def actions_of(verb: ModuleType) -> list[argparse.Action]:
-    recorder = Recorder()
-    verb.add_arguments(recorder)
-    return recorder.actions
+def actions_of(verb: Verb) -> list[argparse.Action]:
+    return Recorder(verb).actions
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from aiolock._cli.run.guarded import Guarded
+from aiolock._cli.command.guarded import Guarded
 from aiolock._embedded_server import Server
 from tests.support.topologies import ask, wait_until
 

@@ -16,16 +16,20 @@ from redis.asyncio import Redis
 
 from aiolock import Lease, LockClient, LockConfig
 from aiolock._cli.exit_codes import LOST, NOT_GRANTED, UNREACHABLE, USAGE, VerbError
+from aiolock._cli.failure import told_in_words
 from aiolock._cli.main import main
-from aiolock._cli.tickets.options import VARIABLE
-from aiolock._cli.tickets.run import Verb, acquire, adopt, answered, read_ticket, release, renew
+from aiolock._cli.tickets import VARIABLE, Act, answered, read_ticket
+from aiolock._cli.verbs.acquire import acquire
+from aiolock._cli.verbs.adopt import adopt
+from aiolock._cli.verbs.release import release
+from aiolock._cli.verbs.renew import renew
 from aiolock._core.ticket import Part, Ticket
 from aiolock._embedded_server import Server
 from aiolock._keys import OWN_KEYS
 from tests.support.cli import parsed
 from tests.support.observe import until
 
-VERBS: dict[str, Verb] = {"acquire": acquire, "adopt": adopt, "renew": renew, "release": release}
+ACTS: dict[str, Act] = {"acquire": acquire, "adopt": adopt, "renew": renew, "release": release}
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +49,8 @@ async def run(redis: Redis, *arguments: str) -> int:
     """The exit code of the verb with these arguments, in this process."""
     asked: argparse.Namespace = parsed(*arguments)
     read_ticket(asked)
-    return await answered(asked, redis, VERBS[arguments[0]])
+    with told_in_words():
+        return await answered(asked, redis, ACTS[arguments[0]])
 
 
 class Shell:
@@ -206,7 +211,7 @@ def test_ctrl_c_after_the_ticket_was_printed_changes_nothing(
         ctrl_c()
 
     with monkeypatch.context() as patched:
-        patched.setattr("aiolock._cli.tickets.run.write", printed)
+        patched.setattr("aiolock._cli.tickets.write", printed)
         code, ticket = ask(server, capsys, *arguments)
     assert code == 0
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN, "Ctrl-C could end the process as the interpreter ends"

@@ -23,10 +23,10 @@ from rich.console import Console, ConsoleDimensions
 from aiolock import LockClient
 from aiolock._cli.locks.model import Hold, Lock
 from aiolock._cli.main import main
-from aiolock._cli.top import run as top
-from aiolock._cli.top.frame import Frame, Leases, ordered
-from aiolock._cli.top.live import LiveScreen
-from aiolock._cli.top.screen import Screen
+from aiolock._cli.screen.frame import Frame, Leases, ordered
+from aiolock._cli.screen.live import LiveScreen
+from aiolock._cli.screen.screen import Screen
+from aiolock._cli.verbs import top
 from aiolock._embedded_server import Server
 from tests.support.cli import parsed
 from tests.support.observe import until
@@ -90,11 +90,11 @@ async def test_plain_lines_and_objects_for_programs(
 ) -> None:
     await locks.lock("orders").acquire()
     asked = ("top", "--url", server.url, "--interval", "0.1", "--count", "2")
-    await top._watch(parsed(*asked))
+    await top.watch(parsed(*asked))
     shown = capsys.readouterr().out
     assert shown.count("1 held by 1 client, 0 waiting") == 2
     assert shown.count("\norders ") == 2
-    await top._watch(parsed(*asked, "--json"))
+    await top.watch(parsed(*asked, "--json"))
     looks = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [look["locks"][0]["name"] for look in looks] == ["orders"] * 2
 
@@ -125,8 +125,8 @@ async def test_a_server_that_is_gone_for_a_while_ends_nothing(
     own: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frames: list[Frame] = []
-    watching = asyncio.create_task(top._watch(parsed("top", "--url", own.url, "--interval", "0.1")))
-    monkeypatch.setattr("aiolock._cli.top.screen.Screen.show", lambda self, frame: frames.append(frame))
+    watching = asyncio.create_task(top.watch(parsed("top", "--url", own.url, "--interval", "0.1")))
+    monkeypatch.setattr("aiolock._cli.screen.screen.Screen.show", lambda self, frame: frames.append(frame))
 
     async def shows(error: bool) -> None:
         while not frames or (frames[-1].error is None) is error:
@@ -148,10 +148,10 @@ async def test_a_server_that_is_silent_is_told_at_once_and_shown_as_soon_as_it_a
     monkeypatch.setattr(top, "_SILENT", 0.5)
     monkeypatch.setattr(top, "_TICK", 0.02)
     frames: list[Frame] = []
-    monkeypatch.setattr("aiolock._cli.top.screen.Screen.draw", lambda self, frame: frames.append(frame))
+    monkeypatch.setattr("aiolock._cli.screen.screen.Screen.draw", lambda self, frame: frames.append(frame))
     async with LockClient.from_url(own.url) as locks:
         await locks.lock("orders").acquire()
-        watching = asyncio.create_task(top._watch(parsed("top", "--url", own.url, "--interval", "0.1")))
+        watching = asyncio.create_task(top.watch(parsed("top", "--url", own.url, "--interval", "0.1")))
         await until(lambda: len(frames) > 1)
         own.pause()
         await until(lambda: frames[-1].error is not None)

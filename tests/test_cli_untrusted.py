@@ -7,15 +7,14 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock import LockClient
-from aiolock._cli.break_.run import verb as break_
-from aiolock._cli.clients.run import verb as clients
-from aiolock._cli.inspect.run import verb as inspect
+from aiolock._cli.command.under_lock import UnderLock
 from aiolock._cli.locks.words import cut
-from aiolock._cli.ls.run import verb as ls
-from aiolock._cli.run.run import UnderLock
-from aiolock._cli.run.wanted import Wanted
 from aiolock._cli.terminal import printable, short
-from aiolock._cli.top import run as top
+from aiolock._cli.verbs import top
+from aiolock._cli.verbs.break_ import break_
+from aiolock._cli.verbs.clients import clients
+from aiolock._cli.verbs.inspect import inspect
+from aiolock._cli.verbs.ls import ls
 from aiolock._embedded_server import Server
 from tests.support.cli import parsed, run
 
@@ -41,7 +40,7 @@ async def told_by_all(server: Server, capsys: pytest.CaptureFixture[str], *names
     for name in names:
         await run(server.url, inspect, "inspect", name)
         await run(server.url, inspect, "inspect", name, "--json")
-    assert await top._watch(parsed("top", "--url", server.url, "--count", "1")) == 0
+    assert await top.watch(parsed("top", "--url", server.url, "--count", "1")) == 0
     both = capsys.readouterr()
     lines = [line for line in both.out.splitlines() if not line.startswith("{")]  # JSON shows all of them, escaped.
     return well_told("\n".join([*lines, both.err]))
@@ -146,13 +145,13 @@ async def test_further_fields_of_a_lock_do_not_hide_its_holder(redis: Redis, loc
 async def test_run_names_the_holder_that_it_waits_for_in_words(
     redis: Redis, locks: LockClient, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aiolock._cli.run.run._WONDERS", 0)
+    monkeypatch.setattr("aiolock._cli.command.under_lock._WONDERS", 0)
     under = UnderLock(parsed("run", "orders"), 1.0)
     for client in (EVIL, f"{RANDOM}@{quote(EVIL, safe='')}/7/{quote(EVIL, safe='')}"):
         await redis.delete("orders")
         await redis.hset("orders", mapping={"aiolock:acquisition": "a", f"{client}:1": 1})
         await redis.pexpire("orders", 60_000)
-        await under._tell_who_holds(Wanted(locks.lock("orders")))
+        await under._tell_who_holds(locks.lock("orders"))
     assert well_told(capsys.readouterr().err).count("[2J") == 2
 
 

@@ -1,21 +1,24 @@
 """The failure of a verb: in words, with an exit code."""
 
-from collections.abc import Iterator
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from redis.exceptions import RedisError, ResponseError
 
-from aiolock import AioLockError, BackendError
+from aiolock import AioLockError, BackendError, LeaseLostError
 from aiolock._cli.doctor.advice import on_refusal
 from aiolock._cli.doctor.probe import SilentError
-from aiolock._cli.exit_codes import UNREACHABLE, USAGE, VerbError
+from aiolock._cli.exit_codes import LOST, UNREACHABLE, USAGE, VerbError
 from aiolock._redis.error_replies import words_of
 from aiolock._redis.hints import in_words
 
 
 @contextmanager
 def told_in_words() -> Iterator[None]:
-    """Turn errors of redis-py and of aiolock about a server into a `VerbError`."""
+    """Turn errors of redis-py and of aiolock about a server or a lock into a `VerbError`."""
     try:
         yield
     except SilentError as error:
@@ -25,9 +28,29 @@ def told_in_words() -> Iterator[None]:
     except (RedisError, OSError, TimeoutError, BackendError) as error:
         raise VerbError(f"Redis cannot be reached: {in_words(error)}", UNREACHABLE) from error
     except AioLockError as error:
-        raise VerbError(str(error), USAGE) from error
+        raise VerbError(str(error), LOST if isinstance(error, LeaseLostError) else USAGE) from error
 
 
 def _sentence(said: str) -> str:
     """The text *said*, ended like a sentence."""
     return said if said.endswith((".", "?", "!")) else f"{said}."
+
+
+@contextmanager
+def refused_as_usage() -> Iterator[None]:
+    """Turn aiolock's refusal of what the user gave, such as a name or a ticket, into a `VerbError`."""
+    try:
+        yield
+    except ValueError as error:
+        raise VerbError(str(error), USAGE) from error
+
+
+def told_as_json(parsed: Namespace, run: Callable[[], int], **more: object) -> int:
+    """The exit code of *run*; with ``--json``, its failure is a JSON object, with *more* in it, on standard error."""
+    try:
+        return run()
+    except VerbError as error:
+        if not parsed.json:
+            raise
+        print(json.dumps({**more, "event": "failed", "words": str(error)}), file=sys.stderr)
+        return error.code

@@ -1,32 +1,33 @@
 """The command line: its verbs, and its behaviour when output or input end."""
 
-import argparse
+import logging
 import re
 import sys
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from io import TextIOWrapper
-from typing import Any
 
 from aiolock import __version__
 from aiolock._cli import options
-from aiolock._cli.acquire import verb as acquire
-from aiolock._cli.adopt import verb as adopt
-from aiolock._cli.break_ import verb as break_
-from aiolock._cli.clients import verb as clients
-from aiolock._cli.completion import verb as completion
-from aiolock._cli.doctor import verb as doctor
 from aiolock._cli.exit_codes import USAGE, VerbError, text
-from aiolock._cli.inspect import verb as inspect
-from aiolock._cli.ls import verb as ls
-from aiolock._cli.output import OutputError, ReaderGoneError, flush
-from aiolock._cli.release import verb as release
-from aiolock._cli.renew import verb as renew
-from aiolock._cli.run import verb as run
-from aiolock._cli.terminal import printable
-from aiolock._cli.top import verb as top
+from aiolock._cli.output import OutputError, ReaderGoneError, flush, tell
+from aiolock._cli.verb import Verb
+from aiolock._cli.verbs import (
+    acquire,
+    adopt,
+    break_,
+    clients,
+    completion,
+    doctor,
+    inspect,
+    ls,
+    release,
+    renew,
+    run,
+    top,
+)
 
-# Each has SUMMARY, DESCRIPTION, EXAMPLES, ENVIRONMENT, EXIT_CODES, add_arguments(parser) and run(parsed).
-VERBS = {
+VERBS: dict[str, Verb] = {
     "run": run,
     "acquire": acquire,
     "renew": renew,
@@ -45,20 +46,21 @@ VERBS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that *arguments* (by default those of the process) name; returns the exit code."""
     if sys.stdout is None:  # It was closed before the process began.
-        print("aiolock: standard output is closed", file=sys.stderr)
+        tell("standard output is closed")
         return 2
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # A name may have characters that this encoding lacks.
+    logging.getLogger("aiolock").addHandler(logging.NullHandler())  # Each verb says itself what goes wrong.
     try:
         parsed = _parsed(arguments)
         exit_code: int = parsed.run(parsed)
     except ReaderGoneError:
         return 141  # The same as for a program that SIGPIPE ends.
     except OutputError as error:
-        print(f"aiolock: the output cannot be written: {error}", file=sys.stderr)
+        tell(f"the output cannot be written: {error}")
         return 2
     except VerbError as error:
-        print(f"aiolock: {printable(str(error))}", file=sys.stderr)
+        tell(str(error))
         return error.code
     except KeyboardInterrupt:
         print("\naiolock: interrupted", file=sys.stderr)
@@ -66,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return exit_code
 
 
-def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _parsed(arguments: Sequence[str] | None) -> Namespace:
     given = list(sys.argv[1:] if arguments is None else arguments)
     # Behind -- stands a command for another program: argparse would interpret any further -- in it.
     end = given.index("--") if given[:1] == ["run"] and "--" in given else len(given)
@@ -89,18 +91,23 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parsed
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> ArgumentParser:
     """The parser of the arguments, with every verb."""
-    raw = argparse.RawDescriptionHelpFormatter
+    raw = RawDescriptionHelpFormatter
     about = "aiolock: a distributed lock for asyncio, on Redis and Valkey."
     more = "aiolock COMMAND --help shows the options, examples and exit codes of a command."
-    whole = argparse.ArgumentParser("aiolock", description=about, epilog=more, formatter_class=raw, allow_abbrev=False)
+    whole = ArgumentParser("aiolock", description=about, epilog=more, formatter_class=raw, allow_abbrev=False)
     whole.add_argument("--version", action="version", version=f"aiolock {__version__}")
     commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, verb in VERBS.items():
-        epilog = verb.EXAMPLES + verb.ENVIRONMENT + text(verb.EXIT_CODES)
-        looks: dict[str, Any] = {"description": verb.DESCRIPTION, "epilog": epilog, "formatter_class": raw}
-        each = commands.add_parser(name, help=verb.SUMMARY, allow_abbrev=False, **looks)
+        each = commands.add_parser(
+            name,
+            help=verb.SUMMARY,
+            description=verb.DESCRIPTION,
+            epilog=f"{verb.EPILOG}\n{text(verb.EXIT_CODES)}",
+            formatter_class=raw,
+            allow_abbrev=False,
+        )
         verb.add_arguments(each)
         each.set_defaults(run=verb.run, parser=each, verbs=VERBS)
     return whole

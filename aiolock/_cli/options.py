@@ -1,27 +1,25 @@
-"""The options that several verbs have."""
+"""The arguments that several verbs have, and the types of arguments."""
 
-import argparse
 import math
 import os
 import re
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
 
 from aiolock._types import LONGEST
 
 DEFAULT_URL = "redis://localhost"
 VARIABLE = "REDIS_URL"
-_KINDS = ("lock", "fair", "semaphore")
 _LEAST_LEASE = 1.0  # Seconds: a shorter one leaves a shell, or a command that is to end, no time.
 
 ENVIRONMENT = """\
 environment:
   REDIS_URL  the server, when no --url is given. A password in --url can be seen in the list of processes; one in
              REDIS_URL cannot
-
 """
 
 
-def add_server(parser: argparse.ArgumentParser, *, as_json: str | None = None) -> None:
+def add_server(parser: ArgumentParser, *, as_json: str | None = None) -> None:
     """Add the options for the server, and, if the verb has any output, the one for JSON."""
     what = "a server, a node of a cluster, or a Sentinel: redis://, rediss:// or unix://; by default REDIS_URL, else"
     parser.add_argument("--url", metavar="URL", help=f"{what} {DEFAULT_URL}")
@@ -30,29 +28,23 @@ def add_server(parser: argparse.ArgumentParser, *, as_json: str | None = None) -
         parser.add_argument("--json", action="store_true", help=as_json)
 
 
-def add_lock(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of a verb that takes a lock: which one, and how long it waits; `check_lock` checks them."""
+def add_name(parser: ArgumentParser) -> None:
+    """Add the argument for the name of a lock."""
     parser.add_argument("name", metavar="NAME", type=not_a_url, help="the name of the lock, its prefix included")
-    wait = "how long to wait for the lock; 0 tries once (default: for ever)"
-    for_ever = "; leave --wait out to wait for ever"
-    parser.add_argument("--wait", type=seconds(0, for_ever), metavar="SECONDS", help=wait)
-    kind = "lock; fair: first come, first served; semaphore: one of --permits N permits (default: lock)"
-    parser.add_argument("--kind", choices=_KINDS, default="lock", help=kind)
-    parser.add_argument("--permits", type=number, metavar="N", help="how many holders a semaphore has at once")
 
 
-def check_lock(parsed: argparse.Namespace) -> None:
-    """End with the usage unless the arguments of `add_lock` go together."""
-    if (parsed.permits is None) is (parsed.kind == "semaphore"):
-        parsed.parser.error("--kind semaphore and --permits N belong together")
+def add_pattern(parser: ArgumentParser, what: str) -> None:
+    """Add the argument for the names with which the verb does *what*."""
+    pattern = f"which names to {what}: a pattern as KEYS takes it (default: all)"
+    parser.add_argument("pattern", metavar="PATTERN", type=not_a_url, nargs="?", default="*", help=pattern)
 
 
-def add_lease(parser: argparse.ArgumentParser, default: float | None, words: str) -> None:
+def add_lease(parser: ArgumentParser, default: float | None, words: str) -> None:
     """Add the option for the time for which a lock stays held."""
     parser.add_argument("--lease", type=seconds(_LEAST_LEASE), default=default, metavar="SECONDS", help=words)
 
 
-def url_of(parsed: argparse.Namespace) -> str:
+def url_of(parsed: Namespace) -> str:
     """The server that the arguments name, or the usual one."""
     return parsed.url or usual_url()
 
@@ -76,14 +68,14 @@ def is_url(text: str) -> bool:
 def not_a_url(text: str) -> str:
     """The type of an argument that is a name, or a pattern of names."""
     if is_url(text):
-        raise argparse.ArgumentTypeError(NO_URL_HERE)
+        raise ArgumentTypeError(NO_URL_HERE)
     return text
 
 
 def number(text: str) -> int:
     """The type of an argument that is a whole number, 1 or more."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"needs a whole number, 1 or more, not {text!r}")
+        raise ArgumentTypeError(f"needs a whole number, 1 or more, not {text!r}")
     return int(text)
 
 
@@ -96,9 +88,9 @@ def seconds(least: float, instead: str = "") -> Callable[[str], float]:
         except ValueError:
             value = math.nan
         if not math.isfinite(value) or value < least:
-            raise argparse.ArgumentTypeError(f"needs seconds, {least:g} or more, not {text!r}{instead}")
+            raise ArgumentTypeError(f"needs seconds, {least:g} or more, not {text!r}{instead}")
         if value > LONGEST:
-            raise argparse.ArgumentTypeError(f"needs seconds, {LONGEST:.0e} at most, not {text!r}{instead}")
+            raise ArgumentTypeError(f"needs seconds, {LONGEST:.0e} at most, not {text!r}{instead}")
         return value
 
     return checked

@@ -1,7 +1,11 @@
-"""Standard output of the command line, which fails if its reader is gone or its disk is full."""
+"""The two outputs of the command line; standard output fails if its reader is gone or its disk is full."""
 
+import json
 import os
 import sys
+from typing import Any
+
+from aiolock._cli.terminal import printable
 
 
 class OutputError(Exception):
@@ -10,6 +14,20 @@ class OutputError(Exception):
 
 class ReaderGoneError(OutputError):
     """The reader of the output is gone, like `head` when it has read enough."""
+
+
+def tell(words: str) -> None:
+    """Tell the user something, on standard error."""
+    print(f"aiolock: {printable(words)}", file=sys.stderr)
+
+
+def write_json(data: object) -> None:
+    """Write *data* as one JSON object; each object in it that has fields says them by its `as_dict`."""
+    write(json.dumps(data, default=_fields))
+
+
+def _fields(each: Any) -> object:
+    return each.as_dict()
 
 
 def write(text: str) -> None:

@@ -8,11 +8,11 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock import LockClient
-from aiolock._cli.clients.run import verb as clients
-from aiolock._cli.completion.script import SHELLS
-from aiolock._cli.inspect.run import verb as inspect
-from aiolock._cli.ls.run import verb as ls
 from aiolock._cli.main import VERBS
+from aiolock._cli.verbs.clients import clients
+from aiolock._cli.verbs.completion import SHELLS
+from aiolock._cli.verbs.inspect import inspect
+from aiolock._cli.verbs.ls import ls
 from aiolock._embedded_server import Server
 from tests.docs.pages import ROOT
 from tests.support.cli import run

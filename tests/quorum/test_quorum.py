@@ -16,7 +16,7 @@ from aiolock import LeaseLostError, LockClient, LockConfig, LockEvent, NotAcquir
 from aiolock._backend import Call
 from aiolock._cli.doctor.facts import Facts
 from aiolock._cli.doctor.quorum import Member, judge
-from aiolock._cli.doctor.run import report_on_quorum
+from aiolock._cli.doctor.report import report_on_quorum
 from aiolock._config import Timing
 from aiolock._embedded_server import Server
 from aiolock._keys import QUORUM_KEY

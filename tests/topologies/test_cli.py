@@ -11,11 +11,11 @@ from redis.asyncio import RedisCluster
 from redis.crc import key_slot
 
 from aiolock import LeaseLostError, LockClient
-from aiolock._cli.break_.run import verb as break_
-from aiolock._cli.clients.run import verb as clients
 from aiolock._cli.exit_codes import VerbError
-from aiolock._cli.inspect.run import verb as inspect
-from aiolock._cli.ls.run import verb as ls
+from aiolock._cli.verbs.break_ import break_
+from aiolock._cli.verbs.clients import clients
+from aiolock._cli.verbs.inspect import inspect
+from aiolock._cli.verbs.ls import ls
 from aiolock._embedded_server import Server
 from tests.support.cli import run
 from tests.support.observe import answered, until

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from aiolock._cli.doctor.report import Report
-from aiolock._cli.doctor.run import report_on
+from aiolock._cli.doctor.report import Report, report_on
 from aiolock._embedded_server import Server
 from tests.support.topologies import NAME as PRIMARY
 from tests.support.topologies import Replicated, ask, wait_until

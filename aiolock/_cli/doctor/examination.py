@@ -6,13 +6,15 @@ from dataclasses import dataclass, field
 from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import RedisClusterException, ResponseError
 
-from aiolock._cli.doctor import cluster, sentinel, timing
+from aiolock._cli.doctor import cluster, sentinel, server, timing, trials
 from aiolock._cli.doctor.advice import on_refusal
 from aiolock._cli.doctor.check import Check
 from aiolock._cli.doctor.facts import Facts, gather
 from aiolock._cli.doctor.primaries import Primaries
-from aiolock._cli.doctor.probe import Probe, SilentError, with_address, without_user
-from aiolock._cli.doctor.single import Single
+from aiolock._cli.doctor.primary import Primary
+from aiolock._cli.doctor.probe import Probe, SilentError, with_address
+from aiolock._cli.doctor.sentinel import Watched
+from aiolock._cli.doctor.way_in import entered
 from aiolock._config import LockConfig, Timing
 from aiolock._redis.address import database
 
@@ -22,7 +24,7 @@ class Examination:
     """The checks of *url* and of *redis*, made from it; *primary* is the name of a primary that a Sentinel watches."""
 
     url: str
-    redis: "Redis"
+    redis: Redis
     config: LockConfig
     primary: str | None
     checks: list[Check] = field(default_factory=list)
@@ -31,31 +33,11 @@ class Examination:
         """The checks, up to the one at which the server stops answering, if it does."""
         try:
             async with AsyncExitStack() as stack:
-                await self._examine(await self._enter(stack))
+                await self._examine((await entered(stack, self.url, self.redis)).probe)
         except SilentError as error:
             name = "answering" if self.checks else "reachable"
             self.checks.append(Check(name, "error", str(error), error.advice))
         return self.checks
-
-    async def _enter(self, stack: AsyncExitStack) -> Probe:
-        try:
-            return await _greeted(stack, self.redis)
-        except SilentError as refusal:
-            return await self._enter_as_nobody(stack, refusal)
-
-    async def _enter_as_nobody(self, stack: AsyncExitStack, refusal: SilentError) -> Probe:
-        """Enter without the URL's user: a Sentinel often has no users, and then the URL's user is for the primary."""
-        nobody = without_user(self.url)
-        if not refusal.refused or nobody == self.url:
-            raise refusal
-        try:
-            probe = await _greeted(stack, await stack.enter_async_context(Redis.from_url(nobody)))
-            facts = await gather(probe)
-        except SilentError:
-            raise refusal from None
-        if facts.mode != "sentinel":
-            raise refusal
-        return probe
 
     async def _examine(self, probe: Probe) -> None:
         self.checks.append(Check("reachable", "ok", "it answers"))
@@ -67,7 +49,7 @@ class Examination:
         elif facts.mode == "cluster":
             await self._examine_cluster(probe, facts)
         else:
-            await Single(self.url, self.redis, self.config).examine(self.checks, probe, facts)
+            await self._examine_one(self.url, self.redis, probe, facts)
 
     async def _examine_what_it_watches(self, probe: Probe) -> None:
         try:
@@ -83,8 +65,30 @@ class Examination:
         url = with_address(self.url, chosen.address)
         async with Redis.from_url(url) as redis, Probe(redis) as primary:
             await primary.greet()
-            facts = await gather(primary)
-            await Single(url, redis, self.config, chosen.replicas).examine(self.checks, primary, facts)
+            await self._examine_one(url, redis, primary, await gather(primary), chosen)
+
+    async def _examine_one(
+        self, url: str, redis: Redis, probe: Probe, facts: Facts, watched: Watched | None = None
+    ) -> None:
+        """Examine the single server at *url*, or the primary that a Sentinel has *watched*."""
+        self.checks.append(await trials.try_database(probe, database(redis)))
+        if self.checks[-1].status != "ok":
+            return
+        # The check of a Sentinel has reported the topology, unless the server behind it is not single as expected.
+        told = ("topology", "ok") if watched is not None else None
+        self.checks += [check for check in server.judge(facts) if (check.name, check.status) != told]
+        primary = Primary(
+            url=url,
+            redis=redis,
+            client=redis,
+            probe=probe,
+            facts=facts,
+            config=self.config,
+            keys=trials.throw_away(self.config.prefix),
+            named=watched.replicas if watched is not None else frozenset(),
+        )
+        await primary.examine(self.checks)
+        self._judge_settings(redis)
 
     async def _examine_cluster(self, probe: Probe, facts: Facts) -> None:
         if number := database(self.redis):
@@ -104,14 +108,11 @@ class Examination:
             self._fail(f"a cluster that does not list the owners of slots: {error}", on_refusal(error))
             return
         self.checks += cluster.judge(found) + await Primaries(self.url, client, found, self.config).examine()
+        self._judge_settings(self.redis)
+
+    def _judge_settings(self, redis: Redis) -> None:
         settings = Timing.of(self.config)
-        self.checks += [timing.judge_lease(settings), timing.judge_client(self.redis, settings)]
+        self.checks += [timing.judge_lease(settings), timing.judge_client(redis, settings)]
 
     def _fail(self, found: str, advice: str) -> None:
         self.checks.append(Check("topology", "error", found, advice))
-
-
-async def _greeted(stack: AsyncExitStack, redis: "Redis") -> Probe:
-    probe = await stack.enter_async_context(Probe(redis))
-    await probe.greet()
-    return probe

@@ -59,7 +59,7 @@ async def gather(probe: Probe) -> Facts:
         facts.info = fields(await probe.ask("INFO"))
     except ResponseError:
         facts.refused.append("INFO")
-        facts.info = await _hello(probe)
+        facts.info = await hello(probe)
     try:
         for setting in _SETTINGS:
             reply = [_text(part) for part in await probe.ask("CONFIG", "GET", setting)]
@@ -69,7 +69,7 @@ async def gather(probe: Probe) -> Facts:
     return facts
 
 
-async def _hello(probe: Probe) -> dict[str, str]:
+async def hello(probe: Probe) -> dict[str, str]:
     """A few fields of INFO from the server's greeting, which nearly every user is allowed to read."""
     try:
         reply = await probe.ask("HELLO", "2")

@@ -39,9 +39,9 @@ _OF_SETTINGS: dict[Command, str] = {
 }
 
 
-async def try_permissions(probe: Probe, keys: LockKeys, letter: str = "", *, in_a_cluster: bool = False) -> Check:
+async def try_permissions(probe: Probe, keys: LockKeys, *, in_a_cluster: bool = False, sharded: bool = False) -> Check:
     """Name all commands and keys that the user may not use, and the channel if it is not allowed."""
-    client = [*_of_a_client(keys.channel, letter), *(_OF_A_CLUSTER if in_a_cluster else [])]
+    client = [*_of_a_client(keys.channel, "S" if sharded else ""), *(_OF_A_CLUSTER if in_a_cluster else [])]
     scripts = {key: [(name, *[key] * _ENOUGH) for name in of_the_scripts()] for key in keys.all}
     asked = [*client, *_OF_SETTINGS, *(command for commands in scripts.values() for command in commands)]
     try:

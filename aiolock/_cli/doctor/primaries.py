@@ -8,13 +8,13 @@ from uuid import uuid4
 from redis.asyncio import Redis, RedisCluster
 from redis.crc import key_slot
 
-from aiolock._cli.doctor import replication, server, timing, trials
+from aiolock._cli.doctor import server
 from aiolock._cli.doctor.check import Check
 from aiolock._cli.doctor.cluster import Cluster, compare, find_migrations
-from aiolock._cli.doctor.facts import Facts, gather
-from aiolock._cli.doctor.permissions import try_permissions
+from aiolock._cli.doctor.facts import gather
+from aiolock._cli.doctor.primary import Primary
 from aiolock._cli.doctor.probe import Address, Probe, SilentError, with_address
-from aiolock._config import LockConfig, Timing
+from aiolock._config import LockConfig
 from aiolock._keys import LockKeys
 from aiolock._redis.address import place
 
@@ -40,42 +40,29 @@ class Primaries:
     async def _examine(self, address: Address, keys: LockKeys | None) -> list[Check]:
         """The checks of one primary, up to the one at which it stops answering, if it does."""
         checks: list[Check] = []
-        async with Redis.from_url(with_address(self.url, address)) as redis:
-            try:
-                async with Probe(redis) as probe:
-                    await probe.greet()
-                    facts = await gather(probe)
-                    checks += server.judge_primary(facts)
-                    checks.append(await compare(probe, self.cluster))
-                    checks.append(await find_migrations(probe))
-                    if keys is not None:
-                        await self._try(checks, redis, probe, keys)
-                    await self._see_replicas(checks, probe, address, facts, keys)
-                    samples, settings = await timing.measure(probe), Timing.of(self.config)
-                    checks.append(timing.judge_round_trip(samples, settings))
-                    checks.append(timing.judge_clock(samples, settings))
-            except SilentError as error:
-                checks.append(Check("answering", "error", str(error), error.advice))
+        url = with_address(self.url, address)
+        try:
+            async with Redis.from_url(url) as redis, Probe(redis) as probe:
+                await probe.greet()
+                facts = await gather(probe)
+                checks += [*server.judge_primary(facts), await compare(probe, self.cluster)]
+                checks.append(await find_migrations(probe))
+                primary = Primary(
+                    url=url,
+                    redis=redis,
+                    client=self.client,
+                    probe=probe,
+                    facts=facts,
+                    config=self.config,
+                    keys=keys,
+                    named=frozenset(self.cluster.replicas[address]),
+                    in_a_cluster=True,
+                    sharded=self.cluster.sharded,
+                )
+                await primary.examine(checks)
+        except SilentError as error:
+            checks.append(Check("answering", "error", str(error), error.advice))
         return checks
-
-    async def _try(self, checks: list[Check], redis: "Redis", probe: Probe, keys: LockKeys) -> None:
-        checks.append(await try_permissions(probe, keys, self._letter, in_a_cluster=True))
-        checks.append(await trials.try_lock(self.client, probe, keys, self.config.prefix))
-        sharded = self.cluster.sharded
-        checks.append(await trials.try_messages_of_a_cluster(redis, probe, keys, sharded=sharded))
-
-    async def _see_replicas(
-        self, checks: list[Check], probe: Probe, address: Address, facts: Facts, keys: LockKeys | None
-    ) -> None:
-        known = await replication.learn(probe, facts, keys, frozenset(self.cluster.replicas[address]))
-        checks.append(replication.judge(known, facts, in_a_cluster=True))
-        if keys is not None:
-            successors = replication.Successors(self.url, facts, keys, self._letter, in_a_cluster=True)
-            checks.append(await successors.judge(known))
-
-    @property
-    def _letter(self) -> str:
-        return "S" if self.cluster.sharded else ""
 
 
 def throw_away(cluster: Cluster, prefix: str) -> Mapping[Address, LockKeys]:

@@ -123,8 +123,8 @@ class Successors:
     url: str
     facts: Facts
     keys: LockKeys
-    letter: str = ""
-    in_a_cluster: bool = False
+    in_a_cluster: bool
+    sharded: bool
 
     async def judge(self, replicas: Replicas) -> Check:
         """Whether each replica could replace the primary."""
@@ -147,7 +147,8 @@ class Successors:
             async with Redis.from_url(with_address(self.url, address)) as redis, Probe(redis) as probe:
                 await probe.greet()
                 facts = await gather(probe)
-                allowed = await try_permissions(probe, self.keys, self.letter, in_a_cluster=self.in_a_cluster)
+                asked = try_permissions(probe, self.keys, in_a_cluster=self.in_a_cluster, sharded=self.sharded)
+                allowed = await asked
         except SilentError as error:
             return ("warning", f"refuses the user: {error}") if error.refused else ("unknown", f"is silent: {error}")
         if facts.info.get("role") == "master":

@@ -1,12 +1,19 @@
-"""The results of the checks, as aligned text or as JSON."""
+"""The checks of one server, or of a quorum, and their results as aligned text or as JSON."""
 
 import json
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 
 from aiolock import __version__
+from aiolock._cli.doctor import quorum, trials
 from aiolock._cli.doctor.check import Check
+from aiolock._cli.doctor.examination import Examination
+from aiolock._cli.doctor.way_in import client_of
+from aiolock._cli.failure import refused_as_usage
 from aiolock._cli.terminal import printable
+from aiolock._config import LockConfig
+from aiolock._redis.address import address
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +41,8 @@ class Report:
 
     def json(self) -> str:
         """The JSON for programs."""
-        return json.dumps(
-            {
-                "aiolock": __version__,
-                "server": self.address,
-                "lease": self.lease,
-                "fit": self.fit,
-                "checks": [asdict(check) for check in self.checks],
-            }
-        )
+        of_all = {"aiolock": __version__, "server": self.address, "lease": self.lease, "fit": self.fit}
+        return json.dumps({**of_all, "checks": [asdict(check) for check in self.checks]})
 
     def _verdict(self) -> str:
         counts = [
@@ -53,3 +53,26 @@ class Report:
 
     def _count(self, status: str) -> int:
         return sum(check.status == status for check in self.checks)
+
+
+async def report_on(url: str, lease: float, prefix: str, primary: str | None = None) -> Report:
+    """The results of the checks at *url*; *primary* names the one to examine if a Sentinel watches several."""
+    config = _config(lease, prefix)
+    async with client_of(url) as redis:
+        return Report(address(redis), lease, await Examination(url, redis, config, primary).run())
+
+
+async def report_on_quorum(urls: Sequence[str], lease: float, prefix: str) -> Report:
+    """The results of the checks of several servers."""
+    config = _config(lease, prefix)
+    async with AsyncExitStack() as stack:
+        servers = [(url, await stack.enter_async_context(client_of(url))) for url in urls]
+        addresses = ", ".join(address(redis) for _, redis in servers)
+        return Report(addresses, lease, await quorum.examine(servers, config))
+
+
+def _config(lease: float, prefix: str) -> LockConfig:
+    """The settings of a client with that *lease* and *prefix*."""
+    with refused_as_usage():
+        trials.throw_away(prefix)
+        return LockConfig(lease=lease, prefix=prefix)

@@ -55,6 +55,11 @@ def _address(known: dict[str, str]) -> Address:
     return known["ip"], int(known["port"])
 
 
+async def others(probe: Probe, primary: Watched) -> list[Address]:
+    """The other Sentinels that watch the *primary*."""
+    return [_address(_fields(each)) for each in await probe.ask("SENTINEL", "SENTINELS", primary.name)]
+
+
 def refused(error: ResponseError) -> Check:
     """The result if the Sentinel refuses to list its primaries."""
     found = f"a Sentinel, which keeps no locks, and does not list its primaries: {error}"

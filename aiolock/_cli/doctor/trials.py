@@ -1,5 +1,6 @@
 """Checks by use: a real lock is taken, renewed and released, a message is sent and received. No key of it stays."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from uuid import uuid4
@@ -55,54 +56,47 @@ async def _delete(probe: Probe, keys: LockKeys) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Trial:
-    """The trial of one kind of message; *letter* is the prefix of its commands."""
+class Messages:
+    """One kind of message; *letter* is the prefix of its commands. Without it the check comes to *failure*."""
 
     name: str
     letter: str
     failure: Status
     advice: str
 
-    def failed(self, found: str) -> Check:
+    async def attempt(self, redis: Redis, probe: Probe, channel: str) -> Check:
+        """Send a message to *channel*, and see it arrive."""
+        payload = str(uuid4())
+        async with Probe(redis) as listener:
+            try:
+                await listener.ask(f"{self.letter}SUBSCRIBE", channel)
+                await probe.ask(f"{self.letter}PUBLISH", channel, payload)
+            except ResponseError as error:
+                return self._failed(f"refused: {error}")
+            try:
+                arrived = await listener.read()
+            except SilentError as error:
+                return self._failed(f"the message did not arrive: {error}")
+            if arrived[1:] != [channel.encode(), payload.encode()]:
+                return self._failed(f"something else arrived: {arrived!r}")
+            try:
+                await listener.ask(f"{self.letter}UNSUBSCRIBE", channel)
+            except ResponseError as error:
+                return self._failed(f"refused: {error}")
+        return Check(self.name, "ok", "a message was sent and received")
+
+    def _failed(self, found: str) -> Check:
         return Check(self.name, self.failure, found, self.advice)
 
 
-_MESSAGES = _Trial("messages", "", "error", f"Without them a waiter waits until the lease is over. {PERMISSIONS}")
-_SHARDED_IN_A_CLUSTER = replace(_MESSAGES, name="sharded-messages", letter="S")
-_SHARDED = _Trial("sharded-messages", "S", "note", "Nothing to do: aiolock uses none on a single server.")
+_PLAIN = Messages("messages", "", "error", f"Without them a waiter waits until the lease is over. {PERMISSIONS}")
+_SHARDED_IN_A_CLUSTER = replace(_PLAIN, name="sharded-messages", letter="S")
+# Redis has had them since 7.0.
+_SHARDED = Messages("sharded-messages", "S", "note", "Nothing to do: aiolock uses none on a single server.")
 
 
-async def try_messages(redis: "Redis", probe: Probe, keys: LockKeys) -> Check:
-    """Send a message to the lock's channel, and see it arrive."""
-    return await _try_channel(redis, probe, keys.channel, _MESSAGES)
-
-
-async def try_sharded_messages(redis: "Redis", probe: Probe, keys: LockKeys) -> Check:
-    """The same for sharded pub/sub, which Redis has had since 7.0."""
-    return await _try_channel(redis, probe, keys.channel, _SHARDED)
-
-
-async def try_messages_of_a_cluster(redis: "Redis", probe: Probe, keys: LockKeys, *, sharded: bool) -> Check:
-    """The same for the kind of message that this cluster's locks use."""
-    return await _try_channel(redis, probe, keys.channel, _SHARDED_IN_A_CLUSTER if sharded else _MESSAGES)
-
-
-async def _try_channel(redis: "Redis", probe: Probe, channel: str, trial: _Trial) -> Check:
-    payload = str(uuid4())
-    async with Probe(redis) as listener:
-        try:
-            await listener.ask(f"{trial.letter}SUBSCRIBE", channel)
-            await probe.ask(f"{trial.letter}PUBLISH", channel, payload)
-        except ResponseError as error:
-            return trial.failed(f"refused: {error}")
-        try:
-            arrived = await listener.read()
-        except SilentError as error:
-            return trial.failed(f"the message did not arrive: {error}")
-        if arrived[1:] != [channel.encode(), payload.encode()]:
-            return trial.failed(f"something else arrived: {arrived!r}")
-        try:
-            await listener.ask(f"{trial.letter}UNSUBSCRIBE", channel)
-        except ResponseError as error:
-            return trial.failed(f"refused: {error}")
-    return Check(trial.name, "ok", "a message was sent and received")
+def messages(*, in_a_cluster: bool, sharded: bool) -> Sequence[Messages]:
+    """The kinds of messages to try: in a cluster only the kind that its locks use."""
+    if in_a_cluster:
+        return [_SHARDED_IN_A_CLUSTER if sharded else _PLAIN]
+    return [_PLAIN, _SHARDED]

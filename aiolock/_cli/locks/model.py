@@ -1,7 +1,7 @@
 """The model of a lock and of its holders. Times are in seconds."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from math import isinf
 
 from aiolock._identity import KEPT, Identity, identity_of, owner_of
@@ -93,7 +93,7 @@ class Outcome:
 
     def as_dict(self) -> dict[str, object]:
         """The fields of the JSON object."""
-        return {"failed": self.failed, "left": self.left, "size": self.size, "text": self.text}
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,16 +130,4 @@ class Lock:
 
     def as_dict(self) -> dict[str, object]:
         """The fields of the JSON object."""
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "server": self.server,
-            "holds": [hold.as_dict() for hold in self.holds],
-            "more": self.more,
-            "waiting": self.waiting,
-            "line": list(self.line),
-            "last_token": self.last_token,
-            "available": self.available,
-            "outcome": self.outcome and self.outcome.as_dict(),
-            "type": self.type,
-        }
+        return {each.name: getattr(self, each.name) for each in fields(self)}

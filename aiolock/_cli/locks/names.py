@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from aiolock._cli.exit_codes import USAGE, VerbError
+from aiolock._cli.failure import refused_as_usage
 from aiolock._keys import LockKeys
 from aiolock._types import text
 
@@ -16,19 +16,15 @@ _OF_SOME = re.compile(rb"\\(?P<escaped>.)|(?P<first>.)-(?P<last>.)|(?P<plain>.)"
 
 def checked(name: str) -> str:
     """*name*, if it can be the name of a lock."""
-    try:
+    with refused_as_usage():
         LockKeys.of(text(name, "name"), "")
-    except ValueError as error:
-        raise VerbError(str(error), USAGE) from error
     return name
 
 
 def checked_pattern(pattern: str) -> str:
     """*pattern*, if Redis accepts it."""
-    try:
+    with refused_as_usage():
         return text(pattern, "pattern")
-    except ValueError as error:
-        raise VerbError(str(error), USAGE) from error
 
 
 def keys_of(make: Callable[[str, str], LockKeys], names: Iterable[str]) -> list[LockKeys]:

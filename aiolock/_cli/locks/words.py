@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from math import isinf
 
+from aiolock._cli import terminal
 from aiolock._cli.locks.hashes import REDISSON
 from aiolock._cli.locks.model import Hold, Lock
 from aiolock._cli.terminal import short
@@ -77,6 +78,17 @@ def rows(lock: Lock) -> list[tuple[str, ...]]:
     return [
         (*(first if at == 0 else ("", "")), *line, waiting(lock) if at == 0 else "") for at, line in enumerate(lines)
     ]
+
+
+def list_of(locks: Sequence[Lock]) -> str:
+    """The *locks* as a table."""
+    return table([HEADINGS, *(row for lock in locks for row in rows(lock))])
+
+
+def table(cells: Sequence[Sequence[str]], may_shrink: Sequence[int] = _MAY_SHRINK) -> str:
+    """The rows of *cells* as text for standard output, the first of them, the headings, in bold."""
+    heading, *lines = aligned(cells, terminal.width(), may_shrink)
+    return "\n".join([terminal.bold(heading), *lines])
 
 
 def widths(

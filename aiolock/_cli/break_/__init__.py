@@ -1,1 +1,0 @@
-"""`python -m aiolock break`: frees a lock by force."""

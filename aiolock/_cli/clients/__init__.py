@@ -1,1 +1,0 @@
-"""`python -m aiolock clients`: the clients that hold locks."""

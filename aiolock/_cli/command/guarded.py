@@ -1,0 +1,118 @@
+"""A command under a guard, seen from the process that holds the lock."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic
+from typing import Self
+
+from aiolock._cli.command import guard
+from aiolock._cli.exit_codes import CANNOT_EXECUTE, NOT_FOUND, VerbError
+
+_SCRIPT = str(Path(guard.__file__))
+_KILLED = -signal.SIGKILL
+_TO_DIE = 0.1  # Seconds, on a busy machine, from the kill of a process group until it does nothing more.
+
+
+class Guarded:
+    """The command; made by `start`."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        outgoing: socket.socket,
+        *,
+        grace: float,
+        name: str,
+    ) -> None:
+        self._name = name
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+        self._outgoing = outgoing
+        self._grace = grace
+        self._pid: int | None = None
+        self.stopped: bool = False
+        """Whether the command was stopped because the lock may be lost."""
+
+    @classmethod
+    async def start(
+        cls, command: Sequence[str], environment: Mapping[str, str], grace: float, remaining: float
+    ) -> Self:
+        """Start the guard, which starts *command*; that may run for *remaining* seconds, the *grace* included."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            line, deadline = str(theirs.fileno()), str(_deadline(remaining))
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", _SCRIPT, line, deadline, str(grace), *command),
+                env=dict(environment),
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,  # Signals of a terminal go to this process only.
+            )
+        outgoing = ours.dup()
+        reader, writer = await asyncio.open_connection(sock=ours)
+        return cls(process, reader, writer, outgoing, grace=grace, name=command[0])
+
+    def allow(self, remaining: float) -> None:
+        """Let the command run for *remaining* seconds from now, the grace included."""
+        self._tell(f"until {_deadline(remaining)} {self._grace}")
+
+    def signal(self, number: int) -> None:
+        """Pass a signal on to the command's process group."""
+        self._tell(f"signal {number}")
+
+    def kill(self) -> None:
+        """Kill the command: others may hold the lock."""
+        self._tell("kill")
+
+    async def ended(self) -> int:
+        """
+        Wait until the command has ended; returns its return code, below zero for a signal.
+
+        Raises:
+            VerbError: the command could not be started.
+        """
+        while line := await self._reader.readline():
+            what, *numbers = line.decode().split()
+            if what == "ended":
+                return int(numbers[0])
+            if what == "cannot":
+                code = int(numbers[0])
+                missing = FileNotFoundError in type(OSError(code, "")).__mro__
+                words = f"the command {self._name!r} cannot be run: {os.strerror(code)}"
+                raise VerbError(words, NOT_FOUND if missing else CANNOT_EXECUTE)
+            if what == "pid":
+                self._pid = int(numbers[0])
+            self.stopped = self.stopped or what == "stopping"
+        return self._left_alone()
+
+    def _left_alone(self) -> int:
+        """Kill the process group: when the guard is killed, Linux kills the command, but not its children."""
+        if self._pid is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._pid, signal.SIGKILL)
+        return _KILLED
+
+    def _tell(self, words: str) -> None:
+        # Not through the writer: if the guard has ended, a failed write would replace the guard's last line.
+        with suppress(OSError):
+            _ = self._outgoing.send(f"{words}\n".encode(), socket.MSG_DONTWAIT)
+
+    async def aclose(self) -> None:
+        """Close the line to the guard; if the command still runs, that ends it."""
+        self._outgoing.close()
+        self._writer.close()
+        await self._process.wait()
+        with suppress(OSError):
+            await self._writer.wait_closed()
+
+
+def _deadline(remaining: float) -> float:
+    return monotonic() + remaining - _TO_DIE

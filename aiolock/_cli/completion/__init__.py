@@ -1,1 +1,0 @@
-"""`python -m aiolock completion`: completes verbs and options in a shell."""

@@ -1,1 +1,0 @@
-"""`python -m aiolock inspect`: shows all that is known of one lock."""

@@ -1,1 +1,0 @@
-"""`python -m aiolock ls`: lists the locks that are held."""

@@ -1,1 +1,0 @@
-"""`python -m aiolock run`: runs a command under a lock."""

@@ -1,0 +1,187 @@
+"""The locks in a table that stays in place on a terminal, drawn by rich."""
+
+import asyncio
+import os
+import signal
+import sys
+import termios
+import tty
+from collections.abc import Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console, Group, JustifyMethod
+from rich.live import Live
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from aiolock._cli.locks.model import Hold, Lock
+from aiolock._cli.locks.words import MOST_OF_A_LOCK, duration, how, row_width, waiting, widths
+from aiolock._cli.screen.frame import Frame, Leases
+from aiolock._cli.screen.screen import Screen, silent
+from aiolock._cli.terminal import has_keyboard, printable, short
+
+_ENDS = b"qQ\3\4"  # q, Ctrl-C and Ctrl-D.
+_BAR = 10  # Characters.
+_LATE, _CLOSE = 0.5, 0.65  # Shares of a lease: with renewals in time, two thirds are always left.
+_LONG = 60.0  # Seconds of a hold from which it is highlighted.
+_AROUND = 5  # Lines above and below the locks.
+_HEADINGS = ("NAME", "KIND", "HOLDER", "HELD", "LEFT", "", "WAITING")
+_KIND, _HOLDER = 1, 2
+_TO_THE_RIGHT = (3, 4, 6)
+_DISPENSABLE = (5, 1, 3, 4)  # Columns, in the order in which a narrow terminal drops them.
+_COMFORTABLE, _LEAST = 16, 7  # Columns of the terminal for a name, and for a holder.
+_NARROW = 60  # Columns of a terminal.
+
+
+class LiveScreen(Screen):
+    """A table that stays in place, as high as the terminal."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        super().__init__()
+        self._console = console or Console(highlight=False)
+        self._live = Live(console=self._console, auto_refresh=False, screen=True)
+        self._leases = Leases()
+        self._key = asyncio.Event()
+        self._before: Any = None  # The terminal's settings before.
+        self._drawn = self._last
+
+    def __enter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGWINCH, self._draw_again)
+        if has_keyboard():
+            self._before = termios.tcgetattr(sys.stdin)
+            tty.setcbreak(sys.stdin)
+            loop.add_reader(sys.stdin.fileno(), self._read)
+        self._live.start()
+        self.draw(self._last)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+        loop = asyncio.get_running_loop()
+        loop.remove_signal_handler(signal.SIGWINCH)
+        if self._before is not None:
+            loop.remove_reader(sys.stdin.fileno())
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._before)
+
+    def show(self, frame: Frame) -> None:
+        self._leases.see(frame.locks)
+        super().show(frame)
+
+    def show_silence(self, seconds: float) -> None:
+        self.draw(silent(self._last, seconds))
+
+    def draw(self, frame: Frame) -> None:
+        self._drawn = frame
+        self._live.update(self.picture(frame), refresh=True)
+
+    def _draw_again(self) -> None:
+        """Draw again after a change of the terminal's size."""
+        self.draw(self._drawn)
+
+    async def left_within(self, seconds: float) -> bool:
+        """Wait until the next look, or until the user presses a key that ends it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._key.wait()
+        return self.left
+
+    def _read(self) -> None:
+        keys = os.read(sys.stdin.fileno(), 64)
+        if not keys or any(key in _ENDS for key in keys):
+            self.left = True
+            self._key.set()
+
+    def picture(self, frame: Frame) -> Group:
+        """The locks that there is room for, and the lines around them."""
+        room = max(1, self._console.height - _AROUND)
+        shown: list[Lock] = []
+        used = 0
+        for lock in frame.locks:
+            used += min(max(1, len(lock.holds)), MOST_OF_A_LOCK + 1)
+            if used > room and shown:
+                break
+            shown.append(lock)
+        more = len(frame.locks) - len(shown)
+        below = Text(f"and {more} more" if more else "", style="dim")
+        head = _head(frame, narrow=self._console.width < _NARROW)
+        return Group(head, Rule(style="blue"), self._table(shown), below)
+
+    def _table(self, locks: list[Lock]) -> Table:
+        rows = [row for lock in locks for row in self._rows(lock)]
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        columns = _columns([_HEADINGS, *([cell.plain for cell in row] for row in rows)], self._console.width)
+        for at, width in columns.items():
+            justify: JustifyMethod = "right" if at in _TO_THE_RIGHT else "left"
+            table.add_column(
+                _HEADINGS[at], no_wrap=True, width=width, justify=justify, style="dim" if at == _KIND else ""
+            )
+        for row in rows:
+            table.add_row(*(row[at] for at in columns))
+        return table
+
+    def _rows(self, lock: Lock) -> list[list[Text]]:
+        left = "" if lock.available is None else f", {lock.available} left"
+        name = Text(short(lock.name), style="bold yellow" if lock.waiting else "bold")
+        waits = Text(waiting(lock), style="yellow" if lock.waiting else "dim")
+        held = [self._of_a_hold(lock, hold) for hold in lock.holds[:MOST_OF_A_LOCK]] or [
+            [Text("-", style="dim"), *_NONE]
+        ]
+        if more := lock.more + len(lock.holds[MOST_OF_A_LOCK:]):
+            held.append([Text(f"and {more} more", style="dim"), *_NONE])
+        first = [name, Text(f"{lock.kind}{left}")]
+        return [[*(first if at == 0 else _TWO), *row, waits if at == 0 else Text()] for at, row in enumerate(held)]
+
+    def _of_a_hold(self, lock: Lock, hold: Hold) -> list[Text]:
+        share = self._leases.share(lock, hold)
+        style = "red" if share < _LATE else "yellow" if share < _CLOSE else "green"
+        full = round(share * _BAR)
+        bar = Text.assemble(("━" * full, style), ("━" * (_BAR - full), "grey23"))
+        age = Text(duration(hold.age), style="bold" if (hold.age or 0) >= _LONG else "")
+        return [Text(how(hold)), age, Text(duration(hold.left), style="red" if share < _LATE else ""), bar]
+
+
+def _columns(cells: Sequence[Sequence[str]], width: int) -> dict[int, int]:
+    """The columns of *cells* that are shown on a terminal of that *width*, with the width of each."""
+    shown, each = _fitted(cells, width, _DISPENSABLE, _LEAST)
+    for some in range(len(_DISPENSABLE) + 1):
+        fitted = _fitted(cells, width, _DISPENSABLE[:some], _COMFORTABLE)
+        if row_width(fitted[1]) <= width:
+            shown, each = fitted
+            break
+    columns = dict(zip(shown, each, strict=True))
+    columns[_HOLDER] += max(0, width - row_width(each))
+    return columns
+
+
+def _fitted(
+    cells: Sequence[Sequence[str]], width: int, without: Sequence[int], least: int
+) -> tuple[list[int], list[int]]:
+    shown = [at for at in range(len(_HEADINGS)) if at not in without]
+    return shown, widths([[row[at] for at in shown] for row in cells], width, (0, shown.index(_HOLDER)), least)
+
+
+_TWO = [Text(), Text()]
+_NONE = [Text(), Text(), Text()]
+
+
+def _head(frame: Frame, *, narrow: bool) -> Group:
+    title = Text.assemble(("aiolock top  ", "bold blue"), (frame.server, "dim"))
+    style, took = ("bold", f"look took {frame.took * 1000:.0f} ms") if frame.error is None else ("bold red", "")
+    summary = Text(printable(frame.summary), style=style)
+    if narrow:
+        return Group(_line(title, frame.at), _line(summary, ""))
+    return Group(_line(title, f"{frame.at}  q ends"), _line(summary, took))
+
+
+def _line(text: Text, beside: str) -> Table:
+    line = Table.grid(expand=True)
+    line.add_column(ratio=1, no_wrap=True)
+    line.add_column(justify="right", no_wrap=True)
+    line.add_row(text, Text(beside, style="dim"))
+    return line

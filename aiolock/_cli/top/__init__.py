@@ -1,1 +1,0 @@
-"""`python -m aiolock top`: the locks as they change."""
