@@ -34,7 +34,7 @@ do
   local life = remembered
   if is_new == '1' or not remembered then
     local info = redis.pcall('INFO', 'server')
-    life = type(info) == 'string' and string.match(info, 'run_id:(%w+)') or '?'
+    life = type(info) == 'string' and string.match(info, 'run_id:(%w+)') or remembered or '?'
   end
   local has_forgotten = remembered ~= life or tonumber(since) > now
   if has_forgotten then since = now end
