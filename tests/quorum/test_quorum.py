@@ -564,10 +564,6 @@ async def test_a_user_that_may_not_ask_for_the_run_does_not_end_the_memory(
     three: list[Server], redises: list[Redis], locks: LockClient
 ) -> None:
     """Else each new client of such a user would keep all servers from voting for the longest lease."""
-    async with locks.lock("orders"):
-        pass
-    await every_server_has_answered(locks)
-    markers = [await redis.get(QUORUM_KEY) for redis in redises]
     for redis in redises:
         await redis.acl_setuser("quiet", enabled=True, nopass=True, keys="*", channels="*", commands=["+@all", "-info"])
     quiet = [Redis.from_url(server.url.replace("redis://", "redis://quiet:any@")) for server in three]
@@ -579,7 +575,8 @@ async def test_a_user_that_may_not_ask_for_the_run_does_not_end_the_memory(
     for redis, one in zip(redises, quiet, strict=True):
         await one.aclose()
         await redis.acl_deluser("quiet")
-    assert [await redis.get(QUORUM_KEY) for redis in redises] == markers
+    for redis in redises:
+        assert str(await redis.get(QUORUM_KEY)).startswith(f"b'{await run_id(redis)} 0")
 
 
 async def test_it_votes_again_when_the_longest_lease_is_over(redises: list[Redis]) -> None:
