@@ -5,6 +5,7 @@ A model of the protocol, and a search through every order of its events: ``pytho
     rules, state     one server: the rules that can be taken away, the bounds, the states
     lua, client      one server: what the scripts do, and what a client does
     one_server       one server: what can happen, and what must never be
+    quorum_state     several servers: the rules that can be taken away, the bounds, the states
     quorum           three servers that forget
     configurations   the explored models, each within bounds of its own; and the switches
 

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 from tests.protocol.explorer import Found, Model, explore
 from tests.protocol.one_server import OneServer
-from tests.protocol.quorum import Quorum, QuorumBounds, QuorumRules
+from tests.protocol.quorum import Quorum
+from tests.protocol.quorum_state import QuorumBounds, QuorumRules
 from tests.protocol.rules import Bounds, Rules
 
 MOST_STATES = 300_000
@@ -70,8 +71,8 @@ RENEWED = _quorum(
     is_slow=True,
 )
 TOKENS = _quorum(
-    "two clients, clocks that differ, time stands still",
-    QuorumBounds(time_passes=False, ahead=(0, 0, 1)),
+    "two clients, clocks that differ, time stands still, a copy is older than the others",
+    QuorumBounds(time_passes=False, has_older_copy=True, ahead=(0, 0, 1)),
     is_slow=True,
 )
 
@@ -125,4 +126,5 @@ SWITCHES = (
     Switch("no margin on a quorum", "has_margin", RENEWED, "P3"),
     Switch("the deadline of a quorum is reckoned from the replies", "counts_from_sending", FORGETFUL, "P3"),
     Switch("tokens are not raised on a majority", "raises_tokens", TOKENS, "P11"),
+    Switch("a late server with a greater token confirms", "confirms_equal_tokens", TOKENS, "P11"),
 )

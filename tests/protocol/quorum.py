@@ -10,109 +10,29 @@ acquire after its start, which is later.)
 In place of the second client there may be rivals: any number of clients, of which the model knows no more than that
 they take all that a server grants, and give it back, or not. They do all that a second client could do, and more.
 
-The model leaves out clients that ask with different longest leases, and tokens while time passes.
+The model has tokens only while time stands still. Then a copy of client 1's acquire may be older than the others, and
+its lease over. The model leaves out clients that ask with different longest leases.
 """
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
 
+from tests.protocol.quorum_state import (
+    ALIKE,
+    MAJORITY,
+    NOBODY,
+    NONE,
+    Client,
+    QuorumBounds,
+    QuorumRules,
+    QuorumState,
+    Server,
+    Wire,
+    canonical,
+    later,
+    tick,
+    with_wire,
+)
 from tests.protocol.rules import MARGIN, TOKENS_A_TICK
-
-MAJORITY = 2
-NOBODY = -1
-_OLD = 3  # Ticks: no lease is longer.
-NONE = -1000  # No token.
-_ALIKE = -999  # The token of every grant, where tokens are left out.
-_OLDEST = -4 * TOKENS_A_TICK  # A holder got its token after that time, a lease ago at most.
-
-Phase = Literal["new", "voting", "holding", "done"]
-
-
-class QuorumRules(NamedTuple):
-    """The protocol has all of these rules; a switch sets one of them to `False`."""
-
-    # A lease ends for the client a margin before the servers can end it.
-    has_margin: bool = True
-    # A lease is counted from when its commands were sent, not from when the answers came.
-    counts_from_sending: bool = True
-    # A server that has forgotten what it granted abstains,
-    abstains: bool = True
-    # for as long as the longest lease that it may have granted.
-    abstains_for_longest_lease: bool = True
-    # The token of a grant is raised on a majority before any client learns of it.
-    raises_tokens: bool = True
-    # A grant is one by a majority, not by one server.
-    needs_majority: bool = True
-    # A renewal counts when a majority has answered it.
-    renews_by_majority: bool = True
-
-
-class QuorumBounds(NamedTuple):
-    """How far the model looks; time has no bound, or stands still."""
-
-    # Ticks; 3 at most.
-    lease: int = 3
-    time_passes: bool = True
-    # Whether any number of other clients, in place of client 2, take what each server grants them.
-    has_rivals: bool = False
-    # Whether servers forget, any number of times.
-    forgets: bool = False
-    # Whether a client renews, any number of times.
-    renews: bool = False
-    # Whether the clock of one server gains a tick, once.
-    moves_clock: bool = False
-    # The ticks by which the clock of each server is ahead; if there are none, the model has no tokens.
-    ahead: tuple[int, int, int] | None = None
-
-
-class Wire(NamedTuple):
-    """The messages on their way between one client and one server, and the answers."""
-
-    acquire: bool = False
-    release: bool = False
-    renewal: bool = False
-    # A token that is to be raised.
-    raising: int = NONE
-    # The token of the grant that was answered.
-    vote: int = NONE
-    has_renewed: bool = False
-
-
-class Server(NamedTuple):
-    """The keys of the name on one server."""
-
-    ahead: int
-    holder: int = NOBODY
-    left: int = 0
-    # The ticks for which the server has no vote.
-    abstains: int = 0
-    # The last token, less the time by the clocks of the clients.
-    token: int = -1
-    ended: tuple[bool, bool] = (False, False)
-    wires: tuple[Wire, Wire] = (Wire(), Wire())
-
-
-class Client(NamedTuple):
-    """The knowledge of a client."""
-
-    phase: Phase = "new"
-    # The ticks since the acquires, or the renewals, were sent.
-    age: int = 0
-    deadline: int = 0
-    # The greatest token of the first majority.
-    token: int = NONE
-    is_renewing: bool = False
-
-
-class QuorumState(NamedTuple):
-    """The whole state; the servers are sorted, since servers whose clocks agree are alike."""
-
-    servers: tuple[Server, ...]
-    clients: tuple[Client, Client] = (Client(), Client())
-    clock_has_moved: bool = False
-    # The greatest token that a client was told of.
-    greatest: int = NONE
-    wrong: str | None = None
 
 
 class Quorum:
@@ -144,13 +64,15 @@ class Quorum:
     def steps(self, state: QuorumState) -> Iterator[tuple[str, QuorumState]]:
         """The possible events in *state*."""
         for what, following in self._steps(state):
-            yield what, _canonical(following)
+            yield what, canonical(following)
 
     def _steps(self, state: QuorumState) -> Iterator[tuple[str, QuorumState]]:
         if self._bounds.time_passes:
-            yield "a tick passes", _tick(state)
+            yield "a tick passes", tick(state)
         for place in range(len(state.servers)):
             yield from self._server(state, place)
+            if self._bounds.has_older_copy:
+                yield from _older_copy(state, place)
         for number in (0, 1):
             # The clients are alike, so that the first one begins first.
             if number == 0 or (state.clients[0].phase != "new" and not self._bounds.has_rivals):
@@ -163,7 +85,7 @@ class Quorum:
         if self._bounds.forgets:
             yield f"{_name(server)} forgets everything", _with_server(state, place, self.forgotten(server))
         if self._bounds.moves_clock and not state.clock_has_moved:
-            gained = _with_server(state, place, _later(server))._replace(clock_has_moved=True)
+            gained = _with_server(state, place, later(server))._replace(clock_has_moved=True)
             yield f"the clock of {_name(server)} gains a tick", gained
         if self._bounds.has_rivals:
             for words, changed in self._rivals(server):
@@ -196,27 +118,27 @@ class Quorum:
             holder = NOBODY if server.holder == number else server.holder
             left = 0 if holder == NOBODY else server.left
             released = _with_end(server._replace(holder=holder, left=left), number)
-            yield "release", _with_wire(released, number, wire._replace(release=False))
+            yield "release", with_wire(released, number, wire._replace(release=False))
         if wire.renewal:
             has_it = server.holder == number
             longer = max(server.left, self._bounds.lease)
             renewed = server._replace(left=longer) if has_it else _with_end(server, number)
-            yield "renewal", _with_wire(renewed, number, wire._replace(renewal=False, has_renewed=has_it))
+            yield "renewal", with_wire(renewed, number, wire._replace(renewal=False, has_renewed=has_it))
         if wire.raising != NONE:
             yield "raising of the token", self._raise(server, number, wire)
 
     def _acquire(self, server: Server, number: int, wire: Wire) -> Server:
         if server.abstains or server.holder != NOBODY or server.ended[number]:
-            return _with_wire(server, number, wire)
-        token = max(server.token + 1, server.ahead * TOKENS_A_TICK) if self._bounds.ahead else _ALIKE
+            return with_wire(server, number, wire)
+        token = max(server.token + 1, server.ahead * TOKENS_A_TICK) if self._bounds.ahead else ALIKE
         granted = server._replace(holder=number, left=self._bounds.lease, token=max(token, server.token))
-        return _with_wire(granted, number, wire._replace(vote=token))
+        return with_wire(granted, number, wire._replace(vote=token))
 
     def _raise(self, server: Server, number: int, wire: Wire) -> Server:
         if server.holder != number:
-            return _with_wire(server, number, wire._replace(raising=NONE, vote=NONE))
+            return with_wire(server, number, wire._replace(raising=NONE, vote=NONE))
         raised = server._replace(token=max(server.token, wire.raising))
-        return _with_wire(raised, number, wire._replace(raising=NONE, vote=wire.raising))
+        return with_wire(raised, number, wire._replace(raising=NONE, vote=wire.raising))
 
     # The clients.
 
@@ -237,18 +159,25 @@ class Quorum:
 
     def _counts(self, state: QuorumState, number: int) -> Iterator[tuple[str, QuorumState]]:
         client = state.clients[number]
-        votes = [server.wires[number].vote for server in state.servers if server.wires[number].vote != NONE]
-        if len(votes) < self._majority:
+        wires = [server.wires[number] for server in state.servers if server.wires[number].vote != NONE]
+        if len(wires) < self._majority:
             return
-        token = max(votes) if client.token == NONE else client.token
-        confirmed = sum(vote == token for vote in votes)
-        if confirmed >= self._majority or not self._rules.raises_tokens:
-            yield f"client {number + 1} counts a majority", self._granted(state, number, token)
+        token = max(wire.vote for wire in wires) if client.token == NONE else client.token
+        confirming = [wire for wire in wires if self._confirms(wire.vote, token)]
+        if len(confirming) >= self._majority:
+            lasts = sum(not wire.is_over for wire in confirming) >= self._majority
+            granted = self._granted(state, number, token) if lasts else _ended(state, number)
+            yield f"client {number + 1} counts a majority", granted
             return
         servers = tuple(_asked_to_raise(server, number, token) for server in state.servers)
         if client.token == NONE or servers != state.servers:
             counted = _with_client(state._replace(servers=servers), number, client._replace(token=token))
             yield f"client {number + 1} counts a majority, and has the token raised", counted
+
+    def _confirms(self, vote: int, token: int) -> bool:
+        if not self._rules.raises_tokens:
+            return True
+        return vote == token or (vote > token and not self._rules.confirms_equal_tokens)
 
     def _granted(self, state: QuorumState, number: int, token: int) -> QuorumState:
         client = state.clients[number]
@@ -290,6 +219,16 @@ def _name(server: Server) -> str:
     return f"{what}, whose clock is ahead," if server.ahead else what
 
 
+def _older_copy(state: QuorumState, place: int) -> Iterator[tuple[str, QuorumState]]:
+    """The lease of client 1's older copy is over: first for the client, and then on the server."""
+    server, wire = state.servers[place], state.servers[place].wires[0]
+    if state.clients[0].phase == "voting" and not any(each.wires[0].is_over for each in state.servers):
+        over = with_wire(server, 0, wire._replace(is_over=True))
+        yield f"client 1 counts no more on {_name(server)}", _with_server(state, place, over)
+    if server.holder == 0 and wire.is_over:
+        yield f"{_name(server)} ends that lease", _with_server(state, place, server._replace(holder=NOBODY, left=0))
+
+
 # Changes.
 
 
@@ -303,89 +242,22 @@ def _with_client(state: QuorumState, number: int, client: Client) -> QuorumState
     return state._replace(clients=clients)
 
 
-def _with_wire(server: Server, number: int, wire: Wire) -> Server:
-    return server._replace(wires=(wire, server.wires[1]) if number == 0 else (server.wires[0], wire))
-
-
 def _with_end(server: Server, number: int) -> Server:
     """The server remembers that the acquisition of client *number* has ended there."""
     return server._replace(ended=(True, server.ended[1]) if number == 0 else (server.ended[0], True))
 
 
 def _with_wires(state: QuorumState, number: int, **sent: bool) -> QuorumState:
-    servers = tuple(_with_wire(each, number, each.wires[number]._replace(**sent)) for each in state.servers)
+    servers = tuple(with_wire(each, number, each.wires[number]._replace(**sent)) for each in state.servers)
     return state._replace(servers=servers)
 
 
 def _asked_to_raise(server: Server, number: int, token: int) -> Server:
     wire = server.wires[number]
     is_lower = wire.vote != NONE and wire.vote < token and wire.raising == NONE
-    return _with_wire(server, number, wire._replace(raising=token)) if is_lower else server
+    return with_wire(server, number, wire._replace(raising=token)) if is_lower else server
 
 
 def _ended(state: QuorumState, number: int) -> QuorumState:
     """The acquisition has ended, and each server is sent a release."""
     return _with_client(_with_wires(state, number, release=True), number, Client("done"))
-
-
-# Time, and which states are one.
-
-
-def _tick(state: QuorumState) -> QuorumState:
-    first, second = state.clients
-    servers = tuple(_with_older_tokens(_later(server)) for server in state.servers)
-    clients = _older(first), _older(second)
-    return state._replace(servers=servers, clients=clients, greatest=_older_token(state.greatest))
-
-
-def _later(server: Server) -> Server:
-    """The lease of the lock, and the time for which the server abstains, are a tick shorter."""
-    left = max(0, server.left - 1)
-    holder = server.holder if left else NOBODY
-    return server._replace(holder=holder, left=left, abstains=max(0, server.abstains - 1))
-
-
-def _with_older_tokens(server: Server) -> Server:
-    lowest = server.ahead * TOKENS_A_TICK - 1
-    first, second = server.wires
-    token = max(lowest, server.token - TOKENS_A_TICK)
-    return server._replace(token=token, wires=(_older_wire(first), _older_wire(second)))
-
-
-def _older_token(token: int) -> int:
-    return token if token <= _ALIKE else max(_OLDEST, token - TOKENS_A_TICK)
-
-
-def _older_wire(wire: Wire) -> Wire:
-    return wire._replace(raising=_older_token(wire.raising), vote=_older_token(wire.vote))
-
-
-def _older(client: Client) -> Client:
-    if client.phase in ("new", "done"):
-        return client
-    age, deadline = min(_OLD, client.age + 1), max(0, client.deadline - 1)
-    return client._replace(age=age, deadline=deadline, token=_older_token(client.token))
-
-
-def _canonical(state: QuorumState) -> QuorumState:
-    """The state without messages and knowledge that can change nothing any more, with its servers in order."""
-    first, second = state.clients
-    servers = (_without_dead(_without_dead(server, 0, first), 1, second) for server in state.servers)
-    return state._replace(servers=tuple(sorted(servers)), clients=(_without_age(first), _without_age(second)))
-
-
-def _without_dead(server: Server, number: int, client: Client) -> Server:
-    wire = server.wires[number]
-    if not wire.acquire and server.ended[number]:  # The end is remembered for an acquire that arrives later.
-        server = server._replace(ended=(False, server.ended[1]) if number == 0 else (server.ended[0], False))
-    if client.phase in ("holding", "done"):  # The client has counted the votes.
-        wire = wire._replace(vote=NONE)
-    if client.phase == "done":
-        is_in_vain = not wire.acquire and server.holder != number
-        wire = Wire() if is_in_vain else wire._replace(has_renewed=False)
-    return _with_wire(server, number, wire) if wire != server.wires[number] else server
-
-
-def _without_age(client: Client) -> Client:
-    """The time of the acquires does not matter once the votes are counted."""
-    return client._replace(age=0) if client.phase == "holding" and not client.is_renewing else client

@@ -9,7 +9,8 @@ from redis.asyncio import Redis
 from aiolock._keys import QUORUM_KEY
 from aiolock._scripts import LOCK, QUORUM_ACQUIRE, RAISE, Script
 from aiolock._scripts.replies import GRANTED
-from tests.protocol.quorum import NOBODY, NONE, Quorum, QuorumBounds, Server, Wire
+from tests.protocol.quorum import Quorum
+from tests.protocol.quorum_state import NOBODY, NONE, QuorumBounds, Server, Wire
 
 # These tests compute all the time, and share the machine with others.
 pytestmark = pytest.mark.timeout(300)
