@@ -2,14 +2,13 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from math import inf
 from typing import Any
 
 from aiolock._cli.locks.hashes import AIOLOCK, MOST_NAMED, REDISSON
 from aiolock._cli.locks.model import COUNTER, COUNTING_SEMAPHORE, LATCH, SEMAPHORE, Hold, Lock
 from aiolock._cli.locks.names import keys_of
-from aiolock._cli.locks.node import Node, Question, decoded, token_of, whole
+from aiolock._cli.locks.node import LONGEST_NUMBER, Node, Question, decoded, token_of, whole
 from aiolock._keys import LockKeys, is_braced
 from aiolock._scripts.replies import TAKEN
 
@@ -29,24 +28,24 @@ async def describe_permits(node: Node, names: Sequence[str]) -> list[Lock]:
     if not names:
         return []
     now = await node.now()
-    questions: list[list[Question]] = []
-    for keys in (every := keys_of(LockKeys.of_permits, names)):
+
+    def about(keys: LockKeys) -> list[Question]:
         permits, valid = keys.all[1], (f"({round(now * 1000)}", "+inf")
-        questions += [
-            [
-                ("GET", keys.lock),
-                ("ZCOUNT", permits, *valid),
-                ("ZCARD", permits),
-                ("ZRANGEBYSCORE", permits, *valid, "WITHSCORES", "LIMIT", 0, MOST_NAMED),
-                ("ZSCORE", keys.tokens, "token"),
-            ]
+        return [
+            ("GET", keys.lock),
+            ("ZCOUNT", permits, *valid),
+            ("ZCARD", permits),
+            ("ZRANGEBYSCORE", permits, *valid, "WITHSCORES", "LIMIT", 0, MOST_NAMED),
+            ("ZSCORE", keys.tokens, "token"),
         ]
-    answers, listening = await node.ask_each(questions), await node.listening([keys.channel for keys in every])
-    found = [_permits(node, keys, now, told) for keys, told in zip(every, answers, strict=True)]
-    return [replace(each, waiting=listening[keys.channel]) for keys, each in zip(every, found, strict=True) if each]
+
+    asked = await node.ask_of(keys_of(LockKeys.of_permits, names), about)
+    listening = await node.listening([keys.channel for keys, _ in asked])
+    found = [_permits(node, keys, now, told, listening[keys.channel]) for keys, told in asked]
+    return [each for each in found if each is not None]
 
 
-def _permits(node: Node, keys: LockKeys, now: float, answers: list[Any]) -> Lock | None:
+def _permits(node: Node, keys: LockKeys, now: float, answers: list[Any], waiting: int) -> Lock | None:
     said, acquired, members, named, last = answers
     count = whole(said)
     if count is None or not acquired:
@@ -70,6 +69,7 @@ def _permits(node: Node, keys: LockKeys, now: float, answers: list[Any]) -> Lock
             for acquisition, some in taken.items()
         ],
         more=max(0, acquired - len(named) // 2),
+        waiting=waiting,
         last_token=token_of(last),
         available=count + members - acquired,
     )
@@ -83,32 +83,27 @@ def _acquisition(permit: bytes) -> str:
 
 async def describe_counters(node: Node, names: Sequence[str]) -> list[Lock]:
     """The counters among *names*: numbers that aiolock counts, without owners."""
-    types = await node.ask([("TYPE", name) for name in names])
-    names = [name for name, what in zip(names, types, strict=True) if what == b"string"]
-    questions, channels = list[list[Question]](), dict[str, tuple[str, str]]()
-    names = [keys.name for keys in keys_of(LockKeys.of_counting_semaphore, names)]
-    for name in names:
-        counter, latch = LockKeys.of_counting_semaphore(name, ""), LockKeys.of_latch(name, "")
-        questions += [
-            [
-                ("ZSCORE", counter.tokens, "token"),
-                ("ZREVRANGE", counter.tokens, 0, _MOST_MEMBERS, "WITHSCORES"),
-                ("STRLEN", name),
-            ]
-        ]
-        channels[name] = counter.channel, latch.channel
-    answers, found = await node.ask_each(questions), []
-    listening = await node.listening([channel for both in channels.values() for channel in both])
-    for name, (token, members, length) in zip(names, answers, strict=True):
-        if token is None and members and (length or 0) <= len(str(-(2**63))):
-            numbers = [listening[channel] for channel in channels[name]]
-            found.append((name, _kind(members, *numbers), sum(numbers)))
-    counts = await node.ask([("GET", name) for name, _, _ in found])
-    return [
-        Lock(name=name, kind=kind, server=node.address, waiting=waiting, available=count)
-        for (name, kind, waiting), said in zip(found, counts, strict=True)
-        if (count := whole(said)) is not None
-    ]
+    numbers = [name for name, [kind] in await node.ask_of(names, lambda name: [("TYPE", name)]) if kind == b"string"]
+
+    def about(keys: LockKeys) -> list[Question]:
+        members = ("ZREVRANGE", keys.tokens, 0, _MOST_MEMBERS, "WITHSCORES")
+        return [("ZSCORE", keys.tokens, "token"), members, ("STRLEN", keys.lock)]
+
+    asked = await node.ask_of(keys_of(LockKeys.of_counting_semaphore, numbers), about)
+    counted = {
+        keys.name: (members, keys.channel, LockKeys.of_latch(keys.name, "").channel)
+        for keys, (token, members, length) in asked
+        if token is None and members and (length or 0) <= LONGEST_NUMBER
+    }
+    listening = await node.listening([channel for _, *both in counted.values() for channel in both])
+    found = []
+    for name, [said] in await node.ask_of(counted, lambda name: [("GET", name)]):
+        members, *both = counted[name]
+        of_each = [listening[channel] for channel in both]
+        if (count := whole(said)) is not None:
+            kind = _kind(members, *of_each)
+            found.append(Lock(name=name, kind=kind, server=node.address, waiting=sum(of_each), available=count))
+    return found
 
 
 def _kind(members: list[Any], on_counter: int, on_latch: int) -> str:

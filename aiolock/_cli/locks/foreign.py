@@ -3,9 +3,7 @@
 import re
 
 from aiolock._cli.locks.hashes import is_foreign
-from aiolock._cli.locks.node import Node
-
-_LONGEST = len(str(-(2**63)))  # Characters of the longest number that Redis counts.
+from aiolock._cli.locks.node import LONGEST_NUMBER, Node
 
 
 async def foreign_type(node: Node, name: str) -> str | None:
@@ -16,7 +14,7 @@ async def foreign_type(node: Node, name: str) -> str | None:
         return None
     if kind == b"hash":
         return "hash" if left == -1 or is_foreign(fields) else None
-    if kind == b"string" and (length is None or length <= _LONGEST):
+    if kind == b"string" and (length is None or length <= LONGEST_NUMBER):
         [value] = await node.ask([("GET", name)])
         if value is None or re.fullmatch(rb"-?\d+", value):
             return None

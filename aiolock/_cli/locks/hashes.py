@@ -15,7 +15,6 @@ MOST_NAMED = 1000  # Holders of one lock; further ones are only counted.
 
 _OF_REDISSON = re.compile(r"[0-9a-f-]{36}:\d+", re.IGNORECASE)
 _OF_A_FAIR_ONE = b"aiolock:fair"
-_MICROSECONDS = 1_000_000
 # The scores of the line lie between these; see fair.lua.
 _TICKETS, _NO_TICKETS = "-4000000000000000", "(-1000000000000000"
 _MOST_IN_LINE = 1000
@@ -36,36 +35,30 @@ class _Found:
 
 async def describe(node: Node, every: Sequence[LockKeys]) -> list[Lock]:
     """The locks among *every* that are held, or kept after their release."""
-    found = await _candidates(node, every)
-    questions: list[list[Question]] = [
-        [
+    found = await node.ask_of(
+        await _candidates(node, every),
+        lambda each: [
             ("HSCAN", each.keys.lock, 0, "COUNT", MOST_NAMED),
             ("ZSCORE", each.keys.tokens, "token"),
             ("ZRANGEBYSCORE", each.keys.tokens, _TICKETS, _NO_TICKETS, "LIMIT", 0, _MOST_IN_LINE),
-        ]
-        for each in found
-    ]
-    answers = await node.ask_each(questions)
+        ],
+    )
     now = await node.now() if found else 0.0
     locks = [
-        await _read_write(node, each, now, told) if each.mode else _plain(node, each, now, told)
-        for each, told in zip(found, answers, strict=True)
+        await _read_write(node, each, now, told) if each.mode else _plain(node, each, now, told) for each, told in found
     ]
     return [each for each in locks if each is not None]
 
 
 async def _candidates(node: Node, every: Sequence[LockKeys]) -> list[_Found]:
     """The keys that look like locks, found without reading more than a few bytes of each."""
-    questions: list[list[Question]] = [
-        [
-            ("PTTL", keys.lock),
-            ("HLEN", keys.lock),
-            ("HMGET", keys.lock, "aiolock:acquisition", "aiolock:token", "mode"),
-        ]
-        for keys in every
-    ]
+
+    def about(keys: LockKeys) -> list[Question]:
+        fields = ("aiolock:acquisition", "aiolock:token", "mode")
+        return [("PTTL", keys.lock), ("HLEN", keys.lock), ("HMGET", keys.lock, *fields)]
+
     found = []
-    for keys, (left, length, fields) in zip(every, await node.ask_each(questions), strict=True):
+    for keys, (left, length, fields) in await node.ask_of(every, about):
         if left is None or left <= 0 or fields is None:
             continue
         acquisition, token, mode = fields
@@ -96,27 +89,17 @@ def _plain(node: Node, found: _Found, now: float, told: list[Any]) -> Lock | Non
     fields, last, tickets = told
     owners = _owners(fields)
     owner, count = owners[0] if len(owners) == 1 else ("", 0)
-    ours = found.acquisition or owner.endswith(f":{KEPT}")
     if not owner or not (found.acquisition or _is_owner(owner)):
         return None
     line = [
         ticket.decode(errors="replace").removeprefix("ticket ") for ticket in tickets or () if ticket[:7] == b"ticket "
     ]
-    since = None if found.token is None else found.token / _MICROSECONDS
-    hold = Hold(
-        owner_id=owner,
-        library=AIOLOCK if ours else REDISSON,
-        holds=count,
-        left=found.left,
-        token=found.token,
-        since=since,
-        age=None if since is None else max(0.0, now - since),
-    )
+    library = AIOLOCK if found.acquisition or owner.endswith(f":{KEPT}") else REDISSON
     return Lock(
         name=found.keys.name,
         kind=FAIR if line or _OF_A_FAIR_ONE in _fields(fields) else LOCK,
         server=node.address,
-        holds=[hold],
+        holds=[Hold.of_token(found.token, now, owner_id=owner, library=library, holds=count, left=found.left)],
         waiting=max(len(line), found.listening),
         line=line,
         last_token=token_of(last),
@@ -128,9 +111,12 @@ async def _read_write(node: Node, found: _Found, now: float, told: list[Any]) ->
     owners = _owners(fields)[:MOST_NAMED]
     assert found.keys.record is not None
     front, _ = found.keys.record
-    records = [f"{front}{owner}:rwlock_timeout:1" for owner, _ in owners]
-    told = await node.ask_each([(("PTTL", key), ("HGET", key, "token")) for key in records])
-    holds = [_half(each, found.left, now, *record) for each, record in zip(owners, told, strict=True)]
+
+    def about(field: tuple[str, int]) -> list[Question]:
+        record = f"{front}{field[0]}:rwlock_timeout:1"
+        return [("PTTL", record), ("HGET", record, "token")]
+
+    holds = [_half(each, found.left, now, *record) for each, record in await node.ask_of(owners, about)]
     there = _without_expired_writers([each for each in holds if each is not None])
     return Lock(
         name=found.keys.name,
@@ -146,24 +132,14 @@ async def _read_write(node: Node, found: _Found, now: float, told: list[Any]) ->
 def _half(field: tuple[str, int], left_of_all: float, now: float, left: Any, said: Any) -> Hold | None:
     """One reader or writer; ``None`` if its lease has ended."""
     owner, count = field
-    token = token_of(said)
     writes = owner.endswith(WRITER)
     # A writer of Redisson's has no record, and ends with the lock. The records of its readers are no hashes.
     if left is None or left < 0:
         if not writes:
             return None
         left = round(left_of_all * 1000)
-    since = None if token is None else token / _MICROSECONDS
-    return Hold(
-        owner_id=owner,
-        library=REDISSON if said is None else AIOLOCK,
-        holds=count,
-        left=left / 1000,
-        mode="write" if writes else "read",
-        token=token,
-        since=since,
-        age=None if since is None else max(0.0, now - since),
-    )
+    library, mode = REDISSON if said is None else AIOLOCK, "write" if writes else "read"
+    return Hold.of_token(token_of(said), now, owner_id=owner, library=library, holds=count, left=left / 1000, mode=mode)
 
 
 def _without_expired_writers(holds: list[Hold]) -> list[Hold]:

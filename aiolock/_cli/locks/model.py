@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from math import isinf
+from typing import Any
 
 from aiolock._identity import KEPT, Identity, identity_of, owner_of
 from aiolock._keys import WRITER
@@ -11,6 +12,8 @@ LOCK, FAIR, READ_WRITE, SEMAPHORE = "lock", "fair lock", "read-write lock", "sem
 COUNTING_SEMAPHORE, LATCH, COUNTER = "counting semaphore", "latch", "counting semaphore or latch"
 ONCE = "once"
 FREE, FOREIGN = "free", "not a lock"
+
+_MICROSECONDS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +35,12 @@ class Hold:
     since: float | None = None
     age: float | None = None
     permits: Sequence[bytes] = ()
+
+    @classmethod
+    def of_token(cls, token: int | None, now: float, **more: Any) -> "Hold":
+        """A hold with *more* fields; its *token*, if that is known, is the time of the grant in microseconds."""
+        since = None if token is None else token / _MICROSECONDS
+        return cls(token=token, since=since, age=None if since is None else max(0.0, now - since), **more)
 
     @property
     def client(self) -> str:

@@ -1,17 +1,20 @@
 """One primary, which is asked many questions in one write; each costs it next to nothing."""
 
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from redis.asyncio import Redis
 from redis.exceptions import AskError, MovedError
 
 Question = tuple[str | int | float, ...]
 
+T = TypeVar("T")
+
 _WHOLE = re.compile(rb"-?\d{1,18}")
 _GREATEST = 10**18
 _GREATEST_TOKEN = 2**53
+LONGEST_NUMBER = len(str(-(2**63)))  # Characters of the longest number that Redis counts.
 _PAGE = 1000  # Keys that one SCAN looks at: about a millisecond of the server.
 
 
@@ -41,10 +44,11 @@ class Node:
                 raise answer
         return [None if isinstance(answer, Exception) else answer for answer in answers]
 
-    async def ask_each(self, groups: Sequence[Sequence[Question]]) -> list[list[Any]]:
-        """The answers to each group of questions; all are sent in one write."""
-        answers = iter(await self.ask([question for group in groups for question in group]))
-        return [[next(answers) for _ in group] for group in groups]
+    async def ask_of(self, each: Iterable[T], about: Callable[[T], Sequence[Question]]) -> list[tuple[T, list[Any]]]:
+        """Each one, with the answers to the questions *about* it; all are sent in one write."""
+        groups = [(one, about(one)) for one in each]
+        answers = iter(await self.ask([question for _, group in groups for question in group]))
+        return [(one, [next(answers) for _ in group]) for one, group in groups]
 
     async def listening(self, channels: Sequence[str]) -> dict[str, int]:
         """The number of clients that listen on each of *channels*."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from aiolock._cli.locks.hashes import describe
 from aiolock._cli.locks.model import ONCE, Lock, Outcome
 from aiolock._cli.locks.names import keys_of
-from aiolock._cli.locks.node import Node, Question, decoded, token_of
+from aiolock._cli.locks.node import Node, decoded, token_of
 from aiolock._keys import LockKeys
 
 _MOST_TOLD = 1000  # Characters of a result.
@@ -14,9 +14,10 @@ _MOST_TOLD = 1000  # Characters of a result.
 
 async def describe_running(node: Node, names: Sequence[str]) -> list[Lock]:
     """The bodies among *names* that run now. Outcomes are not read, as each may be large."""
-    every = keys_of(LockKeys.of_once, names)
-    answers = await node.ask([("HGET", keys.lock, "aiolock:acquisition") for keys in every])
-    held = {keys.name: keys for keys, answer in zip(every, answers, strict=True) if answer is not None}
+    asked = await node.ask_of(
+        keys_of(LockKeys.of_once, names), lambda keys: [("HGET", keys.lock, "aiolock:acquisition")]
+    )
+    held = {keys.name: keys for keys, [acquisition] in asked if acquisition is not None}
     running = await describe(node, [*held.values()])
     listening = await node.listening([keys.channel for keys in held.values()])
     # The line belongs to the fair lock of the same name.
@@ -25,13 +26,12 @@ async def describe_running(node: Node, names: Sequence[str]) -> list[Lock]:
 
 async def describe_once(node: Node, names: Sequence[str]) -> list[Lock]:
     """The bodies among *names* that run now, or whose outcome is remembered."""
-    every = keys_of(LockKeys.of_once, names)
-    questions: list[list[Question]] = [
-        [("HGET", keys.lock, "aiolock:outcome"), ("PTTL", keys.lock), ("ZSCORE", keys.tokens, "token")]
-        for keys in every
-    ]
+    asked = await node.ask_of(
+        keys_of(LockKeys.of_once, names),
+        lambda keys: [("HGET", keys.lock, "aiolock:outcome"), ("PTTL", keys.lock), ("ZSCORE", keys.tokens, "token")],
+    )
     ended: list[Lock] = []
-    for keys, (value, left, last) in zip(every, await node.ask_each(questions), strict=True):
+    for keys, (value, left, last) in asked:
         if value is not None and left is not None and left >= 0:
             outcome, token = _outcome(value, left / 1000), token_of(last)
             ended.append(Lock(name=keys.name, kind=ONCE, server=node.address, last_token=token, outcome=outcome))

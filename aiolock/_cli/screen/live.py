@@ -8,6 +8,7 @@ import termios
 import tty
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import zip_longest
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,10 +19,10 @@ from rich.table import Table
 from rich.text import Text
 
 from aiolock._cli.locks.model import Hold, Lock
-from aiolock._cli.locks.words import MOST_OF_A_LOCK, duration, how, row_width, waiting, widths
+from aiolock._cli.locks.words import MOST_OF_A_LOCK, row_width, rows, widths
 from aiolock._cli.screen.frame import Frame, Leases
 from aiolock._cli.screen.screen import Screen, silent
-from aiolock._cli.terminal import has_keyboard, printable, short
+from aiolock._cli.terminal import has_keyboard, printable
 
 _ENDS = b"qQ\3\4"  # q, Ctrl-C and Ctrl-D.
 _BAR = 10  # Characters.
@@ -29,7 +30,7 @@ _LATE, _CLOSE = 0.5, 0.65  # Shares of a lease: with renewals in time, two third
 _LONG = 60.0  # Seconds of a hold from which it is highlighted.
 _AROUND = 5  # Lines above and below the locks.
 _HEADINGS = ("NAME", "KIND", "HOLDER", "HELD", "LEFT", "", "WAITING")
-_KIND, _HOLDER = 1, 2
+_KIND, _HOLDER, _HELD, _WAITING = 1, 2, 3, 6
 _TO_THE_RIGHT = (3, 4, 6)
 _DISPENSABLE = (5, 1, 3, 4)  # Columns, in the order in which a narrow terminal drops them.
 _COMFORTABLE, _LEAST = 16, 7  # Columns of the terminal for a name, and for a holder.
@@ -113,37 +114,42 @@ class LiveScreen(Screen):
         return Group(head, Rule(style="blue"), self._table(shown), below)
 
     def _table(self, locks: list[Lock]) -> Table:
-        rows = [row for lock in locks for row in self._rows(lock)]
+        every = [row for lock in locks for row in self._rows(lock)]
         table = Table(box=None, pad_edge=False, header_style="bold")
-        columns = _columns([_HEADINGS, *([cell.plain for cell in row] for row in rows)], self._console.width)
+        columns = _columns([_HEADINGS, *([cell.plain for cell in row] for row in every)], self._console.width)
         for at, width in columns.items():
             justify: JustifyMethod = "right" if at in _TO_THE_RIGHT else "left"
             table.add_column(
                 _HEADINGS[at], no_wrap=True, width=width, justify=justify, style="dim" if at == _KIND else ""
             )
-        for row in rows:
+        for row in every:
             table.add_row(*(row[at] for at in columns))
         return table
 
     def _rows(self, lock: Lock) -> list[list[Text]]:
-        left = "" if lock.available is None else f", {lock.available} left"
-        name = Text(short(lock.name), style="bold yellow" if lock.waiting else "bold")
-        waits = Text(waiting(lock), style="yellow" if lock.waiting else "dim")
-        held = [self._of_a_hold(lock, hold) for hold in lock.holds[:MOST_OF_A_LOCK]] or [
-            [Text("-", style="dim"), *_NONE]
-        ]
-        if more := lock.more + len(lock.holds[MOST_OF_A_LOCK:]):
-            held.append([Text(f"and {more} more", style="dim"), *_NONE])
-        first = [name, Text(f"{lock.kind}{left}")]
-        return [[*(first if at == 0 else _TWO), *row, waits if at == 0 else Text()] for at, row in enumerate(held)]
+        """The rows of a list, in colours, with a bar for each hold."""
+        return [self._coloured(lock, *each) for each in zip_longest(rows(lock), lock.holds[:MOST_OF_A_LOCK])]
 
-    def _of_a_hold(self, lock: Lock, hold: Hold) -> list[Text]:
-        share = self._leases.share(lock, hold)
-        style = "red" if share < _LATE else "yellow" if share < _CLOSE else "green"
-        full = round(share * _BAR)
-        bar = Text.assemble(("━" * full, style), ("━" * (_BAR - full), "grey23"))
-        age = Text(duration(hold.age), style="bold" if (hold.age or 0) >= _LONG else "")
-        return [Text(how(hold)), age, Text(duration(hold.left), style="red" if share < _LATE else ""), bar]
+    def _coloured(self, lock: Lock, row: Sequence[str], hold: Hold | None) -> list[Text]:
+        name, kind, holder, held, left, waits = row
+        cells = [
+            Text(name, style="bold yellow" if lock.waiting else "bold"),
+            Text(kind),
+            Text(holder, style="dim" if hold is None else ""),
+            *(Text(), Text(), Text()),
+            Text(waits, style="yellow" if lock.waiting else "dim"),
+        ]
+        if hold is not None:
+            share = self._leases.share(lock, hold)
+            age = Text(held, style="bold" if (hold.age or 0) >= _LONG else "")
+            cells[_HELD:_WAITING] = age, Text(left, style="red" if share < _LATE else ""), _bar(share)
+        return cells
+
+
+def _bar(share: float) -> Text:
+    full = round(share * _BAR)
+    style = "red" if share < _LATE else "yellow" if share < _CLOSE else "green"
+    return Text.assemble(("━" * full, style), ("━" * (_BAR - full), "grey23"))
 
 
 def _columns(cells: Sequence[Sequence[str]], width: int) -> dict[int, int]:
@@ -164,10 +170,6 @@ def _fitted(
 ) -> tuple[list[int], list[int]]:
     shown = [at for at in range(len(_HEADINGS)) if at not in without]
     return shown, widths([[row[at] for at in shown] for row in cells], width, (0, shown.index(_HOLDER)), least)
-
-
-_TWO = [Text(), Text()]
-_NONE = [Text(), Text(), Text()]
 
 
 def _head(frame: Frame, *, narrow: bool) -> Group:
