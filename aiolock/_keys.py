@@ -8,6 +8,7 @@ belong to another name is refused.
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -129,6 +130,16 @@ class LockKeys:
             return cls(name, lock, tokens, f"redisson_rwlock:{tag}", (lock, tokens), entry, record, other)
 
         return half(read, write, ""), half(write, read, WRITER)
+
+
+# The primitives that are like a lock, and whose keys have a beginning of their own: how to make the keys. Programs that
+# look at all keys, as `aiolock ls` does, know these primitives from here.
+OWN_LOCKS: dict[str, Callable[[str, str], LockKeys]] = {ONCE_KEY: LockKeys.of_once}
+
+
+def own_kind(beginning: str) -> str:
+    """The kind, for people, of the primitive whose keys have that *beginning* of their own."""
+    return beginning.removeprefix("aiolock_").removesuffix(":").replace("_", " ")
 
 
 def _tagged(name: str, prefix: str) -> tuple[str, str, str]:

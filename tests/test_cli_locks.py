@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import LockClient
+from aiolock import AsyncRLock, LockClient
 from aiolock._cli.exit_codes import VerbError
 from aiolock._cli.failure import told_in_words
 from aiolock._cli.locks.model import Hold, Lock
@@ -27,7 +27,8 @@ from aiolock._cli.verbs.inspect import inspect
 from aiolock._cli.verbs.ls import ls
 from aiolock._embedded_server import Server
 from aiolock._identity import Identity
-from aiolock._keys import QUORUM_KEY
+from aiolock._keys import OWN_KEYS, OWN_LOCKS, QUORUM_KEY, LockKeys
+from aiolock._scripts import LOCK, Want
 from tests.support.cli import Verb, run
 from tests.support.holding import foreign, lock_client, seize
 from tests.support.observe import all_parked, answered, commandstats, until
@@ -189,6 +190,23 @@ async def test_a_once_is_listed_while_it_runs(
     assert sorted(found) == [("fair lock", "report:7"), ("once", "bill"), ("once", "report:7"), ("once", "{b}")]
     assert some == ["report:7", "report:7"]
     assert list(await all_locks(server)) == ["report:7"], "a body that has run is not listed"
+
+
+async def test_a_new_primitive_is_listed_as_soon_as_its_keys_are_described(
+    server: Server, locks: LockClient, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def of_leader(name: str, prefix: str) -> LockKeys:
+        key, tokens = (f"aiolock_chief_cook{end}:{{{prefix}{name}}}" for end in ("", "_token"))
+        return LockKeys(name, key, tokens, f"channel {key}", (key, tokens), key)
+
+    assert all(beginning in OWN_KEYS for beginning in OWN_LOCKS)
+    monkeypatch.setitem(OWN_LOCKS, "aiolock_chief_cook:", of_leader)
+    cook = AsyncRLock(locks._sessions, Want(of_leader("shop:a", ""), LOCK), "nightly")
+    lease = await cook.acquire()
+    lock = (await all_locks(server, "shop:*"))["shop:a"]
+    assert (lock.kind, lock.holds[0].token, lock.holds[0].owner) == ("chief cook", lease.token, "nightly")
+    assert await run(server.url, inspect, "inspect", "shop:a") == 0
+    assert "chief cook" in capsys.readouterr().out
 
 
 async def test_a_list_reads_no_outcomes(own: Server) -> None:

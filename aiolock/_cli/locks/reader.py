@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from aiolock._cli.locks.counted import PERMITS_END, describe_counters, describe_permits, names_of
 from aiolock._cli.locks.foreign import foreign_type
 from aiolock._cli.locks.hashes import describe
-from aiolock._cli.locks.model import ONCE, Lock
+from aiolock._cli.locks.model import Lock
 from aiolock._cli.locks.names import keys_of, matching
 from aiolock._cli.locks.node import Node, token_of
-from aiolock._cli.locks.once import describe_once, describe_running
+from aiolock._cli.locks.own import describe_ended, describe_own
 from aiolock._cli.servers import Servers
-from aiolock._keys import ONCE_KEY, OWN_KEYS, QUORUM_KEY, TOKENS_KEY, LockKeys, key_of
+from aiolock._keys import OWN_KEYS, OWN_LOCKS, QUORUM_KEY, TOKENS_KEY, LockKeys, key_of
 
-_SCANS = 3  # Of each server: for hashes, for names of `once`, and for sets.
+_SCANS = 2  # Of each server: for hashes, and for sets. Each kind of `OWN_LOCKS` has a scan of its own.
 _RECORD = ":rwlock_timeout:"
 
 
@@ -41,16 +41,19 @@ class Reader:
     async def locks(self, pattern: str = "*") -> list[Lock]:
         """All locks that are held, and all counters, whose names match *pattern*, as Redis matches them."""
         for size in await asyncio.gather(*(node.size() for node in self._nodes.values())):
-            self._looked_at(0, size * _SCANS)
+            self._looked_at(0, size * (_SCANS + len(OWN_LOCKS)))
         found = await asyncio.gather(*(self._on(node, pattern) for node in self._nodes.values()))
         return [lock for locks in found for lock in locks]
 
     async def named(self, name: str) -> list[Lock]:
-        """The lock or counter called *name*, if it is in use, and after it the body of that name that runs or ran."""
+        """The lock or counter called *name*, if it is in use, and after it what else has that name: a `once`."""
         node, found = self.node_of(name), list[Lock]()
         for look in (_describe_locks, describe_permits, describe_counters):
             found = found or await look(node, [name])
-        return found + await describe_once(node, [name])
+        found += await describe_ended(node, [name])
+        for beginning in OWN_LOCKS:
+            found += await describe_own(node, beginning, [name])
+        return found
 
     async def foreign(self, name: str) -> str | None:
         """The type of the key *name* if it is not a lock and must not be touched."""
@@ -71,10 +74,11 @@ class Reader:
         async for names in self._pages(node, pattern, "hash"):
             held = [name for name in names if _RECORD not in name and not name.startswith(OWN_KEYS)]
             found |= _by_name(await _describe_locks(node, held))
-        async for keys in self._pages(node, f"{ONCE_KEY}*", "hash"):
-            once = _matching(pattern, _names_in(keys, ONCE_KEY))
-            found |= _by_name(await describe_running(node, once))
-        hashes = {name for kind, name in found if kind != ONCE}
+        hashes = {name for _, name in found}
+        for beginning in OWN_LOCKS:
+            async for keys in self._pages(node, f"{beginning}*", "hash"):
+                own = _matching(pattern, _names_in(keys, beginning))
+                found |= _by_name(await describe_own(node, beginning, own))
         async for keys in self._pages(node, "*", "zset"):
             tags = [key.removesuffix(PERMITS_END) for key in keys if key.endswith(PERMITS_END)]
             permits = _matching(pattern, [name for tag in tags for name in names_of(tag)])

@@ -1,4 +1,4 @@
-"""Bodies that run once: a lock while they run, and afterwards their outcome; see once/outcome.lua."""
+"""Locks whose keys have a beginning of their own, and the outcomes of bodies that ran once: see once/outcome.lua."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,25 +7,26 @@ from aiolock._cli.locks.hashes import describe
 from aiolock._cli.locks.model import ONCE, Lock, Outcome
 from aiolock._cli.locks.names import keys_of
 from aiolock._cli.locks.node import Node, decoded, token_of
-from aiolock._keys import LockKeys
+from aiolock._keys import OWN_LOCKS, LockKeys, own_kind
 
 _MOST_TOLD = 1000  # Characters of a result.
 
 
-async def describe_running(node: Node, names: Sequence[str]) -> list[Lock]:
-    """The bodies among *names* that run now. Outcomes are not read, as each may be large."""
+async def describe_own(node: Node, beginning: str, names: Sequence[str]) -> list[Lock]:
+    """The locks among *names* that are held, and whose keys begin so. It reads no outcomes: some are large."""
     asked = await node.ask_of(
-        keys_of(LockKeys.of_once, names), lambda keys: [("HGET", keys.lock, "aiolock:acquisition")]
+        keys_of(OWN_LOCKS[beginning], names), lambda keys: [("HGET", keys.lock, "aiolock:acquisition")]
     )
     held = {keys.name: keys for keys, [acquisition] in asked if acquisition is not None}
-    running = await describe(node, [*held.values()])
+    found = await describe(node, [*held.values()])
     listening = await node.listening([keys.channel for keys in held.values()])
+    kind = own_kind(beginning)
     # The line belongs to the fair lock of the same name.
-    return [replace(lock, kind=ONCE, line=(), waiting=listening[held[lock.name].channel]) for lock in running]
+    return [replace(lock, kind=kind, line=(), waiting=listening[held[lock.name].channel]) for lock in found]
 
 
-async def describe_once(node: Node, names: Sequence[str]) -> list[Lock]:
-    """The bodies among *names* that run now, or whose outcome is remembered."""
+async def describe_ended(node: Node, names: Sequence[str]) -> list[Lock]:
+    """The bodies among *names* that ran once, and whose outcome is remembered."""
     asked = await node.ask_of(
         keys_of(LockKeys.of_once, names),
         lambda keys: [("HGET", keys.lock, "aiolock:outcome"), ("PTTL", keys.lock), ("ZSCORE", keys.tokens, "token")],
@@ -35,7 +36,7 @@ async def describe_once(node: Node, names: Sequence[str]) -> list[Lock]:
         if value is not None and left is not None and left >= 0:
             outcome, token = _outcome(value, left / 1000), token_of(last)
             ended.append(Lock(name=keys.name, kind=ONCE, server=node.address, last_token=token, outcome=outcome))
-    return ended + await describe_running(node, names)
+    return ended
 
 
 def _outcome(value: bytes, left: float) -> Outcome:
