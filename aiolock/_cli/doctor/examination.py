@@ -9,7 +9,7 @@ from redis.exceptions import RedisClusterException, ResponseError
 from aiolock._cli.doctor import cluster, sentinel, server, timing, trials
 from aiolock._cli.doctor.advice import on_refusal
 from aiolock._cli.doctor.check import Check
-from aiolock._cli.doctor.facts import Facts, gather
+from aiolock._cli.doctor.facts import Answering, Facts, answering, gather
 from aiolock._cli.doctor.primaries import Primaries
 from aiolock._cli.doctor.primary import Primary
 from aiolock._cli.doctor.probe import Probe, SilentError, with_address
@@ -49,7 +49,7 @@ class Examination:
         elif facts.mode == "cluster":
             await self._examine_cluster(probe, facts)
         else:
-            await self._examine_one(self.url, self.redis, probe, facts)
+            await self._examine_one(Answering(self.url, self.redis, probe, facts))
 
     async def _examine_what_it_watches(self, probe: Probe) -> None:
         try:
@@ -62,33 +62,26 @@ class Examination:
             self.checks.append(sentinel.undecided(watched, self.primary))
             return
         self.checks.append(sentinel.judge(chosen))
-        url = with_address(self.url, chosen.address)
-        async with Redis.from_url(url) as redis, Probe(redis) as primary:
-            await primary.greet()
-            await self._examine_one(url, redis, primary, await gather(primary), chosen)
+        async with answering(with_address(self.url, chosen.address)) as primary:
+            await self._examine_one(primary, chosen)
 
-    async def _examine_one(
-        self, url: str, redis: Redis, probe: Probe, facts: Facts, watched: Watched | None = None
-    ) -> None:
-        """Examine the single server at *url*, or the primary that a Sentinel has *watched*."""
-        self.checks.append(await trials.try_database(probe, database(redis)))
+    async def _examine_one(self, single: Answering, watched: Watched | None = None) -> None:
+        """Examine a single server, or the primary that a Sentinel has *watched*."""
+        self.checks.append(await trials.try_database(single.probe, database(single.redis)))
         if self.checks[-1].status != "ok":
             return
         # The check of a Sentinel has reported the topology, unless the server behind it is not single as expected.
         told = ("topology", "ok") if watched is not None else None
-        self.checks += [check for check in server.judge(facts) if (check.name, check.status) != told]
+        self.checks += [check for check in server.judge(single.facts) if (check.name, check.status) != told]
         primary = Primary(
-            url=url,
-            redis=redis,
-            client=redis,
-            probe=probe,
-            facts=facts,
+            answers=single,
+            client=single.redis,
             config=self.config,
             keys=trials.throw_away(self.config.prefix),
             named=watched.replicas if watched is not None else frozenset(),
         )
         await primary.examine(self.checks)
-        self._judge_settings(redis)
+        self._judge_settings(single.redis)
 
     async def _examine_cluster(self, probe: Probe, facts: Facts) -> None:
         if number := database(self.redis):

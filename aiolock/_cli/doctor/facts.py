@@ -1,7 +1,10 @@
 """The state and settings that the server reports, as far as it allows questions."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from aiolock._cli.doctor.probe import Probe
@@ -50,6 +53,24 @@ class Facts:
         """The field *name* of INFO, or else the setting of that name, if it is a number."""
         value = self.info.get(name, self.config.get(name, ""))
         return int(value) if value.isdecimal() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """A server that answers at *url*: a client of its own, the connection that asks it, and what it reports."""
+
+    url: str
+    redis: Redis
+    probe: Probe
+    facts: Facts
+
+
+@asynccontextmanager
+async def answering(url: str) -> AsyncIterator[Answering]:
+    """The server at *url*; `SilentError` if it does not answer."""
+    async with Redis.from_url(url) as redis, Probe(redis) as probe:
+        await probe.greet()
+        yield Answering(url, redis, probe, await gather(probe))
 
 
 async def gather(probe: Probe) -> Facts:

@@ -5,15 +5,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
-from redis.asyncio import Redis, RedisCluster
+from redis.asyncio import RedisCluster
 from redis.crc import key_slot
 
 from aiolock._cli.doctor import server
 from aiolock._cli.doctor.check import Check
 from aiolock._cli.doctor.cluster import Cluster, compare, find_migrations
-from aiolock._cli.doctor.facts import gather
+from aiolock._cli.doctor.facts import answering
 from aiolock._cli.doctor.primary import Primary
-from aiolock._cli.doctor.probe import Address, Probe, SilentError, with_address
+from aiolock._cli.doctor.probe import Address, SilentError, with_address
 from aiolock._config import LockConfig
 from aiolock._keys import LockKeys
 from aiolock._redis.address import place
@@ -40,26 +40,20 @@ class Primaries:
     async def _examine(self, address: Address, keys: LockKeys | None) -> list[Check]:
         """The checks of one primary, up to the one at which it stops answering, if it does."""
         checks: list[Check] = []
-        url = with_address(self.url, address)
         try:
-            async with Redis.from_url(url) as redis, Probe(redis) as probe:
-                await probe.greet()
-                facts = await gather(probe)
-                checks += [*server.judge_primary(facts), await compare(probe, self.cluster)]
-                checks.append(await find_migrations(probe))
-                primary = Primary(
-                    url=url,
-                    redis=redis,
+            async with answering(with_address(self.url, address)) as primary:
+                checks += server.judge_primary(primary.facts)
+                checks += [await compare(primary.probe, self.cluster), await find_migrations(primary.probe)]
+                examined = Primary(
+                    answers=primary,
                     client=self.client,
-                    probe=probe,
-                    facts=facts,
                     config=self.config,
                     keys=keys,
                     named=frozenset(self.cluster.replicas[address]),
                     in_a_cluster=True,
                     sharded=self.cluster.sharded,
                 )
-                await primary.examine(checks)
+                await examined.examine(checks)
         except SilentError as error:
             checks.append(Check("answering", "error", str(error), error.advice))
         return checks

@@ -6,9 +6,9 @@ from redis.asyncio import Redis, RedisCluster
 
 from aiolock._cli.doctor import replication, timing, trials
 from aiolock._cli.doctor.check import Check
-from aiolock._cli.doctor.facts import Facts
+from aiolock._cli.doctor.facts import Answering
 from aiolock._cli.doctor.permissions import try_permissions
-from aiolock._cli.doctor.probe import Address, Probe
+from aiolock._cli.doctor.probe import Address
 from aiolock._config import LockConfig, Timing
 from aiolock._keys import LockKeys
 
@@ -16,17 +16,14 @@ from aiolock._keys import LockKeys
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Primary:
     """
-    The primary at *url*, with the client *redis* of its own; locks are taken with *client*.
+    The primary that *answers*; locks are taken with *client*.
 
     *keys* are those of a throw-away lock, ``None`` if this primary can have none. *named* are the replicas that a
     cluster or a Sentinel names. In a *sharded* cluster, messages stay on the server of their slot.
     """
 
-    url: str
-    redis: Redis
+    answers: Answering
     client: Redis | RedisCluster
-    probe: Probe
-    facts: Facts
     config: LockConfig
     keys: LockKeys | None
     named: frozenset[Address]
@@ -37,17 +34,19 @@ class Primary:
         """Add every check of it to *checks*, up to the one at which the server stops answering."""
         if self.keys is not None:
             await self._try(checks, self.keys)
-        replicas = await replication.learn(self.probe, self.facts, self.keys, self.named)
-        checks.append(replication.judge(replicas, self.facts, in_a_cluster=self.in_a_cluster))
+        probe, facts = self.answers.probe, self.answers.facts
+        replicas = await replication.learn(probe, facts, self.keys, self.named)
+        checks.append(replication.judge(replicas, facts, in_a_cluster=self.in_a_cluster))
         if self.keys is not None:
-            successors = replication.Successors(self.url, self.facts, self.keys, self.in_a_cluster, self.sharded)
+            successors = replication.Successors(self.answers.url, facts, self.keys, self.in_a_cluster, self.sharded)
             checks.append(await successors.judge(replicas))
-        samples, settings = await timing.measure(self.probe), Timing.of(self.config)
+        samples, settings = await timing.measure(probe), Timing.of(self.config)
         checks += [timing.judge_round_trip(samples, settings), timing.judge_clock(samples, settings)]
 
     async def _try(self, checks: list[Check], keys: LockKeys) -> None:
-        allowed = try_permissions(self.probe, keys, in_a_cluster=self.in_a_cluster, sharded=self.sharded)
+        probe = self.answers.probe
+        allowed = try_permissions(probe, keys, in_a_cluster=self.in_a_cluster, sharded=self.sharded)
         checks.append(await allowed)
-        checks.append(await trials.try_lock(self.client, self.probe, keys, self.config.prefix))
+        checks.append(await trials.try_lock(self.client, probe, keys, self.config.prefix))
         for kind in trials.messages(in_a_cluster=self.in_a_cluster, sharded=self.sharded):
-            checks.append(await kind.attempt(self.redis, self.probe, keys.channel))
+            checks.append(await kind.attempt(self.answers.redis, probe, keys.channel))

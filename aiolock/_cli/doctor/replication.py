@@ -4,11 +4,10 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from aiolock._cli.doctor.check import Check, Status
-from aiolock._cli.doctor.facts import Facts, gather
+from aiolock._cli.doctor.facts import Facts, answering
 from aiolock._cli.doctor.permissions import try_permissions
 from aiolock._cli.doctor.probe import Address, Probe, SilentError, with_address
 from aiolock._cli.doctor.server import link
@@ -144,10 +143,9 @@ class Successors:
 
     async def _examine(self, address: Address) -> tuple[Status, str]:
         try:
-            async with Redis.from_url(with_address(self.url, address)) as redis, Probe(redis) as probe:
-                await probe.greet()
-                facts = await gather(probe)
-                asked = try_permissions(probe, self.keys, in_a_cluster=self.in_a_cluster, sharded=self.sharded)
+            async with answering(with_address(self.url, address)) as replica:
+                facts = replica.facts
+                asked = try_permissions(replica.probe, self.keys, in_a_cluster=self.in_a_cluster, sharded=self.sharded)
                 allowed = await asked
         except SilentError as error:
             return ("warning", f"refuses the user: {error}") if error.refused else ("unknown", f"is silent: {error}")
