@@ -12,11 +12,11 @@ from redis.asyncio import Redis
 
 from aiolock import LeaseLostError, LockClient
 from aiolock._cli.breaking.scripts import breaking
-from aiolock._cli.exit_codes import VerbError
 from aiolock._cli.locks.model import Lock
 from aiolock._cli.locks.node import Node
 from aiolock._cli.locks.reader import Reader
 from aiolock._cli.servers import Servers, connected
+from aiolock._cli.verb import VerbError
 from aiolock._cli.verbs.break_ import break_
 from aiolock._embedded_server import Server
 from aiolock._keys import QUORUM_KEY

@@ -13,15 +13,15 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock import AsyncRLock, LockClient
-from aiolock._cli.exit_codes import VerbError
 from aiolock._cli.failure import told_in_words
 from aiolock._cli.locks.model import Hold, Lock
 from aiolock._cli.locks.names import matching
 from aiolock._cli.locks.progress import Progress
 from aiolock._cli.locks.reader import Reader
 from aiolock._cli.locks.words import aligned, duration, how, rows
+from aiolock._cli.output import printable
 from aiolock._cli.servers import connected
-from aiolock._cli.terminal import printable
+from aiolock._cli.verb import VerbError
 from aiolock._cli.verbs.clients import clients
 from aiolock._cli.verbs.inspect import inspect
 from aiolock._cli.verbs.ls import ls

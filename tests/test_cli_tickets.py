@@ -15,10 +15,10 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock import Lease, LockClient, LockConfig
-from aiolock._cli.exit_codes import LOST, NOT_GRANTED, UNREACHABLE, USAGE, VerbError
 from aiolock._cli.failure import told_in_words
 from aiolock._cli.main import main
 from aiolock._cli.tickets import VARIABLE, Act, answered, read_ticket
+from aiolock._cli.verb import LOST, NOT_GRANTED, UNREACHABLE, USAGE, VerbError
 from aiolock._cli.verbs.acquire import acquire
 from aiolock._cli.verbs.adopt import adopt
 from aiolock._cli.verbs.release import release

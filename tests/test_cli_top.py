@@ -23,9 +23,8 @@ from rich.console import Console, ConsoleDimensions
 from aiolock import LockClient
 from aiolock._cli.locks.model import Hold, Lock
 from aiolock._cli.main import main
-from aiolock._cli.screen.frame import Frame, Leases, ordered
-from aiolock._cli.screen.live import LiveScreen
-from aiolock._cli.screen.screen import Screen
+from aiolock._cli.screen.live import Leases, LiveScreen
+from aiolock._cli.screen.plain import Frame, Screen, ordered
 from aiolock._cli.verbs import top
 from aiolock._embedded_server import Server
 from tests.support.cli import parsed
@@ -126,7 +125,7 @@ async def test_a_server_that_is_gone_for_a_while_ends_nothing(
 ) -> None:
     frames: list[Frame] = []
     watching = asyncio.create_task(top.watch(parsed("top", "--url", own.url, "--interval", "0.1")))
-    monkeypatch.setattr("aiolock._cli.screen.screen.Screen.show", lambda self, frame: frames.append(frame))
+    monkeypatch.setattr("aiolock._cli.screen.plain.Screen.show", lambda self, frame: frames.append(frame))
 
     async def shows(error: bool) -> None:
         while not frames or (frames[-1].error is None) is error:
@@ -148,7 +147,7 @@ async def test_a_server_that_is_silent_is_told_at_once_and_shown_as_soon_as_it_a
     monkeypatch.setattr(top, "_SILENT", 0.5)
     monkeypatch.setattr(top, "_TICK", 0.02)
     frames: list[Frame] = []
-    monkeypatch.setattr("aiolock._cli.screen.screen.Screen.draw", lambda self, frame: frames.append(frame))
+    monkeypatch.setattr("aiolock._cli.screen.plain.Screen.draw", lambda self, frame: frames.append(frame))
     async with LockClient.from_url(own.url) as locks:
         await locks.lock("orders").acquire()
         watching = asyncio.create_task(top.watch(parsed("top", "--url", own.url, "--interval", "0.1")))

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from aiolock import LockClient
 from aiolock._cli.command.under_lock import UnderLock
 from aiolock._cli.locks.words import cut
-from aiolock._cli.terminal import printable, short
+from aiolock._cli.output import printable, short
 from aiolock._cli.verbs import top
 from aiolock._cli.verbs.break_ import break_
 from aiolock._cli.verbs.clients import clients

@@ -11,8 +11,8 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock import BackendError, LockClient, LockConfig
-from aiolock._cli.exit_codes import VerbError
 from aiolock._cli.failure import told_in_words
+from aiolock._cli.verb import VerbError
 from aiolock._embedded_server import Server
 from tests.support.holding import lock_client
 from tests.support.proxy import Proxy

@@ -9,9 +9,8 @@ from io import TextIOWrapper
 
 from aiolock import __version__
 from aiolock._cli import options
-from aiolock._cli.exit_codes import USAGE, VerbError, text
 from aiolock._cli.output import OutputError, ReaderGoneError, flush, tell
-from aiolock._cli.verb import Verb
+from aiolock._cli.verb import USAGE, Verb, VerbError, text
 from aiolock._cli.verbs import (
     acquire,
     adopt,

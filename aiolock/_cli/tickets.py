@@ -11,10 +11,10 @@ from redis.asyncio import Redis, RedisCluster
 
 from aiolock import Lease, LockClient, LockConfig, MultiLease
 from aiolock._cli import options
-from aiolock._cli.exit_codes import USAGE, VerbError, common
 from aiolock._cli.failure import refused_as_usage, told_as_json
 from aiolock._cli.output import write, write_json
 from aiolock._cli.servers import asked
+from aiolock._cli.verb import USAGE, VerbError, common
 from aiolock._core.ticket import Ticket
 
 OWNER = "shell"  # The owner of a lock from the shell, for people who look at the holder.

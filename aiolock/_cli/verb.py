@@ -1,7 +1,46 @@
-"""A verb of the command line."""
+"""A verb of the command line: what its module has, its exit codes, and its failure."""
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
+from math import inf
 from typing import Protocol
+
+FAILED, USAGE, UNREACHABLE, NOT_GRANTED, LOST = 1, 2, 69, 75, 76
+CANNOT_EXECUTE, NOT_FOUND = 126, 127  # The same as in shells.
+OF_A_SIGNAL = 128  # Plus the number of the signal, as in shells.
+
+_COMMON = {
+    "0": "success",
+    "2": "wrong usage, or the output could not be written",
+    "69": "Redis cannot be reached, or refuses a command",
+    "130": "interrupted (Ctrl-C)",
+    "141": "the reader of the output is gone, as with | head",
+}
+
+
+def common(*codes: str) -> dict[str, str]:
+    """The meaning of these *codes* for all verbs that have them."""
+    return {code: _COMMON[code] for code in codes}
+
+
+def text(codes: Mapping[str, str]) -> str:
+    """The section of a help text that explains *codes*."""
+    width = max(map(len, codes))
+    lines = [f"  {code:<{width}}  {codes[code]}" for code in sorted(codes, key=_number)]
+    return "\n".join(["exit codes:", *lines, ""])
+
+
+def _number(code: str) -> float:
+    first = code.split(maxsplit=1)[0]
+    return int(first) if first.isdecimal() else inf
+
+
+class VerbError(Exception):
+    """The verb cannot do what the arguments ask for; *words* are for people, *code* is the exit code."""
+
+    def __init__(self, words: str, code: int) -> None:
+        super().__init__(words)
+        self.code = code
 
 
 class Verb(Protocol):

@@ -11,7 +11,7 @@ from redis.asyncio import RedisCluster
 from redis.crc import key_slot
 
 from aiolock import LeaseLostError, LockClient
-from aiolock._cli.exit_codes import VerbError
+from aiolock._cli.verb import VerbError
 from aiolock._cli.verbs.break_ import break_
 from aiolock._cli.verbs.clients import clients
 from aiolock._cli.verbs.inspect import inspect

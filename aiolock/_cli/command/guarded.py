@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Self
 
 from aiolock._cli.command import guard
-from aiolock._cli.exit_codes import CANNOT_EXECUTE, NOT_FOUND, VerbError
+from aiolock._cli.verb import CANNOT_EXECUTE, NOT_FOUND, VerbError
 
 _SCRIPT = str(Path(guard.__file__))
 _KILLED = -signal.SIGKILL

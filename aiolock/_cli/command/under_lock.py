@@ -3,9 +3,11 @@
 import asyncio
 import json
 import os
+import signal
 import sys
 from argparse import Namespace
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
@@ -14,14 +16,13 @@ from redis.asyncio import Redis, RedisCluster
 from aiolock import AioLockError, BackendError, Lease, LeaseLostError, LockClient, LockConfig, LockEvent, Lost, Renewed
 from aiolock._cli import options
 from aiolock._cli.command.guarded import Guarded
-from aiolock._cli.command.signals import Signals
-from aiolock._cli.exit_codes import LOST, NOT_GRANTED, OF_A_SIGNAL
 from aiolock._cli.failure import told_as_json, told_in_words
-from aiolock._cli.output import tell
+from aiolock._cli.output import short, tell
 from aiolock._cli.servers import connected
 from aiolock._cli.taking import Handle, holders_of, lock_of
-from aiolock._cli.terminal import short
+from aiolock._cli.verb import LOST, NOT_GRANTED, OF_A_SIGNAL
 
+_PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _WONDERS = 1.0  # Seconds after which a user at a terminal is told about the wait.
 _RELEASE = 2.0  # Seconds for the answer to a release, and again for closing the client.
 
@@ -35,6 +36,36 @@ def run_under_lock(parsed: Namespace) -> int:
             return asyncio.run(UnderLock(parsed, grace).run())
 
     return told_as_json(parsed, run, lock=parsed.name)
+
+
+class Signals:
+    """Cancels the task in which it is made, until there is a command to *pass_to*."""
+
+    def __init__(self) -> None:
+        self._task = asyncio.current_task()
+        self.received: int | None = None
+        """The signal that cancelled the task."""
+        self.pass_to: Callable[[int], None] | None = None
+
+    @contextmanager
+    def handled(self) -> Iterator[None]:
+        """Handle the signals, except those that the parent process ignores (`nohup`): the command ignores them too."""
+        loop = asyncio.get_running_loop()
+        ours = [each for each in _PASSED_ON if signal.getsignal(each) is not signal.SIG_IGN]
+        for each in ours:
+            loop.add_signal_handler(each, self._receive, each)
+        try:
+            yield
+        finally:
+            for each in ours:
+                loop.remove_signal_handler(each)
+
+    def _receive(self, number: int) -> None:
+        if self.pass_to is not None:
+            self.pass_to(number)
+        elif self.received is None and self._task is not None:
+            self.received = number
+            self._task.cancel()
 
 
 @dataclass(slots=True)

@@ -10,8 +10,7 @@ from aiolock._cli.doctor import cluster, sentinel, server, timing, trials
 from aiolock._cli.doctor.advice import on_refusal
 from aiolock._cli.doctor.check import Check
 from aiolock._cli.doctor.facts import Answering, Facts, answering, gather
-from aiolock._cli.doctor.primaries import Primaries
-from aiolock._cli.doctor.primary import Primary
+from aiolock._cli.doctor.primaries import Primaries, Primary
 from aiolock._cli.doctor.probe import Probe, SilentError, with_address
 from aiolock._cli.doctor.sentinel import Watched
 from aiolock._cli.doctor.way_in import entered

@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 
 from aiolock._cli.doctor.facts import hello
 from aiolock._cli.doctor.probe import PATIENCE, Probe, SilentError, without_user
-from aiolock._cli.exit_codes import USAGE, VerbError
+from aiolock._cli.verb import USAGE, VerbError
 from aiolock._redis.connector import Connector
 
 

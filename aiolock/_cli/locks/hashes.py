@@ -1,4 +1,4 @@
-"""Locks and read-write locks, which are hashes; see the headers of their scripts."""
+"""Locks and read-write locks, which are hashes; see the headers of their scripts. And keys that are no locks."""
 
 import re
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from aiolock._cli.locks.model import FAIR, LOCK, READ_WRITE, Hold, Lock
-from aiolock._cli.locks.node import Node, Question, token_of, whole
+from aiolock._cli.locks.node import LONGEST_NUMBER, Node, Question, token_of, whole
 from aiolock._identity import KEPT
 from aiolock._keys import WRITER, LockKeys
 
@@ -71,7 +71,22 @@ async def _candidates(node: Node, every: Sequence[LockKeys]) -> list[_Found]:
     return [replace(each, listening=listening[each.keys.channel]) for each in found]
 
 
-def is_foreign(answer: Any) -> bool:
+async def foreign_type(node: Node, name: str) -> str | None:
+    """The type of the key *name* if it exists and is neither a lock nor a number."""
+    # A lock may be taken or released between two replies, so all questions go in one request.
+    kind, left, length, fields = await node.ask([("TYPE", name), ("PTTL", name), ("STRLEN", name), ("HSCAN", name, 0)])
+    if kind == b"none":
+        return None
+    if kind == b"hash":
+        return "hash" if left == -1 or _is_foreign(fields) else None
+    if kind == b"string" and (length is None or length <= LONGEST_NUMBER):
+        [value] = await node.ask([("GET", name)])
+        if value is None or re.fullmatch(rb"-?\d+", value):
+            return None
+    return bytes(kind).decode()
+
+
+def _is_foreign(answer: Any) -> bool:
     """Whether the key has fields in this answer of HSCAN, and none of them is a field of a lock."""
     fields = _fields(answer)
     if not fields or b"aiolock:acquisition" in fields or fields.get(b"mode") in (b"read", b"write"):

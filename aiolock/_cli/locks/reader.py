@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 from aiolock._cli.locks.counted import PERMITS_END, describe_counters, describe_permits, names_of
-from aiolock._cli.locks.foreign import foreign_type
-from aiolock._cli.locks.hashes import describe
+from aiolock._cli.locks.hashes import describe, foreign_type
 from aiolock._cli.locks.model import Lock
 from aiolock._cli.locks.names import keys_of, matching
 from aiolock._cli.locks.node import Node, token_of

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from itertools import accumulate
 from math import isinf
 
-from aiolock._cli import terminal
+from aiolock._cli import output
 from aiolock._cli.locks.hashes import REDISSON
 from aiolock._cli.locks.model import Hold, Lock
-from aiolock._cli.terminal import short
+from aiolock._cli.output import short
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _FRACTION_BELOW = 10
@@ -87,8 +87,8 @@ def list_of(locks: Sequence[Lock]) -> str:
 
 def table(cells: Sequence[Sequence[str]], may_shrink: Sequence[int] = _MAY_SHRINK) -> str:
     """The rows of *cells* as text for standard output, the first of them, the headings, in bold."""
-    heading, *lines = aligned(cells, terminal.width(), may_shrink)
-    return "\n".join([terminal.bold(heading), *lines])
+    heading, *lines = aligned(cells, output.width(), may_shrink)
+    return "\n".join([output.bold(heading), *lines])
 
 
 def widths(

@@ -9,6 +9,7 @@ import tty
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import zip_longest
+from math import isinf
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,9 +21,8 @@ from rich.text import Text
 
 from aiolock._cli.locks.model import Hold, Lock
 from aiolock._cli.locks.words import MOST_OF_A_LOCK, row_width, rows, widths
-from aiolock._cli.screen.frame import Frame, Leases
-from aiolock._cli.screen.screen import Screen, silent
-from aiolock._cli.terminal import has_keyboard, printable
+from aiolock._cli.output import has_keyboard, printable
+from aiolock._cli.screen.plain import Frame, Screen, silent
 
 _ENDS = b"qQ\3\4"  # q, Ctrl-C and Ctrl-D.
 _BAR = 10  # Characters.
@@ -187,3 +187,26 @@ def _line(text: Text, beside: str) -> Table:
     line.add_column(justify="right", no_wrap=True)
     line.add_row(text, Text(beside, style="dim"))
     return line
+
+
+class Leases:
+    """The length of each hold's lease, as far as it was seen: the most time that it ever had left."""
+
+    def __init__(self) -> None:
+        self._most: dict[tuple[str, str, int | None], float] = {}
+
+    def see(self, locks: Sequence[Lock]) -> None:
+        """Update the leases of these locks, and forget all others."""
+        seen = [(_key(lock, hold), hold.left) for lock in locks for hold in lock.holds]
+        self._most = {key: max(left, self._most.get(key, 0.0)) for key, left in seen}
+
+    def share(self, lock: Lock, hold: Hold) -> float:
+        """The share of the lease that is left."""
+        most = self._most.get(_key(lock, hold), 0.0)
+        if isinf(hold.left):
+            return 1.0
+        return hold.left / most if most > 0 else 0.0
+
+
+def _key(lock: Lock, hold: Hold) -> tuple[str, str, int | None]:
+    return lock.name, hold.owner_id, hold.token

@@ -4,8 +4,8 @@ from argparse import ArgumentParser, Namespace
 
 from aiolock import LockClient
 from aiolock._cli import options, taking, tickets
-from aiolock._cli.exit_codes import NOT_GRANTED, VerbError, common
 from aiolock._cli.tickets import Client
+from aiolock._cli.verb import NOT_GRANTED, VerbError, common
 
 SUMMARY = "take a lock for a given time, and print the ticket that renews, hands over and releases it"
 

@@ -7,14 +7,13 @@ from uuid import uuid4
 
 from aiolock._cli import options
 from aiolock._cli.breaking.scripts import breaking, can_break
-from aiolock._cli.exit_codes import FAILED, USAGE, VerbError, common
 from aiolock._cli.locks.model import FOREIGN, Hold, Lock
 from aiolock._cli.locks.names import checked
 from aiolock._cli.locks.reader import Reader
 from aiolock._cli.locks.words import duration, how
-from aiolock._cli.output import tell, write, write_json
+from aiolock._cli.output import has_keyboard, tell, write, write_json
 from aiolock._cli.servers import Servers, asked
-from aiolock._cli.terminal import has_keyboard
+from aiolock._cli.verb import FAILED, USAGE, VerbError, common
 from aiolock._keys import LockKeys
 
 SUMMARY = "free a lock from its present holder, and from nobody else"

@@ -5,15 +5,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from aiolock._cli import options
-from aiolock._cli.exit_codes import common
 from aiolock._cli.locks.hashes import REDISSON
 from aiolock._cli.locks.model import Lock
 from aiolock._cli.locks.progress import Progress
 from aiolock._cli.locks.reader import Reader
 from aiolock._cli.locks.words import table
-from aiolock._cli.output import tell, write, write_json
+from aiolock._cli.output import short, tell, write, write_json
 from aiolock._cli.servers import Servers, asked
-from aiolock._cli.terminal import short
+from aiolock._cli.verb import common
 from aiolock._identity import Identity, identity_of
 
 SUMMARY = "list the clients that hold locks: host, process, and how many locks"

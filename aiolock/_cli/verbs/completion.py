@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from aiolock._cli import options
-from aiolock._cli.exit_codes import common
 from aiolock._cli.output import write
-from aiolock._cli.verb import Verb
+from aiolock._cli.verb import Verb, common
 
 SUMMARY = "print a script that completes commands and options in a shell"
 

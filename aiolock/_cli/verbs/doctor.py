@@ -4,9 +4,9 @@ from argparse import ArgumentParser, Namespace
 from contextlib import suppress
 
 from aiolock._cli import options
-from aiolock._cli.exit_codes import FAILED, USAGE, VerbError, common
 from aiolock._cli.output import ReaderGoneError, write
 from aiolock._cli.servers import finished
+from aiolock._cli.verb import FAILED, USAGE, VerbError, common
 
 SUMMARY = "check whether a server is fit to keep locks"
 

@@ -3,8 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from datetime import UTC, datetime
 
-from aiolock._cli import options, terminal
-from aiolock._cli.exit_codes import FAILED, common
+from aiolock._cli import options, output
 from aiolock._cli.locks.hashes import REDISSON
 from aiolock._cli.locks.model import FOREIGN, FREE, Hold, Lock, Outcome
 from aiolock._cli.locks.names import checked
@@ -12,6 +11,7 @@ from aiolock._cli.locks.reader import Reader
 from aiolock._cli.locks.words import duration, waiting, who
 from aiolock._cli.output import write, write_json
 from aiolock._cli.servers import Servers, asked
+from aiolock._cli.verb import FAILED, common
 
 SUMMARY = "show everything that is known about one lock"
 
@@ -68,7 +68,7 @@ async def inspect(parsed: Namespace, servers: Servers) -> int:
 
 def text(lock: Lock) -> str:
     """The text for people."""
-    lines = [terminal.bold(terminal.short(lock.name))]
+    lines = [output.bold(output.short(lock.name))]
     lines += _fields(
         ("kind", _kind(lock)),
         *(_of_an_outcome(lock.outcome) if lock.outcome else ()),
@@ -78,13 +78,13 @@ def text(lock: Lock) -> str:
         ("server", lock.server),
     )
     for number, hold in enumerate(lock.holds[:_MOST_SHOWN], 1):
-        lines += ["", terminal.bold(f"{_INDENT}holder {number}" if len(lock.holds) > 1 else f"{_INDENT}holder")]
+        lines += ["", output.bold(f"{_INDENT}holder {number}" if len(lock.holds) > 1 else f"{_INDENT}holder")]
         lines += _fields(*_of_a_hold(hold), indent=_INDENT)
     if (more := lock.more + len(lock.holds[_MOST_SHOWN:])) > 0:
         lines += ["", f"{_INDENT}and {more} more"]
     if lock.line:
-        lines += ["", terminal.bold(f"{_INDENT}line")]
-        lines += [f"{_INDENT * 2}{at}  {terminal.short(each)}" for at, each in enumerate(lock.line[:_MOST_SHOWN], 1)]
+        lines += ["", output.bold(f"{_INDENT}line")]
+        lines += [f"{_INDENT * 2}{at}  {output.short(each)}" for at, each in enumerate(lock.line[:_MOST_SHOWN], 1)]
     return "\n".join(lines)
 
 
@@ -100,7 +100,7 @@ def _of_an_outcome(outcome: Outcome) -> list[Field]:
     return [
         ("state", f"{'failed' if outcome.failed else 'done'}: it is not run again"),
         ("for", f"{duration(outcome.left)} yet"),
-        (came_to, terminal.short(outcome.text or "") if shown else f"{outcome.size:,} bytes" if outcome.size else None),
+        (came_to, output.short(outcome.text or "") if shown else f"{outcome.size:,} bytes" if outcome.size else None),
     ]
 
 
@@ -110,7 +110,7 @@ def _of_a_hold(hold: Hold) -> list[Field]:
     return [
         ("who", who(hold)),
         ("mode", hold.mode),
-        ("client", terminal.short(hold.client)),
+        ("client", output.short(hold.client)),
         ("by", hold.library if hold.library == REDISSON else None),
         ("holds", hold.holds),
         ("since", age),

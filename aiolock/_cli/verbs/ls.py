@@ -3,13 +3,13 @@
 from argparse import ArgumentParser, Namespace
 
 from aiolock._cli import options
-from aiolock._cli.exit_codes import common
 from aiolock._cli.locks.names import checked_pattern
 from aiolock._cli.locks.progress import Progress
 from aiolock._cli.locks.reader import Reader
 from aiolock._cli.locks.words import list_of
 from aiolock._cli.output import tell, write, write_json
 from aiolock._cli.servers import Servers, asked
+from aiolock._cli.verb import common
 
 SUMMARY = "list the locks that are held, who holds them, and how many wait"
 

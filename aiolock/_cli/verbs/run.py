@@ -4,7 +4,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 
 from aiolock._cli import options, taking
-from aiolock._cli.exit_codes import common
+from aiolock._cli.verb import common
 
 SUMMARY = "run a command while holding a lock, and stop it before anyone else can get the lock"
 

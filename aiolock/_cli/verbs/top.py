@@ -7,15 +7,14 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from time import monotonic
 
-from aiolock._cli import options, terminal
-from aiolock._cli.exit_codes import UNREACHABLE, VerbError, common
+from aiolock._cli import options, output
 from aiolock._cli.failure import told_in_words
 from aiolock._cli.locks.model import Lock
 from aiolock._cli.locks.names import checked_pattern
 from aiolock._cli.locks.reader import Reader
-from aiolock._cli.screen.frame import ORDERS, Frame, now, ordered
-from aiolock._cli.screen.screen import JSONLines, Screen
+from aiolock._cli.screen.plain import ORDERS, Frame, JSONLines, Screen, now, ordered
 from aiolock._cli.servers import Servers, connected, finished
+from aiolock._cli.verb import UNREACHABLE, VerbError, common
 
 SUMMARY = "watch the locks: who waits, who holds, and for how long"
 
@@ -150,7 +149,7 @@ def _screen(parsed: Namespace) -> Screen:
     """The screen that the user asked for, or the plain one if the output cannot show it."""
     if parsed.json:
         return JSONLines()
-    if parsed.plain or not terminal.is_colourful():
+    if parsed.plain or not output.is_colourful():
         return Screen()
     try:
         from aiolock._cli.screen.live import LiveScreen
