@@ -10,18 +10,21 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
+import aiolock._core.commands
 from aiolock import LeaseLostError, LockClient, LockConfig, NotALockError
 from aiolock._backend import Call
 from aiolock._core.place import Place
 from aiolock._core.queue import MOST_HAND_OFFS, Queue, Waiting
 from aiolock._primitives.base import Lock
 from aiolock._primitives.named import Named
-from aiolock._scripts import LATCH, LOCK, RELEASE, Want
+from aiolock._scripts import LATCH, LOCK, RELEASE, WRITE, Want
 from aiolock._scripts.replies import Applied, Granted
 from tests.support.calls import acquire_and_release
 from tests.support.contexts import outlives_its_task
+from tests.support.holding import client_behind
 from tests.support.inside import backend_of, keys_of, queue_of, session_of
 from tests.support.observe import all_parked, until
+from tests.support.proxy import Proxy, Rule, script, withhold_reply
 from tests.support.waiters import Waiters, parked, waits_quietly
 
 NAME = "queue"
@@ -156,6 +159,34 @@ async def test_a_grant_beside_others_never_puts_off_the_next_try(locks: LockClie
         queue.granted(Granted(0, 60, others_after=60))
         await until(lambda: locks.statistics().commands > before)
         await writing.release()
+
+
+async def test_a_wake_up_that_another_waiter_has_used_in_vain_goes_to_the_one_whose_turn_it_is(
+    proxy: Proxy, other: LockClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message of a release may overtake the refusal that gave the turn to a writer: it wakes the waiter behind."""
+    monkeypatch.setattr(aiolock._core.commands, "_TURN", 120_000)  # No probe comes to the rescue.
+    reading = await other.read_write_lock(NAME).read.acquire(lease=60)
+    refused = proxy.install(Rule(script(WRITE.acquire), withhold_reply()))
+    async with client_behind(proxy, command_timeout=30) as locks:
+        lock = locks.read_write_lock(NAME).write
+
+        async def write() -> None:
+            async with lock:
+                pass
+
+        writers = [asyncio.create_task(write())]
+        await refused.caught()
+        writers.append(asyncio.create_task(write()))
+        await proxy.saw(script(WRITE.acquire), 2)  # It hears messages, and has asked once more.
+        queue = queue_of(lock)
+        assert queue is not None
+        assert not queue.head.woken.is_set()
+        await reading.release()
+        await until(queue.head.woken.is_set)
+        refused.let_go()
+        async with asyncio.timeout(15):
+            await asyncio.gather(*writers)
 
 
 async def test_a_release_that_told_nobody_has_no_echo(locks: LockClient, other: LockClient) -> None:

@@ -172,12 +172,13 @@ class Acquisition:
             while await place.comes_up():
                 if not queue.may_try(place, self._held):
                     continue
+                first = queue.is_head(place)
                 try:
-                    granted = await self._attempt(place.begin(), first=queue.is_head(place))
+                    granted = await self._attempt(place.begin(), first=first)
                 except BackendError as error:  # If one waiter cannot reach the server, all waits end at once.
                     queue.fail(error.copy)
                     raise
-                queue.note_answer(place, granted=granted is not None, has_turn=self._has_turn)
+                queue.note_answer(place, first=first, granted=granted is not None, has_turn=self._has_turn)
                 if granted is not None:
                     granted._in_a_row = queue.in_a_row = place.in_a_row
                     if place.in_a_row:
@@ -310,8 +311,7 @@ class Acquisition:
 
     def _grant(self, lease: Lease, answer: Granted) -> Lease:
         hold = lease._hold
-        self._may_have_grant = False
-        lease._granted = True
+        self._may_have_grant, lease._granted = False, True
         if self._want.at_least:
             hold.keep(self._want.at_least, self._session.client)
         if not self._kept and not hold.open_changes:

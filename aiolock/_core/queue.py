@@ -121,11 +121,20 @@ class Queue:
         """
         return not self.scripts.line or self.is_head(place) or bool(has_it())
 
-    def note_answer(self, place: Place, *, granted: bool, has_turn: bool) -> None:
-        """Note the answer to the try of *place*; if the server keeps a turn for *place*, it becomes the head."""
+    def note_answer(self, place: Place, *, first: bool, granted: bool, has_turn: bool) -> None:
+        """
+        Note the answer to the try of *place*, which was *first* when it began.
+
+        If the server keeps a turn for *place*, it becomes the head. If another place, whose turn it may be, has gone
+        ahead meanwhile, that one gets the wake-up.
+        """
         place.note_answer(granted, exclusive=self.scripts.exclusive)
-        if has_turn and not granted and place in self._places:
+        if granted:
+            return
+        if has_turn and place in self._places:
             self._places.move_to_end(place, last=False)
+        elif first and not self.is_head(place):
+            self.wake()
 
     def leave(self, place: Place) -> None:
         # `fail` has removed it.
