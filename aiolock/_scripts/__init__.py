@@ -247,7 +247,7 @@ OLD = _script("once/old", replies.old_result)
 SLOT = _script("once/slot", replies.slot, "late")
 
 _LATE_PERMIT = ("late", "permit/permit")
-_LINE = (*_ENDS, "permit/line")
+_LINE = (*_ENDS, "number", "permit/line")
 _PERMIT = (*_LINE, *_LATE_PERMIT)
 PERMIT = ScriptSet(
     kind="semaphore",
@@ -299,7 +299,7 @@ WRITE = replace(
 )
 INSPECT_READ_WRITE = _script("read_write/inspect", replies.seen, *_READ_WRITE)
 
-_COUNTING_SEMAPHORE = (*_ENDS, "counter", "counting_semaphore/counting_semaphore")
+_COUNTING_SEMAPHORE = (*_ENDS, "number", "counter", "counting_semaphore/counting_semaphore")
 COUNTING_SEMAPHORE = ScriptSet(
     kind="counting_semaphore",
     form="count",
@@ -313,7 +313,7 @@ SET_PERMITS = _script("counting_semaphore/set", replies.changed, *_COUNTING_SEMA
 DRAIN = _script("counting_semaphore/drain", replies.changed, *_COUNTING_SEMAPHORE)
 INSPECT_COUNTING_SEMAPHORE = _script("counting_semaphore/inspect", replies.permits, *_COUNTING_SEMAPHORE)
 
-_LATCH = (*_ENDS, "counter", "latch/latch")
+_LATCH = (*_ENDS, "number", "counter", "latch/latch")
 WAIT = _script("latch/wait", replies.waited, *_LATCH)
 LATCH = ScriptSet(kind="count_down_latch", form="question", acquire=WAIT, expires=False)
 COUNT_DOWN = _script("latch/count_down", replies.changed, *_LATCH, publishes=True)

@@ -15,8 +15,8 @@ local function counter(key)
     if kind == 'string' or kind == 'none' then redis.call('GET', key) end
     return false
   end
-  if value and not string.match(value, '^%-?%d+$') then return false end
-  return true, value and tonumber(value)
+  local number = number_of(value)
+  return not value or number ~= nil, number
 end
 
 -- The reply to a change that was made or refused before; nil for a new one.

@@ -173,5 +173,16 @@ async def a_list(table: Table) -> None:
     await table.redis.rpush(COUNT, "3")
 
 
+async def digits(table: Table) -> None:
+    """Redis does not add to this text."""
+    await table.redis.set(COUNT, "0042")
+
+
+async def replaced(table: Table) -> None:
+    """Another program has written over the number while we had permits."""
+    await mine(table)
+    await table.redis.set(COUNT, "text")
+
+
 async def no_permits(table: Table) -> None:
     await table.redis.set(PERMITS, "3")

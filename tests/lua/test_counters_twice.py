@@ -23,6 +23,8 @@ drained      refused    granted=2  granted    granted=2  refused    granted:0   
 owing        refused    granted=1  granted    granted=1  refused    granted:0    granted:-1
 text         foreign    granted    granted    foreign    foreign    foreign      foreign
 a_list       foreign    granted    granted    foreign    foreign    foreign      foreign
+digits       foreign    granted    granted    foreign    foreign    foreign      foreign
+too_great    foreign    granted    granted    foreign    foreign    foreign      foreign
 """
 OF_JOBS = """
              wait       count_down  end        set
@@ -32,6 +34,8 @@ three        refused:3  granted=2   granted=0  refused
 over         granted    refused     refused    granted=5
 text         foreign    foreign     foreign    foreign
 a_list       foreign    foreign     foreign    foreign
+digits       foreign    foreign     foreign    foreign
+too_great    foreign    foreign     foreign    foreign
 """
 WORDS = {GRANTED: "granted", REFUSED: "refused", STALE: "stale", NOT_A_LOCK: "foreign"}
 
@@ -63,8 +67,8 @@ async def bring_jobs(jobs: Jobs, state: str) -> None:
 
 
 async def bring_what_is_foreign(counter: Counter, state: str) -> None:
-    if state == "text":
-        await counter.redis.set(counter.keys.lock, "three")
+    if text := {"text": "three", "digits": "0042", "too_great": "9" * 17}.get(state):
+        await counter.redis.set(counter.keys.lock, text)
     elif state == "a_list":
         await counter.redis.rpush(counter.keys.lock, "3")
 

@@ -37,6 +37,8 @@ forced            stale      forced     forced    nobody     granted=5  granted=
 redissons         refused    expired    expired   forced=3   granted=3  granted=2  granted:1
 text              foreign    expired    expired   foreign    foreign    foreign    foreign:0
 a_list            foreign    expired    expired   foreign    foreign    foreign    foreign:0
+digits            foreign    expired    expired   foreign    foreign    foreign    foreign:0
+replaced          granted    granted    granted   foreign    foreign    foreign    foreign:0
 no_permits        foreign    expired    expired   foreign    foreign    foreign    foreign:0
 """
 

@@ -40,13 +40,13 @@ local now = math.floor(time / 1000)
 local expires = expiry(KEYS[2], acquisition)
 if expires and expires > now then
   local token = next_token(KEYS[3], redis.call('ZSCORE', KEYS[3], 'token'), time, ARGV[3])
-  return granted(token, expires - now, tonumber(redis.call('GET', KEYS[1]) or 0), now)
+  return granted(token, expires - now, available_of(KEYS[1]) or 0, now)
 end
 if is_foreign(KEYS[1], KEYS[2]) then return {NOT_A_LOCK, 0, 0} end
 if ending(KEYS[3], acquisition) then return {STALE, 0, 0} end
 if expires then put_back(KEYS[1], take_out(KEYS[2], acquisition, wanted)) end -- The client never saw that grant.
 
-local available = tonumber(redis.call('GET', KEYS[1]))
+local available = available_of(KEYS[1])
 local expired = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT', 0, MOST_BACK + wanted)
 for _, member in ipairs(expired) do redis.call('ZREM', KEYS[2], member) end
 local others_look = false -- Whether the waiters should ask again.

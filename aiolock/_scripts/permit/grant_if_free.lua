@@ -5,7 +5,7 @@ do
   local wanted, lease, time = tonumber(ARGV[4]), tonumber(ARGV[2]), redis.call('TIME')
   local now = math.floor(time[1] * 1000 + time[2] / 1000)
   local count, first = redis.pcall('GET', KEYS[1]), redis.pcall('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
-  local available = type(count) == 'string' and string.match(count, '^%-?%d+$') and tonumber(count)
+  local available = number_of(count)
   local is_sound = not first.err and (not first[1]
     or tonumber(first[2]) > now and not redis.call('ZSCORE', KEYS[2], ARGV[1] .. '#1'))
   if is_sound and available and available >= wanted then

@@ -61,11 +61,18 @@ local function expiry(permits, acquisition)
   return score and tonumber(score)
 end
 
+-- The number of available permits; nil if no number is set, or the key has something else.
+local function available_of(count)
+  local text = redis.pcall('GET', count)
+  if type(text) == 'table' and redis.call('TYPE', count).ok == 'string' then redis.call('GET', count) end
+  return number_of(text)
+end
+
 -- Whether the keys belong to something else, and must not be touched.
 local function is_foreign(count, permits)
   local kind, others = redis.call('TYPE', count).ok, redis.call('TYPE', permits).ok
   if kind ~= 'none' and kind ~= 'string' or others ~= 'none' and others ~= 'zset' then return true end
-  return kind == 'string' and not string.match(redis.call('GET', count), '^%-?%d+$')
+  return kind == 'string' and not available_of(count)
 end
 
 -- Remove the permits of *acquisition* from the acquired ones; returns their number. The first may be gone without the
@@ -79,14 +86,14 @@ end
 
 -- Make *number* more permits available, if a number of permits is set.
 local function put_back(count, number)
-  if number ~= 0 and redis.call('EXISTS', count) == 1 then redis.call('INCRBY', count, number) end
+  if number ~= 0 and available_of(count) then redis.call('INCRBY', count, number) end
 end
 
 -- Publish the number of available permits to all waiters, as Redisson does; returns the number of receivers. Numbers
 -- below zero are not published, because Redisson's listeners fail on them.
 local function announce(count, channel, publish)
-  local available = redis.call('GET', count) or '0'
-  return tonumber(available) < 0 and 0 or redis.call(publish, channel, available)
+  local available = available_of(count) or 0
+  return available < 0 and 0 or redis.call(publish, channel, available)
 end
 
 -- End an acquisition that has no permits; returns the reply. Its end is remembered in place of *others*.

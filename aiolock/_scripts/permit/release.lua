@@ -30,6 +30,6 @@ if expires then
   if in_time then return {APPLIED, receivers, 0} end
   return {LOST, EXPIRED, 0}
 end
-if taken > 0 or was_first and tonumber(redis.call('GET', KEYS[1]) or 0) > 0 then announce(KEYS[1], ARGV[6], ARGV[7]) end
+if taken > 0 or was_first and (available_of(KEYS[1]) or 0) > 0 then announce(KEYS[1], ARGV[6], ARGV[7]) end
 if ending(KEYS[3], acquisition) == FREED then return {APPLIED, 0, 0} end
 return end_as_lost(KEYS[3], acquisition, memory, ARGV[2], ARGV[4])

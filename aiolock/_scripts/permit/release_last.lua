@@ -5,7 +5,7 @@ do
   local time = redis.call('TIME')
   local expires = redis.pcall('ZSCORE', KEYS[2], ARGV[1] .. '#1')
   if type(expires) == 'string' and tonumber(expires) > math.floor(time[1] * 1000 + time[2] / 1000)
-      and redis.call('EXISTS', KEYS[1]) == 1 then
+      and number_of(redis.pcall('GET', KEYS[1])) then
     local taken = 0
     for number = 1, ARGV[5] do taken = taken + redis.call('ZREM', KEYS[2], ARGV[1] .. '#' .. number) end
     local available = redis.call('INCRBY', KEYS[1], taken)

@@ -22,7 +22,7 @@ if ending(KEYS[3], ARGV[1]) then return {APPLIED, 0, 0} end
 if is_foreign(KEYS[1], KEYS[2]) then return {NOT_A_LOCK, 0, 0} end
 
 local acquired = redis.call('ZCARD', KEYS[2])
-local available = tonumber(redis.call('GET', KEYS[1])) or tonumber(ARGV[7]) - acquired
+local available = available_of(KEYS[1]) or tonumber(ARGV[7]) - acquired
 if ARGV[5] ~= '' then available = tonumber(ARGV[5]) - acquired else available = available + tonumber(ARGV[6]) end
 redis.call('SET', KEYS[1], available, 'KEEPTTL')
 remember(KEYS[3], FREED, ARGV[1], tonumber(ARGV[3]), ARGV[2], ARGV[4])
