@@ -9,7 +9,7 @@ from typing import Literal
 
 from aiolock._events import LockEvent, Telemetry
 from aiolock._keys import OWN_KEYS
-from aiolock._types import LONGEST, BlockRelease, Duration, check_choice, lease_seconds, seconds, text
+from aiolock._types import BlockRelease, Duration, check_choice, lease_seconds, seconds, text
 
 # A command may still arrive this many seconds after the end of its caller's wait. For as long, the server remembers
 # ended acquisitions, which get nothing any more, and the client tries to release a lock that such a command has got.
@@ -177,10 +177,10 @@ class Timing:
     """``None`` means all replicas, 0 means that none is asked."""
     replicas_timeout: float
     longest_lease: float
-    """The upper limit of all leases."""
+    """The upper limit of all leases; infinite unless several independent servers have agreed on one."""
 
     @classmethod
-    def of(cls, config: LockConfig, longest_lease: float = LONGEST) -> "Timing":
+    def of(cls, config: LockConfig, longest_lease: float = inf) -> "Timing":
         """The durations of *config*, with defaults filled in."""
         lease = seconds(config.lease, "lease")
         return cls(
@@ -200,7 +200,7 @@ class Timing:
     @property
     def is_of_quorum(self) -> bool:
         """Whether several independent servers keep the locks, with an agreed limit for leases."""
-        return self.longest_lease < LONGEST
+        return self.longest_lease < inf
 
     def check_lease(self, lease: float) -> None:
         """Raise `ValueError` if *lease* is longer than the servers' agreed limit."""

@@ -138,7 +138,7 @@ def test_durations_become_seconds() -> None:
         command_timeout=5.0,
         replicas=0,
         replicas_timeout=1.0,
-        longest_lease=1e9,
+        longest_lease=inf,
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sized
 from contextlib import contextmanager, suppress
 from contextvars import Context
 from dataclasses import asdict
+from math import inf
 from typing import Any, TypeVar
 
 import anyio
@@ -31,7 +32,7 @@ from aiolock._keys import LockKeys
 from aiolock._process import Lineage, Unique
 from aiolock._scripts import Script, Want
 from aiolock._scripts.replies import Applied, Changed, NotALock
-from aiolock._types import LONGEST, ClientStatistics, LockStatistics, quoted
+from aiolock._types import ClientStatistics, LockStatistics, quoted
 
 # Turns of the loop: for the cancellation of a body, for its delivery, and one to be sure.
 _TURNS_OF_A_LOSS = 3
@@ -302,7 +303,7 @@ class Sessions(Unique):
         self,
         connect: Callable[[Client], Backend],
         config: LockConfig,
-        longest_lease: float = LONGEST,
+        longest_lease: float = inf,
         *,
         observe: Observe | None,
     ) -> None:

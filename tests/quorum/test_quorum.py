@@ -683,6 +683,19 @@ async def test_an_acquire_that_is_made_again_for_a_longer_lease_wakes_those_whom
 # Refusals.
 
 
+@pytest.mark.parametrize("longest", [60, 1e9])
+async def test_no_lock_of_a_quorum_is_detached_or_freed_by_its_token(redises: list[Redis], longest: float) -> None:
+    """However long its leases may be."""
+    async with LockClient.redlock(redises, longest_lease=longest) as locks:
+        lock = locks.lock("orders")
+        lease = await lock.acquire()
+        with pytest.raises(TypeError, match="cannot be detached"):
+            await lease.detach(1)
+        with pytest.raises(TypeError, match="cannot compare tokens"):
+            await lock.force_release(token=lease.token)
+        await lease.release()
+
+
 def of(*ports: int) -> list[Redis]:
     return [Redis(port=port) for port in ports]
 
