@@ -152,6 +152,26 @@ async def test_an_override_takes_the_place_of_the_client_of_the_lifespan(server:
     assert users == ["ann"]
 
 
+async def test_fastapi_does_not_solve_the_client_of_lock_for(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dependency costs FastAPI more than `lock_for` needs to find the client by itself."""
+    app, found = FastAPI(lifespan=aiolock.fastapi.lifespan(server.url)), aiolock.fastapi.get_locks
+    finds = 0
+
+    async def counted(connection: HTTPConnection) -> LockClient:
+        nonlocal finds
+        finds += 1
+        return await found(connection)
+
+    @app.post("/", dependencies=[lock_for("orders")])
+    async def endpoint() -> None:
+        pass
+
+    async with served(app) as client:
+        monkeypatch.setattr(aiolock.fastapi, "get_locks", counted)
+        assert (await client.post("/")).status_code == 200
+    assert finds == 1
+
+
 def assert_names_the_causes(error: BaseException) -> None:
     for cause in ("no aiolock lifespan", "must yield its state", "TestClient(app) without `with`", "ASGITransport"):
         assert cause in str(error)
