@@ -185,7 +185,7 @@ async def test_a_once_is_listed_while_it_runs(
         once = found["once", "report:7"]
         [hold] = once.holds
         assert (hold.token, hold.library, hold.identity.pid) == (turn.lease.token, "aiolock", os.getpid())
-        assert (once.waiting, once.line) == (1, ())
+        assert (once.waiting, once.line) == (1, [])
         assert 0 < hold.left <= 30
     assert sorted(found) == [("fair lock", "report:7"), ("once", "bill"), ("once", "report:7"), ("once", "{b}")]
     assert some == ["report:7", "report:7"]

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
-from urllib.parse import urlsplit
 
 from redis.asyncio import Redis, RedisCluster, Sentinel
 from redis.asyncio.connection import SSLConnection, parse_url
@@ -16,7 +15,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisClusterException, ResponseError
 
 from aiolock._cli.doctor import sentinel
-from aiolock._cli.doctor.probe import PATIENCE, Address, with_address
+from aiolock._cli.doctor.probe import PATIENCE, Address, with_address, without_settings
 from aiolock._cli.doctor.way_in import WayIn, client_of, entered
 from aiolock._cli.failure import told_in_words
 from aiolock._cli.options import url_of
@@ -71,7 +70,7 @@ def finished(work: Coroutine[Any, Any, T]) -> T:
 @asynccontextmanager
 async def connected(url: str, primary: str | None) -> AsyncIterator[Servers]:
     """The servers; *primary* names one, where a Sentinel watches several."""
-    url = _without_shapes(url)
+    url = without_settings(url, *_OURS)
     async with AsyncExitStack() as stack:
         redis = await stack.enter_async_context(_client_of(url))
         async with AsyncExitStack() as until_known:
@@ -91,12 +90,6 @@ def _client_of(url: str) -> Redis:
     """A client that waits for answers only so long."""
     bounds = {"socket_timeout": _TIMEOUT, "socket_connect_timeout": PATIENCE}
     return client_of(url, **bounds, retry=Retry(NoBackoff(), 1), protocol=2)
-
-
-def _without_shapes(url: str) -> str:
-    parts = urlsplit(url)
-    query = "&".join(each for each in parts.query.split("&") if each.split("=")[0] not in _OURS)
-    return parts._replace(query=query).geturl() if query != parts.query else url
 
 
 async def _behind_sentinels(stack: AsyncExitStack, url: str, way_in: WayIn, primary: str | None) -> Servers:

@@ -111,6 +111,12 @@ def with_address(url: str, address: Address) -> str:
 
 def without_user(url: str) -> str:
     """The same *url* with no user and no password in it."""
+    parts = urlsplit(without_settings(url, "username", "password"))
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def without_settings(url: str, *names: str) -> str:
+    """The same *url* without the settings of these *names*."""
     parts = urlsplit(url)
-    query = "&".join(each for each in parts.query.split("&") if each.split("=")[0] not in ("username", "password"))
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query=query).geturl()
+    query = "&".join(each for each in parts.query.split("&") if each.split("=")[0] not in names)
+    return parts._replace(query=query).geturl() if query != parts.query else url

@@ -8,9 +8,9 @@ from aiolock._cli.locks.hashes import describe, foreign_type
 from aiolock._cli.locks.model import Lock
 from aiolock._cli.locks.names import keys_of, matching
 from aiolock._cli.locks.node import Node, token_of
-from aiolock._cli.locks.own import describe_ended, describe_own
+from aiolock._cli.locks.once import describe_ended
 from aiolock._cli.servers import Servers
-from aiolock._keys import OWN_KEYS, OWN_LOCKS, QUORUM_KEY, TOKENS_KEY, LockKeys, key_of
+from aiolock._keys import OWN_KEYS, OWN_LOCKS, QUORUM_KEY, TOKENS_KEY, LockKeys, key_of, own_kind
 
 _SCANS = 2  # Of each server: for hashes, and for sets. Each kind of `OWN_LOCKS` has a scan of its own.
 _RECORD = ":rwlock_timeout:"
@@ -51,7 +51,7 @@ class Reader:
             found = found or await look(node, [name])
         found += await describe_ended(node, [name])
         for beginning in OWN_LOCKS:
-            found += await describe_own(node, beginning, [name])
+            found += await _describe_own(node, beginning, [name])
         return found
 
     async def foreign(self, name: str) -> str | None:
@@ -77,7 +77,7 @@ class Reader:
         for beginning in OWN_LOCKS:
             async for keys in self._pages(node, f"{beginning}*", "hash"):
                 own = _matching(pattern, _names_in(keys, beginning))
-                found |= _by_name(await describe_own(node, beginning, own))
+                found |= _by_name(await _describe_own(node, beginning, own))
         async for keys in self._pages(node, "*", "zset"):
             tags = [key.removesuffix(PERMITS_END) for key in keys if key.endswith(PERMITS_END)]
             permits = _matching(pattern, [name for tag in tags for name in names_of(tag)])
@@ -99,6 +99,11 @@ class Reader:
 
 async def _describe_locks(node: Node, names: Sequence[str]) -> list[Lock]:
     return await describe(node, keys_of(LockKeys.of, names))
+
+
+async def _describe_own(node: Node, beginning: str, names: Sequence[str]) -> list[Lock]:
+    """The locks among *names* whose keys have that *beginning*."""
+    return await describe(node, keys_of(OWN_LOCKS[beginning], names), own_kind(beginning))
 
 
 def _names_in(keys: Iterable[str], beginning: str) -> list[str]:

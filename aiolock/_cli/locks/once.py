@@ -1,28 +1,13 @@
-"""Locks whose keys have a beginning of their own, and the outcomes of bodies that ran once: see once/outcome.lua."""
+"""The outcomes of bodies that ran once; see once/outcome.lua."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from aiolock._cli.locks.hashes import describe
 from aiolock._cli.locks.model import ONCE, Lock, Outcome
 from aiolock._cli.locks.names import keys_of
 from aiolock._cli.locks.node import Node, decoded, token_of
-from aiolock._keys import OWN_LOCKS, LockKeys, own_kind
+from aiolock._keys import LockKeys
 
 _MOST_TOLD = 1000  # Characters of a result.
-
-
-async def describe_own(node: Node, beginning: str, names: Sequence[str]) -> list[Lock]:
-    """The locks among *names* that are held, and whose keys begin so. It reads no outcomes: some are large."""
-    asked = await node.ask_of(
-        keys_of(OWN_LOCKS[beginning], names), lambda keys: [("HGET", keys.lock, "aiolock:acquisition")]
-    )
-    held = {keys.name: keys for keys, [acquisition] in asked if acquisition is not None}
-    found = await describe(node, [*held.values()])
-    listening = await node.listening([keys.channel for keys in held.values()])
-    kind = own_kind(beginning)
-    # The line belongs to the fair lock of the same name.
-    return [replace(lock, kind=kind, line=(), waiting=listening[held[lock.name].channel]) for lock in found]
 
 
 async def describe_ended(node: Node, names: Sequence[str]) -> list[Lock]:
