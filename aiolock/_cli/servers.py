@@ -38,16 +38,16 @@ class Servers:
     sharded: bool
     """Whether unlock messages are sharded: they stay on the server of their slot."""
 
-    def of(self, key: str) -> tuple[str, Redis]:
-        """The primary that has *key*, with its address."""
-        if isinstance(self.client, RedisCluster):
-            node = self.client.get_node_from_key(key)
-            where = place(node.host, int(node.port)) if node is not None else ""
-            if where not in self.primaries:
-                raise VerbError(f"no server of the cluster has the slot of {key!r}", UNREACHABLE)
-            return where, self.primaries[where]
-        [only] = self.primaries.items()
-        return only
+    def address_of(self, key: str) -> str:
+        """The address of the primary that has *key*."""
+        if not isinstance(self.client, RedisCluster):
+            [only] = self.primaries
+            return only
+        node = self.client.get_node_from_key(key)
+        where = place(node.host, int(node.port)) if node is not None else ""
+        if where not in self.primaries:
+            raise VerbError(f"no server of the cluster has the slot of {key!r}", UNREACHABLE)
+        return where
 
 
 def asked(parsed: Namespace, verb: Callable[[Namespace, Servers], Awaitable[int]]) -> int:

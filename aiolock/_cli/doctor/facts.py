@@ -1,6 +1,6 @@
 """The state and settings that the server reports, as far as it allows questions."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -83,8 +83,7 @@ async def gather(probe: Probe) -> Facts:
         facts.info = await hello(probe)
     try:
         for setting in _SETTINGS:
-            reply = [_text(part) for part in await probe.ask("CONFIG", "GET", setting)]
-            facts.config.update(zip(reply[::2], reply[1::2], strict=False))
+            facts.config |= pairs(await probe.ask("CONFIG", "GET", setting))
     except ResponseError:
         facts.refused.append("CONFIG")
     return facts
@@ -93,13 +92,18 @@ async def gather(probe: Probe) -> Facts:
 async def hello(probe: Probe) -> dict[str, str]:
     """A few fields of INFO from the server's greeting, which nearly every user is allowed to read."""
     try:
-        reply = await probe.ask("HELLO", "2")
+        said = pairs(await probe.ask("HELLO", "2"))
     except ResponseError:
         return {}
-    said = {_text(name): _text(value) for name, value in zip(reply[::2], reply[1::2], strict=False)}
     version = f"{said.pop('server', 'redis')}_version"
     names = {"version": version, "mode": "redis_mode", "role": "role"}
     return {names[name]: value for name, value in said.items() if name in names}
+
+
+def pairs(reply: Sequence[object]) -> dict[str, str]:
+    """The names and values of a reply that has them in turn."""
+    words = list(map(_text, reply))
+    return dict(zip(words[::2], words[1::2], strict=False))
 
 
 def fields(reply: object) -> dict[str, str]:

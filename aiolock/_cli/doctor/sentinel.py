@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from redis.exceptions import ResponseError
 
 from aiolock._cli.doctor.check import Check
+from aiolock._cli.doctor.facts import pairs
 from aiolock._cli.doctor.probe import Address, Probe
 from aiolock._redis.address import place
 
@@ -29,12 +30,12 @@ class Watched:
 
 async def learn(probe: Probe) -> list[Watched]:
     """Every primary that it watches, ordered by name; `ResponseError` if it refuses the question."""
-    primaries = map(_fields, await probe.ask("SENTINEL", "MASTERS"))
+    primaries = map(pairs, await probe.ask("SENTINEL", "MASTERS"))
     return [await _watched(probe, each) for each in sorted(primaries, key=lambda known: known["name"])]
 
 
 async def _watched(probe: Probe, known: dict[str, str]) -> Watched:
-    replicas = [_fields(each) for each in await probe.ask("SENTINEL", "REPLICAS", known["name"])]
+    replicas = [pairs(each) for each in await probe.ask("SENTINEL", "REPLICAS", known["name"])]
     flags = set(known.get("flags", "").split(","))
     return Watched(
         known["name"],
@@ -46,18 +47,13 @@ async def _watched(probe: Probe, known: dict[str, str]) -> Watched:
     )
 
 
-def _fields(reply: Sequence[bytes]) -> dict[str, str]:
-    words = [word.decode(errors="replace") for word in reply]
-    return dict(zip(words[::2], words[1::2], strict=False))
-
-
 def _address(known: dict[str, str]) -> Address:
     return known["ip"], int(known["port"])
 
 
 async def others(probe: Probe, primary: Watched) -> list[Address]:
     """The other Sentinels that watch the *primary*."""
-    return [_address(_fields(each)) for each in await probe.ask("SENTINEL", "SENTINELS", primary.name)]
+    return [_address(pairs(each)) for each in await probe.ask("SENTINEL", "SENTINELS", primary.name)]
 
 
 def refused(error: ResponseError) -> Check:

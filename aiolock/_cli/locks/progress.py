@@ -2,7 +2,6 @@
 
 import sys
 from time import monotonic
-from types import TracebackType
 from typing import Self
 
 _SOON = 0.5  # Seconds: a shorter scan shows no progress.
@@ -29,8 +28,6 @@ class Progress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._visible:
             print("\r\33[K", end="", file=sys.stderr, flush=True)

@@ -94,7 +94,7 @@ class Reader:
 
     def node_of(self, name: str) -> Node:
         """The primary on which the lock *name* is."""
-        return self._nodes[self._servers.of(name)[0]]
+        return self._nodes[self._servers.address_of(name)]
 
 
 async def _describe_locks(node: Node, names: Sequence[str]) -> list[Lock]:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import zip_longest
 from math import isinf
-from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console, Group, JustifyMethod
@@ -60,9 +59,7 @@ class LiveScreen(Screen):
         self.draw(self._last)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
         loop = asyncio.get_running_loop()
         loop.remove_signal_handler(signal.SIGWINCH)

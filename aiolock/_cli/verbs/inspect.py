@@ -56,7 +56,7 @@ async def inspect(parsed: Namespace, servers: Servers) -> int:
     is_held = any(lock.outcome is None for lock in found)
     if not found:
         kind = await reader.foreign(name)
-        last, server = await reader.last_token(name), servers.of(name)[0]
+        last, server = await reader.last_token(name), servers.address_of(name)
         found = [Lock(name=name, kind=FOREIGN if kind else FREE, server=server, last_token=last, type=kind)]
     if parsed.json:
         first, *also = found
