@@ -16,12 +16,12 @@ from time import monotonic
 import pytest
 from redis.asyncio import Redis
 
-from aiolock._cli.doctor.advice import PERMISSIONS
+from aiolock._cli.advice import PERMISSIONS
 from aiolock._cli.doctor.permissions import of_the_scripts
-from aiolock._cli.doctor.probe import Probe
 from aiolock._cli.doctor.report import Report, report_on
 from aiolock._cli.doctor.trials import throw_away, try_lock
 from aiolock._cli.main import main
+from aiolock._cli.probe import Probe
 from aiolock._embedded_server import Server
 from aiolock._scripts import LOCK
 from tests.deployments.test_permissions import LINE, RULES

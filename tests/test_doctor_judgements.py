@@ -9,10 +9,10 @@ from aiolock._cli.doctor import replication, sentinel, server, timing
 from aiolock._cli.doctor.check import Check
 from aiolock._cli.doctor.facts import Facts
 from aiolock._cli.doctor.permissions import try_permissions
-from aiolock._cli.doctor.probe import Address, Probe
 from aiolock._cli.doctor.replication import Replica, Replicas
 from aiolock._cli.doctor.report import Report
 from aiolock._cli.doctor.timing import Sample, Samples
+from aiolock._cli.probe import Address, Probe
 from aiolock._config import LockConfig, Timing
 from aiolock._core.hold import margin
 from aiolock._keys import LockKeys

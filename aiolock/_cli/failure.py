@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from redis.exceptions import RedisError, ResponseError
 
 from aiolock import AioLockError, BackendError, LeaseLostError
-from aiolock._cli.doctor.advice import on_refusal
-from aiolock._cli.doctor.probe import SilentError
+from aiolock._cli.advice import on_refusal
+from aiolock._cli.probe import SilentError
 from aiolock._cli.verb import LOST, UNREACHABLE, USAGE, VerbError
 from aiolock._redis.error_replies import words_of
 from aiolock._redis.hints import in_words

@@ -15,11 +15,11 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisClusterException, ResponseError
 
 from aiolock._cli.doctor import sentinel
-from aiolock._cli.doctor.probe import PATIENCE, Address, with_address, without_settings
-from aiolock._cli.doctor.way_in import WayIn, client_of, entered
 from aiolock._cli.failure import told_in_words
 from aiolock._cli.options import url_of
+from aiolock._cli.probe import PATIENCE, Address, with_address, without_settings
 from aiolock._cli.verb import UNREACHABLE, USAGE, VerbError
+from aiolock._cli.way_in import WayIn, client_of, entered
 from aiolock._redis.address import address, place
 
 _TIMEOUT = 5.0  # Seconds for an answer; a page of a scan takes some milliseconds.

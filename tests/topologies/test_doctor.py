@@ -11,8 +11,8 @@ from aiolock._cli.doctor.check import Check
 from aiolock._cli.doctor.cluster import Cluster, compare, learn
 from aiolock._cli.doctor.facts import gather
 from aiolock._cli.doctor.primaries import merged, throw_away
-from aiolock._cli.doctor.probe import Probe, with_address
 from aiolock._cli.doctor.report import Report, report_on
+from aiolock._cli.probe import Probe, with_address
 from tests.deployments.test_permissions import RULES
 from tests.docs.pages import PAGES, ROOT
 from tests.support.topologies import ClusterOf, ask

@@ -5,10 +5,10 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from aiolock._cli.doctor.advice import on_refusal
+from aiolock._cli.advice import on_refusal
 from aiolock._cli.doctor.check import Check
 from aiolock._cli.doctor.facts import Facts, fields
-from aiolock._cli.doctor.probe import Address, Probe
+from aiolock._cli.probe import Address, Probe
 
 _SLOTS = 16384
 _MOST_NAMED = 5  # Slots on their way.

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import RedisClusterException, ResponseError
 
+from aiolock._cli.advice import on_refusal
 from aiolock._cli.doctor import cluster, sentinel, server, timing, trials
-from aiolock._cli.doctor.advice import on_refusal
 from aiolock._cli.doctor.check import Check
 from aiolock._cli.doctor.facts import Answering, Facts, answering, gather
 from aiolock._cli.doctor.primaries import Primaries, Primary
-from aiolock._cli.doctor.probe import Probe, SilentError, with_address
 from aiolock._cli.doctor.sentinel import Watched
-from aiolock._cli.doctor.way_in import entered
+from aiolock._cli.probe import Probe, SilentError, with_address
+from aiolock._cli.way_in import entered
 from aiolock._config import LockConfig, Timing
 from aiolock._redis.address import database
 

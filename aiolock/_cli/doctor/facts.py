@@ -1,13 +1,13 @@
 """The state and settings that the server reports, as far as it allows questions."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from aiolock._cli.doctor.probe import Probe
+from aiolock._cli.probe import Probe, hello, pairs, text_of
 
 _SETTINGS = (
     *("maxmemory", "maxmemory-policy", "save", "appendonly", "appendfsync", "min-replicas-to-write"),
@@ -89,27 +89,6 @@ async def gather(probe: Probe) -> Facts:
     return facts
 
 
-async def hello(probe: Probe) -> dict[str, str]:
-    """A few fields of INFO from the server's greeting, which nearly every user is allowed to read."""
-    try:
-        said = pairs(await probe.ask("HELLO", "2"))
-    except ResponseError:
-        return {}
-    version = f"{said.pop('server', 'redis')}_version"
-    names = {"version": version, "mode": "redis_mode", "role": "role"}
-    return {names[name]: value for name, value in said.items() if name in names}
-
-
-def pairs(reply: Sequence[object]) -> dict[str, str]:
-    """The names and values of a reply that has them in turn."""
-    words = list(map(_text, reply))
-    return dict(zip(words[::2], words[1::2], strict=False))
-
-
 def fields(reply: object) -> dict[str, str]:
     """The lines of INFO, or of a text of the same form."""
-    return dict(line.split(":", 1) for line in _text(reply).splitlines() if ":" in line)
-
-
-def _text(reply: object) -> str:
-    return reply.decode(errors="replace") if isinstance(reply, bytes) else str(reply)
+    return dict(line.split(":", 1) for line in text_of(reply).splitlines() if ":" in line)

@@ -5,9 +5,9 @@ from importlib import resources
 
 from redis.exceptions import ResponseError
 
-from aiolock._cli.doctor.advice import PERMISSIONS, on_refusal
+from aiolock._cli.advice import PERMISSIONS, on_refusal
 from aiolock._cli.doctor.check import Check
-from aiolock._cli.doctor.probe import Probe
+from aiolock._cli.probe import Probe
 from aiolock._keys import LockKeys
 from aiolock._scripts import FORCE_RELEASE, INSPECT, LOCK
 

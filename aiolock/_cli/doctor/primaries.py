@@ -13,7 +13,7 @@ from aiolock._cli.doctor.check import Check
 from aiolock._cli.doctor.cluster import Cluster, compare, find_migrations
 from aiolock._cli.doctor.facts import Answering, answering
 from aiolock._cli.doctor.permissions import try_permissions
-from aiolock._cli.doctor.probe import Address, SilentError, with_address
+from aiolock._cli.probe import Address, SilentError, with_address
 from aiolock._config import LockConfig, Timing
 from aiolock._keys import LockKeys
 from aiolock._redis.address import place

@@ -13,7 +13,7 @@ from redis.exceptions import ResponseError
 from aiolock._cli.doctor.check import Check
 from aiolock._cli.doctor.examination import Examination
 from aiolock._cli.doctor.facts import Facts, gather
-from aiolock._cli.doctor.probe import Probe, SilentError
+from aiolock._cli.probe import Probe, SilentError
 from aiolock._config import LockConfig, Timing
 from aiolock._core.hold import margin
 from aiolock._redis.address import address

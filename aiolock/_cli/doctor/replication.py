@@ -9,8 +9,8 @@ from redis.exceptions import ResponseError
 from aiolock._cli.doctor.check import Check, Status
 from aiolock._cli.doctor.facts import Facts, answering
 from aiolock._cli.doctor.permissions import try_permissions
-from aiolock._cli.doctor.probe import Address, Probe, SilentError, with_address
 from aiolock._cli.doctor.server import link
+from aiolock._cli.probe import Address, Probe, SilentError, with_address
 from aiolock._keys import LockKeys
 from aiolock._redis.address import place
 

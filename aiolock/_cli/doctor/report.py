@@ -9,9 +9,9 @@ from aiolock import __version__
 from aiolock._cli.doctor import quorum, trials
 from aiolock._cli.doctor.check import Check
 from aiolock._cli.doctor.examination import Examination
-from aiolock._cli.doctor.way_in import client_of
 from aiolock._cli.failure import refused_as_usage
 from aiolock._cli.output import printable
+from aiolock._cli.way_in import client_of
 from aiolock._config import LockConfig
 from aiolock._redis.address import address
 

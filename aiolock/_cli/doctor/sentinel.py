@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from redis.exceptions import ResponseError
 
 from aiolock._cli.doctor.check import Check
-from aiolock._cli.doctor.facts import pairs
-from aiolock._cli.doctor.probe import Address, Probe
+from aiolock._cli.probe import Address, Probe, pairs
 from aiolock._redis.address import place
 
 NONE = "--primary says which primary of a Sentinel is meant, and the URL leads to no Sentinel"

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from aiolock._cli.doctor.check import Check
-from aiolock._cli.doctor.probe import Probe
+from aiolock._cli.probe import Probe
 from aiolock._config import Timing
 from aiolock._core.hold import margin
 

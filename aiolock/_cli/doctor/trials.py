@@ -9,10 +9,10 @@ from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import ResponseError
 
 from aiolock import AioLockError, LockClient, LockConfig
-from aiolock._cli.doctor.advice import PERMISSIONS, on_refusal
+from aiolock._cli.advice import PERMISSIONS, on_refusal
 from aiolock._cli.doctor.check import Check, Status
-from aiolock._cli.doctor.probe import PATIENCE, Probe, SilentError
 from aiolock._cli.doctor.walk import Walk, WrongAnswerError
+from aiolock._cli.probe import PATIENCE, Probe, SilentError
 from aiolock._config import ENDED_MEMORY
 from aiolock._keys import LockKeys
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 from uuid import uuid4
 
 from aiolock import AsyncRLock, Lease, LeaseLostError, LockClient, LossReason, NotALockError
-from aiolock._cli.doctor.probe import Probe
+from aiolock._cli.probe import Probe
 from aiolock._core.held import Remains
 from aiolock._identity import KEPT
 from aiolock._keys import LockKeys

@@ -1,7 +1,7 @@
-"""One connection of the doctor's own, set up as aiolock does: no retries, RESP2, and a limit for every wait."""
+"""One connection of the command line's own, set up as aiolock does: no retries, RESP2, and a limit for every wait."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
-from aiolock._cli.doctor.advice import REACHING, on_opening, on_refusal
+from aiolock._cli.advice import REACHING, on_opening, on_refusal
 from aiolock._redis.address import place
 from aiolock._redis.connector import Connector
 from aiolock._redis.hints import underlying
@@ -98,6 +98,28 @@ class Probe:
         """The text of *error*, on one line; the password is hidden, which a server that is no Redis may send back."""
         words = " ".join(str(underlying(error)).split()) or type(error).__name__
         return words.replace(self._secret, "***") if self._secret else words
+
+
+async def hello(probe: Probe) -> dict[str, str]:
+    """A few fields of INFO from the server's greeting, which nearly every user is allowed to read."""
+    try:
+        said = pairs(await probe.ask("HELLO", "2"))
+    except ResponseError:
+        return {}
+    version = f"{said.pop('server', 'redis')}_version"
+    names = {"version": version, "mode": "redis_mode", "role": "role"}
+    return {names[name]: value for name, value in said.items() if name in names}
+
+
+def pairs(reply: Sequence[object]) -> dict[str, str]:
+    """The names and values of a reply that has them in turn."""
+    words = list(map(text_of, reply))
+    return dict(zip(words[::2], words[1::2], strict=False))
+
+
+def text_of(reply: object) -> str:
+    """A reply as text."""
+    return reply.decode(errors="replace") if isinstance(reply, bytes) else str(reply)
 
 
 def with_address(url: str, address: Address) -> str:

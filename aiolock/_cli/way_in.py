@@ -6,8 +6,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from aiolock._cli.doctor.facts import hello
-from aiolock._cli.doctor.probe import PATIENCE, Probe, SilentError, without_user
+from aiolock._cli.probe import PATIENCE, Probe, SilentError, hello, without_user
 from aiolock._cli.verb import USAGE, VerbError
 from aiolock._redis.connector import Connector
 
