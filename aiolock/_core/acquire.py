@@ -333,7 +333,7 @@ class Acquisition:
             answer = await call
             hold.close_change(call)
             if isinstance(answer, Lost):
-                hold.lose(answer.reason, gone=True)
+                hold.lose(answer.reason, gone=answer.everywhere)
             hold.refuse_if_over()
             if not isinstance(answer, Granted):
                 assert isinstance(call.trouble, QuorumError), "one server alone grants it, or has lost it"

@@ -90,7 +90,7 @@ class CoveredHold(Hold):
     def notice_news(self) -> None:
         """Lose the hold if the thread has noted a loss."""
         if self._loss_in_news is not None and not self.ended:
-            self.lose(self._loss_in_news, gone=True)
+            self.lose(self._loss_in_news)
 
     @property
     def _loss_in_news(self) -> LossReason | None:

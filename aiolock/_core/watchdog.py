@@ -293,7 +293,7 @@ def _still_has(hold: Hold, answer: Renewed) -> bool:
     # No answer revives a hold that has ended.
     hold.notice_end()
     if isinstance(answer, Lost) and not hold.ended:
-        hold.lose(answer.reason, gone=True)
+        hold.lose(answer.reason, gone=answer.everywhere)
     hold.watch.unanswered = 0
     if hold.ended:
         return False

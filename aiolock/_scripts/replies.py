@@ -82,6 +82,8 @@ class Lost:
     """The acquisition does not hold the lock any more."""
 
     reason: LossReason
+    everywhere: bool = True
+    """Whether no server has it: a minority of a quorum may keep it for its lease."""
 
 
 @dataclass(slots=True)

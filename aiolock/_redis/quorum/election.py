@@ -18,6 +18,7 @@ from typing import TypeVar
 from aiolock._backend import Argument, Call
 from aiolock._keys import QUORUM_KEY
 from aiolock._log import log
+from aiolock._redis.quorum.fold import why_lost
 from aiolock._redis.quorum.member import Member
 from aiolock._redis.quorum.poll import Poll
 from aiolock._scripts import QUORUM_ACQUIRE, RAISE
@@ -219,11 +220,12 @@ class Election(Poll):
         if self._is_nested:
             self.call.note(self.disagreement())
         has_some = bool(granted) or bool(self._said(Stale)) or not self.is_settled
-        ends: Sequence[Mapping[Member, Ended]] = (self._said(NotALock), self._said(Lost), self._said(Stale))
+        lost = self._said(Lost)
+        ends: Sequence[Mapping[Member, Ended]] = (self._said(NotALock), lost, self._said(Stale))
         for said in ends:
             if len(said) >= self.majority:
                 self.call.repeated = self.call.repeated or has_some
-                return next(iter(said.values()))
+                return why_lost(lost.values()) if said is lost else next(iter(said.values()))
         abstaining = len(self._said(Abstains))
         # A silent server may keep the lock for a holder, if there is one.
         silent = 0 if self._said(Refused) else self.silent

@@ -21,7 +21,7 @@ def agreed(poll: Poll) -> Any:
         lost = _of(Lost, answers)
         had = len(_of(Applied, answers))
         if lost and had < poll.majority:
-            return _why_lost(lost)
+            return why_lost(lost)
         if had + len(poll.unreached) >= poll.majority:
             return Applied()
     return _agreed(poll, answers)
@@ -34,7 +34,7 @@ def _agreed(poll: Poll, answers: _Answers) -> Any:
         return None
     same = _of(kind, answers)
     if kind is Lost:
-        return _why_lost(same)
+        return why_lost(same)
     if kind is Granted:
         left = poll.left((sent, grant.left) for sent, grant in answers if isinstance(grant, Granted))
         return Granted(max(grant.token for grant in same), left)
@@ -45,10 +45,10 @@ def _of(kind: type[Any], answers: _Answers) -> list[Any]:
     return [answer for _, answer in answers if isinstance(answer, kind)]
 
 
-def _why_lost(lost: Iterable[Lost]) -> Lost:
+def why_lost(lost: Iterable[Lost]) -> Lost:
     """The reason that most servers give; "forced" if any server was freed by force."""
     reasons = Counter(each.reason for each in lost)
-    return Lost("forced" if "forced" in reasons else reasons.most_common(1)[0][0])
+    return Lost("forced" if "forced" in reasons else reasons.most_common(1)[0][0], everywhere=False)
 
 
 def renewed(poll: Poll) -> Any:
