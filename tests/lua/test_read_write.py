@@ -11,7 +11,7 @@ from aiolock._keys import LockKeys
 from aiolock._scripts import READ
 from aiolock._scripts.replies import EXPIRED, FORCED, FREED, GRANTED, LOST, REFUSED
 from tests.lua import read_write as states
-from tests.lua.read_write import JAVA, KEEPS, LEASE, LOCK, ME, MINE, OTHER, READS, THIRD, TOKENS, Table, record
+from tests.lua.read_write import JAVA, KEEPS, LEASE, LOCK, ME, MINE, OTHER, READS, THIRD, TOKENS, Table
 
 MANY = 40  # Readers; the script of a release looks at fewer.
 SOON = 100  # Milliseconds in which the next owner has to follow others, as in acquire.lua.
@@ -42,20 +42,6 @@ async def messages(table: Table, channel: PubSub) -> list[bytes]:
 
 
 # Turns.
-
-
-async def test_a_writer_that_readers_keep_out_lets_no_more_of_them_in(table: Table) -> None:
-    await states.others_read(table)
-    assert await table.acquire("write") == [REFUSED, 0, KEEPS / 2, 1]
-    status, _, again = await table.acquire("read", THIRD)
-    assert status == REFUSED
-    assert 0 < again <= KEEPS
-    assert (await table.acquire("read", OTHER, step=2, holds=2))[0] == GRANTED, "a reader may nest"
-    await table.release("read", OTHER)
-    assert (await table.acquire("read", THIRD))[0] == REFUSED
-    assert (await table.acquire("write", THIRD))[0] == REFUSED
-    assert (await table.acquire("write"))[0] == GRANTED
-    assert (await table.look()).turn is None
 
 
 async def test_a_reader_that_a_writer_keeps_out_lets_no_other_writer_in(table: Table) -> None:
@@ -102,31 +88,6 @@ async def test_an_acquire_that_does_not_wait_takes_no_turn(table: Table, kind: s
     assert (await table.look()).turn is None
 
 
-async def test_a_writer_that_another_keeps_out_takes_no_turn(table: Table) -> None:
-    await states.others_write(table)
-    assert (await table.acquire("write"))[0] == REFUSED
-    assert (await table.look()).turn is None
-
-
-@pytest.mark.parametrize("kind", ["read", "write"])
-async def test_a_waiter_behind_another_asks_again_when_that_may_have_died(table: Table, kind: str) -> None:
-    await (states.others_write if kind == "read" else states.others_read)(table)
-    await table.acquire(kind, THIRD)
-    status, _, again = await table.acquire(kind)
-    assert status == REFUSED
-    assert 0 < again <= KEEPS
-
-
-async def test_a_turn_lasts_as_long_as_its_owner_goes_on_asking(table: Table) -> None:
-    await states.writer_is_next(table)
-    for _ in range(3):
-        await table.age(KEEPS - 500)
-        assert (await table.acquire("read"))[0] == REFUSED
-        assert (await table.acquire("write", THIRD))[3:] == [1]
-    await table.age(KEEPS)
-    assert (await table.acquire("read"))[0] == GRANTED
-
-
 @pytest.mark.parametrize("kind", ["read", "write"])
 async def test_a_waiter_that_gives_up_ends_its_turn_and_wakes_the_others(
     table: Table, channel: PubSub, kind: str
@@ -137,23 +98,6 @@ async def test_a_waiter_that_gives_up_ends_its_turn_and_wakes_the_others(
         assert (await table.release(kind, step=2))[0] == LOST
     assert (await table.look()).turn is None
     assert await messages(table, channel) == [b"1"]
-
-
-async def test_a_writer_reads_at_once_before_any_next_one(table: Table) -> None:
-    await table.acquire("write")
-    await table.acquire("read", THIRD)
-    status, _, left, others = await table.acquire("read")
-    assert (status, left) == (GRANTED, LEASE)
-    assert others > KEEPS, "nobody else may read"
-
-
-async def test_an_earlier_hold_of_the_owner_that_is_on_its_way_out_is_asked_for_again_soon(table: Table) -> None:
-    await states.earlier_read(table)
-    status, _, again = await table.acquire("read")
-    assert status == REFUSED
-    assert 0 < again <= 100
-    await table.release("read", id="me:r1")
-    assert (await table.acquire("read"))[0] == GRANTED
 
 
 # Times.
@@ -172,20 +116,6 @@ async def test_the_lock_lives_as_long_as_the_longest_of_its_holds(table: Table) 
     assert (await table.look()).lock is None
 
 
-async def test_a_reader_that_died_is_gone_with_its_own_lease(table: Table, channel: PubSub) -> None:
-    """Another reader renews its own lease meanwhile."""
-    await table.acquire("read", OTHER)
-    await table.acquire("read")
-    await table.age(LEASE - 1_000)
-    await table.renew("read")
-    await table.age(1_000)
-    assert (await table.inspect())[1] == ME.encode()
-    await table.release("read")
-    assert (await table.look()).lock is None
-    assert await messages(table, channel) == [b"0"]
-    assert (await table.acquire("write"))[0] == GRANTED
-
-
 async def test_remains_of_redisson_go_with_the_last_reader(table: Table, channel: PubSub) -> None:
     """A thread of Redisson may have written for long, and then read for a moment."""
     await states.redisson_reads(table)
@@ -195,51 +125,6 @@ async def test_remains_of_redisson_go_with_the_last_reader(table: Table, channel
     await table.release("read")
     assert (await table.look()).lock is None
     assert await messages(table, channel) == [b"0"]
-
-
-async def test_a_read_that_began_under_a_write_outlives_it(table: Table) -> None:
-    await table.acquire("write")
-    await table.acquire("read", ms=5_000)
-    await table.release("write")
-    sight = await table.look()
-    assert sight.fields[b"mode"] == b"read"
-    assert 0 < sight.lock_ttl <= 5_000
-
-
-@pytest.mark.parametrize("kind", ["read", "write"])
-async def test_nested_leases_neither_add_up_nor_shorten(table: Table, kind: str) -> None:
-    await table.acquire(kind)
-    await table.acquire(kind, step=2, holds=2, ms=1_000)
-    assert LEASE - 10_000 < (await table.look()).lock_ttl <= LEASE
-    await table.acquire(kind, step=3, holds=3, ms=2 * LEASE)
-    sight = await table.look()
-    assert LEASE < sight.lock_ttl <= 2 * LEASE
-    assert LEASE < sight.records[record(ME, kind)][1] <= 2 * LEASE
-
-
-@pytest.mark.parametrize("kind", ["read", "write"])
-@pytest.mark.parametrize("number", [1, 9, 10])
-async def test_a_renewal_with_an_earlier_or_equal_number_lengthens_nothing(
-    table: Table, kind: str, number: int
-) -> None:
-    await table.acquire(kind)
-    await table.renew(kind, number=10)
-    assert (await table.renew(kind, number=number, ms=2 * LEASE))[2] <= LEASE
-    assert (await table.look()).lock_ttl <= LEASE
-
-
-async def test_a_writer_whose_time_is_over_lets_readers_in_though_its_owner_reads_on(table: Table) -> None:
-    await states.write_expired_and_i_read(table)
-    assert (await table.inspect())[1::3] == [ME.encode()]
-    assert (await table.acquire("read", OTHER))[0] == GRANTED
-    assert (await table.look()).holds == "m1o1"
-
-
-@pytest.mark.parametrize("how", ["renewed", "forced"])
-async def test_a_writer_whose_time_is_over_goes_with_the_next_change(table: Table, how: str) -> None:
-    await states.write_expired_and_i_read(table)
-    await (table.renew("read") if how == "renewed" else table.force("read"))
-    assert (await table.look()).holds == ("m1" if how == "renewed" else "free")
 
 
 async def test_a_writer_of_redisson_has_no_record_and_counts_as_long_as_the_lock(table: Table) -> None:
@@ -253,17 +138,6 @@ async def test_a_writer_of_redisson_has_no_record_and_counts_as_long_as_the_lock
     sight = await table.look()
     assert sight.holds == "J1"
     assert LEASE - 10_000 < sight.lock_ttl <= LEASE
-
-
-async def test_a_writer_that_asks_takes_readers_away_whose_time_is_over(table: Table) -> None:
-    await table.acquire("read", OTHER)
-    for number in range(20):
-        await table.acquire("read", f"gone:{number}", ms=1_000)
-    await table.age(1_000)
-    assert len((await table.look()).fields) == 22
-    await table.acquire("write")
-    assert (await table.look()).holds == "o1"
-    assert len((await table.look()).fields) == 2
 
 
 async def test_one_of_many_readers_leaves_without_a_look_at_the_others_and_no_dead_one_blocks_a_writer(
@@ -291,19 +165,6 @@ async def test_a_hold_of_redisson_counts_for_its_time(table: Table) -> None:
     sight = await table.look()
     assert sight.holds == "j2"
     assert 10_000 < sight.lock_ttl <= 20_000
-
-
-async def test_a_writer_is_not_kept_out_by_a_lock_that_outlives_its_readers(table: Table) -> None:
-    """Redisson leaves the lock so when one of its writers reads on."""
-    await table.acquire("read", OTHER, ms=5_000)
-    await table.acquire("read", THIRD, ms=10_000)
-    await table.redis.pexpire(LOCK, 600_000)
-    assert await table.acquire("write") == [REFUSED, 0, KEEPS / 2, 1]
-    assert 5_000 < (await table.look()).lock_ttl <= 10_000
-    await table.redis.pexpire(LOCK, 600_000)
-    await table.age(10_000)
-    assert (await table.acquire("write"))[0] == GRANTED
-    assert (await table.look()).holds == "M1"
 
 
 # Messages.
@@ -371,40 +232,6 @@ async def test_the_discovery_of_an_expired_writer_that_reads_on_wakes_the_waiter
 # Tokens, and the memory of ends.
 
 
-async def test_each_grant_has_a_later_token(table: Table) -> None:
-    tokens = [(await table.acquire("write"))[1], (await table.acquire("read"))[1]]
-    await table.release("write")
-    tokens.append((await table.acquire("read", OTHER))[1])
-    await table.release("read")
-    await table.release("read", OTHER)
-    tokens.append((await table.acquire("write", OTHER))[1])
-    assert tokens == sorted(set(tokens))
-
-
-@pytest.mark.parametrize("kind", ["read", "write"])
-async def test_a_step_that_was_overtaken_changes_no_count(table: Table, kind: str) -> None:
-    await table.acquire(kind)
-    await table.acquire(kind, step=2, holds=2)
-    await table.acquire(kind, step=4, holds=2)
-    before = await table.look()
-    assert await table.release(kind, step=3, left=1) == [GRANTED, 0, 0]
-    assert (await table.acquire(kind, step=3, holds=3))[0] == GRANTED
-    assert (await table.look()).lock == before.lock
-
-
-async def test_a_late_command_of_an_earlier_acquisition_does_nothing(table: Table) -> None:
-    await table.acquire("read")
-    await table.release("read")
-    await table.acquire("read", id="me:r3")
-    before = await table.look()
-    assert (await table.release("read"))[0] == GRANTED
-    assert (await table.renew("read"))[0] == LOST
-    assert (await table.acquire("read", step=2, holds=2))[0] == LOST
-    after = await table.look()
-    assert (after.lock, after.records.keys()) == (before.lock, before.records.keys())
-    assert (await table.release("read", id="me:r3"))[0] == GRANTED
-
-
 async def test_ends_that_no_command_can_be_late_for_are_forgotten(table: Table) -> None:
     await states.read_freed(table)
     await table.acquire("read", id="me:r3")
@@ -450,11 +277,3 @@ async def test_a_token_grows_by_one_when_the_clock_has_stepped_back(table: Table
     assert (await table.acquire("read", THIRD))[:2] == [GRANTED, future + 1]
     await table.redis.delete(LOCK)
     assert (await table.acquire("write"))[:2] == [GRANTED, future + 2]
-
-
-async def test_a_record_that_outlives_its_hold_frees_nobody_elses_lock(table: Table) -> None:
-    await table.acquire("read")
-    await table.redis.delete(LOCK)
-    await table.acquire("read", OTHER)
-    assert (await table.release("read"))[0] == LOST
-    assert (await table.look()).holds == "o1"
