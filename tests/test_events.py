@@ -26,7 +26,6 @@ from aiolock import (
     Orphaned,
     Released,
     RenewalLate,
-    Renewed,
     Term,
     WaitStarted,
 )
@@ -93,28 +92,6 @@ async def test_handed_off_is_told_before_acquired(redis: Redis, events: Events) 
     granted = [event for event in events if event.token == handed[0].token]
     assert kinds(granted) == ["HandedOff", "Acquired", "Released"]
     assert handed[0].owner.endswith("waiting")
-
-
-async def test_renewed_tells_what_is_left(redis: Redis, events: Events) -> None:
-    async with listening(redis, events, lease=2, renew_interval=0.05) as locks, locks.lock("orders"):
-        await until(lambda: kinds(events).count("Renewed") >= 3)
-    renewed = [event.remaining for event in events if isinstance(event, Renewed)]
-    assert all(1 < remaining < 2 for remaining in renewed)
-
-
-async def test_a_blocked_loop_is_told_as_a_late_renewal(
-    redis: Redis, events: Events, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with listening(redis, events, lease=5, renew_interval=0.1) as locks, locks.lock("orders"):
-        await until(lambda: "Renewed" in kinds(events))
-        time.sleep(0.5)
-        await until(lambda: "RenewalLate" in kinds(events))
-    late = next(event for event in events if isinstance(event, RenewalLate))
-    assert 0.3 < late.late < 4
-    assert 0 < late.remaining < 5
-    record = next(record for record in caplog.records if "late" in record.getMessage())
-    assert record.levelno == logging.WARNING
-    assert "the event loop was blocked" in record.getMessage()
 
 
 async def test_lost_tells_why_and_comes_once(redis: Redis, events: Events) -> None:

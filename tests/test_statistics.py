@@ -139,17 +139,6 @@ async def test_losses_are_counted(locks: LockClient, redis: Redis) -> None:
     assert (locks.statistics().losses, locks.statistics().held) == (2, 0)
 
 
-async def test_hand_offs_are_counted(locks: LockClient) -> None:
-    go = asyncio.Event()
-    go.set()
-    lock = locks.lock("orders")
-    async with lock:
-        tasks = [asyncio.create_task(hold_until(go, lock)) for _ in range(5)]
-        await settled(locks, parked=5)
-    await asyncio.gather(*tasks)
-    assert locks.statistics().hand_offs == 5
-
-
 async def settled(locks: LockClient, parked: int) -> None:
     """Wait until the head was refused with its subscription in place: all waiters are asleep then."""
     tries = {"of the holder": 1, "of the head": 1}

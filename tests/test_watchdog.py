@@ -211,15 +211,6 @@ async def test_a_longer_fixed_acquire_in_a_watched_one_lengthens(redis: Redis, q
     await outer.release()
 
 
-async def test_a_hold_is_kept_when_its_watched_lease_is_released_before_another_watched_one(quick: LockClient) -> None:
-    lock = quick.lock("a")
-    first, second = await lock.acquire(), await lock.acquire()
-    await first.release()
-    await renewed(quick, 4)
-    second.check()
-    await second.release()
-
-
 async def test_a_watched_acquire_is_watched_again_after_the_watch_had_ended(quick: LockClient) -> None:
     lock = quick.lock("a")
     outer = await lock.acquire(lease=20)
@@ -297,14 +288,6 @@ async def test_a_server_that_does_not_answer_is_told_before_the_lock_is_lost(own
     assert kinds[0] is RenewalLate
     assert kinds[-1] is Lost
     assert kinds.count(Lost) == 1
-
-
-async def test_the_renewals_of_a_hold_are_counted(quick: LockClient) -> None:
-    lock = quick.lock("a")
-    async with lock:
-        await until(lambda: lock.statistics().renewals == 2)
-    assert lock.statistics().renewals == 0
-    assert quick.statistics().renewals >= 2
 
 
 @pytest.mark.parametrize("kind", ["LOCK", "FAIR", "ONCE", "PERMIT", "READ", "WRITE"])

@@ -1,4 +1,4 @@
-"""A server that refuses every write for a while, out of memory or unable to save: an acquire waits for its recovery."""
+"""A server that refuses every write for a while, for one of several reasons: an acquire waits for its recovery."""
 
 import asyncio
 import pickle
@@ -35,6 +35,7 @@ async def admin(own: Server) -> AsyncIterator[Redis]:
         yield client
         await promoted(client)
         await has_memory(client)
+        await wants_no_replica(client)
         await can_save(client)
         await client.config_set("save", "")
         await client.flushall()
@@ -81,12 +82,21 @@ async def can_save(admin: Redis) -> None:
     assert await saved(admin) == "ok"
 
 
+async def wants_a_replica(admin: Redis) -> None:
+    await admin.config_set("min-replicas-to-write", 1)
+
+
+async def wants_no_replica(admin: Redis) -> None:
+    await admin.config_set("min-replicas-to-write", 0)
+
+
 Change = Callable[[Redis], Awaitable[None]]
 each_refusal = pytest.mark.parametrize(
     ("refuse", "recover", "code"),
     [
         pytest.param(out_of_memory, has_memory, "OOM", id="out of memory"),
         pytest.param(cannot_save, can_save, "MISCONF", id="cannot save"),
+        pytest.param(wants_a_replica, wants_no_replica, "NOREPLICAS", id="too few replicas"),
     ],
 )
 

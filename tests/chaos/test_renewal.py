@@ -9,7 +9,7 @@ from time import monotonic
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import Lease, LockClient, LockEvent, RenewalLate
+from aiolock import LockClient, LockEvent, RenewalLate
 from aiolock._embedded_server import Server
 from aiolock._scripts import RENEW
 from tests.support.holding import client_behind, lock_client
@@ -59,35 +59,6 @@ async def kept_through_work(url: str, work: float) -> None:
 
 async def test_a_short_lease_outlives_long_work_while_another_client_tries(server: Server, redis: Redis) -> None:
     await kept_through_work(server.url, 5)
-
-
-@pytest.mark.slow
-async def test_a_short_lease_outlives_half_a_minute_of_work() -> None:
-    with Server() as server:
-        await kept_through_work(server.url, 30)
-
-
-async def script_flush(redis: Redis) -> None:
-    await redis.script_flush()
-
-
-async def kill_clients(redis: Redis) -> None:
-    for kind in ("normal", "pubsub"):
-        await redis.client_kill_filter(_type=kind, skipme=True)
-
-
-@pytest.mark.parametrize("harm", [script_flush, kill_clients])
-async def test_a_lock_is_kept_through(server: Server, redis: Redis, harm: Callable[[Redis], Awaitable[None]]) -> None:
-    async with lock_client(server.url, lease=3, renew_interval=0.4) as locks, LockClient(redis) as others:
-        async with rival(others) as granted, locks.lock(KEY) as lease:
-            await renewed(locks, 1)
-            granted.clear()
-            for _ in range(4):
-                await harm(redis)
-                await renewed(locks, 1)
-            lease.check()
-            assert not granted
-        assert locks.statistics().losses == 0
 
 
 async def test_a_lock_is_kept_through_a_restart_of_a_server_that_keeps_its_keys() -> None:
@@ -286,19 +257,3 @@ async def test_a_renewal_is_sent_every_interval_and_not_more_often(redis: Redis,
         sent = [request.at for request in proxy.requests if script(RENEW)(request)]
         pauses = [later - earlier for earlier, later in pairwise(sent)]
         assert all(0.1 < pause < 0.6 for pause in pauses), pauses
-
-
-async def test_many_locks_are_all_kept(server: Server, redis: Redis) -> None:
-    async with lock_client(server.url, lease=3) as locks:
-        leases: list[Lease] = []
-        for number in range(500):
-            leases.append(await locks.lock(f"{KEY}:{number}").acquire())
-        start = monotonic()
-        while monotonic() < start + 4:
-            await asyncio.sleep(0.1)
-            assert not any(lease.lost.is_set() for lease in leases)
-        assert locks.statistics().held == 500
-        assert len(await redis.keys(f"{KEY}:*")) == 500
-        assert locks.statistics().connections <= 2
-        await asyncio.gather(*(lease.release() for lease in leases))
-        assert locks.statistics().held == 0

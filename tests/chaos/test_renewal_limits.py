@@ -79,21 +79,6 @@ async def test_a_renewal_that_arrives_when_another_has_the_lock_leaves_it_alone(
         assert await redis.pttl(KEY) <= 200
 
 
-async def test_a_renewal_that_arrives_late_does_not_lengthen_a_later_grant_of_the_same_owner(
-    redis: Redis, proxy: Proxy
-) -> None:
-    held = proxy.install(Rule(script(RENEW), hold()))
-    async with client_behind(proxy, lease=30, renew_interval=0.3) as locks:
-        lock = locks.lock(KEY)
-        await lock.acquire()
-        await held.caught()
-        await lock.release()
-        await lock.acquire(lease=5)
-        await held.deliver()
-        assert await redis.pttl(KEY) <= 5000
-        await lock.release()
-
-
 async def test_a_name_whose_renewals_fail_delays_no_other(own: Server) -> None:
     """The server refuses one of them, by its access rules, again and again."""
     async with Redis.from_url(own.url) as admin, lock_client(own.url, lease=0.9) as locks:
@@ -172,16 +157,3 @@ async def test_a_renewal_whose_reply_is_read_after_the_lease_is_over_does_not_re
     with pytest.raises(LeaseLostError):
         lease.check()
     assert locks.statistics().losses == 1
-
-
-async def test_a_lost_lock_is_not_renewed_by_hand(redis: Redis, locks: LockClient) -> None:
-    lock = locks.lock(KEY)
-    lease = await lock.acquire(lease=10)
-    await redis.delete(KEY)
-    with pytest.raises(LeaseLostError) as lost:
-        await lease.renew()
-    assert lost.value.reason == "expired"
-    assert lease.lost.is_set()
-    with pytest.raises(LeaseLostError):
-        await lease.renew(60)
-    assert not await redis.exists(KEY)

@@ -8,7 +8,6 @@ from redis.asyncio import Redis
 
 from aiolock import LockClient
 from aiolock._embedded_server import Server
-from tests.support.inside import queue_of
 from tests.support.observe import answered, commandstats, pubsub_channels, subscribed_clients, until
 from tests.support.waiters import Waiters, parked
 
@@ -52,16 +51,6 @@ async def test_each_unlock_elsewhere_wakes_one_waiter(
         assert waiters.lock.statistics().parked == count - 1
 
 
-@pytest.mark.parametrize("count", COUNTS)
-async def test_waiters_get_the_lock_in_the_order_in_which_they_came(
-    locks: LockClient, other: LockClient, count: int
-) -> None:
-    async with parked(locks, other, NAME, count, go=True) as (theirs, waiters):
-        await theirs.release()
-        await asyncio.wait(waiters.tasks, timeout=20)
-        assert waiters.order == list(range(count))
-
-
 async def test_waiters_get_the_lock_in_order_also_when_another_process_takes_part(
     locks: LockClient, other: LockClient
 ) -> None:
@@ -103,14 +92,6 @@ async def test_try_lock_without_waiting_asks_the_server_once_even_when_others_ar
         assert after.parked == before.parked == 3
 
 
-async def test_try_lock_without_waiting_neither_parks_nor_subscribes(locks: LockClient, other: LockClient) -> None:
-    await other.lock(NAME).acquire(lease=60)
-    assert await locks.lock(NAME).try_lock() is None
-    assert locks.statistics().commands == 1
-    assert locks.statistics().subscriptions == 0
-    assert locks.statistics().connections == 1
-
-
 @pytest.mark.parametrize(("protocol", "decode"), [(2, False), (3, True)])
 async def test_waking_does_not_depend_on_how_the_users_client_is_set_up(
     server: Server, redis: Redis, other: LockClient, protocol: int, decode: bool
@@ -125,22 +106,6 @@ async def test_waking_does_not_depend_on_how_the_users_client_is_set_up(
         await asyncio.wait(waiters.tasks)
         assert waiters.order == [0, 1, 2]
     await user.aclose()
-
-
-async def test_a_cancelled_waiter_that_was_woken_hands_on(locks: LockClient, other: LockClient) -> None:
-    async with parked(locks, other, NAME, 10) as (theirs, waiters):
-        queue = queue_of(waiters.lock)
-        assert queue is not None
-        await theirs.release()
-        for left in range(10, 1, -1):
-            # A woken waiter runs in the next turn of the loop, and this task comes before it.
-            async with asyncio.timeout(5):
-                while not (len(queue) == left and queue.head.woken.is_set()):
-                    await asyncio.sleep(0)
-            task = waiters.tasks[10 - left]
-            task.cancel()
-        await waiters.granted(1)
-        assert waiters.order == [9]
 
 
 async def test_waiters_whose_wait_ends_leave_the_others_their_places(locks: LockClient, other: LockClient) -> None:

@@ -110,19 +110,6 @@ async def test_a_half_open_pubsub_connection_is_noticed_and_made_again(
         await waiters.granted(10)
 
 
-async def test_a_half_open_pubsub_connection_costs_the_rest_of_the_lease_at_most(
-    proxy: Proxy, near: LockClient, other: LockClient
-) -> None:
-    theirs = other.lock(NAME)
-    await theirs.acquire(lease=LEASE)
-    async with Waiters(near, NAME, go=True) as waiters:
-        await waiters.park(10)
-        assert proxy.half_open(subscriber) == 1
-        await theirs.release()
-        await waiters.granted(1, within=LEASE + MOMENT)
-        await waiters.granted(10)
-
-
 async def test_an_idle_pubsub_connection_is_pinged_and_kept(
     monkeypatch: pytest.MonkeyPatch, proxy: Proxy, near: LockClient, other: LockClient
 ) -> None:
@@ -146,20 +133,6 @@ async def test_a_subscription_that_is_never_confirmed_is_tried_on_a_new_connecti
         await theirs.release()
         await waiters.granted(3)
         starting.cancel()
-
-
-async def test_a_cancelled_waiter_whose_grant_is_on_its_way_hands_on(
-    proxy: Proxy, near: LockClient, other: LockClient
-) -> None:
-    async with parked(near, other, NAME, 2) as (theirs, waiters):
-        granted = proxy.install(Rule(script(LOCK.acquire), withhold_reply()))
-        await theirs.release()
-        await granted.caught()
-        waiters.tasks[0].cancel()
-        await asyncio.wait([waiters.tasks[0]])
-        granted.let_go()
-        await waiters.granted(1)
-        assert waiters.order == [1]
 
 
 async def test_messages_that_another_name_gets_wake_nobody_here(other: LockClient, near: LockClient) -> None:

@@ -3,16 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from time import monotonic
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
-from redis.exceptions import ResponseError
 
 from aiolock import BackendError, LockClient, LockConfig
 from aiolock._embedded_server import Server
-from tests.support.calls import acquire, acquire_and_release
+from tests.support.calls import acquire_and_release
 from tests.support.observe import answered, freed, renewed, until
 from tests.support.topologies import Replicated, ask, errors, wait_until
 from tests.support.waiters import parked
@@ -68,31 +66,6 @@ async def refused(strict: Replicated, times: int) -> None:
     await until(lambda: errors(strict.primary, "NOREPLICAS") >= before + times, within=15)
 
 
-async def test_an_acquire_waits_for_a_replica_that_comes_back_in_time(strict: Replicated, primary: Redis) -> None:
-    async with client_of(primary) as locks:
-        lock = locks.lock(NAME, owner="me")
-        async with without_replica(strict):
-            acquiring = asyncio.create_task(acquire(lock))
-            await refused(strict, 3)
-            assert not acquiring.done()
-        assert (await asyncio.wait_for(acquiring, 15)).holds == await lock.hold_count() == 1
-        await lock.release()
-
-
-async def test_an_acquire_that_is_refused_for_too_long_raises_the_servers_words(
-    strict: Replicated, primary: Redis
-) -> None:
-    async with client_of(primary, command_timeout=0.6) as locks:
-        async with without_replica(strict):
-            with pytest.raises(BackendError, match=WORDS) as raised:
-                await locks.lock(NAME).acquire()
-            assert isinstance(raised.value.__cause__, ResponseError)
-            assert locks.statistics().held == 0
-        await answered(locks, within=15)
-        assert not await primary.exists(NAME)
-        await acquire_and_release(locks.lock(NAME))
-
-
 async def test_an_acquire_that_is_cancelled_meanwhile_leaves_nothing(strict: Replicated, primary: Redis) -> None:
     async with client_of(primary) as locks:
         async with without_replica(strict):
@@ -105,17 +78,6 @@ async def test_an_acquire_that_is_cancelled_meanwhile_leaves_nothing(strict: Rep
         assert locks.statistics().held == locks.statistics().parked == 0
 
 
-async def test_a_nested_acquire_that_is_refused_leaves_the_outer_hold(strict: Replicated, primary: Redis) -> None:
-    async with client_of(primary, command_timeout=0.6) as locks, locks.lock(NAME) as lease:
-        async with without_replica(strict):
-            with pytest.raises(BackendError, match=WORDS):
-                await locks.lock(NAME).acquire()
-            assert lease.holds == 1
-        await answered(locks, within=15)
-        assert await locks.lock(NAME).hold_count() == 1
-        lease.check()
-
-
 async def test_a_renewal_that_is_refused_is_tried_until_the_replica_is_back(strict: Replicated, primary: Redis) -> None:
     async with client_of(primary, lease=25, renew_interval=0.3) as locks, locks.lock(NAME) as lease:
         await renewed(locks, 1)
@@ -125,35 +87,6 @@ async def test_a_renewal_that_is_refused_is_tried_until_the_replica_is_back(stri
         await renewed(locks, 2, within=15)
         lease.check()
     assert locks.statistics().losses == 0
-
-
-async def test_a_holder_whose_renewals_are_refused_is_told_before_its_lease_is_over(
-    strict: Replicated, primary: Redis
-) -> None:
-    async with client_of(primary, lease=3, renew_interval=0.3, drift=0.7) as locks, client_of(primary) as others:
-        lease = await locks.lock(NAME, owner="job").acquire()
-        async with without_replica(strict):
-            assert await asyncio.wait_for(lease.lost, 20) == "unreachable"
-            assert await primary.pttl(NAME) > 0
-            waiting = asyncio.create_task(acquire_and_release(others.lock(NAME)))
-            await until(lambda: others.statistics().commands > 0)
-        await asyncio.wait_for(waiting, 20)
-        await answered(locks)
-        assert locks.statistics().held == 0
-
-
-async def test_a_renewal_that_is_asked_for_is_refused_and_the_lease_is_as_long_as_it_was(
-    strict: Replicated, primary: Redis
-) -> None:
-    async with client_of(primary, command_timeout=0.6) as locks:
-        lease = await locks.lock(NAME, owner="job").acquire(lease=50)
-        async with without_replica(strict):
-            with pytest.raises(BackendError, match=WORDS):
-                await lease.renew(1000)
-            assert 0 < lease.remaining < 50
-        await lease.renew(1000)
-        assert lease.remaining > 900
-        await lease.release()
 
 
 async def test_a_release_that_is_refused_is_made_good_when_the_replica_is_back(
@@ -199,16 +132,6 @@ async def test_scripts_that_only_read_are_answered(strict: Replicated, primary: 
         assert await locks.lock(NAME).hold_count() == 1
         assert (await others.lock(NAME).holder()) is not None
         assert not await others.lock("another").locked()
-
-
-async def test_closing_takes_no_longer_than_a_release_may(strict: Replicated, primary: Redis) -> None:
-    locks = LockClient(primary, config=LockConfig(release_timeout=1))
-    await locks.lock(NAME, owner="job").acquire(lease=600)
-    async with without_replica(strict):
-        began = monotonic()
-        await locks.aclose()
-        assert monotonic() - began < 10
-        assert await primary.exists(NAME), "the lock outlives its lease"
 
 
 async def test_with_replicas_as_well_nothing_is_granted_that_would_have_to_be_undone(
