@@ -46,14 +46,6 @@ async def test_every_lock_is_on_the_server_that_owns_its_slot(calm: ClusterOf, o
     assert not any(ask(calm.owner_of(name), "EXISTS", name) for name in NAMES)
 
 
-async def test_owners_exclude_each_other_and_nest(ours: LockClient, theirs: LockClient) -> None:
-    async with ours.lock("exclusive") as lease, ours.lock("exclusive"):
-        assert lease.holds == await ours.lock("exclusive").hold_count() == 2
-        assert await theirs.lock("exclusive").try_lock() is None
-        assert await theirs.lock("exclusive").locked()
-    assert not await theirs.lock("exclusive").locked()
-
-
 async def test_several_locks_cost_one_round_trip_for_each_server(
     calm: ClusterOf, ours: LockClient, theirs: LockClient
 ) -> None:

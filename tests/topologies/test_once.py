@@ -14,29 +14,6 @@ NAMES = ["report", "{shop}:report", "shop:{report}:7"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_late_comers_of_all_clients_get_the_result(
-    calm: ClusterOf, ours: LockClient, theirs: LockClient, name: str
-) -> None:
-    may_end, runs = asyncio.Event(), 0
-
-    async def work() -> str:
-        nonlocal runs
-        runs += 1
-        await may_end.wait()
-        return "done"
-
-    running = asyncio.create_task(ours.once(name, keep=60).run(work))
-    await until(lambda: runs == 1, within=30)
-    waiting = [asyncio.create_task(theirs.once(name, keep=60).run(work)) for _ in range(3)]
-    channel, owner = LockKeys.of_once(name, "").channel, calm.owner_of(name)
-    await until(lambda: channel in ask(owner, "PUBSUB", "SHARDCHANNELS"), within=30)
-    may_end.set()
-    assert set(await asyncio.gather(running, *waiting)) == {"done"}
-    assert runs == 1
-    assert [ask(owner, "EXISTS", key) for key in LockKeys.of_once(name, "").all] == [1, 1]
-
-
-@pytest.mark.parametrize("name", NAMES)
 async def test_an_old_result_is_on_the_same_server(
     calm: ClusterOf, ours: LockClient, theirs: LockClient, name: str
 ) -> None:

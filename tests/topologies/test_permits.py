@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from redis.asyncio import RedisCluster
 
-from aiolock import Lease, LockClient, LockConfig
+from aiolock import LockClient, LockConfig
 from aiolock._keys import LockKeys
 from aiolock.testing import lose
 from tests.support.observe import renewed, until
@@ -56,23 +56,6 @@ async def test_permits_and_locks_of_several_servers_are_had_as_one(ours: LockCli
     assert [each.lost.is_set() for each in lease.leases.values()] == [True] * 7
     async with theirs.multi(*names, permits):
         pass
-
-
-async def test_a_waiter_is_woken_by_the_message_of_another_client(
-    calm: ClusterOf, ours: LockClient, theirs: LockClient
-) -> None:
-    held = await theirs.semaphore("woken", 1).acquire(lease=60)
-
-    async def wait() -> Lease:
-        async with ours.semaphore("woken", 1) as permit:
-            return permit
-
-    task = asyncio.create_task(wait())
-    channel = LockKeys.of_permits("woken", "").channel
-    await until(lambda: channel in ask(calm.owner_of("woken"), "PUBSUB", "SHARDCHANNELS"), within=20)
-    await held.release()
-    permit = await asyncio.wait_for(task, 20)
-    assert permit.token > held.token
 
 
 async def test_permits_on_every_server_are_renewed(calm: ClusterOf, quick: LockClient, theirs: LockClient) -> None:

@@ -2,12 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import cast
 
 import pytest
 from redis.asyncio import RedisCluster
 
-from aiolock import Lease, LockClient, LockConfig
+from aiolock import LockClient, LockConfig
 from aiolock._keys import LockKeys
 from tests.support.observe import until
 from tests.support.topologies import ClusterOf, ask
@@ -38,25 +37,6 @@ async def test_all_of_a_lock_is_on_one_server(calm: ClusterOf, ours: LockClient,
         reading.check()
     await reading.release()
     assert not await its.read.locked()
-
-
-@pytest.mark.parametrize("kind", ["read", "write"])
-async def test_a_waiter_is_woken_by_the_message_of_another_client(
-    calm: ClusterOf, ours: LockClient, theirs: LockClient, kind: str
-) -> None:
-    whole = theirs.read_write_lock("woken")
-    held = await (whole.write if kind == "read" else whole.read).acquire(lease=60)
-
-    async def wait() -> Lease:
-        async with getattr(ours.read_write_lock("woken"), kind) as lease:
-            return cast(Lease, lease)
-
-    tasks = [asyncio.create_task(wait()) for _ in range(3)]
-    reads, _ = LockKeys.of_read_write("woken", "")
-    await until(lambda: reads.channel in ask(calm.owner_of("woken"), "PUBSUB", "SHARDCHANNELS"), within=20)
-    await held.release()
-    for lease in await asyncio.wait_for(asyncio.gather(*tasks), 20):
-        assert lease.token > held.token
 
 
 async def test_both_halves_may_wait_in_one_client(ours: LockClient, theirs: LockClient) -> None:
