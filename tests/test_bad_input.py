@@ -280,21 +280,6 @@ async def test_a_key_that_became_something_else_is_a_loss_to_its_holder(
     assert await redis.dump("orders") == before
 
 
-async def test_a_key_that_became_something_else_ends_the_wait_for_it(locks: LockClient, redis: Redis) -> None:
-    lock = locks.lock("orders")
-    somebody = await locks.lock("orders", owner="somebody").acquire()
-    waiting = asyncio.create_task(enter(lock))
-    async with asyncio.timeout(5):
-        while lock.statistics().parked == 0:
-            await asyncio.sleep(0)
-        await redis.set("orders", "value")
-        with pytest.raises(LeaseLostError):
-            await somebody.release()
-        with pytest.raises(NotALockError):
-            await waiting
-    assert await redis.get("orders") == b"value"
-
-
 # A client in the wrong place.
 
 

@@ -64,29 +64,6 @@ async def test_a_bare_release_hands_off_to_a_waiter(two: AsyncCountingSemaphore,
     assert (after.hand_offs - before.hand_offs, after.batches - before.batches) == (1, 1)
 
 
-async def test_never_more_inside_than_permits(locks: LockClient, other: LockClient) -> None:
-    inside = most = 0
-
-    async def work(client: LockClient, *, bare: bool) -> None:
-        nonlocal inside, most
-        semaphore = client.counting_semaphore(NAME, 3)
-        for _ in range(5):
-            if bare:
-                await semaphore.acquire()
-            else:
-                await semaphore.__aenter__()
-            inside += 1
-            most = max(most, inside)
-            await asyncio.sleep(0)
-            inside -= 1
-            await (semaphore.release() if bare else semaphore.__aexit__(None, None, None))
-
-    clients = [locks, other] * 10
-    await asyncio.gather(*(work(client, bare=number % 4 < 2) for number, client in enumerate(clients)))
-    assert most == 3
-    assert await locks.counting_semaphore(NAME).available() == 3
-
-
 # The number of permits.
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -18,51 +18,6 @@ HANDLES: dict[str, Make] = {
     "aiolock_once:{orders}": lambda locks: locks.once("orders", keep=60, wait=0),
 }
 each_handle = pytest.mark.parametrize(("key", "make"), HANDLES.items(), ids=["leader", "once"])
-
-
-async def numbers(handle: AsyncLeader | AsyncOnce) -> AsyncGenerator[int]:
-    async with handle:
-        for number in range(3):
-            yield number
-
-
-async def in_another_task(close: Callable[[], object]) -> None:
-    async def run() -> None:
-        await close()  # type: ignore[misc]
-
-    await asyncio.create_task(run())
-
-
-@each_handle
-async def test_another_task_leaves_it(locks: LockClient, redis: Redis, key: str, make: Make) -> None:
-    handle = make(locks)
-    rows, stack = numbers(handle), AsyncExitStack()
-    assert await anext(rows) == 0
-    await in_another_task(rows.aclose)
-    await freed(redis, key)
-    await stack.enter_async_context(handle)
-    await in_another_task(stack.aclose)
-    assert await redis.hlen(key) < 2, "one field remembers a body that has run"
-
-
-async def test_a_generator_that_another_task_closes_leaves_the_block_of_a_third_alone(locks: LockClient) -> None:
-    once = locks.once("orders", keep=60, wait=0)
-    rows, inside, go = numbers(once), asyncio.Event(), asyncio.Event()
-
-    async def third() -> tuple[bool, bool]:
-        async with once as turn:
-            inside.set()
-            await go.wait()
-            return bool(turn), turn.done
-
-    assert await anext(rows) == 0
-    task = asyncio.create_task(third())
-    await inside.wait()
-    await in_another_task(rows.aclose)
-    go.set()
-    assert await task == (False, False)
-    async with once as turn:
-        assert turn, "the generator did not end its work"
 
 
 async def test_stacks_of_one_task_may_be_closed_out_of_order(locks: LockClient, redis: Redis) -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import LeaseLostError, LockClient, LockConfig, NotHeldError
+from aiolock import LeaseLostError, LockClient, LockConfig
 from aiolock._keys import LockKeys
 from aiolock._scripts import FAIR
 from tests.support.inside import backend_of, session_of
@@ -253,15 +253,6 @@ async def test_a_forgotten_line_costs_no_progress(
     assert sorted(await line.over()) == [0, 1, 2]
 
 
-async def test_when_the_holder_is_gone_the_next_one_comes(line: Line, redis: Redis, locks: LockClient) -> None:
-    async with LockClient(redis) as gone:
-        lease = await gone.fair_lock(NAME).acquire(lease=0.5)  # Nobody gives it back before it ends.
-        await line.stand(locks)
-        assert await line.over() == [0]
-        with pytest.raises(LeaseLostError, match="its lease ended"):
-            await lease.release()
-
-
 @pytest.mark.parametrize("number", range(3))
 async def test_a_lost_reply_costs_no_place(
     number: int, line: Line, proxy: Proxy, locks: LockClient, other: LockClient
@@ -413,20 +404,6 @@ async def test_forced_by_way_of_the_other_kind_its_holder_is_told_at_once(locks:
 
 
 # What holds for any lock.
-
-
-async def test_it_is_reentrant_and_names_its_holder(locks: LockClient, other: LockClient) -> None:
-    lock = locks.fair_lock(NAME)
-    async with lock as outer, lock as inner:
-        assert outer.token == inner.token
-        assert (await lock.hold_count(), await lock.held(), await other.fair_lock(NAME).held()) == (2, True, False)
-        holder = await other.fair_lock(NAME).holder()
-        assert holder is not None
-        assert holder.holds == 2
-        assert 0 < (await lock.remaining() or 0) <= 30
-    assert not await lock.locked()
-    with pytest.raises(NotHeldError):
-        await lock.release()
 
 
 async def test_a_named_owner_acts_in_several_tasks(line: Line, locks: LockClient, other: LockClient) -> None:

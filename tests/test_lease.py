@@ -1,17 +1,14 @@
 """A lease: what it says, how it is given back, renewed and lost, and how watched and fixed ones of one owner mix."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
 from aiolock import AsyncRLock, Lease, LeaseLostError, LockClient, LockConfig, LockEvent, Lost, NotHeldError
-from aiolock._embedded_server import Server
-from tests.support.holding import lock_client, seize
+from tests.support.holding import seize
 from tests.support.inside import session_of
-from tests.support.observe import answered, until
+from tests.support.observe import until
 
 
 async def test_a_lease_says_what_is_held(redis: Redis, locks: LockClient) -> None:
@@ -31,15 +28,6 @@ async def test_a_lease_says_what_is_held(redis: Redis, locks: LockClient) -> Non
         inner.check()
     await outer.release()
     assert (outer.holds, outer.remaining, outer.given_back) == (0, 0, True)
-
-
-async def test_remaining_is_never_more_than_the_server_grants(redis: Redis, locks: LockClient) -> None:
-    lease = await locks.lock("a").acquire(lease=5)
-    for _ in range(20):
-        remaining = lease.remaining
-        assert remaining < int(await redis.pttl("a")) / 1000 + 0.05
-        assert remaining > 4
-    await lease.release()
 
 
 async def test_waiting_for_the_loss_of_a_released_lease_goes_on_for_ever(locks: LockClient) -> None:
@@ -66,20 +54,6 @@ async def test_several_tasks_may_wait_for_the_loss(locks: LockClient) -> None:
     with pytest.raises(LeaseLostError) as lost:
         lease.check()
     assert (lost.value.name, lost.value.token, lost.value.reason) == ("a", lease.token, "forced")
-
-
-async def test_release_after_a_loss_raises_once_for_each_hold_and_then_says_not_held(locks: LockClient) -> None:
-    lock = locks.lock("a")
-    leases = [await lock.acquire() for _ in range(3)]
-    await lock.force_release()
-    await_release: list[Callable[[], Coroutine[Any, Any, None]]] = [leases[0].release, lock.release, lock.release]
-    for release in await_release:
-        with pytest.raises(LeaseLostError) as lost:
-            await release()
-        assert lost.value.token == leases[0].token
-    for release in (lock.release, leases[0].release):
-        with pytest.raises(NotHeldError):
-            await release()
 
 
 @pytest.mark.parametrize("forget", [True, False])
@@ -164,24 +138,6 @@ async def test_a_release_that_leaves_holds_learns_of_the_loss(redis: Redis, lock
         await outer.release()
 
 
-async def test_renew_without_a_duration_starts_the_lease_again(redis: Redis, locks: LockClient) -> None:
-    lease = await locks.lock("a").acquire(lease=0.8)
-    for _ in range(4):
-        await asyncio.sleep(0.3)
-        await lease.renew()
-    lease.check()
-    assert await asyncio.wait_for(lease.lost, 5) == "expired"
-
-
-async def test_renew_from_another_task_and_after_the_release(locks: LockClient) -> None:
-    lease = await locks.lock("a").acquire(lease=2)
-    await asyncio.create_task(lease.renew(20))
-    assert lease.remaining > 15
-    await lease.release()
-    with pytest.raises(NotHeldError):
-        await lease.renew()
-
-
 async def test_renew_of_what_another_took_says_so_and_leaves_it_alone(redis: Redis, locks: LockClient) -> None:
     lease = await locks.lock("a").acquire(lease=20)
     await seize(redis, "a")
@@ -190,24 +146,6 @@ async def test_renew_of_what_another_took_says_so_and_leaves_it_alone(redis: Red
         await lease.renew()
     assert (lost.value.name, lost.value.token, lost.value.reason) == ("a", lease.token, "taken")
     assert await redis.pttl("a") <= 5000
-
-
-async def test_a_loss_without_a_scope_interrupts_nothing(server: Server, redis: Redis) -> None:
-    events: list[LockEvent] = []
-    async with lock_client(server.url, on_event=events.append) as client:
-        lock = client.lock("a")
-        leases = [await lock.acquire(), await lock.try_lock()]
-        await lock.force_release()
-        await asyncio.sleep(0.05)
-        task = asyncio.current_task()
-        assert task is not None
-        assert task.cancelling() == 0
-        assert all(lease is not None and lease.lost.is_set() for lease in leases)
-        first = leases[0]
-        assert first is not None
-        [loss] = [event for event in events if isinstance(event, Lost)]
-        assert (loss.name, loss.owner, loss.token) == ("a", events[0].owner, events[0].token)
-        assert loss.reason == "forced"
 
 
 async def test_a_block_in_another_task_keeps_the_lock_until_it_has_cleaned_up_when_the_owner_ends(
@@ -264,18 +202,6 @@ async def test_a_lock_that_is_lost_already_is_not_lost_again_when_its_client_is_
     assert locks.statistics().losses == 1
 
 
-async def test_a_lease_given_back_is_neither_lost_nor_held(lock: AsyncRLock) -> None:
-    lease = await lock.acquire()
-    await lease.release()
-    assert not lease.lost.is_set()
-    with pytest.raises(NotHeldError):
-        lease.check()
-    with pytest.raises(NotHeldError):
-        await lease.renew()
-    with pytest.raises(NotHeldError):
-        await lease.release()
-
-
 async def test_it_may_be_released_by_another_task(lock: AsyncRLock) -> None:
     lease = await lock.acquire()
     await asyncio.create_task(lease.release())
@@ -315,32 +241,7 @@ async def test_a_nested_acquire_never_shortens_what_the_outer_one_was_promised(
     await lease.release()
 
 
-async def test_a_nested_acquire_lengthens(lock: AsyncRLock, redis: Redis) -> None:
-    lease = await lock.acquire(lease=5)
-    nested = await lock.acquire(lease=50)
-    assert await redis.pttl("orders") > 49_000
-    assert lease.remaining > 48
-    await nested.release()
-    await lease.release()
-
-
 QUICK = LockConfig(lease=0.6, renew_interval=0.05)
-
-
-async def test_the_watchdog_runs_as_long_as_any_lease_asks_for_it(redis: Redis) -> None:
-    async with LockClient(redis, config=QUICK) as locks:
-        lock = locks.lock("orders")
-        fixed = await lock.acquire(lease=30)
-        watched = await lock.acquire()
-        await until(lambda: lock.statistics().renewals >= 2)
-        assert await redis.pttl("orders") > 28_000, "a renewal shortens nothing"
-        await watched.release()
-        await answered(locks)
-        renewals = locks.statistics().renewals
-        await asyncio.sleep(0.3)
-        assert locks.statistics().renewals == renewals, "a fixed lease is never renewed"
-        assert await lock.held()
-        await fixed.release()
 
 
 async def test_a_watched_lease_below_several_fixed_ones_is_renewed_when_one_of_them_is_released(redis: Redis) -> None:
@@ -351,17 +252,6 @@ async def test_a_watched_lease_below_several_fixed_ones_is_renewed_when_one_of_t
         renewals = lock.statistics().renewals
         await until(lambda: lock.statistics().renewals >= renewals + 2)
         watched.check()
-
-
-async def test_a_watched_lease_around_a_fixed_one_is_renewed_throughout(redis: Redis) -> None:
-    async with LockClient(redis, config=QUICK) as locks:
-        lock = locks.lock("orders")
-        async with lock as watched:
-            async with lock.hold(lease=0.1) as fixed:
-                await asyncio.sleep(1)
-                fixed.check()
-            watched.check()
-            assert await lock.hold_count() == 1
 
 
 async def test_a_fixed_lease_ends_when_it_ends(redis: Redis) -> None:

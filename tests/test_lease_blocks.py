@@ -31,29 +31,6 @@ async def test_a_loss_cancels_the_body_once_and_is_raised(lock: AsyncRLock) -> N
     await asyncio.sleep(0)  # A cancellation that was left over would be raised here.
 
 
-async def test_an_error_of_the_body_is_kept_and_the_lock_is_given_back(lock: AsyncRLock, redis: Redis) -> None:
-    with pytest.raises(KeyError, match="mine"):
-        async with await lock.acquire():
-            raise KeyError("mine")
-    assert not await redis.exists("orders")
-
-
-async def test_another_task_may_give_it_back_and_is_told_of_the_loss(lock: AsyncRLock) -> None:
-    lease = await lock.acquire()
-    inside = asyncio.Event()
-
-    async def work() -> None:
-        async with lease:
-            inside.set()
-            await asyncio.sleep(60)
-
-    task = asyncio.create_task(work())
-    await inside.wait()
-    await lock.force_release()
-    with pytest.raises(LeaseLostError):
-        await task
-
-
 async def test_a_lease_that_is_over_or_has_its_block_is_not_entered(locks: LockClient) -> None:
     lock = locks.lock("orders")
     async with await lock.acquire() as lease:

@@ -185,21 +185,6 @@ async def test_the_permits_that_were_acquired_last_are_given_back(locks: LockCli
         await two.release()
 
 
-async def test_the_loss_of_permits_gives_the_others_back(locks: LockClient, other: LockClient) -> None:
-    async def work() -> None:
-        async with locks.multi("a", locks.semaphore("b", 1), "c"):
-            began.set()
-            await asyncio.sleep(60)
-
-    began = asyncio.Event()
-    working = asyncio.create_task(work())
-    await began.wait()
-    assert await locks.semaphore("b").force_release()
-    with pytest.raises(LeaseLostError, match="'b'"):
-        await working
-    assert await other.multi("a", "c").try_lock() is not None
-
-
 async def test_no_two_wait_for_each_other_with_permits_among_them(locks: LockClient, other: LockClient) -> None:
     """Tasks want locks and three of four permits, in any order; others want a single permit."""
     inside = 0
@@ -230,19 +215,6 @@ async def test_no_two_wait_for_each_other_with_permits_among_them(locks: LockCli
 # All or none.
 
 
-async def test_all_are_held_until_they_are_released(three: AsyncMultiLock, redis: Redis) -> None:
-    lease = await three.acquire()
-    assert isinstance(lease, MultiLease)
-    assert three.names == tuple(lease.leases) == ("a", "b", "c"), "their keys give the order"
-    assert await held(redis) == ["a", "b", "c"]
-    assert await three.locked()
-    assert await three.held()
-    await three.release()
-    assert await held(redis) == []
-    assert not await three.locked()
-    assert lease.given_back
-
-
 async def test_while_all_are_free_they_cost_one_round_trip(locks: LockClient) -> None:
     names = [f"name {number}" for number in range(10)]
     many = locks.multi(*names)
@@ -271,19 +243,6 @@ async def test_one_that_is_taken_leaves_none(
         await answered(locks)
         assert await held(redis) == ["b"]
     assert await three.try_lock() is not None
-
-
-async def test_one_of_many_tries_at_once_has_all(locks: LockClient) -> None:
-    async def tries() -> bool:
-        many = locks.multi("a", "b", "c")
-        granted = await many.try_lock(lease=10)
-        await everyone.wait()
-        if granted is not None:
-            await many.release()
-        return granted is not None
-
-    everyone = asyncio.Barrier(10)
-    assert sum(await asyncio.gather(*(asyncio.create_task(tries()) for _ in range(10)))) == 1
 
 
 async def test_a_waiter_for_one_has_those_before_it_and_none_behind(

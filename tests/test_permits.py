@@ -216,11 +216,6 @@ async def test_an_acquire_of_more_than_there_are_keeps_no_other_waiting(
 # The number of permits.
 
 
-async def test_permits_that_are_added_before_the_first_acquire(two: AsyncSemaphore) -> None:
-    await two.add_permits(3)
-    assert await two.permits() == 5
-
-
 # The owners of permits.
 
 
@@ -354,13 +349,6 @@ async def test_a_foreign_key_is_left_alone(put: str, two: AsyncSemaphore, locks:
         with pytest.raises(NotALockError):
             await ask()
     assert await redis.dump(NAME) == before
-
-
-async def test_a_semaphore_is_no_lock(two: AsyncSemaphore, locks: LockClient) -> None:
-    async with two:
-        with pytest.raises(NotALockError):
-            await locks.lock(NAME).acquire()
-    assert locks.statistics().held == 0
 
 
 async def test_a_permit_is_renewed_by_its_semaphore(two: AsyncSemaphore, locks: LockClient) -> None:

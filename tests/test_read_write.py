@@ -1,7 +1,6 @@
 """Reading and writing: many at a time or one alone, in one client and in several."""
 
 import asyncio
-import re
 
 import pytest
 from redis.asyncio import Redis
@@ -87,18 +86,6 @@ async def has_a_turn(redis: Redis) -> None:
 # Many read, or one writes.
 
 
-async def test_many_read_at_a_time_and_nobody_writes(mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock) -> None:
-    async with mine.read, theirs.read:
-        assert await mine.read.locked()
-        assert not await mine.write.locked()
-        assert await theirs.read.try_lock() is not None, "a reader may acquire again"
-        await theirs.read.release()
-        assert len(await mine.read.holders()) == 2
-    assert not await mine.read.locked()
-    async with theirs.write:
-        pass
-
-
 async def test_readers_of_all_clients_meet(mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock) -> None:
     """When a writer has left, all readers that waited for it are let in together."""
     everybody = asyncio.Barrier(41)
@@ -132,33 +119,6 @@ async def test_readers_that_are_woken_ask_together(
     assert before.commands + 20 <= after.commands <= before.commands + 23, "each reader asks once"
     assert after.batches <= before.batches + 5
     await people.stop(*names)
-
-
-@pytest.mark.parametrize("first", ["read", "write"])
-@pytest.mark.parametrize("local", [True, False])
-async def test_a_waiter_is_woken_when_the_lock_is_free(
-    mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock, people: People, first: str, local: bool
-) -> None:
-    """A waiter of the same client and one of another; the lease is much longer than the test."""
-    second = mine if local else theirs
-    people.start(getattr(mine, first), "first")
-    await people.begun("first")
-    waits: Half = second.write if first == "read" else second.read
-    people.start(waits, "second")
-    await parked(waits, 1)
-    await people.stop("first")
-    await people.begun("second")
-    await people.stop("second")
-
-
-async def test_writers_follow_each_other(mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock, people: People) -> None:
-    names = [f"{number}" for number in range(8)]
-    for number, name in enumerate(names):
-        people.start((mine if number % 2 else theirs).write, name)
-    for number in range(8):
-        await until(lambda number=number: len(people.order) == number + 1)
-        await people.stop(people.order[-1])
-    assert sorted(people.order) == names
 
 
 # Turns.
@@ -262,19 +222,6 @@ async def _tries(lock: Half, wait: float) -> None:
 
 
 # One owner.
-
-
-async def test_each_half_is_reentrant(mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock) -> None:
-    halves: list[tuple[Half, Half]] = [(mine.read, theirs.read), (mine.write, theirs.write)]
-    for half, its in halves:
-        await half.acquire()
-        await half.acquire()
-        assert (await half.hold_count(), await its.hold_count()) == (2, 0)
-        assert 10 < (await its.remaining() or 0) <= 30
-        await half.release()
-        assert (await half.held(), await its.held(), await its.locked()) == (True, False, True)
-        await half.release()
-        assert (await half.held(), await its.remaining()) == (False, None)
 
 
 async def test_a_writer_may_read_and_go_on_reading(
@@ -423,16 +370,6 @@ async def test_a_wait_that_ends_says_which_task_of_the_client_is_in_the_way(
 # Lost.
 
 
-async def test_a_reader_that_died_keeps_writers_out_for_its_own_lease_only(
-    mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock, redis: Redis
-) -> None:
-    await theirs.read.acquire(lease=0.5)  # Nobody releases it.
-    async with mine.read:
-        pass
-    assert await mine.write.try_lock(wait=10) is not None
-    assert await redis.hlen(NAME) == 2
-
-
 @pytest.mark.parametrize("gone", ["lock", "record"])
 async def test_a_hold_of_which_a_part_is_gone_is_lost(redis: Redis, locks: LockClient, gone: str) -> None:
     """Redisson deletes such a part when it takes the lock away by force, and so may a user who deletes keys."""
@@ -464,13 +401,6 @@ async def test_one_half_is_freed_by_force_and_the_other_left_alone(
     await reading.release()
 
 
-async def test_forcing_what_nobody_has(mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock) -> None:
-    assert not await mine.read.force_release()
-    async with theirs.write:
-        assert not await mine.read.force_release()
-        assert await theirs.write.held()
-
-
 # Names and texts.
 
 
@@ -499,15 +429,6 @@ def test_owners_that_would_look_like_writers_are_refused(locks: LockClient) -> N
         locks.read_write_lock(NAME, owner="")
     with pytest.raises(TypeError, match="name"):
         locks.read_write_lock(1)  # type: ignore[arg-type]
-
-
-def test_they_are_shown_by_their_names(locks: LockClient) -> None:
-    lock = locks.read_write_lock(NAME, owner="job")
-    assert repr(lock) == "<AsyncReadWriteLock 'report' owner='job'>"
-    assert repr(lock.read) == "<AsyncReadLock 'report' owner='job'>"
-    assert repr(lock.write) == "<AsyncWriteLock 'report' owner='job'>"
-    assert lock.name == lock.read.name == lock.write.name == NAME
-    assert re.match("<AsyncReadWriteLock 'x'>", repr(locks.read_write_lock("x")))
 
 
 async def test_statistics_are_of_the_half(mine: AsyncReadWriteLock, people: People) -> None:

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import AsyncRLock, Lease, LeaseLostError, LockClient, LockConfig, LockTimeoutError, NotHeldError
+from aiolock import AsyncRLock, LeaseLostError, LockClient, LockConfig, LockTimeoutError, NotHeldError
 from aiolock._embedded_server import Server
 from tests.support.observe import until
 
@@ -31,16 +31,6 @@ async def count_in(redis: Redis, name: str = "orders") -> list[int]:
     """The hold counts that the server has, of any owner."""
     fields: dict[Any, Any] = await redis.hgetall(name)
     return [int(value) for field, value in fields.items() if not field.startswith(b"aiolock:")]
-
-
-async def test_acquire_and_release(lock: AsyncRLock, redis: Redis) -> None:
-    lease = await lock.acquire()
-    assert isinstance(lease, Lease)
-    assert await lock.locked()
-    assert await count_in(redis) == [1]
-    await lock.release()
-    assert not await lock.locked()
-    assert await redis.exists("orders") == 0
 
 
 async def test_the_lock_is_reentrant_and_its_count_lives_in_redis(lock: AsyncRLock, redis: Redis) -> None:
@@ -104,33 +94,12 @@ async def test_try_lock_takes_a_free_lock(lock: AsyncRLock, args: tuple[Any, ...
     await lease.release()
 
 
-async def test_try_lock_is_reentrant_without_waiting(lock: AsyncRLock) -> None:
-    async with lock:
-        nested = await lock.try_lock()
-        assert nested is not None
-        assert nested.holds == 2
-        await nested.release()
-
-
 @pytest.mark.parametrize("lease", [3, 3.0, timedelta(seconds=3)])
 async def test_acquire_with_a_lease_of_its_own(lock: AsyncRLock, redis: Redis, lease: Any) -> None:
     held = await lock.acquire(lease=lease)
     assert (held.lease, held.watched) == (3.0, False)
     assert 2_000 < await redis.pttl("orders") <= 3_000
     await held.release()
-
-
-async def test_async_with_yields_the_lease_and_releases_it(lock: AsyncRLock) -> None:
-    async with lock as lease:
-        assert isinstance(lease, Lease)
-        assert await lock.held()
-        async with lock as nested:
-            assert nested.token == lease.token
-            assert await lock.hold_count() == 2
-        assert nested.given_back
-        assert await lock.hold_count() == 1
-    assert lease.given_back
-    assert not await lock.locked()
 
 
 async def test_hold_is_scoped_and_bounded(locks: LockClient, lock: AsyncRLock) -> None:
@@ -189,14 +158,6 @@ async def test_holder_of_an_older_client_is_known_by_its_id_alone(redis: Redis, 
     assert holder is not None
     assert (holder.client, holder.owner, holder.holds) == (older, "job", 2)
     assert (holder.host, holder.pid, holder.client_name) == (None, None, None)
-
-
-async def test_holder_names_a_named_owner(locks: LockClient) -> None:
-    lock = locks.lock("orders", owner="job:17")
-    async with lock:
-        holder = await lock.holder()
-    assert holder is not None
-    assert holder.owner == "job:17"
 
 
 async def test_holder_of_a_foreign_client_is_known_by_its_id_alone(lock: AsyncRLock, redis: Redis) -> None:
@@ -270,13 +231,6 @@ async def test_release_by_somebody_else_says_who_holds_it(
         assert found is not None
         assert f"owner {found.owner!r} of client {found.client!r} holds it" in str(caught.value)
         assert {"named": "job-17", "redisson": "52"}.get(holder, found.owner) == found.owner
-
-
-async def test_release_once_too_often_says_so(lock: AsyncRLock) -> None:
-    await lock.acquire()
-    await lock.release()
-    with pytest.raises(NotHeldError, match="nobody holds it"):
-        await lock.release()
 
 
 async def test_the_prefix_is_put_before_every_name(redis: Redis) -> None:

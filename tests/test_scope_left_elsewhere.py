@@ -98,8 +98,3 @@ async def test_a_scope_that_is_still_open_keeps_its_hold(lock: AsyncRLock, redis
         outer.check()
         assert await lock.held()
     await is_released(lock, redis)
-
-
-async def test_leaving_what_was_left_before_is_refused(lock: AsyncRLock) -> None:
-    with pytest.raises(RuntimeError, match=f"lock '{NAME}': this `async with` was not entered, or was left before"):
-        await lock.__aexit__(None, None, None)

@@ -57,31 +57,6 @@ async def by_generator(lock: AsyncRLock) -> Callable[[], Awaitable[object]]:
     return stream.aclose
 
 
-async def by_stack(lock: AsyncRLock) -> Callable[[], Awaitable[object]]:
-    stack = contextlib.AsyncExitStack()
-
-    async def start() -> None:
-        await stack.enter_async_context(lock)
-
-    await asyncio.create_task(start())
-    return stack.aclose
-
-
-@pytest.mark.parametrize("enter", [by_generator, by_stack])
-async def test_a_block_of_a_task_that_has_ended(
-    locks: LockClient, redis: Redis, enter: Callable[[AsyncRLock], Awaitable[Callable[[], Awaitable[object]]]]
-) -> None:
-    lock = locks.lock(NAME)
-    leave = await enter(lock)
-    other = Other(lock)
-    await until(lambda: len(other.leases) == 1)
-    await left_after_its_task(leave)
-    await answered(locks)
-    assert await redis.exists(NAME)
-    await other.ends_well()
-    assert not await redis.exists(NAME)
-
-
 async def left_after_its_task(leave: Callable[[], Awaitable[object]]) -> None:
     """A generator that is closed has an error of its own already, which no other replaces."""
     with contextlib.suppress(LeaseLostError):
@@ -116,36 +91,6 @@ async def test_a_task_that_is_destroyed_when_its_lock_is_given_back_or_lost(
     await answered(locks)
     assert await redis.exists(NAME)
     await other.ends_well()
-    assert not await redis.exists(NAME)
-
-
-async def test_another_task_of_the_same_named_owner(locks: LockClient, redis: Redis) -> None:
-    lock = locks.lock(NAME, owner="job-17")
-    stream = numbers(lock)
-    holder = asyncio.create_task(begin_and_wait(stream))
-    other = Other(lock)
-    await until(lambda: len(other.leases) == 1 and other.leases[0].holds == 2)
-    await answered(locks)
-    await asyncio.create_task(stream.aclose())
-    assert other.leases[0].holds == 1
-    await other.ends_well()
-    holder.cancel()
-    await asyncio.wait([holder])
-    assert not await redis.exists(NAME)
-
-
-async def begin_and_wait(stream: Stream) -> None:
-    await begin(stream)
-    await asyncio.sleep(60)
-
-
-async def test_a_named_owner_may_close_its_stack_in_a_later_task(locks: LockClient, redis: Redis) -> None:
-    lock = locks.lock(NAME, owner="job-17")
-    leave = await by_stack(lock)
-    gc.collect()
-    assert await redis.exists(NAME)
-    await leave()
-    await answered(locks)
     assert not await redis.exists(NAME)
 
 
@@ -257,25 +202,6 @@ async def test_each_of_many_blocks_without_holds_leaves_its_own(
         for _ in range(40):
             await inside.get()
         go_on.set()
-
-
-async def test_the_user_of_a_passed_lease_is_told_when_the_task_that_acquired_it_ends(lock: AsyncRLock) -> None:
-    inside = asyncio.Event()
-
-    async def child(lease: Lease) -> None:
-        async with lease:
-            inside.set()
-            await asyncio.sleep(60)
-
-    async def parent() -> "asyncio.Task[None]":
-        task = asyncio.create_task(child(await lock.acquire()))
-        await inside.wait()
-        return task
-
-    task = await asyncio.create_task(parent())
-    with pytest.raises(LeaseLostError, match="the task or thread that acquired it has ended"):
-        await task
-    assert not await lock.locked()
 
 
 async def test_after_a_failed_task_group_a_loss_in_its_except_block_is_told_as_one(lock: AsyncRLock) -> None:

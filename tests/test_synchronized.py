@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from aiolock import LeaseLostError, LockClient, LockTimeoutError
+from aiolock import LockClient, LockTimeoutError
 from tests.support.makers import MAKERS, is_taken
-from tests.support.observe import until
 
 
 async def held_by_us(locks: LockClient, name: str) -> bool:
@@ -239,15 +238,6 @@ async def test_calls_of_one_name_exclude_each_other_and_others_do_not(locks: Loc
     assert running == []
 
 
-async def test_it_nests(locks: LockClient) -> None:
-    @locks.synchronized("order")
-    async def outer(depth: int) -> int:
-        return await outer(depth - 1) if depth > 1 else await locks.lock("order").hold_count()
-
-    assert await outer(3) == 3
-    assert not await locks.lock("order").locked()
-
-
 async def test_a_fixed_lease_is_taken_for_what_it_is(locks: LockClient) -> None:
     @locks.synchronized("order", lease=5)
     async def ship() -> float | None:
@@ -256,29 +246,6 @@ async def test_a_fixed_lease_is_taken_for_what_it_is(locks: LockClient) -> None:
     left = await ship()
     assert left is not None
     assert 4 < left <= 5
-
-
-async def test_the_exception_of_the_body_is_raised_and_the_lock_released(locks: LockClient) -> None:
-    @locks.synchronized("order")
-    async def ship() -> None:
-        raise KeyError("order")
-
-    with pytest.raises(KeyError):
-        await ship()
-    assert not await locks.lock("order").locked()
-
-
-async def test_a_loss_cancels_the_body(locks: LockClient) -> None:
-    @locks.synchronized("order")
-    async def ship() -> None:
-        await asyncio.Event().wait()
-
-    task = asyncio.create_task(ship())
-    await until(lambda: locks.lock("order").statistics().held == 1)
-    assert await locks.lock("order").force_release()
-    with pytest.raises(LeaseLostError) as caught:
-        await task
-    assert caught.value.reason == "forced"
 
 
 # Primitives other than a lock.
