@@ -18,8 +18,24 @@ from aiolock import (
     Released,
 )
 from tests.contract.acts import SOON, is_untouched, nothing_under_way, waiting
-from tests.contract.kinds import HAD, NAME, Kind, each_block, each_leased
+from tests.contract.kinds import HAD, LEASED, NAME, Kind, each_block, each_leased
 from tests.support.observe import all_parked, until
+
+
+@pytest.mark.parametrize("kind", [kind for kind in LEASED if kind.reentrant], ids=repr)
+async def test_owner_and_others_are_told_who_has_it(kind: Kind, locks: LockClient, other: LockClient) -> None:
+    mine, theirs = kind.of(locks), kind.of(other)
+    for _ in range(2):
+        await kind.take(locks)
+    for holds in (2, 1):
+        assert (await mine.hold_count(), await theirs.hold_count()) == (holds, 0)
+        assert (await mine.held(), await theirs.held(), await theirs.locked()) == (True, False, True)
+        assert 10 < (await theirs.remaining() or 0) <= 30
+        await mine.release()
+    assert (await mine.hold_count(), await mine.held(), await theirs.locked()) == (0, False, False)
+    assert await theirs.remaining() is None
+    with pytest.raises(NotHeldError):
+        await mine.release()
 
 
 @each_leased

@@ -11,7 +11,7 @@ from aiolock._keys import LockKeys
 from aiolock._scripts import READ
 from aiolock._scripts.replies import EXPIRED, FORCED, FREED, GRANTED, LOST, REFUSED
 from tests.lua import read_write as states
-from tests.lua.read_write import JAVA, KEEPS, LEASE, LOCK, ME, MINE, OTHER, READS, THIRD, TOKENS, Table
+from tests.lua.read_write import JAVA, KEEPS, LEASE, LOCK, ME, MINE, OTHER, READS, THIRD, TOKENS, Table, record
 
 MANY = 40  # Readers; the script of a release looks at fewer.
 SOON = 100  # Milliseconds in which the next owner has to follow others, as in acquire.lua.
@@ -127,6 +127,17 @@ async def test_remains_of_redisson_go_with_the_last_reader(table: Table, channel
     assert await messages(table, channel) == [b"0"]
 
 
+@pytest.mark.parametrize("kind", ["read", "write"])
+async def test_nested_leases_neither_add_up_nor_shorten(table: Table, kind: str) -> None:
+    await table.acquire(kind)
+    await table.acquire(kind, step=2, holds=2, ms=1_000)
+    assert LEASE - 10_000 < (await table.look()).lock_ttl <= LEASE
+    await table.acquire(kind, step=3, holds=3, ms=2 * LEASE)
+    sight = await table.look()
+    assert LEASE < sight.lock_ttl <= 2 * LEASE
+    assert LEASE < sight.records[record(ME, kind)][1] <= 2 * LEASE
+
+
 async def test_a_writer_of_redisson_has_no_record_and_counts_as_long_as_the_lock(table: Table) -> None:
     """The writer counts so also while it reads; the records of its reads are no hashes."""
     await table.redis.hset(LOCK, mapping={"mode": "write", f"{JAVA}:write": "1", JAVA: "1"})
@@ -165,6 +176,19 @@ async def test_a_hold_of_redisson_counts_for_its_time(table: Table) -> None:
     sight = await table.look()
     assert sight.holds == "j2"
     assert 10_000 < sight.lock_ttl <= 20_000
+
+
+async def test_a_writer_is_not_kept_out_by_a_lock_that_outlives_its_readers(table: Table) -> None:
+    """Redisson leaves the lock so when one of its writers reads on."""
+    await table.acquire("read", OTHER, ms=5_000)
+    await table.acquire("read", THIRD, ms=10_000)
+    await table.redis.pexpire(LOCK, 600_000)
+    assert await table.acquire("write") == [REFUSED, 0, KEEPS / 2, 1]
+    assert 5_000 < (await table.look()).lock_ttl <= 10_000
+    await table.redis.pexpire(LOCK, 600_000)
+    await table.age(10_000)
+    assert (await table.acquire("write"))[0] == GRANTED
+    assert (await table.look()).holds == "M1"
 
 
 # Messages.
