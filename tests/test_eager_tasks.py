@@ -1,6 +1,7 @@
 """Everything under `asyncio.eager_task_factory`: a task that is created runs at once, before its creator goes on."""
 
 import asyncio
+import gc
 import sys
 from collections.abc import AsyncIterator
 from typing import Any
@@ -19,6 +20,7 @@ from aiolock import (
     LockEvent,
     LockTimeoutError,
     Lost,
+    Orphaned,
 )
 from aiolock._embedded_server import Server
 from tests.support.holding import Holder, lock_client
@@ -256,3 +258,34 @@ async def test_a_hook_that_closes_the_client_closes_it_once(redis: Redis) -> Non
     await until(lambda: bool(closings) and all(each.done() for each in closings))
     assert len(closings) == 2  # One for the loss by force, and one for the loss by closing.
     assert not await redis.exists("a", "b")
+
+
+async def test_a_hook_may_give_back_the_lease_of_a_destroyed_task(redis: Redis) -> None:
+    """Another task of the same owner has a hold, too."""
+    leases: list[Lease] = []
+    releases: list[asyncio.Task[None]] = []
+
+    def give_back(event: LockEvent) -> None:
+        if isinstance(event, Orphaned):
+            releases.append(asyncio.create_task(leases.pop().release()))
+
+    async def begin_a_block(lock: AsyncRLock) -> None:
+        leases.append(await lock.acquire())
+        await leases[0].__aenter__()
+        await asyncio.get_running_loop().create_future()
+
+    problems: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, problem: problems.append(problem))
+    async with LockClient(redis, config=LockConfig(on_event=give_back)) as client:
+        lock = client.lock("a", owner="job")
+        first = await lock.acquire()
+        task = asyncio.create_task(begin_a_block(lock))
+        await until(lambda: first.holds == 2)
+        await until(lambda: bool(leases))
+        del task
+        gc.collect()
+        await until(lambda: bool(releases))
+        await asyncio.gather(*releases)
+        assert first.holds == await lock.hold_count() == 1
+        await first.release()
+    assert [each["message"] for each in problems if "exception" in each] == []

@@ -357,7 +357,8 @@ class Hold(Held):
             self.orphan(task)
         else:
             self._keeper.report.orphaned(self, task)
-            _ = self.take_back(lease)
+            if not lease.given_back:  # The user's hook may have given it back.
+                _ = self.take_back(lease)
 
     def look(self, due: float) -> None:
         """Let the bodies note their state, well before the lock may be lost."""
