@@ -74,5 +74,6 @@ async def report_on_quorum(urls: Sequence[str], lease: float, prefix: str) -> Re
 def _config(lease: float, prefix: str) -> LockConfig:
     """The settings of a client with that *lease* and *prefix*."""
     with refused_as_usage():
+        config = LockConfig(lease=lease, prefix=prefix)
         trials.throw_away(prefix)
-        return LockConfig(lease=lease, prefix=prefix)
+    return config
