@@ -398,7 +398,7 @@ async def test_a_command_that_has_ended_before_its_guard_is_told_anything() -> N
     """The exit code of the command counts, although the guard hears nothing any more."""
     guarded = await Guarded.start([sys.executable, "-c", "raise SystemExit(7)"], os.environ, 1, 60)
     try:
-        await guarded._process.wait()
+        await guarded.process.wait()
         for _ in range(3):
             guarded.allow(60)
             await asyncio.sleep(0)

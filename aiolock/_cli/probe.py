@@ -56,6 +56,19 @@ class Probe:
         async with self._bounded():
             return await self._connection.read_response()
 
+    async def accepts(self, *command: str) -> bool:
+        """Whether the server has a *command*, and lets us use it."""
+        try:
+            await self.ask(*command)
+        except ResponseError:
+            return False
+        return True
+
+    async def time(self) -> float:
+        """The server's clock, in seconds of the epoch."""
+        seconds, microseconds = await self.ask("TIME")
+        return int(seconds) + int(microseconds) / 1e6
+
     async def greet(self) -> None:
         """Check that the server answers PING as Redis does."""
         try:

@@ -12,12 +12,12 @@ from redis.asyncio import Redis, RedisCluster, Sentinel
 from redis.asyncio.connection import SSLConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisClusterException, ResponseError
+from redis.exceptions import RedisClusterException
 
 from aiolock._cli.doctor import sentinel
 from aiolock._cli.failure import told_in_words
 from aiolock._cli.options import url_of
-from aiolock._cli.probe import PATIENCE, Address, with_address, without_settings
+from aiolock._cli.probe import PATIENCE, Address, Probe, with_address, without_settings
 from aiolock._cli.verb import UNREACHABLE, USAGE, VerbError
 from aiolock._cli.way_in import WayIn, client_of, entered
 from aiolock._redis.address import address, place
@@ -80,7 +80,7 @@ async def connected(url: str, primary: str | None) -> AsyncIterator[Servers]:
             if way_in.mode == "sentinel":
                 servers = await _behind_sentinels(stack, url, way_in, primary)
             elif way_in.mode == "cluster":
-                servers = await _of_a_cluster(stack, url)
+                servers = await _of_a_cluster(stack, url, way_in.probe)
             else:
                 servers = Servers(redis, {address(redis): redis}, sharded=False)
         yield servers
@@ -123,7 +123,7 @@ def _settings(url: str) -> dict[str, Any]:
     return {name: value for name, value in said.items() if name not in _OF_A_PLACE} | ({"ssl": True} if secure else {})
 
 
-async def _of_a_cluster(stack: AsyncExitStack, url: str) -> Servers:
+async def _of_a_cluster(stack: AsyncExitStack, url: str, probe: Probe) -> Servers:
     try:
         client = RedisCluster.from_url(url)
     except (TypeError, RedisClusterException) as error:
@@ -137,12 +137,4 @@ async def _of_a_cluster(stack: AsyncExitStack, url: str) -> Servers:
     for node in client.get_primaries():
         redis = _client_of(with_address(url, (node.host, int(node.port))))
         primaries[place(node.host, int(node.port))] = await stack.enter_async_context(redis)
-    return Servers(client, primaries, await _are_sharded(primaries))
-
-
-async def _are_sharded(primaries: Mapping[str, Redis]) -> bool:
-    try:
-        await next(iter(primaries.values())).execute_command("PUBSUB SHARDNUMSUB")  # type: ignore[no-untyped-call]
-    except ResponseError:
-        return False
-    return True
+    return Servers(client, primaries, await probe.accepts("PUBSUB", "SHARDNUMSUB"))

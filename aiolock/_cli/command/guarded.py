@@ -7,6 +7,7 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Self
@@ -19,28 +20,19 @@ _KILLED = -signal.SIGKILL
 _TO_DIE = 0.1  # Seconds, on a busy machine, from the kill of a process group until it does nothing more.
 
 
+@dataclass(slots=True)
 class Guarded:
-    """The command; made by `start`."""
+    """The command called *name*, which has the *grace* to end by itself; made by `start`."""
 
-    def __init__(
-        self,
-        process: asyncio.subprocess.Process,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        outgoing: socket.socket,
-        *,
-        grace: float,
-        name: str,
-    ) -> None:
-        self._name = name
-        self._process = process
-        self._reader = reader
-        self._writer = writer
-        self._outgoing = outgoing
-        self._grace = grace
-        self._pid: int | None = None
-        self.stopped: bool = False
-        """Whether the command was stopped because the lock may be lost."""
+    name: str
+    grace: float
+    process: asyncio.subprocess.Process
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    outgoing: socket.socket
+    pid: int | None = None
+    stopped: bool = False
+    """Whether the command was stopped because the lock may be lost."""
 
     @classmethod
     async def start(
@@ -58,11 +50,11 @@ class Guarded:
             )
         outgoing = ours.dup()
         reader, writer = await asyncio.open_connection(sock=ours)
-        return cls(process, reader, writer, outgoing, grace=grace, name=command[0])
+        return cls(command[0], grace, process, reader, writer, outgoing)
 
     def allow(self, remaining: float) -> None:
         """Let the command run for *remaining* seconds from now, the grace included."""
-        self._tell(f"until {_deadline(remaining)} {self._grace}")
+        self._tell(f"until {_deadline(remaining)} {self.grace}")
 
     def signal(self, number: int) -> None:
         """Pass a signal on to the command's process group."""
@@ -79,39 +71,39 @@ class Guarded:
         Raises:
             VerbError: the command could not be started.
         """
-        while line := await self._reader.readline():
+        while line := await self.reader.readline():
             what, *numbers = line.decode().split()
             if what == "ended":
                 return int(numbers[0])
             if what == "cannot":
                 code = int(numbers[0])
                 missing = FileNotFoundError in type(OSError(code, "")).__mro__
-                words = f"the command {self._name!r} cannot be run: {os.strerror(code)}"
+                words = f"the command {self.name!r} cannot be run: {os.strerror(code)}"
                 raise VerbError(words, NOT_FOUND if missing else CANNOT_EXECUTE)
             if what == "pid":
-                self._pid = int(numbers[0])
+                self.pid = int(numbers[0])
             self.stopped = self.stopped or what == "stopping"
         return self._left_alone()
 
     def _left_alone(self) -> int:
         """Kill the process group: when the guard is killed, Linux kills the command, but not its children."""
-        if self._pid is not None:
+        if self.pid is not None:
             with suppress(ProcessLookupError):
-                os.killpg(self._pid, signal.SIGKILL)
+                os.killpg(self.pid, signal.SIGKILL)
         return _KILLED
 
     def _tell(self, words: str) -> None:
         # Not through the writer: if the guard has ended, a failed write would replace the guard's last line.
         with suppress(OSError):
-            _ = self._outgoing.send(f"{words}\n".encode(), socket.MSG_DONTWAIT)
+            _ = self.outgoing.send(f"{words}\n".encode(), socket.MSG_DONTWAIT)
 
     async def aclose(self) -> None:
         """Close the line to the guard; if the command still runs, that ends it."""
-        self._outgoing.close()
-        self._writer.close()
-        await self._process.wait()
+        self.outgoing.close()
+        self.writer.close()
+        await self.process.wait()
         with suppress(OSError):
-            await self._writer.wait_closed()
+            await self.writer.wait_closed()
 
 
 def _deadline(remaining: float) -> float:

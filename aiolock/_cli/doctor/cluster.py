@@ -34,11 +34,7 @@ async def learn(probe: Probe, facts: Facts, asked: Address) -> Cluster:
         state = fields(await probe.ask("CLUSTER", "INFO")).get("cluster_state", "not known")
     except ResponseError:
         state = "not known"
-    try:
-        await probe.ask("PUBSUB", "SHARDNUMSUB")
-        sharded = True
-    except ResponseError:
-        sharded = False
+    sharded = await probe.accepts("PUBSUB", "SHARDNUMSUB")
     cluster = Cluster("a replica" if facts.info.get("role") == "slave" else "a primary", state, sharded)
     answer = await probe.ask("CLUSTER", "SLOTS")
     cluster.owners = _owners(answer)

@@ -12,8 +12,8 @@ from redis.exceptions import ResponseError
 
 from aiolock._cli.doctor.check import Check
 from aiolock._cli.doctor.examination import Examination
-from aiolock._cli.doctor.facts import Facts, gather
-from aiolock._cli.probe import Probe, SilentError
+from aiolock._cli.doctor.facts import Facts, answering
+from aiolock._cli.probe import SilentError
 from aiolock._config import LockConfig, Timing
 from aiolock._core.hold import margin
 from aiolock._redis.address import address
@@ -44,7 +44,7 @@ async def examine(servers: Sequence[tuple[str, "Redis"]], config: LockConfig) ->
     """The checks of all *servers*, each with its URL."""
     each = await asyncio.gather(*(Examination(url, redis, config, None).run() for url, redis in servers))
     checks = [check for (_, redis), found in zip(servers, each, strict=True) for check in _in_short(redis, found)]
-    members = [member for _, redis in servers if (member := await _asked(redis)) is not None]
+    members = [member for url, _ in servers if (member := await _asked(url)) is not None]
     return [*checks, *judge(members, len(servers), Timing.of(config))]
 
 
@@ -59,15 +59,13 @@ def _in_short(redis: "Redis", checks: Sequence[Check]) -> list[Check]:
     return wrong or [ok]
 
 
-async def _asked(redis: "Redis") -> Member | None:
+async def _asked(url: str) -> Member | None:
     with suppress(SilentError):
-        async with Probe(redis) as probe:
-            await probe.greet()
-            facts, sent, clock = await gather(probe), monotonic(), None
+        async with answering(url) as server:
+            sent, clock = monotonic(), None
             with suppress(ResponseError):
-                seconds, microseconds = await probe.ask("TIME")
-                clock = int(seconds) + int(microseconds) / 1e6 - (sent + monotonic()) / 2
-            return Member(address(redis), facts, clock)
+                clock = await server.probe.time() - (sent + monotonic()) / 2
+            return Member(address(server.redis), server.facts, clock)
     return None  # The examination of this server reports it.
 
 

@@ -74,12 +74,14 @@ def _connected(facts: Facts) -> list[Replica] | None:
         return None
     lines = [facts.info.get(f"slave{number}", "") for number in range(count)]
     known = [dict(part.split("=", 1) for part in line.split(",") if "=" in part) for line in lines]
-    return [_replica(each) for each in known]
-
-
-def _replica(known: dict[str, str]) -> Replica:
-    address = (known.get("ip", "?"), int(known.get("port", "0")))
-    return Replica(address, known.get("state", "online"), int(known.get("lag", "0")))
+    return [
+        Replica(
+            address=(each.get("ip", "?"), int(each.get("port", "0"))),
+            state=each.get("state", "online"),
+            lag=int(each.get("lag", "0")),
+        )
+        for each in known
+    ]
 
 
 async def _acknowledged(probe: Probe, tokens: str, count: int) -> int | None:

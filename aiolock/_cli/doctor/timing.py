@@ -52,17 +52,11 @@ async def measure(probe: Probe) -> Samples:
         round_trips.append(monotonic() - sent)
         if not clock_refused:
             try:
-                clocks.append(await _ask_time(probe))
+                clocks.append(Sample(monotonic(), await probe.time(), monotonic()))
             except ResponseError:
                 clock_refused = True
         await asyncio.sleep(_PAUSE)
     return Samples(round_trips, clocks, ours)
-
-
-async def _ask_time(probe: Probe) -> Sample:
-    sent = monotonic()
-    seconds, microseconds = await probe.ask("TIME")
-    return Sample(sent, int(seconds) + int(microseconds) / 1e6, monotonic())
 
 
 def judge_round_trip(samples: Samples, timing: Timing) -> Check:
