@@ -2,6 +2,7 @@
 
 import pytest
 
+from aiolock._scripts import RAISE
 from aiolock._scripts.replies import GRANTED
 from tests.lua.table import (
     KEYS,
@@ -81,3 +82,12 @@ async def test_the_retention_starts_again_with_each_use(table: Table, act: str) 
         case _:
             await table.force()
     assert RETENTION - 1_000 < (await table.look()).tokens_ttl <= RETENTION
+
+
+async def test_a_late_raise_lowers_nothing(table: Table) -> None:
+    """A server of a quorum gets the raise of the first hold after that of a nested one."""
+    token = await token_of(table)
+    for raised in (token + 20, token + 10):
+        assert (await table.run(RAISE, KEYS.all, raised, MINE, RETENTION))[0] == GRANTED
+        assert (await table.fields())[b"aiolock:token"] == str(token + 20).encode()
+        assert (await table.look()).tokens[b"token"] == token + 20

@@ -11,9 +11,10 @@
 --
 -- Twice: it only ever raises a token, and only for the acquisition that has the lock.
 
-if not if_held_by(ARGV[2], KEYS[1], 'aiolock:step', '1') then return {LOST, 0, 0} end
+local own = if_held_by(ARGV[2], KEYS[1], 'aiolock:token', '0')
+if not own then return {LOST, 0, 0} end
 local last = tonumber(redis.call('ZSCORE', KEYS[2], 'token') or 0)
 if last < tonumber(ARGV[1]) then redis.call('ZADD', KEYS[2], ARGV[1], 'token') end
 redis.call('PEXPIRE', KEYS[2], ARGV[3])
-redis.call('HSET', KEYS[1], 'aiolock:token', ARGV[1])
+if tonumber(own) < tonumber(ARGV[1]) then redis.call('HSET', KEYS[1], 'aiolock:token', ARGV[1]) end
 return {APPLIED, 0, 0}
