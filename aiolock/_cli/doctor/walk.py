@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable
 from time import monotonic
-from typing import TypeVar
 from uuid import uuid4
 
 from aiolock import AsyncRLock, Lease, LeaseLostError, LockClient, LossReason, NotALockError
@@ -14,10 +13,7 @@ from aiolock._scripts import LOCK, Claim, Want
 from aiolock._scripts.replies import Applied, Granted, Lost, Stale
 
 _LEASE = 10.0  # Seconds: longer than all trials with it take, and short enough if it cannot be released.
-_WRONG = "the server behaved differently from Redis"
 _MILLISECONDS = str(round(_LEASE * 1000))
-
-T = TypeVar("T")
 
 
 class WrongAnswerError(Exception):
@@ -104,7 +100,7 @@ class Walk:
         for _ in range(2):
             await self._answered(commands.acquire(claim, _LEASE), Granted)
         for _ in range(2):
-            [renewed] = await commands.renew([(claim, 1, _LEASE)], self._patience)
+            [renewed] = await commands.renew([(claim, 1, _LEASE)], session.timing.command_timeout)
             self._expect(isinstance(renewed, Granted))
         for _ in range(2):
             await self._answered(commands.release(claim, 2, 0, until=0.0), Applied)
@@ -140,10 +136,6 @@ class Walk:
         owner = f"{uuid4()}:1"
         return Claim(Want(self._keys, LOCK), owner, str(uuid4()), owner, self._keys.all)
 
-    @property
-    def _patience(self) -> float:
-        return self._ours._sessions.open().timing.command_timeout
-
     async def _taken(self, lock: AsyncRLock) -> Lease:
         lease = await lock.try_lock(lease=_LEASE)
         if lease is None:
@@ -164,12 +156,9 @@ class Walk:
         await self._probe.ask(command, self._keys.lock, *values)
         await self._probe.ask("PEXPIRE", self._keys.lock, _MILLISECONDS)
 
-    async def _answered(self, call: Awaitable[object], kind: type[T]) -> T:
-        answer = await call
-        if not isinstance(answer, kind):
-            raise WrongAnswerError(_WRONG)
-        return answer
+    async def _answered(self, call: Awaitable[object], kind: type) -> None:
+        self._expect(isinstance(await call, kind))
 
     def _expect(self, as_it_should: bool) -> None:
         if not as_it_should:
-            raise WrongAnswerError(_WRONG)
+            raise WrongAnswerError("the server behaved differently from Redis")

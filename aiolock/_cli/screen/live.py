@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from aiolock._cli.locks.model import Hold, Lock
-from aiolock._cli.locks.words import MOST_OF_A_LOCK, row_width, rows, widths
+from aiolock._cli.locks.words import HEADINGS, MOST_OF_A_LOCK, row_width, rows, widths
 from aiolock._cli.output import has_keyboard, printable
 from aiolock._cli.screen.plain import Frame, Screen, silent
 
@@ -28,7 +28,7 @@ _BAR = 10  # Characters.
 _LATE, _CLOSE = 0.5, 0.65  # Shares of a lease: with renewals in time, two thirds are always left.
 _LONG = 60.0  # Seconds of a hold from which it is highlighted.
 _AROUND = 5  # Lines above and below the locks.
-_HEADINGS = ("NAME", "KIND", "HOLDER", "HELD", "LEFT", "", "WAITING")
+_HEADINGS = (*HEADINGS[:-1], "", HEADINGS[-1])  # The bar has none.
 _KIND, _HOLDER, _HELD, _WAITING = 1, 2, 3, 6
 _TO_THE_RIGHT = (3, 4, 6)
 _DISPENSABLE = (5, 1, 3, 4)  # Columns, in the order in which a narrow terminal drops them.
