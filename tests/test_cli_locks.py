@@ -29,6 +29,7 @@ from aiolock._embedded_server import Server
 from aiolock._identity import Identity
 from aiolock._keys import OWN_KEYS, OWN_LOCKS, QUORUM_KEY, LockKeys
 from aiolock._scripts import LOCK, Want
+from tests.contract.kinds import NAME, Kind, each_kind
 from tests.support.cli import Verb, run
 from tests.support.holding import foreign, lock_client, seize
 from tests.support.observe import all_parked, answered, commandstats, until
@@ -190,6 +191,13 @@ async def test_a_once_is_listed_while_it_runs(
     assert sorted(found) == [("fair lock", "report:7"), ("once", "bill"), ("once", "report:7"), ("once", "{b}")]
     assert some == ["report:7", "report:7"]
     assert list(await all_locks(server)) == ["report:7"], "a body that has run is not listed"
+
+
+@each_kind
+async def test_every_primitive_is_listed_while_it_is_in_the_way(kind: Kind, server: Server, locks: LockClient) -> None:
+    remove = await kind.obstruct(locks)
+    assert NAME in await all_locks(server)
+    await remove()
 
 
 async def test_a_new_primitive_is_listed_as_soon_as_its_keys_are_described(
