@@ -503,6 +503,15 @@ async def test_a_hook_that_raises_keeps_no_mark_from_being_left(redis: Redis) ->
     assert marking.asked == 1
 
 
+async def test_a_mark_that_is_no_utf_8_disturbs_no_other_command(redis: Redis) -> None:
+    marking = Marking(0.1, "caf\udce9")
+    async with LockClient(redis, config=LockConfig(telemetry=marking)) as locks, locks.lock("orders"):
+        while not await redis.exists("aiolock_mark:{orders}"):
+            async with locks.lock("others"):
+                await asyncio.sleep(0.01)
+    assert not await redis.exists("orders", "others")
+
+
 class Picky:
     """A telemetry that says whether a release is of use to it."""
 
@@ -531,14 +540,15 @@ class Picky:
 class Marking(Picky):
     """A telemetry that has each hold leave a mark, after a quarter of its patience."""
 
-    def __init__(self, patience: float) -> None:
+    def __init__(self, patience: float, text: str = "mine") -> None:
         super().__init__(True)
         self.patience = patience
         self.asked = 0
+        self._text = text
 
     def mark(self, _: object) -> str:
         self.asked += 1
-        return "mine"
+        return self._text
 
 
 @pytest.mark.parametrize(

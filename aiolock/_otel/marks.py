@@ -68,9 +68,11 @@ class Marks:
 
     def acquired(self, hold: Held, event: Acquired) -> None:
         if mark := self._telemetry.mark(event):
+            # A lone surrogate, as in a file name that is no UTF-8, could not be sent, nor any command beside it.
+            text = mark[:_LONGEST].encode(errors="replace").decode()
             if hold not in self._texts:
                 self._leave_in(self._patience / 4, hold)
-            self._texts[hold] = mark[:_LONGEST]
+            self._texts[hold] = text
 
     def ended(self, hold: Held) -> None:
         """Remove the mark of *hold*, which has ended, unless another hold has left its mark since."""
