@@ -313,50 +313,6 @@ _CONNECTIONS = (
         "            pass  # One each",
         "--on one",
     ),
-    Fault(
-        "one server of a quorum is a majority",
-        "_redis/quorum/poll.py",
-        "self.majority: int = len(members) // 2 + 1",
-        "self.majority: int = 1",
-        "--on quorum",
-    ),
-    Fault(
-        "a quorum's lease lasts as long as that of one server",
-        "_redis/quorum/poll.py",
-        "ends[min(self.majority, len(ends)) - 1]",
-        "ends[0]",
-        "--on quorum --profile pauses",
-        missed="votes leave together",
-    ),
-    Fault(
-        "a quorum's lease begins when the last server was asked",
-        "_redis/quorum/poll.py",
-        "self.sent = min(self.sent or copy.sent, copy.sent)",
-        "self.sent = max(self.sent, copy.sent)",
-        "--on quorum",
-        missed="votes leave together",
-    ),
-    Fault(
-        "a minority of a quorum says that a lock is lost",
-        "_redis/quorum/fold.py",
-        "    if kinds.count(kind) < poll.majority:\n",
-        "    if kinds.count(kind) < poll.majority - 1:\n",
-        "--on quorum --profile quorum_data",
-    ),
-    Fault(
-        "what a minority of a quorum has granted is not given back",
-        "_core/acquire.py",
-        "        if answer.has_some:\n",
-        "        if answer.has_some and not answer.is_split:\n",
-        "--on quorum",
-    ),
-    Fault(
-        "what a minority of a quorum has granted stays if the owner has the lock by another task",
-        "_core/acquire.py",
-        "        if answer.has_some:\n",
-        "        if answer.has_some and self._held() is None:\n",
-        "--on quorum --act named_owner",
-    ),
 )
 
 _PRIMITIVES = (
