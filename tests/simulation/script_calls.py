@@ -11,7 +11,7 @@ _OF_LOCKS = frozenset(
 )
 _OF_THE_FAMILY = frozenset({"read_write/acquire", "permit/acquire", "counting_semaphore/acquire", "latch/wait"})
 # Each call of these changes the count once, however often it is sent.
-_COUNTS = frozenset({"counting_semaphore/acquire", "counting_semaphore/release", "latch/count_down"})
+_COUNTS = frozenset({"counting_semaphore/acquire", "counting_semaphore/release", "latch/count_down", "latch/set"})
 # The mark after the name of a script: several calls as one.
 _SEVERAL = "*"
 _LOCK_KEYS = 2

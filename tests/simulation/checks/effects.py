@@ -8,14 +8,15 @@ The effect of each script on each server; the belief of clients plays no part.
     renewed   a renewal prolongs only the lock of its own acquisition (P5)
     late      a change of a hold that others have overtaken changes nothing (P5)
     mode      a read-write lock is in the mode of a writer only while it has one (P1)
-    twice     a call that changes a count changes it once, however often it is sent (P5)
+    twice     a call that changes a count changes it once, however often it is sent; one that was refused the change of
+              a latch never changes it (P5)
     residue   every key has a TTL, but those that Redisson keeps for ever (P9)
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
-from tests.simulation.script_calls import GRANTED, LockCall, Ran, counted_call
+from tests.simulation.script_calls import GRANTED, REFUSED, LockCall, Ran, counted_call
 from tests.simulation.server import Server
 from tests.simulation.world import NEVER, World
 
@@ -81,6 +82,7 @@ class Effects:
             self._judge_clean(server, call)
         counts = [key for key in _COUNTERS if key in server.data.touched]
         freed += [key for key in counts if self._judge_count(server, key, ran.script, ran.args)]
+        self._note_refusal(server, ran)
         for call in ran.lock_calls:
             if call.is_release and call.holds == 0:
                 self._ended.setdefault(server.name, {}).setdefault(call.acquisition, self.world.now)
@@ -142,12 +144,18 @@ class Effects:
             return False
         call = counted_call(script, args)
         if call is not None and call in counted:
-            self.world.violation("twice", f"{server.name}: {call} changes {key!r}, as it did at {counted[call]:.3f}")
+            self.world.violation("twice", f"{server.name}: {call} changes {key!r}, and ran at {counted[call]:.3f}")
         elif call is not None:
             counted[call] = self.world.now
         if key == _LATCH:
             return now is None
         return script.endswith("release") and now is not None and now > max(0, before or 0)
+
+    def _note_refusal(self, server: Server, ran: Ran) -> None:
+        """Note that a call was refused the change of a latch: its caller was told so, and no copy may change it."""
+        call, family = counted_call(ran.script, ran.args), ran.family_call
+        if call is not None and family is not None and family.key == _LATCH and family.status == REFUSED:
+            self._counted.setdefault(server.name, {}).setdefault(call, self.world.now)
 
 
 def _move_key(known: dict[str, dict[bytes, V]], key: bytes, source: Server, target: Server) -> None:

@@ -317,6 +317,13 @@ _FAMILY = (
         "--on one --profile network --act latched",
     ),
     Fault(
+        "a change of a latch that was refused is not remembered",
+        "_scripts/counter.lua",
+        "  remember(tokens, EXPIRED, request, memory, retention, others)\n",
+        "",
+        "--on one --profile late --act latched",
+    ),
+    Fault(
         "a latch that opens tells nobody",
         "_scripts/latch/count_down.lua",
         "  redis.call(ARGV[7], ARGV[6], OPEN)\n",
