@@ -65,6 +65,7 @@ def run(parsed: Namespace) -> int:
 
 
 async def watch(parsed: Namespace) -> int:
+    """Show one look after another; returns the exit code."""
     shown, answers = 0, Answers()
     async with aclosing(_frames(parsed, answers)) as frames:
         with _screen(parsed) as screen:
