@@ -12,25 +12,49 @@ from redis.asyncio import Connection, ConnectionPool, Redis
 from aiolock import (
     AsyncRLock,
     BackendError,
-    ClientClosedError,
-    Lease,
-    LeaseLostError,
     LockClient,
     LockConfig,
     LockEvent,
-    LockTimeoutError,
     Lost,
     Orphaned,
 )
 from aiolock._embedded_server import Server
-from tests.support.holding import Holder, lock_client
-from tests.support.observe import all_parked, connected, until
+from tests.contract.test_contract import (
+    test_a_block_whose_wait_ends_says_so,
+    test_a_child_is_another_owner_and_a_named_one_is_the_same_in_any_task,
+    test_a_waiter_is_woken_by_a_message,
+    test_cancelled_waits_leave_nothing,
+    test_closing_cancels_blocks_and_gives_back_what_they_have,
+    test_closing_ends_waits,
+    test_no_more_have_it_than_may,
+    test_the_holder_takes_it_again,
+)
+from tests.contract.test_held import (
+    test_an_acquire_that_becomes_a_task_is_refused,
+    test_force_cancels_a_block_and_is_told_once,
+    test_it_is_renewed_until_it_is_given_back,
+    test_the_holds_of_a_task_that_ends_are_given_back_with_an_event,
+)
+from tests.support.holding import lock_client
+from tests.support.observe import until
 from tests.support.proxy import Proxy
 from tests.test_connection import PATIENCE, Recorder
 
+__all__ = [
+    "test_a_block_whose_wait_ends_says_so",
+    "test_a_child_is_another_owner_and_a_named_one_is_the_same_in_any_task",
+    "test_a_waiter_is_woken_by_a_message",
+    "test_an_acquire_that_becomes_a_task_is_refused",
+    "test_cancelled_waits_leave_nothing",
+    "test_closing_cancels_blocks_and_gives_back_what_they_have",
+    "test_closing_ends_waits",
+    "test_force_cancels_a_block_and_is_told_once",
+    "test_it_is_renewed_until_it_is_given_back",
+    "test_no_more_have_it_than_may",
+    "test_the_holder_takes_it_again",
+    "test_the_holds_of_a_task_that_ends_are_given_back_with_an_event",
+]
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks are new in Python 3.12")
-
-TASKS = 8
 
 
 def eagerly(loop: asyncio.AbstractEventLoop, coroutine: Any, **settings: Any) -> Any:
@@ -44,13 +68,6 @@ async def eager() -> AsyncIterator[None]:
     loop.set_task_factory(eagerly)
     yield
     loop.set_task_factory(None)
-
-
-@pytest.fixture
-async def locks(server: Server, redis: Redis) -> AsyncIterator[LockClient]:
-    """A client whose own tasks are eager, too."""
-    async with lock_client(server.url, lease=0.9) as client:
-        yield client
 
 
 def running(method: str) -> int:
@@ -120,128 +137,6 @@ async def test_each_link_connects_once(server: Server, redis: Redis) -> None:
 async def take(lock: AsyncRLock) -> int:
     async with lock as lease:
         return lease.token
-
-
-async def test_eager_tasks_are_owners_of_their_own(locks: LockClient) -> None:
-    lock = locks.lock("owned")
-
-    async def attempt() -> Lease | None:
-        return await lock.try_lock()
-
-    async with lock:
-        assert await asyncio.create_task(attempt()) is None
-        with pytest.raises(RuntimeError, match="runs in another"):
-            await asyncio.create_task(lock.try_lock())
-    assert await asyncio.create_task(attempt()) is not None
-    async with asyncio.timeout(5), lock:  # That task has ended.
-        pass
-
-
-async def test_eager_tasks_exclude_each_other_and_each_gets_its_turn(locks: LockClient) -> None:
-    lock = locks.lock("counted")
-    count = inside = 0
-
-    async def add() -> None:
-        nonlocal count, inside
-        async with lock:
-            inside += 1
-            assert inside == 1
-            read = count
-            await asyncio.sleep(0.001)
-            count = read + 1
-            inside -= 1
-
-    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
-        for _ in range(TASKS):
-            group.create_task(add())
-    assert count == TASKS
-    assert not await lock.locked()
-
-
-async def test_two_clients_wake_each_other(server: Server, locks: LockClient) -> None:
-    async with lock_client(server.url) as other, asyncio.timeout(10):
-        for _ in range(5):
-            async with locks.lock("to and fro") as lease:
-                waiting = asyncio.create_task(take(other.lock("to and fro")))
-                await all_parked(other, 1)
-            assert await waiting > lease.token
-
-
-async def test_a_lock_is_nested_renewed_and_given_back_by_its_watchdog_and_its_task(locks: LockClient) -> None:
-    lock = locks.lock("kept")
-
-    async def work() -> None:
-        async with lock as outer, lock as inner:
-            assert outer.holds == inner.holds == await lock.hold_count() == 2
-            await until(lambda: locks.statistics().renewals >= 4)
-            inner.check()
-
-    await asyncio.create_task(work())
-    assert not await lock.locked()
-
-
-async def test_a_loss_cancels_the_body_of_an_eager_task_once(locks: LockClient) -> None:
-    lock = locks.lock("lost")
-    async with Holder(lock) as holder:
-        await lock.force_release()
-        error = await holder.lost()
-        assert (error.reason, holder.cancelled, holder.rolled_back) == ("forced", 1, 3)
-    assert holder.uncancelled
-
-
-async def test_a_loss_between_two_scopes_of_one_task_ends_the_one_that_is_lost(locks: LockClient) -> None:
-    one, two = locks.lock("one"), locks.lock("two")
-
-    async def work() -> str:
-        async with one:
-            with pytest.raises(LeaseLostError) as lost:
-                async with two:
-                    await two.force_release()
-                    await asyncio.sleep(5)
-            assert await one.held()
-            return lost.value.name
-
-    assert await asyncio.create_task(work()) == "two"
-
-
-async def test_a_wait_ends_in_time_and_a_cancelled_one_leaves_nothing(locks: LockClient, redis: Redis) -> None:
-    lock = locks.lock("wanted")
-    async with lock:
-        cancelled = asyncio.create_task(take(lock))
-        with pytest.raises(LockTimeoutError):
-            await asyncio.create_task(enter(lock, 0.05))
-        cancelled.cancel()
-        await asyncio.wait([cancelled])
-        assert cancelled.cancelled()
-        assert lock.statistics().parked == 0
-    await until(lambda: locks.statistics().pending == 0)
-    assert not await redis.exists("wanted")
-
-
-async def enter(lock: AsyncRLock, wait: float) -> None:
-    async with lock.hold(wait=wait):
-        pytest.fail("entered")
-
-
-async def test_closing_tells_holders_and_waiters_and_leaves_no_connection(server: Server, redis: Redis) -> None:
-    alone = await connected(redis)
-    async with lock_client(server.url) as locks:
-        lock = locks.lock("closed")
-        holder = Holder(lock)
-        await until(lambda: lock.statistics().held == 1)
-        waiting = asyncio.create_task(take(lock))
-        await until(lambda: lock.statistics().parked == 1)
-    assert (await holder.lost()).reason == "closed"
-    [error] = await asyncio.gather(waiting, return_exceptions=True)
-    assert isinstance(error, ClientClosedError)
-    assert not await redis.exists("closed")
-
-    async def is_alone() -> bool:
-        return await connected(redis) == alone
-
-    await until(is_alone)
-    async with holder:
-        pass
 
 
 async def test_a_hook_that_closes_the_client_closes_it_once(redis: Redis) -> None:
