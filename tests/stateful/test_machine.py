@@ -1,73 +1,31 @@
 """Random histories of several clients, owners and names do what a small model says."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
-from redis.asyncio import Redis
+from hypothesis.stateful import invariant, rule
 
-from aiolock import AsyncRLock, Lease, LeaseLostError, LockClient, NotHeldError
+from aiolock import AsyncRLock, Lease, LeaseLostError, NotHeldError
 from aiolock._embedded_server import Server
-from tests.stateful.machine import CLIENTS, TASKS, Worker, actors, clients, few, settings_of
+from tests.stateful.machine import TASKS, Machine, actors, agrees, clients, few
 from tests.stateful.model import Actor, Model
 from tests.support.observe import until
 
-T = TypeVar("T")
 NAMES = ("red", "green")
-SETTINGS = settings_of(120)
 names = st.sampled_from(NAMES)
 
 
-class World:
-    """The clients under test, and one to do harm with."""
+class LockMachine(Machine):
+    """Owners take locks of two names, again and again, and lose some of them."""
 
     def __init__(self, url: str) -> None:
-        self._url = url
-        self.redis = Redis.from_url(url)
-        self.clients = [LockClient.from_url(url) for _ in CLIENTS]
-        self._workers: dict[Actor, Worker] = {}
-
-    def lock(self, actor: Actor, name: str) -> AsyncRLock:
-        return self.clients[actor.client].lock(name, owner=None if actor.owner in TASKS else actor.owner)
-
-    async def do(self, actor: Actor, job: Callable[[], Awaitable[T]]) -> T:
-        if actor.owner not in TASKS:
-            return await job()
-        if actor not in self._workers:
-            self._workers[actor] = Worker()
-        return await self._workers[actor].do(job)
-
-    async def restart(self, client: int) -> None:
-        await self.clients[client].aclose()
-        self.clients[client] = LockClient.from_url(self._url)
-
-    async def close(self) -> None:
-        for client in self.clients:
-            await client.aclose()
-        for worker in self._workers.values():
-            await worker.stop()
-        await self.redis.aclose()
-
-
-class LockMachine(RuleBasedStateMachine):
-    """Each rule does one thing to the world and to the model, and compares what came of it."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__()
-        self._url = url
-        self.runner = asyncio.Runner()
+        super().__init__(url)
         self.model = Model()
         self.tokens = dict.fromkeys(NAMES, 0)
 
-    def run(self, coroutine: Awaitable[T]) -> T:
-        return self.runner.run(asyncio.wait_for(coroutine, 20))
-
-    @initialize()
-    def start(self) -> None:
-        self.run(self._start())
+    def lock(self, actor: Actor, name: str) -> AsyncRLock:
+        return self.clients[actor.client].lock(name, owner=None if actor.owner in TASKS else actor.owner)
 
     @rule(actor=actors, name=names, times=few)
     def try_lock(self, actor: Actor, name: str, times: int) -> None:
@@ -99,10 +57,10 @@ class LockMachine(RuleBasedStateMachine):
     @rule(name=names, mishap=st.sampled_from(("deleted", "expired", "flushed", "forced", "restarted")), client=clients)
     def suffer(self, name: str, mishap: str, client: int) -> None:
         if mishap == "forced":
-            freed = self.run(self.world.clients[client].lock(name).force_release())
+            freed = self.run(self.clients[client].lock(name).force_release())
             assert freed == self.model.force_release(client, name)
         elif mishap == "restarted":
-            self.run(self.world.restart(client))
+            self.run(self.restart_client(client))
             self.model.restart(client)
         else:
             self.run(self._remove(name, mishap))
@@ -123,21 +81,12 @@ class LockMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_server_and_the_leases_say_the_same(self) -> None:
-        if hasattr(self, "world"):
+        if self.started:
             self.run(self._compare())
-
-    def teardown(self) -> None:
-        if hasattr(self, "world"):
-            self.run(self.world.close())
-        self.runner.close()
-
-    async def _start(self) -> None:
-        self.world = World(self._url)
-        await self.world.redis.flushall()
 
     async def _try_lock(self, actor: Actor, name: str) -> str:
         try:
-            lease = await self.world.do(actor, self.world.lock(actor, name).try_lock)
+            lease = await self.do(actor, self.lock(actor, name).try_lock)
         except LeaseLostError:
             return "lost"
         return "refused" if lease is None else self._granted(name, lease)
@@ -152,7 +101,7 @@ class LockMachine(RuleBasedStateMachine):
 
     async def _release(self, actor: Actor, name: str) -> str:
         try:
-            await self.world.do(actor, self.world.lock(actor, name).release)
+            await self.do(actor, self.lock(actor, name).release)
         except NotHeldError as error:
             told = error.holder is not None
             return "not held" if told == (name in self.model.server) else "told of the wrong holder"
@@ -162,20 +111,20 @@ class LockMachine(RuleBasedStateMachine):
 
     async def _remove(self, name: str, how: str) -> None:
         if how == "flushed":
-            await self.world.redis.flushall()
+            await self.redis.flushall()
         elif how == "deleted":
-            await self.world.redis.delete(name)
+            await self.redis.delete(name)
         else:
-            await self.world.redis.pexpire(name, 1)
+            await self.redis.pexpire(name, 1)
 
         async def gone() -> bool:
-            return await self.world.redis.exists(name) == 0
+            return await self.redis.exists(name) == 0
 
         await until(gone)
 
     async def _hand_over(self, holder: Actor, waiter: Actor, name: str, holds: int) -> list[str]:
-        lock = self.world.lock(waiter, name)
-        waiting = asyncio.create_task(self.world.do(waiter, lock.acquire))
+        lock = self.lock(waiter, name)
+        waiting = asyncio.create_task(self.do(waiter, lock.acquire))
         await until(lambda: lock.statistics().parked == 1)
         ends = [await self._release(holder, name) for _ in range(holds)]
         return [*ends, self._granted(name, await waiting)]
@@ -184,11 +133,11 @@ class LockMachine(RuleBasedStateMachine):
         for name in NAMES:
             holder = self.model.server.get(name)
             for actor in [holder] if holder else []:
-                lock = self.world.lock(actor, name)
-                assert await self.world.do(actor, lock.hold_count) == self.model.count(actor, name)
-            assert await self.world.redis.exists(name) == (holder is not None)
-            assert await self.world.clients[0].lock(name).locked() == (holder is not None)
-        for number, client in enumerate(self.world.clients):
+                lock = self.lock(actor, name)
+                assert await self.do(actor, lock.hold_count) == self.model.count(actor, name)
+            assert await self.redis.exists(name) == (holder is not None)
+            assert await self.clients[0].lock(name).locked() == (holder is not None)
+        for number, client in enumerate(self.clients):
             beliefs = [(key, belief) for key, belief in self.model.beliefs.items() if key[0].client == number]
             assert client.statistics().held == sum(not belief.told_lost for _, belief in beliefs)
             assert client.statistics().parked == 0
@@ -196,4 +145,4 @@ class LockMachine(RuleBasedStateMachine):
 
 @pytest.mark.timeout(600)
 def test_random_histories_agree_with_the_model(server: Server) -> None:
-    run_state_machine_as_test(lambda: LockMachine(server.url), settings=SETTINGS)  # type: ignore[arg-type]
+    agrees(LockMachine, server.url, 120)
