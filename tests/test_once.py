@@ -13,7 +13,7 @@ from aiolock._scripts import ONCE, RELEASE_LATER
 from aiolock.testing import delayed_renewals
 from tests.support.cancellation import MODES, Mode, Outcome, every_suspension
 from tests.support.observe import all_parked, answered, until
-from tests.support.proxy import Proxy, Rule, drop_reply, hold, script
+from tests.support.proxy import Proxy, Rule, drop_reply, script
 
 KEY, KEEP = "invoice:42", 3600.0
 REDIS_KEY = "aiolock_once:{invoice:42}"
@@ -208,16 +208,6 @@ async def test_a_lost_reply_changes_nothing(proxy: Proxy, through: Redis, other:
         await answered(client)
     assert await other.once(KEY, keep=KEEP).run(report) == "report 7"
     assert report.runs == 1
-
-
-async def test_a_late_release_changes_nothing(proxy: Proxy, through: Redis, other: LockClient, redis: Redis) -> None:
-    async with LockClient(through) as client:
-        late = proxy.install(Rule(script(RELEASE_LATER), hold()))
-        await client.once(KEY, keep=KEEP).run(at_once(Report("first")))
-        await redis.delete(REDIS_KEY)
-        await other.once(KEY, keep=KEEP).run(at_once(Report("second")))
-        await late.deliver()
-    assert await other.once(KEY, keep=KEEP).run(at_once(Report("third"))) == "second"
 
 
 async def test_an_outcome_that_comes_after_the_lease_is_stored_if_nobody_was_granted_the_lock(

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import LeaseLostError, LockClient, LockConfig
+from aiolock import LockClient
 from aiolock._keys import LockKeys, old_key
 from aiolock._scripts import OLD, ONCE, RELEASE_LATER
-from aiolock.testing import delayed_renewals
 from tests.support.cancellation import MODES, Mode, Outcome, every_suspension
 from tests.support.observe import answered, until
 from tests.support.proxy import Proxy, Rule, drop_reply, hold, script
@@ -238,24 +237,6 @@ async def test_after_a_failure_the_next_one_refreshes_and_others_still_get_the_o
     assert await locks.once(KEY, keep=KEEP, stale=STALE).run(refresh) == "token 1"
     refresh.may_end.set()
     assert await refreshing == "token 3"
-
-
-async def test_a_refresher_that_lost_the_lock_replaces_no_result(
-    redis: Redis, other: LockClient, refresh: Refresh
-) -> None:
-    await ran(other, refresh, redis)
-    async with LockClient(redis, config=LockConfig(lease=0.5)) as short:
-        with delayed_renewals(short):
-            late = Refresh()
-            late.may_end.clear()
-            paused = asyncio.create_task(short.once(KEY, keep=KEEP, stale=STALE).run(late))
-            await late.begun.wait()
-            while refresh.runs == 1:  # The old result is served until the paused lease is over.
-                assert await other.once(KEY, keep=KEEP, stale=STALE).run(refresh) in {"token 1", "token 2"}
-            with pytest.raises(LeaseLostError):
-                await paused
-        await answered(short)
-    assert await redis.hget(OLD_KEY, "aiolock:outcome") == b"stoken 2"
 
 
 async def test_lost_replies_change_nothing(

@@ -319,10 +319,3 @@ async def test_a_loss_after_the_release_was_sent_is_no_loss(locks: LockClient) -
     assert not await lock.force_release()
     assert not lease.lost.is_set()
     assert locks.statistics().losses == 0
-
-
-async def test_the_error_chains_to_the_cancellation_that_the_body_saw(locks: LockClient) -> None:
-    lock = locks.lock("a")
-    with pytest.raises(LeaseLostError) as lost:
-        await loses(for_ever, lock)
-    assert isinstance(lost.value.__cause__, asyncio.CancelledError)

@@ -4,7 +4,6 @@ import gc
 import logging
 import threading
 from contextlib import suppress
-from functools import partial
 
 import pytest
 import redis as synchronous
@@ -23,32 +22,6 @@ def test_a_block_holds_the_lock_and_gives_it_back(orders: RLock, elsewhere: Lock
         assert elsewhere.lock("orders").locked()
     assert lease.given_back
     assert not elsewhere.lock("orders").locked()
-
-
-def test_threads_exclude_each_other(client: LockClient, elsewhere: LockClient) -> None:
-    inside, most, entered = 0, 0, 0
-
-    def work(locks: LockClient) -> None:
-        nonlocal inside, most, entered
-        for _ in range(10):
-            with locks.lock("shared"):
-                inside += 1
-                most = max(most, inside)
-                entered += 1
-                inside -= 1
-
-    for working in [begin(partial(work, each)) for each in (client, client, elsewhere, elsewhere)]:
-        working.result()
-    assert (most, entered) == (1, 40)
-
-
-def test_a_thread_may_acquire_again_what_it_has(orders: RLock) -> None:
-    with orders, orders.hold(wait=0) as lease:
-        assert (orders.hold_count(), lease.holds) == (2, 2)
-        assert orders.try_lock() is not None
-        orders.release()
-        assert orders.held()
-    assert not orders.locked()
 
 
 def test_a_thread_leaves_the_last_block_of_a_handle_that_it_entered(orders: RLock) -> None:
@@ -78,15 +51,6 @@ def test_each_call_of_a_thread_is_of_the_same_owner_and_threads_never_share_a_nu
     owners = [owner(), owner(), *(in_thread(owner) for _ in range(5))]
     assert owners[0] == owners[1]
     assert len(set(owners)) == 6
-
-
-def test_a_named_owner_acquires_in_one_thread_and_releases_in_another(client: LockClient) -> None:
-    lock = client.lock("orders", owner="job-17")
-    lease = in_thread(lock.acquire)
-    lease.check()
-    assert lock.held()
-    lock.release()
-    assert not lock.locked()
 
 
 def test_what_a_dead_thread_holds_is_freed_with_a_warning(

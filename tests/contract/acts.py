@@ -1,6 +1,9 @@
 """The acts of the contract, which work with every primitive, on any servers."""
 
 import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from aiolock import LockClient
 from tests.contract.kinds import Kind
@@ -45,6 +48,40 @@ async def check_that_messages_wake(kind: Kind, ours: LockClient, theirs: LockCli
     async with asyncio.timeout(SOON):
         await asyncio.gather(*tasks)
     await until(lambda: ours.statistics().pending == ours.statistics().parked == 0)
+
+
+async def check_that_no_more_have_it_than_may(kind: Kind, *clients: LockClient, in_blocks: bool = False) -> None:
+    """Tasks of the clients take it, and the rivals of them, such as the readers of a writer, are in their way."""
+    inside: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def taken(client: LockClient) -> AsyncIterator[None]:
+        had = await kind.take(client, wait=None)
+        yield
+        await kind.give(client, had)
+
+    async def take(client: LockClient) -> None:
+        for _ in range(10):
+            async with kind.of(client) if in_blocks else taken(client):
+                inside["it"] += 1
+                assert inside["it"] <= kind.most
+                assert inside["the way"] == 0
+                await asyncio.sleep(0)
+                inside["it"] -= 1
+
+    async def obstruct(client: LockClient) -> None:
+        for _ in range(10):
+            remove = await kind.obstruct(client)
+            inside["the way"] += 1
+            assert inside["it"] == 0
+            await asyncio.sleep(0)
+            inside["the way"] -= 1
+            await remove()
+
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        for client in clients:
+            for act in (take, take, take, obstruct):
+                group.create_task(act(client))
 
 
 async def is_untouched(kind: Kind, client: LockClient) -> None:

@@ -6,7 +6,6 @@ processes share a primitive, and one of them is killed.
 """
 
 import asyncio
-from collections import Counter
 from functools import partial
 from weakref import ref
 
@@ -17,6 +16,7 @@ from redis.asyncio import Redis
 from aiolock import ClientClosedError, LeaseLostError, LockClient, LockTimeoutError, NotALockError, NotHeldError
 from tests.contract.acts import (
     check_that_messages_wake,
+    check_that_no_more_have_it_than_may,
     is_untouched,
     nothing_under_way,
     section,
@@ -34,32 +34,7 @@ from tests.support.proxy import Proxy, Request, Rule, drop_reply, hold, script
 
 @each_had
 async def test_no_more_have_it_than_may(kind: Kind, locks: LockClient, other: LockClient) -> None:
-    """Tasks of two clients take it, and the rivals of them, such as the readers of a writer, are in their way."""
-    inside: Counter[str] = Counter()
-
-    async def take(client: LockClient) -> None:
-        for _ in range(10):
-            taken = await kind.take(client, wait=None)
-            inside["it"] += 1
-            assert inside["it"] <= kind.most
-            assert inside["the way"] == 0
-            await asyncio.sleep(0)
-            inside["it"] -= 1
-            await kind.give(client, taken)
-
-    async def obstruct(client: LockClient) -> None:
-        for _ in range(10):
-            remove = await kind.obstruct(client)
-            inside["the way"] += 1
-            assert inside["it"] == 0
-            await asyncio.sleep(0)
-            inside["the way"] -= 1
-            await remove()
-
-    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
-        for client in (locks, other):
-            for act in (take, take, take, obstruct):
-                group.create_task(act(client))
+    await check_that_no_more_have_it_than_may(kind, locks, other)
     await is_untouched(kind, other)
 
 

@@ -1,14 +1,13 @@
 """Blocks leave their release behind: each primitive that has a lease, on one server."""
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator
 
 import pytest
 from redis.asyncio import Redis
 
 from aiolock import LockClient, LockConfig, LockEvent, Lost, Released
-from tests.contract.acts import is_untouched, nothing_under_way
+from tests.contract.acts import check_that_no_more_have_it_than_may, is_untouched, nothing_under_way
 from tests.contract.kinds import LEASED, Fair, Kind, Multi, each_leased
 from tests.support.cancellation import MODES, Mode, Outcome, every_suspension
 from tests.support.inside import session_of
@@ -74,31 +73,8 @@ async def test_the_end_of_one_block_and_the_begin_of_the_next_are_one_round_trip
 
 @each_leased
 async def test_there_are_never_more_holders_than_allowed(kind: Kind, behind: LockClient, redis: Redis) -> None:
-    inside: Counter[str] = Counter()
-
-    async def take(client: LockClient) -> None:
-        for _ in range(20):
-            async with kind.of(client):
-                inside["it"] += 1
-                assert inside["it"] <= kind.most
-                assert inside["the way"] == 0
-                await asyncio.sleep(0)
-                inside["it"] -= 1
-
-    async def obstruct(client: LockClient) -> None:
-        for _ in range(10):
-            remove = await kind.obstruct(client)
-            inside["the way"] += 1
-            assert inside["it"] == 0
-            await asyncio.sleep(0)
-            inside["the way"] -= 1
-            await remove()
-
     async with LockClient(redis, config=LockConfig(release="behind")) as other:
-        async with asyncio.timeout(30), asyncio.TaskGroup() as group:
-            for client in (behind, other):
-                for act in (take, take, obstruct):
-                    group.create_task(act(client))
+        await check_that_no_more_have_it_than_may(kind, behind, other, in_blocks=True)
         await until(lambda: nothing_under_way(behind) and nothing_under_way(other))
         await is_untouched(kind, other)
 
