@@ -12,6 +12,7 @@ from redis.asyncio import Connection, ConnectionPool, Redis
 from aiolock import (
     AsyncRLock,
     BackendError,
+    Lease,
     LockClient,
     LockConfig,
     LockEvent,
