@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from aiolock._cli.locks.model import FAIR, LOCK, READ_WRITE, Hold, Lock
+from aiolock._cli.locks.model import FAIR, LOCK, READ_WRITE, Hold, Lock, age_of
 from aiolock._cli.locks.node import LONGEST_NUMBER, Node, Question, token_of, whole
 from aiolock._identity import KEPT
 from aiolock._keys import WRITER, LockKeys
@@ -115,11 +115,13 @@ def _plain(node: Node, found: _Found, now: float, told: list[Any]) -> Lock | Non
         ticket.decode(errors="replace").removeprefix("ticket ") for ticket in tickets or () if ticket[:7] == b"ticket "
     ]
     library = AIOLOCK if found.acquisition or owner.endswith(f":{KEPT}") else REDISSON
+    token = found.token
+    hold = Hold(owner_id=owner, library=library, holds=count, left=found.left, token=token, age=age_of(token, now))
     return Lock(
         name=found.keys.name,
         kind=FAIR if line or _OF_A_FAIR_ONE in _fields(fields) else LOCK,
         server=node.address,
-        holds=[Hold.of_token(found.token, now, owner_id=owner, library=library, holds=count, left=found.left)],
+        holds=[hold],
         waiting=max(len(line), found.listening),
         line=line,
         last_token=token_of(last),
@@ -158,8 +160,16 @@ def _half(field: tuple[str, int], left_of_all: float, now: float, left: Any, sai
         if not writes:
             return None
         left = round(left_of_all * 1000)
-    library, mode = REDISSON if said is None else AIOLOCK, "write" if writes else "read"
-    return Hold.of_token(token_of(said), now, owner_id=owner, library=library, holds=count, left=left / 1000, mode=mode)
+    token = token_of(said)
+    return Hold(
+        owner_id=owner,
+        library=REDISSON if said is None else AIOLOCK,
+        holds=count,
+        left=left / 1000,
+        mode="write" if writes else "read",
+        token=token,
+        age=age_of(token, now),
+    )
 
 
 def _without_expired_writers(holds: list[Hold]) -> list[Hold]:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from math import isinf
-from typing import Any
 
 from aiolock._identity import KEPT, Identity, identity_of, owner_of
 from aiolock._keys import WRITER
@@ -16,14 +15,19 @@ FREE, FOREIGN = "free", "not a lock"
 _MICROSECONDS = 1_000_000
 
 
+def age_of(token: int | None, now: float) -> float | None:
+    """The seconds from the grant of *token* until *now*; a token is the time of its grant, in microseconds."""
+    return None if token is None else max(0.0, now - token / _MICROSECONDS)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
     """
     One owner's part of a lock.
 
-    *owner_id* is the owner's id as Redis has it. *library* took the lock. *since* is the time of the grant by the
-    server's clock, in seconds of the epoch, and *age* the seconds since then; ``None`` where Redis does not know. A
-    hold that never ends has infinitely much *left*. *permits* are its members of a semaphore.
+    *owner_id* is the owner's id as Redis has it. *library* took the lock. *age* is the time since the grant; ``None``,
+    like the *token*, where Redis does not know. A hold that never ends has infinitely much *left*. *permits* are its
+    members of a semaphore.
     """
 
     owner_id: str
@@ -32,15 +36,13 @@ class Hold:
     left: float
     mode: str | None = None
     token: int | None = None
-    since: float | None = None
     age: float | None = None
     permits: Sequence[bytes] = ()
 
-    @classmethod
-    def of_token(cls, token: int | None, now: float, **more: Any) -> "Hold":
-        """A hold with *more* fields; its *token*, if that is known, is the time of the grant in microseconds."""
-        since = None if token is None else token / _MICROSECONDS
-        return cls(token=token, since=since, age=None if since is None else max(0.0, now - since), **more)
+    @property
+    def since(self) -> float | None:
+        """The time of the grant by the server's clock, in seconds of the epoch."""
+        return None if self.token is None else self.token / _MICROSECONDS
 
     @property
     def client(self) -> str:
