@@ -217,6 +217,12 @@ async def test_a_new_primitive_is_listed_as_soon_as_its_keys_are_described(
     assert "chief cook" in capsys.readouterr().out
 
 
+async def test_a_name_that_looks_like_a_record_of_a_reader_is_listed(server: Server, locks: LockClient) -> None:
+    await locks.lock("a:rwlock_timeout:b").acquire()
+    await locks.read_write_lock("prices").read.acquire()
+    assert sorted(await all_locks(server)) == ["a:rwlock_timeout:b", "prices"]
+
+
 async def test_a_list_reads_no_outcomes(own: Server) -> None:
     async with Redis.from_url(own.url) as redis, lock_client(own.url) as locks:
         for number in range(20):

@@ -33,15 +33,10 @@ class _Found:
     listening: int = 0
 
 
-async def describe(node: Node, every: Sequence[LockKeys], own: str = "") -> list[Lock]:
-    """
-    The locks among *every* that are held, or kept after their release.
-
-    *own* is their kind if only aiolock has such keys: they are held while they have an acquisition. What else may be
-    there is not read, as it may be large.
-    """
+async def describe(node: Node, every: Sequence[LockKeys], kind: str = "") -> list[Lock]:
+    """The locks among *every* that are held, or kept after their release; of that *kind*, if it cannot be seen."""
     found = await node.ask_of(
-        await _candidates(node, every, may_be_others=not own),
+        await _candidates(node, every),
         lambda each: [
             ("HSCAN", each.keys.lock, 0, "COUNT", MOST_NAMED),
             ("ZSCORE", each.keys.tokens, "token"),
@@ -52,10 +47,10 @@ async def describe(node: Node, every: Sequence[LockKeys], own: str = "") -> list
     locks = [
         await _read_write(node, each, now, told) if each.mode else _plain(node, each, now, told) for each, told in found
     ]
-    return [replace(each, kind=own or each.kind) for each in locks if each is not None]
+    return [replace(each, kind=kind or each.kind) for each in locks if each is not None]
 
 
-async def _candidates(node: Node, every: Sequence[LockKeys], *, may_be_others: bool) -> list[_Found]:
+async def _candidates(node: Node, every: Sequence[LockKeys]) -> list[_Found]:
     """The keys that look like locks, found without reading more than a few bytes of each."""
 
     def about(keys: LockKeys) -> list[Question]:
@@ -68,7 +63,7 @@ async def _candidates(node: Node, every: Sequence[LockKeys], *, may_be_others: b
             continue
         acquisition, token, mode = fields
         reads_or_writes = mode in (b"read", b"write")
-        if acquisition is not None or (may_be_others and (reads_or_writes or length == 1)):
+        if acquisition is not None or reads_or_writes or length == 1:
             its = LockKeys.of_read_write(keys.name, "")[0] if reads_or_writes else keys
             known = token_of(token)
             found.append(_Found(its, left / 1000, length or 1, acquisition is not None, known, reads_or_writes))

@@ -10,10 +10,9 @@ from aiolock._cli.locks.names import keys_of, matching
 from aiolock._cli.locks.node import Node, token_of
 from aiolock._cli.locks.once import describe_ended
 from aiolock._cli.servers import Servers
-from aiolock._keys import OWN_KEYS, OWN_LOCKS, QUORUM_KEY, TOKENS_KEY, LockKeys, key_of, own_kind
+from aiolock._keys import OWN_LOCKS, QUORUM_KEY, TOKENS_KEY, LockKeys, key_of, own_kind
 
 _SCANS = 2  # Of each server: for hashes, and for sets. Each kind of `OWN_LOCKS` has a scan of its own.
-_RECORD = ":rwlock_timeout:"
 
 
 class Reader:
@@ -71,8 +70,7 @@ class Reader:
     async def _on(self, node: Node, pattern: str) -> list[Lock]:
         found: dict[tuple[str, str], Lock] = {}  # A key may come twice while the server's table grows.
         async for names in self._pages(node, pattern, "hash"):
-            held = [name for name in names if _RECORD not in name and not name.startswith(OWN_KEYS)]
-            found |= _by_name(await _describe_locks(node, held))
+            found |= _by_name(await _describe_locks(node, names))
         hashes = {name for _, name in found}
         for beginning in OWN_LOCKS:
             async for keys in self._pages(node, f"{beginning}*", "hash"):
@@ -102,8 +100,11 @@ async def _describe_locks(node: Node, names: Sequence[str]) -> list[Lock]:
 
 
 async def _describe_own(node: Node, beginning: str, names: Sequence[str]) -> list[Lock]:
-    """The locks among *names* whose keys have that *beginning*."""
-    return await describe(node, keys_of(OWN_LOCKS[beginning], names), own_kind(beginning))
+    """The locks among *names* whose keys have that *beginning*. Outcomes are not read, as each may be large."""
+    every = keys_of(OWN_LOCKS[beginning], names)
+    asked = await node.ask_of(every, lambda keys: [("HGET", keys.lock, "aiolock:acquisition")])
+    held = [keys for keys, [acquisition] in asked if acquisition is not None]
+    return await describe(node, held, own_kind(beginning))
 
 
 def _names_in(keys: Iterable[str], beginning: str) -> list[str]:
