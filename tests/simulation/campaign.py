@@ -70,11 +70,22 @@ def _count(counts: dict[str, int], more: dict[str, int]) -> None:
         counts[each] = counts.get(each, 0) + number
 
 
-def run(choices: Iterable[Choice], tell: Callable[[Outcome], None], goes_on: Callable[[Tally], bool]) -> Tally:
-    """Run seeds while it *goes on*; *tell* is called with each that found something."""
+def is_same_twice(choice: Choice) -> bool:
+    """Whether two runs of the seed are the same."""
+    _collect_only_between_seeds()
+    return simulate(choice).digest == simulate(choice).digest
+
+
+def _collect_only_between_seeds() -> None:
+    """Keep garbage until a seed is over: a collection within a seed would destroy tasks at another moment each time."""
     gc.collect()
     gc.freeze()
     gc.disable()
+
+
+def run(choices: Iterable[Choice], tell: Callable[[Outcome], None], goes_on: Callable[[Tally], bool]) -> Tally:
+    """Run seeds while it *goes on*; *tell* is called with each that found something."""
+    _collect_only_between_seeds()
     tally = Tally()
     for choice in choices:
         outcome = simulate(choice)

@@ -238,7 +238,8 @@ class Cluster(Topology):
 
     def _leave_idle(self) -> None:
         """Disconnect servers that own no slots, and forget them once they have no calls to answer."""
-        for node in set(self.nodes()) - set(self._owners.values()):
+        owners = set(self._owners.values())
+        for node in [node for node in self.nodes() if node not in owners]:
             node.server.disconnect()
             if not (node.server.pending or node.notifier.subscriptions):
                 del self._nodes[node.address]

@@ -53,9 +53,9 @@ class Sentinels:
         If no Sentinel names a primary, this raises an error of redis-py with the answer of each Sentinel.
         """
         asked = self.each(self.patience)
-        tasks = {asyncio.create_task(each.ask_once()) for each in asked}
+        tasks = [asyncio.create_task(each.ask_once()) for each in asked]
         try:
-            if (address := await self._agreed(asked, tasks)) is not None:
+            if (address := await self._agreed(asked, set(tasks))) is not None:
                 return address
         finally:
             for task in tasks:
