@@ -24,7 +24,7 @@ EPOCH = 1_800_000_000.0
 NEVER = float("inf")
 
 real_time = time.time
-_real_monotonic, _real_uuid4, _real_token = time.monotonic, uuid.uuid4, secrets.token_urlsafe
+_real_monotonic, _real_uuid4, _real_secret = time.monotonic, uuid.uuid4, secrets.token_bytes
 _real_getpid, _real_gethostname, _real_version = os.getpid, socket.gethostname, importlib.metadata.version
 _pack = struct.Struct("dq").pack
 
@@ -159,9 +159,8 @@ def _uuid4() -> uuid.UUID:
     return uuid.UUID(int=source.getrandbits(128), version=4)
 
 
-def _token(nbytes: int | None = None) -> str:
-    """A secret of a ticket."""
-    return _real_token(nbytes) if World.here is None else f"{World.here.ids.getrandbits(8 * (nbytes or 32)):x}"
+def _secret(nbytes: int | None = None) -> bytes:
+    return _real_secret(nbytes) if World.here is None else World.here.ids.randbytes(nbytes or 32)
 
 
 def install() -> None:
@@ -173,7 +172,7 @@ def install() -> None:
     time.monotonic = _monotonic
     time.time = _time
     uuid.uuid4 = _uuid4
-    secrets.token_urlsafe = _token
+    secrets.token_bytes = _secret
     os.getpid = lambda: 4242
     socket.gethostname = lambda: "host"
     # redis-py reads its version from a file for each connection, which takes a twentieth of the time of a seed.
@@ -183,6 +182,6 @@ def install() -> None:
 def uninstall() -> None:
     """Undo `install`, for all modules that are imported or called from now on."""
     time.monotonic, time.time = _real_monotonic, real_time
-    uuid.uuid4, secrets.token_urlsafe = _real_uuid4, _real_token
+    uuid.uuid4, secrets.token_bytes = _real_uuid4, _real_secret
     os.getpid, socket.gethostname = _real_getpid, _real_gethostname
     importlib.metadata.version = _real_version
