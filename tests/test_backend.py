@@ -324,6 +324,9 @@ class Refreshing(CredentialProvider):
         return ("secret",)
 
 
+@pytest.mark.skipif(
+    not hasattr(CredentialProvider, "get_credentials_async"), reason="this redis-py awaits no credentials"
+)
 async def test_credentials_whose_refresh_is_cancelled_end_no_connection_for_good(own: Server) -> None:
     """A connection takes a cancellation for the end of its loop only if it was cancelled itself."""
     async with Redis.from_url(own.url) as operator:

@@ -150,6 +150,21 @@ async def test_an_empty_name_is_refused_at_the_call(locks: LockClient) -> None:
         await ship("")
 
 
+@pytest.mark.parametrize("argument", [object(), [object()], lambda: None])
+async def test_a_name_that_no_other_process_would_make_is_refused_at_the_call(
+    locks: LockClient, argument: object
+) -> None:
+    """Python writes the address of an object whose class has no text for it: each process would have its own lock."""
+
+    @locks.synchronized("job:{job}")
+    async def ship(job: object) -> None:
+        raise AssertionError("must not run")
+
+    with pytest.raises(ValueError, match=r"^'job:{job}': .+ another one in each process; name a part of it"):
+        await ship(argument)
+    assert locks.statistics().commands == 0
+
+
 @pytest.mark.parametrize("template", ["{oder_id}", "{oder_id.x}", "{order_id:{width}}", "{}", "{0}", "a{order_id}{b}"])
 async def test_a_wrong_placeholder_fails_when_decorating(locks: LockClient, template: str) -> None:
     async def ship(order_id: int) -> None: ...

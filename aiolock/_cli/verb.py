@@ -16,6 +16,8 @@ _COMMON = {
     "130": "interrupted (Ctrl-C)",
     "141": "the reader of the output is gone, as with | head",
 }
+# For verbs that must not touch a key that is not a lock.
+NO_LOCK = {"2": "wrong usage, the key is not a lock, or the output could not be written"}
 
 
 def common(*codes: str) -> dict[str, str]:

@@ -2,13 +2,17 @@
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from string import Formatter
 from typing import Any, ParamSpec, TypeVar
 
 from aiolock._primitives.handle import Handle
 from aiolock._primitives.section import Conduct, Section
-from aiolock._types import text
+from aiolock._types import quoted, text
+
+# What Python writes for an object whose class has no text for it.
+_ADDRESS = re.compile(" at 0x[0-9a-f]+>")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -69,10 +73,18 @@ def _namer(templates: Sequence[str], function: Callable[..., object]) -> Callabl
     def names_of(*args: object, **kwargs: object) -> str | list[str]:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        names = [template.format_map(bound.arguments) for template in templates]
+        names = [_same_everywhere(template, template.format_map(bound.arguments)) for template in templates]
         return names if len(names) > 1 else names[0]
 
     return names_of
+
+
+def _same_everywhere(template: str, name: str) -> str:
+    """*name*, which *template* has made; `ValueError` if it has the address of an object: no other process has that."""
+    if _ADDRESS.search(name):
+        what = "an object without a text of its own, which is another one in each process"
+        raise ValueError(f"{template!r}: {quoted(name)} names {what}; name a part of it, such as {{user.id}}")
+    return name
 
 
 def parsed(template: str) -> Iterable[tuple[str, str | None, str | None, str | None]]:

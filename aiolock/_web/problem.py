@@ -25,7 +25,8 @@ _UNSURE = "The service cannot be sure to work alone at the moment."
 _DETAILS = {
     BackendError: _UNSURE,
     ClientClosedError: "The service is shutting down.",
-    LeaseLostError: "The service could not be sure to work alone any more. The work was broken off, or may go on.",
+    LeaseLostError: "The service could not be sure to work alone any more. "
+    "The work may be done, half done, or still going on.",
     ReplicationError: _UNSURE,
 }
 _UNTOUCHED = " Nothing was done."

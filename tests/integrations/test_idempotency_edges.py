@@ -182,7 +182,7 @@ async def test_a_client_learns_that_a_thread_may_go_on_without_its_lock(under: A
         may_end.set()
     assert (refused.status_code, refused.json()["detail"]) == (
         503,
-        "The service could not be sure to work alone any more. The work was broken off, or may go on.",
+        "The service could not be sure to work alone any more. The work may be done, half done, or still going on.",
     )
 
 

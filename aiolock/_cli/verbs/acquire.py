@@ -5,7 +5,7 @@ from argparse import ArgumentParser, Namespace
 from aiolock import LockClient
 from aiolock._cli import options, taking, tickets
 from aiolock._cli.tickets import Client
-from aiolock._cli.verb import NOT_GRANTED, VerbError, common
+from aiolock._cli.verb import NO_LOCK, NOT_GRANTED, VerbError, common
 
 SUMMARY = "take a lock for a given time, and print the ticket that renews, hands over and releases it"
 
@@ -25,10 +25,14 @@ examples:
 
 {options.ENVIRONMENT}"""
 
-EXIT_CODES = common("0", "2", "69", "130", "141") | {
-    "75": "the lock was not granted in time",
-    "76": "the lock was lost before its ticket was printed",
-}
+EXIT_CODES = (
+    common("0", "69", "130", "141")
+    | NO_LOCK
+    | {
+        "75": "the lock was not granted in time",
+        "76": "the lock was lost before its ticket was printed",
+    }
+)
 
 
 def add_arguments(parser: ArgumentParser) -> None:

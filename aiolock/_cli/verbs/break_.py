@@ -13,7 +13,7 @@ from aiolock._cli.locks.reader import Reader
 from aiolock._cli.locks.words import duration, how
 from aiolock._cli.output import has_keyboard, tell, write, write_json
 from aiolock._cli.servers import Servers, asked
-from aiolock._cli.verb import FAILED, USAGE, VerbError, common
+from aiolock._cli.verb import FAILED, NO_LOCK, USAGE, VerbError, common
 from aiolock._keys import LockKeys
 
 SUMMARY = "free a lock from its present holder, and from nobody else"
@@ -35,10 +35,13 @@ examples:
 
 {options.ENVIRONMENT}"""
 
-EXIT_CODES = common("0", "69", "130", "141") | {
-    "1": "nothing was freed",
-    "2": "wrong usage, the key is not a lock, or the output could not be written",
-}
+EXIT_CODES = (
+    common("0", "69", "130", "141")
+    | NO_LOCK
+    | {
+        "1": "nothing was freed",
+    }
+)
 
 _ONE_VOTE = "this server is one of a quorum: the lock is free when a majority of its servers is freed from that holder"
 

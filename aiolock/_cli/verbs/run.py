@@ -4,7 +4,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 
 from aiolock._cli import options, taking
-from aiolock._cli.verb import common
+from aiolock._cli.verb import NO_LOCK, common
 
 SUMMARY = "run a command while holding a lock, and stop it before anyone else can get the lock"
 
@@ -36,14 +36,18 @@ environment of the command:
 
 BEHIND = "the command stands behind --, so that its options are its own: aiolock run NAME -- CMD ..."
 
-EXIT_CODES = common("2", "69") | {
-    "75": "the lock was not granted in time",
-    "76": "the lock was lost, and the command stopped",
-    "126": "the command cannot be executed",
-    "127": "the command was not found",
-    "128 + n": "signal n ended the command, or the wait for the lock",
-    "other": "the exit code of the command",
-}
+EXIT_CODES = (
+    common("69")
+    | NO_LOCK
+    | {
+        "75": "the lock was not granted in time",
+        "76": "the lock was lost, and the command stopped",
+        "126": "the command cannot be executed",
+        "127": "the command was not found",
+        "128 + n": "signal n ended the command, or the wait for the lock",
+        "other": "the exit code of the command",
+    }
+)
 
 
 def add_arguments(parser: ArgumentParser) -> None:

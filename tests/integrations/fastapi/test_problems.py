@@ -427,7 +427,7 @@ def test_a_websocket_whose_lock_is_lost_is_closed(server: Server) -> None:
         raise LockTimeoutError("order", 1)
 
     with TestClient(app) as client:
-        for path, reason in (("/", "broken off"), ("/by-hand", "Somebody else")):
+        for path, reason in (("/", "half done"), ("/by-hand", "Somebody else")):
             with client.websocket_connect(path) as websocket, pytest.raises(WebSocketDisconnect) as closed:
                 while True:
                     websocket.receive_text()

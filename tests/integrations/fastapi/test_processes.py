@@ -205,7 +205,7 @@ async def test_a_handler_whose_lock_is_lost_is_cut_short(
             await redis_of(watcher).delete("held:it")
             lost = await answer
         assert (lost.status_code, lost.headers["retry-after"]) == (503, "1")
-        assert "broken off" in lost.json()["detail"]
+        assert "half done" in lost.json()["detail"]
         assert running.tracebacks() == []
 
 
