@@ -4,11 +4,13 @@ import asyncio
 import json
 from collections.abc import Callable
 from datetime import timedelta
+from time import monotonic
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
+import aiolock._primitives.once
 from aiolock import LockClient
 from aiolock._keys import LockKeys, old_key
 from aiolock._scripts import OLD, ONCE, RELEASE_LATER
@@ -201,6 +203,28 @@ async def test_an_old_result_has_an_end(locks: LockClient, other: LockClient, re
     await refresh.begun.wait()
     async with other.once(KEY, keep=KEEP, stale=STALE, wait=0) as turn:
         assert (bool(turn), turn.done) == (False, False)
+    refresh.may_end.set()
+    await refreshing
+
+
+async def test_a_result_that_is_over_when_its_lock_is_released_takes_the_place_of_the_old_one(
+    locks: LockClient, other: LockClient, redis: Redis, refresh: Refresh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process was paused between the two for longer than the result is fresh."""
+
+    async def is_forgotten() -> bool:
+        return not await redis.exists(REDIS_KEY)
+
+    await ran(locks, refresh, redis)
+    with monkeypatch.context() as paused:
+        paused.setattr(aiolock._primitives.once, "monotonic", lambda: monotonic() - KEEP - 1)
+        assert await locks.once(KEY, keep=KEEP, stale=STALE).run(refresh) == "token 2"
+    await until(is_forgotten)
+    refresh.may_end.clear()
+    refresh.begun.clear()
+    refreshing = asyncio.create_task(locks.once(KEY, keep=KEEP, stale=STALE).run(refresh))
+    await refresh.begun.wait()
+    assert await other.once(KEY, keep=KEEP, stale=STALE).run(refresh) == "token 2"
     refresh.may_end.set()
     await refreshing
 

@@ -76,6 +76,11 @@ class Remains(NamedTuple):
     old: tuple[str, float] | None = None
     """A further key that gets the field, and the later time until which the field stays there."""
 
+    @property
+    def ends(self) -> float:
+        """The time from which nothing of it stays."""
+        return self.until if self.old is None else self.old[1]
+
 
 class Held:
     """The readable part of a hold, which is a granted acquisition; `Hold` sets all of it."""
@@ -171,4 +176,4 @@ class Held:
         if self.leases or answer.reason == "forced" or now < self.deadline:
             return True
         # The release could not leave its remains.
-        return self.remains is not None and now < self.remains.until
+        return self.remains is not None and now < self.remains.ends

@@ -299,7 +299,7 @@ class Hold(Held):
     def _release(self, holds_left: int) -> Call[Changed]:
         """Send a release that leaves *holds_left* holds."""
         until, commands, remains = self.expires + ENDED_MEMORY, self._keeper.commands, self.remains
-        if not holds_left and remains is not None and remains.until > monotonic():
+        if not holds_left and remains is not None and remains.ends > monotonic():
             return commands.release_later(self.claim, self.token, remains, until, undoes=self.delivery)
         if self.state is State.GIVEN_BACK and (call := commands.release_clean(self, until)) is not None:
             return call

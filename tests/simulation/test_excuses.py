@@ -41,6 +41,7 @@ class Lease:
 
     def __init__(self, token: int) -> None:
         self.token, self.lost = token, self
+        self._hold: object | None = None
 
     def is_set(self) -> bool:
         return False
@@ -58,7 +59,7 @@ class Stage:
         self.primary, self.replaced = topology.servers
         self.processes = {name: Process(fleet.network, name) for name in CLIENTS}
         for name, process in self.processes.items():
-            member: Any = SimpleNamespace(process=process, is_shutting_down=False, client_id=name)
+            member: Any = SimpleNamespace(process=process, is_shutting_down=False, client_id=name, pending=int)
             fleet.members[process] = member
 
     def run(self, server: Server, script: Script, *words: str, keys: tuple[str, ...] = KEYS) -> list[int]:
@@ -112,6 +113,22 @@ def stage() -> Iterator[Stage]:
     for process in stage.processes.values():
         process.close()
     World.here = None
+
+
+@pytest.mark.parametrize(("lost_at", "step", "found"), [(2.0, 3, []), (2.0, 2, ["count"]), (0.5, 3, ["count"])])
+def test_a_server_that_has_lost_a_change_of_the_count_may_have_another_count(
+    stage: Stage, lost_at: float, step: int, found: list[str]
+) -> None:
+    stage.world.now = 1.0
+    lease = Lease(stage.grant(stage.primary, "p1"))
+    stage.run(stage.primary, ACQUIRE, *ids("p1"), "2", "2", "60000", *MEMORY)
+    # The client has one hold left.
+    lease._hold = SimpleNamespace(owner=ids("p1")[0], leases=[lease], step=step)
+    stage.checks.holders.took(stage.processes["p1"], LOCK, lease)
+    stage.lose_data(lost_at)
+    stage.world.now = 20.0
+    stage.checks.holders.compare()
+    assert stage.found == found
 
 
 # A grant of a primary that was replaced, of which its client hears later.

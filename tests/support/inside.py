@@ -175,7 +175,10 @@ def acquisition_of(lease: Any) -> bytes | None:
     return None if hold is None else hold.claim.id.encode()
 
 
-def count_of(lease: Any) -> tuple[str, int] | None:
-    """The owner of a lease and the client's hold count; ``None`` for an object that is no lease of one hold."""
+def count_of(lease: Any) -> tuple[str, int, int] | None:
+    """
+    The owner of a lease, the client's hold count, and the number of its last change; ``None`` for an object that is no
+    lease of one hold.
+    """
     hold = getattr(lease, "_hold", None)
-    return None if hold is None else (hold.owner, len(hold.leases))
+    return None if hold is None else (hold.owner, len(hold.leases), hold.step)
