@@ -1,7 +1,7 @@
 """Users make their `Redis` in many ways: with each of them, everything works or an error says what to change."""
 
 import asyncio
-import importlib
+import importlib.util
 from time import monotonic
 from typing import Any
 
@@ -148,14 +148,17 @@ async def test_a_connection_class_of_the_user_is_used(server: Server, redis: Red
     assert made
 
 
+@pytest.mark.skipif(
+    importlib.util.find_spec("redis.maint_notifications") is None,
+    reason="this redis-py does not follow the maintenance of servers",
+)
 async def test_a_client_that_is_made_while_its_server_is_moved_keeps_the_name_of_its_server(
     server: Server, redis: Redis
 ) -> None:
     """Redis Enterprise announces the move, and redis-py's pool has the other address until the move is over."""
     user = Redis(host=server.host, port=server.port)
     handler = user.connection_pool.connection_kwargs.get("maint_notifications_pool_handler")
-    if handler is None:
-        pytest.skip("this redis-py does not follow the maintenance of servers")
+    assert handler is not None
     notifications = importlib.import_module("redis.maint_notifications")
     moving = notifications.NodeMovingNotification(1, "127.0.0.9", server.port, 60)
     await handler.handle_notification(moving)
