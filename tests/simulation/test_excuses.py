@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -115,10 +116,12 @@ def stage() -> Iterator[Stage]:
     World.here = None
 
 
+@pytest.mark.parametrize("replicas", [None, 1])
 @pytest.mark.parametrize(("lost_at", "step", "found"), [(2.0, 3, []), (2.0, 2, ["count"]), (0.5, 3, ["count"])])
 def test_a_server_that_has_lost_a_change_of_the_count_may_have_another_count(
-    stage: Stage, lost_at: float, step: int, found: list[str]
+    stage: Stage, lost_at: float, step: int, found: list[str], replicas: int | None
 ) -> None:
+    stage.fleet.settings = replace(stage.fleet.settings, replicas=replicas)
     stage.world.now = 1.0
     lease = Lease(stage.grant(stage.primary, "p1"))
     stage.run(stage.primary, ACQUIRE, *ids("p1"), "2", "2", "60000", *MEMORY)

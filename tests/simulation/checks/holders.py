@@ -74,6 +74,8 @@ class Holders:
         self.capacity = capacity
         self.counted = Counted(world, faults)
         self.held: list[Held] = []
+        # The last time at which a server had other data than before.
+        self._started_over = -NEVER
         # The time at which a lock was last freed by force, by name.
         self.forced: dict[str, float] = {}
         # Grants by the server, per name.
@@ -197,6 +199,7 @@ class Holders:
 
     def start_over(self) -> None:
         """A server has other data than it had."""
+        self._started_over = self.world.now
         found = {key: server.data.find(key) for server in self.topology.truths for key in list(server.data.values)}
         self._acquisitions = {
             key: _granted_in(value)
@@ -231,7 +234,9 @@ class Holders:
     def _forgot_change(self, held: Held, value: dict[bytes, bytes], step: int) -> bool:
         """Whether the server has lost the change of the count that was number *step*; the next one tells it."""
         granted = self._granted_at.get((held.name, held.lease.token), held.since)
-        return int(value.get(b"aiolock:step", b"1")) < step and granted <= self.gone_at(held.name)
+        # No replica confirms the release of a nested hold.
+        lost = max(self.gone_at(held.name), self.faults.replaced_until, self._started_over)
+        return int(value.get(b"aiolock:step", b"1")) < step and granted <= lost
 
     # Tokens.
 
