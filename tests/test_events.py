@@ -390,11 +390,11 @@ async def test_a_hook_that_hears_of_an_orphan_may_give_its_locks_back(redis: Red
 
 async def test_a_hook_that_hears_of_a_late_renewal_may_give_the_lock_back(proxy: Proxy) -> None:
     hook = Successor(RenewalLate)
-    async with client_behind(proxy, lease=0.6, on_event=hook) as locks:
+    async with client_behind(proxy, lease=3, renew_interval=0.5, on_event=hook) as locks:
         proxy.install(Rule(script(RENEW), refuse(b"ERR for the test"), times=ALWAYS))
         term = await hook.leads(locks, "orders")
         await until(lambda: "Released" in hook.of("orders"))
-        await asyncio.sleep(0.7)  # Until the lease would be over.
+        await asyncio.sleep(3)  # Until the lease would be over.
         assert hook.of("orders") == ["Acquired", "RenewalLate", "Released"]
         assert not term.lost.is_set()
         assert locks.statistics().losses == 0

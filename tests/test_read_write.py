@@ -370,6 +370,16 @@ async def test_a_wait_that_ends_says_which_task_of_the_client_is_in_the_way(
 # Lost.
 
 
+async def test_a_reader_that_died_keeps_writers_out_for_its_own_lease_only(
+    mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock, redis: Redis
+) -> None:
+    await theirs.read.acquire(lease=0.5)  # Nobody releases it.
+    async with mine.read:
+        pass
+    assert await mine.write.try_lock(wait=10) is not None
+    assert await redis.hlen(NAME) == 2
+
+
 @pytest.mark.parametrize("gone", ["lock", "record"])
 async def test_a_hold_of_which_a_part_is_gone_is_lost(redis: Redis, locks: LockClient, gone: str) -> None:
     """Redisson deletes such a part when it takes the lock away by force, and so may a user who deletes keys."""

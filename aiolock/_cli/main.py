@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # A name may have characters that this encoding lacks.
-    logging.getLogger("aiolock").addHandler(logging.NullHandler())  # Each verb says itself what goes wrong.
+    logging.getLogger("aiolock").addHandler(logging.NullHandler())  # Each verb reports its own errors.
     try:
         parsed = _parsed(arguments)
         exit_code: int = parsed.run(parsed)

@@ -1,4 +1,4 @@
-"""What the user sees: two outputs, of which the first may fail, and what a terminal can show."""
+"""The output for the user: two streams, of which the first may fail, and the abilities of a terminal."""
 
 import json
 import os

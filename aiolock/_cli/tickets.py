@@ -1,4 +1,4 @@
-"""A lock in a shell, by tickets: what `acquire`, `renew`, `adopt` and `release` share."""
+"""A lock in a shell, by tickets: the common parts of `acquire`, `renew`, `adopt` and `release`."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""A verb of the command line: what its module has, its exit codes, and its failure."""
+"""A verb of the command line: the form of its module, its exit codes, and its failure."""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ class VerbError(Exception):
 
 
 class Verb(Protocol):
-    """What the module of each verb has: its texts for the help, its arguments, and what it does."""
+    """The module of a verb, with its texts for the help, its arguments, and its action."""
 
     SUMMARY: str
     DESCRIPTION: str

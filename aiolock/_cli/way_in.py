@@ -13,7 +13,7 @@ from aiolock._redis.connector import Connector
 
 @dataclass(frozen=True, slots=True)
 class WayIn:
-    """A server that has let us in at *url*, and answers the *probe*; *mode* is its own word for what it is."""
+    """A server that has let us in at *url*, and answers the *probe*; *mode* is the server's word for its kind."""
 
     url: str
     probe: Probe

@@ -204,11 +204,10 @@ class Acquisition:
 
     def _submit(self, first: bool = True) -> Call[Acquired]:
         """Send a try for the owner's first hold; all tries have the same acquisition id until that is given up."""
-        commands = self._session.commands
         self._may_have_grant = True
         waits, lease = self._waits and (first or not self._want.scripts.client_line), self._asked_for
         arrived = 0 if self._refusal is None else self._refusal.arrived
-        self._call = commands.acquire(self._claimed(), lease, waits=waits, arrived=arrived)
+        self._call = self._session.commands.acquire(self._claimed(), lease, waits=waits, arrived=arrived)
         return self._call
 
     def _claimed(self) -> Claim:
@@ -311,7 +310,8 @@ class Acquisition:
 
     def _grant(self, lease: Lease, answer: Granted) -> Lease:
         hold = lease._hold
-        self._may_have_grant, lease._granted = False, True
+        self._may_have_grant = False
+        lease._granted = True
         if self._want.at_least:
             hold.keep(self._want.at_least, self._session.client)
         if not self._kept and not hold.open_changes:

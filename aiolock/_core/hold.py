@@ -337,7 +337,6 @@ class Hold(Held):
     def orphan(self, task: str) -> None:
         """Note the end of the *task* that acquired it: the lock is lost, and is freed once its bodies have left."""
         self._keeper.report.orphaned(self, task)
-        # The user's hook may have given it back.
         if self.ended:
             return
         self.orphan_of = task
@@ -357,7 +356,7 @@ class Hold(Held):
             self.orphan(task)
         else:
             self._keeper.report.orphaned(self, task)
-            if not lease.given_back:  # The user's hook may have given it back.
+            if not lease.given_back:
                 _ = self.take_back(lease)
 
     def look(self, due: float) -> None:

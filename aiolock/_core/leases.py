@@ -233,7 +233,6 @@ class Leases:
         for key in [key for key, hold in self._lost.items() if hold.owner == task.owner]:
             del self._lost[key]
         for hold in list(self._owned.get(task.owner, ())):
-            # The user's hook may have given it back when it heard of another one.
             if not hold.ended:
                 hold.orphan(task.name)
 

@@ -4,8 +4,8 @@ The waiters of one client for one lock name: a FIFO of places, of which only the
 Rules:
 1. The queue watches the unlock channel while it has places. A message or a probe wakes one place, the head, which asks
    for all. An acquire that was refused before its place goes ahead of tasks that came meanwhile.
-2. A wake-up is never lost: a place that leaves without using its wake-up passes it to the next head. A grant that
-   leaves permits for others wakes as many places as may have one, but only among the first places.
+2. A wake-up is never lost: a place that leaves without using it, or that was refused while another place became the
+   head, passes it to the head. A grant that leaves permits for others wakes the first places, as many as may have one.
 3. A release and the head's acquire are sent together; the message of that release is then ignored. After a number of
    such hand-offs in a row the acquire is not sent along, and waiters in other processes go first.
 """

@@ -79,7 +79,11 @@ class Observer(Protocol):
 
 
 class Reporter:
-    """Counts and logs the events of one client's holds, and passes them to the user's hook."""
+    """
+    Counts and logs the events of one client's holds, and passes them to the user's hook.
+
+    The hook may give any lock back: after a report, the state of a hold is read again.
+    """
 
     def __init__(self, client: str, on_event: Callable[[LockEvent], object] | None, observer: Observer | None) -> None:
         self._client = client

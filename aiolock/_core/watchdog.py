@@ -188,7 +188,6 @@ class Watchdog(Renewer[Hold]):
             # Below zero when `check` brought the renewal forward.
             late = monotonic() - watch.renew_at
             self._set_alarm(hold, monotonic() + self._interval / 10)
-            # After the alarm is set: the user's hook may give the lock back.
             if watch.renews and late > 0:
                 self._report.renewal_late(hold, late)
 

@@ -68,7 +68,7 @@ class Marks:
 
     def acquired(self, hold: Held, event: Acquired) -> None:
         if mark := self._telemetry.mark(event):
-            # A lone surrogate, as in a file name that is no UTF-8, could not be sent, nor any command beside it.
+            # A lone surrogate has no encoding: its command could not leave, and would keep the commands beside it.
             text = mark[:_LONGEST].encode(errors="replace").decode()
             if hold not in self._texts:
                 self._leave_in(self._patience / 4, hold)

@@ -6,19 +6,6 @@
 
 local PROBE = 5000 -- Milliseconds until a waiter asks again, if no message comes.
 
--- Whether the key is a whole number or does not exist; and the number, if there is one.
-local function counter(key)
-  local value = redis.pcall('GET', key)
-  if type(value) == 'table' then
-    -- If the key may be a number, the user lacks the permission to read it: that error goes to the client.
-    local kind = redis.call('TYPE', key).ok
-    if kind == 'string' or kind == 'none' then redis.call('GET', key) end
-    return false
-  end
-  local number = number_of(value)
-  return not value or number ~= nil, number
-end
-
 -- The reply to a change that was made or refused before; nil for a new one.
 local function answer_again(tokens, request)
   local ended = redis.call('ZSCORE', tokens, request)

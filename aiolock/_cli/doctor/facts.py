@@ -57,7 +57,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Answering:
-    """A server that answers at *url*: a client of its own, the connection that asks it, and what it reports."""
+    """A server that answers at *url*, with a client for it, a connection for questions, and its report."""
 
     url: str
     redis: Redis

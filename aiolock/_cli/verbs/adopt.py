@@ -1,4 +1,4 @@
-"""`aiolock adopt`: takes over what a ticket is for, and prints another ticket."""
+"""`aiolock adopt`: takes the lock of a ticket over, and prints another ticket."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -8,8 +8,8 @@ from aiolock._cli.tickets import Client
 SUMMARY = "take a lock over by its ticket, and print a new ticket; the old one is of no use any more"
 
 DESCRIPTION = """\
-Takes over what the ticket is for, and prints a new ticket. That is a grant: the fencing token is greater, and whoever
-has the old ticket can neither renew nor release the lock. The lock stays held for the lease.
+Takes the lock of the ticket over, and prints a new ticket. That is a grant: the fencing token is greater, and the old
+ticket can neither renew nor release the lock. The lock stays held for the lease.
 """
 
 EPILOG = f"""\
@@ -34,7 +34,7 @@ def run(parsed: Namespace) -> int:
 
 
 async def adopt(parsed: Namespace, redis: Client) -> int:
-    """Take over what the ticket is for, and print another ticket."""
+    """Take the lock of the ticket over, and print another ticket."""
     keep = parsed.ticket.parts[0].keep if parsed.lease is None else parsed.lease
     async with tickets.client_of(redis, parsed.ticket) as locks:
         return await tickets.hand_over(parsed, await tickets.adopted(locks, parsed.ticket), keep)

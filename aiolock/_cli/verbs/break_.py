@@ -19,9 +19,9 @@ from aiolock._keys import LockKeys
 SUMMARY = "free a lock from its present holder, and from nobody else"
 
 DESCRIPTION = """\
-Shows who holds the lock, asks for confirmation (unless --yes is given), and frees the lock from those holders. If the
-lock was granted to someone else in the meantime, that grant is left alone. A key that is not a lock is left alone,
-too.
+Shows the holders of the lock, asks for confirmation (unless --yes is given), and frees the lock from those holders.
+If the lock was granted to someone else in the meantime, that grant is left alone. A key that is not a lock is left
+alone, too.
 
 The holder notices the loss with its next renewal, after a third of its lease, or at once if another task of its
 client gets the lock. Until then it keeps working, and only the fencing token protects your data from it.
@@ -35,13 +35,7 @@ examples:
 
 {options.ENVIRONMENT}"""
 
-EXIT_CODES = (
-    common("0", "69", "130", "141")
-    | NO_LOCK
-    | {
-        "1": "nothing was freed",
-    }
-)
+EXIT_CODES = common("0", "69", "130", "141") | NO_LOCK | {"1": "nothing was freed"}
 
 _ONE_VOTE = "this server is one of a quorum: the lock is free when a majority of its servers is freed from that holder"
 

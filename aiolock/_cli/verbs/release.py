@@ -1,4 +1,4 @@
-"""`aiolock release`: releases what a ticket is for."""
+"""`aiolock release`: releases the lock of a ticket."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -8,7 +8,7 @@ from aiolock._cli.tickets import Client
 SUMMARY = "release a lock by its ticket"
 
 DESCRIPTION = """\
-Releases what the ticket is for, and wakes a waiter. The ticket is of no use any more.
+Releases the lock of the ticket, and wakes a waiter. The ticket is of no use any more.
 """
 
 EPILOG = f"""\
@@ -32,7 +32,7 @@ def run(parsed: Namespace) -> int:
 
 
 async def release(parsed: Namespace, redis: Client) -> int:
-    """Release what the ticket is for."""
+    """Release the lock of the ticket."""
     async with tickets.client_of(redis, parsed.ticket) as locks:
         await (await tickets.adopted(locks, parsed.ticket)).release()
     return tickets.confirm(parsed, parsed.ticket)

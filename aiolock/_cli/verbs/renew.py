@@ -1,4 +1,4 @@
-"""`aiolock renew`: lets what a ticket is for stay held for longer."""
+"""`aiolock renew`: lets the lock of a ticket stay held for longer."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -8,7 +8,7 @@ from aiolock._cli.tickets import Client
 SUMMARY = "let a lock stay held for longer, by its ticket"
 
 DESCRIPTION = """\
-Lets what the ticket is for stay held for the lease from now on, or longer. The ticket stays the same.
+Lets the lock of the ticket stay held for the lease from now on, or longer. The ticket stays the same.
 """
 
 EPILOG = f"""\
@@ -33,7 +33,7 @@ def run(parsed: Namespace) -> int:
 
 
 async def renew(parsed: Namespace, redis: Client) -> int:
-    """Let what the ticket is for stay held for longer."""
+    """Let the lock of the ticket stay held for longer."""
     async with tickets.client_of(redis, parsed.ticket) as locks:
         left = await locks._detached(parsed.ticket, tickets.OWNER).prolong(parsed.lease)
     return tickets.confirm(parsed, parsed.ticket, left=left)

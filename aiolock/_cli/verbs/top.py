@@ -47,7 +47,7 @@ _AGAIN = 1.0  # The most seconds from a failed look to the next one.
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of the verb to *parser*."""
     options.add_pattern(parser, "show")
-    parser.add_argument("--sort", choices=ORDERS, default="waiting", help="what comes first (default: waiting)")
+    parser.add_argument("--sort", choices=ORDERS, default="waiting", help="which locks come first (default: waiting)")
     interval = "time from one look to the next (default: 2)"
     parser.add_argument("--interval", type=options.seconds(0.1), default=2.0, metavar="SECONDS", help=interval)
     parser.add_argument("--count", type=options.number, metavar="N", help="end after N looks")

@@ -1,4 +1,4 @@
--- acquire: take permits, all that are wanted or none. In front of it, ends.lua, counter.lua and counting_semaphore.lua
+-- acquire: take permits, all that are wanted or none. In front of it, ends.lua, number.lua and counting_semaphore.lua
 -- define what it calls.
 --
 -- KEYS[1] count

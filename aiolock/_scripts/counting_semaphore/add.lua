@@ -1,4 +1,4 @@
--- add: change the number of available permits. In front of it, ends.lua, counter.lua and counting_semaphore.lua define
+-- add: change the number of available permits. In front of it, ends.lua, number.lua and counting_semaphore.lua define
 -- what it calls.
 --
 -- KEYS[1] count

@@ -1,4 +1,4 @@
--- wait: ask whether the count is zero. In front of it, counter.lua defines what it calls.
+-- wait: ask whether the count is zero. In front of it, number.lua defines what it calls.
 --
 -- KEYS[1] count
 --

@@ -63,16 +63,14 @@ end
 
 -- The number of available permits; nil if no number is set, or the key has something else.
 local function available_of(count)
-  local text = redis.pcall('GET', count)
-  if type(text) == 'table' and redis.call('TYPE', count).ok == 'string' then redis.call('GET', count) end
-  return number_of(text)
+  local _, available = counter(count)
+  return available
 end
 
 -- Whether the keys belong to something else, and must not be touched.
 local function is_foreign(count, permits)
-  local kind, others = redis.call('TYPE', count).ok, redis.call('TYPE', permits).ok
-  if kind ~= 'none' and kind ~= 'string' or others ~= 'none' and others ~= 'zset' then return true end
-  return kind == 'string' and not available_of(count)
+  local others = redis.call('TYPE', permits).ok
+  return not counter(count) or others ~= 'none' and others ~= 'zset'
 end
 
 -- Remove the permits of *acquisition* from the acquired ones; returns their number. The first may be gone without the

@@ -69,8 +69,8 @@ local function if_held_by(acquisition, lock, record, what)
   return redis.pcall('HEXISTS', lock, field_of(lock, record)) == 1 and found[2] or nil
 end
 
--- Whether a writer has expired whose owner still reads, or has detached what it read. A writer of Redisson's has no
--- record either, but no other owner reads beside it, and its own owner has no record that is a hash.
+-- Whether the writer has expired while its owner still reads, or while others read because the owner has detached its own
+-- read hold. Redisson's writers have no record, either; but beside them only their owner reads, without a record of ours.
 local function is_over(lock, field)
   if redis.pcall('EXISTS', record_of(lock, field, 1)) ~= 0 then return false end
   local owner = owner_of(field)
