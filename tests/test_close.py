@@ -299,7 +299,7 @@ async def roll_back_in(redis: Redis, seconds: float, held: list[int]) -> None:
 
 
 async def test_a_holder_that_waits_for_another_lock_rolls_back_under_its_own(redis: Redis, other: LockClient) -> None:
-    locks = LockClient(redis)
+    locks = LockClient(redis, config=LockConfig(release_timeout=30))
     held: list[int] = []
 
     async def wait_for(name: str) -> None:

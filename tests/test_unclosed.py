@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import subprocess
 import warnings
 from collections.abc import AsyncIterator
 
@@ -12,6 +13,7 @@ from redis.asyncio import Redis
 from aiolock import AsyncRLock, Lease, LockClient
 from aiolock._embedded_server import Server
 from tests.support.observe import connected, freed, until, until_connected
+from tests.support.programs import python
 
 
 @contextlib.asynccontextmanager
@@ -99,3 +101,29 @@ def test_one_that_was_never_used_has_nothing_to_close(server: Server) -> None:
         warnings.simplefilter("error")
         LockClient.from_url(server.url)
         gc.collect()
+
+
+EXITING = """
+import asyncio
+import sys
+import aiolock.blocking
+
+async def main(url):
+    locks = aiolock.LockClient.from_url(url)
+    async with locks.lock("orders"):
+        return locks, locks.lock("unused").hold()
+
+loop = asyncio.new_event_loop()
+blocking = aiolock.blocking.LockClient.from_url(sys.argv[1])
+with blocking.lock("blocking"):
+    pass
+# Python clears the modules of aiolock first, and then deletes these objects.
+asyncio.kept = [dict(sys.modules), loop, loop.run_until_complete(main(sys.argv[1])), blocking]
+"""
+
+
+def test_one_that_the_exit_of_python_deletes_fails_in_no_destructor(server: Server) -> None:
+    with python("-c", EXITING, server.url, stderr=subprocess.PIPE) as exiting:
+        _, told = exiting.communicate(timeout=30)
+    assert "__del__" not in told
+    assert exiting.returncode == 0

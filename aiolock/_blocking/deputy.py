@@ -7,6 +7,7 @@ thread.
 """
 
 import asyncio
+import sys
 import threading
 from asyncio import AbstractEventLoop, CancelledError
 from collections import deque
@@ -140,9 +141,9 @@ class Desk:
         self.deputy: Deputy = deputy
         self._forks = Lineage.forks
 
-    def __del__(self) -> None:
+    def __del__(self, is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
         # In a forked child, the thread and the loop are the parent's.
-        if self._forks == Lineage.forks:
+        if not is_exiting() and self._forks == Lineage.forks:
             # The loop may have ended.
             with suppress(RuntimeError):
                 self.deputy.loop.call_soon_threadsafe(self.deputy.end, context=Context())

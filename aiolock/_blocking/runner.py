@@ -103,8 +103,8 @@ class Runner(Unique):
                     self._loop.call(self._let_go, self.task)
             self._loop.end()
 
-    def __del__(self) -> None:
-        if self.is_running and not self._closed and self._loop is not None:
+    def __del__(self, is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_exiting() and self.is_running and not self._closed and self._loop is not None:
             self._loop.tell_end()
             text = "unclosed aiolock.blocking.LockClient: use `with LockClient(...)`, or call close()"
             warnings.warn(text, ResourceWarning, stacklevel=2, source=self)

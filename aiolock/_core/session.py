@@ -5,6 +5,7 @@ A client has one session, from its first use until it is closed.
 """
 
 import asyncio
+import sys
 import warnings
 from collections.abc import Callable, Coroutine, Iterator, Sized
 from contextlib import contextmanager, suppress
@@ -313,9 +314,9 @@ class Sessions(Unique):
         self._observe = observe
         self.session: Session | None = None
 
-    def __del__(self) -> None:
+    def __del__(self, is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
         session = self.session
-        if session is not None and session.abandon():
+        if session is not None and not is_exiting() and session.abandon():
             text = (
                 f"unclosed <LockClient {session.client}>: its connections end when it holds nothing any more. "
                 "Use `async with LockClient(...)`, or call aclose()"

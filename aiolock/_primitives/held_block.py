@@ -1,8 +1,9 @@
 """A block with a wait and a lease of its own, which `hold` of each lock returns."""
 
+import sys
 import warnings
 from asyncio import Task
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar, final
 
 from aiolock._core.lease import Lease
@@ -61,8 +62,8 @@ class HeldBlock(Unique, Entered[G]):
         self._release: BlockRelease | None = release
         self._unused = True
 
-    def __del__(self) -> None:
-        if self._unused:
+    def __del__(self, is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
+        if self._unused and not is_exiting():
             text = f"lock {quoted(self._lock.name)}: {self._UNUSED}"
             warnings.warn(text, RuntimeWarning, stacklevel=2, source=self)
 
