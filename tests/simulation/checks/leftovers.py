@@ -56,13 +56,16 @@ def kept_for(data: Data, clients: list[str], forgotten_ends: set[bytes], *, but:
     """
     The holds of the *clients*, given by the unique parts of their ids; not counting owners whose names contain *but*.
 
-    If a failover loses the end of an acquisition, a later copy of its acquire is granted, as documented.
+    If a failover loses the end of an acquisition, it stays held, or a later copy of its acquire is granted, as
+    documented. Only the client is known of a field of a read-write lock that has no record any more.
     """
+    forgetful = {_client_of(end) for end in forgotten_ends}
     for key in list(data.values):
         data.find(key)
         holders = acquisitions_of(data, key).items()
-        mine = [each for each, of in holders if _client_of(each) in clients and of not in forgotten_ends]
-        kept = [each for each in mine if but is None or but not in each]
+        mine = [(each, of) for each, of in holders if _client_of(each) in clients and of not in forgotten_ends]
+        known = [each for each, of in mine if of or _client_of(each) not in forgetful]
+        kept = [each for each in known if but is None or but not in each]
         if kept:
             yield f"{kept!r} of {key!r} for {data.left(key)} ms"
 
