@@ -57,8 +57,8 @@ _HOLDS = (
     Fault(
         "a renewal that failed is not tried again",
         "_core/watchdog.py",
-        "            self._set_alarm(hold, monotonic() + self._interval / 10)\n            # After",
-        "            # After",
+        "            self._set_alarm(hold, monotonic() + self._interval / 10)\n            if watch",
+        "            if watch",
         "--on one --profile connections",
         missed="the end of its task plans the next renewal",
     ),
