@@ -3,7 +3,7 @@ The acquire of any primitive.
 
 Rules:
 1. The only loop that waits for the server is `_contend`.
-2. State changes in plain `def`; after an await the state is read again.
+2. State changes in plain `def`; after an await the state is read again: other tasks may act as the same owner.
 3. An acquire that ends without a lease, by a cancellation, an error or the end of its wait, is given up on the server,
    unless it was never sent, or the server has surely refused it and keeps no turn for it. The give-up may be sent while
    the acquire is still on its way: the scripts handle both orders. It is a release on the same connection, and nothing
@@ -33,7 +33,8 @@ from aiolock._scripts import Claim, Want
 from aiolock._scripts.replies import Acquired, Done, Granted, Lost, Refused, Stale
 from aiolock._types import SHORTEST
 
-_MOST_TOO_LATE = 3  # Grants in a row that came too late: a pause of the process may cause one.
+# A pause of the process may make one grant come too late; so many of one acquire mean that the lease is too short.
+_MOST_TOO_LATE = 3
 # After a split vote, an acquire lets others go first for a random time; its limit in seconds doubles up to the second.
 _FIRST_STEP_BACK, _MOST_STEP_BACK = 0.01, 0.5
 
@@ -65,16 +66,19 @@ class Acquisition:
         # The arguments of the new lease: its length, whether the watchdog renews it, and the task.
         self._lease = (session.timing.lease if lease is None else lease, lease is None and want.scripts.expires, record)
         self._kept = kept
-        self._claim: Claim | None = None  # None until the server is asked.
-        self._call: Call[Acquired] | None = None  # The last try.
-        self._refusal: Refused | None = None  # The last refusal.
-        self._may_have_grant = False  # The server may have granted a try without our knowledge, or keep a turn for us.
-        self._has_turn = False  # The server has said that others may not overtake this acquire.
-        self._repeated = False  # A try was sent again after a failure: an earlier copy may still arrive.
-        self._wait: Wait | None = None  # For the reports about the wait, if anything listens.
-        self._ends: float | None = None  # The end of the wait, on the monotonic clock; 0 for no wait.
-        self._let_go_first = 0.0  # The limit of the random time for others after the last split vote, in seconds.
-        self._too_late = 0  # Grants whose lease had ended when they arrived.
+        self._claim: Claim | None = None
+        self._call: Call[Acquired] | None = None
+        self._refusal: Refused | None = None
+        # The server may have granted a try without our knowledge, or keep a turn for us.
+        self._may_have_grant = False
+        self._has_turn = False
+        # A try was sent again after a failure: an earlier copy may still arrive.
+        self._repeated = False
+        self._wait: Wait | None = None
+        # The end of the wait, on the monotonic clock; 0 for no wait.
+        self._ends: float | None = None
+        self._let_go_first = 0.0
+        self._too_late = 0
 
     @property
     def _waits(self) -> bool:
@@ -109,7 +113,7 @@ class Acquisition:
         except BaseException as error:
             failed = type(error)
             if isinstance(error, BackendError):
-                session.check_open()  # If the client was closed, raise that error: closing makes all calls fail.
+                session.check_open()
             raise
         finally:
             session.acquiring -= 1
@@ -165,7 +169,7 @@ class Acquisition:
         return granted
 
     async def _contend(self) -> Lease | None:
-        """The wait loop: take a place in the queue, and try at each turn."""
+        """The wait loop: a place in the queue, a try at each turn. If one cannot reach the server, all waits end."""
         place = Place(self._owner, self._want.keys.name, self._submit, self._ends)
         queue = self._join(place)
         try:
@@ -175,7 +179,7 @@ class Acquisition:
                 first = queue.is_head(place)
                 try:
                     granted = await self._attempt(place.begin(), first=first)
-                except BackendError as error:  # If one waiter cannot reach the server, all waits end at once.
+                except BackendError as error:
                     queue.fail(error.copy)
                     raise
                 queue.note_answer(place, first=first, granted=granted is not None, has_turn=self._has_turn)
@@ -237,7 +241,7 @@ class Acquisition:
         self._give_minority_back(call, answer)
         self.refuse_upgrade()
         if (hold := self._held()) is not None:
-            return await self._nest(hold)  # Another task of the same owner got the lock meanwhile.
+            return await self._nest(hold)
         await self._step_back(answer)
         self._entry.look_later(answer.left, handed=handed is not None)
         return None
@@ -277,12 +281,7 @@ class Acquisition:
             self._session.entries.refuse_upgrade(self._want.keys, self._owner)
 
     def _grant_in_time(self, call: Call[Acquired], answer: Granted) -> Lease | None:
-        """
-        The lease of the grant to *call*.
-
-        If the lease is over when the grant arrives, because the process was paused or the loop was blocked, the grant
-        counts as a refusal. Several in a row mean that the lease is too short.
-        """
+        """The lease of the grant to *call*; ``None``, as after a refusal, if it was over when the grant arrived."""
         if call.short is not None:
             raise ReplicationError(self._want.keys.name, *call.short, kind=self._want.scripts.kind)
         if self._want.scripts.form == "question":

@@ -157,7 +157,8 @@ class Blocks:
                 scope.hold.forsake(scope.lease, task.name)
             if scope.left and scope in self.opened.get(scope.hold.keys.entry, ()):
                 self._forget(scope)
-        task.ended = True  # From now on `is_being_destroyed` is false.
+        # From now on `is_being_destroyed` is false.
+        task.ended = True
 
     def let_go(self) -> None:
         """Drop the running task's open blocks: this task closes the client, so the close must not cancel it."""

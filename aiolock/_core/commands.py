@@ -103,7 +103,8 @@ class Commands:
         keys, scripts, amount, *_ = claim.want
         who: tuple[Argument, ...] = (claim.id,)
         if scripts.form in ("lock", "fair lock"):
-            who = (claim.owner, claim.id, 1, 1)  # As in an acquire: step 1, hold count 1.
+            # As in an acquire, this is step 1, with hold count 1.
+            who = (claim.owner, claim.id, 1, 1)
         memory = (milliseconds(lease), self._retention, _MEMORY)
         arguments: tuple[Argument, ...] = (*who, *memory, detached.id, *amount, keys.channel)
         return self.send(scripts.adopt, claim.keys, arguments)

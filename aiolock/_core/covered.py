@@ -101,8 +101,10 @@ class CoveredHold(Hold):
         news, before = self.news, self._taken or News(0)
         assert news is not None
         if self._taken is None:
-            self.open_changes += 1  # From now on a renewal of the thread can be on its way.
-        self._taken = news  # Before the code below, which reads the properties.
+            # From now on a renewal of the thread can be on its way.
+            self.open_changes += 1
+        # The code below reads the properties, which would apply the same news again.
+        self._taken = news
         watch = self._watch
         watch.number = max(watch.number, news.number)
         if news.acknowledged > before.acknowledged:

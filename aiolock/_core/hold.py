@@ -82,14 +82,15 @@ class BaseLease(Unique):
 
     def __init__(self, hold: "Hold", session: object, lease: float, watched: bool, record: OwningTask) -> None:
         self._hold: Hold = hold
-        self._session: object = session  # A `Session`, which stands above: see `Lease`.
+        # A `Session`, which stands above: see `Lease`.
+        self._session: object = session
         self.lease: float = lease
         """Seconds: the lease that the acquire asked for, or the watchdog's."""
         self.watched: bool = watched
         """Whether the watchdog renews it: true if the acquire asked for no lease."""
-        self._record: OwningTask = record  # The task that acquired it.
+        # The task that acquired it.
+        self._record: OwningTask = record
         self._granted = False
-        # Whether an `async with` will give it back.
         self._scoped = False
         self._detached: Detached | None = None
         # Whether its block may have been left: an exit could not find its block among several.
@@ -250,7 +251,8 @@ class Hold(Held):
         if isinstance(answer, Lost) and self.was_lost_before(answer):
             self.lose(answer.reason, gone=True, behind=behind)
             return False
-        if call.script is not self.claim.want.scripts.release_clean:  # It leaves no id to be forgotten.
+        # A clean release leaves no id to be forgotten.
+        if call.script is not self.claim.want.scripts.release_clean:
             self.close_change(call)
         if report.on_event is not None or logger.isEnabledFor(DEBUG):
             report.released(self, holds_left, released_at)

@@ -58,10 +58,15 @@ class Waiting(dict[str, dict[Place, None]]):
 
 
 class Queue:
-    """The places of one name."""
+    """
+    The places of one name.
+
+    Messages of this client's releases arrive on the last of the *channels*. For primitives without holds, `in_a_row`
+    has the hand-offs in a row up to the last grant.
+    """
 
     # Invariant: a queue is made for its first place, and closed when the last one leaves, or when all fail. Meanwhile
-    # it watches its channels.
+    # it watches its channels. Each of its places is in `_waiting`, too.
 
     def __init__(
         self,
@@ -76,20 +81,21 @@ class Queue:
         self.name: str = name
         self.scripts: ScriptSet = scripts
         self._waiting = waiting
-        self._channels = channels  # Messages of this client's releases arrive on the last one.
+        self._channels = channels
         self._notifier = notifier
         self._emptied = emptied
         self._loop = asyncio.get_running_loop()
-        self._places: OrderedDict[Place, None] = OrderedDict()  # Each is in `_waiting`, too.
-        self._probe: asyncio.TimerHandle | None = None  # Wakes the head at the end of the holder's lease.
+        self._places: OrderedDict[Place, None] = OrderedDict()
+        self._probe: asyncio.TimerHandle | None = None
         # Releases of this client, and the time until which to expect their messages.
         self._echoes: deque[tuple[float, Call]] = deque()
-        self._sits_out = 0  # The number of messages after which others go first, after a long run of this process.
+        self._sits_out = 0
         # Wakes the head after others had their turn. The probe would not do: a grant of another permit cancels it.
         self._turn: asyncio.TimerHandle | None = None
-        self.lacks_number: bool = True  # No place has sent the number of permits yet: an acquire that does goes first.
+        # While no place has sent the number of permits, an acquire that does goes first.
+        self.lacks_number: bool = True
         self.hand_offs: int = 0
-        self.in_a_row: int = 0  # The hand-offs in a row up to the last grant; for primitives without holds.
+        self.in_a_row: int = 0
         for channel in channels:
             notifier.watch(channel, self._signal)
 
@@ -217,7 +223,11 @@ class Queue:
             self._echoes.append((monotonic() + _ECHO, release))
 
     def _step_aside(self, release: Call) -> None:
-        """Let each other client have a run of the same length; the answer to *release* has the number of clients."""
+        """
+        Let each other client have a run of the same length: they go first at as many messages.
+
+        The answer to *release* has the number of clients.
+        """
         self._sits_out = others_told(release, self._notifier, self._channels[-1]) * MOST_HAND_OFFS
         self._look_after_others()
 

@@ -20,7 +20,12 @@ _LOOK_AGAIN = 0.05
 
 
 class Scope:
-    """One `async with` in one task, from its enter to its exit."""
+    """
+    One `async with` in one task, from its enter to its exit.
+
+    *entered_by* is ``None`` if the exit knows its lease. With *behind*, the exit does not wait for the answer to its
+    release.
+    """
 
     # Invariant: the open scopes of a task form a stack, `OwningTask.scopes`, and at most one of them has fired. While
     # its body unwinds, another cancellation would break into the cleanup: a lock that is lost meanwhile cancels its own
@@ -40,15 +45,18 @@ class Scope:
         self.lease: BaseLease = lease
         self.hold: Hold = lease._hold
         self.record: OwningTask = record
-        self.entered_by: FrameId | None = entered_by  # ``None`` if the exit knows its lease.
-        self.behind: bool = behind  # Whether the exit does not wait for the answer to the release.
+        self.entered_by: FrameId | None = entered_by
+        self.behind: bool = behind
         self.fired: bool = False
         self.left: bool = False
-        self._cancelled = False  # Set in the turn of the loop after the one that fires.
-        self._cancelling = self._counted = cancelling  # The task's cancellations at the enter, and when this fired.
-        self._seen, self._since = self._cancelling, 0.0  # The count at the last look, and the time of its last change.
-        self._due: float | None = None  # The latest time to fire; None until the lock is lost.
-        self._next: asyncio.Handle | None = None  # Cancels the body, or checks whether it is time to.
+        self._cancelled = False
+        # The task's cancellations at the enter, when this fired and at the last look; the time of their last change.
+        self._cancelling = self._counted = cancelling
+        self._seen, self._since = self._cancelling, 0.0
+        # The latest time to fire, once the lock is lost.
+        self._due: float | None = None
+        # The call that cancels the body, or checks whether it is time to.
+        self._next: asyncio.Handle | None = None
 
     @property
     def has_lost_its_task(self) -> bool:

@@ -64,7 +64,8 @@ class Session(Unique):
         self._loop = asyncio.get_running_loop()
         self._forks = Lineage.forks
         self._closing: asyncio.Task[None] | None = None
-        self.acquiring: int = 0  # Acquires under way; closing waits for their ends.
+        # Closing waits for the ends of the acquires under way.
+        self.acquiring: int = 0
         backend, unique = connect(self), random_part(self.client)
         self.entries: Entries = Entries(unique, backend.notifier)
         self.waiting: Sized = self.entries.waiting
@@ -102,7 +103,7 @@ class Session(Unique):
             raise ClientClosedError("other loop")
 
     def check_open(self) -> None:
-        """Raise if the session is closed."""
+        """Raise if the session is closed: this is then the reason why calls fail."""
         if self.closed:
             raise ClientClosedError("closed")
 
