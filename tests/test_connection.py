@@ -16,8 +16,9 @@ from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.connection import AbstractConnection
 
 from aiolock._embedded_server import Server
-from aiolock._redis.connection import Command, Connection
+from aiolock._redis.connection import Connection
 from aiolock._redis.connector import Connector
+from aiolock._redis.user import Command
 from tests.support.contexts import outlives_its_task
 from tests.support.observe import connected, until, until_connected
 from tests.support.proxy import Proxy, Rule, command, drop_reply

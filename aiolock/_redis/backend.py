@@ -44,7 +44,8 @@ def _to_cluster(cluster: RedisCluster, config: LockConfig, timing: Timing) -> Ca
         return [(node.host, int(node.port)) for node in nodes]
 
     seeds = known()
-    connect_to(seeds[0])  # Checks the settings.
+    # This checks the settings.
+    connect_to(seeds[0])
     remap = cluster.nodes_manager.remap_host_port
     return lambda client: Cluster(lambda: [*seeds, *known()], connect_to, remap, timing, client)
 

@@ -13,11 +13,11 @@ Rules:
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import Context
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 import hiredis
 from redis.asyncio.connection import AbstractConnection
@@ -27,43 +27,14 @@ from aiolock._process import Lineage
 from aiolock._redis.error_replies import understood, worded
 from aiolock._redis.hints import clearer_of
 from aiolock._redis.raw import connect, discard
+from aiolock._redis.user import User
 
-Command = tuple[Any, ...]
-
-_MOST_WOKEN = 128  # Tasks that replies have woken; then the reader lets them run, and send their next commands.
-_MOST_PATIENT = 3  # The longest time limit for making a connection, in units of `patience`.
-_LEAST_REST = 0.02  # Seconds between two attempts to connect, even after `hurry`.
-
-
-class User(Protocol):
-    """The interface that a connection needs of its user; only `greet` is a coroutine."""
-
-    def busy(self) -> bool:
-        """Whether the user needs a connection."""
-
-    def has_work(self) -> bool:
-        """Whether a task waits for an answer, or will send a command that must be sent, such as a release."""
-
-    async def greet(self, connection: AbstractConnection) -> None:
-        """Ask the first questions on a new *connection*; an error from here makes it useless."""
-
-    def opened(self, took: float) -> None:
-        """A new connection is ready, after *took* seconds; only the greeting was written to it."""
-
-    def outgoing(self) -> Sequence[Command]:
-        """Take the commands that are to be written now."""
-
-    def received(self, frame: Any) -> int:
-        """
-        Take *frame* from the server: a reply, a message, or a `ResponseError`; returns how many waiters it may have
-        woken.
-        """
-
-    def broken(self, error: Exception, waited: float) -> None:
-        """The connection failed, or none could be made within the seconds that it *waited*."""
-
-    def tick(self, now: float) -> None:
-        """Called every now and then while busy, and when the connection has stopped."""
+# When replies have woken that many tasks, the reader lets them run, and send their next commands.
+_MOST_WOKEN = 128
+# The longest time limit for making a connection, in units of `patience`.
+_MOST_PATIENT = 3
+# Seconds between two attempts to connect, even after `hurry`.
+_LEAST_REST = 0.02
 
 
 class Writer:
@@ -124,7 +95,8 @@ class Writer:
 
     def _resume(self, awaited: "asyncio.Future[Any] | None" = None) -> None:
         if awaited is not None and not awaited.cancelled():
-            awaited.exception()  # Otherwise asyncio logs it, if the writer was closed meanwhile.
+            # Otherwise asyncio logs the exception, if the writer was closed meanwhile.
+            awaited.exception()
         self._step()
         if self._sending is None:
             self._relieved()
@@ -142,6 +114,22 @@ class Connection:
     # Invariant: the reader task connects and reads; there is a writer from then on until the reader closes the
     # connection. `_limit` bounds the reading: `fail` lets it run out.
 
+    # The connection that is open, or is being opened or closed.
+    raw: AbstractConnection | None = None
+    connected: bool = False
+    closed: bool = False
+    _reader: asyncio.Task[None] | None = None
+    _writer: Writer | None = None
+    _ticker: asyncio.TimerHandle | None = None
+    # Whether the next turn of the loop writes.
+    _will_write = False
+    # Whether the loop has cancelled the reader, which ends when no more replies are to come.
+    _leaving = False
+    # The pause before the next attempt; zero while the last connection worked.
+    _pause = 0.0
+    # The beginning of the present attempt to connect.
+    _attempt: float | None = None
+
     def __init__(
         self,
         user: User,
@@ -153,25 +141,18 @@ class Connection:
     ) -> None:
         self._user = user
         self._connect = connect
-        self._patience = self._allowed = patience  # The former is the limit of the next attempt.
+        # `_allowed` is the time limit of the next attempt.
+        self._patience = self._allowed = patience
         self._longest_rest = patience if rest is None else rest
         self._pulse = pulse
         self._loop = asyncio.get_running_loop()
         self._forks = Lineage.forks
-        self._context = Context()  # For callbacks, so that they keep nothing alive that the user's tasks carry.
-        self._wanted = asyncio.Event()  # There is something to connect for.
+        # Callbacks run in it, so that they keep nothing alive that the user's tasks carry.
+        self._context = Context()
+        # Set when the user needs a connection.
+        self._wanted = asyncio.Event()
         self._hurried = asyncio.Event()
-        self._reader: asyncio.Task[None] | None = None
-        self._writer: Writer | None = None
-        self._will_write = False  # In the next turn of the loop.
-        self._ticker: asyncio.TimerHandle | None = None
         self._limit = asyncio.timeout(None)
-        self.raw: AbstractConnection | None = None  # An open one, or one that is being opened or closed.
-        self.connected: bool = False
-        self.closed: bool = False
-        self._leaving = False  # The loop cancelled the reader: it ends when no more replies are to come.
-        self._pause = 0.0  # Before the next attempt; zero while the last connection worked.
-        self._attempt: float | None = None  # The beginning of the present attempt to connect.
 
     @property
     def stopped(self) -> bool:
@@ -204,7 +185,8 @@ class Connection:
             if data := b"".join(map(hiredis.pack_command, self._user.outgoing())):
                 self._writer.write(data)
         except BaseException:
-            self.fail()  # The user waits for replies to commands that may not have left.
+            # The user waits for replies to commands that may not have left.
+            self.fail()
             raise
 
     def _write_later(self) -> None:
@@ -242,8 +224,9 @@ class Connection:
     def _reader_ended(self, reader: asyncio.Task[None]) -> None:
         if self.closed:
             return
+        # Other code cancelled the reader before it began.
         if reader.cancelled() and self._user.has_work() and self._begins_to_leave():
-            self._start()  # Other code cancelled it before it began.
+            self._start()
         else:
             self._user.tick(monotonic())
 
@@ -269,7 +252,8 @@ class Connection:
     async def _run(self) -> None:
         while self._goes_on():
             try:
-                await asyncio.sleep(0)  # An eager task must not go on before `wake` knows of it.
+                # An eager task must not go on before `wake` knows of it.
+                await asyncio.sleep(0)
                 if self._user.busy():
                     await self._serve()
                 else:
@@ -289,10 +273,12 @@ class Connection:
         if self.closed or self._leaving or Lineage.forks != self._forks:
             return False
         assert self._reader is not None
-        while self._reader.uncancel():  # Several cancellations in the same turn count as one.
+        # Several cancellations in the same turn count as one.
+        while self._reader.uncancel():
             pass
         self._leaving = True
-        if self._ticker is None:  # The ticker checks whether all replies have come.
+        # The ticker checks whether all replies have come.
+        if self._ticker is None:
             self._set_ticker()
         return True
 
@@ -301,10 +287,12 @@ class Connection:
         self._attempt = monotonic()
         try:
             await self._connected()
-        except Exception as error:  # redis-py raises other errors than its own when a connection dies.
+        # redis-py raises other errors than its own when a connection dies.
+        except Exception as error:
             if self._goes_on():
                 self._user.broken(worded(error), self._waited())
-        if self._reader is not None and self._reader.cancelling():  # The failure replaced that cancellation.
+        # The failure has replaced the cancellation of the reader.
+        if self._reader is not None and self._reader.cancelling():
             raise asyncio.CancelledError
         if self._goes_on():
             await self._rest()
@@ -339,11 +327,12 @@ class Connection:
                 await self._read(raw)
         finally:
             self.connected = False
+            # In a forked child, closing the parent's connection would remove it from the selector of both.
             if Lineage.forks == self._forks:
                 if self._writer is not None:
                     self._writer.close()
                 await discard(raw)
-                self.raw = None  # In a child it is the parent's: closing it would remove it from the selector of both.
+                self.raw = None
             self._writer = None
 
     async def _open(self, raw: AbstractConnection) -> None:
@@ -355,7 +344,8 @@ class Connection:
                 await self._user.greet(raw)
         except Exception as error:
             if isinstance(error, TimeoutError) and raw.is_connected:
-                self._allow(2 * self._allowed)  # The credentials, or the way to the server, take their time.
+                # The credentials, or the way to the server, take their time.
+                self._allow(2 * self._allowed)
             if not reached and (clearer := clearer_of(error, raw)) is not None:
                 raise clearer from error
             raise
@@ -377,11 +367,13 @@ class Connection:
                 except ResponseError as error:
                     frame = understood(error)
                 woken += self._user.received(frame)
-                if self.connected:  # Otherwise the user gave the connection up because of a reply.
+                # Otherwise the user gave the connection up because of a reply.
+                if self.connected:
                     self._pause = 0.0
             except asyncio.CancelledError:
                 assert self._reader is not None
-                given_up = self._limit.expired()  # The limit cancels, too; other code may have in the same turn.
+                # The limit cancels the reader, too; other code may have cancelled it in the same turn.
+                given_up = self._limit.expired()
                 if self._reader.cancelling() > given_up and not self._begins_to_leave():
                     raise
                 if given_up:

@@ -68,7 +68,8 @@ class Connector:
     @classmethod
     def of_node(cls, cluster: RedisCluster, host: str, port: int, client_name: str | None) -> "Connector":
         """The connector to one server of *cluster*."""
-        node = ClusterNode(host, port, **cluster.connection_kwargs)  # Does no I/O; it sorts the settings.
+        # It sorts the settings, and does no I/O.
+        node = ClusterNode(host, port, **cluster.connection_kwargs)
         # On connecting, a cluster's client lets replicas answer (READONLY), and so a demoted primary.
         settings = {name: value for name, value in node.connection_kwargs.items() if name != "redis_connect_func"}
         return cls(node.connection_class, settings, client_name)

@@ -7,7 +7,8 @@ from contextvars import Context
 
 from aiolock._backend import Call
 
-_MOST_AT_ONCE = 128  # Calls that fail in one turn of the loop. Each of them wakes a task.
+# Calls that fail in one turn of the loop. Each of them wakes a task.
+_MOST_AT_ONCE = 128
 
 
 class Failures:

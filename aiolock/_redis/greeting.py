@@ -15,7 +15,8 @@ _IN_A_CLUSTER = {b"standalone": "this server is part of no cluster: give LockCli
 
 async def check_kind(connection: AbstractConnection, *, in_a_cluster: bool) -> None:
     """Raise `ResponseError` if the server is of a kind that keeps no locks; not if it does not tell its kind."""
-    answer = await ask(connection, "HELLO", "2")  # Every user may send it.
+    # Every user may send HELLO.
+    answer = await ask(connection, "HELLO", "2")
     if isinstance(answer, list):
         mode: Any = dict(zip(answer[::2], answer[1::2], strict=False)).get(b"mode")
         if (why := (_IN_A_CLUSTER if in_a_cluster else _BY_ITSELF).get(mode)) is not None:

@@ -15,8 +15,9 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import MovedError, ResponseError
 
 from aiolock._log import log
-from aiolock._redis.connection import Command, Connection
+from aiolock._redis.connection import Connection
 from aiolock._redis.hints import in_words
+from aiolock._redis.user import Command
 
 # Seconds for which a channel is kept after its last watcher has left, so that a busy lock does not subscribe each time.
 LINGER = 1.0
@@ -63,6 +64,23 @@ class Notifier:
     subscription, and for a time of three times *patience* (seconds) without any subscription.
     """
 
+    # Invariant: `_channels` are the channels that the connection is or will be subscribed to; `_orders` holds the
+    # difference, while there is a connection.
+
+    # The time of the server's last message.
+    _heard = 0.0
+    # The time of the first question since then, which the server must answer.
+    _asked: float | None = None
+    # Whether a refusal was logged.
+    _warned = False
+    # The time of the first refusal since subscriptions were made again.
+    _refused: float | None = None
+    # The time of the first failure since the last answer.
+    _silent_since: float | None = None
+    _silent_told = False
+    # The error of the last failure.
+    _error: Exception | None = None
+
     def __init__(
         self,
         connect: Callable[[], AbstractConnection],
@@ -79,17 +97,8 @@ class Notifier:
         self._sharded = sharded
         self._failed = failed
         self._deaf = deaf
-        # Invariant: `_channels` are the channels that the connection is or will be subscribed to; `_orders` holds the
-        # difference, while there is a connection.
         self._channels: dict[str, _Channel] = {}
         self._orders: list[Command] = []
-        self._heard = 0.0  # The time of the server's last message.
-        self._asked: float | None = None  # The time of the first question since then, which it must answer.
-        self._warned = False  # Whether a refusal was logged.
-        self._refused: float | None = None  # The time of the first refusal since subscriptions were made again.
-        self._silent_since: float | None = None  # The time of the first failure since the last answer.
-        self._silent_told = False
-        self._error: Exception | None = None  # The error of the last failure.
         self.connection: Connection = Connection(self, connect, patience=patience, pulse=_PULSE)
 
     @property
@@ -109,7 +118,8 @@ class Notifier:
 
     def watch(self, name: str, signal: Callable[[bool], None]) -> None:
         if not self._channels:
-            self._hear()  # The silence counts from now on.
+            # The silence counts from now on.
+            self._hear()
             self._silent_since = None
         channel = self._channels.setdefault(name, _Channel())
         channel.signals.append(signal)
@@ -132,7 +142,8 @@ class Notifier:
 
     def unwatch(self, name: str, signal: Callable[[bool], None]) -> None:
         channel = self._channels.get(name)
-        if channel is not None and signal in channel.signals:  # Not after a close, nor on the slot's former server.
+        # The channel is unknown after a close, and on the slot's former server.
+        if channel is not None and signal in channel.signals:
             channel.signals.remove(signal)
             channel.until = monotonic() + LINGER
 
@@ -154,7 +165,8 @@ class Notifier:
         self._orders.clear()
         for name, channel in self._channels.items():
             channel.ordered = False
-            self.listen(name)  # One each: one that is forbidden would forbid a whole command.
+            # Each has a command of its own: one that is forbidden would forbid a whole command.
+            self.listen(name)
 
     def has_work(self) -> bool:
         return False
@@ -172,7 +184,8 @@ class Notifier:
         elif isinstance(frame, ResponseError):
             self._note_refusal(frame)
         elif isinstance(frame, list) and (channel := self._channels.get(frame[1].decode())) is not None:
-            if frame[0] == b"sunsubscribe" and channel.confirmed:  # Without a request: the slot has moved.
+            # The server says so without a request: the slot has moved.
+            if frame[0] == b"sunsubscribe" and channel.confirmed:
                 self._ended([channel])
             elif frame[0] in _NEWS:
                 channel.ordered = channel.confirmed = True
@@ -241,7 +254,8 @@ class Notifier:
         self._failed()
 
     def _order(self, *command: str) -> None:
-        if self.connection.connected:  # Otherwise `_channels` has it for the next connection.
+        # Otherwise `_channels` has it for the next connection.
+        if self.connection.connected:
             self._orders.append(command)
             if self._asked is None:
                 self._asked = monotonic()

@@ -12,7 +12,6 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -23,36 +22,23 @@ from redis.exceptions import NoScriptError, ReadOnlyError, ResponseError
 from aiolock._backend import Argument, Call
 from aiolock._config import Timing
 from aiolock._errors import BackendError
+from aiolock._redis.aside import Answered, Aside, ignore
 from aiolock._redis.batch import together
-from aiolock._redis.connection import Command, Connection
+from aiolock._redis.connection import Connection
 from aiolock._redis.error_replies import is_final, is_passing, understood
 from aiolock._redis.failures import Failures
 from aiolock._redis.hints import in_words, underlying
 from aiolock._redis.outage import Outage
-from aiolock._redis.replication import Answered, Replication
+from aiolock._redis.replication import Replication
 from aiolock._redis.steering import Steering
+from aiolock._redis.traffic import Traffic
+from aiolock._redis.user import Command
 from aiolock._scripts import Script
 from aiolock._scripts.replies import was_done
 
 _PULSE = 0.05
-_MOST_BUNDLED = 32  # Calls in one command; the server runs nothing else meanwhile.
-
-
-@dataclass(slots=True)
-class Traffic:
-    """The numbers of scripts that all pipelines of a client have sent so far."""
-
-    batches: int = 0
-    commands: int = 0
-
-
-@dataclass(slots=True)
-class Aside:
-    """A command that is not a single call: it makes several *calls* or none; *tell* gets the server's answer."""
-
-    tell: Answered
-    calls: Sequence[Call]
-    sent: float = field(default_factory=monotonic)
+# Calls in one command: the server runs nothing else meanwhile.
+_MOST_BUNDLED = 32
 
 
 class Pipeline:
@@ -61,6 +47,16 @@ class Pipeline:
     # Invariant: a call that has not ended, or is still to be sent, is in exactly one of `_overdue`, `_unsent`, `_sent`,
     # `_resting` and the grants that await replication; `_sent` has one entry for every reply that is still to come, in
     # order. No call that has not ended has a deadline before `_due`, and no call in `_overdue` is given up before it.
+
+    # The pipeline connects until this time, even without calls.
+    _wanted = 0.0
+    # Whether no reply was to come, and no task waited, when the last call was submitted.
+    _was_alone = False
+    _due = math.inf
+    # The time of the server's last message.
+    _heard = 0.0
+    # Set when no call is pending any more.
+    _idle: asyncio.Event | None = None
 
     def __init__(
         self,
@@ -73,20 +69,20 @@ class Pipeline:
     ) -> None:
         self._steering, self._timing, self._traffic = steering, timing, traffic
         self._replication = Replication(timing.replicas, timing.replicas_timeout)
-        self._silence = timing.renewal_patience if urgent else timing.patience  # Seconds.
-        self._waits = self._silence  # The time limit for an answer on this connection, in seconds.
-        self._wanted = 0.0  # Connect until this time (monotonic clock), even without calls.
+        self._silence = timing.renewal_patience if urgent else timing.patience
+        # The seconds of silence after which this connection is given up; more than `_silence` if connecting took long.
+        self._waits = self._silence
         self.outage: Outage = Outage(timing.command_timeout)
-        self._urgent = urgent  # Calls that are sent again may change their order.
-        self._was_alone = False  # Whether no reply was to come, and no task waited, when the last call was submitted.
-        self._unsent: dict[Call, None] = {}  # Ordered, and quick to take a call from.
-        self._overdue: dict[Call, None] = {}  # Failed for their callers, and still to be sent.
+        # Only an urgent pipeline may change the order of its calls when it sends them again.
+        self._urgent = urgent
+        self._unsent: dict[Call, None] = {}
+        # Calls that have failed for their callers, and are still to be sent.
+        self._overdue: dict[Call, None] = {}
         self._sent: deque[Call | Aside] = deque()
-        self._resting: dict[Call, None] = {}  # Refused for the moment; sent again at the next tick.
-        self._due = math.inf  # A tick before that has no call to fail, or to forget.
-        self._heard = 0.0  # The time of the server's last message.
-        self._known: set[str] = set()  # Digests of the scripts sent whole on this connection.
-        self._idle: asyncio.Event | None = None  # For those that wait until no call is pending.
+        # Calls that the server has refused for the moment: the next tick sends them again.
+        self._resting: dict[Call, None] = {}
+        # The digests of the scripts that were sent with their source on this connection.
+        self._known: set[str] = set()
         self._last_error: Exception = TimeoutError("no connection could be made in time")
         self._failures = Failures()
         pulse, rest = min(_PULSE, self._silence / 4), self._silence
@@ -108,7 +104,8 @@ class Pipeline:
         alone = not (self.busy() or self._steering.client.waiting or self._replication.is_wanted)
         self._unsent[call] = None
         self._due = call.deadline if call.deadline < self._due else self._due
-        if len(self._unsent) == 1:  # Otherwise the connection was woken for the first of them.
+        # The first unsent call wakes the connection for all.
+        if len(self._unsent) == 1:
             self.connection.wake(at_once=alone and self._was_alone)
         self._was_alone = alone
 
@@ -142,7 +139,8 @@ class Pipeline:
         self._unsent = {**self._overdue, **self._unsent, **self._resting}
         self._overdue.clear()
         self._resting.clear()
-        self._due = 0.0  # The next tick finds the overdue calls again.
+        # The next tick finds the overdue calls again.
+        self._due = 0.0
         for call in (taken := [call for call in self._unsent if chosen(call)]):
             del self._unsent[call]
         if self._unsent:
@@ -179,10 +177,12 @@ class Pipeline:
         self.outage.over(took)
         # If connecting took long, which needs several answers, one answer may take long, too.
         self._waits = max(self._silence, min(took, self._timing.patience)) + self._timing.replicas_patience
-        if not self._heard and isinstance(self._last_error, TimeoutError):  # Not "no connection" any more.
+        if not self._heard and isinstance(self._last_error, TimeoutError):
             self._last_error = TimeoutError("no reply in time")
-        self._known.clear()  # It may be another server.
-        self._send_again()  # Does nothing, unless the last connection ended without a call of `broken`.
+        # It may be another server.
+        self._known.clear()
+        # Calls are left if the last connection ended without a call of `broken`.
+        self._send_again()
 
     def has_work(self) -> bool:
         return self._steering.client.is_in_use() or any(not call.ended for call in self._all())
@@ -222,13 +222,14 @@ class Pipeline:
         error = underlying(error)
         if not isinstance(error, TimeoutError):
             self._last_error = error
-        if self._send_again() or waited:  # Otherwise an idle connection was closed, which is no failure.
+        # That an idle connection was closed is no failure.
+        if self._send_again() or waited:
             self.outage.failed(waited)
         for call in self._unsent:
             call.note(self._last_error)
         if is_final(error):
             for call in self._unsent:
-                call.resend_until = 0.0  # Do not send it again.
+                call.resend_until = 0.0
             self._overdue.clear()
             self._due = 0.0
             self._failures.tell(self._unsent, error, in_words(error))
@@ -254,7 +255,8 @@ class Pipeline:
 
     def _fail_those_due(self, now: float) -> None:
         """Fail the late calls, or all if no more answers will come; drop those whose `resend_until` has passed."""
-        if self._failures:  # Some calls are still about to fail: the next tick looks again.
+        # Some calls are still about to fail: the next tick looks again.
+        if self._failures:
             return
         calls, over = [call for call in self._all() if not call.ended], self.connection.stopped
         if late := [call for call in calls if over or now >= call.deadline]:
@@ -273,28 +275,27 @@ class Pipeline:
         return "refused all the time" if isinstance(self._last_error, ResponseError) else "no answer in time"
 
     def _all(self) -> list[Call]:
-        return [*self._sent_calls(), *self._granted(), *self._unsent, *self._resting]
+        return [*self._sent_calls(), *self._replication.calls(), *self._unsent, *self._resting]
 
     def _sent_calls(self) -> list[Call]:
         return [call for each in list(self._sent) for call in ((each,) if isinstance(each, Call) else each.calls)]
 
-    def _granted(self) -> list[Call]:
-        """The grants that the replicas have not confirmed yet."""
-        return [call for call, _ in self._replication.granted]
-
     def _send_again(self) -> bool:
         """Move the unanswered calls of the lost connection to the unsent ones; returns whether there were any."""
-        unanswered = [*self._granted(), *self._sent_calls()]
+        unanswered = [*self._replication.calls(), *self._sent_calls()]
         stuck = {call for call in unanswered if call.script.urgent and call.repeated and not self._urgent}
         unanswered = [call for call in unanswered if call not in stuck]
         for call in unanswered:
             call.repeated = True
-        self._due = 0.0  # The next tick finds the overdue calls again.
-        last = unanswered[:1] if self._urgent else []  # The first unanswered call may have broken the connection.
+        # The next tick finds the overdue calls again.
+        self._due = 0.0
+        # The first unanswered call may have broken the connection: it is sent last.
+        last = unanswered[:1] if self._urgent else []
         self._unsent = dict.fromkeys([*unanswered[len(last) :], *self._unsent, *last])
         self._sent.clear()
         self._replication.forget()
-        for call in stuck:  # It may break each connection; the urgent connection has a copy of it.
+        # Such a call may break each connection; the urgent connection has a copy of it.
+        for call in stuck:
             call.fail(self._last_error, f"its connection failed twice ({in_words(self._last_error)})")
         return bool(unanswered or stuck)
 
@@ -316,7 +317,7 @@ class Pipeline:
 
     def _commands(self, call: Call, publish: str) -> list[Command]:
         """The commands that make *call*."""
-        asking = [self._expect(("ASKING",), _ignore)] if call.asking else []
+        asking = [self._expect(("ASKING",), ignore)] if call.asking else []
         call.asking = False
         # Later calls on this connection need only the digest of a script that was sent with its source.
         call.whole = call.whole or self._is_new(call.script)
@@ -350,7 +351,7 @@ class Pipeline:
     def _answered(self, call: Call, frame: Any) -> None:
         try:
             answer = call.script.decode(frame) if isinstance(frame, list) else None
-        except (AttributeError, LookupError, TypeError, ValueError):  # Not a reply of our script.
+        except (AttributeError, LookupError, TypeError, ValueError):
             answer = None
         if answer is None:
             self._refused(call, frame)
@@ -367,11 +368,12 @@ class Pipeline:
             return []
         for call in calls:
             call.whole = True
-        self._known.discard(script.bundle.sha)  # The server may not know it.
+        # The server may not know the bundle's script.
+        self._known.discard(script.bundle.sha)
         return calls
 
     def _refused(self, call: Call, error: Any) -> None:
-        if not isinstance(error, ResponseError):  # The peer is not Redis.
+        if not isinstance(error, ResponseError):
             call.fail(ResponseError(f"{error!r:.300}"), f"the server answered with {error!r:.300}")
         elif isinstance(error, NoScriptError) and not call.whole:
             self._known.discard(call.script.sha)
@@ -382,11 +384,13 @@ class Pipeline:
             pass
         elif is_passing(error) and (not call.script.probe or isinstance(error, ReadOnlyError)):
             self._last_error = error
-            call.sent = call.sent if call.repeated else 0.0  # A refused call has done nothing, as if it was not sent.
+            # A refused call has done nothing, as if it was not sent.
+            call.sent = call.sent if call.repeated else 0.0
             call.note(error)
             self._resting[call] = None
+            # A replica answered: the next connection may reach the new primary.
             if isinstance(error, ReadOnlyError):
-                self.connection.fail()  # A replica: the next connection may reach the new primary.
+                self.connection.fail()
         else:
             call.fail(error, in_words(error))
 
@@ -394,7 +398,3 @@ class Pipeline:
         if self._idle is not None and ((not self._sent and not self.pending) or self.connection.stopped):
             self._idle.set()
             self._idle = None
-
-
-def _ignore(answer: Any) -> list[Call]:
-    return []

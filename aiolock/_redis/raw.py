@@ -14,7 +14,8 @@ from aiolock._redis.error_replies import understood
 async def connect(connection: AbstractConnection) -> None:
     """Open *connection*, as redis-py does; but certificates are read in a thread, because that takes a while."""
     if isinstance(connection, SSLConnection):
-        with suppress(OSError):  # The connection meets the error again, and reports it.
+        # The connection meets the error again, and reports it.
+        with suppress(OSError):
             await asyncio.to_thread(connection.ssl_context.get)
     try:
         await connection.connect()  # type: ignore[no-untyped-call]
@@ -43,4 +44,5 @@ async def discard(connection: AbstractConnection) -> None:
     """
     with suppress(RedisError, OSError, TimeoutError):
         await connection.disconnect(nowait=True)
-    await asyncio.sleep(0)  # The transport closes in the next turn of the loop.
+    # The transport closes in the next turn of the loop.
+    await asyncio.sleep(0)

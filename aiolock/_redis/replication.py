@@ -4,18 +4,16 @@ Grants that count only when replicas have them: one `WAIT` after each batch.
 A server answers WAIT before any later command on the same connection. So later calls wait here, and become one batch.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 from redis.exceptions import ResponseError
 
 from aiolock._backend import Call
-from aiolock._redis.connection import Command
+from aiolock._redis.aside import Answered
+from aiolock._redis.user import Command
 from aiolock._types import milliseconds
-
-Answered = Callable[[Any], list[Call]]
-"""Called with the server's answer to a question; returns the calls to send again."""
 
 
 class Replication:
@@ -42,6 +40,10 @@ class Replication:
         if self._all:
             yield ("ROLE",), self._counted
         yield ("WAIT", self._wanted, self._timeout), partial(self._confirmed, self._wanted)
+
+    def calls(self) -> list[Call]:
+        """The grants that the replicas have not confirmed yet."""
+        return [call for call, _ in self.granted]
 
     def forget(self) -> None:
         """Forget the grants: the connection has failed, and no more answers will come."""

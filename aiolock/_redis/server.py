@@ -8,8 +8,9 @@ from aiolock._backend import Call
 from aiolock._config import Timing
 from aiolock._redis.connection import Connection
 from aiolock._redis.notifier import Notifier
-from aiolock._redis.pipeline import Pipeline, Traffic
+from aiolock._redis.pipeline import Pipeline
 from aiolock._redis.steering import Steering
+from aiolock._redis.traffic import Traffic
 from aiolock._redis.urgent import Copy, UrgentCall
 
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from aiolock._backend import BackendStatistics, Call, Notifier
 from aiolock._process import Lineage
-from aiolock._redis.pipeline import Traffic
 from aiolock._redis.server import Server
+from aiolock._redis.traffic import Traffic
 
 
 class Topology(ABC):

@@ -223,7 +223,7 @@ async def test_the_replicas_are_asked_once_for_a_batch(primary: Redis) -> None:
 def waiting_for_replicas(client: LockClient) -> int:
     """The number of grants and renewals that wait for the replicas."""
     [server] = backend_of(client).servers()
-    return sum(len(pipeline._granted()) for pipeline in server._both)
+    return sum(len(pipeline._replication.granted) for pipeline in server._both)
 
 
 async def test_calls_during_a_wait_for_replicas_become_one_batch(two: Replicated, primary: Redis) -> None:

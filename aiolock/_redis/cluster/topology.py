@@ -106,6 +106,16 @@ class Cluster(Topology):
     # or not. `_owners` has the last known owner of each slot.
 
     apart = Node.apart
+    closed: bool = False
+    # Whether messages stay on their slot's servers; None until known.
+    sharded: bool | None = None
+    # The server that answered last.
+    _told: Address | None = None
+    # The time of the last question for the slots; a doubt causes the first.
+    _refreshed = math.inf
+    # Whether the slots must be asked for.
+    _unsure = False
+    _asking: asyncio.Task[None] | None = None
 
     def __init__(
         self,
@@ -123,14 +133,9 @@ class Cluster(Topology):
         self._loop = asyncio.get_running_loop()
         self._nodes: dict[Address, Node] = {}
         self._owners: dict[int, Node] = {}
-        self._doubts: set[Address] = set()  # Servers in doubt since the last question for the slots.
-        self._told: Address | None = None  # The server that answered last.
-        self._refreshed = math.inf  # Time of the last question for the slots; a doubt causes the first.
-        self._unsure = False  # Whether the slots must be asked for.
-        self._asking: asyncio.Task[None] | None = None
-        self.closed = False
+        # Servers in doubt since the last question for the slots.
+        self._doubts: set[Address] = set()
         self.remap: Callable[[str, int], Address] = remap
-        self.sharded: bool | None = None  # Whether messages stay on their slot's servers; None until known.
         self.notifier: ClusterNotifier = ClusterNotifier(self)
         self.client: Client = client
 
@@ -188,7 +193,8 @@ class Cluster(Topology):
 
     async def _ask_until_sure(self) -> None:
         """Ask for the slots until there is an answer and no new doubt."""
-        await asyncio.sleep(0)  # An eager task must not run before `_look` has stored it.
+        # An eager task must not run before `_look` has stored it.
+        await asyncio.sleep(0)
         pause = _PAUSE
         try:
             while self._unsure:

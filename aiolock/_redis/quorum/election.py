@@ -114,7 +114,8 @@ class Election(Poll):
         self._clock = clock
         self._longest = longest
         self._token = 0
-        self._second: dict[Member, Call] = {}  # Calls that confirm a grant, or the vote itself if no more is needed.
+        # Calls that confirm a grant, or the vote itself if no more is needed.
+        self._second: dict[Member, Call] = {}
 
     @property
     def is_waiting(self) -> bool:
@@ -216,7 +217,8 @@ class Election(Poll):
 
     def _refused(self, granted: Mapping[Member, Granted]) -> Refused | Ended:
         for member in self._members:
-            self._withdraw(member)  # So that no further server grants it.
+            # No further server is to grant it.
+            self._withdraw(member)
         if self._is_nested:
             self.call.note(self.disagreement())
         has_some = bool(granted) or bool(self._said(Stale)) or not self.is_settled

@@ -9,7 +9,8 @@ from aiolock._redis.quorum.poll import Poll
 from aiolock._scripts import Fold
 from aiolock._scripts.replies import Applied, Granted, Lost, NotALock, SeenHold
 
-_Answers = Sequence[tuple[float, Any]]  # In the form of `Poll.answers`.
+# In the form of `Poll.answers`.
+_Answers = Sequence[tuple[float, Any]]
 
 
 def agreed(poll: Poll) -> Any:

@@ -45,15 +45,20 @@ class Poll(ABC):
         self.errors: dict[Member, Call] = {}
         # Members that the undone acquire never reached: they have nothing to give back.
         self.unreached: set[Member] = set()
-        self.sent: float = 0.0  # The earliest sending time of the copies in `votes`.
-        self.moments: int = 0  # The number of moments that have passed since a majority answered.
-        self._late_from = math.inf  # Later answers (monotonic clock) count as late.
+        # The earliest sending time of the copies in `votes`.
+        self.sent: float = 0.0
+        # The number of moments that have passed since a majority answered.
+        self.moments: int = 0
+        # Later answers count as late.
+        self._late_from = math.inf
         self.majority: int = len(members) // 2 + 1
         self._members = members
         self._copies: dict[Member, Call] = {}
         self._over = over
-        self._counting = False  # Answers that come during a count are counted at its end.
-        self._timer: asyncio.TimerHandle | None = None  # Ends a moment.
+        # Answers that come during a count are counted at its end.
+        self._counting = False
+        # The timer that ends a moment.
+        self._timer: asyncio.TimerHandle | None = None
         self._tell_settled: Callable[[], object] | None = None
         call.delivery = self
 

@@ -92,7 +92,8 @@ class Guide:
         self.check_connection: bool = sentinels.check_connection
         self._sentinels = sentinels
         self.told: Address | None = None
-        self.asked: float = 0.0  # Time of the question to the Sentinels.
+        # The time of the question to the Sentinels.
+        self.asked: float = 0.0
 
     @property
     def is_master(self) -> bool:

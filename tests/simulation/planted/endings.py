@@ -91,7 +91,8 @@ ENDINGS = (
     Fault(
         "an eager connection runs before that is known",
         "_redis/connection.py",
-        "                await asyncio.sleep(0)  # An eager task must not go on before `wake` knows of it.\n",
+        "                # An eager task must not go on before `wake` knows of it.\n"
+        "                await asyncio.sleep(0)\n",
         "",
         _EAGER,
         missed=_IN_TIME,
@@ -99,7 +100,7 @@ ENDINGS = (
     Fault(
         "an eager task asks for slots before that is known",
         "_redis/cluster/topology.py",
-        "        await asyncio.sleep(0)  # An eager task must not run before `_look` has stored it.\n",
+        "        # An eager task must not run before `_look` has stored it.\n        await asyncio.sleep(0)\n",
         "",
         "--on cluster --profile slots",
         missed=_IN_TIME,

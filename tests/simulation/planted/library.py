@@ -234,9 +234,9 @@ _BEHIND = (
 
 _CONNECTIONS = (
     Fault(
-        "what a broken connection owes is not sent again",
+        "the calls of a broken connection are not sent again",
         "_redis/pipeline.py",
-        "        unanswered = [*self._granted(), *self._sent_calls()]\n",
+        "        unanswered = [*self._replication.calls(), *self._sent_calls()]\n",
         "        unanswered = []\n",
     ),
     Fault(
@@ -309,8 +309,9 @@ _CONNECTIONS = (
     Fault(
         "a new connection subscribes to nothing",
         "_redis/notifier.py",
-        "            self.listen(name)  # One each",
-        "            pass  # One each",
+        "            # Each has a command of its own: one that is forbidden would forbid a whole command.\n"
+        "            self.listen(name)",
+        "            pass",
         "--on one",
     ),
 )

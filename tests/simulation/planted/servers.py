@@ -44,7 +44,7 @@ SERVERS = (
     Fault(
         "a server is not told that a client was sent to it for a slot on its way",
         "_redis/pipeline.py",
-        'asking = [self._expect(("ASKING",), _ignore)] if call.asking else []',
+        'asking = [self._expect(("ASKING",), ignore)] if call.asking else []',
         "asking: list[Command] = []",
         _SLOTS,
     ),
