@@ -44,17 +44,20 @@ VERBS: dict[str, Verb] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that *arguments* (by default those of the process) name; returns the exit code."""
-    if sys.stdout is None:  # It was closed before the process began.
+    if sys.stdout is None:
         tell("standard output is closed")
         return 2
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # A name may have characters that this encoding lacks.
-    logging.getLogger("aiolock").addHandler(logging.NullHandler())  # Each verb reports its own errors.
+        # A name may have characters that this encoding lacks.
+        sys.stdout.reconfigure(errors="replace")
+    # Each verb reports its own errors.
+    logging.getLogger("aiolock").addHandler(logging.NullHandler())
     try:
         parsed = _parsed(arguments)
         exit_code: int = parsed.run(parsed)
     except ReaderGoneError:
-        return 141  # The same as for a program that SIGPIPE ends.
+        # A program that SIGPIPE ends has the same exit code.
+        return 141
     except OutputError as error:
         tell(f"the output cannot be written: {error}")
         return 2
@@ -78,12 +81,15 @@ def _parsed(arguments: Sequence[str] | None) -> Namespace:
         parsed, unknown = parser().parse_known_args(given[:end])
         parsed.behind = given[end + 1 :]
     finally:
-        flush()  # If help was asked for, it has been printed.
-    if parsed.run is run.run and parsed.command:  # The command's options may be among ours, or among the unknown ones.
+        # If help was asked for, it has been printed.
+        flush()
+    # The command's options may be among ours, or among the unknown ones.
+    if parsed.run is run.run and parsed.command:
         parsed.parser.error(run.BEHIND)
     if any(map(options.is_url, unknown)):
         parsed.parser.error(options.NO_URL_HERE)
-    if unknown:  # The verb's parser reports it: argparse itself would show the usage without a verb.
+    # The verb's parser reports them: argparse itself would show the usage without a verb.
+    if unknown:
         # A URL may contain a password; it may also stand after the = of an option, or right after its letter.
         named = [re.split("[=:]", each)[0] for each in unknown if each.startswith("-")]
         parsed.parser.error(f"unrecognized arguments: {' '.join(named)}" if named else "too many arguments")

@@ -10,7 +10,8 @@ from aiolock._types import LONGEST
 
 DEFAULT_URL = "redis://localhost"
 VARIABLE = "REDIS_URL"
-_LEAST_LEASE = 1.0  # Seconds: a shorter one leaves a shell, or a command that is to end, no time.
+# A shorter lease leaves a shell, or a command that is to end, no time.
+_LEAST_LEASE = 1.0
 
 ENVIRONMENT = """\
 environment:

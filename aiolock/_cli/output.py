@@ -49,7 +49,8 @@ def flush() -> None:
 
 def _given_up(error: OSError) -> OutputError:
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())  # At exit the interpreter writes the rest, and must not fail again.
+    # At exit the interpreter writes the rest, and must not fail again.
+    os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
     kind = ReaderGoneError if isinstance(error, BrokenPipeError) else OutputError
     return kind(error.strerror)

@@ -17,7 +17,7 @@ from aiolock._redis.hints import underlying
 
 Address = tuple[str, int]
 
-PATIENCE = 3.0  # Seconds for the server to accept a connection, or to answer a question.
+PATIENCE = 3.0
 
 
 class SilentError(Exception):
@@ -139,7 +139,8 @@ def with_address(url: str, address: Address) -> str:
     """The same *url* for another server."""
     parts = urlsplit(url)
     user, at, _ = parts.netloc.rpartition("@")
-    if parts.scheme == "unix":  # Only the user of such a URL is of use for another address.
+    # Only the user of such a URL is of use for another address.
+    if parts.scheme == "unix":
         return f"redis://{user}{at}{place(*address)}"
     return parts._replace(netloc=f"{user}{at}{place(*address)}").geturl()
 

@@ -22,8 +22,9 @@ from aiolock._cli.verb import UNREACHABLE, USAGE, VerbError
 from aiolock._cli.way_in import WayIn, client_of, entered
 from aiolock._redis.address import address, place
 
-_TIMEOUT = 5.0  # Seconds for an answer; a page of a scan takes some milliseconds.
-_OURS = ("protocol", "decode_responses")  # Settings of a URL that would change the form of answers.
+_TIMEOUT = 5.0
+# These settings of a URL would change the form of answers.
+_OURS = ("protocol", "decode_responses")
 _OF_A_PLACE = ("connection_class", "host", "path", "port")
 
 T = TypeVar("T")
@@ -62,7 +63,8 @@ def asked(parsed: Namespace, verb: Callable[[Namespace, Servers], Awaitable[int]
 
 def finished(work: Coroutine[Any, Any, T]) -> T:
     """The result of *work*, which Ctrl-C interrupts."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell that starts us in the background has it ignored.
+    # A shell that starts us in the background has it ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with told_in_words():
         return asyncio.run(work)
 

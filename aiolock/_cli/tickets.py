@@ -17,7 +17,8 @@ from aiolock._cli.servers import asked
 from aiolock._cli.verb import USAGE, VerbError, common
 from aiolock._core.ticket import Ticket
 
-OWNER = "shell"  # The owner of a lock from the shell, for people who look at the holder.
+# People who look at the holder see that the lock is from the shell.
+OWNER = "shell"
 VARIABLE = "AIOLOCK_TICKET"
 
 ENVIRONMENT = f"""\
@@ -77,7 +78,7 @@ def _text_of(parsed: Namespace) -> str:
 
 
 def _standard_input() -> str:
-    if sys.stdin is None:  # It was closed before the process began.
+    if sys.stdin is None:
         raise VerbError(f"standard input is closed: give the ticket there, or in {VARIABLE}", USAGE)
     try:
         return sys.stdin.read()

@@ -6,8 +6,9 @@ from math import inf
 from typing import Protocol
 
 FAILED, USAGE, UNREACHABLE, NOT_GRANTED, LOST = 1, 2, 69, 75, 76
-CANNOT_EXECUTE, NOT_FOUND = 126, 127  # The same as in shells.
-OF_A_SIGNAL = 128  # Plus the number of the signal, as in shells.
+# Shells have the same exit codes, and add the number of a signal to the last one.
+CANNOT_EXECUTE, NOT_FOUND = 126, 127
+OF_A_SIGNAL = 128
 
 _COMMON = {
     "0": "success",

@@ -25,7 +25,8 @@ def client_of(url: str, **settings: Any) -> Redis:
     try:
         redis = Redis.from_url(url, **settings)
         Connector.of(redis, None, PATIENCE)
-    except (TypeError, ValueError) as error:  # The text of the error may contain the password.
+    except (TypeError, ValueError) as error:
+        # The text of the error may contain the password.
         raise VerbError(
             "redis-py cannot use this URL. It begins with redis://, rediss:// or unix://, has only settings that "
             "redis-py knows, and special characters of a password are percent-encoded",
@@ -54,5 +55,6 @@ async def entered(stack: AsyncExitStack, url: str, redis: Redis) -> WayIn:
 async def _way_in(stack: AsyncExitStack, url: str, redis: Redis) -> WayIn:
     probe = await stack.enter_async_context(Probe(redis))
     await probe.greet()
-    said = await hello(probe)  # A proxy, which stands for one server, may refuse it.
+    # A proxy, which stands for one server, may refuse it.
+    said = await hello(probe)
     return WayIn(url, probe, said.get("redis_mode", "standalone"))

@@ -25,8 +25,8 @@ from contextlib import suppress
 from time import monotonic, sleep
 from typing import Any
 
-_DIE_WITH_PARENT = 1, signal.SIGKILL  # Arguments of prctl; Linux only.
-_LOOK_AGAIN = 0.01  # Seconds between two looks while the rest of the process group ends.
+_DIE_WITH_PARENT = 1, signal.SIGKILL
+_LOOK_AGAIN = 0.01
 
 
 class Guard:
@@ -73,7 +73,8 @@ class Guard:
         self._kill_at = min(self._kill_at, self._term_at + self._grace, monotonic() + self._grace)
         self._tell("stopping")
         self._signal(signal.SIGTERM)
-        self._signal(signal.SIGCONT)  # A paused command handles no signal.
+        # A paused command handles no signal.
+        self._signal(signal.SIGCONT)
 
     def _wait(self) -> None:
         due = self._kill_at if self._stopping else self._term_at
@@ -88,7 +89,8 @@ class Guard:
         heard = b""
         with suppress(ConnectionError):
             heard = self._line.recv(4096)
-        if not heard:  # The holder of the lock is dead, and the lock lasts until the deadline.
+        if not heard:
+            # The holder of the lock is dead, and the lock lasts until the deadline.
             self._line.close()
             self._term_at = min(self._term_at, monotonic())
             return
@@ -106,8 +108,8 @@ class Guard:
             self._term_at, self._kill_at = deadline - self._grace, deadline
 
     def _signal(self, number: int) -> bool:
-        """Send a signal to the process group; returns whether the group exists."""
-        with suppress(PermissionError):  # Not permitted for some processes; all others have got it.
+        """Send a signal to the processes of the group that may get it; returns whether the group exists."""
+        with suppress(PermissionError):
             try:
                 os.killpg(self._child.pid, number)
             except ProcessLookupError:
@@ -140,7 +142,8 @@ def main() -> None:
         tell(line, f"cannot {error.errno}")
         return
     nowhere = os.open(os.devnull, os.O_RDWR)
-    for stream in range(3):  # The readers of the command's output need not wait for the guard.
+    # The readers of the command's output need not wait for the guard.
+    for stream in range(3):
         os.dup2(nowhere, stream)
     tell(line, f"ended {guard.run()}")
 

@@ -17,7 +17,8 @@ from aiolock._cli.verb import CANNOT_EXECUTE, NOT_FOUND, VerbError
 
 _SCRIPT = str(Path(guard.__file__))
 _KILLED = -signal.SIGKILL
-_TO_DIE = 0.1  # Seconds, on a busy machine, from the kill of a process group until it does nothing more.
+# On a busy machine, a process group that was killed does nothing more after this time.
+_TO_DIE = 0.1
 
 
 @dataclass(slots=True)
@@ -46,7 +47,8 @@ class Guarded:
                 *(sys.executable, "-I", "-S", _SCRIPT, line, deadline, str(grace), *command),
                 env=dict(environment),
                 pass_fds=(theirs.fileno(),),
-                start_new_session=True,  # Signals of a terminal go to this process only.
+                # Signals of a terminal go to this process only.
+                start_new_session=True,
             )
         outgoing = ours.dup()
         reader, writer = await asyncio.open_connection(sock=ours)

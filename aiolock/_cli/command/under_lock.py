@@ -23,8 +23,8 @@ from aiolock._cli.taking import Handle, holders_of, lock_of
 from aiolock._cli.verb import LOST, NOT_GRANTED, OF_A_SIGNAL
 
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-_WONDERS = 1.0  # Seconds after which a user at a terminal is told about the wait.
-_RELEASE = 2.0  # Seconds for the answer to a release, and again for closing the client.
+_WONDERS = 1.0
+_RELEASE = 2.0
 
 
 def run_under_lock(parsed: Namespace) -> int:
@@ -115,7 +115,8 @@ class UnderLock:
     async def _tell_who_holds(self, wanted: Handle) -> None:
         """After a while, tell the user about the holders."""
         await asyncio.sleep(_WONDERS)
-        with suppress(AioLockError):  # If the server cannot be asked, the acquire reports it.
+        # If the server cannot be asked, the acquire reports it.
+        with suppress(AioLockError):
             holders = [
                 f"{short(each.host)} pid {each.pid}" if each.host else short(each.client)
                 for each in await holders_of(wanted)
@@ -132,7 +133,8 @@ class UnderLock:
         guarded = await Guarded.start(self.parsed.command, environment, self.grace, lease.remaining)
         try:
             self.guarded = guarded
-            guarded.allow(lease.remaining)  # The lease may have been renewed in the meantime, or lost.
+            # The lease may have been renewed in the meantime, or lost.
+            guarded.allow(lease.remaining)
             self.signals.pass_to = guarded.signal
             for number in early:
                 guarded.signal(number)
@@ -150,7 +152,8 @@ class UnderLock:
 
     async def _given_back(self, lease: Lease) -> str | None:
         """Release the lock; returns the reason if it was lost before."""
-        most = lease.remaining if self._stopped else None  # There may be no server to answer.
+        # If the command had to be stopped, there may be no server to answer.
+        most = lease.remaining if self._stopped else None
         try:
             async with asyncio.timeout(most):
                 await lease.release()

@@ -11,7 +11,7 @@ from aiolock._cli.doctor.facts import Facts, fields
 from aiolock._cli.probe import Address, Probe
 
 _SLOTS = 16384
-_MOST_NAMED = 5  # Slots on their way.
+_MOST_NAMED = 5
 
 
 @dataclass(slots=True)

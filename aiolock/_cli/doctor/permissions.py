@@ -15,7 +15,8 @@ _SCRIPTS = (LOCK.acquire, LOCK.release, LOCK.release_later, LOCK.release_clean, 
 
 _ASK = resources.files(__package__).joinpath("allowed.lua").read_text("utf-8")
 _KEYLESS = {"TIME"}
-_ENOUGH = 5  # Words after the name: more than any command of the scripts needs.
+# No command of the scripts needs more words after its name.
+_ENOUGH = 5
 
 Command = tuple[str, ...]
 

@@ -19,7 +19,8 @@ from aiolock._keys import LockKeys
 from aiolock._redis.address import place
 
 _WORST_FIRST = ("error", "warning", "unknown", "note", "ok")
-_TRIES = 200_000  # Names; one in 16,384 is in a given slot.
+# One name in 16,384 is in a given slot.
+_TRIES = 200_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +116,8 @@ def throw_away(cluster: Cluster, prefix: str) -> Mapping[Address, LockKeys]:
 def merged(found: Mapping[Address, Sequence[Check]]) -> list[Check]:
     """The worst result of each check over all servers, with the address of the server that had it."""
     by_name: dict[str, list[tuple[Address, Check]]] = {}
-    for address, checks in sorted(found.items(), key=lambda one: len(one[1]), reverse=True):  # For the order of names.
+    # The server with the most checks comes first, and gives the order of their names.
+    for address, checks in sorted(found.items(), key=lambda one: len(one[1]), reverse=True):
         for check in checks:
             by_name.setdefault(check.name, []).append((address, check))
     return [_worst(each, len(found)) for each in by_name.values()]

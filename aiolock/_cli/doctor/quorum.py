@@ -66,7 +66,8 @@ async def _asked(url: str) -> Member | None:
             with suppress(ResponseError):
                 clock = await server.probe.time() - (sent + monotonic()) / 2
             return Member(address(server.redis), server.facts, clock)
-    return None  # The examination of this server reports it.
+    # The examination of this server reports it.
+    return None
 
 
 def judge(members: Sequence[Member], number: int, timing: Timing) -> list[Check]:

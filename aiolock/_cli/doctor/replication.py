@@ -14,8 +14,9 @@ from aiolock._cli.probe import Address, Probe, SilentError, with_address
 from aiolock._keys import LockKeys
 from aiolock._redis.address import place
 
-_MOST_LAG = 10  # Seconds of silence after which Redis, by default, counts a replica as out of step.
-_ACKNOWLEDGED = 1.0  # Seconds for replicas to acknowledge a write.
+# After a longer silence Redis, by default, counts a replica as out of step.
+_MOST_LAG = 10
+_ACKNOWLEDGED = 1.0
 _FORGETS = "A failover may forget the last grants: check tokens where you write."
 _ADVICE: dict[Status, str] = {
     "error": "Two servers may grant the same lock: see which of them is the primary, and demote the other.",

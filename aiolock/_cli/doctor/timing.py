@@ -15,10 +15,12 @@ from aiolock._cli.probe import Probe
 from aiolock._config import Timing
 from aiolock._core.hold import margin
 
-_DURATION = 1.0  # Seconds of sampling.
-_PAUSE = 0.005  # Seconds between two questions: some hundreds in all, and no noticeable load.
-_OFFSET = 1.0  # Seconds of difference between the clocks from which a note is given.
-_STEADY = 0.01  # Seconds: a clock that is being corrected moves by less.
+_DURATION = 1.0
+# Some hundreds of questions are asked in all, which is no noticeable load.
+_PAUSE = 0.005
+_OFFSET = 1.0
+# A clock that is being corrected moves by less.
+_STEADY = 0.01
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from aiolock._keys import LockKeys
 from aiolock._scripts import LOCK, Claim, Want
 from aiolock._scripts.replies import Applied, Granted, Lost, Stale
 
-_LEASE = 10.0  # Seconds: longer than all trials with it take, and short enough if it cannot be released.
+# All trials with it take less time, and it ends soon if it cannot be released.
+_LEASE = 10.0
 _MILLISECONDS = str(round(_LEASE * 1000))
 
 
@@ -52,7 +53,8 @@ class Walk:
         inner = await self._taken(lock)
         await inner.release()
         self.place = "a renewal"
-        for _ in range(2):  # The script by its source the first time, by its digest the second.
+        # The script is called by its source the first time, by its digest the second.
+        for _ in range(2):
             await lease.renew()
         self.place = "a release"
         await lease.release()

@@ -14,8 +14,10 @@ from aiolock._scripts.replies import TAKEN
 
 PERMITS_END = ":timeout"
 _OF_OURS = re.compile(r"(.*#\d+)#\d+", re.DOTALL)
-_NEVER = 922337203685477  # Milliseconds: the end of a permit of Redisson's that has no lease.
-_MOST_MEMBERS = 100  # Members of the set of tokens that are read to tell a counting semaphore from a latch.
+# The end of a permit of Redisson's that has no lease, in milliseconds.
+_NEVER = 922337203685477
+# At most so many tokens are read to tell a counting semaphore from a latch.
+_MOST_MEMBERS = 100
 
 
 def names_of(tag: str) -> list[str]:
@@ -50,7 +52,7 @@ def _permits(node: Node, keys: LockKeys, now: float, answers: list[Any], waiting
     count = whole(said)
     if count is None or not acquired:
         return None
-    taken: dict[str, list[tuple[bytes, float]]] = {}  # Keyed by acquisition.
+    taken: dict[str, list[tuple[bytes, float]]] = {}
     for permit, ends in zip(named[::2], named[1::2], strict=True):
         left = inf if float(ends) >= _NEVER else float(ends) / 1000 - now
         taken.setdefault(_acquisition(permit), []).append((permit, left))

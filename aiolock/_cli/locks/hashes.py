@@ -11,7 +11,7 @@ from aiolock._identity import KEPT
 from aiolock._keys import WRITER, LockKeys
 
 AIOLOCK, REDISSON = "aiolock", "Redisson"
-MOST_NAMED = 1000  # Holders of one lock; further ones are only counted.
+MOST_NAMED = 1000
 
 _OF_REDISSON = re.compile(r"[0-9a-f-]{36}:\d+", re.IGNORECASE)
 _OF_A_FAIR_ONE = b"aiolock:fair"

@@ -14,8 +14,9 @@ T = TypeVar("T")
 _WHOLE = re.compile(rb"-?\d{1,18}")
 _GREATEST = 10**18
 _GREATEST_TOKEN = 2**53
-LONGEST_NUMBER = len(str(-(2**63)))  # Characters of the longest number that Redis counts.
-_PAGE = 1000  # Keys that one SCAN looks at: about a millisecond of the server.
+LONGEST_NUMBER = len(str(-(2**63)))
+# One SCAN looks at so many keys, which takes about a millisecond of the server.
+_PAGE = 1000
 
 
 class Node:

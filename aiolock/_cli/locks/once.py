@@ -7,7 +7,7 @@ from aiolock._cli.locks.names import keys_of
 from aiolock._cli.locks.node import Node, decoded, token_of
 from aiolock._keys import LockKeys
 
-_MOST_TOLD = 1000  # Characters of a result.
+_MOST_TOLD = 1000
 
 
 async def describe_ended(node: Node, names: Sequence[str]) -> list[Lock]:

@@ -4,7 +4,7 @@ import sys
 from time import monotonic
 from typing import Self
 
-_SOON = 0.5  # Seconds: a shorter scan shows no progress.
+_SOON = 0.5
 _OFTEN = 0.1
 
 

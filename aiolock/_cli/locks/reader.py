@@ -12,7 +12,8 @@ from aiolock._cli.locks.once import describe_ended
 from aiolock._cli.servers import Servers
 from aiolock._keys import OWN_LOCKS, QUORUM_KEY, TOKENS_KEY, LockKeys, key_of, own_kind
 
-_SCANS = 2  # Of each server: for hashes, and for sets. Each kind of `OWN_LOCKS` has a scan of its own.
+# Each server is scanned for hashes and for sets. Each kind of `OWN_LOCKS` has a scan of its own.
+_SCANS = 2
 
 
 class Reader:
@@ -68,7 +69,8 @@ class Reader:
         return token_of(score)
 
     async def _on(self, node: Node, pattern: str) -> list[Lock]:
-        found: dict[tuple[str, str], Lock] = {}  # A key may come twice while the server's table grows.
+        # A key may come twice while the server's table grows.
+        found: dict[tuple[str, str], Lock] = {}
         async for names in self._pages(node, pattern, "hash"):
             found |= _by_name(await _describe_locks(node, names))
         hashes = {name for _, name in found}

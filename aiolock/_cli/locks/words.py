@@ -15,10 +15,10 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _FRACTION_BELOW = 10
 _SHORT_ID = 8
 _GAP = 2
-MOST_OF_A_LOCK = 5  # Holders of one lock in a list.
+MOST_OF_A_LOCK = 5
 
 HEADINGS = ("NAME", "KIND", "HOLDER", "HELD", "LEFT", "WAITING")
-_MAY_SHRINK = (0, 2)  # The columns of names and of holders.
+_MAY_SHRINK = (0, 2)
 _LEAST = 8
 
 

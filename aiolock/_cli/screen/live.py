@@ -23,17 +23,22 @@ from aiolock._cli.locks.words import HEADINGS, MOST_OF_A_LOCK, row_width, rows, 
 from aiolock._cli.output import has_keyboard, printable
 from aiolock._cli.screen.plain import Frame, Screen, silent
 
-_ENDS = b"qQ\3\4"  # q, Ctrl-C and Ctrl-D.
-_BAR = 10  # Characters.
-_LATE, _CLOSE = 0.5, 0.65  # Shares of a lease: with renewals in time, two thirds are always left.
-_LONG = 60.0  # Seconds of a hold from which it is highlighted.
-_AROUND = 5  # Lines above and below the locks.
-_HEADINGS = (*HEADINGS[:-1], "", HEADINGS[-1])  # The bar has none.
+# The keys q, Ctrl-C and Ctrl-D.
+_ENDS = b"qQ\3\4"
+_BAR = 10
+# Shares of a lease: with renewals in time, two thirds are always left.
+_LATE, _CLOSE = 0.5, 0.65
+_LONG = 60.0
+_AROUND = 5
+# The bar has no heading.
+_HEADINGS = (*HEADINGS[:-1], "", HEADINGS[-1])
 _KIND, _HOLDER, _HELD, _WAITING = 1, 2, 3, 6
 _TO_THE_RIGHT = (3, 4, 6)
-_DISPENSABLE = (5, 1, 3, 4)  # Columns, in the order in which a narrow terminal drops them.
-_COMFORTABLE, _LEAST = 16, 7  # Columns of the terminal for a name, and for a holder.
-_NARROW = 60  # Columns of a terminal.
+# The order in which a narrow terminal drops columns.
+_DISPENSABLE = (5, 1, 3, 4)
+# Names and holders keep the first width while columns can be dropped, and then the second.
+_COMFORTABLE, _LEAST = 16, 7
+_NARROW = 60
 
 
 class LiveScreen(Screen):
@@ -45,7 +50,7 @@ class LiveScreen(Screen):
         self._live = Live(console=self._console, auto_refresh=False, screen=True)
         self._leases = Leases()
         self._key = asyncio.Event()
-        self._before: Any = None  # The terminal's settings before.
+        self._before: Any = None
         self._drawn = self._last
 
     def __enter__(self) -> Self:

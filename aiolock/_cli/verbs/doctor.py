@@ -56,6 +56,7 @@ def run(parsed: Namespace) -> int:
         report = finished(report_on_quorum(urls, parsed.lease, parsed.prefix))
     else:
         raise VerbError("--primary says which primary of a Sentinel is meant: several URLs are a quorum", USAGE)
-    with suppress(ReaderGoneError):  # A reader that is gone may still want the exit code.
+    # A reader that is gone may still want the exit code.
+    with suppress(ReaderGoneError):
         write(report.json() if parsed.json else report.text())
     return 0 if report.fit else FAILED

@@ -39,9 +39,10 @@ examples:
 
 EXIT_CODES = common("2", "69", "141") | {"0": "success, also on q and Ctrl-C"}
 
-_SILENT = 1.0  # Seconds without an answer to a question, after which the user sees the silence.
-_TICK = 0.25  # Seconds between two reports of it, and the longest delay of a key during a look.
-_AGAIN = 1.0  # The most seconds from a failed look to the next one.
+_SILENT = 1.0
+# A key has no longer delay during a look.
+_TICK = 0.25
+_AGAIN = 1.0
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -61,7 +62,7 @@ def run(parsed: Namespace) -> int:
     try:
         return finished(watch(parsed))
     except KeyboardInterrupt:
-        return 0  # The usual way to leave.
+        return 0
 
 
 async def watch(parsed: Namespace) -> int:
