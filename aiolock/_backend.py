@@ -39,7 +39,13 @@ class Call(Generic[A]):
     A call of a script, which one task may await.
 
     The task gets an error at *deadline*. After failures the call is sent again until then, or until *resend_until* if
-    that is later (both on the monotonic clock).
+    that is later (both on the monotonic clock). *trouble* is the last error that prevented an answer. If the call is
+    *repeated*, a failure came after a sending: that copy may still arrive. *hops* counts the redirections so far, from
+    servers that do not own the slot. If the slot is being moved, the next server needs *asking*. A *whole* call must go
+    alone and with its source, because its digest, or its bundle, was refused.
+
+    *undoes* is the delivery of the acquire that this call undoes. *number* is the place of this call in the order in
+    which all calls ended.
     """
 
     __slots__ = (
@@ -63,21 +69,21 @@ class Call(Generic[A]):
         self.args: tuple[Argument, ...] = args
         self.deadline: float = deadline
         self.resend_until: float = resend_until if resend_until > deadline else deadline
-        self.hops = 0  # Redirections so far, from servers that do not own the slot.
-        self.asking = False  # The slot is being moved to the next server, which needs ASKING.
-        self.whole = False  # The call must go alone and with its source: its digest, or its bundle, was refused.
+        self.hops = 0
+        self.asking = False
+        self.whole = False
         # The time of the last sending, which is the one that was answered; zero if no sending can have had an effect.
         # With several servers it is set at the end.
         self.sent: float = 0.0
-        self.repeated = False  # A failure came after a sending: that copy may still arrive.
+        self.repeated = False
         # If too few replicas acknowledged the call: their number, and the number wanted.
         self.short: tuple[int, int] | None = None
-        self.delivery: Delivery | None = None  # Set if copies were sent to several servers.
-        self.undoes: Delivery | None = None  # The delivery of the acquire that this call undoes.
+        self.delivery: Delivery | None = None
+        self.undoes: Delivery | None = None
         self.ended: bool = False
-        self.number: int = 0  # The place of this call in the order in which all calls ended.
+        self.number: int = 0
         self.error: BackendError | None = None
-        self.trouble: BaseException | None = None  # The last error that prevented an answer.
+        self.trouble: BaseException | None = None
         self._waiter: asyncio.Future[Any] | None = None
         self._tell: list[Callable[[Call[A]], object]] | None = None
 

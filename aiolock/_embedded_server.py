@@ -183,7 +183,8 @@ class Server:
             return
         reservation = socket.socket()
         reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        with suppress(OSError):  # Another program has it, as the server will report.
+        with suppress(OSError):
+            # If another program has the port, the server will report it.
             reservation.bind((_HOST, port))
         self._give_up_port()
         self._end_reservation = weakref.finalize(self, reservation.close)

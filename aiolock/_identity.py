@@ -22,7 +22,8 @@ from uuid import uuid4
 KEPT = "kept"
 NAMED = "named:"
 _DETACHED = "detached:"
-_LONGEST = 64  # Characters of a host or a name in an id. No host of Linux has a longer name.
+# The most characters of a host or a name in an id. No host of Linux has a longer name.
+_LONGEST = 64
 # A lock works with any id: of a client whose id does not match, only the host, the process and the name are unknown. So
 # the format may grow at its end, if each shorter form is still read; an older version of aiolock then shows nothing of
 # a longer id.

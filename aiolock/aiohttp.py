@@ -50,7 +50,7 @@ __all__ = [
 LOCKS: web.AppKey[LockClient] = web.AppKey("LOCKS", LockClient)
 """The key of the application's client: ``request.app[LOCKS]``."""
 
-_AT_WORK: web.AppKey["WeakSet[asyncio.Task[Any]]"] = web.AppKey("AT_WORK", WeakSet)  # Handlers that use the client.
+_AT_WORK: web.AppKey["WeakSet[asyncio.Task[Any]]"] = web.AppKey("AT_WORK", WeakSet)
 _LEASE = request_key("LEASE")
 
 _NO_LEASE = (
@@ -82,8 +82,7 @@ def setup(app: web.Application, redis: Redis | RedisCluster | str, *, config: Lo
     the start, that one is used. Sub-applications use the client of their parent application. Starting does no I/O. When
     *app* ends, handlers that use the client (through `synchronized` or `locks_from`) and still run are cancelled, even
     those whose HTTP clients have disconnected, and have `LockConfig.release_timeout` to roll back under their locks.
-    Closing takes as long again at most, and releases the locks that are still held. *app* cannot be started again after
-    that.
+    Closing takes as long again at most, and releases the locks that are still held. *app* cannot be started again.
 
     Raises:
         TypeError, ValueError: *redis* or *config* is not valid, as in `LockClient`.
@@ -114,7 +113,7 @@ def setup(app: web.Application, redis: Redis | RedisCluster | str, *, config: Lo
 async def _enter(stack: AsyncExitStack, client: LockClient) -> None:
     try:
         await stack.enter_async_context(client)
-    except ClientClosedError as closed:  # A started application of aiohttp takes no other client.
+    except ClientClosedError as closed:
         raise RuntimeError("this application and its LockClient have ended: make a new one to start") from closed
 
 
@@ -236,7 +235,7 @@ def synchronized(
             locked = HandlerBlock(lock, Section(lock, conduct), status, refuse)
             return await _answer(request, locked, functools.partial(handler, *args, **kwargs))
 
-        return under_lock  # type: ignore[return-value]  # It takes and gives what the handler does.
+        return under_lock  # type: ignore[return-value]
 
     return decorate
 
@@ -289,7 +288,7 @@ def idempotent(
                 run.keep(answer_of(request, response))
                 return response
 
-        return once  # type: ignore[return-value]  # It takes and gives what the handler does.
+        return once  # type: ignore[return-value]
 
     return decorate
 
@@ -336,12 +335,13 @@ async def _run_of(request: web.Request, caller: CallerOf | None, keeping: Keepin
 
 
 def _lock(request: web.Request, names: Names, of: Maker | None) -> Handle:
+    """The lock of that name; a TypeError for the name, or an error of *of*, is not the request's fault."""
     locks = locks_from(request)
     try:
         lock = locks._handle_of(names)
-    except ValueError as refused:  # A TypeError for the name is not the request's fault.
+    except ValueError as refused:
         raise web.HTTPBadRequest(text="No lock can have the name that this request makes.") from refused
-    return lock if of is None else locks._handle_of(names, of)  # An error of *of* is not the request's fault.
+    return lock if of is None else locks._handle_of(names, of)
 
 
 async def _answer(

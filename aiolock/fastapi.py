@@ -73,7 +73,8 @@ _LOCKS = "locks"
 # A close code of WebSockets.
 _TRY_AGAIN_LATER = 1013
 
-_NOT_VALID = "Validation Error"  # FastAPI's description of a 422.
+# FastAPI's description of a 422.
+_NOT_VALID = "Validation Error"
 # In the form of pydantic's errors, without the input: that may be text which no response can carry (a lone surrogate).
 _BAD_NAME = {"type": "value_error", "loc": ("request",), "msg": "No lock can have the name that this request makes"}
 
@@ -272,7 +273,7 @@ def add_exception_handlers(app: FastAPI) -> None:
         _add_responses(schema, app)
         return schema
 
-    app.openapi = openapi  # type: ignore[method-assign]  # As FastAPI's documentation extends the schema.
+    app.openapi = openapi  # type: ignore[method-assign]
 
 
 async def healthz(locks: Locks) -> JSONResponse:
@@ -339,7 +340,8 @@ async def _handle(connection: Request | WebSocket, error: Exception) -> Response
 def _add_responses(schema: dict[str, Any], app: FastAPI) -> None:
     for route in routes_of(app):
         problems = [each for call in calls_of(route.dependant) for each in _refusals.get(call, ())]
-        for method in getattr(route, "methods", None) or ():  # A WebSocket has none.
+        # A WebSocket has no methods.
+        for method in getattr(route, "methods", None) or ():
             operation = schema.get("paths", {}).get(route.path_format, {}).get(method.lower())
             if operation is not None:
                 _add(described(problems), operation["responses"])
@@ -355,5 +357,6 @@ def _add(ours: dict[str, dict[str, Any]], responses: dict[str, dict[str, Any]]) 
 
 
 for _name in __all__:
-    if inspect.isclass(_public := globals()[_name]):  # Users import them from here, so that is their module.
+    # Users import these classes from here.
+    if inspect.isclass(_public := globals()[_name]):
         _public.__module__ = __name__

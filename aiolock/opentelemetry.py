@@ -86,7 +86,7 @@ class _Reporter:
         self._spans = Spans(tracer_provider)
         self.patience: float = patience
         self.mark: Callable[[Acquired], str] = self._spans.mark
-        self._acquires: dict[tuple[LockKind, str | None], Count] = {}  # Counters of granted acquires.
+        self._acquires: dict[tuple[LockKind, str | None], Count] = {}
         self._handlers: dict[type[LockEvent], Callable[[Any], None]] = {
             Bypassed: self._bypassed,
             Lost: self._lost,
@@ -112,10 +112,12 @@ class _Reporter:
 
     def hear(self, event: LockEvent) -> None:
         try:
-            if isinstance(event, Acquired):  # Not by a handler: this event comes in every section.
+            # This event comes in every section: going by a handler would take longer.
+            if isinstance(event, Acquired):
                 group = self._groups and self._groups(event.name)
                 (self._acquires.get((event.kind, group)) or self._begin(event.kind, group)).number += 1
-                if event.contended or get_current():  # The context is empty most of the time.
+                # The context is empty most of the time.
+                if event.contended or get_current():
                     self._acquired(event, group)
             elif (handler := self._handlers.get(type(event))) is not None:
                 handler(event)
@@ -166,7 +168,8 @@ class _Reporter:
         if not event.ran_out:
             self._metrics.losses.add(((KIND, event.kind), (GROUP, group), (REASON, event.reason)))
         if event.reason == "orphaned":
-            return  # The hold ended with `Orphaned`, which comes before this event.
+            # The hold ended with `Orphaned`, which comes before this event.
+            return
         self._metrics.held(event.held, event.kind, group, outcome)
         self._spans.hold_ended(event, outcome, why=None if event.ran_out else f"lost: {event.reason}")
 

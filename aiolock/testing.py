@@ -33,12 +33,13 @@ from aiolock._embedded_server import Server
 
 try:
     import pytest_asyncio
-except ImportError:  # No test needs it then.
+except ImportError:
     pytest_asyncio = None  # type: ignore[assignment]
 
 __all__ = ["Server", "delayed_renewals", "failing_commands", "lose"]
 
-Server.__module__ = __name__  # Users import it from here, so its module is this one.
+# Users import it from here.
+Server.__module__ = __name__
 
 
 @pytest.fixture(scope="session")
@@ -141,12 +142,14 @@ async def lose(locks: LockClient, lock: str | Leased | AsyncMultiLock | AsyncRea
     if not holds:
         raise NotHeldError(every[0].name, session.client, None)
     gone = {key for hold in holds for key in hold.claim.keys if key != hold.keys.tokens}
-    for key in gone:  # One by one: in a cluster they may be on several servers.
+    # In a cluster the keys may be on several servers.
+    for key in gone:
         for server in locks._quorum or (locks._redis,):
             await server.delete(key)
     session.check_holds(lambda key: key in gone)
     for hold in holds:
-        if not hold.ended:  # A released hold meets its loss at its release.
+        # A released hold meets its loss at its release.
+        if not hold.ended:
             await hold.until_lost()
 
 

@@ -40,7 +40,8 @@ def _is_handler(key: Callable[..., object]) -> bool:
     """Whether *key* is a handler, by its annotations, which handlers often lack, or by its number of arguments."""
     try:
         signature = inspect.signature(key, eval_str=True)
-    except Exception:  # It has no signature, or one with names that only type checkers know.
+    except Exception:
+        # The key has no signature, or one with names that only type checkers know.
         return False
     try:
         signature.bind(None)
@@ -51,9 +52,9 @@ def _is_handler(key: Callable[..., object]) -> bool:
 
 
 def name_maker(template: str) -> Callable[[web.Request], str]:
-    """The function that fills *template* with the variables of a request's path."""
+    """The function that fills *template* with a request's path; raises for a format that strings do not have."""
     empty = dict.fromkeys(parameters_of(template), "")
-    template.format_map(empty)  # Raises for a format that strings do not have.
+    template.format_map(empty)
 
     def name_of(request: web.Request) -> str:
         try:

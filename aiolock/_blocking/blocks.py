@@ -57,7 +57,8 @@ class Entered(Handle[A_co], Generic[A_co, T_co]):
             (self._runner.send if is_in_loop() else self._runner.result_of)(job)
         except ClientClosedError as closed:
             if closed.reason == "other process":
-                return  # In a forked child, the block is the parent's.
+                # This process is a forked child, and the block is its parent's.
+                return
             if error is None:
                 raise
             error.add_note(f"aiolock: {closed}")

@@ -9,7 +9,7 @@ import threading
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
-_LISTEN_EVERY = 1.0  # Seconds.
+_LISTEN_EVERY = 1.0
 
 
 class Outcome(Generic[T]):

@@ -12,7 +12,7 @@ from starlette.types import Scope
 from aiolock._fastapi.inside import dependant_of
 from aiolock._web.idempotency import HEADER, REPLAYED, Answer, Run, fingerprint, kept_headers
 
-_RUN = "aiolock.idempotency"  # The key of a request's `_Run` in its scope.
+_RUN = "aiolock.idempotency"
 
 
 class AnsweredError(Exception):
@@ -39,7 +39,8 @@ class IdempotentRoute(APIRoute):
             runs: list[Run] = []
             request.scope[_RUN] = runs
             if HEADER.lower() in request.headers:
-                await request.body()  # A form would be read without it, and the fingerprint is that of the body.
+                # A form would be read without it, and the fingerprint is that of the body.
+                await request.body()
             try:
                 response = await handle(request)
             except AnsweredError as replayed:

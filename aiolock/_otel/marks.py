@@ -52,8 +52,9 @@ class Marks:
         self._context = Context()
         self._texts: dict[Held, str] = {}
         self._timers: dict[Held, asyncio.TimerHandle] = {}
-        self._left: set[Held] = set()  # Holds whose marks are in Redis.
-        self._looks: dict[Wait, asyncio.TimerHandle] = {}  # Each timer will look for a holder's mark.
+        # The holds whose marks are in Redis.
+        self._left: set[Held] = set()
+        self._looks: dict[Wait, asyncio.TimerHandle] = {}
 
     # The methods of an `Observer`.
 
@@ -105,7 +106,8 @@ class Marks:
             self.ended(hold)
             return
         self._left.add(hold)
-        ttl = min(hold.expires - monotonic(), self._timing.lease)  # No longer than the lock, if nobody renews it.
+        # The mark lasts no longer than the lock, if nobody renews it.
+        ttl = min(hold.expires - monotonic(), self._timing.lease)
         if ttl > 0:
             self._send(hold, self._texts[hold], ttl)
         self._leave_in(self._timing.renew_interval, hold)
@@ -128,7 +130,7 @@ class Marks:
             wait.mark = self._texts.get(hold)
         else:
             self._commands.send(READ_MARK, (mark_key(wait.keys),), ()).when_ended(partial(_learn, wait))
-        self._look_in(wait, 2 * waited)  # If no mark was there, look again later.
+        self._look_in(wait, 2 * waited)
 
 
 def _learn(wait: Wait, asked: Call[list[str | None]]) -> None:

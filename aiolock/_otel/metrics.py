@@ -45,7 +45,8 @@ _SO_FAR = (
 )
 
 Statistics = Callable[[], ClientStatistics]
-Key = tuple[tuple[str, str | None], ...]  # Attributes; those without a value are left out.
+# Attributes; those without a value are left out.
+Key = tuple[tuple[str, str | None], ...]
 
 
 class Count:
@@ -79,7 +80,8 @@ class Clients:
     """The sums over all clients: the numbers of running ones, and the totals of closed ones."""
 
     def __init__(self, meter: Meter) -> None:
-        self._running: dict[tuple[int, str], Statistics] = {}  # After a fork, the parent's clients are not counted.
+        # After a fork, the parent's clients are not counted.
+        self._running: dict[tuple[int, str], Statistics] = {}
         self._closed: dict[str, int] = {}
         self._sums: Mapping[str, int] = {}
         self._summed_at = -_FRESH
@@ -111,7 +113,8 @@ class Clients:
             for statistics in [each for (forks, _), each in list(self._running.items()) if forks == Lineage.forks]:
                 for number, value in asdict(statistics()).items():
                     sums[number] = sums.get(number, 0) + value
-        except RuntimeError:  # The loop changed a dict meanwhile: the sums stay as they were.
+        except RuntimeError:
+            # The loop changed a dict meanwhile: the sums stay as they were.
             return
         self._sums, self._summed_at = sums, monotonic()
 
@@ -128,7 +131,8 @@ class Instruments:
         self.late_renewals = Tally(meter, "aiolock.late_renewals", "{renewal}", "Renewals found to be late")
         self._waits = _durations(meter, "aiolock.wait.duration", "Time of acquires that had to wait")
         self._holds = _durations(meter, "aiolock.hold.duration", "Time for which a lock was held")
-        self._spare = 0  # Holds that may be recorded until `_until`.
+        # The number of holds that may be recorded until `_until`.
+        self._spare = 0
         self._until = monotonic()
 
     def begin(self, kind: LockKind, group: str | None) -> Count:
