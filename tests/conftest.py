@@ -207,11 +207,13 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 @pytest.fixture
 async def nothing_left() -> AsyncIterator[None]:
     """Fails a test that leaves a task behind after every other fixture has cleaned up."""
-    asyncio.get_running_loop().slow_callback_duration = 60  # How fast the machine is does not matter.
+    # How fast the machine is does not matter.
+    asyncio.get_running_loop().slow_callback_duration = 60
     own = asyncio.all_tasks()
     yield
     own.update(filter(None, [asyncio.current_task()]))
-    for _ in range(10):  # a task that was cancelled last needs some turns of the loop to end
+    # A task that was cancelled last needs some turns of the loop to end.
+    for _ in range(10):
         if asyncio.all_tasks() <= own:
             return
         await asyncio.sleep(0)

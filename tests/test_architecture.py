@@ -69,7 +69,8 @@ FOREIGN = {
 }
 
 LONGEST_MODULE = 400
-LONGEST_FUNCTION = 30  # without its docstring and its decorators
+# The docstring and the decorators of a function do not count.
+LONGEST_FUNCTION = 30
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 SCRIPTS = sorted(PACKAGE.rglob("*.lua"))
@@ -92,7 +93,7 @@ def place(dotted: tuple[str, ...]) -> str:
     first = dotted[1] if len(dotted) > 1 else "__init__"
     if first in GROUND:
         return "ground"
-    return first if first in MAY_IMPORT else "__init__"  # A public name.
+    return first if first in MAY_IMPORT else "__init__"
 
 
 def place_of(path: Path) -> str:
@@ -159,7 +160,8 @@ def test_no_cycles() -> None:
     for name, path in names.items():
         found = {nearest(dotted, names) for dotted in imports(path)}
         waiting[name] = {each for each in found if each is not None} - {name, "aiolock"}
-    del waiting["aiolock"]  # The package itself imports everything, and is imported by name.
+    # The package itself imports everything, and is imported by name.
+    del waiting["aiolock"]
     while free := {name for name, needs in waiting.items() if not needs & waiting.keys()}:
         waiting = {name: needs for name, needs in waiting.items() if name not in free}
     assert not waiting, f"import each other in a circle: {sorted(waiting)}"
@@ -220,7 +222,8 @@ def test_a_hold_and_an_acquisition_remember_little() -> None:
 
 
 def test_nothing_is_put_off() -> None:
-    marks = "|".join(("TO" + "DO", "FIX" + "ME", 3 * "X"))  # In parts, so that a search for them does not end here.
+    # The marks are in parts, so that a search for them does not end here.
+    marks = "|".join(("TO" + "DO", "FIX" + "ME", 3 * "X"))
     every([*MODULES, *SCRIPTS], lambda path: "; ".join(re.findall(rf"\b(?:{marks})\b.*", path.read_text())))
 
 
@@ -239,7 +242,8 @@ def test_script_headers_name_what_the_body_uses() -> None:
 def test_script_headers_state_reply_and_why_twice_is_safe() -> None:
     def wrong(script: Path) -> str:
         header, body = split_script(script)
-        wanted = ("-- Reply ", "-- Twice: ") if parameters(body) else ()  # Parts of other scripts have no parameters.
+        # Parts of other scripts have no parameters.
+        wanted = ("-- Reply ", "-- Twice: ") if parameters(body) else ()
         missing = [start for start in wanted if not any(line.startswith(start) for line in header)]
         return f"the header has no line {missing}" if missing else ""
 

@@ -16,7 +16,7 @@ from tests.support.cancellation import MODES, Mode, Outcome, every_suspension
 from tests.support.observe import answered, until
 from tests.support.proxy import Proxy, Rule, drop_reply, hold, script
 
-LONG = 60.0  # Seconds: no test lasts that long.
+LONG = 60.0
 
 
 async def kept(lock: AsyncRLock, at_least: float = LONG) -> None:
@@ -53,7 +53,7 @@ async def test_a_kept_lock_has_no_owner_and_its_former_owner_waits_like_others(
     holder = await other.lock("orders").holder()
     assert holder is not None
     assert (holder.owner, holder.holds) == ("kept", 1)
-    assert await fields(redis) == {f"{holder.client}:kept".encode(): b"1"}  # A lock in Redisson's layout.
+    assert await fields(redis) == {f"{holder.client}:kept".encode(): b"1"}
 
 
 @pytest.mark.parametrize("near", [True, False])
@@ -64,7 +64,8 @@ async def test_a_waiter_learns_when_it_ends_and_gets_it_then(locks: LockClient, 
         async with client.lock("orders"):
             return monotonic()
 
-    async with lock.hold(at_least=1):  # Half a minute of lease: without a message the waiters would wait for its end.
+    # The lease is half a minute: without a message the waiters would wait for its end.
+    async with lock.hold(at_least=1):
         granted = monotonic()
         waiting = [asyncio.create_task(wait(locks if near else other)) for _ in range(2)]
         await until(lambda: (locks if near else other).statistics().parked == 2)
@@ -94,7 +95,7 @@ async def test_a_body_that_takes_longer_is_followed_at_once(lock: AsyncRLock, re
 async def test_the_lease_is_as_long_so_that_it_is_kept_when_the_process_dies(redis: Redis) -> None:
     async with LockClient(redis, config=LockConfig(lease=5)) as client, client.lock("orders").hold(at_least=LONG) as it:
         assert LONG - 30 < await left(redis) <= LONG
-        assert it.lease == 5  # The watchdog renews for its own lease.
+        assert it.lease == 5
         await it.renew()
         assert await left(redis) > LONG - 30
 

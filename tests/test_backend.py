@@ -32,7 +32,7 @@ TIMING = Timing.of(LockConfig(command_timeout=TIMEOUT))
 
 def made_of(source: str, **how: Any) -> Script:
     script = Script("test", (), **how)
-    vars(script)["source"] = source  # As if a file had been read.
+    vars(script)["source"] = source
     return script
 
 
@@ -339,7 +339,7 @@ async def test_credentials_whose_refresh_is_cancelled_end_no_connection_for_good
             await until(lambda: notifier_of(locks).confirmed(keys_of(locks.lock("a")).channel))
             await lease.release()
             await waiting
-        assert locks.statistics().connections == 2  # They stay open.
+        assert locks.statistics().connections == 2
 
 
 async def test_a_user_who_may_not_fails_at_once(own: Server) -> None:
@@ -458,7 +458,8 @@ async def test_a_loop_that_is_always_late_fails_calls_all_the_same(proxy: Proxy,
     call = asyncio.ensure_future(echo(backend, "lost"))
     started = monotonic()
     while not call.done() and monotonic() < started + 10 * TIMEOUT:
-        busy = monotonic() + 0.12  # Longer than the pulse: each tick of the pipeline comes late.
+        # Each tick of the pipeline comes late: this is longer than the pulse.
+        busy = monotonic() + 0.12
         while monotonic() < busy:
             pass
         await asyncio.sleep(0)

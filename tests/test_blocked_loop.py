@@ -29,7 +29,8 @@ LEASE = 0.8
 
 @asynccontextmanager
 async def covered(url: str, *, max_stall: float = 60, lease: float = LEASE, **config: Any) -> AsyncIterator[LockClient]:
-    asyncio.get_running_loop().slow_callback_duration = 600  # These tests block the loop.
+    # These tests block the loop.
+    asyncio.get_running_loop().slow_callback_duration = 600
     # Renewals come early, so that a busy machine has most of the lease for each.
     settings = {"lease": lease, "renew_interval": lease / 8, "max_stall": max_stall, "release_timeout": 10, **config}
     async with LockClient.from_url(url, config=LockConfig(**settings)) as locks:
@@ -299,7 +300,7 @@ async def test_a_hold_that_has_ended_is_not_renewed_and_one_that_was_announced_i
         lease = await locks.lock(NAME, owner="a").acquire()
         hold = hold_of(lease)
         assert isinstance(hold, CoveredHold)
-        hold.extend(time.monotonic(), 20.0)  # A renewal gains something.
+        hold.extend(time.monotonic(), 20.0)
         assert hold.announce()
         hold.lose("expired")
         assert not hold.announce()

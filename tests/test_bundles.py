@@ -44,7 +44,8 @@ async def scripts(redis: Redis) -> int:
 
 @pytest.mark.parametrize(("calls", "commands"), [(1, 1), (2, 1), (32, 1), (33, 2), (100, 4)])
 async def test_what_leaves_together_is_one_command(client: LockClient, redis: Redis, calls: int, commands: int) -> None:
-    for _ in range(2):  # The script is sent by its source, and then by its digest.
+    # The script is sent by its source, and then by its digest.
+    for _ in range(2):
         before, said = await scripts(redis), client.statistics().commands
         leases = await together(handles(client, calls))
         assert await scripts(redis) - before == commands

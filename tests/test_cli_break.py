@@ -61,7 +61,8 @@ async def test_a_waiter_is_woken(server: Server, locks: LockClient, other: LockC
     waits = asyncio.create_task(wait())
     await until(lambda: other.lock("orders").statistics().subscriptions == 1)
     assert await run(server.url, break_, "break", "orders", "--yes") == 0
-    await asyncio.wait_for(waits, 15)  # The lease would have taken twice as long.
+    # The lease would have taken twice as long.
+    await asyncio.wait_for(waits, 15)
 
 
 @pytest.mark.parametrize("kind", ["lock", "fair", "writer", "reader", "permits", "Redisson"])
@@ -89,7 +90,7 @@ async def test_another_grant_is_left_alone_and_twice_is_once(
         with pytest.raises(LeaseLostError, match="force"):
             await lease.release()
     kind = "lock" if kind == "Redisson" else kind
-    for client in (other, locks):  # Another client, and the one that had the lock before.
+    for client in (other, locks):
         later = await of(client).acquire()
         assert await node.run(*sent) == 1, "the same request gets the same answer"
         assert await node.run(*breaking(lock, hold, f"break:{uuid4()}", "PUBLISH")) == 0, "a new one finds a new grant"
@@ -110,7 +111,8 @@ async def test_a_once_is_taken_from_its_runner_and_the_next_one_runs_it_at_once(
             await until(lambda: other.statistics().parked == 1)
             assert await run(server.url, break_, "break", "report", "--token", "7", "--yes") == 1
             assert await run(server.url, break_, "break", "report", "--token", str(turn.lease.token), "--yes") == 0
-            assert await asyncio.wait_for(waits, 15) == "made"  # `keep` would have taken longer.
+            # `keep` would have taken longer.
+            assert await asyncio.wait_for(waits, 15) == "made"
     capsys.readouterr()
     assert await run(server.url, break_, "break", "report", "--yes") == 1
     assert "delete the key 'aiolock_once:{report}'" in capsys.readouterr().out
@@ -245,7 +247,8 @@ async def test_a_holder_is_told_at_once_if_another_task_of_its_client_has_it(
     assert await run(server.url, break_, "break", "orders", "--token", str(lease.token), "--yes") == 0
     if waits is not None:
         later = await asyncio.wait_for(waits, 5)
-        await asyncio.wait_for(lease.lost, 5)  # The next renewal is due in twice that time.
+        # The next renewal is due in twice that time.
+        await asyncio.wait_for(lease.lost, 5)
         await later.release()
     with pytest.raises(LeaseLostError) as lost:
         await lease.release()

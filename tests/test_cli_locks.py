@@ -121,7 +121,8 @@ async def test_a_permit_of_javas_that_never_ends_is_told_as_such(
     server: Server, redis: Redis, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await redis.set("api", 3)
-    await redis.zadd("{api}:timeout", {b"\x00\xff" * 8: 922337203685477})  # As Redisson writes it.
+    # Redisson writes its permits so.
+    await redis.zadd("{api}:timeout", {b"\x00\xff" * 8: 922337203685477})
     for name, verb in {"ls": ls, "inspect": inspect}.items():
         assert await run(server.url, verb, name, "api") == 0
         assert "for ever" in capsys.readouterr().out

@@ -51,7 +51,7 @@ def environment(pid):
         return [each.split("=", 1) for each in file.read().split(chr(0)) if each]
 print(json.dumps([environment("self"), environment(os.getppid())]))
 """
-LEASE = 6.0  # Seconds: long enough for a busy machine to renew in time.
+LEASE = 6.0
 
 Running = subprocess.Popen[str]
 
@@ -297,7 +297,7 @@ def test_when_aiolock_is_killed_its_command_ends_before_the_lock(
     with running(server, "orders", "--grace", "1", *program(path, how, "and-child")) as process:
         pids = pid_in(path), pid_in(tmp_path / "pid.child")
         process.kill()
-        gone(*pids, within=15)  # Long before the deadline.
+        gone(*pids, within=15)
         assert sync.exists("orders")
 
 

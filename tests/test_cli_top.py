@@ -161,7 +161,7 @@ async def test_a_server_that_is_silent_is_told_at_once_and_shown_as_soon_as_it_a
         await until(lambda: len(frames) > seen)
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
-    [told] = frames[silent : seen - 1]  # One frame tells of the silence.
+    [told] = frames[silent : seen - 1]
     assert told.error is not None
     assert re.fullmatch(r"no answer for \d+ s; the list is of \d\d:\d\d:\d\d", told.error)
     assert told.as_dict()["locks"] == []
@@ -261,7 +261,8 @@ async def test_on_a_terminal_it_stays_in_place_until_somebody_has_seen_enough(
                 os.write(terminal, b"q")
             else:
                 process.send_signal(signal.SIGINT)
-            shown = read_until(terminal, b"\x1b[?1049l")  # The screen that was there before.
+            # This brings back the screen that was there before.
+            shown = read_until(terminal, b"\x1b[?1049l")
             assert b"\x1b[?25h" in shown or b"\x1b[?25h" in read_until(terminal, b"\x1b[?25h")
             return process.wait(30), process.stderr.read()
 

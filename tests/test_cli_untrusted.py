@@ -19,9 +19,11 @@ from aiolock._embedded_server import Server
 from tests.support.cli import parsed, run
 
 EVIL = "\33[2J\33]0;owned\7\x9b31m\N{RIGHT-TO-LEFT OVERRIDE}\0\r\nline"
-HUGE = "9" * 5000  # More digits than Python makes a number of.
+# Python makes no number of so many digits.
+HUGE = "9" * 5000
 COMBINING = "\N{COMBINING ACUTE ACCENT}"
-MOST = 20_000  # Characters that a verb may print of the few locks of a test.
+# A verb may print so many characters of the few locks of a test.
+MOST = 20_000
 
 
 def well_told(shown: str) -> str:
@@ -42,7 +44,8 @@ async def told_by_all(server: Server, capsys: pytest.CaptureFixture[str], *names
         await run(server.url, inspect, "inspect", name, "--json")
     assert await top.watch(parsed("top", "--url", server.url, "--count", "1")) == 0
     both = capsys.readouterr()
-    lines = [line for line in both.out.splitlines() if not line.startswith("{")]  # JSON shows all of them, escaped.
+    # JSON shows all of them, escaped.
+    lines = [line for line in both.out.splitlines() if not line.startswith("{")]
     return well_told("\n".join([*lines, both.err]))
 
 

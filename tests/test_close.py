@@ -54,7 +54,7 @@ class Holders:
                 except asyncio.CancelledError:
                     self.told.append(monotonic())
                     assert lease.lost.is_set()
-                    await asyncio.sleep(0)  # Cleanup may await.
+                    await asyncio.sleep(0)
                     raise
         except LeaseLostError as error:
             return error.reason
@@ -200,7 +200,7 @@ async def test_a_closed_client_refuses_everything_and_says_why(redis: Redis) -> 
         with pytest.raises(ClientClosedError, match="is closed"):
             await use()
     assert locks.statistics().held == 0
-    assert await redis.ping()  # The user's client is the user's.
+    assert await redis.ping()
 
 
 async def test_a_client_that_made_its_redis_closes_it_and_no_other(server: Server, redis: Redis) -> None:
@@ -225,7 +225,7 @@ async def test_handlers_cancelled_before_the_client_is_closed_stay_cancelled_and
         async with locks.lock(f"handled {number}"):
             await asyncio.sleep(60)
 
-    handlers = [asyncio.create_task(handle(number % 25)) for number in range(50)]  # Half of them wait.
+    handlers = [asyncio.create_task(handle(number % 25)) for number in range(50)]
     await until(lambda: locks.statistics().held == 25 and locks.statistics().parked == 25)
     for handler in handlers:
         handler.cancel()
@@ -249,7 +249,8 @@ async def test_closing_lets_bodies_roll_back_under_their_locks(redis: Redis, can
             try:
                 await asyncio.sleep(60)
             finally:
-                await asyncio.sleep(1)  # After a real loss a scope would not leave a body alone for so long.
+                # After a real loss a scope would not leave a body alone for so long.
+                await asyncio.sleep(1)
                 held.append(await redis.exists(f"handled {number}"))
 
     handlers = [asyncio.create_task(handle(number)) for number in range(50)]
@@ -260,7 +261,8 @@ async def test_closing_lets_bodies_roll_back_under_their_locks(redis: Redis, can
         await asyncio.sleep(0)
     started = monotonic()
     await locks.aclose()
-    assert monotonic() - started < 10  # The bodies would have 15.
+    # The bodies would have 15 seconds.
+    assert monotonic() - started < 10
     assert held == [1] * 50
     ends = await asyncio.gather(*handlers, return_exceptions=True)
     assert [type(end) for end in ends] == [asyncio.CancelledError if cancelled_before else LeaseLostError] * 50
@@ -372,7 +374,8 @@ async def test_a_body_that_goes_on_after_a_timeout_of_its_own_is_cancelled_then(
     await until(lambda: timed_out)
     started = monotonic()
     await locks.aclose()
-    assert monotonic() - started < 10  # The bound is 15.
+    # The handler would have 15 seconds.
+    assert monotonic() - started < 10
     assert held == [1]
     with pytest.raises(LeaseLostError):
         await handler
@@ -388,7 +391,8 @@ async def test_tasks_that_act_as_one_owner_are_each_told_in_their_time(redis: Re
     await asyncio.sleep(0)
     started = monotonic()
     await locks.aclose()
-    assert monotonic() - started < 10  # The bound is 15.
+    # The handlers would have 15 seconds.
+    assert monotonic() - started < 10
     assert held == [1, 1]
     ends = await asyncio.gather(*handlers, return_exceptions=True)
     assert [type(end) for end in ends] == [asyncio.CancelledError, LeaseLostError]
@@ -423,7 +427,7 @@ async def test_bodies_that_do_not_end_keep_their_locks_for_half_of_the_time(
         await freed(redis, NAME)
         assert monotonic() - started >= 1
         assert leases[0].lost.is_set()
-        assert len(cancelled) == 1 + cancelled_before  # Closing cancels the task once more, before the end.
+        assert len(cancelled) == 1 + cancelled_before
         await closing
     finally:
         go_on.set()
@@ -441,7 +445,7 @@ async def test_a_block_whose_task_ends_without_leaving_it_is_not_waited_for(redi
         try:
             await asyncio.sleep(60)
         finally:
-            await may_end.wait()  # The task ends when closing waits for it already.
+            await may_end.wait()
 
     task = asyncio.create_task(never_leaves())
     await entered.wait()
@@ -540,7 +544,8 @@ async def test_a_body_that_closes_its_own_client_is_not_waited_for(redis: Redis)
         async with locks.lock(NAME):
             await locks.aclose()
     await locks.aclose()
-    assert monotonic() - started < 10  # Other tasks would have 15.
+    # Other tasks would have 15 seconds.
+    assert monotonic() - started < 10
     assert await redis.exists(NAME) == 0
 
 
@@ -559,7 +564,7 @@ def test_a_loop_that_ends_without_closing_leaves_no_warning(
     server: Server, holding: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
-        asyncio.get_running_loop().slow_callback_duration = 60  # How fast the machine is does not matter.
+        asyncio.get_running_loop().slow_callback_duration = 60
         locks = LockClient.from_url(server.url)
         job = locks.lock(f"{NAME} {os.getpid()} {holding}", owner="long")
         await job.acquire(lease=1)
@@ -570,7 +575,8 @@ def test_a_loop_that_ends_without_closing_leaves_no_warning(
             await job.release()
 
     asyncio.run(main())
-    gc.collect()  # Unclosed transports and never-awaited coroutines warn now, and warnings are errors.
+    # Unclosed transports and never-awaited coroutines warn now, and warnings are errors.
+    gc.collect()
     assert caplog.records == []
 
 
@@ -743,7 +749,8 @@ async def test_a_program_that_ends_without_closing_its_client_releases_at_once_a
     assert ended.returncode == status, ended.stderr
     assert f"lock {NAME!r}" in ended.stderr
     assert "ended while it held the lock" in ended.stderr
-    await freed(redis, NAME)  # An hour before its lease ends.
+    # An hour is left of the lease.
+    await freed(redis, NAME)
 
 
 TYPICAL = """

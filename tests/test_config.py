@@ -119,7 +119,8 @@ def test_the_limits_themselves_are_accepted() -> None:
     LockConfig(lease=0.03, renew_interval=0.01)
     LockConfig(replicas=1000)
     LockConfig(command_timeout=2, replicas="all", replicas_timeout=1)
-    LockConfig(command_timeout=0.1)  # Where no replicas are asked, the time that they have does not matter.
+    # Where no replicas are asked, the time that they have does not matter.
+    LockConfig(command_timeout=0.1)
     LockConfig(client_name="!~")
 
 
@@ -162,9 +163,11 @@ def test_renewals_are_due_at_a_third_of_the_lease() -> None:
 @pytest.mark.parametrize(
     ("settings", "lease", "expected"),
     [
-        ({}, 30.0, 0.31),  # a hundredth, and 10 ms
+        # The drift is a hundredth of the lease and 10 ms.
+        ({}, 30.0, 0.31),
         ({}, 1.0, 0.02),
-        ({}, 0.02, 0.005),  # never more than a quarter
+        # It is never more than a quarter of the lease.
+        ({}, 0.02, 0.005),
         ({"drift": 2}, 30.0, 2.0),
         ({"drift": 2}, 4.0, 1.0),
     ],

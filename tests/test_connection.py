@@ -37,7 +37,7 @@ class Recorder:
         self.errors: list[Exception] = []
         self.opens: list[float] = []
         self.ticks = 0
-        self.writes: list[int] = []  # The number of commands in each write.
+        self.writes: list[int] = []
         self.connection = Connection(self, connect, patience=PATIENCE, pulse=pulse)
 
     def send(self, *commands: Command) -> None:
@@ -124,10 +124,10 @@ async def test_other_tasks_have_a_turn_within_a_burst_of_replies(
         return next(burst, None) or await read(**how)
 
     monkeypatch.setattr(raw, "read_response", read_response)
-    user.send(("PING",))  # The original method still reads this reply.
+    user.send(("PING",))
     turns: set[int] = set()
     while len(user.frames) < 2 + 256:
-        turns.add(len(user.frames))  # How many replies had been read when this task had a turn.
+        turns.add(len(user.frames))
         await asyncio.sleep(0)
     assert [read for read in turns if 2 <= read < 2 + 256]
 
@@ -411,7 +411,8 @@ async def test_connections_do_not_decode_and_are_never_timed_out(server: Server,
     user = Recorder(Connector.of(Redis.from_url(server.url, health_check_interval=1, **settings), "linked", 5))
     assert await user.answer("ECHO", "x") == b"x"
     assert await user.answer("CLIENT", "GETNAME") == b"linked"
-    assert isinstance(await user.answer("HELLO"), list)  # With RESP3 it would be a map.
+    # RESP3 would answer with a map.
+    assert isinstance(await user.answer("HELLO"), list)
     await asyncio.sleep(0.15)
     assert await user.answer("PING") == b"PONG"
     assert len(user.opens) == 1

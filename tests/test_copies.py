@@ -41,7 +41,8 @@ async def test_an_object_that_refers_to_a_client_cannot_be_copied(
             assert refused(copies, each)
 
     locks = LockClient(redis)
-    await look(locks)  # A copy of a client that has not started would be another client.
+    # A copy of a client that has not started would be another client.
+    await look(locks)
     async with locks:
         await look(locks)
         lease = await locks.lock("a").acquire()

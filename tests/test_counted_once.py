@@ -110,4 +110,5 @@ async def test_after_so_many_bare_hand_offs_others_go_first(locks: LockClient, o
     await all_parked(other, 1)
     await mine.release()
     await asyncio.wait_for(asyncio.gather(*tasks), 20)
-    assert served.index("theirs") < len(tasks) - 1  # The other client had a chance after each run of hand-offs.
+    # The other client had a chance after each run of hand-offs.
+    assert served.index("theirs") < len(tasks) - 1

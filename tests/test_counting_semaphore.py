@@ -93,7 +93,8 @@ async def test_a_waiter_learns_of_permits_that_another_client_makes(
         await other.counting_semaphore(NAME, 2).acquire()
     else:
         await getattr(other.counting_semaphore(NAME), verb)(1)
-    await asyncio.wait_for(waiter, 4)  # Sooner than the waiter would ask by itself.
+    # The waiter would ask by itself later than that.
+    await asyncio.wait_for(waiter, 4)
 
 
 @pytest.mark.parametrize("initial", [None, 0, 2])
@@ -163,7 +164,8 @@ async def test_many_at_once_are_forgotten_as_well(locks: LockClient, redis: Redi
             await semaphore.release()
 
     await asyncio.gather(*(work() for _ in range(50)))
-    assert await redis.zcard(f"aiolock_token:{{{NAME}}}") <= 300  # Of 3,000 ends.
+    # There were 3,000 ends.
+    assert await redis.zcard(f"aiolock_token:{{{NAME}}}") <= 300
 
 
 async def test_a_task_that_ends_in_a_block_that_it_never_leaves(redis: Redis, theirs: AsyncCountingSemaphore) -> None:

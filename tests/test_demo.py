@@ -77,7 +77,8 @@ async def test_the_demo_shows_every_fault_and_nothing_is_lost_on_a_server_that_i
 def test_a_reader_who_goes_ends_the_demo_quietly(tmp_path: Path) -> None:
     demo = start(tmp_path)
     assert demo.stdout is not None
-    while "hand-offs/s" not in demo.stdout.readline():  # Another task than the story's prints it.
+    # Another task than the story's prints it.
+    while "hand-offs/s" not in demo.stdout.readline():
         pass
     demo.stdout.close()
     _, errors = demo.communicate(timeout=50)
@@ -93,7 +94,8 @@ def test_an_interrupted_demo_ends_what_it_started(tmp_path: Path, number: signal
         if "All is well" in line:
             break
     children = descendants(demo.pid)
-    assert len(children) >= 5  # four workers and the server
+    # Four workers and the server run.
+    assert len(children) >= 5
     demo.send_signal(number)
     _, errors = demo.communicate(timeout=20)
     assert demo.returncode == 130
@@ -118,7 +120,8 @@ def test_on_a_terminal_the_demo_shows_a_live_picture_unless_asked_not_to(extra: 
         while b"hand-offs/s" not in shown:
             shown += os.read(terminal, 10_000)
         demo.send_signal(signal.SIGINT)
-        with suppress(OSError):  # Linux's way to say that nobody writes to it any more
+        # Linux says so that nobody writes to it any more.
+        with suppress(OSError):
             while more := os.read(terminal, 10_000):
                 shown += more
     os.close(terminal)

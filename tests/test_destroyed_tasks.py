@@ -65,7 +65,7 @@ async def test_its_lock_is_given_back_with_a_warning(
         gc.collect()
         await freed(redis, NAME)
         assert lock.statistics().held == 0
-        async with lock as lease:  # The destroyed task is in nobody's way.
+        async with lock as lease:
             assert lease.holds == 1
     assert forgotten.said == ["Task was destroyed but it is pending!"]
     assert [(event.task, event.holds) for event in events if isinstance(event, Orphaned)] == [("careless", 2)]

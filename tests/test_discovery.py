@@ -31,7 +31,8 @@ def told(where: Discovery, *servers: list[Any]) -> tuple[Address, list[Address]]
 @pytest.mark.parametrize(
     ("server", "reached"),
     [
-        ([b"10.0.0.1", 1, b"id"], ("10.0.0.1", 1)),  # As before Redis 7.
+        # Servers before Redis 7 answer so.
+        ([b"10.0.0.1", 1, b"id"], ("10.0.0.1", 1)),
         ([b"one", 1, b"id", [b"ip", b"10.0.0.1"]], ("one", 1)),
         ([b"?", 1, b"id", [b"ip", b"10.0.0.1"]], ("10.0.0.1", 1)),
         ([b"?", 1, b"id", []], ("asked", 1)),

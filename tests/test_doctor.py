@@ -30,12 +30,13 @@ from tests.support.observe import commandstats, until
 from tests.support.proxy import ALWAYS, Proxy, Rule, command, script, withhold_reply
 
 COMMAND = [sys.executable, "-W", "error", "-m", "aiolock", "doctor"]
-SOON = 20.0  # Seconds: several times the doctor's patience, for a busy machine.
+SOON = 20.0
 ALL = {
     *("reachable", "database", "version", "topology", "role", "replicas", "eviction", "persistence", "min-replicas"),
     *("permissions", "scripts", "messages", "sharded-messages", "failover", "round-trip", "clock", "lease", "client"),
 }
-OF_THE_MACHINE = {"round-trip"}  # A busy machine may be worth a warning.
+# A busy machine may be worth a warning.
+OF_THE_MACHINE = {"round-trip"}
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,8 @@ pytestmark = pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks 
 
 
 def eagerly(loop: asyncio.AbstractEventLoop, coroutine: Any, **settings: Any) -> Any:
-    settings.pop("eager_start", None)  # uvloop passes it on, and the factory of Python 3.13.0 does not know it.
+    # uvloop passes it on, and the factory of Python 3.13.0 does not know it.
+    settings.pop("eager_start", None)
     return getattr(asyncio, "eager_task_factory")(loop, coroutine, **settings)  # noqa: B009 - unknown to Python 3.11
 
 
@@ -87,7 +88,7 @@ async def test_a_connection_that_is_woken_again_by_its_own_failure_runs_once() -
 
     def broken(error: Exception, waited: float) -> None:
         user.errors.append(error)
-        user.connection.wake()  # A pipeline with something to send does so.
+        user.connection.wake()
 
     user.broken = broken  # type: ignore[method-assign]
     user.send(("PING",))
@@ -126,7 +127,7 @@ async def test_each_link_connects_once(server: Server, redis: Redis) -> None:
     async with Proxy(server.host, server.port) as proxy, lock_client(proxy.url) as locks:
         async with locks.lock("a"):
             waiting = asyncio.create_task(take(locks.lock("a")))
-            await until(lambda: locks.statistics().connections == 2)  # For commands and for messages.
+            await until(lambda: locks.statistics().connections == 2)
         await waiting
         assert len(proxy.connections) == 2
         async with locks.lock("a") as lease:
@@ -152,7 +153,7 @@ async def test_a_hook_that_closes_the_client_closes_it_once(redis: Redis) -> Non
         await client.lock(name, owner="job").acquire()
     await client.lock("a").force_release()
     await until(lambda: bool(closings) and all(each.done() for each in closings))
-    assert len(closings) == 2  # One for the loss by force, and one for the loss by closing.
+    assert len(closings) == 2
     assert not await redis.exists("a", "b")
 
 

@@ -38,7 +38,7 @@ async def test_a_name_that_is_used_all_the_time_remembers_some_few_ends_for_each
 ) -> None:
     most = 0
     async with asyncio.TaskGroup() as tasks:
-        for client in (locks, other):  # The tasks hand the lock on, within a client and from one to the other.
+        for client in (locks, other):
             for _ in range(4):
                 tasks.create_task(sections(client.lock(NAME), 250))
         for _ in range(50):
@@ -52,7 +52,8 @@ async def test_an_acquisition_whose_acquire_was_sent_twice_is_not_forgotten(
 ) -> None:
     await sections(behind, 3)
     assert await remembered(redis) == 1
-    for sent_twice in (1, 2):  # The end of the second one names those that may be forgotten.
+    # The end of the second one names those that may be forgotten.
+    for sent_twice in (1, 2):
         proxy.install(Rule(script(ACQUIRE), drop_reply()))
         await sections(behind, 3)
         assert await remembered(redis) == 1 + sent_twice

@@ -34,7 +34,7 @@ async def test_stacks_of_one_task_may_be_closed_out_of_order(locks: LockClient, 
 
 async def forgotten_in(handle: AsyncLeader | AsyncOnce, *work: Coroutine[Any, Any, object]) -> None:
     """Let a task that nobody refers to wait, in a block, for something that nobody refers to."""
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)  # asyncio tells of a destroyed task.
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
     inside = asyncio.Event()
 
     async def wait() -> None:
@@ -60,7 +60,7 @@ async def test_a_task_that_nobody_refers_to_any_more_is_destroyed_in_a_block(
         handle = make(locks)
         await forgotten_in(handle)
         await freed(redis, key)
-        async with handle:  # The forgotten task is in nobody's way.
+        async with handle:
             pass
 
 

@@ -81,7 +81,8 @@ async def test_acquired_tells_how_long_it_waited(redis: Redis, events: Events) -
     waited = [event.waited for event in events if isinstance(event, Acquired)]
     assert len(waited) == 2
     assert waited[0] >= 0
-    assert waited[1] > 0.01  # The holder kept the lock for longer; timers may ring a little early.
+    # The holder kept the lock for longer, but timers may ring a little early.
+    assert waited[1] > 0.01
 
 
 async def test_handed_off_is_told_before_acquired(redis: Redis, events: Events) -> None:
@@ -118,7 +119,8 @@ async def test_a_lease_that_was_left_to_end_is_an_event_and_no_warning(
         with pytest.raises(LeaseLostError):
             async with locks.lock("orders").hold(lease=0.5):
                 await asyncio.sleep(60)
-    told = [kind for kind in kinds(events) if kind != "WaitStarted"]  # On the server the first lease ends later.
+    # On the server the first lease ends later, so a second wait may start.
+    told = [kind for kind in kinds(events) if kind != "WaitStarted"]
     assert told == ["Acquired", "Lost"] * 2
     levels = [record.levelno for record in caplog.records if record.getMessage().endswith("lost: expired")]
     assert levels == [logging.INFO, logging.WARNING]
@@ -133,7 +135,7 @@ async def test_a_renewal_that_was_brought_forward_and_fails_is_not_late(
         await redis.execute_command("ACL", "SETUSER", "default", "-pexpire")  # type: ignore[no-untyped-call]
         sent = locks.statistics().commands
         await redis.client_kill_filter(_type="normal", skipme=True)
-        await until(lambda: locks.statistics().commands >= sent + 2)  # The second try follows the failure of the first.
+        await until(lambda: locks.statistics().commands >= sent + 2)
         await redis.execute_command("ACL", "SETUSER", "default", "+pexpire")  # type: ignore[no-untyped-call]
     assert not [event for event in events if isinstance(event, RenewalLate)]
     assert not [record for record in caplog.records if "late" in record.getMessage()]
@@ -190,7 +192,8 @@ async def test_an_acquire_that_ends_without_the_lock_tells_why(redis: Redis, eve
         ("cancelled", None, True),
         ("error", "NotALockError", False),
     ]
-    assert ended[1].waited >= 0.04  # Timers may ring a little early.
+    # Timers may ring a little early.
+    assert ended[1].waited >= 0.04
     assert kinds(events).count("WaitStarted") == 2
 
 
@@ -209,7 +212,7 @@ async def test_a_wait_that_python_destroys_is_not_told(redis: Redis, events: Eve
     """Python may destroy the wait in any thread, when there is no loop any more."""
     async with listening(redis, events) as locks, other.lock("orders"):
         waiting = locks.lock("orders", owner="b").acquire()
-        waiting.send(None)  # The acquire goes as far as asking the server.
+        waiting.send(None)
         waiting.close()
         await answered(locks)
     assert kinds(events) == []
@@ -394,7 +397,7 @@ async def test_a_hook_that_hears_of_a_late_renewal_may_give_the_lock_back(proxy:
         proxy.install(Rule(script(RENEW), refuse(b"ERR for the test"), times=ALWAYS))
         term = await hook.leads(locks, "orders")
         await until(lambda: "Released" in hook.of("orders"))
-        await asyncio.sleep(3)  # Until the lease would be over.
+        await asyncio.sleep(3)
         assert hook.of("orders") == ["Acquired", "RenewalLate", "Released"]
         assert not term.lost.is_set()
         assert locks.statistics().losses == 0

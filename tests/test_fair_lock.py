@@ -20,8 +20,10 @@ from tests.support.waiters import waits_quietly
 NAME = "fair"
 TOKENS = f"aiolock_token:{{{NAME}}}"
 LONG = 60.0
-MANY_TURNS = 20.0  # Seconds: in each of them, waiters for the plain lock have a moment to come.
-PAST_THE_HEARTBEAT = 5.0  # Seconds: far longer than it takes to notice, and far shorter than a lease.
+# In each of so many seconds, waiters for the plain lock have a moment to come.
+MANY_TURNS = 20.0
+# So many seconds are far longer than it takes to notice, and far shorter than a lease.
+PAST_THE_HEARTBEAT = 5.0
 
 
 class Line:
@@ -196,7 +198,7 @@ async def test_the_first_that_is_cancelled_as_it_is_told_passes_it_on(
     async with LockClient(through) as behind:
         lease = await locks.fair_lock(NAME).acquire(lease=LONG)
         await line.stand(behind, locks)
-        proxy.swallow_messages()  # That client never hears that it is next.
+        proxy.swallow_messages()
         await lease.release()
         line.tasks[0].cancel()
         assert await line.over() == [1]
@@ -229,7 +231,7 @@ async def test_a_client_that_was_passed_over_keeps_its_place(
         await line.stand(behind)
         proxy.black_hole()
         await lease.release()
-        taken = await other.fair_lock(NAME).acquire(lease=LONG)  # The first in line has been silent for long by then.
+        taken = await other.fair_lock(NAME).acquire(lease=LONG)
         await line.stand(other)
         proxy.restore()
         await line.is_as_long(2)
@@ -344,7 +346,8 @@ async def test_those_who_wait_for_the_plain_lock_are_told_before_their_turn_pass
 ) -> None:
     async with locks.fair_lock(NAME):
         assert await other.lock(NAME).try_lock() is None
-    await redis.zincrby(TOKENS, -10_000, "plain")  # Their turn comes while nobody has the lock: a loop was blocked.
+    # Their turn comes while nobody has the lock: a loop was blocked.
+    await redis.zincrby(TOKENS, -10_000, "plain")
     async with locks.fair_lock(NAME):
         assert b"plain" in await members(redis)
     assert b"plain's turn" in await members(redis)
@@ -377,7 +380,7 @@ async def test_a_waiter_for_the_plain_lock_does_not_sleep_when_the_next_fair_hol
     await until(lambda: waits_quietly(other, other.lock(NAME)))
     await lease.release()
     assert await next_one
-    await backend_of(dies).aclose()  # Nothing that it sends reaches the server any more.
+    await backend_of(dies).aclose()
     await asyncio.wait_for(waits, LONG / 6)
     await dies.aclose()
 
@@ -450,7 +453,7 @@ async def test_a_server_that_takes_no_commands_for_a_while_keeps_no_place_of_who
 ) -> None:
     lease = await locks.fair_lock(NAME).acquire(lease=LONG)
     await line.stand(other)
-    await redis.client_pause(1500, all=False)  # The server takes no writes.
+    await redis.client_pause(1500, all=False)
     line.tasks[0].cancel()
     await asyncio.wait(line.tasks)
     await until(lambda: other.statistics().pending == 0)

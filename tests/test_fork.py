@@ -28,7 +28,8 @@ def in_child(child: Child) -> Any:
         except BaseException:
             told = {"error": traceback.format_exc()}
         os.write(writable, json.dumps(told).encode())
-        os._exit(0)  # All that is open here belongs to the parent, too: no cleaning up.
+        # All that is open here belongs to the parent, too, so nothing is cleaned up.
+        os._exit(0)
     os.close(writable)
     with os.fdopen(readable, "rb") as pipe:
         answer = json.loads(pipe.read())
@@ -164,7 +165,7 @@ def test_a_child_that_leaves_its_parents_blocks_does_nothing_and_its_own_excepti
 
         async def main() -> None:
             async with LockClient.from_url(server.url) as locks, locks.lock(NAME) as lease:
-                other = asyncio.create_task(hold(locks.lock("other")))  # In the child it ends with the loop.
+                other = asyncio.create_task(hold(locks.lock("other")))
                 await until(lambda: locks.statistics().held == 2)
                 await until(lambda: locks.statistics().pending == 0)
                 before = connections()
@@ -174,7 +175,7 @@ def test_a_child_that_leaves_its_parents_blocks_does_nothing_and_its_own_excepti
                     os.wait()
                     assert observer.exists(NAME, "other") == 2
                     assert await locks.lock(NAME).hold_count() == 1
-                    assert connections() == before  # The connections work on, too.
+                    assert connections() == before
                     lease.check()
                     other.cancel()
 

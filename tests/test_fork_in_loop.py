@@ -33,13 +33,15 @@ async def run_on(child: Callable[[], Coroutine[Any, Any, None]]) -> None:
         status = 1
         try:
             signal.alarm(20)
-            asyncio._set_running_loop(loop)  # In a fork, asyncio sees no running loop.
+            # In a fork, asyncio sees no running loop.
+            asyncio._set_running_loop(loop)
             await child()
             status = 0
         except BaseException:
             traceback.print_exc()
         finally:
-            os._exit(status)  # All that is open here belongs to the parent, too: no cleaning up.
+            # All that is open here belongs to the parent, too, so nothing is cleaned up.
+            os._exit(status)
     assert os.waitpid(pid, 0)[1] == 0
 
 
@@ -76,7 +78,8 @@ async def test_a_childs_copy_of_the_watchdog_renews_nothing_and_its_deadlines_fr
     async with lock_client(server.url, lease=6, renew_interval=1) as locks:
         await locks.lock("watched").acquire()
         fixed = await locks.lock("fixed").acquire(lease=2)
-        await fixed.renew()  # After this, a command frees the lock when its lease is over.
+        # After this, a command frees the lock when its lease is over.
+        await fixed.renew()
         await until(lambda: locks.statistics().pending == 0 and locks.statistics().connections == 2)
 
         async def child() -> None:

@@ -22,7 +22,8 @@ HARD = [
     "-",
     "~.",
 ]
-RANDOM, HOST, PID, NAME = 32, 64, 18, 64  # The most characters that a part of an id has.
+# A part of an id has so many characters at most.
+RANDOM, HOST, PID, NAME = 32, 64, 18, 64
 WORST = RANDOM + len("@") + HOST + len("/") + PID + len("/") + NAME
 
 

@@ -51,7 +51,7 @@ async def test_waits_until_all_is_counted(
     assert not await latch.wait(0.01)
     assert not any(task.done() for task in tasks)
     await theirs.count_down()
-    async with asyncio.timeout(4):  # Sooner than the waiters would ask by themselves.
+    async with asyncio.timeout(4):
         assert await asyncio.gather(*tasks) == [True] * 10
     assert await latch.count() == 0
 

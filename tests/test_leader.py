@@ -19,7 +19,7 @@ from tests.support.cancellation import MODES, Mode, Outcome, every_suspension
 from tests.support.observe import answered, until
 
 NAME = "scheduler"
-SOON = 30.0  # Seconds: a busy machine takes some.
+SOON = 30.0
 
 
 class Office:
@@ -87,7 +87,7 @@ async def test_a_block_leads_and_hands_over_when_it_ends(locks: LockClient, othe
         await until(lambda: other.statistics().parked == 1)
         left = monotonic()
     assert await waiting > term.token
-    assert monotonic() - left < 15  # The lease is twice as long.
+    assert monotonic() - left < 15
     with pytest.raises(NotHeldError):
         term.check()
     assert not await locks.lock(NAME).locked()
@@ -220,7 +220,7 @@ async def test_the_block_of_a_leader_that_cannot_renew_is_cancelled_once_and_tol
         _ = term.start(office.work("too late"))
     assert office.events == ["it begins", "it ends"]
     await answered(short)
-    assert not await short.lock(NAME).locked()  # The lock was given back: its lease had not ended.
+    assert not await short.lock(NAME).locked()
 
 
 async def test_a_lead_that_is_renewed_goes_on(short: LockClient, office: Office) -> None:
@@ -340,7 +340,7 @@ async def test_after_a_step_down_another_leads_when_the_work_has_ended(
     assert await waiting > term.token
     assert office.events == ["it begins", "it ends"]
     assert not term.lost.is_set()
-    assert not leading.done()  # It runs for election again, after its pause.
+    assert not leading.done()
     term.step_down()
     await ended(leading)
 
@@ -603,7 +603,8 @@ async def test_cancelled_anywhere_its_work_has_ended_and_the_lock_is_free(
             work.close()
 
     async def verify(tasks: "list[asyncio.Task[object]]", outcome: Outcome[None]) -> None:
-        if form is in_a_loop_that_waits:  # A lock that a loop leaves is given back a moment later.
+        # A lock that a loop leaves is given back a moment later.
+        if form is in_a_loop_that_waits:
             await until(lambda: locks.statistics().held == 0)
         assert all(task.done() for task in tasks)
         assert (locks.statistics().held, outcome.swallowed) == (0, 0)

@@ -28,7 +28,8 @@ async def test_a_loss_cancels_the_body_once_and_is_raised(lock: AsyncRLock) -> N
             await asyncio.sleep(60)
     assert isinstance(lost.value.__cause__, asyncio.CancelledError)
     assert lease.given_back
-    await asyncio.sleep(0)  # A cancellation that was left over would be raised here.
+    # A cancellation that was left over would be raised here.
+    await asyncio.sleep(0)
 
 
 async def test_a_lease_that_is_over_or_has_its_block_is_not_entered(locks: LockClient) -> None:
@@ -75,7 +76,7 @@ async def test_a_release_by_the_handle_is_refused_in_its_own_block(locks: LockCl
             await lock.release()
         lease.check()
         await lock.acquire()
-        await lock.release()  # No block gives this hold back.
+        await lock.release()
         assert lease.holds == 1
     assert not await redis.exists("a")
 

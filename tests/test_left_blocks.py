@@ -186,7 +186,7 @@ async def test_a_loop_that_breaks_off_leaves_its_block_beside_that_of_another_ta
 async def test_the_collector_leaves_the_block_of_the_task_that_it_destroys_within_one_of_ours(
     clean: LockClient, make: Make, stacked: bool
 ) -> None:
-    asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # asyncio reports destroyed tasks.
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
     handle, inside = make(clean), asyncio.Event()
 
     async def forgotten() -> None:
@@ -327,7 +327,8 @@ async def test_one_function_that_enters_and_leaves_for_several_tasks(make: Make,
         """Be inside the helper while the second task enters, so that the second task has another frame."""
 
         async def park() -> None:
-            _ = sys._getframe(1)  # Python makes the object of a frame when it is asked for.
+            # Python makes the object of a frame when it is asked for.
+            _ = sys._getframe(1)
             parked.set()
             await second_in.wait()
 

@@ -34,7 +34,7 @@ from tests.support.observe import answered, until
 from tests.support.proxy import Action, Proxy, Rule, drop_reply, reset, script
 from tests.support.waiters import waits_quietly
 
-LONG = 10.0  # Seconds: nothing here takes as long.
+LONG = 10.0
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ async def test_permits_among_them_cost_no_round_trip_more(locks: LockClient) -> 
     many = locks.multi("a", locks.semaphore("b", 4).taking(2), "c")
     async with many:
         pass
-    for act in (many.acquire, many.acquire, many.release, many.release):  # Each acquire takes two permits more.
+    for act in (many.acquire, many.acquire, many.release, many.release):
         before = locks.statistics()
         await act()
         after = locks.statistics()
@@ -218,9 +218,9 @@ async def test_no_two_wait_for_each_other_with_permits_among_them(locks: LockCli
 async def test_while_all_are_free_they_cost_one_round_trip(locks: LockClient) -> None:
     names = [f"name {number}" for number in range(10)]
     many = locks.multi(*names)
-    async with many:  # The connection is there, and the scripts are known.
+    async with many:
         pass
-    for act in (many.acquire, many.acquire, many.release, many.release):  # The second acquire is nested.
+    for act in (many.acquire, many.acquire, many.release, many.release):
         before = locks.statistics()
         await act()
         after = locks.statistics()
@@ -233,13 +233,15 @@ async def test_one_that_is_taken_leaves_none(
     async with other.lock("b"):
         assert await three.try_lock() is None
         assert await three.try_lock(wait=0.05, lease=3) is None
-        await answered(locks)  # The wait may have ended before the answers came.
+        # The wait may have ended before the answers came.
+        await answered(locks)
         assert await held(redis) == ["b"]
         with pytest.raises(LockTimeoutError, match="'b'") as raised:
             async with three.hold(wait=0.5):
                 pass
         assert raised.value.name == "b"
-        assert raised.value.waited > 0.4  # A timer may ring a little early: uvloop rounds to milliseconds.
+        # A timer may ring a little early: uvloop rounds to milliseconds.
+        assert raised.value.waited > 0.4
         await answered(locks)
         assert await held(redis) == ["b"]
     assert await three.try_lock() is not None
@@ -314,7 +316,7 @@ async def test_a_foreign_key_or_an_unanswered_call_leaves_no_hold(
         await three.acquire()
     await answered(locks)
     assert await held(redis) == ["b"]
-    async with locks.lock("a", owner="somebody"):  # Members behind a refused one are asked for all the same.
+    async with locks.lock("a", owner="somebody"):
         with pytest.raises(NotALockError):
             await locks.multi("a", "aa", "b").try_lock()
     await answered(locks)
@@ -512,7 +514,7 @@ async def test_a_refused_lock_is_waited_for_before_later_ones_are_asked_for(
         await waits_for(locks, lease.name)
         await lease.release()
     await waiting
-    assert locks.statistics().commands - before < 5 * len(names)  # The releases are among them.
+    assert locks.statistics().commands - before < 5 * len(names)
 
 
 async def test_a_member_that_is_lost_during_the_wait_for_another_is_asked_for_again(
@@ -563,7 +565,8 @@ async def test_every_grant_that_is_told_of_is_told_of_when_it_ends(redis: Redis,
     acquired = sorted(event.token for event in events if isinstance(event, Acquired))
     released = sorted(event.token for event in events if isinstance(event, Released))
     assert acquired == released
-    assert len(acquired) == 2 + 2 + 3  # a and c, beside the one that was taken; the same once more; then all.
+    # Two are of a and c, beside the one that was taken, two of the same once more, and three of all.
+    assert len(acquired) == 2 + 2 + 3
 
 
 # Faults on the way.
@@ -575,7 +578,7 @@ async def test_a_member_that_is_lost_on_its_way_counts_once(
 ) -> None:
     async with LockClient(through) as client:
         many = client.multi("a", "b", "c")
-        async with many:  # Every connection and script is known.
+        async with many:
             pass
         for harmed, act, left in (
             (ACQUIRE, many.acquire, [1, 1, 1]),
@@ -607,7 +610,8 @@ async def lose(many: AsyncMultiLock, *names: str, client: LockClient) -> tuple[l
                     await asyncio.sleep(LONG)
                 except asyncio.CancelledError:
                     seen.append("cancelled")
-                    await asyncio.sleep(0)  # A rollback.
+                    # This stands for a rollback.
+                    await asyncio.sleep(0)
                     seen.append("rolled back")
                     with pytest.raises(LeaseLostError):
                         lease.check()

@@ -29,7 +29,8 @@ async def release(lock: AsyncRLock) -> None:
 
 async def test_a_task_of_the_holding_owner_does_not_wait_behind_others(locks: LockClient) -> None:
     job = locks.lock(NAME, owner="job")
-    await locks.lock("other").locked()  # The client connects, so that one batch refuses or grants the three.
+    # The client connects, so that one batch refuses or grants the three.
+    await locks.lock("other").locked()
     first = asyncio.create_task(acquire(job))
     stranger = asyncio.create_task(acquire_and_release(locks.lock(NAME)))
     second = asyncio.create_task(acquire(job))
@@ -207,7 +208,8 @@ async def test_a_release_that_the_last_one_overtakes_is_answered_as_what_it_was(
     finally:
         await redis.config_set("min-replicas-to-write", 0)
     await last.release()
-    async with job:  # Its release names ends that the server may forget.
+    # Its release names ends that the server may forget.
+    async with job:
         pass
     async with other.lock(NAME):
         await refused

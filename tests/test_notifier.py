@@ -40,7 +40,8 @@ def ignore(message: bool) -> None:
 async def test_every_message_and_every_gap_is_signalled(redis: Redis, notifier: Notifier) -> None:
     signals: list[bool] = []
     notifier.watch("news", signals.append)
-    await until(lambda: signals == [False])  # The watcher is subscribed, and has missed earlier messages.
+    # The watcher is subscribed, and has missed earlier messages.
+    await until(lambda: signals == [False])
     assert notifier.confirmed("news")
     await redis.publish("news", "0")
     await redis.publish("other", "0")
@@ -65,7 +66,7 @@ async def test_each_watcher_of_a_channel_hears_every_message(redis: Redis, notif
     notifier.watch("news", one.append)
     await until(lambda: one == [False])
     notifier.watch("news", another.append)
-    await until(lambda: another == [False])  # This watcher has missed earlier messages.
+    await until(lambda: another == [False])
     await redis.publish("news", "0")
     await until(lambda: one[1:] == another[1:] == [True])
     notifier.unwatch("news", one.append)
@@ -86,7 +87,7 @@ async def test_two_locks_that_share_a_channel_are_both_waited_for(redis: Redis, 
         await answered(locks)
         for lock, waiter in zip(holders, waiting, strict=True):
             await lock.release()
-            await asyncio.wait_for(waiter, 10)  # The lease would have taken longer.
+            await asyncio.wait_for(waiter, 10)
 
 
 async def test_two_hundred_names_share_a_connection(redis: Redis, notifier: Notifier) -> None:
@@ -139,7 +140,8 @@ async def test_a_channel_that_is_watched_again_in_that_moment_is_not_ordered_aga
     before = await commandstats(redis)
     notifier.unwatch("news", ignore)
     notifier.watch("news", signals.append)
-    await until(lambda: signals == [False])  # Messages of the gap went to nobody.
+    # Messages of the gap went to nobody.
+    await until(lambda: signals == [False])
     after = await commandstats(redis)
     assert [after.get(name) for name in ORDERS] == [before.get(name) for name in ORDERS]
 
@@ -230,7 +232,8 @@ async def test_a_subscription_that_is_overdue_as_its_connection_dies_is_made_aga
     unanswered = proxy.install(Rule(command(b"SUBSCRIBE"), withhold_reply()))
     notifier.watch("news", ignore)
     await unanswered.caught()
-    await asyncio.sleep(0.2)  # Longer than its patience, and shorter than the time from one look to the next.
+    # This is longer than its patience, and shorter than the time from one look to the next.
+    await asyncio.sleep(0.2)
     proxy.clear_rules()
     proxy.reset_all()
     await until(lambda: notifier.confirmed("news"))
@@ -252,7 +255,7 @@ async def test_a_subscription_that_the_server_refuses_is_made_again(
     await until(lambda: len(refused.requests) >= 2)
     assert not notifier.confirmed("news")
     proxy.clear_rules()
-    await until(lambda: signals == [False])  # The watcher may have missed messages.
+    await until(lambda: signals == [False])
     await redis.publish("news", "0")
     await until(lambda: signals == [False, True])
     await notifier.aclose()

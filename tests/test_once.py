@@ -73,15 +73,16 @@ async def test_callers_during_the_run_wait_and_all_are_told_at_once(
 ) -> None:
     runner = asyncio.create_task(locks.once(KEY, keep=KEEP).run(report))
     await report.begun.wait()
-    once = other.once(KEY, keep=KEEP)  # A handle that tasks share.
+    once = other.once(KEY, keep=KEEP)
     waiting = [asyncio.create_task(once.run(report)) for _ in range(WAITERS)]
     await all_parked(other, WAITERS)
     before = other.statistics()
     report.may_end.set()
     assert set(await asyncio.gather(runner, *waiting)) == {"report 7"}
     assert report.runs == 1
-    assert other.statistics().commands - before.commands <= WAITERS + 1  # Each waiter has asked once more,
-    assert other.statistics().batches - before.batches <= 3  # and they asked together.
+    # Each waiter has asked once more, and they asked together.
+    assert other.statistics().commands - before.commands <= WAITERS + 1
+    assert other.statistics().batches - before.batches <= 3
 
 
 async def test_a_caller_that_need_not_wait_skips_it(locks: LockClient, other: LockClient, report: Report) -> None:
@@ -111,7 +112,8 @@ async def test_it_runs_again_when_its_outcome_is_forgotten(locks: LockClient, re
     at_once(report)
     await locks.once(KEY, keep=0.05).run(report)
     once = locks.once(KEY, keep=0.05)
-    while report.runs == 1:  # The server's clock says when `keep` is over.
+    # The server's clock says when `keep` is over.
+    while report.runs == 1:
         await once.run(report)
 
 
@@ -343,7 +345,8 @@ async def test_all_agree_on_the_slot_whatever_their_clocks_say(
         slots.append(await client.slot("nightly", every=3600))
     first, second = slots
     seconds, _ = await redis.time()
-    assert second.number - first.number in {0, 1}  # The hour may have ended between the two.
+    # The hour may have ended between the two.
+    assert second.number - first.number in {0, 1}
     assert seconds // 3600 - first.number in {0, 1}
     assert first.name == f"nightly:{first.number}"
     assert 0 <= first.remaining <= 3600
@@ -353,7 +356,8 @@ async def test_all_agree_on_the_slot_whatever_their_clocks_say(
 async def test_a_slot_is_over_when_it_says_so(locks: LockClient) -> None:
     slot = await locks.slot("often", every=0.02)
     while slot.remaining:
-        await asyncio.sleep(slot.remaining)  # Timers may ring a little early.
+        # Timers may ring a little early.
+        await asyncio.sleep(slot.remaining)
     assert (await locks.slot("often", every=0.02)).number > slot.number
 
 

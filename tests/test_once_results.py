@@ -156,7 +156,7 @@ async def test_impossible_settings_are_refused_at_once(
 async def ran(locks: LockClient, refresh: Refresh, redis: Redis) -> None:
     """Run the body, and make its result old."""
     assert await locks.once(KEY, keep=KEEP, stale=STALE).run(refresh) == f"token {refresh.runs}"
-    await redis.delete(REDIS_KEY)  # To all scripts this is the same as the end of `keep`.
+    await redis.delete(REDIS_KEY)
 
 
 @pytest.mark.parametrize("wait", [None, 0, 5])

@@ -25,7 +25,8 @@ from tests.support.calls import acquire
 from tests.support.inside import timers_of_marks
 from tests.support.observe import answered, commandstats, until
 
-SOON = 0.05  # Seconds after which a wait is linked.
+# A wait is linked after so many seconds.
+SOON = 0.05
 
 
 class Service:
@@ -149,7 +150,7 @@ async def test_losses_are_counted_by_reason_and_not_what_was_left_to_end(service
                 await asyncio.sleep(60)
         await asyncio.create_task(forget(locks.lock("forgotten")))
         await until(lambda: locks.statistics().losses == 4)
-        assert service.numbers("aiolock.losses") == {  # Zeros come first, so that an alert sees the first loss.
+        assert service.numbers("aiolock.losses") == {
             **{("lock", reason): 0 for reason in ("closed", "max_hold", "taken", "unreachable")},
             **{("lock", reason): 1 for reason in ("expired", "forced", "orphaned")},
         }
@@ -262,7 +263,8 @@ async def test_a_wait_that_fails_is_a_span_that_failed(service: Service, other: 
     assert span.attributes["aiolock.outcome"] == "timeout"
     assert span.start_time is not None
     assert span.end_time is not None
-    assert span.end_time - span.start_time > 5e6  # Timers may ring a little early.
+    # Timers may ring a little early.
+    assert span.end_time - span.start_time > 5e6
 
 
 # Marks of holds, by which waits find them.
@@ -276,7 +278,8 @@ async def linked(holder: Service, waiter: Service, redis: Redis) -> None:
     await until(lambda: _left(redis))
     waiting = asyncio.create_task(wait_in_a_trace(waiter))
     await until(lambda: waiter.locks.lock("orders").statistics().parked == 1)
-    if holder is waiter:  # The timer of the waiter was set before this one, and rings before it.
+    # The timer of the waiter was set before this one, and rings before it.
+    if holder is waiter:
         await asyncio.sleep(2 * SOON)
     else:
         await looked(waiter.locks)
@@ -318,7 +321,8 @@ async def test_a_long_wait_leads_to_the_holder_in_the_same_service(service: Serv
 
 async def test_a_short_wait_leads_nowhere(redis: Redis) -> None:
     async with Service(redis) as holder, Service(redis) as waiter:
-        holder.config.telemetry.patience = 60  # type: ignore[union-attr]  # From the next client on.
+        # The new patience holds from the next client on.
+        holder.config.telemetry.patience = 60  # type: ignore[union-attr]
         with holder.tracer.start_as_current_span("request"):
             lock = holder.locks.lock("orders")
             await lock.acquire()
@@ -569,7 +573,7 @@ async def test_a_telemetry_may_say_that_a_release_is_of_no_use(
 async def test_a_hook_that_is_not_the_telemetrys_hears_all(redis: Redis) -> None:
     picky = Picky(False)
 
-    def hear(event: LockEvent) -> None:  # A user may wrap the telemetry's hook.
+    def hear(event: LockEvent) -> None:
         picky.hear(event)
 
     config = LockConfig(on_event=hear, telemetry=picky)
@@ -588,7 +592,7 @@ async def test_a_release_is_of_use_to_the_log(redis: Redis, caplog: pytest.LogCa
 async def test_the_duration_of_a_hold_within_a_trace_is_always_told(redis: Redis) -> None:
     """The duration is told even after so many holds that others are not recorded."""
     async with Service(redis) as service:
-        for _ in range(30):  # More than are recorded at once.
+        for _ in range(30):
             async with service.locks.lock("orders"):
                 pass
         with service.tracer.start_as_current_span("request"):
@@ -625,7 +629,7 @@ async def test_a_long_wait_leads_to_the_holder_in_another_process(
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        hold = (await process.stdout.readline()).decode().strip()  # The process holds; this is its span.
+        hold = (await process.stdout.readline()).decode().strip()
         async with Service(redis) as service:
             await until(lambda: _left(redis))
             waiting = asyncio.create_task(wait_in_a_trace(service))

@@ -44,7 +44,8 @@ async def test_calls_fail_at_once_until_the_server_is_back(redis: Redis, proxy: 
             proxy.black_hole()
         else:
             await proxy.cut_off()
-        for _ in range(2):  # The first call may still find the old connection, and no failed attempt.
+        # The first call may still find the old connection, and no failed attempt.
+        for _ in range(2):
             await failing(locks)
         started = monotonic()
         for _ in range(5):

@@ -34,7 +34,8 @@ async def test_ten_thousand_tasks_never_share_an_owner_id() -> None:
     for _ in range(10_000):
         await asyncio.create_task(note())
     assert len(set(ids)) == 10_000
-    assert len(addresses) < 10_000  # Otherwise this test shows nothing: task ids are used again.
+    # Task ids are used again, or this test would show nothing.
+    assert len(addresses) < 10_000
 
 
 async def test_dead_tasks_are_not_kept(locks: LockClient) -> None:
@@ -64,7 +65,8 @@ async def test_the_end_of_a_task_is_reported_once_though_its_record_is_kept() ->
 
 async def test_tasks_in_a_row_are_as_many_owners_to_the_server(redis: Redis, locks: LockClient) -> None:
     owners: set[bytes | str] = set()
-    count = 100  # The numbers are drawn in one place, which the first test tries ten thousand times.
+    # The numbers are drawn in one place, which the first test tries ten thousand times.
+    count = 100
 
     async def hold() -> None:
         async with locks.lock(NAME):
@@ -83,7 +85,7 @@ async def test_two_clients_in_one_task_are_two_owners(redis: Redis, locks: LockC
 
 
 async def test_a_named_owner_is_none_of_the_tasks_and_the_same_in_each(locks: LockClient) -> None:
-    job = locks.lock(NAME, owner="1")  # The name looks like the number of a task.
+    job = locks.lock(NAME, owner="1")
     async with locks.lock(NAME):
         assert await job.try_lock() is None
     await asyncio.create_task(acquire(job))

@@ -126,7 +126,7 @@ async def test_a_message_is_not_forgotten_for_a_grant_that_is_older(
     assert queue is not None
     queue._sits_out = 1
     await held.release()
-    await until(lambda: queue._sits_out == 0)  # The message has come; others are let go first.
+    await until(lambda: queue._sits_out == 0)
     queue.granted(Granted(0, 60, others_after=60, free=0))
     assert (await asyncio.wait_for(waits, 10)).name == NAME
 
@@ -147,7 +147,7 @@ async def test_a_waiter_for_several_is_not_overtaken(
     lease = await several
     assert not later.done()
     assert lease.name == NAME
-    await asyncio.wait([later], timeout=10)  # The first task has ended, and with it its permits.
+    await asyncio.wait([later], timeout=10)
     assert not later.exception()
 
 
@@ -282,7 +282,8 @@ async def test_a_permit_of_another_semaphore_is_refused(locks: LockClient, two: 
 
 async def test_the_holders_come_with_their_clients(redis: Redis, two: AsyncSemaphore, theirs: AsyncSemaphore) -> None:
     async with two.hold(lease=20), theirs.hold(lease=10):
-        await redis.zadd(f"{{{NAME}}}:timeout", {bytes(range(16)): 9e14})  # A permit of Redisson's.
+        # This is a permit of Redisson's.
+        await redis.zadd(f"{{{NAME}}}:timeout", {bytes(range(16)): 9e14})
         holders = await two.holders()
     assert [holder.pid is not None for holder in holders] == [True, True, False]
     assert [holder.owner for holder in holders][2] == bytes(range(16)).hex()

@@ -35,7 +35,7 @@ async def test_a_lock_whose_holder_crashed_is_taken_when_its_lease_ends(redis: R
     crashed = LockClient(redis, config=LockConfig(release_timeout=0.1))
     await crashed.lock(NAME).acquire(lease=0.5)
     ends = monotonic() + 0.5
-    await backend_of(crashed).aclose()  # Nothing that it sends reaches the server any more.
+    await backend_of(crashed).aclose()
     async with Waiters(locks, NAME, go=True) as waiters:
         await waiters.park(3)
         # If the lease did not end, the waiters would ask again after half a minute.
@@ -114,7 +114,8 @@ async def test_a_hand_off_needs_no_message_and_one_batch(locks: LockClient) -> N
         await asyncio.wait(waiters.tasks)
         after = locks.statistics()
         assert after.hand_offs == 1
-        assert after.commands == before.commands + 3  # Release and acquire together; the waiter's release.
+        # The release and the acquire go together, and the waiter's release alone.
+        assert after.commands == before.commands + 3
         assert after.batches == before.batches + 2
 
 
@@ -135,8 +136,8 @@ async def test_a_message_is_not_forgotten_for_a_refusal_that_is_older(locks: Loc
         assert queue is not None
         queue._sits_out = 1
         await theirs.release()
-        await until(lambda: queue._sits_out == 0)  # The message has come.
-        queue.probe_in(60)  # A refused try does so.
+        await until(lambda: queue._sits_out == 0)
+        queue.probe_in(60)
         await waiters.granted(1, within=20)
 
 
@@ -165,7 +166,8 @@ async def test_a_wake_up_that_another_waiter_has_used_in_vain_goes_to_the_one_wh
     proxy: Proxy, other: LockClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The message of a release may overtake the refusal that gave the turn to a writer: it wakes the waiter behind."""
-    monkeypatch.setattr(aiolock._core.commands, "_TURN", 120_000)  # No probe comes to the rescue.
+    # No probe comes to the rescue.
+    monkeypatch.setattr(aiolock._core.commands, "_TURN", 120_000)
     reading = await other.read_write_lock(NAME).read.acquire(lease=60)
     refused = proxy.install(Rule(script(WRITE.acquire), withhold_reply()))
     async with client_behind(proxy, command_timeout=30) as locks:
@@ -178,7 +180,7 @@ async def test_a_wake_up_that_another_waiter_has_used_in_vain_goes_to_the_one_wh
         writers = [asyncio.create_task(write())]
         await refused.caught()
         writers.append(asyncio.create_task(write()))
-        await proxy.saw(script(WRITE.acquire), 2)  # It hears messages, and has asked once more.
+        await proxy.saw(script(WRITE.acquire), 2)
         queue = queue_of(lock)
         assert queue is not None
         assert not queue.head.woken.is_set()
@@ -384,4 +386,5 @@ def test_a_waiter_that_leaves_is_not_searched_for_among_the_others() -> None:
     for place in reversed(places):
         waiting.remove(place)
     assert not waiting
-    assert Compared.others < 10  # Two hashes may meet.
+    # Two hashes may meet.
+    assert Compared.others < 10

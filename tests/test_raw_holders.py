@@ -48,7 +48,7 @@ async def test_a_release_by_one_who_holds_nothing_names_the_holder(lock: AsyncRL
         await lock.release()
     assert refused.value.holder is not None
     assert refused.value.holder.holds == 2
-    str(refused.value).encode()  # It can be printed and logged.
+    str(refused.value).encode()
     assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)
 
 

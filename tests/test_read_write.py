@@ -379,7 +379,7 @@ async def test_a_reader_that_died_keeps_writers_out_for_its_own_lease_only(
         return len(await redis.keys("*:rwlock_timeout:*")) == 1
 
     async with mine.read:
-        await theirs.read.acquire(lease=0.5)  # Nobody releases it.
+        await theirs.read.acquire(lease=0.5)
         await until(is_over)
     assert await mine.write.try_lock() is not None
 

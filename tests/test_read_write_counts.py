@@ -8,7 +8,8 @@ from redis.asyncio import Redis
 from aiolock import LockClient
 from aiolock._embedded_server import Server
 
-READER = "b983c153-7421-469a-addb-44fb92259a1b:57"  # A reader of Redisson's.
+# This is a reader of Redisson's.
+READER = "b983c153-7421-469a-addb-44fb92259a1b:57"
 
 
 @pytest.mark.parametrize("count", ["9" * 5000, "1e999", "100000000000"], ids=["digits", "infinite", "large"])

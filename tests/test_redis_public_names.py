@@ -19,7 +19,7 @@ CHECKED = {"_get_scope_effective_route_context"}
 REFUSED = {"set_protocol", "BufferedProtocol", "Protocol", "Reader", "DefaultParser"}
 ALLOWED = {("typing", "Protocol")}
 
-Named = tuple[int, str, str]  # The line, the name there, and its source.
+Named = tuple[int, str, str]
 
 
 def is_private(name: str) -> bool:

@@ -288,7 +288,7 @@ async def test_an_acquire_waits_for_that_answer_however_short_its_wait_is(proxy:
         for _ in range(MOST_HAND_OFFS):
             async with lock:
                 pass
-        async with lock:  # The acquire took the release before it along.
+        async with lock:
             withheld = proxy.install(Rule(script(RELEASE, RELEASE_CLEAN), withhold_reply()))
         await withheld.caught()
         asking = asyncio.create_task(asked(lock, wait))

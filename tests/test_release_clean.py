@@ -94,7 +94,8 @@ async def test_a_release_of_what_was_lost_says_so_however_often_it_is_sent(
     on: Stage, lose: Callable[[Redis, LockClient], Awaitable[None]], copies: int
 ) -> None:
     behind, proxy, redis, other = on
-    async with behind:  # This leaves a mark.
+    # The first section leaves a mark.
+    async with behind:
         pass
     lease = await behind.acquire()
     await lose(redis, other)

@@ -110,7 +110,8 @@ async def test_hold_is_scoped_and_bounded(locks: LockClient, lock: AsyncRLock) -
         with pytest.raises(LockTimeoutError, match="lock 'orders' was not granted within") as caught:
             async with lock.hold(0.02):
                 pytest.fail("entered")
-        assert 0.01 < caught.value.waited < 5  # uvloop rounds its timers to milliseconds
+        # uvloop rounds its timers to milliseconds.
+        assert 0.01 < caught.value.waited < 5
     async with lock.hold() as lease:
         assert lease.watched
 

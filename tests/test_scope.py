@@ -55,7 +55,8 @@ async def running(body: Body, *locks: AsyncRLock) -> AsyncIterator["asyncio.Task
             return await work()
         finally:
             assert cancelling() == 0, "a cancellation of our own was left behind"
-            await asyncio.sleep(0)  # A cancellation still to come would be raised here.
+            # A cancellation still to come would be raised here.
+            await asyncio.sleep(0)
 
     task = asyncio.create_task(whole())
     await inside.wait()

@@ -84,7 +84,8 @@ async def test_later_scopes_of_the_task_that_entered_work(
         assert outer.holds == 2
     with pytest.raises(LeaseLostError, match="by force"):
         await lose(lock)
-    await asyncio.sleep(0)  # A cancellation that was left over would be raised here.
+    # A cancellation that was left over would be raised here.
+    await asyncio.sleep(0)
     async with lock:
         assert await lock.held()
     assert not await lock.locked()

@@ -10,7 +10,8 @@ import pytest
 from aiolock import AsyncRLock, LeaseLostError, LockClient
 from tests.support.observe import until
 
-TURNS = pytest.mark.parametrize("turns", range(4))  # Turns of the loop between the loss and the user's own act.
+# So many turns of the loop lie between the loss and the user's own act.
+TURNS = pytest.mark.parametrize("turns", range(4))
 
 
 def cancelling() -> int:
@@ -81,7 +82,7 @@ async def test_a_cancellation_before_the_loss_stays_one(locks: LockClient) -> No
     task = asyncio.create_task(work())
     await body.inside.wait()
     task.cancel()
-    await asyncio.sleep(0)  # It cleans up now.
+    await asyncio.sleep(0)
     assert await lock.force_release()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -38,7 +38,7 @@ def demoted(context: ssl.SSLContext | None) -> Iterator[Address]:
 
     def serve(client: socket.socket) -> None:
         with (
-            suppress(OSError),  # The other side has closed it.
+            suppress(OSError),
             client if context is None else context.wrap_socket(client, server_side=True) as connection,
         ):
             while request := connection.recv(65536):

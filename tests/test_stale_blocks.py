@@ -53,7 +53,7 @@ async def begin(stream: Stream) -> None:
 
 async def by_generator(lock: AsyncRLock) -> Callable[[], Awaitable[object]]:
     stream = numbers(lock)
-    await asyncio.create_task(begin(stream))  # That task ends, and its lock is given back.
+    await asyncio.create_task(begin(stream))
     return stream.aclose
 
 
@@ -67,7 +67,8 @@ async def left_after_its_task(leave: Callable[[], Awaitable[object]]) -> None:
 async def test_a_task_that_is_destroyed_when_its_lock_is_given_back_or_lost(
     locks: LockClient, redis: Redis, lost: bool
 ) -> None:
-    asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # asyncio reports destroyed tasks.
+    # The loop reports destroyed tasks.
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
     lock = locks.lock(NAME)
     waits = asyncio.Event()
 
@@ -312,7 +313,7 @@ Way = type[ByMethods]
 async def test_a_task_that_is_destroyed_within_another_that_is_in_a_block_of_its_own(
     locks: LockClient, make: Make, way: Way, by_hand: bool
 ) -> None:
-    asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # asyncio reports destroyed tasks.
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
     block, waits = make(locks), asyncio.Event()
     mine = way(block)
 
@@ -388,7 +389,7 @@ async def test_a_third_task_is_refused_when_two_tasks_have_blocks(locks: LockCli
 async def test_a_generator_that_is_closed_leaves_what_it_entered_beside_that_of_a_task_which_is_no_more(
     locks: LockClient, make: Make, way: Way, ended: bool
 ) -> None:
-    asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # asyncio reports destroyed tasks.
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
     block, leases = make(locks), list[Lease]()
     stale = way(block)
 

@@ -70,7 +70,7 @@ async def _subscribed(redis: Redis, channels: set[str]) -> bool:
 
 async def test_commands_are_what_the_server_has_run(locks: LockClient, redis: Redis) -> None:
     lock = locks.lock("orders")
-    await lock.locked()  # The client is connected from here on.
+    await lock.locked()
     before, ran = locks.statistics().commands, await scripts_run(redis)
     async with lock:
         await lock.held()
@@ -112,7 +112,7 @@ async def test_connections_are_those_in_use(redis: Redis) -> None:
         async with locks.lock("orders"):
             assert locks.statistics().connections == 1
             await until(lambda: locks.statistics().renewals > 0)
-            await until(lambda: locks.statistics().connections == 2)  # Renewals have a connection of their own.
+            await until(lambda: locks.statistics().connections == 2)
     assert locks.statistics().connections == 0
 
 
@@ -143,7 +143,8 @@ async def settled(locks: LockClient, parked: int) -> None:
     """Wait until the head was refused with its subscription in place: all waiters are asleep then."""
     tries = {"of the holder": 1, "of the head": 1}
     await until(lambda: locks.statistics().commands == sum(tries.values()) and locks.statistics().pending == 0)
-    await locks.lock("another").locked()  # A round trip, in which the head has taken note of its reply.
+    # The head takes note of its reply during this round trip.
+    await locks.lock("another").locked()
     assert locks.statistics().parked == parked
 
 

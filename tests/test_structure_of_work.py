@@ -32,7 +32,8 @@ class Work:
 
     async def start(self) -> None:
         self.others = await connected(self.redis)
-        async with self.locks.lock("first"):  # Only a first use sends the scripts.
+        # Only a first use sends the scripts.
+        async with self.locks.lock("first"):
             pass
         await self.mark()
 
@@ -77,7 +78,8 @@ async def test_tasks_with_locks_of_their_own_share_writes(work: Work, tasks: int
     await asyncio.gather(*(enter(work.locks, f"own:{number}", times) for number in range(tasks)))
     commands, batches = await work.done()
     assert commands == 2 * tasks * times, "nothing is sent twice, and nothing beside the two calls"
-    assert batches <= commands / 16  # The reader lets others send after 128 answers, or when there are no more yet.
+    # The reader lets others send after 128 answers, or when there are no more yet.
+    assert batches <= commands / 16
     assert await connected(work.redis) - work.others <= CONNECTIONS
     assert work.locks.statistics().connections <= CONNECTIONS
 

@@ -143,5 +143,6 @@ async def test_a_loss_leaves_a_cancelled_body_time_to_clean_up_but_not_for_ever(
     await body.entered.wait()
     task.cancel()
     await asyncio.wait([task], timeout=CLEANUP + 3)
-    assert task.cancelled()  # Not LeaseLostError: the cancellation was the user's own.
+    # The cancellation was the user's own, so it is no LeaseLostError.
+    assert task.cancelled()
     assert body.ended == [ended]

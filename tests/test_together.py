@@ -15,7 +15,7 @@ async def steps(log: Log, future: "asyncio.Future[str]") -> str:
     log.append("begun")
     try:
         first = await future
-        await asyncio.sleep(0)  # A mere turn of the loop.
+        await asyncio.sleep(0)
         return first
     except asyncio.CancelledError:
         log.append("cancelled")
@@ -33,7 +33,7 @@ async def test_begun_it_has_run_to_its_first_wait_and_awaited_it_goes_on_in_the_
     one, two = a_future(), a_future()
     begun = [Begun(steps(log, each)) for each in (one, two)]
     assert log == ["begun", "begun"]
-    two.set_result("two")  # Before anybody awaits it, and out of order.
+    two.set_result("two")
     asyncio.get_running_loop().call_soon(one.set_result, "one")
     assert await all_of(begun) == ["one", "two"]
     assert log == ["begun", "begun", "over", "over"]
@@ -47,7 +47,7 @@ async def test_one_that_ends_at_once_has_its_result_or_its_error() -> None:
         raise BackendError("no")
 
     assert await Begun(at_once()) == 7
-    failed = Begun(fails())  # The error comes when it is awaited.
+    failed = Begun(fails())
     with pytest.raises(BackendError):
         await failed
 

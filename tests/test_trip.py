@@ -64,7 +64,7 @@ async def test_the_way_to_the_server_and_back_is_short(
 ) -> None:
     timers.never_ring(asyncio.get_running_loop(), monkeypatch)
     lock = locks.lock("a")
-    async with lock:  # The connection stands, and the scripts are known.
+    async with lock:
         pass
     rooms = await trip(lock, act)
     with capsys.disabled():

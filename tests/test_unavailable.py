@@ -254,7 +254,8 @@ async def test_a_release_without_an_answer_does_not_lose_the_result(
     with ExitStack() as stack:
 
         async def work() -> str:
-            stack.enter_context(failing_commands(heard))  # The next command is the release.
+            # The next command is the release.
+            stack.enter_context(failing_commands(heard))
             return "done"
 
         with pytest.raises(BackendError):

@@ -28,7 +28,8 @@ async def unclosed(redis: Redis) -> AsyncIterator[None]:
 
 async def use_and_forget(url: str) -> None:
     async with LockClient.from_url(url).lock("orders"):
-        gc.collect()  # A handle keeps its client.
+        # A handle keeps its client.
+        gc.collect()
 
 
 async def test_its_connections_and_tasks_end_with_a_warning_that_names_it(server: Server, redis: Redis) -> None:

@@ -60,7 +60,8 @@ async def test_holds_are_renewed_together_and_each_by_a_task_of_its_own(quick: L
     async with asyncio.TaskGroup() as tasks:
         for number in range(many):
             tasks.create_task(acquire(quick.lock(f"a:{number}", owner="all")))
-    await renewed(quick, many)  # Some of them may have been due at another moment than the rest.
+    # Some of them may have been due at another moment than the rest.
+    await renewed(quick, many)
     before, tasks_before = quick.statistics(), asyncio.all_tasks()
     names = sorted(task.get_name() for task in tasks_before if "watchdog" in task.get_name())
     assert names == sorted(f"aiolock: watchdog of lock 'a:{number}'" for number in range(many))

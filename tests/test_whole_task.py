@@ -76,7 +76,8 @@ async def under_wrapped_tasks(coroutine: Coroutine[Any, Any, object]) -> None:
 
 TASKS["OpenTelemetry"] = lambda coroutine: asyncio.create_task(trace_coroutine(coroutine))
 TASKS["Sentry, ddtrace"] = under_wrapped_tasks
-if sys.version_info < (3, 12):  # From 3.12 on `wait_for` awaits in the task of its caller.
+# From 3.12 on `wait_for` awaits in the task of its caller.
+if sys.version_info < (3, 12):
     TASKS["wait_for"] = lambda coroutine: asyncio.wait_for(coroutine, 5)
     TASKS["wait_for under OpenTelemetry"] = lambda coroutine: asyncio.wait_for(trace_coroutine(coroutine), 5)
 each_run = pytest.mark.parametrize("run", TASKS.values(), ids=TASKS)
@@ -117,7 +118,7 @@ async def test_a_named_owner_may_be_acquired_so(locks: LockClient, run: Run) -> 
     for name, acquire in ACQUIRES.items():
         await run(acquire(job))
         assert await job.held(), name
-        await job.force_release()  # Only its block could release it, and nobody leaves that block.
+        await job.force_release()
 
 
 async def test_within_a_task_of_ones_own_it_is_welcome(lock: AsyncRLock) -> None:
@@ -134,7 +135,7 @@ async def test_within_a_task_of_ones_own_it_is_welcome(lock: AsyncRLock) -> None
 async def test_wait_for_awaits_in_the_callers_task_from_3_12_on(lock: AsyncRLock, acquire: Acquire) -> None:
     await asyncio.wait_for(acquire(lock), 5)
     assert await lock.held()
-    await lock.force_release()  # Only its block could release it, and nobody leaves that block.
+    await lock.force_release()
 
 
 async def test_a_wrapper_of_the_coroutine_of_a_task_may_wrap_the_work_that_acquires(lock: AsyncRLock) -> None:

@@ -211,7 +211,8 @@ async def test_a_cancelled_task_of_such_a_coroutine_ends(locks: LockClient, othe
     assert not await locks.lock("a").locked()
 
 
-MADE_OF_NAMES = {"AsyncMultiLock"}  # Its own error speaks of names.
+# Its own error speaks of names.
+MADE_OF_NAMES = {"AsyncMultiLock"}
 
 
 @pytest.mark.parametrize("kind", sorted(HANDLES.keys() - MADE_OF_NAMES))

@@ -49,7 +49,8 @@ async def test_a_block_that_was_not_left_does_not_cancel_who_closes_the_client(r
             lease = await stack.enter_async_context(locks.lock(NAME))
             raise KeyError("its own")
     await freed(redis, NAME)
-    await asyncio.sleep(0.01)  # A cancellation still to come would be raised here.
+    # A cancellation still to come would be raised here.
+    await asyncio.sleep(0.01)
     assert lease.lost.is_set()
     with pytest.raises(LeaseLostError, match="client was closed"):
         await stack.aclose()

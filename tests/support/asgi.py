@@ -19,7 +19,7 @@ import uvicorn
 
 from tests.support.ports import reserved_port
 
-_START, _END = 60.0, 30.0  # Seconds; a longer start or end counts as a hang.
+_START, _END = 60.0, 30.0
 _POLL = 0.02
 _ROOT = Path(__file__).parents[2]
 
@@ -53,7 +53,8 @@ async def served(app: Any) -> AsyncIterator[httpx.AsyncClient]:
     finally:
         server.should_exit = True
         await serving
-        await asyncio.sleep(0)  # A cancelled request ends in the next turn of the loop.
+        # A cancelled request ends in the next turn of the loop.
+        await asyncio.sleep(0)
 
 
 class WebProcess:
@@ -130,7 +131,7 @@ class WebProcess:
             return False
 
     def _kill(self) -> None:
-        with suppress(ProcessLookupError):  # When all of them have ended.
+        with suppress(ProcessLookupError):
             os.killpg(self.running.pid, signal.SIGKILL)
         self.running.wait()
 

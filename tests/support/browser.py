@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-_WITHIN = 40.0  # Seconds; a browser may start slowly.
+_WITHIN = 40.0
 _FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update", "--hide-scrollbars"),

@@ -101,7 +101,8 @@ def cancelling(method: str, k: int, *, times: int = 1) -> Iterator[list[asyncio.
     cancelled: list[asyncio.Task[Any]] = []
 
     def make(loop: asyncio.AbstractEventLoop, coroutine: Any, **settings: Any) -> Any:
-        settings.pop("eager_start", None)  # uvloop passes this argument on, and Python 3.11 does not know it.
+        # uvloop passes this argument on, and Python 3.11 does not know it.
+        settings.pop("eager_start", None)
         if coroutine.__qualname__ != method or len(cancelled) == times:
             return asyncio.Task(coroutine, loop=loop, **settings)
         task = asyncio.Task(_cancelled_at(k, coroutine) if k else coroutine, loop=loop, **settings)

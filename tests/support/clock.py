@@ -22,7 +22,8 @@ class Clock:
         """Put the server that many seconds ahead of all others from now on."""
         new = self.file.with_suffix(".new")
         new.write_text(f"{ahead:+.3f}\n")
-        new.replace(self.file)  # The library never reads a file that is half written.
+        # The library never reads a file that is half written.
+        new.replace(self.file)
 
 
 @contextmanager

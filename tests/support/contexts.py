@@ -23,6 +23,7 @@ async def outlives_its_task(use: Callable[[], Awaitable[object]]) -> bool:
         return weakref.ref(carried)
 
     carried = await asyncio.create_task(request())
-    await asyncio.sleep(0)  # The loop keeps a task until the callbacks of its end have run.
+    # The loop keeps a task until the callbacks of its end have run.
+    await asyncio.sleep(0)
     gc.collect()
     return carried() is not None

@@ -194,7 +194,8 @@ class _DropReply(Action):
         await link.flush_replies()
         if self.reset:
             link.reset()
-            rule.give_back(link.unanswered(rule))  # Later requests get no reply that could be dropped.
+            # Later requests get no reply that could be dropped.
+            rule.give_back(link.unanswered(rule))
         else:
             link.mute()
         rule.note(request)

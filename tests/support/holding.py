@@ -40,7 +40,7 @@ async def seize(redis: Redis, key: str, *, redisson: bool = False) -> None:
     if not redisson:
         fields |= {"aiolock:acquisition": f"{uuid4()}:1", "aiolock:token": 1, "aiolock:step": 1, "aiolock:renewal": 0}
     async with redis.pipeline(transaction=True) as pipeline:
-        await pipeline.delete(key)  # The pipeline queues this command, and the next ones.
+        await pipeline.delete(key)
         await pipeline.hset(key, mapping=fields)
         await pipeline.pexpire(key, 60_000)
         await pipeline.execute()
@@ -94,7 +94,8 @@ class Holder:
         except LeaseLostError as error:
             self.error = error
         task = asyncio.current_task()
-        await asyncio.sleep(0.01)  # A remaining cancellation would raise here.
+        # A remaining cancellation would raise here.
+        await asyncio.sleep(0.01)
         self.uncancelled = task is not None and task.cancelling() == 0
         self._told.set()
         await self.go_on.wait()

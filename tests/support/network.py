@@ -23,7 +23,7 @@ class Relay:
         self.target = 0
         self.port = 0
         self._network = network
-        self._address = address  # The address that the server sends from.
+        self._address = address
 
     async def listen(self) -> asyncio.Server:
         listener = await asyncio.start_server(self._serve, _HOST, 0)

@@ -4,7 +4,8 @@ import asyncio
 
 from aiolock import Lease, LockEvent, Lost
 
-MOMENT = 0.005  # Seconds that may lie between two readings of the clock.
+# So many seconds may lie between two readings of the clock.
+MOMENT = 0.005
 
 
 class Told:
@@ -27,7 +28,7 @@ class Told:
         in_time: asyncio.Future[bool] = loop.create_future()
 
         def ring() -> None:
-            if lease.remaining > 0:  # It was renewed in the meantime.
+            if lease.remaining > 0:
                 loop.call_later(lease.remaining + MOMENT, ring)
             else:
                 in_time.set_result(lease.name in self.names)

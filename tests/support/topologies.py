@@ -18,7 +18,7 @@ from tests.support.certificates import Certificates
 from tests.support.network import Network, Relay
 from tests.support.ports import reserved_port
 
-NAME = "primary"  # The name of the primary for the Sentinels.
+NAME = "primary"
 _SLOTS = 16384
 _QUICK = ("--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", "--repl-timeout", "5")
 
@@ -67,7 +67,8 @@ def role(server: Server) -> str:
 def errors(server: Server, code: str) -> int:
     """The number of errors with that code that the server has answered."""
     found = ask(server, "INFO", "errorstats").get(f"errorstat_{code}", "count=0")
-    return int(found["count"] if isinstance(found, dict) else found.removeprefix("count="))  # The form of redis-py 5.0.
+    # redis-py 5.0 answers with a text.
+    return int(found["count"] if isinstance(found, dict) else found.removeprefix("count="))
 
 
 @contextmanager
@@ -106,8 +107,9 @@ class _Group:
         self._stack = ExitStack()
         self._parting = parting
         self._network: Network | None = None
-        self._addresses: dict[int, str] = {}  # Addresses in the network, by the ordinary port.
-        self._ports: dict[int, int] = {}  # Ports for clients, by the ordinary port, where the two differ.
+        # These are the addresses in the network, and the ports for clients where the two differ, by the ordinary port.
+        self._addresses: dict[int, str] = {}
+        self._ports: dict[int, int] = {}
 
     def start(self, *options: str, config: str = "") -> Server:
         return self._stack.enter_context(Server(self._executable, options=(*_QUICK, *options), config=config))
@@ -215,7 +217,8 @@ class Replicated(_Group):
         return (
             f"sentinel monitor {NAME} {self.primary.host} {self.port_of(self.primary)} 2\n"
             f"sentinel down-after-milliseconds {NAME} 1000\n"
-            f"sentinel failover-timeout {NAME} 3000\n"  # Twice that time passes after an election without a winner.
+            # Twice that time passes after an election without a winner.
+            f"sentinel failover-timeout {NAME} 3000\n"
         )
 
     def _is_ready(self, sentinel: Server) -> bool:
@@ -243,7 +246,8 @@ class ClusterOf(_Group):
         super().__init__(executable, parting=parting)
         self._count = replicas
         self._certificates = certificates
-        self._buses: dict[int, int] = {}  # The port that servers talk to each other on, by the ordinary one.
+        # Servers talk to each other on these ports, by the ordinary one.
+        self._buses: dict[int, int] = {}
 
     def set_up(self) -> None:
         self.primaries = [self._start_node() for _ in range(3)]
@@ -260,7 +264,8 @@ class ClusterOf(_Group):
         wait_until(lambda: all(map(self._is_ready, self.servers)), "the cluster is up")
         # A replica without a known offset is left out of a server's answer about the slots.
         wait_until(lambda: all(map(self._names_all_replicas, self.primaries)), "the replicas are named")
-        if not self.replicas:  # No replica can take over for a busy server that looks dead.
+        # No replica can take over for a busy server that looks dead.
+        if not self.replicas:
             for primary in self.primaries:
                 ask(primary, "CONFIG", "SET", "cluster-node-timeout", 60_000)
 

@@ -16,12 +16,14 @@ async def test_only_closed_connections_are_cut_off() -> None:
         address = server.sockets[0].getsockname()
         _, closed = await asyncio.open_connection(*address)
         _, kept = await asyncio.open_connection(*address)
-        closed.write(bytes(50_000_000))  # More than the buffers of the system take.
+        # The buffers of the system take less.
+        closed.write(bytes(50_000_000))
         closed.close()
         await asyncio.sleep(0)
         assert closed.transport.get_write_buffer_size() > 0
         await cut_off()
-        if hasattr(asyncio.get_running_loop(), "_selector"):  # Other loops have ways of their own.
+        # Other loops have ways of their own.
+        if hasattr(asyncio.get_running_loop(), "_selector"):
             assert closed.transport.get_write_buffer_size() == 0
         kept.write(b"x")
         await kept.drain()

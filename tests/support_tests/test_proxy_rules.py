@@ -25,7 +25,8 @@ from tests.support.proxy import (
 )
 from tests.support_tests.wire import Wire, count, is_one
 
-LATE = 0.5  # seconds of a delay during which we can look at the server, also on a busy machine
+# During a delay of so many seconds we can look at the server, also on a busy machine.
+LATE = 0.5
 
 
 @dataclass(frozen=True)

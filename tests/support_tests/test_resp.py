@@ -59,7 +59,8 @@ def test_subscribing_is_answered_per_channel() -> None:
     ("frame", "subscriber", "unsolicited"),
     [
         (b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\n0\r\n", True, True),
-        (b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\n0\r\n", False, False),  # LRANGE may answer this
+        # LRANGE may answer this.
+        (b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\n0\r\n", False, False),
         (b"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n", True, False),
         (b">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n", True, False),
         (b">3\r\n$8\r\nsmessage\r\n$1\r\nc\r\n$1\r\n0\r\n", True, True),

@@ -243,7 +243,8 @@ def test_dies_with_its_parent(executable: str, end: str) -> None:
         check=False,
     )
     port, directory = parent.stdout.split()
-    shutil.rmtree(directory, ignore_errors=True)  # A parent that was killed cannot do this itself.
+    # A parent that was killed cannot do this itself.
+    shutil.rmtree(directory, ignore_errors=True)
     assert gone(int(port))
 
 

@@ -7,7 +7,8 @@ from redis.asyncio import Redis
 
 from tests.support.resp import Frames
 
-SILENCE = 0.05  # seconds without an answer after which we believe that none comes
+# After so many seconds without an answer we believe that none comes.
+SILENCE = 0.05
 
 
 class Wire:

@@ -70,7 +70,7 @@ class Sentinels(Topology):
         self.servers = [self.add(Server(self.world, name)) for name in ("s1", "s2")]
         self._pair = Pair(self.servers[0], self.servers[1], self._random)
         self._sentinels = [self.add(Sentinel(self.world, f"q{n + 1}", self.servers[0])) for n in range(3)]
-        self._epoch = 0  # The number of promotions.
+        self._epoch = 0
 
     @property
     def truths(self) -> Sequence[Server]:
