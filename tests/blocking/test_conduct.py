@@ -43,7 +43,8 @@ def nowhere() -> Iterator[tuple[LockClient, list[LockEvent]]]:
     """A client of a server that is not there."""
     events: list[LockEvent] = []
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # Not listening: every connection is refused.
+        # The socket does not listen, so every connection is refused.
+        taken.bind(("127.0.0.1", 0))
         config = LockConfig(command_timeout=0.2, release_timeout=0.2, on_event=events.append)
         with LockClient.from_url(f"redis://127.0.0.1:{taken.getsockname()[1]}", config=config) as client:
             yield client, events

@@ -22,7 +22,8 @@ def in_child(child: Callable[[], object]) -> str:
         except BaseException:
             told = traceback.format_exc()
         os.write(writable, told.encode())
-        os._exit(0)  # The child cleans nothing up: its open files belong to the parent, too.
+        # The child cleans nothing up: its open files belong to the parent, too.
+        os._exit(0)
     os.close(writable)
     with os.fdopen(readable) as pipe:
         told = pipe.read()
@@ -76,6 +77,7 @@ def test_a_client_that_was_not_used_works_in_both(server: Server) -> None:
 @pytest.mark.usefixtures("database")
 def test_a_fork_while_another_thread_begins_the_loop_does_not_hang_the_child(server: Server) -> None:
     with LockClient.from_url(server.url) as locks:
-        with locks._runner._beginning:  # A thread that begins the loop takes this lock, too.
+        # A thread that begins the loop takes this lock, too.
+        with locks._runner._beginning:
             told = in_child(lambda: locks.lock("orders").try_lock() is not None)
         assert told == "True"

@@ -71,7 +71,7 @@ def test_a_wait_that_is_interrupted_leaves_nothing_behind(
         interrupting.result()
     until(lambda: not database.exists("orders", "a"))
     assert client.statistics().parked == 0
-    with client.lock("orders").hold(wait=0):  # The thread goes on as before.
+    with client.lock("orders").hold(wait=0):
         pass
 
 
@@ -130,7 +130,7 @@ def test_whichever_step_an_interrupt_comes_at_nothing_stays_held(client: LockCli
             break
         until(lambda: client.statistics().held == 0)
     assert 5 < step < _MOST_STEPS
-    assert client.statistics().held >= 1  # The last call was not interrupted, and holds its lock.
+    assert client.statistics().held >= 1
 
 
 _PYTHON = str(Path(threading.__file__).parent)
@@ -152,7 +152,8 @@ def test_whichever_step_of_python_itself_an_interrupt_comes_at_a_thread_may_begi
 ) -> None:
     for step in range(1, _MOST_STEPS):
         with LockClient.from_url(server.url) as fresh:
-            begin(fresh.ping).result(30)  # Python itself can fail if an interrupt comes as it starts a thread.
+            # Python itself can fail if an interrupt comes as it starts a thread.
+            begin(fresh.ping).result(30)
             was_interrupted = interrupted_at(step, fresh.ping, within=_PYTHON)
             begin(fresh.ping).result(30)
         if not was_interrupted:

@@ -55,7 +55,7 @@ def test_a_callback_is_called_in_a_thread_of_its_own_once(orders: RLock) -> None
 
     def call_back(reason: str) -> None:
         told.append((reason, threading.current_thread() is threading.main_thread()))
-        assert orders.try_lock() is not None  # The callback may use the client.
+        assert orders.try_lock() is not None
         called.set()
 
     lease = orders.acquire()
@@ -76,7 +76,7 @@ def test_a_callback_is_not_called_after_the_release(orders: RLock) -> None:
     assert outer.lost.wait() == "forced"
     seen = threading.Event()
     outer.on_loss(lambda reason: seen.set())
-    assert seen.wait(30)  # The callback of the loss ran before.
+    assert seen.wait(30)
     assert told == []
 
 
@@ -98,7 +98,7 @@ def test_a_thread_that_computes_does_not_stop_renewals(server: Server, elsewhere
     with LockClient.from_url(server.url, config=config) as locks, locks.lock("orders") as lease:
         wanted = locks.lock("orders").statistics().renewals + 5
 
-        def is_renewed() -> bool:  # The thread computes between its questions.
+        def is_renewed() -> bool:
             return sum(range(100_000)) > 0 and locks.lock("orders").statistics().renewals >= wanted
 
         while not is_renewed():

@@ -11,14 +11,18 @@ from aiolock import blocking
 
 # The names that only the asynchronous class has, and the reasons.
 LEFT_OUT = {
-    "LockClient": {"aclose"},  # Threads call `close`.
-    "Term": {"run", "start"},  # A thread cannot be cancelled: it works in its block, and asks for a loss.
+    # Threads call `close`.
+    "LockClient": {"aclose"},
+    # A thread cannot be cancelled: it works in its block, and asks for a loss.
+    "Term": {"run", "start"},
 }
 ADDED = {
     "LockClient": {"close"},
-    "Lease": {"on_loss"},  # The callback replaces the cancellation of a body.
+    # The callback replaces the cancellation of a body.
+    "Lease": {"on_loss"},
     "MultiLease": {"on_loss"},
-    "Loss": {"wait"},  # `wait` replaces `await`.
+    # `wait` replaces `await`.
+    "Loss": {"wait"},
     "MultiLoss": {"wait"},
 }
 # These verbs take functions and blocking objects where the asynchronous ones take coroutine functions and objects.

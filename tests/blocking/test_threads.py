@@ -57,7 +57,7 @@ def test_what_a_dead_thread_holds_is_freed_with_a_warning(
     client: LockClient, elsewhere: LockClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     lease = in_thread(client.lock("orders").acquire, name="import-7")
-    with elsewhere.lock("orders").hold(wait=30):  # A message wakes the waiter: the lease lasts as long.
+    with elsewhere.lock("orders").hold(wait=30):
         assert lease.lost.wait(30) == "orphaned"
     assert any("thread import-7" in each.message and each.levelno == logging.WARNING for each in caplog.records)
     with pytest.raises(LeaseLostError, match="has ended"):
@@ -76,7 +76,8 @@ def test_a_block_whose_thread_has_died_within_it_is_over(client: LockClient, els
 def test_a_block_may_be_left_by_another_thread_than_entered_it(client: LockClient) -> None:
     """A block of a generator, which FastAPI and others enter and leave in a pool of threads."""
     hold, left = client.lock("orders").hold(wait=30), threading.Event()
-    in_thread(hold.__enter__)  # This thread has died: nobody can mean its block any more.
+    # This thread has died: nobody can mean its block any more.
+    in_thread(hold.__enter__)
 
     def enter() -> Lease:
         lease = hold.__enter__()
@@ -103,7 +104,7 @@ def test_threads_that_share_a_handle_leave_their_own_blocks(client: LockClient) 
             assert not lease.given_back
         return lease
 
-    with reading as mine:  # This thread enters and leaves before the other.
+    with reading as mine:
         other = begin(read)
         assert entered.wait(30)
     assert mine.given_back

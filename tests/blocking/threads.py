@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 T = TypeVar("T")
-_WITHIN = 30.0  # Seconds after which a wait fails; no test depends on the number.
+_WITHIN = 30.0
 
 
 def until(predicate: Callable[[], object]) -> None:

@@ -26,7 +26,7 @@ TEMPERATURES: tuple[Temperature, ...] = ("cold", "warm", "flushed")
 # ("held"), or until we wait ("message"); or another owner of our client hands it over while we wait ("handed").
 State = Literal["free", "nested", "held", "message", "handed", "waited"]
 
-AT_ONCE = 10.0  # Seconds; the lease is three times as long.
+AT_ONCE = 10.0
 ME = "me"
 
 # The client decides on all of this, so that a test on one kind of server is enough.
@@ -90,9 +90,10 @@ class Round:
         self.other = LockClient(arena.redis)
         self.third = LockClient(arena.redis)
         self.owner = owner
-        self.name = f"{{round {next(_numbers)}}}:"  # In a cluster all that is named after it is where it is.
+        # In a cluster all that is named after it is where it is.
+        self.name = f"{{round {next(_numbers)}}}:"
         self.lock = self.of(self.mine, owner)
-        self.lease: Lease | None = None  # Ours, from the beginning.
+        self.lease: Lease | None = None
         self.over = asyncio.Event()
         self.connected = 0
         self._tasks = asyncio.all_tasks()

@@ -34,7 +34,8 @@ class Closing:
             for client, name in ((self.mine, "theirs"), (self.other, "mine")):
                 self.waiting.append(asyncio.create_task(self._wait(client, name)))
             await until(self._both_wait)
-            for _ in range(3):  # The answers have come; their tasks have not seen them yet.
+            # The answers have come, but their tasks have not seen them yet.
+            for _ in range(3):
                 await asyncio.sleep(0)
         return self
 
@@ -50,7 +51,7 @@ class Closing:
         await self.other.aclose()
         await until(lambda: asyncio.all_tasks() <= self.before)
         await until(self._is_gone)
-        await asyncio.wait_for(self.mine.aclose(), AT_ONCE)  # A second time; there is nothing left to do.
+        await asyncio.wait_for(self.mine.aclose(), AT_ONCE)
         await self.user.aclose()
 
     def _both_wait(self) -> bool:

@@ -15,7 +15,7 @@ from tests.support.cancellation import Mode
 from tests.support.resharding import move
 from tests.support.topologies import ClusterOf
 
-pytestmark = [one_server, pytest.mark.slow]  # The tests start a cluster.
+pytestmark = [one_server, pytest.mark.slow]
 
 Scenario = tuple[State, Run, str | None]
 # A "cold" client asks the server that it was told of for the place of the lock. A "warm" client knows the place. A
@@ -64,7 +64,8 @@ async def arena(calm: ClusterOf, brief_linger: None, record: Callable[[str, obje
         servers = [await stack.enter_async_context(Redis.from_url(each.url)) for each in calm.servers]
         for server in servers:
             await server.flushall()
-        await observer.ping(target_nodes=RedisCluster.ALL_NODES)  # The connections of the observer count, too.
+        # The connections of the observer count, too.
+        await observer.ping(target_nodes=RedisCluster.ALL_NODES)
         yield ClusterArena(observer, lambda: RedisCluster(host=first.host, port=first.port), record, servers, calm)
 
 

@@ -14,8 +14,10 @@ from tests.support.observe import answered, commandstats, pubsub_channels, until
 from tests.support.proxy import Proxy, Rule, drop_reply, script, withhold_reply
 from tests.support.waiters import waits_quietly
 
-AT_ONCE = 10.0  # Seconds; the lease lasts for thirty.
-PARKED = 4  # The suspension of a waiter that was refused, parked, refused again when subscribed, and parked again.
+AT_ONCE = 10.0
+# Before this suspension a waiter was refused, parked, and was refused again when it had subscribed. Here it parks
+# again.
+PARKED = 4
 
 
 @pytest.fixture
@@ -50,7 +52,8 @@ async def test_several_woken_and_cancelled_in_a_row_pass_it_to_the_next(
     holder = await (locks if local else other).lock("lock", owner="holder").acquire()
     waiters = []
     for count in range(1, 4):
-        k = PARKED if count == 1 else 1  # Only the first waiter of a queue tries before it parks.
+        # Only the first waiter of a queue tries before it parks.
+        k = PARKED if count == 1 else 1
         lock = locks.lock("lock", owner=f"waiter {count}")
         waiters.append(asyncio.create_task(cancel_at(k, "native_late", lock.acquire)))
         await parked(locks, count)
@@ -87,7 +90,7 @@ async def test_a_granted_acquire_whose_reply_is_on_its_way(
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await gets_it_at_once(other)  # The proxy still withholds the reply.
+    await gets_it_at_once(other)
     rule.let_go()
     await answered(proxied)
     assert not await redis.exists("lock")
@@ -140,13 +143,15 @@ async def test_five_hundred_waiters_cancelled_at_once_leave_no_trace(redis: Redi
         await asyncio.wait(waiters)
         assert all(waiter.cancelled() for waiter in waiters)
         assert locks.statistics().parked == 0
-        await answered(locks)  # The first waiter may have sent a try.
+        # The first waiter may have sent a try.
+        await answered(locks)
         await until(lambda: locks.statistics().subscriptions == 0)
         assert {task for task in asyncio.all_tasks() - before if "Connection._" not in repr(task)} == set()
         await holder.release()
         await gets_it_at_once(locks)
         now = await commandstats(redis)
-        assert now["evalsha"] - sent["evalsha"] < 10  # Leaving the queue tells the server nothing.
+        # Leaving the queue tells the server nothing.
+        assert now["evalsha"] - sent["evalsha"] < 10
     await answered(other)
     assert not await redis.exists("lock")
     assert not await pubsub_channels(redis)

@@ -105,7 +105,8 @@ async def test_nested_scopes_of_two_locks(locks: LockClient, redis: Redis, mode:
             await asyncio.sleep(BRIEFLY)
 
     reached = await cancel_at(0, mode, both)
-    assert reached.suspended == 5  # Two grants, the body, two releases.
+    # There are two grants, the body, and two releases.
+    assert reached.suspended == 5
     for k in range(1, reached.suspended + 1):
         outcome = await cancel_at(k, mode, both)
         assert isinstance(outcome.error, asyncio.CancelledError) or mode == "scope"
@@ -204,7 +205,8 @@ async def test_an_error_of_the_body_is_never_masked(locks: LockClient, redis: Re
     assert undisturbed.suspended == 2
     assert isinstance(undisturbed.error, BodyError)
     outcome = await cancel_at(2, mode, fails)
-    if mode == "scope":  # The scope does not cut off the exit, and nothing is left to cancel.
+    # The scope does not cut off the exit, and nothing is left to cancel.
+    if mode == "scope":
         assert isinstance(outcome.error, BodyError)
     else:
         assert isinstance(outcome.error, asyncio.CancelledError)
@@ -244,7 +246,7 @@ async def test_a_release_that_is_not_answered_is_a_note(
         outcome = await cancel_at(2 if cancelled else 0, "native", body)
         assert isinstance(outcome.error, asyncio.CancelledError if cancelled else BodyError)
         assert [note for note in outcome.error.__notes__ if "release failed" in note]
-        assert not await redis.exists("lock")  # It was sent; only its answer is missing.
+        assert not await redis.exists("lock")
         rule.let_go()
 
 

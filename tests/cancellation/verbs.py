@@ -4,7 +4,8 @@ import asyncio
 
 from tests.cancellation.rounds import Round
 
-SHORT = 0.6  # Seconds; longer than it takes to subscribe, also on a busy machine.
+# It takes less than so many seconds to subscribe, also on a busy machine.
+SHORT = 0.6
 
 
 async def acquire(round_: Round) -> object:

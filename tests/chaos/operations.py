@@ -16,7 +16,8 @@ from tests.support.proxy import Proxy, Rule
 
 # Three attempts, one every two seconds: a busy machine has an answer by then.
 COMMAND_TIMEOUT = 6.0
-SHORTENED = 5000  # Milliseconds: no command sets this TTL, so that another TTL shows that a command has touched it.
+# No command sets this TTL, so that another TTL shows that a command has touched it.
+SHORTENED = 5000
 
 
 @dataclass
@@ -79,7 +80,8 @@ async def _renew(stage: Stage) -> None:
 
 
 async def _be_renewed(stage: Stage) -> None:
-    wanted = stage.lock.statistics().renewals + 2  # One renewal may be past the fault already.
+    # One renewal may be past the fault already.
+    wanted = stage.lock.statistics().renewals + 2
     await until(lambda: stage.lock.statistics().renewals >= wanted)
 
 
@@ -97,7 +99,7 @@ async def _one_hold(stage: Stage) -> None:
 
 async def _renewed_hold(stage: Stage) -> None:
     lease = await _one_more(stage)
-    await lease.renew()  # Now the connection for renewals exists.
+    await lease.renew()
 
 
 async def _two_holds(stage: Stage) -> None:
@@ -256,8 +258,9 @@ async def clean_up(stage: Stage) -> None:
 
 async def change_nothing(stage: Stage, proxy: Proxy, late: Rule) -> None:
     """Fail if the request that *late* holds changes the lock, or any of its times, when it arrives now."""
-    proxy.black_hole()  # The watchdog could change the lock, too.
-    await stage.redis.ping()  # The server has executed all earlier requests.
+    # The watchdog could change the lock, too.
+    proxy.black_hole()
+    await stage.redis.ping()
     await stage.redis.pexpire(stage.name, SHORTENED)
     before = await stage.fields()
     existed = await stage.redis.exists(stage.name)

@@ -22,7 +22,8 @@ from tests.support.waiters import parked
 
 NAME = "unanswered"
 TIMEOUT = 1.5
-LEASE = 3  # Seconds; when the lease of the holder is over, the head of the queue asks the server.
+# When the lease of the holder is over, the head of the queue asks the server.
+LEASE = 3
 MANY = 20
 CONFIG = LockConfig(command_timeout=TIMEOUT, release_timeout=TIMEOUT)
 
@@ -56,7 +57,7 @@ async def test_an_acquire_that_never_reaches_the_server_fails_in_time_and_leaves
         await lock.acquire()
     assert TIMEOUT * 0.9 < monotonic() - started < TIMEOUT * 3
     assert isinstance(raised.value.__cause__, (RedisError, OSError, TimeoutError))
-    proxy.restore()  # The copies of the acquire arrive now.
+    proxy.restore()
     await settled(redis, client)
 
 
@@ -108,7 +109,7 @@ async def test_a_nested_acquire_that_was_never_answered_does_not_outlive_the_hol
     await freed(redis, NAME)
     await settled(redis, client)
     leases = session_of(client).leases
-    await until(lambda: not leases._lost)  # No task is left that could ask for the loss.
+    await until(lambda: not leases._lost)
 
 
 @pytest.mark.parametrize("holds", [1, 2])
@@ -214,7 +215,7 @@ async def test_an_acquire_that_a_frozen_server_executes_late_is_undone(own_serve
         own_server.pause()
         with pytest.raises(BackendError):
             await lock.acquire()
-        own_server.resume()  # The server executes the commands that wait in its sockets.
+        own_server.resume()
         await settled(redis, client)
         assert await redis.exists(f"aiolock_token:{{{NAME}}}")
 
@@ -285,8 +286,9 @@ async def test_a_call_during_an_outage_does_not_wait_behind_earlier_calls(
     lock = client.lock(NAME)
     async with parked(client, locks, NAME, MANY, lease=LEASE) as (_, waiters):
         await outage(proxy)
-        await until(lambda: client.statistics().pending > 0)  # The head of the queue asks, or the client does.
-        for comers in (1, 5):  # The first call comes while others wait; the five have nobody before them.
+        await until(lambda: client.statistics().pending > 0)
+        # The first call comes while others wait; the five have nobody before them.
+        for comers in (1, 5):
             started = monotonic()
             ends = await asyncio.gather(*(asyncio.create_task(failure(lock)) for _ in range(comers)))
             assert max(end for _, end in ends) - started < TIMEOUT * 3
@@ -313,7 +315,7 @@ async def test_a_reply_after_a_refusal_of_the_connection_is_not_taken_for_the_re
             await lease.release()
         return lease
 
-    leases = await asyncio.gather(attempt(taken), attempt(free))  # One batch has both commands, another both answers.
+    leases = await asyncio.gather(attempt(taken), attempt(free))
     assert refused.requests
     assert leases[0] is None
     assert leases[1] is not None

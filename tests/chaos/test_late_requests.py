@@ -189,7 +189,7 @@ async def test_a_wait_that_ends_after_a_lost_reply_takes_nothing(proxy: Proxy, o
     await lost.caught()
     await on.answered()
     await theirs.release()
-    with suppress(IndexError):  # The rule held no request back.
+    with suppress(IndexError):
         await lost.deliver()
     assert not await on.lock.locked()
     assert on.lock.statistics().parked == 0

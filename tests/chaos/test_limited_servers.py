@@ -14,7 +14,7 @@ from tests.support.holding import lock_client
 from tests.support.inside import keys_of, notifier_of
 from tests.support.observe import subscribed_clients, until
 
-PATIENCE = 0.2  # Of the pub/sub connection.
+PATIENCE = 0.2
 
 
 @pytest.fixture

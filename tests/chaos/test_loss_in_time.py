@@ -15,7 +15,8 @@ from tests.support.told import Told
 
 KEY = "job"
 LEASE = 1.0
-DRIFT = 0.2  # Seconds by which the holder is told early: the loop of a busy machine lags behind by less.
+# The holder is told early by so many seconds: the loop of a busy machine lags behind by less.
+DRIFT = 0.2
 
 
 async def when_lost(lease: Lease) -> float:

@@ -21,8 +21,9 @@ from tests.chaos.operations import (
 )
 from tests.support.proxy import Action, Proxy, Rule, delay, drop_reply, hold, reset, script
 
-AT_ONCE = 4  # Operations at once; each has clients of its own, and a slow machine must still connect them in time.
-LONG = 12.0  # Seconds: no command takes so long.
+# Each operation has clients of its own, and a slow machine must still connect them in time.
+AT_ONCE = 4
+LONG = 12.0
 
 # How a user's client may be made; redis-py's own retries are 10 in the first two (in recent versions) and 0 else.
 USERS: dict[str, Callable[[Proxy], Redis]] = {
@@ -105,7 +106,8 @@ async def test_a_disturbed_call_does_what_an_undisturbed_one_does(
             interval = operation.renew_interval
             async with stage(redis, client, name, renew_interval=interval, command_timeout=timeout) as on:
                 await operation.prepare(on)
-                await on.client.lock("another").locked()  # Now the client is connected, also if nothing was prepared.
+                # This connects the client, also if nothing was prepared.
+                await on.client.lock("another").locked()
                 await on.answered()
                 so_far = len(proxy.requests)
                 rule = await fault(proxy, operation) if fault else None

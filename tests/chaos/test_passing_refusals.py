@@ -133,7 +133,7 @@ async def test_an_acquire_waits_for_a_server_that_recovers_in_time(
         await refuse(admin)
         assert await refused_writes(admin)
         acquiring = asyncio.create_task(acquired(lock))
-        await proxy.saw(script(ACQUIRE), 4)  # The server refused it, and the client tried again.
+        await proxy.saw(script(ACQUIRE), 4)
         assert not acquiring.done()
         await recover(admin)
         async with asyncio.timeout(5):
@@ -158,7 +158,8 @@ async def test_ping_fails_with_the_servers_words(
     async with lock_client(own.url, command_timeout=30) as locks:
         await locks.ping()
         await refuse(admin)
-        async with asyncio.timeout(15):  # A ping fails at once, where an acquire would be tried for half a minute.
+        # A ping fails at once, where an acquire would be tried for half a minute.
+        async with asyncio.timeout(15):
             with pytest.raises(BackendError, match=re.escape(await refusal(admin, code))) as raised:
                 await locks.ping()
         assert isinstance(raised.value.__cause__, ResponseError)
@@ -240,7 +241,7 @@ async def test_a_waiter_whose_turn_comes_meanwhile_gets_the_lock_when_the_server
     own: Server, admin: Redis, refuse: Change, recover: Change, code: str
 ) -> None:
     async with lock_client(own.url, command_timeout=10) as locks, LockClient(admin) as other:
-        theirs = await other.lock(NAME).acquire(lease=2)  # Longer than the server needs to refuse.
+        theirs = await other.lock(NAME).acquire(lease=2)
         waiting = asyncio.create_task(acquired(locks.lock(NAME)))
         await all_parked(locks, 1)
         await refuse(admin)

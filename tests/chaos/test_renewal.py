@@ -172,14 +172,14 @@ async def test_a_fixed_lease_is_asked_after_when_the_connection_breaks_and_is_no
         lock = locks.lock(KEY)
         lease = await lock.acquire(lease=20)
         events.clear()
-        proxy.reset_all()  # The next server that answers may have forgotten the lock.
+        proxy.reset_all()
         await proxy.saw(script(RENEW))
         await answered(locks)
         assert lease.remaining < 20
         assert 0 < await redis.pttl(KEY) <= 20_000
         assert lock.statistics().renewals == locks.statistics().renewals == 0
         lease.check()
-        for _ in range(2):  # The client asks once after each broken connection.
+        for _ in range(2):
             count = sum(script(RENEW)(request) for request in proxy.requests)
             proxy.reset_all()
             await proxy.saw(script(RENEW), count=count + 1)
@@ -205,7 +205,8 @@ async def test_a_fixed_lease_is_asked_after_once(redis: Redis, proxy: Proxy) -> 
     async with client_behind(proxy, lease=30, renew_interval=1, command_timeout=5, on_event=events.append) as locks:
         lease = await locks.lock(KEY).acquire(lease=60)
         began = monotonic()
-        await until(lambda: monotonic() > began + 1.6)  # The renewal of a lease with a watchdog would be late now.
+        # The renewal of a lease with a watchdog would be late by then.
+        await until(lambda: monotonic() > began + 1.6)
         proxy.reset_all()
         await proxy.saw(script(RENEW), within=20)
         await asyncio.sleep(0.5)

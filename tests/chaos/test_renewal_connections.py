@@ -73,17 +73,18 @@ async def test_a_lock_is_kept_while_no_new_connection_can_be_made(
         permit = await locks.semaphore("pool", 1).acquire()
         reader = await locks.read_write_lock("book").read.acquire()
         async with hinder(own, monkeypatch):  # type: ignore[attr-defined]
-            await until(lambda: locks.statistics().renewals >= 9)  # Three of each lease take twice its time.
+            await until(lambda: locks.statistics().renewals >= 9)
             assert locks.statistics().connections == 1
             for lease in (plain, permit, reader):
                 lease.check()
-        await renewals_connected(locks)  # The client tried to connect all the time.
+        await renewals_connected(locks)
         for lease in (plain, permit, reader):
             await lease.release()
 
 
 async def test_a_renewal_by_hand_does_not_wait_for_a_new_connection(proxy: Proxy, redis: Redis) -> None:
-    async with client_behind(proxy, lease=60, command_timeout=30) as locks:  # Silence is none for ten seconds.
+    # Silence is no failure for ten seconds.
+    async with client_behind(proxy, lease=60, command_timeout=30) as locks:
         lease = await locks.lock(KEY).acquire(lease=30)
         await proxy.refuse()
         async with asyncio.timeout(8):
@@ -122,13 +123,14 @@ async def test_the_connection_for_renewals_is_open_before_the_first_one(proxy: P
 async def test_a_renewal_that_the_ordinary_connection_does_not_answer_goes_by_the_new_one(
     proxy: Proxy, redis: Redis
 ) -> None:
-    async with client_behind(proxy, command_timeout=30) as locks:  # Silence is no failure for ten seconds.
+    async with client_behind(proxy, command_timeout=30) as locks:
         lease = await locks.lock(KEY).acquire(lease=20)
         assert proxy.half_open(lambda _: True) == 1
         async with asyncio.timeout(8):
             await lease.renew(3600)
         assert lease.remaining > 3000
-        await proxy.cut_off()  # The half-open connection ends, so that the release goes by a new one.
+        # The half-open connection ends, so that the release goes by a new one.
+        await proxy.cut_off()
         await proxy.accept()
         await lease.release()
 
@@ -154,7 +156,7 @@ async def test_a_renewal_by_both_connections_counts_from_before_the_answered_cop
     proxy: Proxy, redis: Redis
 ) -> None:
     """The ordinary connection is slow to answer, and the one for renewals is made meanwhile."""
-    async with client_behind(proxy, lease=3, command_timeout=30) as locks:  # Silence is no failure for ten seconds.
+    async with client_behind(proxy, lease=3, command_timeout=30) as locks:
         lease = await locks.lock(KEY).acquire(lease=30)
         first, others = (proxy.install(Rule(script(RENEW), withhold_reply(), times=times)) for times in (1, 100))
         await proxy.refuse()

@@ -33,7 +33,8 @@ async def test_a_lock_that_was_deleted_between_renewals_is_not_revived(redis: Re
         assert await asyncio.wait_for(lease.lost, 5) == "expired"
         assert not await redis.exists(KEY)
         sent = len(proxy.requests)
-        await asyncio.sleep(1.0)  # The watchdog would renew twice in this time.
+        # The watchdog would renew twice in this time.
+        await asyncio.sleep(1.0)
         assert not [request for request in proxy.requests[sent:] if script(RENEW)(request)]
         assert not await redis.exists(KEY)
 

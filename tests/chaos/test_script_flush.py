@@ -56,7 +56,7 @@ async def session(client: LockClient) -> None:
     assert await lock.hold_count() == 2
     await lock.release()
     await outer.release()
-    async with asyncio.timeout(5):  # Far less than the lease: a message wakes the waiter.
+    async with asyncio.timeout(5):
         await following
     await lock.acquire()
     assert await lock.force_release()
@@ -90,14 +90,15 @@ async def test_a_waiter_is_woken_when_only_its_release_was_forgotten(redis: Redi
     """The acquire that is sent along with a release runs before the release, and is refused."""
     lock = locks.lock(NAME)
     async with lock:
-        pass  # Both scripts have been sent whole, so they go by their digest from now on.
+        # Both scripts are sent whole here, so they go by their digest from now on.
+        pass
     lease = await lock.acquire()
     following = asyncio.create_task(acquire_and_release(lock))
     await all_parked(locks, 1)
     await until(lambda: confirmed(redis))
     await redis.script_flush()
     async with LockClient(redis) as other:
-        theirs = await other.lock("another").acquire()  # The server knows this script again.
+        theirs = await other.lock("another").acquire()
         await lease.release()
         async with asyncio.timeout(5):
             await following

@@ -17,7 +17,8 @@ from tests.support.waiters import Waiters, parked
 NAME = "waking"
 CHANNEL = f"redisson_lock__channel:{{{NAME}}}"
 LEASE = 1.0
-MOMENT = 5.0  # Seconds for a busy machine; a waiter that misses the end of the lease asks only after half a minute.
+# A waiter that misses the end of the lease asks only after half a minute.
+MOMENT = 5.0
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ async def test_swallowed_messages_cost_the_rest_of_the_lease(
         proxy.swallow_messages()
         assert await other.lock(NAME).force_release()
         await other.lock(NAME).acquire(lease=LEASE)
-        await _look(near)  # Now the waiters know how short the lease is.
+        await _look(near)
         await other.lock(NAME).release()
         await waiters.granted(1, within=LEASE + MOMENT)
         await asyncio.wait(waiters.tasks, timeout=20)
@@ -64,7 +65,7 @@ async def test_a_killed_pubsub_connection_is_made_again_and_the_waiters_look_aga
         await proxy.refuse()
         await redis.client_kill_filter(_type="pubsub")
         await until(lambda: near.statistics().connections == 1)
-        await theirs.release()  # No client hears the message.
+        await theirs.release()
         await proxy.accept()
         await waiters.granted(10)
 
@@ -89,7 +90,7 @@ async def test_after_a_gap_a_message_is_news_even_if_one_of_ours_is_still_expect
     async with Waiters(near, NAME) as waiters:
         await waiters.park(2)
         proxy.swallow_messages()
-        await lease.release()  # Handed to the first waiter; the message of it is lost.
+        await lease.release()
         await waiters.granted(1)
         proxy.swallow_messages(False)
         await redis.client_kill_filter(_type="pubsub")
@@ -165,7 +166,7 @@ async def test_a_wake_up_is_passed_on_by_a_place_that_another_was_put_before(
     place = queue.head
     await held.release()
     await until(place.woken.is_set)
-    asked.let_go()  # The first task was refused before the release, and comes first in the queue.
+    asked.let_go()
     await until(lambda: lock.statistics().parked == 2)
     second.cancel()
     tried.let_go()

@@ -10,7 +10,8 @@ from tests.contract.kinds import Kind
 from tests.support.inside import notifier_of, session_of
 from tests.support.observe import until
 
-SOON = 4.0  # Seconds: a waiter asks by itself only later, and a busy machine needs less.
+# A waiter asks by itself only after more seconds, and a busy machine needs less.
+SOON = 4.0
 
 
 async def section(kind: Kind, client: LockClient) -> None:

@@ -13,7 +13,7 @@ from aiolock._keys import LockKeys
 from aiolock._scripts import COUNTING_SEMAPHORE, FAIR, LATCH, LOCK, ONCE, PERMIT, READ, WRITE, Script
 
 NAME = "it"
-LONG = 60.0  # Seconds of a lease that does not end in a test.
+LONG = 60.0
 Remove = Callable[[], Awaitable[object]]
 
 

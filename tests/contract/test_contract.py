@@ -197,7 +197,8 @@ async def test_any_reply_is_lost(kind: Kind, number: int, proxy: Proxy, through:
 
         rule = proxy.install(Rule(is_the_one, drop_reply()))
         await section(kind, client)
-        if number == 0 or not isinstance(kind, Latch):  # A take of a latch sends no second command.
+        # A take of a latch sends no second command.
+        if number == 0 or not isinstance(kind, Latch):
             await rule.caught()
         await until(lambda: nothing_under_way(client))
     await is_untouched(kind, other)

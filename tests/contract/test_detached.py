@@ -233,7 +233,7 @@ async def test_without_an_answer_it_is_given_back_and_a_late_request_does_nothin
         with pytest.raises(BackendError):
             await (kind.adopt(client, ticket) if ticket else lease.detach(LONG))
         await answered(client)
-        if ticket:  # The adoption never reached the server.
+        if ticket:
             await kind.give(other, await kind.adopt(other, ticket))
         await is_untouched(kind, other)
         await late.deliver()
@@ -268,7 +268,7 @@ async def test_a_cancelled_adoption_leaves_nothing(
         await until(lambda: nothing_under_way(locks))
         if theirs := await kind.rival.take(other):
             await kind.rival.give(other, theirs)
-        else:  # The adoption was cancelled before it was sent.
+        else:
             assert outcome.cancelled
             await kind.give(other, await kind.adopt(other, ticket))
         await is_untouched(kind, other)

@@ -28,7 +28,8 @@ from tests.support.proxy import Action, Proxy, Rule, drop_reply, hold, reset, sc
 from tests.support.waiters import waits_quietly
 
 CONFIG = LockConfig(command_timeout=12)
-AT_ONCE = 13  # Calls; each has a client of its own, and a slow machine must still connect them in time.
+# Each call has a client of its own, and a slow machine must still connect them in time.
+AT_ONCE = 13
 
 
 class Stage:

@@ -18,7 +18,7 @@ from tests.support.topologies import ClusterOf, Replicated, ask
 
 __all__ = ["half_open_connections"]
 pytestmark = pytest.mark.slow
-PATIENT = LockConfig(command_timeout=15)  # Several servers start on a busy machine.
+PATIENT = LockConfig(command_timeout=15)
 
 
 @pytest.fixture

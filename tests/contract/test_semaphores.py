@@ -112,9 +112,11 @@ async def test_permits_that_are_given_back_in_one_turn_of_the_loop_wake_as_many(
     holding = [asyncio.create_task(meet(True)) for _ in range(4)]
     await asyncio.wait_for(inside.wait(), 10)
     meeting = [asyncio.create_task(meet(False)) for _ in range(4)]
-    await until(lambda: wait_quietly(kind, locks, 4))  # The messages of the releases tell them nothing new.
+    # The messages of the releases tell them nothing new.
+    await until(lambda: wait_quietly(kind, locks, 4))
     out.set()
-    await asyncio.wait_for(inside.wait(), 10)  # All four come at once: no other client sends a message.
+    # All four come at once: no other client sends a message.
+    await asyncio.wait_for(inside.wait(), 10)
     await asyncio.gather(*holding, *meeting)
 
 

@@ -35,7 +35,7 @@ async def session(client: LockClient, other: LockClient, name: str) -> list[int]
     waiting = asyncio.create_task(acquire_and_release(lock))
     await until(lambda: client.lock(name).statistics().parked == 1 and _listens(client, name), within=20)
     await theirs.release()
-    async with asyncio.timeout(20):  # Far less than the lease: a message wakes the waiter.
+    async with asyncio.timeout(20):
         await waiting
     tokens.append((await lock.acquire()).token)
     assert await theirs.force_release()

@@ -14,7 +14,8 @@ from tests.support.observe import renewed, until
 from tests.support.waiters import parked
 
 NAME = "orders:42"
-KEYS = 6000  # At half a millisecond for each key, the server loads for three seconds; it answers after every kilobyte.
+# At half a millisecond for each key, the server loads for three seconds. It answers after every kilobyte.
+KEYS = 6000
 LOADING = ("--key-load-delay", "500", "--loading-process-events-interval-bytes", "1024")
 PATIENT = {"lease": 30, "renew_interval": 0.5, "command_timeout": 25, "release_timeout": 25}
 
@@ -53,7 +54,8 @@ async def is_loading(server: Server) -> bool:
             await user.ping()
         except BusyLoadingError:
             return True
-        except RedisError:  # The server does not listen yet.
+        # The server may not listen yet.
+        except RedisError:
             return False
         return False
 
@@ -103,7 +105,7 @@ async def test_a_restart_that_forgets_everything_is_told_to_holders_and_lets_wai
             own.kill()
             own.start()
             assert await asyncio.wait_for(renewed_lease.lost, 20) == "expired"
-            await waiters.granted(2, within=20)  # Far less than the lease: the waiters looked again.
+            await waiters.granted(2, within=20)
             await asyncio.wait(waiters.tasks)
             with pytest.raises(LeaseLostError):
                 await theirs.release()

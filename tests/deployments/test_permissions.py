@@ -62,7 +62,7 @@ async def test_the_user_may_do_all_that_is_needed_and_no_command_more(prefix: st
         await session(client, other, "orders:42")
         await hand_over(await client.lock("orders:43").acquire(), other)
         await client.ping()
-        await until(all_used)  # The client leaves the channel some time after the last waiter.
+        await until(all_used)
     refused = {entry["object"] for entry in await admin.acl_log()}
     assert refused <= {"client|setinfo", "client"}, "redis-py works without these"
 
@@ -137,7 +137,7 @@ async def use_permits(client: LockClient, other: LockClient) -> None:
     theirs = other.semaphore("places", 3)
     async with semaphore.hold(permits=2) as permit:
         await permit.renew()
-        assert await theirs.try_acquire(permits=2, wait=0.1) is None  # It has a turn, and gives it up.
+        assert await theirs.try_acquire(permits=2, wait=0.1) is None
     await semaphore.set_permits(2)
     assert (await semaphore.available(), len(await semaphore.holders())) == (2, 0)
     await theirs.acquire(lease=0.05)
@@ -150,7 +150,7 @@ async def use_read_and_write_locks(client: LockClient, other: LockClient) -> Non
     for half in (lock.read, lock.write):
         await hand_over(await half.acquire(), other)
     async with lock.write as writing:
-        assert await theirs.read.try_lock(wait=0.1) is None  # It has a turn, and gives it up.
+        assert await theirs.read.try_lock(wait=0.1) is None
         async with lock.read, lock.read as reading:
             await reading.renew()
             await writing.renew()

@@ -129,8 +129,9 @@ async def test_a_lock_is_kept_through_a_restart(tls: TlsServer) -> None:
         async with LockClient.from_url(tls.url, config=config, **tls.settings) as client, client.lock(NAME) as lease:
             async with Redis.from_url(tls.plain.url) as admin:
                 await admin.config_set("appendonly", "yes")
-                await until(lambda: rewritten(admin), within=20)  # The file has the data from before.
-            tls.plain._append_only = True  # The option counts at the next start.
+                await until(lambda: rewritten(admin), within=20)
+            # The option counts at the next start.
+            tls.plain._append_only = True
             tls.plain.kill()
             tls.plain.start()
             await renewed(client, 2, within=30)
@@ -150,7 +151,7 @@ async def test_more_than_the_connection_takes_waits_and_leaves_whole(tls: TlsSer
         tls.plain.pause()
         calls: list[Call] = []
         batches = -1
-        while batches != backend.statistics().batches:  # Go on until a call is no longer written.
+        while batches != backend.statistics().batches:
             batches = backend.statistics().batches
             calls.append(submit(backend, ECHO, (), (f"{len(calls)}" + "x" * 100_000,)))
             for _ in range(5):
@@ -176,7 +177,8 @@ async def test_unsent_data_of_a_closed_client_leave_no_warning(tls: TlsServer) -
         await client.lock(NAME, owner="me").acquire()
         tls.plain.pause()
     tls.plain.resume()
-    gc.collect()  # An object that warns as it is collected does so now, and a warning fails the test.
+    # An object that warns as it is collected does so now, and a warning fails the test.
+    gc.collect()
 
 
 async def test_closing_says_nothing_of_tls(tls: TlsServer, caplog: pytest.LogCaptureFixture) -> None:

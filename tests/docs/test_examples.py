@@ -70,7 +70,8 @@ def logging_as_before() -> Iterator[None]:
 @pytest.fixture
 def names(locks: LockClient, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     """The names that a fragment finds ready, in a module of its own."""
-    module = ModuleType("example")  # Frameworks look up the module of a function.
+    # Frameworks look up the module of a function.
+    module = ModuleType("example")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     found = vars(module)
     found.update(aiolock=aiolock, asyncio=asyncio, locks=locks, redis=redis)

@@ -113,7 +113,7 @@ def test_the_incident(server: Server) -> None:
             if words[0] == "run":
                 web.terminate()
                 web.wait()
-                assert aiolock(own.url, "break", NAME, "--yes")[0] == 0  # The process left its lock.
+                assert aiolock(own.url, "break", NAME, "--yes")[0] == 0
             code, output = aiolock(own.url, *words)
             codes.append((words[0], code))
             if shown is not None:

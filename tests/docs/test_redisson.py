@@ -11,7 +11,7 @@ from tests.interop.conftest import VERSIONS
 _PAGE = (ROOT / "docs/reference/redisson.md").read_text("utf-8")
 _CASE = re.compile(r"^\| `(?P<case>test\w*)` \| (?P<here>[a-z ]+) \|(?P<why>[^|]*)\|(?P<tests>[^|]*)\|$", re.MULTILINE)
 _TEST = re.compile(r"`(?P<path>tests/[\w/]+\.py)::(?P<name>\w+)`")
-_CASES = {  # The number of cases in each suite of Redisson.
+_CASES = {
     "RedissonLockTest": 26,
     "RedissonMultiLockTest": 4,
     "RedissonReadWriteLockTest": 32,
@@ -24,7 +24,8 @@ _CASES = {  # The number of cases in each suite of Redisson.
 
 
 def test_it_names_tests_and_no_files() -> None:
-    assert len(_TEST.findall(_PAGE)) == _PAGE.count("`tests/") - 1  # The page names the directory itself once.
+    # The page names the directory itself once.
+    assert len(_TEST.findall(_PAGE)) == _PAGE.count("`tests/") - 1
 
 
 @pytest.mark.parametrize("suite", _CASES)

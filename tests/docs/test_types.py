@@ -49,11 +49,13 @@ if find_spec("mypy") is not None:
 
     @pytest.mark.timeout(300)
     def test_programs_have_no_errors_of_types(tmp_path: Path) -> None:
-        programs = [block for block in examples("program") if "django" not in block.code.text]  # Django has no types.
+        # Django has no types.
+        programs = [block for block in examples("program") if "django" not in block.code.text]
         assert check(programs, lambda block: block.code.text, tmp_path) == []
 
     @pytest.mark.timeout(300)
     def test_no_example_takes_a_lease_for_granted_that_may_be_none(tmp_path: Path) -> None:
         errors = check(examples("fragment"), as_coroutine, tmp_path)
-        assert errors, "fragments use names of hidden comments"  # The error shows that mypy has looked at the block.
+        # The error shows that mypy has looked at the block.
+        assert errors, "fragments use names of hidden comments"
         assert [error for error in errors if '"Lease | None"' in error] == []

@@ -14,8 +14,8 @@ from aiohttp import web
 from aiolock import LockConfig
 from aiolock.aiohttp import locks_from, setup, synchronized
 
-LEASE = 3.0  # Seconds, of the watchdog.
-SHUTDOWN = 2.0  # Seconds in which handlers have to end.
+LEASE = 3.0
+SHUTDOWN = 2.0
 LEDGER = web.AppKey("LEDGER", Path)
 
 

@@ -850,7 +850,8 @@ async def test_a_slow_upload_holds_the_lock_of_a_handler_that_reads_it(app: web.
             if early:
                 await until(locks.lock("order:7").locked)
             else:
-                await asyncio.sleep(0.2)  # A wait that must not happen would hang.
+                # A wait that must not happen would hang.
+                await asyncio.sleep(0.2)
                 assert locks.statistics().held == 0
             writer.write(b"lf")
             await reader.readuntil(b"half")

@@ -17,7 +17,7 @@ from tests.support.asgi import WebProcess
 from tests.support.observe import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
-PATIENCE = 30.0  # Seconds; the machine may be slow.
+PATIENCE = 30.0
 
 
 class Fleet:
@@ -127,7 +127,7 @@ async def test_clients_that_disconnect(
         for request in (*holding, *waiting):
             request.cancel()
         await asyncio.wait([*holding, *waiting])
-        if cancellation == "off":  # Both go on, one after the other.
+        if cancellation == "off":
             await fleet.until_statistics(0, held=20, parked=0)
             await fleet.until_statistics(1, held=0, parked=20)
             for name in names:
@@ -135,7 +135,8 @@ async def test_clients_that_disconnect(
         for number in range(2):
             await fleet.until_statistics(number, held=0, parked=0, pending=0)
         done = Counter(what for what, _ in fleet.entries())
-    if cancellation == "on":  # A waiter may have come in before its own client was missed.
+    # A waiter may have come in before its own client was missed.
+    if cancellation == "on":
         assert done["done"] == 0
         assert 20 <= done["cancelled"] <= 40
     else:

@@ -15,7 +15,7 @@ from aiolock.aiohttp import LOCKS, lease_from, locks_from, setup, synchronized
 from tests.support.observe import until
 
 GO = web.AppKey("GO", asyncio.Event)
-RELEASE_TIMEOUT = 2.0  # Seconds.
+RELEASE_TIMEOUT = 2.0
 Names = list[str]
 
 

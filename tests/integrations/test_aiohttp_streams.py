@@ -193,7 +193,8 @@ async def test_a_client_that_disconnects_while_its_handler_has_the_lock(
     async with serving(app, handler_cancellation=cancelling) as session:
         await disconnect_when(session, locks, held=1)
         if not cancelling:
-            async with session.post("/") as response:  # The server has seen the disconnect by now.
+            # The server has seen the disconnect by now.
+            async with session.post("/") as response:
                 assert response.status == 409
             app[GO].set()
         await until(lambda: locks.statistics().held == 0)
@@ -220,7 +221,7 @@ async def test_a_client_that_disconnects_while_its_handler_waits(
                 await until(lambda: locks.statistics().parked == 0)
         if not cancelling:
             await until(lambda: len(ran) == 1)
-        async with session.post("/") as response:  # The next request gets the lock.
+        async with session.post("/") as response:
             assert response.status == 200
     assert len(ran) == (1 if cancelling else 2)
 

@@ -20,7 +20,8 @@ class Work:
     def __init__(self, cancellations: int = 1) -> None:
         self.left = cancellations
         self.began, self.cancelled, self.ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self.is_over = False  # True also if a cancellation interrupted the cleanup.
+        # It is true also if a cancellation interrupted the cleanup.
+        self.is_over = False
         self.go = asyncio.Event()
 
     async def __call__(self) -> None:
@@ -106,7 +107,8 @@ async def test_a_task_that_is_cancelled_while_it_stops_the_work_leaves_none_behi
     for left in (2, 1):
         await until(lambda left=left: work.left == left)
         assert not task.done()
-        task.cancel()  # This wakes the block, which cancels the work once more.
+        # This wakes the block, which cancels the work once more.
+        task.cancel()
     await asyncio.wait([task])
     assert task.cancelled()
     assert work.ended.is_set()
@@ -183,7 +185,7 @@ async def test_work_whose_cancellation_wait_for_swallows() -> None:
     async def use() -> None:
         async with aiolock.background(work()):
             await asked.wait()
-            await asyncio.sleep(0)  # Now the block waits for the work.
+            await asyncio.sleep(0)
             answer.set_result(None)
 
     assert await is_left(use(), go)

@@ -63,10 +63,12 @@ async def test_the_schema_tells_of_every_answer(payments: WebProcess) -> None:
 
 
 async def test_ctrl_c_ends_it(payments: WebProcess) -> None:
-    os.killpg(payments.running.pid, signal.SIGINT)  # A terminal, too, sends the signal to all processes.
+    # A terminal, too, sends the signal to all processes.
+    os.killpg(payments.running.pid, signal.SIGINT)
     await until(lambda: payments.running.poll() is not None, within=30)
-    await until(lambda: not alive(payments.running.pid), within=30)  # Neither a worker nor a server is left.
-    assert set(payments.tracebacks()) <= {"KeyboardInterrupt"}  # A worker may still be starting.
+    await until(lambda: not alive(payments.running.pid), within=30)
+    # A worker may still be starting.
+    assert set(payments.tracebacks()) <= {"KeyboardInterrupt"}
 
 
 async def nobody_else_writes(directory: Path, order: int) -> sqlite3.Connection:
@@ -76,7 +78,7 @@ async def nobody_else_writes(directory: Path, order: int) -> sqlite3.Connection:
     def registered() -> bool:
         try:
             somebody.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError:  # Another process writes at this moment.
+        except sqlite3.OperationalError:
             return False
         if somebody.execute("SELECT 1 FROM fences WHERE customer_order = ?", (order,)).fetchall():
             return True
@@ -98,7 +100,8 @@ async def test_a_payment_that_is_cut_short_while_it_is_written_stays_locked(serv
             assert await lock.locked()
             stopping = asyncio.create_task(asyncio.to_thread(payments.stop))
             await until(lambda: "timeout graceful shutdown exceeded" in payments.output, within=60)
-            await asyncio.sleep(1)  # For what must not happen.
+            # What must not happen has the time for it here.
+            await asyncio.sleep(1)
             assert await lock.locked()
             assert charges(tmp_path) == {}
             somebody.execute("ROLLBACK")
@@ -119,7 +122,7 @@ async def test_a_payment_of_a_process_that_was_paused_is_not_stored(server: Serv
         with one, two:
             async with one.client() as client, two.client() as others:
                 late = asyncio.create_task(client.post("/orders/42/payment", json={"cents": 1}))
-                somebody = await nobody_else_writes(tmp_path, 42)  # Nothing is stored before it is paused.
+                somebody = await nobody_else_writes(tmp_path, 42)
                 os.killpg(one.running.pid, signal.SIGSTOP)
                 somebody.close()
                 await lock.force_release()

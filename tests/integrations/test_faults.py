@@ -16,7 +16,8 @@ from tests.support.inside import backend_of, hold_of, session_of
 from tests.support.observe import answered, until
 
 LEASE = 1.5
-SEVERAL = [f"a:{number}" for number in range(40)]  # So many locks need more than one script for a renewal.
+# So many locks need more than one script for a renewal.
+SEVERAL = [f"a:{number}" for number in range(40)]
 
 
 async def take_several(locks: LockClient) -> list[Lease]:
@@ -107,7 +108,8 @@ async def test_all_members_are_lost_or_the_named_one(locks: LockClient, redis: R
     permits = locks.semaphore("c", 2)
     several = locks.multi("a", "b", permits)
     lease = await several.acquire()
-    async with asyncio.timeout(9):  # The client asks at once; the renewals would come a second later.
+    # The client asks at once, and the renewals would come a second later.
+    async with asyncio.timeout(9):
         await lose(locks, several)
     assert [each.lost.is_set() for each in lease.leases.values()] == [True] * 3
     assert not await redis.exists("a", "b", "c")
@@ -196,7 +198,7 @@ async def test_delayed_renewals_cost_whatever_has_a_lease(redis: Redis, server: 
             *(await locks.multi("e", locks.semaphore("f", 1)).acquire()).leases.values(),
         ]
         with delayed_renewals(locks):
-            async with locks.counting_semaphore("g", 1):  # This block has no lease to renew.
+            async with locks.counting_semaphore("g", 1):
                 assert await asyncio.gather(*(reason(lease) for lease in granted)) == ["unreachable"] * len(granted)
         assert await locks.counting_semaphore("g").available() == 1
 
@@ -223,8 +225,8 @@ async def test_one_of_several_that_are_renewed_together_is_lost_alone(redis: Red
 async def test_a_lock_that_is_released_meanwhile_is_not_waited_for(locks: LockClient) -> None:
     lease = await locks.lock("a").acquire()
     losing = asyncio.create_task(lose(locks, "a"))
-    await asyncio.sleep(0)  # The loss has begun.
-    with suppress(LeaseLostError):  # The loss or the release comes first.
+    await asyncio.sleep(0)
+    with suppress(LeaseLostError):
         await lease.release()
     await asyncio.wait_for(losing, 30)
 
@@ -245,7 +247,7 @@ async def test_a_lease_whose_renewals_are_delayed_for_too_long_is_lost(redis: Re
         assert error.reason == "unreachable"
         holder.go_on.set()
         await holder.task
-        async with locks.lock("a") as lease:  # Later locks live on.
+        async with locks.lock("a") as lease:
             await until(lambda: locks.statistics().renewals >= 2, within=30)
             lease.check()
 
@@ -256,14 +258,15 @@ async def test_renewals_that_are_delayed_arrive_in_the_end(redis: Redis, server:
         with delayed_renewals(locks):
             before = locks.statistics().renewals
             await asyncio.sleep(0.3)
-            assert locks.statistics().renewals <= before + 1  # One renewal may have been on its way.
+            # One renewal may have been on its way.
+            assert locks.statistics().renewals <= before + 1
         await until(lambda: locks.statistics().renewals > before + 1)
         lease.check()
         assert locks.statistics().losses == 0
 
 
 async def test_the_renewals_of_several_are_delayed_and_all_arrive_in_the_end(redis: Redis, server: Server) -> None:
-    async with lock_client(server.url, lease=300, command_timeout=30) as locks:  # No renewal is due for a while.
+    async with lock_client(server.url, lease=300, command_timeout=30) as locks:
         leases = await asyncio.gather(*(take(locks, name) for name in SEVERAL))
         with delayed_renewals(locks):
             session_of(locks).check_holds(lambda key: True)

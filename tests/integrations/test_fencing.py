@@ -25,8 +25,10 @@ from examples.demo.account import Account, StaleTokenError
 from tests.docs.pages import ROOT
 from tests.integrations.recipes.recipe import recipe
 
-STALE, NEWER = 33, 34  # Tokens; the stale holder was paused, and its steps may come at any time.
-ORDERS = sorted(set(permutations((STALE, STALE, NEWER, NEWER))))  # The first step of a holder reads.
+# The stale holder was paused, and its steps may come at any time.
+STALE, NEWER = 33, 34
+# The first step of a holder reads.
+ORDERS = sorted(set(permutations((STALE, STALE, NEWER, NEWER))))
 AMOUNTS = {STALE: 10, NEWER: 50}
 
 

@@ -21,7 +21,7 @@ from tests.support.inside import session_of
 from tests.support.serving import serving
 
 KEY = {"Idempotency-Key": "7"}
-ELSEWHERE = "another.test"  # No service routes this host.
+ELSEWHERE = "another.test"
 
 # Serves ``POST /w`` for each of some patterns of hosts (without one for all hosts), and answers with the pattern.
 Serve = Callable[[LockClient, "list[str]"], AbstractAsyncContextManager[httpx.AsyncClient]]
@@ -67,7 +67,8 @@ async def aiohttp_hosts(locks: LockClient, hosts: list[str]) -> AsyncIterator[ht
     root[aiolock.aiohttp.LOCKS] = locks
     for host in hosts:
         root.add_domain(host, part_of_aiohttp(host))
-    if hosts:  # In older versions of aiohttp a route of the root would come before domains.
+    # In older versions of aiohttp a route of the root would come before domains.
+    if hosts:
         root.add_domain("*.test", part_of_aiohttp(""))
     else:
         root.router.add_post("/w", handler_of(""))

@@ -54,7 +54,7 @@ async def test_a_killed_process_leaves_its_request_to_another_one(start: Start, 
             with pytest.raises(httpx.TransportError):
                 await lost
             (tmp_path / "card-go").touch()
-            while (answer := await post(second)).status_code == 409:  # Until the lease is over.
+            while (answer := await post(second)).status_code == 409:
                 assert not files(tmp_path, "paid")
             again = await post(second)
     assert (answer.status_code, answer.json()["paid"]) == (201, "card")

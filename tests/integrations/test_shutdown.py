@@ -19,14 +19,14 @@ from tests.support.observe import until
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 PAGE = "shutdown.md"
-LONG = 60.0  # Seconds; a lease that does not end in a test.
-SOON = 30.0  # Seconds; a machine that is busy takes some.
+LONG = 60.0
+SOON = 30.0
 
 
 @contextmanager
 def gunicorn(redis: Server, directory: Path, worker: str, graceful_timeout: int) -> Iterator[WebProcess]:
     settings = {"REDIS_URL": redis.url, "DIRECTORY": str(directory), "LEASE": str(LONG), "COMMAND_TIMEOUT": "10"}
-    settings["HOME"] = str(directory)  # Some versions leave a socket there.
+    settings["HOME"] = str(directory)
     # One worker: gunicorn does not stop another that is still starting before its time is over.
     command = ["-m", "gunicorn", "tests.integrations.fastapi.service:app", "--bind", "127.0.0.1:{port}"]
     command += ["--worker-class", worker, "--workers", "1", "--pythonpath", str(directory)]
@@ -110,7 +110,8 @@ async def test_a_program_that_handles_sigterm_leaves_nothing_locked(
         await until(watcher.lock("report").locked, within=SOON)
         (pid,) = crew.workers
         status = await asyncio.to_thread(crew.dismiss, pid, number)
-        assert not await watcher.lock("report").locked()  # Released: the lease is 30 seconds.
+        # The lease is 30 seconds, so the lock was released.
+        assert not await watcher.lock("report").locked()
     assert status == (0 if number == signal.SIGTERM else -signal.SIGINT)
 
 

@@ -19,14 +19,15 @@ def build(version: str) -> str:
     target = _BUILT / version
     _BUILT.mkdir(parents=True, exist_ok=True)
     with (_BUILT / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # The tests may run in several processes.
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if not _current(target):
             _run_maven(version, target)
     return f"{target / 'classes'}:{target / 'dependency'}/*"
 
 
 def _current(target: Path) -> bool:
-    jars = list(target.glob("*.jar"))  # Maven makes the jar last.
+    # Maven makes the jar last.
+    jars = list(target.glob("*.jar"))
     sources = (_HOME / "pom.xml", *(_HOME / "src").rglob("*.java"))
     return bool(jars) and jars[0].stat().st_mtime > max(path.stat().st_mtime for path in sources)
 

@@ -11,7 +11,8 @@ from tests.interop.build import build, missing
 from tests.interop.service import Redisson, Service
 
 VERSIONS = ("3.17.7", "3.52.0", "4.7.0")
-BUILDING = 300.0  # Seconds; the first build fetches Redisson.
+# The first build fetches Redisson.
+BUILDING = 300.0
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -39,7 +39,8 @@ class Service:
             ["java", *_OPTIONS, "-cp", class_path, "LockService"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # slf4j complains there that it has no logger.
+            # slf4j complains there that it has no logger.
+            stderr=subprocess.DEVNULL,
             text=True,
         )
         self._numbers = itertools.count(1)
@@ -76,7 +77,7 @@ class Service:
         for line in self._process.stdout:
             answer = json.loads(line)
             future = self._waiting.pop(answer["id"])
-            if future.cancelled():  # The caller has stopped waiting.
+            if future.cancelled():
                 continue
             if "error" in answer:
                 future.set_exception(RedissonError(answer["error"], answer["message"]))

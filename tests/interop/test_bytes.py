@@ -22,16 +22,19 @@ from tests.support.observe import all_parked, until
 from tests.support.waiters import Waiters, waits_quietly
 
 NAMES = ["orders", "shop:orders:42", "{shop}:orders", "orders:{42}", "a{b", "a}b", "{}", "{{x}}", "two words", "ï ☃"]
-CHANNELS = {  # By Redisson's rule: a name that has a brace gets no further ones.
+# By Redisson's rule, a name that has a brace gets no further ones.
+CHANNELS = {
     "orders": "redisson_lock__channel:{orders}",
     "{shop}:orders": "redisson_lock__channel:{shop}:orders",
     "a{b": "redisson_lock__channel:a{b",
     "a}b": "redisson_lock__channel:{a}b}",
 }
-OWN_KEYS = (b"aiolock_", b"redisson_unlock_latch:")  # The keys that only one side uses.
+# Only one side uses these keys.
+OWN_KEYS = (b"aiolock_", b"redisson_unlock_latch:")
 UUID = rb"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
-OWNER = re.compile(rb"(?:%b|%b):[0-9]+" % (UUID, _ID.pattern.encode()))  # An owner of Redisson, or of aiolock.
-PERMIT = re.compile(OWNER.pattern + rb"#[0-9]+#1")  # A permit of aiolock; a permit of Redisson is random bytes.
+OWNER = re.compile(rb"(?:%b|%b):[0-9]+" % (UUID, _ID.pattern.encode()))
+# A permit of Redisson is random bytes.
+PERMIT = re.compile(OWNER.pattern + rb"#[0-9]+#1")
 
 
 Recording = Callable[[], AbstractAsyncContextManager[Record]]
@@ -128,7 +131,8 @@ async def test_a_lock_that_is_handed_over_as_a_server_sees_it(
                 await tasks_hand_over(locks, other, name)
             assert visible(pythons) == visible(javas)
             assert {command for command, _ in visible(javas)} == {b"subscribe", b"publish", b"pexpire", b"del"}
-            assert len(visible(javas)) == 5  # Two leases, and one command of each other kind.
+            # There are two leases, and one command of each other kind.
+            assert len(visible(javas)) == 5
 
 
 async def next_message(pubsub: PubSub) -> tuple[bytes, bytes]:
@@ -221,7 +225,8 @@ async def test_a_permit_that_is_handed_over_as_a_server_sees_it(
             seen = visible(javas, b"incrby", b"decrby")
             assert visible(pythons, b"incrby", b"decrby") == seen
             assert {command for command, _ in seen} == {b"subscribe", b"publish", b"incrby", b"decrby"}
-            assert len(seen) == 4  # All messages are equal: one permit is available.
+            # All messages are equal: one permit is available.
+            assert len(seen) == 4
 
 
 def of_owner(words: bytes) -> bytes:
@@ -323,7 +328,8 @@ async def test_a_writer_that_makes_way_for_a_reader_as_a_server_sees_it(
             seen = seen_of_read_write(javas)
             assert seen_of_read_write(pythons) == seen
             assert {command for command, _ in seen} == {b"subscribe", b"publish", b"pexpire"}
-            assert len(seen) == 6  # Two messages, two leases, the key of the reader, and a subscription.
+            # There are two messages, two leases, the key of the reader, and a subscription.
+            assert len(seen) == 6
 
 
 async def redisson_tells(redisson: Redisson, name: str) -> list[bytes]:
@@ -332,7 +338,7 @@ async def redisson_tells(redisson: Redisson, name: str) -> list[bytes]:
         for call in ("lock", "unlock"):
             for half in halves:
                 await redisson.ask(call, name, half=half)
-    return [b"0", b"1", b"0"]  # Nothing tells that the writer reads on.
+    return [b"0", b"1", b"0"]
 
 
 async def tasks_tell(lock: AsyncReadWriteLock) -> list[bytes]:

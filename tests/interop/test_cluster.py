@@ -88,7 +88,7 @@ async def test_either_watchdog_keeps_what_it_holds_until_its_side_is_gone(
                 else:
                     assert await ours.lock(name).try_lock() is None
         assert keeper.statistics().losses == 0
-        await mortal.shutdown()  # The JVM releases nothing, and renews no more.
+        await mortal.shutdown()
         for name in NAMES[::2]:
             assert await ours.lock(name).try_lock(30) is not None
     for name in NAMES[1::2]:
@@ -135,7 +135,8 @@ async def test_permits_are_shared_in_every_slot(ours: LockClient, theirs: Rediss
 
 
 async def test_each_side_is_woken_by_a_permit_of_the_other(jvm: Service, ours: LockClient, theirs: Redisson) -> None:
-    lease = 3 if jvm.version in WITHOUT_SHARDED_MESSAGES else LEASE  # They go on when it ends, the others by a message.
+    # They go on when the short lease ends, and the others by a message.
+    lease = 3 if jvm.version in WITHOUT_SHARDED_MESSAGES else LEASE
     semaphore = ours.semaphore(NAME, owner="somebody")
     await semaphore.set_permits(1)
     permit = await theirs.ask("tryAcquire", NAME, lease=lease)
@@ -169,7 +170,8 @@ async def test_readers_and_writers_keep_each_other_out_of_every_slot(ours: LockC
 
 
 async def test_each_side_is_woken_by_who_writes_on_the_other(jvm: Service, ours: LockClient, theirs: Redisson) -> None:
-    lease = 3 if jvm.version in WITHOUT_SHARDED_MESSAGES else LEASE  # They go on when it ends, the others by a message.
+    # They go on when the short lease ends, and the others by a message.
+    lease = 3 if jvm.version in WITHOUT_SHARDED_MESSAGES else LEASE
     lock = ours.read_write_lock(NAME, owner="somebody")
     await theirs.ask("lock", NAME, half="write", lease=lease)
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:

@@ -18,9 +18,10 @@ from tests.support.waiters import waits_quietly
 
 NAME = "places"
 PLACES = 3
-EACH = 4  # The number of threads, and of tasks.
+EACH = 4
 TIMES = 25
-BY_MESSAGE = 4  # Seconds: a waiter asks by itself only later.
+# A waiter asks by itself only after more seconds.
+BY_MESSAGE = 4
 
 Java = Callable[..., Awaitable[Any]]
 

@@ -13,8 +13,9 @@ from tests.interop.visits import Visits
 from tests.support.observe import freed, until
 
 NAME = "counter"
-EACH = 4  # The number of threads, and of tasks.
-LEAST = 100  # The least number of visits of each side: no side starves.
+EACH = 4
+# Each side has so many visits at least: no side starves.
+LEAST = 100
 
 
 async def test_threads_and_tasks_that_share_a_lock_count_right(

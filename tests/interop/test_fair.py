@@ -7,7 +7,7 @@ from tests.interop.service import Redisson
 from tests.support.observe import until
 
 NAME = "orders"
-LEASE = 600  # Seconds: no waiter waits for the end of the lease.
+LEASE = 600
 SOON = 20.0
 
 

@@ -53,7 +53,8 @@ async def test_all_waiters_on_both_sides_get_their_turn(
     order each side may have the lock that the other side waits for, until RedissonMultiLock gives its lock back after
     some seconds. Then one side may be the faster one many times in a row; but each has been inside in the end.
     """
-    order, each, least = how  # The order, the number of threads and tasks of each kind, and of visits.
+    # The numbers are of threads and tasks of each kind, and of visits.
+    order, each, least = how
     visits = Visits(tmp_path)
 
     def enough() -> bool:

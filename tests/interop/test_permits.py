@@ -16,13 +16,16 @@ from tests.support.observe import until
 from tests.support.waiters import waits_quietly
 
 NAME = "places"
-WITHOUT_COUNTS = ("3.17.7",)  # These versions tell only how many permits are available, and cannot set another number.
-BY_MESSAGE = 20  # Seconds: a waiter asks again by itself only later.
+# These versions tell only how many permits are available, and cannot set another number.
+WITHOUT_COUNTS = ("3.17.7",)
+# A waiter asks again by itself only after more seconds.
+BY_MESSAGE = 20
 SHORT = 0.5
 RENEWED = 1.5
 PLACES = 3
-EACH = 4  # The number of threads, and of tasks.
-LEAST = 50  # The least number of permits that each side gets: no side starves.
+EACH = 4
+# Each side gets so many permits at least: no side starves.
+LEAST = 50
 
 Counts = Callable[[], Awaitable[tuple[int, int, int]]]
 

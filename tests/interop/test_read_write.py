@@ -31,12 +31,15 @@ Half = Literal["read", "write"]
 NAME = "orders"
 HALVES: tuple[Half, Half] = ("read", "write")
 IN_TURN: list[tuple[Half, Half]] = [("read", "write"), ("write", "read"), ("write", "write")]
-BY_MESSAGE = 20  # Seconds: far sooner than a lease ends.
+BY_MESSAGE = 20
 SHORT = 0.5
 RENEWED = 3
-TO_EACH_ITS_OWN = ("4.7.0",)  # The watchdog renews its own readers only; in other versions it renews all.
-FAILS_BESIDE_NESTED = ("3.52.0",)  # The watchdog fails if a reader, on either side, has two holds.
-WITHOUT_READING_WRITER = ("3.17.7",)  # While the writer reads, too, these versions say that nobody reads.
+# The watchdog of these versions renews its own readers only, and of other versions it renews all.
+TO_EACH_ITS_OWN = ("4.7.0",)
+# The watchdog fails if a reader, on either side, has two holds.
+FAILS_BESIDE_NESTED = ("3.52.0",)
+# While the writer reads, too, these versions say that nobody reads.
+WITHOUT_READING_WRITER = ("3.17.7",)
 
 
 @dataclass(frozen=True)
@@ -181,7 +184,8 @@ async def test_a_thread_that_writes_may_read_as_well_and_goes_on_to_read(
     assert writer is not None
     assert f"{writer.client}:{writer.owner}" == f"{reader.client}:{reader.owner}" == owner
     assert (writer.holds, writer.host, reader.holds, reader.host) == (2, None, 1, None)
-    assert 50 < (await ours.write.remaining() or 0) <= 120  # Redisson adds up the leases of nested holds.
+    # Redisson adds up the leases of nested holds.
+    assert 50 < (await ours.write.remaining() or 0) <= 120
     assert 50 < (await ours.read.remaining() or 0) <= 60
     for _ in range(2):
         assert await ours.write.locked()
@@ -252,11 +256,12 @@ async def test_braces_and_a_prefix_are_parts_of_the_name(redis: Redis, redisson:
             await theirs.ask("write", "unlock")
             await theirs.ask("read", "lock", lease=60)
             async with ours.read.hold(lease=LEASE):
-                await theirs.ask("read", "unlock")  # Redisson looks for the keys of all other readers.
+                await theirs.ask("read", "unlock")
                 assert await redis.pttl(f"app:{name}") > 500_000, name
             await theirs.ask("read", "lock", lease=LEASE)
             async with ours.read.hold(lease=LEASE + 60):
-                pass  # We look for them, too.
+                # We look for the keys of all other readers, as Redisson does.
+                pass
             assert await theirs.has("read"), name
             assert LEASE - 60 < await redis.pttl(f"app:{name}") / 1000 <= LEASE, name
             await theirs.ask("read", "unlock")
@@ -483,7 +488,7 @@ async def test_a_task_that_stops_to_read_leaves_the_holds_of_a_thread(
     await lease.release()
     assert await theirs.ask("read", "getHoldCount") == 3
     assert len(await records(redis)) == 3
-    for most in (LEASE, LEASE, 60):  # The thread's last hold goes first.
+    for most in (LEASE, LEASE, 60):
         assert most / 2 < await lasts(redis) <= most
         assert await another.write.try_lock() is None
         await theirs.ask("read", "unlock")
@@ -528,7 +533,7 @@ async def test_a_task_whose_lease_ends_leaves_the_hold_of_a_thread(
         return len(await records(redis)) == 1
 
     await until(over)
-    await theirs.ask("read", "unlock")  # The last reader leaves; the hold of the task is over, and keeps nobody out.
+    await theirs.ask("read", "unlock")
     assert await theirs.gets("write")
 
 
@@ -590,7 +595,7 @@ async def test_a_jvm_that_died_reading_leaves_the_hold_of_a_task(jvm: Service, s
     async with LockClient.from_url(server.url, config=LockConfig(lease=RENEWED)) as locks:
         await theirs.ask("read", "lock")
         async with locks.read_write_lock(NAME).read as lease:
-            await theirs.redisson.shutdown()  # The JVM releases nothing, and renews no more.
+            await theirs.redisson.shutdown()
             renewals = locks.statistics().renewals
 
             async def over() -> bool:
@@ -619,7 +624,7 @@ async def test_the_watchdog_of_a_thread_beside_a_longer_lease_of_a_task(
         assert longest > 500
         assert await lasts(redis) > 500
         await lease.release()
-    else:  # The watchdog cut the lease of the task, which learns of it as it leaves.
+    else:
         assert longest <= RENEWED
         await freed(redis, NAME)
         with pytest.raises(LeaseLostError):

@@ -15,7 +15,8 @@ from tests.support.waiters import Waiters
 
 NAME = "orders"
 SOON = 0.05
-ROUNDS = 20  # The waiter must be woken soon in one of them; a slow machine may spoil some rounds.
+# The waiter must be woken soon in one of them, as a slow machine may spoil some rounds.
+ROUNDS = 20
 LEASE = 600
 
 

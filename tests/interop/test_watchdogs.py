@@ -36,7 +36,7 @@ async def test_the_lock_of_a_jvm_that_died_is_free_when_its_lease_ends(
 ) -> None:
     redisson = await jvm.connect(server.url, watchdog=LEASE)
     await redisson.ask("lock", "orders")
-    await redisson.shutdown()  # The JVM releases nothing, and renews no more.
+    await redisson.shutdown()
     async with LockClient(redis) as locks:
         assert await locks.lock("orders").locked()
         assert await locks.lock("orders").try_lock(30) is not None

@@ -43,7 +43,7 @@ class Visits:
     def check(self) -> int:
         """Check that no two were inside at a time; return how many there were."""
         visits = self.all()
-        assert int((self.directory / "count").read_text()) == len(visits)  # Not one lost, not one counted twice.
+        assert int((self.directory / "count").read_text()) == len(visits)
         assert all(earlier.left < later.entered for earlier, later in pairwise(visits))
         return len(visits)
 

@@ -35,7 +35,7 @@ class Body:
 
     def __init__(self, redis: Redis) -> None:
         self.redis = redis
-        self.tokens: dict[str, int] = {}  # The token of each grant, by its acquisition.
+        self.tokens: dict[str, int] = {}
 
     async def run(self, script: Script, *args: str | int, keys: tuple[str, ...] = KEYS.all) -> Reply:
         return cast(Reply, await self.redis.eval(script.source, len(keys), *keys, *map(str, args)))

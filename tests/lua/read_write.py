@@ -12,7 +12,8 @@ from aiolock._scripts import INSPECT_READ_WRITE, READ, WRITE, Script, ScriptSet
 READS, WRITES = LockKeys.of_read_write("orders", "")
 LOCK, TOKENS = READS.all
 ME, OTHER, THIRD, JAVA = "me:1", "other:7", "third:1", "3f0e7bd4-uuid:52"
-LETTERS = {ME: "m", OTHER: "o", THIRD: "t", JAVA: "j"}  # A writer has a capital letter.
+# A writer has a capital letter.
+LETTERS = {ME: "m", OTHER: "o", THIRD: "t", JAVA: "j"}
 MINE = {"read": "me:r2", "write": "me:w2"}
 REQUEST = "operator:r1"
 
@@ -41,7 +42,8 @@ class Sight:
     """Everything that the scripts may change; times are in milliseconds."""
 
     fields: dict[bytes, bytes]
-    lock: bytes | None  # as DUMP has it
+    # This is what DUMP answers.
+    lock: bytes | None
     lock_ttl: int
     records: dict[str, tuple[bytes | None, int]]
     tokens: dict[bytes, float]

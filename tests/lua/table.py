@@ -33,8 +33,9 @@ ME, OTHER = "me:1", "other:7"
 MINE, THEIRS, EARLIER, LATER = "me:a2", "other:a1", "me:a1", "me:a3"
 REQUEST = "operator:r1"
 FREED_BY_ME = "freed me"
-OLD_TOKEN = 1_700_000_000_000_000  # The token of a grant of which this server has lost the record.
-KEPT = "me:kept"  # The field of a lock that is kept after its release.
+# This server has lost the record of that grant.
+OLD_TOKEN = 1_700_000_000_000_000
+KEPT = "me:kept"
 
 LEASE = 30_000
 RETENTION = 3_600_000
@@ -47,7 +48,8 @@ Reply = list[Any]
 class Sight:
     """Everything that the scripts may change, the times included (milliseconds, -2 when there is no key)."""
 
-    lock: bytes | None  # as DUMP has it
+    # This is what DUMP answers.
+    lock: bytes | None
     lock_ttl: int
     tokens: dict[bytes, float]
     tokens_ttl: int
@@ -63,7 +65,8 @@ class Table:
 
     def __init__(self, redis: Redis) -> None:
         self.redis = redis
-        self.granted: dict[str, int] = {}  # The token of each acquisition that was granted, as its client knows it.
+        # Each acquisition that was granted has its token here, as its client knows it.
+        self.granted: dict[str, int] = {}
 
     async def run(self, script: Script, keys: tuple[str, ...], *args: str | int) -> Reply:
         return cast(Reply, await self.redis.eval(script.source, len(keys), *keys, *map(str, args)))
@@ -150,7 +153,8 @@ class Table:
             if (ttl := await self.redis.pttl(key)) > 0:
                 await self.redis.pexpire(key, max(1, ttl - ms))
         for member, score in (await self.look()).tokens.items():
-            if member != b"token" and not member.startswith(b"freed "):  # Tokens and marks have no time.
+            # Tokens and marks have no time.
+            if member != b"token" and not member.startswith(b"freed "):
                 await self.redis.zadd(KEYS.tokens, {member: score - 10 * ms})
 
     async def expire(self) -> None:

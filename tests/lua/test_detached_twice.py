@@ -14,7 +14,7 @@ from tests.lua import permits, read_write, table
 HOLDER, ADOPTER, SECOND, OTHER = "me:1", "worker:1", "second:1", "other:7"
 DETACHED = "me:detached:0123456789abcdef:1"
 KEEP, LEASE, RETENTION, MEMORY = 20_000, 30_000, 3_600_000, 60_000
-BETWEEN = 500  # Milliseconds from the first time to the second.
+BETWEEN = 500
 
 Reply = list[Any]
 
@@ -343,7 +343,7 @@ async def test_a_writer_that_reads_is_not_detached(redis: Redis) -> None:
     for _ in range(2):
         assert in_words(await writing.detach()) == "refused"
         assert await fields(redis) == {"mode write", HOLDER, f"{HOLDER}:write"}
-    await redis.delete(read_write.record(HOLDER, "read"))  # Its time is over.
+    await redis.delete(read_write.record(HOLDER, "read"))
     assert in_words(await writing.detach()) == "granted"
     assert await fields(redis) == {"mode write", f"{DETACHED}:write"}
 
@@ -357,11 +357,11 @@ async def detach_what_it_reads(redis: Redis) -> None:
 async def test_a_writer_that_has_expired_does_not_stay_when_its_reader_is_detached(redis: Redis) -> None:
     writing = Write(redis)
     await and_reads(writing)
-    await redis.delete(read_write.record(HOLDER, "write"))  # Its time is over.
+    await redis.delete(read_write.record(HOLDER, "write"))
     async with redis.pubsub() as heard:
         await heard.subscribe("channel")
         assert (await heard.get_message(timeout=5))["type"] == "subscribe"
-        await redis.pexpire(read_write.record(HOLDER, "read"), 1_000)  # Only the end of the writer is worth a message.
+        await redis.pexpire(read_write.record(HOLDER, "read"), 1_000)
         await detach_what_it_reads(redis)
         assert (await heard.get_message(timeout=5))["data"] == b"1"
     assert await fields(redis) == {"mode read", DETACHED}
@@ -371,7 +371,7 @@ async def test_a_writer_that_expires_after_its_reader_was_detached_keeps_nobody_
     writing = Write(redis)
     await and_reads(writing)
     await detach_what_it_reads(redis)
-    await redis.delete(read_write.record(HOLDER, "write"))  # Its time is over.
+    await redis.delete(read_write.record(HOLDER, "write"))
     own = (OTHER, "other:a1", 1, 1, LEASE, RETENTION, MEMORY, 0, "channel")
     assert in_words(await Read(redis).run(READ.acquire, OTHER, *own)) == "granted"
     assert await fields(redis) == {"mode read", DETACHED, OTHER}

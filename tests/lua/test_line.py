@@ -5,7 +5,7 @@ import pytest
 from aiolock._scripts.replies import EXPIRED, GRANTED, LOST, REFUSED
 from tests.lua.table import KEYS, OTHER, THEIRS, FairTable
 
-FIRST, SECOND, OURS = "b:1", "c:1", "b:2"  # Acquisitions of the clients b and c.
+FIRST, SECOND, OURS = "b:1", "c:1", "b:2"
 SILENCE = 700
 
 

@@ -97,7 +97,8 @@ async def test_the_outcome_comes_with_the_time_for_which_it_is_remembered(body: 
     status, _, left, outcome = await body.acquire(THEIRS)
     assert (status, outcome) == (DONE, OUTCOME.encode())
     assert KEEP - 10_000 < left <= KEEP
-    assert await body.redis.pttl(KEYS.tokens) > KEEP - 10_000  # The server remembers the end of that run as long.
+    # The server remembers the end of that run as long.
+    assert await body.redis.pttl(KEYS.tokens) > KEEP - 10_000
 
 
 async def test_a_runner_that_lost_the_lock_leaves_no_outcome(body: Body) -> None:

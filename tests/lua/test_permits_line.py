@@ -54,7 +54,7 @@ async def test_one_who_wants_one_is_overtaken_by_a_few_who_want_one(table: Table
 
 async def test_the_first_in_line_is_asked_for_a_sign_of_life_when_it_keeps_others_out(table: Table) -> None:
     await a_wide_waiter(table)
-    await asks_seldom(table)  # No other client wants a permit.
+    await asks_seldom(table)
     async with table.redis.pubsub() as listener:
         await listener.subscribe(KEYS.channel)
         await listener.get_message(timeout=5)
@@ -72,7 +72,8 @@ async def test_the_first_in_line_is_asked_for_a_sign_of_life_when_it_keeps_other
 
 async def test_a_place_in_the_middle_of_the_century_is_in_the_line(table: Table) -> None:
     await a_wide_waiter(table)
-    await table.acquire(NEXT, number=3, arrived=2_500_000_000_000_000)  # The year 2049.
+    # This is the year 2049.
+    await table.acquire(NEXT, number=3, arrived=2_500_000_000_000_000)
     await table.release(WIDE, number=3)
     assert (await narrow(table))[0] == REFUSED
 
@@ -88,7 +89,7 @@ async def test_a_first_in_line_that_keeps_nobody_out_any_more_need_not_ask(table
     await a_wide_waiter(table)
     await narrow(table)
     assert await is_asked(table)
-    await table.redis.set(COUNT, "0")  # Redisson has taken the other permits.
+    await table.redis.set(COUNT, "0")
     await table.redis.zadd(PERMITS, {bytes(range(16)): 9e12, bytes(range(1, 17)): 9e12})
     await asks_seldom(table)
     assert not await is_asked(table)
@@ -102,7 +103,8 @@ async def test_a_waiter_that_gives_up_leaves_the_line_and_tells_the_others(table
     assert not await is_asked(table)
     assert (await narrow(table))[0] == GRANTED
     assert (await table.acquire(WIDE, number=3))[0] != GRANTED
-    assert (await table.look()).line == []  # The acquisition has ended: a late copy of it gets no place.
+    # A late copy of an acquisition that has ended gets no place.
+    assert (await table.look()).line == []
 
 
 async def test_permits_that_are_put_back_by_force_leave_no_line(table: Table) -> None:

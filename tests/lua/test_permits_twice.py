@@ -44,7 +44,7 @@ no_permits        foreign    expired    expired   foreign    foreign    foreign 
 
 HEAD, *ROWS = (line.split() for line in TABLE.strip().splitlines())
 CELLS = [(row[0], command, cell) for row in ROWS for command, cell in zip(HEAD, row[1:], strict=True)]
-BETWEEN = 500  # Milliseconds between the first copy and the second.
+BETWEEN = 500
 
 each_cell = pytest.mark.parametrize(
     ("state", "command", "cell"), CELLS, ids=[f"{command}-{state}" for state, command, _ in CELLS]
@@ -96,10 +96,12 @@ async def test_once_and_twice(table: Table, state: str, command: str, cell: str)
 
 
 def check_untouched(once: Sight, twice: Sight, command: str) -> None:
-    if command == "renew":  # A second renewal prolongs the permits again.
+    # A second renewal prolongs the permits again.
+    if command == "renew":
         assert once.permits.keys() == twice.permits.keys()
         twice = replace(twice, permits=once.permits)
-    if command == "acquire":  # A repeated grant has a later token, and the turn begins again.
+    # A repeated grant has a later token, and the turn begins again.
+    if command == "acquire":
         assert once.tokens.get(b"token", 0) <= twice.tokens.get(b"token", 0)
         assert once.tokens.keys() == twice.tokens.keys()
         once, twice = (replace(sight, tokens={}) for sight in (once, twice))
@@ -203,7 +205,7 @@ async def test_expired_permits_are_put_back_though_there_are_enough(table: Table
 async def test_a_token_grows_by_one_when_the_clock_has_stepped_back(table: Table) -> None:
     future = (await table.redis.time())[0] * 1_000_000 + 3_600_000_000
     await table.redis.zadd(TOKENS, {"token": future})
-    assert (await table.acquire(number=1))[:2] == [GRANTED, future + 1]  # The first acquire sets the number.
+    assert (await table.acquire(number=1))[:2] == [GRANTED, future + 1]
     assert (await table.acquire(THEIRS, number=1))[:2] == [GRANTED, future + 2]
 
 

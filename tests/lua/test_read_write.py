@@ -13,8 +13,10 @@ from aiolock._scripts.replies import EXPIRED, FORCED, FREED, GRANTED, LOST, REFU
 from tests.lua import read_write as states
 from tests.lua.read_write import JAVA, KEEPS, LEASE, LOCK, ME, MINE, OTHER, READS, THIRD, TOKENS, Table, record
 
-MANY = 40  # Readers; the script of a release looks at fewer.
-SOON = 100  # Milliseconds in which the next owner has to follow others, as in acquire.lua.
+# The script of a release looks at fewer readers.
+MANY = 40
+# The next owner has so many milliseconds to follow others, as in acquire.lua.
+SOON = 100
 
 
 @pytest.fixture
@@ -296,7 +298,8 @@ async def test_names_in_braces_keep_all_keys_in_their_slot(redis: Redis) -> None
 
 async def test_a_token_grows_by_one_when_the_clock_has_stepped_back(table: Table) -> None:
     future = (await table.redis.time())[0] * 1_000_000 + 3_600_000_000
-    await table.acquire("read", OTHER)  # The next reader is granted beside this one, by another branch of the script.
+    # The next reader is granted beside this one, by another branch of the script.
+    await table.acquire("read", OTHER)
     await table.redis.zadd(TOKENS, {"token": future})
     assert (await table.acquire("read", THIRD))[:2] == [GRANTED, future + 1]
     await table.redis.delete(LOCK)

@@ -63,8 +63,9 @@ note                       foreign      foreign    expired      expired      exp
 """  # noqa: E501 - a table is read across
 
 HEAD, *ROWS = (line.split() for line in TABLE.strip().splitlines())
-BETWEEN = 500  # Milliseconds between the first copy and the second.
-ROUNDED = 2  # Milliseconds; old servers look at the clock again within a script.
+BETWEEN = 500
+# Old servers look at the clock again within a script.
+ROUNDED = 2
 
 
 def in_words(command: str, reply: Reply) -> str:
@@ -131,5 +132,5 @@ def check_untouched(once: Sight, twice: Sight) -> None:
     }
     assert all(ttl <= once.records[key][1] + ROUNDED for key, (_, ttl) in twice.records.items())
     assert twice.tokens.keys() == once.tokens.keys()
-    kept = {member for member, score in once.tokens.items() if score >= 0}  # The turn begins again.
+    kept = {member for member, score in once.tokens.items() if score >= 0}
     assert all(twice.tokens[member] == once.tokens[member] for member in kept)

@@ -26,7 +26,8 @@ async def test_twice_is_once(table: Table) -> None:
     for name in NAMES:
         await acquire(table, name, owner=ME)
     first = await renew(table, ms=LEASE)
-    again = await renew(table, ms=10 * LEASE)  # The same number counts for nothing.
+    # The same number counts for nothing.
+    again = await renew(table, ms=10 * LEASE)
     assert [row[:2] for row in again] == [row[:2] for row in first]
     assert all(0 < row[2] <= LEASE for row in again)
 

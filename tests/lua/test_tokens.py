@@ -46,7 +46,8 @@ async def test_it_grows_by_one_when_the_clock_has_stepped_back(table: Table) -> 
 
 
 async def test_it_is_exact_where_lua_would_round_it(table: Table) -> None:
-    far = 2**53 - 10  # the last numbers that a sorted set keeps exactly; Lua prints them as 9.007199254741e+15
+    # A sorted set keeps these last numbers exactly, and Lua prints them as 9.007199254741e+15.
+    far = 2**53 - 10
     await table.redis.zadd(KEYS.tokens, {"token": far})
     assert await token_of(table) == far + 1
     assert (await table.fields())[b"aiolock:token"] == str(far + 1).encode()

@@ -55,8 +55,8 @@ read_write_lock     foreign   expired   expired   expired   expired   expired   
 
 HEAD, *ROWS = (line.split() for line in TABLE.strip().splitlines())
 CELLS = [(row[0], command, cell) for row in ROWS for command, cell in zip(HEAD, row[1:], strict=True)]
-BEFORE_THE_CALL = 5_000  # Milliseconds between the state and the first copy.
-BETWEEN = 2_000  # Milliseconds between the first copy and the second.
+BEFORE_THE_CALL = 5_000
+BETWEEN = 2_000
 
 each_cell = pytest.mark.parametrize(
     ("state", "command", "cell"), CELLS, ids=[f"{command}-{state}" for state, command, _ in CELLS]
@@ -147,7 +147,8 @@ def check_untouched(once: Sight, twice: Sight) -> None:
 
 
 FIELDS = (b"aiolock:acquisition", b"aiolock:token")
-CHANGES = {b"aiolock:step", b"aiolock:renewal"}  # A lock has these fields after the first change.
+# A lock has these fields after the first change.
+CHANGES = {b"aiolock:step", b"aiolock:renewal"}
 
 
 def check_times(sight: Sight, state: str) -> None:

@@ -15,8 +15,10 @@ from tests.support.observe import until
 
 _ROOT = Path(__file__).parents[2]
 FOR_EVER = 1_000_000
-LEASE = 5.0  # Seconds for which nobody else gets the locks of the process that is killed.
-BUSY = 15.0  # Further seconds that a wait may take on a busy machine; an idle one needs some tenths.
+# Nobody else gets the locks of the process that is killed for so many seconds.
+LEASE = 5.0
+# A wait may take so many further seconds on a busy machine, where an idle one needs some tenths.
+BUSY = 15.0
 
 Section = Callable[[LockClient, random.Random, tuple[int, int]], Awaitable[str]]
 """A section by *who*, the numbers of a process and its task; the result tells what happened, mostly in numbers."""
@@ -24,7 +26,8 @@ Section = Callable[[LockClient, random.Random, tuple[int, int]], Awaitable[str]]
 
 async def serve(url: str, path: str, section: Section, *, process: int, tasks: int, times: int) -> None:
     """Let each of the tasks do the section that many times; each result is a line of the file."""
-    asyncio.get_running_loop().slow_callback_duration = 60  # On a busy machine asyncio's debug mode would complain.
+    # On a busy machine asyncio's debug mode would complain.
+    asyncio.get_running_loop().slow_callback_duration = 60
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     async def work(task: int) -> None:

@@ -15,7 +15,8 @@ from redis.asyncio import Redis
 from aiolock import LockClient, background
 
 NAME = "counter"
-STILL = 0.3  # Seconds. A waiter gives a sign of life every 0.25 s, and counts as alive for 0.7 s after each.
+# A waiter gives a sign of life every 0.25 s, and counts as alive for 0.7 s after each.
+STILL = 0.3
 
 
 async def take_turn(locks: LockClient, number: int, file: int, work: float) -> None:
@@ -37,14 +38,14 @@ async def note_when_it_stands_still(url: str, numbers: list[int], file: int) -> 
 
 
 async def main(url: str, path: str, work: float) -> None:
-    asyncio.get_running_loop().slow_callback_duration = 60  # On a busy machine asyncio's debug mode would complain.
+    asyncio.get_running_loop().slow_callback_duration = 60
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     lines = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     numbers: list[int] = []
     still = note_when_it_stands_still(url, numbers, file)
     async with LockClient.from_url(url) as locks, background(still), asyncio.TaskGroup() as group:
-        while line := await lines.readline():  # One or several numbers, whose order does not matter.
+        while line := await lines.readline():
             for number in map(int, line.split()):
                 numbers.append(number)
                 group.create_task(take_turn(locks, number, file, work))

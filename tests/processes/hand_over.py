@@ -10,7 +10,7 @@ import sys
 from aiolock import LeaseLostError, LockClient, LockConfig
 
 NAME = "handed over"
-LEASE = 4.0  # Seconds of an adopter's lease.
+LEASE = 4.0
 
 
 def say(words: object) -> None:

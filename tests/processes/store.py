@@ -58,7 +58,8 @@ class Store:
             _append(file, "left", token, 0, at)
 
     def entries(self) -> list[Entry]:
-        *whole, _ = self._path.read_text().split("\n")  # The last line may be incomplete while a process writes it.
+        # The last line may be incomplete while a process writes it.
+        *whole, _ = self._path.read_text().split("\n")
         return [Entry.parse(line) for line in whole]
 
     def _admit(self, file: int, token: int) -> int:
@@ -78,7 +79,7 @@ class Store:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield file
         finally:
-            os.close(file)  # This releases the lock on the file, as a SIGKILL would.
+            os.close(file)
 
 
 def _append(file: int, kind: Kind, token: int, count: int, at: float) -> None:

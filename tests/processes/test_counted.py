@@ -31,7 +31,7 @@ async def test_a_permit_dies_with_its_process_and_all_sections_are_counted(
         assert await asyncio.gather(*waiting) == [True] * 10
         assert await latch.count() == 0
         assert await semaphore.available() == PERMITS - 1
-        await semaphore.add_permits(1)  # An operator who knows of the death may do this.
+        await semaphore.add_permits(1)
         assert await semaphore.drain() == PERMITS
     sections = [Section.parse(line) for line in lines]
     served = Counter(section.task for section in sections if not section.task.startswith(f"{victim}-"))

@@ -24,7 +24,8 @@ from tests.support.observe import until
 
 PROCESSES, TASKS = 8, 16
 LEASE = 1.0
-MARGIN = 1.5  # The machine has few cores and is busy.
+# The machine has few cores and is busy.
+MARGIN = 1.5
 
 
 class Crew:
@@ -136,7 +137,7 @@ class Watch:
 def check(entries: list[Entry]) -> int:
     """Check the entries; return the number of counts."""
     counts = [entry.count for entry in entries if entry.kind == "write"]
-    assert counts == list(range(1, len(counts) + 1))  # No count is lost, and none is made twice.
+    assert counts == list(range(1, len(counts) + 1))
     entered = sorted((entry for entry in entries if entry.kind == "read"), key=lambda entry: entry.at)
     assert all(earlier.token < later.token for earlier, later in pairwise(entered))
     left = {entry.token: entry.at for entry in entries if entry.kind == "left"}
@@ -161,7 +162,7 @@ async def test_processes_that_share_a_lock_count_right(server: Server, redis: Re
         await watching
     entries = Store(path).entries()
     counted = check(entries)
-    assert counted == sum(entry.kind == "left" for entry in entries)  # No lock was lost, and no write refused.
+    assert counted == sum(entry.kind == "left" for entry in entries)
     assert watch.tokens == sorted(set(watch.tokens))
     assert path.with_suffix(".stderr").read_text() == ""
     assert await redis.exists(NAME) == 0

@@ -15,7 +15,7 @@ from tests.support.observe import renewed_elsewhere
 from tests.support.programs import Program, python, said, tell
 from tests.support.proxy import Proxy, Rule, hold, script, withhold_reply
 
-SOON = 20.0  # Seconds; a machine that is busy takes some.
+SOON = 20.0
 
 
 class Crew:
@@ -99,4 +99,4 @@ async def test_an_adopter_that_is_killed_before_its_answer_arrives_has_used_the_
     adopter.kill()
     with pytest.raises(LeaseLostError):
         await other.adopt(ticket)
-    assert await other.lock(NAME).try_lock(wait=SOON)  # One lease later, not one `keep`.
+    assert await other.lock(NAME).try_lock(wait=SOON)

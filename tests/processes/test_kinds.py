@@ -29,6 +29,6 @@ async def test_many_processes_of_which_one_is_killed(
     assert (len(served), set(served.values())) == (PROCESSES * TASKS, {TIMES})
     assert 1 <= most_at_once((entered, left, 1) for _, entered, left in visits) <= kind.most
     async with LockClient(redis) as locks:
-        remove = await kind.obstruct(locks)  # It is free, also after the death of a process.
+        remove = await kind.obstruct(locks)
         await remove()
         await until(lambda: locks.statistics().pending == 0)

@@ -12,7 +12,7 @@ from tests.processes.lead import AT_LEAST, LEASE, NAME
 from tests.support.observe import until
 from tests.support.programs import Program, python, said
 
-SLACK = 5.0  # Further seconds for a busy machine.
+SLACK = 5.0
 
 
 def process(server: Server, act: str) -> AbstractContextManager[Program]:

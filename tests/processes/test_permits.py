@@ -46,4 +46,4 @@ async def test_never_more_than_there_are_permits_and_everyone_is_served(
         check_waits(f"for {permits} of {PERMITS} permits", waits, sections, share=0.4)
     async with LockClient(redis) as locks:
         semaphore = locks.semaphore(NAME)
-        assert await semaphore.try_acquire(permits=PERMITS, wait=20) is not None  # The permits of the dead came back.
+        assert await semaphore.try_acquire(permits=PERMITS, wait=20) is not None

@@ -65,8 +65,10 @@ async def test_a_writer_is_alone_and_everyone_is_served(server: Server, redis: R
     readers = [section for section in sections if not section.writes]
     stream = longest_stream(readers, writers)
     print(f"at most {stream} of {len(readers)} readers in a row while a writer waited")
-    assert stream < len(readers) / 2  # If the next writer was killed, readers go on for 0.1 s: 400 at most.
-    check_waits("writers, behind all", writers, sections, share=1)  # Chance decides which writer is next.
+    # If the next writer was killed, readers go on for 0.1 s: 400 at most.
+    assert stream < len(readers) / 2
+    # Chance decides which writer is next.
+    check_waits("writers, behind all", writers, sections, share=1)
     check_waits("readers, behind writers", readers, writers, share=0.1)
     async with LockClient(redis) as locks:
-        assert await locks.read_write_lock(NAME).write.try_lock(wait=20) is not None  # It is free after the death.
+        assert await locks.read_write_lock(NAME).write.try_lock(wait=20) is not None

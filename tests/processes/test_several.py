@@ -49,4 +49,4 @@ async def test_everyone_gets_any_of_several_locks_in_any_order(server: Server, r
             assert one.tokens[name] < other.tokens[name]
         check_waits(f"for some names, {name} among them", turns, turns, share=0.4)
     for name in NAMES:
-        await freed(redis, name)  # The names of the dead process are free, too.
+        await freed(redis, name)

@@ -14,7 +14,8 @@ from tests.processes.versions import KIND, LATCH, MOST
 from tests.support.history import needs_commit
 from tests.support.trees import PACKAGE
 
-EARLIER = "86abb29"  # A version that a fleet may still run; after the first release, this is the release before.
+# A fleet may still run this version; after the first release, it is the release before.
+EARLIER = "86abb29"
 PROCESSES, TASKS, TIMES = 4, 3, 15
 pytestmark = needs_commit(EARLIER)
 

@@ -41,7 +41,8 @@ async def section(locks: LockClient, choose: Random, who: tuple[int, int]) -> st
     if kind == "once":
         return await result(locks, str(choose.randrange(10)))
     if kind == "counting" and sys.argv[-1] == str(crew.FOR_EVER):
-        await asyncio.sleep(0.001)  # The permits of the killed process would be lost for good.
+        # The permits of the killed process would be lost for good.
+        await asyncio.sleep(0.001)
         return f"{VERSION} 0 0 0 0"
     asked = monotonic()
     amount, block = hold(kind, locks, choose)

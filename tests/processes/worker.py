@@ -17,7 +17,8 @@ async def count(locks: LockClient, store: Store, over: Path) -> None:
         try:
             await count_once(locks, store)
         except (LeaseLostError, StaleTokenError, BackendError):
-            await asyncio.sleep(0)  # The count was not written: another task had the lock, or may have had it.
+            # Another task had the lock, or may have had it, so the count was not written.
+            await asyncio.sleep(0)
 
 
 async def count_once(locks: LockClient, store: Store) -> None:
@@ -28,12 +29,13 @@ async def count_once(locks: LockClient, store: Store) -> None:
         await asyncio.sleep(WORK)
         store.write(lease.token, seen + 1)
         left = monotonic()
-        lease.check()  # The lock is still held, so that it was held at *left*.
+        # The lock is still held, so that it was held at *left*.
+        lease.check()
         store.left(lease.token, left)
 
 
 async def main(url: str, path: Path, over: Path, tasks: int, lease: float) -> None:
-    asyncio.get_running_loop().slow_callback_duration = 60  # On a busy machine asyncio's debug mode would complain.
+    asyncio.get_running_loop().slow_callback_duration = 60
     store = Store(path)
     async with LockClient.from_url(url, config=LockConfig(lease=lease)) as locks, asyncio.TaskGroup() as group:
         for _ in range(tasks):

@@ -153,7 +153,8 @@ class OneServer:
     def _client(self, state: State, number: int) -> Iterator[tuple[str, State]]:
         client = state.clients[number]
         if number == 1 and state.clients[0].acquisition == 10 and len(set(self._bounds.acquisitions)) == 1:
-            return  # The clients are alike, so that the first one begins first.
+            # The clients are alike, so that the first one begins first.
+            return
         who = f"client {number + 1}"
         has_mark = not (self._bounds.are_one_client and is_releasing_cleanly(state.clients[1 - number]))
         for act in self._acts.of(client, has_mark=has_mark):

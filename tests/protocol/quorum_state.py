@@ -6,10 +6,13 @@ from tests.protocol.rules import TOKENS_A_TICK
 
 MAJORITY = 2
 NOBODY = -1
-_OLD = 3  # Ticks: no lease is longer.
-NONE = -1000  # No token.
-ALIKE = -999  # The token of every grant, where tokens are left out.
-_OLDEST = -4 * TOKENS_A_TICK  # A holder got its token after that time, a lease ago at most.
+# No lease is longer, in ticks.
+_OLD = 3
+NONE = -1000
+# Every grant has this token where tokens are left out.
+ALIKE = -999
+# A holder got its token after that time, a lease ago at most.
+_OLDEST = -4 * TOKENS_A_TICK
 
 Phase = Literal["new", "voting", "holding", "done"]
 
@@ -163,9 +166,10 @@ def canonical(state: QuorumState) -> QuorumState:
 
 def _without_dead(server: Server, number: int, client: Client) -> Server:
     wire = server.wires[number]
-    if not wire.acquire and server.ended[number]:  # The end is remembered for an acquire that arrives later.
+    # The end is remembered for an acquire that arrives later.
+    if not wire.acquire and server.ended[number]:
         server = server._replace(ended=(False, server.ended[1]) if number == 0 else (server.ended[0], False))
-    if client.phase in ("holding", "done"):  # The client has counted the votes.
+    if client.phase in ("holding", "done"):
         wire = wire._replace(vote=NONE)
     if client.phase == "done":
         is_in_vain = not wire.acquire and server.holder != number

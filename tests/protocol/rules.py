@@ -2,9 +2,10 @@
 
 from typing import NamedTuple
 
-LEASE = 3  # Ticks.
+LEASE = 3
 MARGIN = 1
-TOKENS_A_TICK = 10  # More than a tick has grants: a token is a time in microseconds.
+# A tick has fewer grants: a token is a time in microseconds.
+TOKENS_A_TICK = 10
 
 
 class Rules(NamedTuple):

@@ -17,7 +17,7 @@ from tests.protocol.state import Kind, Message, Server, Status, owner
 pytestmark = pytest.mark.timeout(300)
 
 NAME, TOKENS = "likeness", "aiolock_token:{likeness}"
-MINUTES = 600_000  # Milliseconds.
+MINUTES = 600_000
 ACQUISITIONS = (11, 12, 21, 22)
 MARKS = ("freed first", "freed second")
 GRANTED_AT = 1_700_000_000_000_000
@@ -92,10 +92,11 @@ async def test_the_model_is_like_the_real_scripts(redis: Redis, seed: int) -> No
     random, scripts, server = Random(seed), Scripts(Rules()), Server()
     seen: set[Status] = set()
     for number in range(600):
-        if number % 20 == 0:  # The model would be left with ended acquisitions only.
+        # Without this the model would be left with ended acquisitions only.
+        if number % 20 == 0:
             await redis.delete(NAME, TOKENS)
             server = Server()
-        if random.random() < 0.1:  # The lease ends.
+        if random.random() < 0.1:
             await redis.delete(NAME)
             server = server._replace(lock=None)
         message = any_message(random)

@@ -17,7 +17,7 @@ slow = pytest.mark.slow
 def test_every_promise_is_kept(configuration: Configuration) -> None:
     found = configuration.explore()
     assert found.broken is None, found.way
-    assert found.states > 1000  # The explorer has looked at some states.
+    assert found.states > 1000
 
 
 @pytest.mark.parametrize(

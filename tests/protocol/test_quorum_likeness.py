@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(300)
 
 NAME, TOKENS = "likeness", "aiolock_token:{likeness}"
 ACQUISITIONS = (b"first", b"second")
-MINUTES = 600_000  # Milliseconds.
+MINUTES = 600_000
 # The commands of clients, and the events of a server.
 COMMANDS = ("acquire", "acquire", "release", "renewal", "raising of the token")
 EVENTS = (*COMMANDS, *COMMANDS, *COMMANDS, "it forgets", "it votes again", "it votes again", "the lease ends")

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 NAME = "orders"
-LEASE = 30  # Seconds.
+LEASE = 30
 
 
 async def pottery(urls: list[str]) -> bool:
@@ -48,7 +48,8 @@ async def ours(urls: list[str]) -> bool:
     # Most servers have no vote yet, as the error says.
     with suppress(QuorumError):
         lease = await locks.lock(NAME).try_lock(2, LEASE)
-    await asyncio.sleep(patience + 0.5)  # After this pause, aiolock asks no server any more that is away.
+    # After this pause, aiolock asks no server any more that is away.
+    await asyncio.sleep(patience + 0.5)
     return lease is not None
 
 

@@ -112,7 +112,8 @@ async def test_a_holder_by_a_bare_majority_may_lose_it_to_a_clock_and_is_told(
     async with LockClient.redlock(redises) as locks, LockClient.redlock(redises) as other:
         lease = await locks.lock(NAME).acquire()
         await everywhere(redises, NAME)
-        await redises[2].delete(NAME)  # That server might have been away at the grant.
+        # That server might have been away at the grant.
+        await redises[2].delete(NAME)
         assert await other.lock(NAME).try_lock() is None
         await set_clock(clock, redises, HOUR)
         heir = await other.lock(NAME).acquire()
@@ -127,7 +128,7 @@ async def test_a_clock_that_is_set_back_costs_a_vote_for_no_longer_than_a_restar
     three: list[Server], redises: list[Redis], locks: LockClient, clock: Clock
 ) -> None:
     """Without a limit, a server whose memory begins an hour ahead of its clock would have no vote for an hour."""
-    three[2].pause()  # The quorum needs both others.
+    three[2].pause()
     seconds, _ = await redises[0].time()
     await remember(redises[0], int(seconds) * 1000)
     await set_clock(clock, redises, -HOUR)

@@ -26,9 +26,9 @@ from tests.support.told import Told
 
 pytestmark = pytest.mark.slow
 LEASE = 1.0
-SOON = 30.0  # Seconds; the machine is busy.
+SOON = 30.0
 HOWS = ["killed", "paused", "black-holed"]
-Fault = Callable[[list[Server], list[Redis]], Coroutine[Any, Any, None]]  # It disturbs the servers.
+Fault = Callable[[list[Server], list[Redis]], Coroutine[Any, Any, None]]
 
 
 # From one process.
@@ -137,7 +137,8 @@ async def test_closing_waits_for_no_dead_server(mine: list[Server], of_mine: lis
     mine[0].pause()
     began = monotonic()
     await locks.aclose()
-    assert monotonic() < began + 10  # The release timeout is twice as long.
+    # The release timeout is twice as long.
+    assert monotonic() < began + 10
     assert (await who_has(of_mine[1:], "orders")) == [False, False]
     mine[0].resume()
 
@@ -149,16 +150,16 @@ async def test_a_server_that_crashed_empty_has_no_vote(mine: list[Server], of_mi
         LockClient.redlock(of_mine, config=config, longest_lease=10) as locks,
         LockClient.redlock(of_mine, config=config, longest_lease=10) as other,
     ):
-        mine[2].pause()  # Only two servers grant the lock.
+        mine[2].pause()
         lease = await locks.lock("orders").acquire(lease=8)
         mine[1].kill()
         mine[1].start()
         mine[2].resume()
         await until(lambda: members_of(locks)[2].statistics().pending == 0)
-        await of_mine[2].delete("orders")  # The late grant of that server is taken away.
+        await of_mine[2].delete("orders")
         assert await other.lock("orders").try_lock(1) is None
         assert not lease.lost.is_set()
-        with pytest.raises(LeaseLostError):  # A majority says that it has forgotten the lock.
+        with pytest.raises(LeaseLostError):
             await lease.release()
 
 

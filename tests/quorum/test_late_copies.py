@@ -44,7 +44,8 @@ async def try_once(client: LockClient) -> object:
 
 async def ends(redis: Redis) -> int:
     """The number of ended acquisitions that the server remembers."""
-    return int(await redis.zcard(TOKENS)) - 1  # The token is there, too.
+    # The token is there, too.
+    return int(await redis.zcard(TOKENS)) - 1
 
 
 async def test_an_acquire_that_is_sent_again_after_the_grant_and_arrives_late(

@@ -53,7 +53,8 @@ async def answer(process: Process) -> str:
     return (await process.stdout.readline()).decode().strip()
 
 
-@pytest.mark.timeout(120)  # The installation of the other libraries takes a while, too.
+# The installation of the other libraries takes a while, too.
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("library", "second"),
     [("pottery", "acquired"), ("redlock-ng", "acquired"), ("aioredlock", "acquired"), ("aiolock", "refused")],
@@ -61,7 +62,7 @@ async def answer(process: Process) -> str:
 async def test_the_holders_when_a_server_comes_back_empty(
     mine: list[Server], of_mine: list[Redis], installed: Path, library: str, second: str
 ) -> None:
-    mine[2].kill()  # The third server is away for a while: the first two are the majority.
+    mine[2].kill()
     async with who_wants_it(library, mine, installed) as one:
         assert await answer(one) == "acquired"
         mine[1].kill()

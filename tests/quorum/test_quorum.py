@@ -152,7 +152,8 @@ async def test_many_tasks_cost_one_acquire_each(locks: LockClient) -> None:
     await asyncio.gather(*(work() for _ in range(sections)))
     await until(lambda: nothing_under_way(locks))
     sent = locks.statistics().commands - before
-    assert sent <= sections * 3 * 2 * 1.3  # The acquire and the release go to three servers each.
+    # The acquire and the release go to three servers each.
+    assert sent <= sections * 3 * 2 * 1.3
 
 
 # A majority has the lock.
@@ -203,7 +204,8 @@ async def test_a_waiter_for_a_lock_that_two_of_three_keep_is_idle(
     (waiter,) = await waiting(kind, locks, 1)
     before = locks.statistics().commands
     await asyncio.sleep(1)
-    assert locks.statistics().commands - before <= 18  # A waiter that may keep others out asks once a second.
+    # A waiter that may keep others out asks once a second.
+    assert locks.statistics().commands - before <= 18
     await remove()
     async with asyncio.timeout(5):
         await waiter
@@ -317,7 +319,8 @@ async def test_one_round_does_when_the_clocks_are_known(locks: LockClient) -> No
     await until(lambda: locks.statistics().pending == 0)
     sent = []
     for _ in range(21):
-        backend._clock._ahead = time.time() - time.monotonic() + 0.5  # Most of the time no machine is later than this.
+        # Most of the time no machine is later than this.
+        backend._clock._ahead = time.time() - time.monotonic() + 0.5
         before = locks.statistics().commands
         await (await lock.acquire()).release()
         sent.append(locks.statistics().commands - before)
@@ -392,7 +395,8 @@ async def test_a_blocked_loop_ends_one_moment_and_not_both() -> None:
     for server in servers[:2]:
         server.asked[0].end([])
     time.sleep(sum(_MOMENTS) + 0.1)
-    for _ in range(2):  # Timers run after the tasks of the same turn of the loop.
+    # Timers run after the tasks of the same turn of the loop.
+    for _ in range(2):
         await asyncio.sleep(0)
     assert poll.moments == 1
     servers[2].asked[0].end([])
@@ -657,7 +661,7 @@ async def test_a_server_without_memory_abstains_for_the_longest_lease_of_any_cli
         assert sum("longest_lease=120, this one 60" in record.message for record in caplog.records) == 1
         assert str(await redises[0].get(QUORUM_KEY)).endswith(" 120000'")
         assert not await redises[1].exists("orders")
-        with pytest.raises(LeaseLostError):  # Two servers have forgotten the lock.
+        with pytest.raises(LeaseLostError):
             await lease.release()
 
 
@@ -688,7 +692,8 @@ async def test_an_acquire_that_is_made_again_for_a_longer_lease_wakes_those_whom
         await redis.set(QUORUM_KEY, f"{await run_id(redis)} 0 120000")
     pubsub = redises[2].pubsub(ignore_subscribe_messages=True)
     await pubsub.psubscribe("*orders*")
-    assert await pubsub.get_message(timeout=5) is None  # This reads the confirmation of the subscription.
+    # This reads the confirmation of the subscription.
+    assert await pubsub.get_message(timeout=5) is None
     lease = await locks.lock("orders").try_lock()
     assert lease is not None
     message = await pubsub.get_message(timeout=5)

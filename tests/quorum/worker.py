@@ -12,7 +12,7 @@ from tests.processes.worker import count
 
 
 async def main(urls: str, path: Path, over: Path, tasks: int, lease: float) -> None:
-    asyncio.get_running_loop().slow_callback_duration = 60  # On a busy machine asyncio's debug mode would complain.
+    asyncio.get_running_loop().slow_callback_duration = 60
     redises = [Redis.from_url(url) for url in urls.split(",")]
     store, config = Store(path), LockConfig(lease=lease, command_timeout=1.5)
     locks = LockClient.redlock(redises, config=config, longest_lease=lease)

@@ -14,9 +14,11 @@ from tests.support.topologies import wait_until
 
 WORKERS = 4
 LOOPS = ("asyncio", "uvloop")
-VETERANS = (0, 3)  # These workers, one on each loop, are never killed, so that their memory tells of leaks.
+# These workers, one on each loop, are never killed, so that their memory tells of leaks.
+VETERANS = (0, 3)
 _START_WITHIN = 30.0
-_END_WITHIN = 60.0  # A worker may try a command for long before it gives up.
+# A worker may try a command for long before it gives up.
+_END_WITHIN = 60.0
 
 
 class Worker:
@@ -41,10 +43,12 @@ class Worker:
             self.process = subprocess.Popen(
                 [self._python, "-W", "error", "-m", "tests.soak.worker", settings.encode()],
                 stdin=subprocess.PIPE,
-                bufsize=0,  # No data are left to write when the pipe is closed.
+                # No data are left to write when the pipe is closed.
+                bufsize=0,
                 stderr=errors,
                 cwd=ROOT,
-                process_group=0,  # If we die while the worker is stopped, the system ends it.
+                # If we die while the worker is stopped, the system ends it.
+                process_group=0,
             )
 
     @property

@@ -12,7 +12,8 @@ class Fault:
     begin: float
     end: float
     settled: float
-    able: float | None = None  # From then on the servers could grant again.
+    # From then on the servers could grant again.
+    able: float | None = None
 
 
 def calm(faults: Sequence[Fault], begin: float, end: float) -> Iterator[tuple[float, float]]:

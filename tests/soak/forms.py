@@ -14,7 +14,7 @@ from tests.soak.settings import NAMES
 
 Lock = AsyncRLock | AsyncReadLock | AsyncWriteLock
 
-TICK = 0.05  # Seconds from one mark to the next.
+TICK = 0.05
 MOMENTS = (0.0, 0.0, 0.0, 0.005, 0.005, 0.005, 0.005, 0.02, 0.02, 0.02, 0.05, 0.05, 0.1, 0.1, 0.3)
 
 
@@ -164,12 +164,14 @@ class Visitor:
             releasing = asyncio.create_task(lock.release())
             self._releasing.add(releasing)
             releasing.add_done_callback(self._released)
-            await asyncio.shield(releasing)  # A release that is cancelled before it begins would release nothing.
+            # A release that is cancelled before it begins would release nothing.
+            await asyncio.shield(releasing)
 
     def _released(self, task: asyncio.Task[None]) -> None:
         self._releasing.discard(task)
         if not task.cancelled():
-            task.exception()  # The task that began the release may have been cancelled, and asks for no error.
+            # The task that began the release may have been cancelled, and asks for no error.
+            task.exception()
 
     async def forgotten(self) -> None:
         """A task that ends while it holds the lock."""

@@ -13,20 +13,29 @@ from typing import Literal
 from aiolock import Lease
 
 Kind = Literal[
-    "begin",  # The worker started; *note* says on what.
-    "enter",  # A task is inside of the lock *name*, for which it asked at *asked*.
-    "mark",  # The task is still inside.
-    "leave",  # The task is no longer inside.
-    "refused",  # A wait that began at *asked* ended without the lock; *note* says why.
-    "failed",  # An error that the library documents.
-    "error",  # One that it does not.
-    "log",  # A record of a logger; *form* is its level.
-    "beat",  # *amount* is the memory in kilobytes, *asked* when the oldest wait began, *note* for which locks all do.
-    "idle",  # The worker rests, as it was told: every task has left; *note* names the remains.
-    "end",  # The client is closed; *note* names the tasks that are left.
+    # The worker started; *note* says on what.
+    "begin",
+    # A task is inside of the lock *name*, for which it asked at *asked*.
+    "enter",
+    "mark",
+    "leave",
+    # A wait that began at *asked* ended without the lock; *note* says why.
+    "refused",
+    # The first is an error that the library documents, and the second one that it does not.
+    "failed",
+    "error",
+    # A logger has a record; *form* is its level.
+    "log",
+    # *amount* is the memory in kilobytes, *asked* when the oldest wait began, *note* for which locks all do.
+    "beat",
+    # The worker rests, as it was told: every task has left; *note* names the remains.
+    "idle",
+    # The client is closed; *note* names the tasks that are left.
+    "end",
 ]
 
-READS = "read"  # The form in which several may be inside.
+# Several may be inside in this form.
+READS = "read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +49,11 @@ class Entry:
     token: int = 0
     form: str = ""
     asked: float = 0.0
-    deadline: float = 0.0  # The time at which the lease counts as lost; 0 if it is lost already.
-    renewed: bool = False  # The watchdog renews the lease.
-    scoped: bool = False  # A loss cancels the body.
+    # The lease counts as lost at this time; 0 if it is lost already.
+    deadline: float = 0.0
+    renewed: bool = False
+    # A loss cancels the body.
+    scoped: bool = False
     amount: int = 0
     note: str = ""
 
@@ -93,7 +104,8 @@ class Section:
         self._journal.write(Entry(kind, at, self._number, deadline=deadline))
 
     def _now(self) -> tuple[float, float]:
-        at = monotonic()  # The clock is read first, so that the deadline is never too late.
+        # The clock is read first, so that the deadline is never too late.
+        at = monotonic()
         remaining = self.lease.remaining
         return at, at + remaining if remaining else 0.0
 

@@ -13,10 +13,12 @@ from tests.soak.lives import Life, Stay, all_stays
 # Seconds that no fault explains. Most waits last for some tenths, but a busy machine may deny a process its turns, and
 # a worker may lose the race for a lock many times in a row.
 LONGEST_WAIT = 10.0
-TOLD_WITHIN = 0.04  # Seconds, fewer than from mark to mark: the loop of a busy process has turned some times by then.
-MOST_GROWTH = 0.25  # A share of the memory of a worker.
-LEAST_GROWTH = 8_000  # Kilobytes by which the memory of Python varies by itself.
-WARMED_UP = 0.1  # A share of a life.
+# The loop of a busy process has turned some times in so many seconds, which are fewer than from mark to mark.
+TOLD_WITHIN = 0.04
+# The memory of a worker may grow by this share of it, and by the kilobytes by which that of Python varies by itself.
+MOST_GROWTH = 0.25
+LEAST_GROWTH = 8_000
+WARMED_UP = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class Evidence:
     faults: Sequence[Fault]
     begin: float
     end: float
-    seen: Sequence[str] = field(default=())  # Findings of the crew: processes that ended by themselves, and remains.
+    seen: Sequence[str] = field(default=())
 
 
 def judge(evidence: Evidence) -> list[str]:
@@ -148,7 +150,8 @@ def seen(evidence: Evidence) -> Iterator[str]:
 Check = Callable[[Evidence], Iterator[str]]
 CHECKS: tuple[Check, ...] = (*(overlaps, tokens, overstays, left_behind, seen, errors, hangs, silent, losses, growth),)
 # Events without any fault: leases that are fixed and too short, and waits that are bounded.
-EXPECTED = ("LockTimeoutError", "LeaseLostError")  # Another check looks at losses of renewed leases.
+# Another check looks at losses of renewed leases.
+EXPECTED = ("LockTimeoutError", "LeaseLostError")
 
 
 def memory(life: Life) -> tuple[int, int]:

@@ -8,8 +8,9 @@ from aiolock._embedded_server import Server
 from aiolock._keys import OWN_KEYS
 from tests.support.topologies import ask, wait_until
 
-_PATIENCE = 5.0  # Seconds beyond the longest lease.
-_OURS = "redisson_lock__channel:*"  # Sentinels have a channel of their own on every server.
+_PATIENCE = 5.0
+# Sentinels have a channel of their own on every server.
+_OURS = "redisson_lock__channel:*"
 
 
 def subscriptions(servers: Sequence[Server]) -> Iterator[str]:

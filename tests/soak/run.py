@@ -14,7 +14,8 @@ from tests.soak.schedule import Schedule
 from tests.soak.settings import Topology
 from tests.soak.stages import STAGES
 
-_LONGEST_FIXED = 5.0  # Seconds for which the forms are used.
+# The forms are used for so many seconds at most.
+_LONGEST_FIXED = 5.0
 
 
 @dataclass(frozen=True, slots=True)

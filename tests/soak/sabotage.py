@@ -12,14 +12,15 @@ from tests.soak.settings import NAMES, PREFIX
 from tests.soak.stages import Faults
 from tests.support.topologies import ask, wait_until
 
+# The judge must have these findings.
 SIGNS = (
     "overlap",
     "token out of order",
     "told late",
     "left: a key without a time to live",
-)  # The findings that the judge must have.
+)
 
-_AHEAD = 10**12  # Microseconds: some days.
+_AHEAD = 10**12
 
 
 def faults(server: Server, folder: Path) -> Faults:

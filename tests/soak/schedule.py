@@ -11,8 +11,10 @@ from tests.soak.crew import Crew, Worker
 from tests.soak.faults import Fault
 from tests.soak.stages import Faults, Stage
 
-CALM = 4.0  # Seconds without a fault, before the first one and between two.
-SETTLING = 2.0  # Seconds beyond the lease of a worker that is gone.
+# No fault happens for so many seconds before the first one, and between two.
+CALM = 4.0
+# These are seconds beyond the lease of a worker that is gone.
+SETTLING = 2.0
 
 
 class Schedule:
@@ -38,7 +40,7 @@ class Schedule:
                 break
             self._do(kind, self._kinds[kind])
             if self._chance.random() < 0.3:
-                continue  # The next fault comes at the same time.
+                continue
             time.sleep(self._lease + SETTLING + CALM + self._chance.uniform(0.1, 1))
             self._crew.look()
 

@@ -12,9 +12,10 @@ from redis.asyncio.sentinel import Sentinel
 
 from aiolock import LockClient, LockConfig
 
-NAMES = ("a", "b", "c", "d", "e")  # In a cluster, each of its three primaries has one at least.
+# In a cluster, each of its three primaries has one at least.
+NAMES = ("a", "b", "c", "d", "e")
 PREFIX = "soak:"
-PRIMARY = "primary"  # The name of the primary for the Sentinels.
+PRIMARY = "primary"
 
 Topology = Literal["one", "sentinel", "cluster"]
 
@@ -40,7 +41,8 @@ class Settings:
     journal: str
     seed: int
     tasks: int = 4
-    stays: bool = False  # The worker stays inside although the lock is lost, in tests of the judge.
+    # In tests of the judge, the worker stays inside although the lock is lost.
+    stays: bool = False
 
     def encode(self) -> str:
         return json.dumps(asdict(self))

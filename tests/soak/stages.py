@@ -27,7 +27,8 @@ class Stage(ABC):
     workers_see: Servers
 
     def __init__(self, executable: str | None) -> None:
-        self.able: float | None = None  # The time at which the servers could grant again after a fault, if it is known.
+        # The servers could grant again after a fault at this time, if it is known.
+        self.able: float | None = None
         self._executable = executable
         self._stack = ExitStack()
 
@@ -157,7 +158,8 @@ class WithSentinels(Stage):
     def _kill(self, chance: Random) -> None:
         old = self._one_of(chance)
         old.kill()
-        self._promoted(old)  # The old primary comes back later, without its data: else no server would have any.
+        # The old primary comes back later, without its data: else no server would have any.
+        self._promoted(old)
         old.start()
         self._whole()
 
@@ -177,7 +179,8 @@ class WithSentinels(Stage):
         self._whole()
 
     def _kill_sentinel(self, chance: Random) -> None:
-        sentinel = chance.choice(self._group.sentinels[1:])  # We ask the first Sentinel.
+        # We ask the first Sentinel.
+        sentinel = chance.choice(self._group.sentinels[1:])
         sentinel.kill()
         time.sleep(chance.uniform(0, 2))
         sentinel.start()
@@ -233,7 +236,8 @@ class WithCluster(Stage):
         old = self._one_of(chance)
         replica = self._successor(old)
         old.kill()
-        self._promoted(replica)  # The old primary comes back later, without its data: else no server would have any.
+        # The old primary comes back later, without its data: else no server would have any.
+        self._promoted(replica)
         old.start()
         self._whole()
 

@@ -20,7 +20,7 @@ from tests.soak.journal import Entry, Journal
 from tests.soak.settings import Settings, connected
 
 BEAT = 0.2
-REST = 0.1  # The longest pause between two visits.
+REST = 0.1
 QUIET_WITHIN = 10.0
 DOCUMENTED = (LeaseLostError, LockTimeoutError, BackendError, ReplicationError)
 
@@ -124,7 +124,7 @@ async def main(settings: Settings, journal: Journal) -> None:
     journal.write(Entry("begin", monotonic(), note=f"{sys.version.split()[0]} {settings.loop}"))
     await asyncio.wait([work])
     pipe.close()
-    await asyncio.sleep(0.1)  # Tasks that end by themselves have the time to.
+    await asyncio.sleep(0.1)
     left = asyncio.all_tasks() - {asyncio.current_task()}
     journal.write(Entry("end", monotonic(), amount=len(left), note=" ".join(map(repr, left))))
     if not work.cancelled():

@@ -65,7 +65,8 @@ async def forget_nothing(server: Server) -> None:
 
 @contextmanager
 def tls(server: Server, certificates: Certificates) -> Iterator[Place]:
-    executable = shutil.which("redis-server")  # The embedded Valkey is built without TLS.
+    # The embedded Valkey is built without TLS.
+    executable = shutil.which("redis-server")
     if executable is None:
         pytest.skip("no redis-server on the path")
     with reserved_port() as port, Server(executable, options=certificates.options(port)) as secure:

@@ -70,7 +70,8 @@ def expired_unrenewed(observer: Redis) -> None:
         time.sleep(0.002)
         before, left = left, observer.pttl(NAME)
         assert left <= before
-    assert left == -2  # The key does not exist.
+    # The key does not exist.
+    assert left == -2
 
 
 def test_a_paused_process_loses_its_lock(server: Server, observer: Redis) -> None:

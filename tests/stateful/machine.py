@@ -15,12 +15,12 @@ from tests.support.observe import answered, until
 
 T = TypeVar("T")
 CLIENTS = (0, 1)
-TASKS = ("task 1", "task 2")  # The tasks that are owners; the other owners have names.
+TASKS = ("task 1", "task 2")
 ACTORS = [Actor(client, owner) for client in CLIENTS for owner in (*TASKS, "a name")]
 clients = st.sampled_from(CLIENTS)
 actors = st.sampled_from(ACTORS)
 few = st.integers(1, 3)
-SHORT = 0.05  # Seconds of a lease that is not renewed.
+SHORT = 0.05
 
 
 def settings_of(examples: int) -> settings:
@@ -29,7 +29,8 @@ def settings_of(examples: int) -> settings:
         stateful_step_count=40,
         deadline=None,
         database=None,
-        derandomize=True,  # A run by chance would fail by chance; to try more examples, change this line.
+        # A run by chance would fail by chance. To try more examples, change this line.
+        derandomize=True,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
     )
 

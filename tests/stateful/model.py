@@ -42,7 +42,8 @@ class Model:
             return "refused"
         self.server[name] = actor
         self.beliefs[actor, name] = Belief(1)
-        for (other, held), theirs in self.beliefs.items():  # The client knows that its other owners lost it.
+        # The client knows that its other owners lost it.
+        for (other, held), theirs in self.beliefs.items():
             theirs.told_lost |= held == name and other != actor and other.client == actor.client
         return "granted"
 

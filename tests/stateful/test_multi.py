@@ -14,7 +14,7 @@ from tests.support.observe import freed, until
 
 NAMES = ("a", "b", "c")
 names = st.sampled_from(NAMES)
-sets = st.lists(names, min_size=1, max_size=3, unique=True)  # In any order, as users write them.
+sets = st.lists(names, min_size=1, max_size=3, unique=True)
 
 
 class MultiMachine(Machine):
@@ -129,7 +129,8 @@ class MultiMachine(Machine):
         if all(self.model.server.get(name, actor) == actor for name in chosen):
             return "granted"
         for name in chosen:
-            if name not in self.model.server:  # It is granted, and given back: the client hears of its loss.
+            # The lock is granted, and given back, so the client hears of its loss.
+            if name not in self.model.server:
                 self.model.try_lock(actor, name)
                 self.model.release(actor, name)
         return "refused"

@@ -136,7 +136,8 @@ class ReadWriteMachine(Machine):
         holds = self.holds[half]
         holds.live[actor] += 1
         holds.told.pop(actor, None)
-        for other in ACTORS if half == "write" else ():  # The client knows that its other owners cannot have the lock.
+        # The client knows that its other owners cannot have the lock.
+        for other in ACTORS if half == "write" else ():
             if other != actor and other.client == actor.client:
                 holds.tell(other)
 

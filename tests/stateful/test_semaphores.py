@@ -10,7 +10,8 @@ from tests.stateful.machine import SHORT, TASKS, Machine, actors, agrees, client
 from tests.stateful.model import Actor
 
 NAME = "places"
-KNOWN = (3, None)  # The number of permits that each client tells.
+# Each client tells this number of permits.
+KNOWN = (3, None)
 changes = st.integers(-3, 3)
 
 
@@ -99,7 +100,7 @@ class PermitMachine(Machine):
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self.total: int | None = None
-        self.held: list[tuple[Lease, int, int]] = []  # Each lease has its client and its number of permits.
+        self.held: list[tuple[Lease, int, int]] = []
         self.lost: list[Lease] = []
 
     @property
@@ -183,7 +184,8 @@ class PermitMachine(Machine):
     def restart(self, client: int) -> None:
         self.run(self.restart_client(client))
         self.held = [each for each in self.held if each[1] != client]
-        self.lost.clear()  # A closed client says only that it is closed.
+        # A closed client says only that it is closed.
+        self.lost.clear()
 
     @invariant()
     def the_server_says_the_same(self) -> None:

@@ -12,7 +12,7 @@ from tests.support.topologies import ClusterOf
 
 __all__ = ["half_open_connections"]
 
-PATIENT = LockConfig(command_timeout=15)  # Several servers start on a busy machine.
+PATIENT = LockConfig(command_timeout=15)
 
 
 @pytest.fixture(scope="module")

@@ -109,7 +109,8 @@ def test_behind_sentinels_the_command_goes_on_when_the_primary_is_another(server
             pid_in(path)
             wait_until(lambda: bool(ask(group.replicas[0], "EXISTS", "orders")), "the replica has it")
             old = ask(group.primary, "HGET", "orders", "aiolock:renewal")
-            group.sentinels[0].kill()  # The URL names this Sentinel, from which the client has learned of the others.
+            # The URL names this Sentinel, from which the client has learned of the others.
+            group.sentinels[0].kill()
             group.primary.kill()
             with Redis(host=group.sentinels[1].host, port=group.sentinels[1].port, decode_responses=True) as sentinel:
                 wait_until(

@@ -50,7 +50,7 @@ async def test_several_locks_cost_one_round_trip_for_each_server(
     calm: ClusterOf, ours: LockClient, theirs: LockClient
 ) -> None:
     many = ours.multi(*NAMES[:12])
-    async with many:  # Every connection is open, and the servers know every script.
+    async with many:
         pass
     owners = {calm.owner_of(name).port for name in NAMES[:12]}
     for act in (many.acquire, many.release):
@@ -101,7 +101,8 @@ async def test_a_server_that_is_busy_when_it_is_asked_of_sharded_messages_is_ask
         return answers[-1]
 
     monkeypatch.setattr("aiolock._redis.cluster.topology.ask", ask_and_count)
-    busy = calm.primaries[0]  # A client asks this server first.
+    # A client asks this server first.
+    busy = calm.primaries[0]
     name = next(name for name in NAMES if calm.owner_of(name) is busy)
     lease = await theirs.lock(name).acquire()
     async with busy_with_a_script(busy):
@@ -123,7 +124,7 @@ async def busy_with_a_script(server: Server) -> AsyncIterator[None]:
     """The server runs a script without end, and answers BUSY meanwhile."""
 
     def run() -> None:
-        with suppress(ResponseError):  # The server has killed the script.
+        with suppress(ResponseError):
             ask(server, "EVAL", "while true do end", 0)
 
     def is_busy() -> bool:
@@ -170,7 +171,8 @@ async def test_a_thousand_names_take_three_connections_for_each_server_at_most(o
     assert ours.statistics().pending == ours.statistics().held == 0
 
 
-@pytest.mark.filterwarnings("ignore:.*read_from_replicas:DeprecationWarning")  # All of redis-py knows it.
+# All of redis-py knows it.
+@pytest.mark.filterwarnings("ignore:.*read_from_replicas:DeprecationWarning")
 async def test_no_connection_lets_replicas_answer(calm: ClusterOf) -> None:
     """If replicas answered, a demoted primary would go on answering, too."""
     for server in calm.servers:

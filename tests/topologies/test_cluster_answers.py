@@ -76,7 +76,8 @@ async def test_waiters_who_come_before_it_is_known_what_messages_there_are_hear_
     seed = calm.primaries[0]
     name = next(name for name in NAMES if calm.owner_of(name) is seed)
     cluster = RedisCluster(host=seed.host, port=seed.port)
-    with silent_about_slots(calm):  # A late list of the slots could hide the fault.
+    # A late list of the slots could hide the fault.
+    with silent_about_slots(calm):
         async with (
             LockClient(cluster) as locks,
             LockClient(cluster) as other,
@@ -100,7 +101,7 @@ async def test_a_close_while_a_server_hangs_leaves_no_question_for_slots(calm: C
                 acquiring = asyncio.create_task(acquire_and_release(locks.lock(lock)))
                 await until(lambda: locks.statistics().commands > sent)
             with pytest.raises(ClientClosedError):
-                await acquiring  # The client gives up the grant that it may have got.
+                await acquiring
         finally:
             seed.resume()
     await cluster.aclose()
@@ -171,7 +172,8 @@ def let_go(cluster: ClusterOf, keys: LockKeys) -> None:
 
 def take(cluster: ClusterOf, name: str, new: Server) -> None:
     """Let *new* have the slot of *name*, which has no keys."""
-    ask(new, "CLUSTER", "BUMPEPOCH")  # Otherwise the claim of the old owner might have the higher epoch.
+    # Otherwise the claim of the old owner might have the higher epoch.
+    ask(new, "CLUSTER", "BUMPEPOCH")
     ask(new, "CLUSTER", "SETSLOT", key_slot(name.encode()), "NODE", cluster.id_of(new))
 
 
@@ -249,7 +251,8 @@ async def test_a_server_that_lost_a_slot_is_not_believed_about_the_others(quarre
         take(quarrel, NAME, new)
         ask(third, "CLUSTER", "SETSLOT", slot, "NODE", quarrel.id_of(new))
         ask(old, "CLUSTER", "FORGET", quarrel.id_of(new))
-        with suppress(ResponseError):  # The server may have heard of the new owner, and forgotten the slot with it.
+        # The server may have heard of the new owner, and forgotten the slot with it.
+        with suppress(ResponseError):
             ask(old, "CLUSTER", "DELSLOTS", slot)
         async with locks.lock(NAME):
             assert ask(new, "EXISTS", NAME) == 1
@@ -264,7 +267,8 @@ async def test_a_server_that_repeats_a_doubtful_answer_is_not_asked_first_again(
     async with LockClient(cluster, config=LockConfig(command_timeout=20)) as locks:
         for server in (old, behind):
             await acquire_and_release(locks.lock(next(name for name in NAMES if quarrel.owner_of(name) is server)))
-        ask(behind, "CLUSTER", "FORGET", quarrel.id_of(new))  # It tells the old owner, which may forget it, too.
+        # It tells the old owner, which may forget it, too.
+        ask(behind, "CLUSTER", "FORGET", quarrel.id_of(new))
         take(quarrel, NAME, new)
         old.kill()
         async with locks.lock(NAME):
@@ -282,7 +286,7 @@ async def test_a_waiter_follows_its_slot_also_when_servers_hear_late_that_it_mov
         let_go(quarrel, keys_of(waiters.lock))
         _, new = set_at_odds(quarrel, NAME)
         before = redirections(quarrel)
-        await until(lambda: redirections(quarrel) > before + 3, within=15)  # The client goes on asking where to listen.
+        await until(lambda: redirections(quarrel) > before + 3, within=15)
         assert waiters.order == []
         take(quarrel, NAME, new)
         await waiters.granted(2, within=15)

@@ -54,7 +54,8 @@ async def test_a_slot_moves_while_its_lock_is_held_and_waited_for(calm: ClusterO
             source, target = begin_to_move(calm, NAME)
             await renewed(theirs, 2)
             move_keys(calm, NAME, source, target)
-            await renewed(theirs, 2)  # The server redirects the renewals by ASK.
+            # The server redirects the renewals by ASK.
+            await renewed(theirs, 2)
             assert await theirs.lock(NAME).holder() is not None
             end_move(calm, NAME, target)
             await renewed(theirs, 2)
@@ -64,7 +65,7 @@ async def test_a_slot_moves_while_its_lock_is_held_and_waited_for(calm: ClusterO
             await lease.release()
             await waiters.granted(3)
         assert theirs.statistics().losses == 0
-        await until(lambda: ours.statistics().subscriptions == 0)  # Neither the old server has one, nor the new.
+        await until(lambda: ours.statistics().subscriptions == 0)
 
 
 async def test_a_channel_that_ended_while_nobody_waited_is_subscribed_to_again(
@@ -79,7 +80,8 @@ async def test_a_channel_that_ended_while_nobody_waited_is_subscribed_to_again(
         listening = cluster_of(ours).owner(channel).notifier
         assert listening.confirmed(channel)
         home = calm.owner_of(NAME)
-        for to in (None, home):  # The slot is back when the client asks for it.
+        # The slot is back when the client asks for it.
+        for to in (None, home):
             source, target = begin_to_move(calm, NAME, to)
             move_keys(calm, NAME, source, target)
             end_move(calm, NAME, target)
@@ -148,7 +150,7 @@ async def test_a_lock_can_be_renewed_and_released_while_its_slot_is_moving(
         source, target = begin_to_move(calm, name)
         await lease.renew(60)
         await lease.release()
-        with pytest.raises(ResponseError, match=target.url.removeprefix("redis://")):  # ASK: the key is not here.
+        with pytest.raises(ResponseError, match=target.url.removeprefix("redis://")):
             ask(source, "GET", name)
         move_keys(calm, name, source, target)
         end_move(calm, name, target)
@@ -328,7 +330,8 @@ async def test_closing_leaves_no_connection_though_a_call_is_sent_to_another_ser
         old = fragile.primaries[-1]
         new = successor(fragile, old)
         await promote(new, old)
-        assert (old.host, old.port) == topology.nodes()[-1].address  # The client closes this server last.
+        # The client closes this server last.
+        assert (old.host, old.port) == topology.nodes()[-1].address
         call = submit(backend, INSPECT, (names[-1],), ())
         connection: Any = ordinary_of(topology.nodes()[-1].server)
         while not call.sent:

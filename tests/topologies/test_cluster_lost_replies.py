@@ -41,8 +41,9 @@ from tests.support.proxy import (
 from tests.support.resharding import begin_to_move, end_move, move, move_keys
 from tests.support.topologies import ClusterOf
 
-AT_ONCE = 4  # Operations at once; each has clients of its own, and a slow machine must still connect them in time.
-LONG = 30.0  # Seconds: no command takes so long.
+# Each operation has clients of its own, and a slow machine must still connect them in time.
+AT_ONCE = 4
+LONG = 30.0
 
 
 @dataclass
@@ -234,7 +235,8 @@ async def test_a_request_that_arrives_when_the_slot_has_moved_and_come_back_does
         await operation.run(on)
         await moving
         move(calm, name, source)
-        await on.lock.locked()  # The client learns where the slot is now.
+        # The client learns where the slot is now.
+        await on.lock.locked()
         await on.answered()
         for proxy in scene.proxies.values():
             proxy.black_hole()

@@ -78,7 +78,8 @@ async def test_a_slot_that_moved_is_found_at_its_new_place(calm: ClusterOf, cert
         name = next(f"name {n}" for n in range(99) if calm.owner_of(f"name {n}") is calm.primaries[0])
         async with locks.lock(name) as lease:
             target = move(calm, name)
-            await lease.renew(60)  # The old server answers MOVED.
+            # The old server answers MOVED.
+            await lease.renew(60)
             assert ask(target, "HGET", name, "aiolock:token") == str(lease.token)
         assert ask(target, "EXISTS", name) == 0
 
@@ -92,12 +93,13 @@ async def test_a_slot_moves_while_its_lock_is_held_and_waited_for(calm: ClusterO
     ):
         source, target = begin_to_move(calm, NAME)
         move_keys(calm, NAME, source, target)
-        await beside.renew()  # The server redirects it by ASK. The watchdog would give up a handshake that takes long.
+        # The server redirects it by ASK. The watchdog would give up a handshake that takes long.
+        await beside.renew()
         end_move(calm, NAME, target)
         await until(lambda: ask(target, "PUBSUB", "SHARDCHANNELS") == [keys_of(waiters.lock).channel], within=20)
         await until(waiters.quiet, within=20)
         await lease.release()
-        await waiters.granted(3, within=20)  # A message wakes them: the lease would last for long.
+        await waiters.granted(3, within=20)
         assert theirs.statistics().losses == 0
 
 

@@ -64,7 +64,8 @@ async def test_a_client_that_stood_still_while_every_primary_was_replaced_finds_
     fragile: ClusterOf,
 ) -> None:
     async with holding(fragile) as (locks, lease):
-        promote_all(fragile)  # The loop stands still.
+        # The loop stands still.
+        promote_all(fragile)
         kill_all(fragile)
         await renewed(locks, 1, within=20)
         for number in range(20):

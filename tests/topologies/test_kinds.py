@@ -69,14 +69,15 @@ async def test_the_holder_of_a_grant_that_did_not_reach_the_replica_is_told(
     group: Replicated, clients: dict[Kind, LockClient]
 ) -> None:
     """Counted permits are the exception: they have no holders, and the new primary has as many as before."""
-    for kind, client in clients.items():  # Now the clients are connected, and the number of permits is known.
+    # This connects the clients, and tells the number of permits.
+    for kind, client in clients.items():
         await kind.give(client, await kind.take(client))
     await replicated(group.primary, 1)
     cut_off(group.primary, *group.replicas)
     taken = {kind: await kind.take(client) for kind, client in clients.items()}
     assert all(taken.values())
     await fail_over(group)
-    async with asyncio.timeout(20):  # The lease of a lock would last longer.
+    async with asyncio.timeout(20):
         for kind in LEASED:
             assert await taken[kind].lost == "expired"
             assert await kind.take(clients[kind], wait=None, owner="another")

@@ -103,7 +103,7 @@ async def test_a_release_that_is_refused_is_made_good_when_the_replica_is_back(
             assert locks.statistics().held == 0
             assert await locks.lock(NAME).locked()
             assert waiters.order == []
-        await waiters.granted(2, within=20)  # A message wakes them: the lease would last for long.
+        await waiters.granted(2, within=20)
         await freed(primary, NAME)
 
 

@@ -27,7 +27,7 @@ class Counting(Sentinel):
     """Counts the questions to Sentinels, and lets answers wait."""
 
     asked = 0
-    late: ClassVar[dict[object, asyncio.Event]] = {}  # The gate of each answer, by the Sentinel that is asked.
+    late: ClassVar[dict[object, asyncio.Event]] = {}
     waiting: ClassVar[set[object]] = set()
 
     async def discover_master(self, service_name: str) -> tuple[str, int]:
@@ -103,7 +103,7 @@ def knows(client: LockClient) -> bool:
 async def test_no_client_stays_on_a_primary_that_is_not_demoted(
     stubborn: Replicated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aiolock._redis.sentinel.watch._INTERVAL", 600)  # The client hears only the announcement.
+    monkeypatch.setattr("aiolock._redis.sentinel.watch._INTERVAL", 600)
     old = stubborn.primary
     async with (
         users_client(stubborn) as redis,
@@ -132,7 +132,7 @@ async def test_the_primary_that_most_sentinels_name_is_found_by_asking(lone: Rep
     old, new = lone.primary, lone.start()
     one, *others = lone.sentinels
     async with users_client(lone) as redis, client_of(redis, command_timeout=3) as locks:
-        for sentinel in lone.sentinels:  # The client has to connect to the Sentinels again.
+        for sentinel in lone.sentinels:
             sentinel.restart()
         lease = await locks.lock(NAME, owner="job").acquire(lease=60)
         for silent in others:
@@ -154,7 +154,8 @@ async def test_after_a_pause_nothing_is_sent_before_the_sentinels_were_asked(lon
     async with users_client(lone) as redis, client_of(redis) as locks:
         await acquire_and_release(locks.lock(NAME))
         await until(lambda: knows(locks))
-        time.sleep(1.1)  # The process is paused: nothing runs until the Sentinels name another primary.
+        # The process is paused: nothing runs until the Sentinels name another primary.
+        time.sleep(1.1)
         name(new, *lone.sentinels)
         await locks.lock(NAME, owner="job").acquire()
         assert ask(new, "EXISTS", NAME)
@@ -162,7 +163,7 @@ async def test_after_a_pause_nothing_is_sent_before_the_sentinels_were_asked(lon
         for sentinel in lone.sentinels:
             sentinel.pause()
         time.sleep(1.1)
-        await asyncio.wait_for(acquire(locks.lock("other", owner="job")), 10)  # It does not wait for silent ones.
+        await asyncio.wait_for(acquire(locks.lock("other", owner="job")), 10)
         for sentinel in lone.sentinels:
             sentinel.resume()
 
@@ -180,7 +181,8 @@ async def test_a_pause_while_the_sentinels_are_asked_is_no_silence_of_theirs(
         for question in questions.values():
             question.set()
         await asyncio.sleep(0)
-        time.sleep(1.1)  # The questions are under way, and their time is over when the process goes on.
+        # The questions are under way, and their time is over when the process goes on.
+        time.sleep(1.1)
         name(new, *lone.sentinels)
         await locks.lock(NAME, owner="job").acquire()
         assert ask(new, "EXISTS", NAME)
@@ -191,7 +193,7 @@ async def test_a_connection_is_not_given_up_for_answers_that_are_older(
     lone: Replicated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, new = lone.primary, lone.start()
-    monkeypatch.setattr("aiolock._redis.sentinel.watch._CERTAIN", 600)  # Late answers do not hold commands back here.
+    monkeypatch.setattr("aiolock._redis.sentinel.watch._CERTAIN", 600)
     async with users_client(lone) as redis, client_of(redis, command_timeout=30) as locks:
         await acquire_and_release(locks.lock(NAME))
         await until(lambda: knows(locks))
@@ -203,7 +205,8 @@ async def test_a_connection_is_not_given_up_for_answers_that_are_older(
         await until(lambda: locks.statistics().connections == 0)
         async with locks.lock(NAME) as lease:
             assert ask(new, "EXISTS", NAME)
-            Counting.late[asked[0]].set()  # The other Sentinels, still the majority, have named the old primary.
+            # The other Sentinels, still the majority, have named the old primary.
+            Counting.late[asked[0]].set()
             await until(lambda: asked[0].named == (new.host, new.port))
             assert locks.statistics().connections == 1
             for gate in Counting.late.values():

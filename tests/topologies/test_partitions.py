@@ -96,7 +96,7 @@ async def test_with_replicas_it_grants_nothing(setup: Replicated, replicas: Any)
         await acquire_and_release(ours.lock("before"))
         setup.part(setup.primary)
         for gone in (False, True):
-            if gone:  # Now the primary, too, takes its replicas for dead.
+            if gone:
                 await waited(lambda: not ask(setup.primary, "ROLE")[2], "the replicas are missed")
             with pytest.raises(ReplicationError) as caught:
                 await ours.lock(NAME, owner="job").acquire()
@@ -139,7 +139,7 @@ async def test_with_all_a_replica_on_its_side_is_all_that_a_primary_knows_of_aft
     near, far = setup.replicas
     async with inside(setup, replicas="all") as ours:
         setup.part(setup.primary, near)
-        with pytest.raises(ReplicationError):  # The answer of the far replica is missing.
+        with pytest.raises(ReplicationError):
             await ours.lock(NAME, owner="job").acquire()
         await waited(lambda: len(ask(setup.primary, "ROLE")[2]) == 1, "the other one is given up")
         mine = await ours.lock(NAME, owner="job").acquire(lease=300)

@@ -91,7 +91,8 @@ async def test_a_release_is_redirected_while_the_acquire_goes_where_the_slot_is_
         await redirected.caught()
         trying = asyncio.create_task(try_once(behind))
         redirected.let_go()
-        if asking:  # With no key left, the new server serves nobody until the slot is its own.
+        # With no key left, the new server serves nobody until the slot is its own.
+        if asking:
             end_move(calm, NAME, target)
         assert await trying
 

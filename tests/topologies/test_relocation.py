@@ -48,7 +48,7 @@ async def test_messages_are_listened_for_where_commands_are_answered_now(redis: 
     async with watching(connect) as backend:
         assert await pubsub_channels(old) == {"news"}
         primary = redis
-        await old.client_kill_filter(_type="normal", skipme=True)  # The subscription goes on as before.
+        await old.client_kill_filter(_type="normal", skipme=True)
         await submit(backend, INSPECT, ("nobody",))
 
         async def moved() -> bool:

@@ -238,7 +238,8 @@ async def test_calls_during_a_wait_for_replicas_become_one_batch(two: Replicated
                 assert locks.statistics().pending == len(acquiring)
                 acquiring.append(asyncio.create_task(acquire_and_release(locks.lock(f"name {number}"))))
                 await until(lambda: locks.statistics().pending == len(acquiring))
-                await asyncio.sleep(0.01)  # Some turns of the loop, each of which would send a batch.
+                # Each of these turns of the loop would send a batch.
+                await asyncio.sleep(0.01)
             assert locks.statistics().batches == before
             stats = await commandstats(primary)
         await asyncio.gather(*acquiring)
@@ -371,7 +372,8 @@ async def test_a_call_without_a_grant_does_not_wait_for_replicas(two: Replicated
         async with paused(*two.replicas):
             await mine.release()
             assert await locks.lock(NAME).locked()
-            async with asyncio.timeout(5):  # The release has not reached them, so that WAIT takes time.
+            # The release has not reached them, so that WAIT takes time.
+            async with asyncio.timeout(5):
                 assert await locks.lock(NAME).try_lock() is None
 
 

@@ -53,7 +53,7 @@ async def test_a_failover_while_a_lock_is_held_and_waited_for(setup: Replicated)
                 await until(waiters.quiet, within=20)
                 lease.check()
                 await lease.release()
-                await waiters.granted(3, within=10)  # A message wakes it: the lease would last for long.
+                await waiters.granted(3, within=10)
             assert holder.statistics().losses == 0
 
 

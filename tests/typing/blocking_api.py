@@ -70,7 +70,8 @@ def locks_and_leases(lock: RLock) -> int:
     with lock as lease:
         assert_type(lease, Lease)
     with lock.hold(2, 10) as lease:
-        return assert_type(lease.token, int)  # No "missing return" after it: the block hides no exception.
+        # A checker reports no "missing return" after it: the block hides no exception.
+        return assert_type(lease.token, int)
 
 
 def leases(lease: Lease, several: MultiLease) -> None:

@@ -14,8 +14,8 @@ from aiolock.fastapi import add_exception_handlers, lifespan, lock_for
 from tests.processes.store import Store
 
 DIRECTORY = Path(os.environ["DIRECTORY"])
-WORK = 0.005  # Seconds.
-ROLLBACK = 1.0  # Seconds.
+WORK = 0.005
+ROLLBACK = 1.0
 
 config = LockConfig(lease=float(os.environ["LEASE"]), command_timeout=float(os.environ["COMMAND_TIMEOUT"]))
 app = FastAPI(lifespan=lifespan(os.environ["REDIS_URL"], config=config))
@@ -50,7 +50,8 @@ async def count(name: str, lease: Annotated[Lease, lock_for("counter:{name}", wa
     lease.check()
     store.write(lease.token, seen + 1)
     left = monotonic()
-    lease.check()  # The lock is still held, so that it was held at *left*.
+    # The lock is still held, so that it was held at *left*.
+    lease.check()
     store.left(lease.token, left)
     return os.getpid()
 

@@ -57,7 +57,7 @@ async def test_a_lifespan_of_a_client_borrows_it(redis: Redis) -> None:
     app = with_endpoints(FastAPI(lifespan=aiolock.fastapi.lifespan(redis, config=config)))
     async with served(app) as client, LockClient(redis) as other, other.lock("shop:orders"):
         assert (await client.get("/locked/orders")).json() is True
-    assert await redis.ping()  # Still open.
+    assert await redis.ping()
 
 
 async def test_a_lifespan_that_is_not_called_says_how() -> None:

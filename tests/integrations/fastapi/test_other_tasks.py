@@ -50,7 +50,7 @@ async def test_a_plain_endpoint_checks_its_lease_in_its_thread(locks: LockClient
         go_on.wait(30)
         try:
             lease.check()
-        except AioLockError as error:  # The lock is lost, or given back: the request ends before the thread.
+        except AioLockError as error:
             errors.append(error)
             raise
         finally:
@@ -84,7 +84,8 @@ async def test_a_plain_endpoint_that_is_cancelled_works_on_without_its_lock(lock
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
         request = asyncio.create_task(client.get("/"))
         await asyncio.to_thread(began.wait, 30)
-        request.cancel()  # As uvicorn does when it is forced to stop.
+        # uvicorn does so when it is forced to stop.
+        request.cancel()
         await freed(redis, NAME)
         assert not checked
         go_on.set()
@@ -306,7 +307,7 @@ class Afterwards:
     async def with_the_lease_of_the_endpoint(self, lease: Lease) -> None:
         try:
             await self.work()
-            await asyncio.to_thread(lease.check)  # Any thread may check.
+            await asyncio.to_thread(lease.check)
         finally:
             await lease.release()
         self.ended.set()
@@ -388,7 +389,7 @@ async def test_a_base_http_middleware_passes_its_lease_along(locks: LockClient, 
     @app.get("/")
     async def endpoint(request: Request, locks: Locks) -> list[bool]:
         request.state.lease.check()
-        return [await locks.lock(NAME).locked(), await locks.lock(NAME).held()]  # The middleware's task holds it.
+        return [await locks.lock(NAME).locked(), await locks.lock(NAME).held()]
 
     app.add_middleware(BaseHTTPMiddleware, dispatch=dispatch)
     async with requests(app, locks) as client:

@@ -73,12 +73,12 @@ async def test_contention_is_a_conflict(locks: LockClient, other: LockClient) ->
     async with requests(locked_application(), locks) as client, other.lock("order") as lease:
         refused = await client.get("/")
         assert_problem(refused, 409, "Somebody else is working on this. Nothing was done.")
-        assert "order" not in refused.text  # The client learns nothing internal.
+        assert "order" not in refused.text
         assert str(lease.token) not in refused.text
         assert_problem(await client.get("/other-status"), 423, "Somebody else")
         by_hand = await client.get("/by-hand")
         assert_problem(by_hand, 409, "Somebody else")
-        assert "Nothing was done" not in by_hand.text  # The service does not know.
+        assert "Nothing was done" not in by_hand.text
 
 
 async def test_without_handlers_the_status_is_right_too(locks: LockClient, other: LockClient) -> None:
@@ -162,7 +162,7 @@ async def test_work_that_is_done_is_a_success_though_its_release_gets_no_answer(
             answer = await client.get("/")
     assert (answer.status_code, answer.json()) == (200, "done")
     assert "its release was not answered" in caplog.text
-    assert await redis.exists("order") == 0  # The client sent the release all the same.
+    assert await redis.exists("order") == 0
 
 
 async def test_a_release_by_hand_that_gets_no_answer_does_not_say_that_nothing_was_done(locks: LockClient) -> None:
@@ -241,7 +241,7 @@ class Worker:
         return "done"
 
     async def ignores(self, locks: Locks) -> str:
-        await redis_of(locks).delete("order")  # Only the release notices the loss.
+        await redis_of(locks).delete("order")
         self.events.append("ignored")
         return "done"
 
@@ -446,7 +446,7 @@ def responses(schema: dict[str, Any], path: str, method: str = "get") -> dict[st
 def test_the_schema_describes_the_problems() -> None:
     app = locked_application()
     add_exception_handlers(app)
-    add_exception_handlers(app)  # A second call changes nothing.
+    add_exception_handlers(app)
     conflict = responses(app.openapi(), "/")["409"]
     assert conflict["content"]["application/problem+json"]["schema"]["properties"].keys() == {
         *("type", "title", "status", "detail")

@@ -22,8 +22,8 @@ from tests.support.observe import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
-LONG, SHORT = 60.0, 3.0  # Leases, in seconds: one that does not end in a test, and one that does.
-SOON = 30.0  # Seconds; a machine that is busy takes some.
+LONG, SHORT = 60.0, 3.0
+SOON = 30.0
 
 
 @contextmanager
@@ -69,7 +69,7 @@ async def test_hundreds_of_requests_at_once(redis_server: Server, watcher: LockC
         assert successes == {f"/orders/{number}/pay": 1 for number in range(orders)}
         assert check_alone(tmp_path / "counter-same") == same
         assert all(check_alone(tmp_path / f"counter-{number}") == 1 for number in range(different))
-        assert len({answer.json() for answer in counted}) == 2  # Both workers.
+        assert len({answer.json() for answer in counted}) == 2
         assert running.tracebacks() == []
     assert await nothing_locked(watcher)
 
@@ -108,7 +108,8 @@ async def test_a_worker_that_is_killed_holds_for_one_lease_at_most(
                 await held
             (tmp_path / "never").touch()
             async with lock.hold(wait=SOON):
-                assert monotonic() - killed < SHORT + 5  # A busy machine may take much of the five seconds.
+                # A busy machine may take much of the five seconds.
+                assert monotonic() - killed < SHORT + 5
             assert (await client.post("/hold/it")).is_success
 
 
@@ -128,9 +129,10 @@ async def test_a_forced_shutdown_lets_handlers_roll_back_under_their_locks_and_l
             await until(lambda: held_and_waited_for(watcher, 10), within=SOON)
             await asyncio.to_thread(running.stop)
             assert len(list(tmp_path.glob("rolled-back-*"))) == 10
-            assert await nothing_locked(watcher)  # The locks were released: the leases would last longer.
+            assert await nothing_locked(watcher)
             ended = await asyncio.gather(*requests, return_exceptions=True)
-        assert {answer.status_code for answer in ended if isinstance(answer, httpx.Response)} == {500}  # By uvicorn.
+        # uvicorn answers so.
+        assert {answer.status_code for answer in ended if isinstance(answer, httpx.Response)} == {500}
 
 
 async def test_a_second_ctrl_c_leaves_nothing_locked(redis_server: Server, watcher: LockClient, tmp_path: Path) -> None:
@@ -184,7 +186,7 @@ async def test_redis_stops_and_starts_under_load(tmp_path: Path) -> None:
                 task.cancel()
             await asyncio.wait(load)
         assert statuses.keys() <= {201, 503}
-        assert running.output.count("Started server process") == 2  # Nobody had to restart a worker.
+        assert running.output.count("Started server process") == 2
 
 
 async def keep_paying(client: httpx.AsyncClient, number: int, statuses: Counter[int]) -> None:

@@ -10,7 +10,7 @@ from typing import Self
 
 from tests.docs.pages import ROOT
 
-_END = 30.0  # Seconds; a process that takes longer hangs.
+_END = 30.0
 
 
 class Crew:

@@ -9,7 +9,7 @@ import httpx
 
 from tests.support.asgi import WebProcess, uvicorn_command
 
-SOON = 30.0  # Seconds; a machine that is busy takes some.
+SOON = 30.0
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-SOON = 30.0  # Seconds; a machine that is busy takes some.
+SOON = 30.0
 
 
 @contextmanager
@@ -24,7 +24,7 @@ def workers(directory: Path, count: int, *options: str) -> Iterator[subprocess.P
     try:
         yield running
     finally:
-        with suppress(ProcessLookupError):  # All processes of the group may have ended.
+        with suppress(ProcessLookupError):
             os.killpg(running.pid, signal.SIGKILL)
         running.wait()
 

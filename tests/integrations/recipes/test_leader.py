@@ -21,8 +21,8 @@ from tests.support.observe import until
 
 PAGE = "recipes/leader.md"
 NAME = "leader:reports"
-LONG, SHORT = 60.0, 3.0  # Leases, in seconds: one that does not end in a test, and one that does.
-SOON = 30.0  # Seconds; a machine that is busy takes some.
+LONG, SHORT = 60.0, 3.0
+SOON = 30.0
 
 REPORT = """
 import asyncio, os
@@ -106,7 +106,7 @@ async def test_a_leader_that_is_stopped_hands_over_at_once(
             await all_stand(watcher)
             workers.dismiss(leader.pid)
             workers.hire()
-        await led_again(tmp_path, 3, within=SOON)  # The lease is longer than that.
+        await led_again(tmp_path, 3, within=SOON)
     check_one_at_a_time(tmp_path)
 
 
@@ -131,7 +131,8 @@ async def test_a_leader_that_is_killed_is_followed_after_one_lease_at_most(
         killed = monotonic()
         following = await led_again(tmp_path, 2)
         assert following.pid != leader.pid
-        assert following.at - killed < SHORT + 5  # A busy machine may take much of the five seconds.
+        # A busy machine may take much of the five seconds.
+        assert following.at - killed < SHORT + 5
     check_one_at_a_time(tmp_path)
 
 
@@ -147,7 +148,7 @@ async def test_a_leader_that_was_paused_writes_nothing_more(redis_server: Server
         await until(lambda: left(tmp_path, leader.token), within=SOON)
         assert terms(tmp_path)[-1].pid == following.pid
     written = [entry.token for entry in entries(tmp_path) if entry.kind == "write"]
-    assert written == sorted(written)  # The store may have refused a stale write; it took none.
+    assert written == sorted(written)
 
 
 def left(directory: Path, token: int) -> bool:
@@ -167,7 +168,7 @@ async def test_the_workers_of_a_web_service_have_one_leader(
         leader = await led_again(tmp_path, 1)
         await all_stand(watcher)
         os.kill(leader.pid, signal.SIGTERM)
-        following = await led_again(tmp_path, 2, within=15)  # The lease would last longer.
+        following = await led_again(tmp_path, 2, within=15)
         assert following.pid != leader.pid
         await asyncio.to_thread(service.stop)
         assert service.tracebacks() == []

@@ -17,7 +17,7 @@ from tests.integrations.recipes.recipe import recipe
 from tests.support.observe import until
 
 PAGE = "recipes/periodic-job.md"
-SOON = 30.0  # Seconds; a machine that is busy takes some.
+SOON = 30.0
 HOUR = 3600
 
 MAIN = """

@@ -128,7 +128,8 @@ async def test_the_answers_to_clients(
             holding = asyncio.create_task(client.post("/hold"))
             await until(watcher.lock("held").locked, within=SOON)
             await watcher.lock("held").force_release()
-            lost = await holding  # Its next renewal finds out: after ten seconds.
+            # Its next renewal finds out after ten seconds.
+            lost = await holding
             assert (lost.status_code, lost.json()["title"]) == (503, "Temporarily out of service")
         assert service.tracebacks() == []
 
@@ -160,7 +161,8 @@ async def test_a_forced_shutdown_leaves_nothing_locked(
             requests = [asyncio.create_task(client.post("/hold", params={"wait": SOON})) for _ in range(5)]
             await until(watcher.lock("held").locked, within=SOON)
             await asyncio.to_thread(service.stop)
-            assert not await watcher.lock("held").locked()  # Released: the lease is 30 seconds.
+            # The lease is 30 seconds, so the lock was released.
+            assert not await watcher.lock("held").locked()
             ended = await asyncio.gather(*requests, return_exceptions=True)
         assert not any(isinstance(answer, httpx.Response) and answer.is_success for answer in ended)
 

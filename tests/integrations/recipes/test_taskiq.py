@@ -121,7 +121,8 @@ async def test_sigterm_leaves_nothing_locked(
             if ends:
                 ledger.with_suffix(".over").touch()
             await until(lambda: running.poll() is not None, within=SOON)
-            assert not await watcher.lock("held").locked()  # Released: the lease is 30 seconds.
+            # The lease is 30 seconds, so the lock was released.
+            assert not await watcher.lock("held").locked()
         if ends:
             assert not (await job.wait_result(timeout=SOON)).is_err
 
@@ -156,7 +157,7 @@ async def test_the_loss_of_a_lock_in_a_dependency_is_not_the_result_of_the_job(l
     async def work(lease: Annotated[Lease, TaskiqDepends(held)]) -> None:
         await asyncio.sleep(60)
 
-    job = await work.kiq()  # type: ignore[call-overload]  # It does not know what a dependency gives.
+    job = await work.kiq()  # type: ignore[call-overload]
     await until(lambda: locks.statistics().held == 1)
     await lose(locks, "orders")
     result = await job.wait_result(timeout=SOON)
