@@ -109,5 +109,6 @@ def _planned(plan: Plan) -> set[str]:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # So that the run and the server end with this process.
+    # This ends the run and the server with this process.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     main(sys.argv[1:])

@@ -18,7 +18,8 @@ from aiolock import _scripts
 from aiolock._scripts import ACQUIRE
 
 GRANTED = 1
-LEASE = 30_000  # Milliseconds, these three: the defaults of LockConfig.
+# These three are the defaults of LockConfig, in milliseconds.
+LEASE = 30_000
 _RETENTION = 3_600_000
 _MEMORY = 60_000
 

@@ -31,7 +31,8 @@ def main(told: str) -> None:
     """Do the run that the starting process describes."""
     run = Run(**json.loads(told))
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # A peer may want a connection for each task.
+    # A peer may want a connection for each task.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if run.worker == 0:
         print(json.dumps(asdict(_in_loop(run.loop, measure(run)))), flush=True)
         return

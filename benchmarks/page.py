@@ -16,14 +16,16 @@ from benchmarks.sessions import Session
 from benchmarks.statistic import spread
 from benchmarks.workloads import WORKLOADS
 
-Groups = dict[tuple[str, float | None], list[Record]]  # The runs of one peer with one first parameter.
+# Each group has the runs of one peer with one first parameter.
+Groups = dict[tuple[str, float | None], list[Record]]
 
 LOOPS = ("asyncio", "uvloop")
 LIBRARIES = ("redis-py", *workloads.LIBRARIES, *redisson.PEERS)
 DOCS = Path(__file__).parents[1] / "docs"
 HISTORY = Path(__file__).parent / "results" / "history.json"
 
-History = dict[str, dict[str, dict[str, float]]]  # By state of the library, figure and loop: the median.
+# The median is by state of the library, figure and loop.
+History = dict[str, dict[str, dict[str, float]]]
 
 _HEAD = """# Benchmarks
 

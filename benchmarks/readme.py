@@ -16,12 +16,14 @@ _HEAD = """
 | what | redis-py's Lock | aiolock |
 |---|---|---|
 """
-_RATIOS = (  # The text, the workload, and the measure: aiolock's beside theirs.
+# Each row has the text, the workload, and the measure: aiolock's beside theirs.
+_RATIOS = (
     ("one task, a lock that nobody else wants: time of a section", "B1", "seconds_per_section"),
     ("100 tasks with a lock each: sections per second", "B2", "sections_per_second"),
     ("1,000 tasks with a lock each: sections per second", "B3", "sections_per_second"),
 )
-_VALUES = (  # The same, with the scale and the unit.
+# These rows have the scale and the unit, too.
+_VALUES = (
     ("1,000 tasks with a lock each: connections", "B3", "connections", 1, ""),
     ("time until a released lock is held by a waiter in another process", "B4", "median", 1e3, " ms"),
     ("50 tasks on one lock: turns of the task that gets the fewest, of a fair share", "B5", "least_share", 100, " %"),

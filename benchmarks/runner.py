@@ -169,4 +169,4 @@ def _end_session(process: "subprocess.Popen[bytes]") -> None:
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
-        return  # It has ended, and so have all processes that it started.
+        return

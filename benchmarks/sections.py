@@ -85,7 +85,8 @@ class Sections:
             async with lock:
                 witness.enter(who, word)
                 if self._shared:
-                    await asyncio.sleep(0)  # The others get a turn, so that a second holder is seen.
+                    # The others get a turn, so that a second holder is seen.
+                    await asyncio.sleep(0)
                 witness.leave(who, word)
             self._counts[place] += 1
 

@@ -11,11 +11,11 @@ import aiolock.fastapi
 from aiolock import LockConfig
 from benchmarks.run import Run
 
-Handle = Callable[[int], Awaitable[dict[str, int]]]  # The work for an order.
+Handle = Callable[[int], Awaitable[dict[str, int]]]
 Lock = Callable[[int], AbstractAsyncContextManager[object]]
 
 _NAME = "order:{order_id}"
-_PATIENCE = 30.0  # Seconds for which a request waits for its lock.
+_PATIENCE = 30.0
 
 
 def fastapi_service(run: Run, lock: Lock | None, handle: Handle) -> FastAPI:

@@ -30,7 +30,7 @@ class _Section(Lock):
         if self._messages is None:
             self._messages = self._redis.pubsub()
             await self._messages.subscribe(self._channel)
-            await self._messages.get_message(timeout=None)  # The subscription exists.
+            await self._messages.get_message(timeout=None)
         reply = await self._redis.evalsha(*self._calls.acquire())
         while reply[0] != GRANTED:
             await self._messages.get_message(timeout=None)

@@ -22,7 +22,7 @@ async def run(run: Run, observer: Observer) -> Outcome:
     Witness.create(Path(run.witness))
     workers = [await Worker.start(run, number + 1) for number in range(run.number("processes"))]
     for worker in workers:
-        await worker.hear()  # It is ready.
+        await worker.hear()
     begin = time.monotonic() + run.warm_up
     end = begin + run.seconds
     for worker in workers:

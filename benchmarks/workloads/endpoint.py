@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from benchmarks.services import Lock
 
-CLIENTS = 20  # Each with a connection of its own, and one request at a time.
+# Each client has a connection of its own, and one request at a time.
+CLIENTS = 20
 
 
 async def run(run: Run, observer: Observer) -> Outcome:
@@ -126,7 +127,8 @@ class Work:
 
     async def handle(self, order: int) -> dict[str, int]:
         self._witness.enter(order + 1, order)
-        await asyncio.sleep(0)  # The others get a turn, so that a second holder is seen.
+        # The others get a turn, so that a second holder is seen.
+        await asyncio.sleep(0)
         self._witness.leave(order + 1, order)
         return {"order": order}
 
@@ -143,5 +145,5 @@ class Work:
         cpu = time.process_time()
         await asyncio.sleep(end - time.monotonic())
         cpu = time.process_time() - cpu
-        await asyncio.sleep(0.5)  # The last requests are answered.
+        await asyncio.sleep(0.5)
         say({"cpu": cpu, "problem": self.problem})

@@ -12,8 +12,9 @@ from benchmarks.peers.adapter import Peer
 from benchmarks.run import Outcome, Run
 from benchmarks.witness import Witness
 
-_PARTS = 10  # The first and the last part are compared: each is so long that no stall of the machine decides.
-_TASKS = 20  # At a time, each with names of its own.
+# The first and the last part are compared: each is so long that no stall of the machine decides.
+_PARTS = 10
+_TASKS = 20
 
 
 async def run(run: Run, observer: Observer) -> Outcome:
@@ -21,7 +22,8 @@ async def run(run: Run, observer: Observer) -> Outcome:
     names = run.number("names")
     part = names // _PARTS
     first, last = array("d", bytes(8 * part)), array("d", bytes(8 * part))
-    scrap = array("d", bytes(8 * part))  # For the parts between: this measurement must not grow itself.
+    # The parts between have one array, as this measurement must not grow itself.
+    scrap = array("d", bytes(8 * part))
     async with peers.make(run.peer, run.url, _TASKS, 30) as peer:
         with Witness(part) as witness:
             user = _User(peer, witness)

@@ -26,7 +26,7 @@ from benchmarks.witness import Witness
 NAME = "handed"
 _GO, _STOP = 0, -1
 _WORD = struct.Struct("q")
-_PARKED = 0.005  # Seconds that are enough for the other process to be waiting.
+_PARKED = 0.005
 
 
 async def run(run: Run, observer: Observer) -> Outcome:

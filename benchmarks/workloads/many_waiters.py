@@ -17,7 +17,8 @@ from benchmarks.witness import Witness
 NAME = "wanted"
 _MOMENT = 0.005
 _IDLE = 2.0
-_MANY = 1000  # Enough to tell their memory from noise.
+# So many tell their memory from noise.
+_MANY = 1000
 
 
 async def run(run: Run, observer: Observer) -> Outcome:

@@ -5,25 +5,29 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 LOCK = "account"
-TASKS = "ab"  # Tasks of each worker.
+TASKS = "ab"
 
+# The worker stops when there are no more orders.
 Order = Literal[
     "go",
-    "toil",  # The next deposit takes very long.
-    "freeze",  # The next deposit stops the process right before its write.
-    "cancel",  # Cancel the deposit that holds the lock.
-]  # When there are no more, the worker stops.
+    # The next deposit takes very long.
+    "toil",
+    # The next deposit stops the process right before its write.
+    "freeze",
+    # The worker cancels the deposit that holds the lock.
+    "cancel",
+]
 
 What = Literal[
     "ready",
     "waits",
     "holds",
-    "toils",  # ... and will do so for long.
+    "toils",
     "renewed",
     "freezes",
     "wakes",
     "wrote",
-    "lost",  # The library tells of the loss.
+    "lost",
     # The ends of a hold:
     "released",
     "cancelled",
@@ -48,7 +52,8 @@ class Event:
     """Something that happened in a worker; *at* is on the monotonic clock, which all processes of a machine share."""
 
     at: float
-    who: str  # "3a" is task a of worker 3.
+    # "3a" is task a of worker 3.
+    who: str
     what: What
     token: int = 0
     balance: int = 0

@@ -22,7 +22,8 @@ from examples.demo.story import Story
 from examples.demo.team import Team, WorkerError
 from examples.demo.verdict import Check, Record, judge
 
-LEASE = 2.0  # Seconds: short, so that a crash is over while somebody watches.
+# The lease is short, so that a crash is over while somebody watches.
+LEASE = 2.0
 
 
 class CannotRunError(Exception):
@@ -106,7 +107,8 @@ async def _show_while(story: Story, team: Team, screen: Screen) -> None:
             showing = group.create_task(show())
             await story.tell()
             showing.cancel()
-    except BaseExceptionGroup as failed:  # The group has one error: the task that fails first ends the other.
+    # The group has one error: the task that fails first ends the other.
+    except BaseExceptionGroup as failed:
         raise failed.exceptions[0] from None
 
 

@@ -27,7 +27,8 @@ under the same lock:
 class Screen:
     """Plain lines."""
 
-    interval = 1.0  # Seconds between two looks at the present moment.
+    # So many seconds lie between two looks at the present moment.
+    interval = 1.0
 
     def __init__(self) -> None:
         self._started = monotonic()

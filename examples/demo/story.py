@@ -10,8 +10,10 @@ from examples.demo.screen import Screen
 from examples.demo.team import Team
 from examples.demo.verdict import Fault, Faults
 
-_CALM = 1.2  # Seconds of ordinary work between two faults.
-_PATIENCE = 6.0  # Seconds until something that was ordered counts as not happening.
+# Ordinary work goes on for so many seconds between two faults.
+_CALM = 1.2
+# Something that was ordered counts as not happening after so many seconds.
+_PATIENCE = 6.0
 
 
 class Story:

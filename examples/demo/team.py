@@ -28,7 +28,7 @@ class Team:
     def __init__(self, settings: Settings) -> None:
         self.events: list[Event] = []
         self.timeline = Timeline()
-        self.condition: dict[str, str] = {}  # The trouble of each worker that has any.
+        self.condition: dict[str, str] = {}
         self._settings = settings
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         self._listeners: list[asyncio.Task[None]] = []
@@ -70,7 +70,8 @@ class Team:
     async def _listen(self, name: str, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None
         async for line in process.stdout:
-            if line.endswith(b"\n"):  # A process that was killed may leave half a line.
+            # A process that was killed may leave half a line.
+            if line.endswith(b"\n"):
                 self._add(event_of(line))
         await process.wait()
         self.timeline.dead(name)

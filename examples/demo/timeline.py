@@ -42,10 +42,12 @@ class Timeline:
     """Takes events in any order among workers; the events of one worker come in order."""
 
     holds: list[Hold] = field(default_factory=list)
-    asked: dict[str, float] = field(default_factory=dict)  # The tasks that wait now, and since when.
-    latest: dict[str, Event] = field(default_factory=dict)  # Of each task, the last event.
+    # Each task that waits now has the time here at which it began to.
+    asked: dict[str, float] = field(default_factory=dict)
+    latest: dict[str, Event] = field(default_factory=dict)
     balance: int = 0
-    written: int = 0  # The highest token that a write was accepted with.
+    # A write was accepted with no higher token.
+    written: int = 0
     _open: dict[str, Hold] = field(default_factory=dict)
 
     @classmethod

@@ -9,7 +9,8 @@ from examples.demo.account import Entry
 from examples.demo.protocol import Event
 from examples.demo.timeline import Hold, Timeline
 
-MARGIN = 1.0  # Seconds that a loaded machine may add to a lease.
+# A loaded machine may add so many seconds to a lease.
+MARGIN = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,8 @@ class Record:
     entries: list[Entry]
     events: list[Event]
     faults: Faults
-    exits: dict[str, int]  # Of each worker, as in `subprocess`: negative is the signal that ended it.
+    # Each worker has its code here, as in `subprocess`: a negative one is the signal that ended it.
+    exits: dict[str, int]
     lease: float
     timeline: Timeline = field(init=False)
 
@@ -135,7 +137,8 @@ def _cancelled(record: Record) -> Check:
     if recovery is None:
         return Check(False, f"task {fault.who} was cancelled, and nobody got the lock again")
     text = f"task {fault.who} was cancelled in its turn; the next had the lock {_short(recovery.first)} later"
-    early = recovery.first < record.lease / 2  # The lock was given back, before its lease ended.
+    # The lock was given back before its lease ended.
+    early = recovery.first < record.lease / 2
     return Check(hold.end == "cancelled" and hold.token not in record.accepted and early, text)
 
 

@@ -16,9 +16,10 @@ from aiolock import AsyncRLock, LeaseLostError, LockClient, LockConfig, LockEven
 from examples.demo.account import Account, StaleTokenError
 from examples.demo.protocol import LOCK, TASKS, Event, Settings, What, encode, settings_of
 
-WORK = 0.01  # Seconds between reading the balance and writing it.
-REST = 0.12  # At most, between two deposits.
-LONG_WORK = 30.0  # ... when told to take very long.
+WORK = 0.01
+# The task rests for so many seconds at most between two deposits.
+REST = 0.12
+LONG_WORK = 30.0
 
 
 class Worker:
@@ -35,13 +36,17 @@ class Worker:
 
     async def deposit(self, lock: AsyncRLock, who: str) -> None:
         """Add one to the balance."""
-        async with lock as lease:  # waits its turn; if the lock were lost, the block would be cancelled
+        # The task waits its turn here. If the lock were lost, the block would be cancelled.
+        async with lock as lease:
             self._begin(who, lease.token)
-            balance = self._account.read(lease.token)  # from now on the file refuses older tokens
+            # From now on the file refuses older tokens.
+            balance = self._account.read(lease.token)
             await asyncio.sleep(self._effort(who, lease.token))
-            lease.check()  # still ours? costs nothing, and yet ...
-            self._freeze_if_told(who, lease.token)  # ... a process may stop right here, for any length of time
-            self._account.write(balance + 1, lease.token)  # so the file looks whether this token is still its newest
+            # The check costs nothing, and yet a process may stop right after it, for any length of time. So the file
+            # looks whether this token is still its newest.
+            lease.check()
+            self._freeze_if_told(who, lease.token)
+            self._account.write(balance + 1, lease.token)
             tell(who, "wrote", lease.token, balance + 1)
 
     async def _report_deposit(self, lock: AsyncRLock, who: str) -> None:
@@ -69,7 +74,7 @@ class Worker:
         )
         async with LockClient.from_url(settings.url, config=config) as locks:
             lock = locks.lock(LOCK)
-            await lock.locked()  # connects
+            await lock.locked()
             tell(self._name, "ready")
             await orders.readline()
             async with asyncio.TaskGroup() as group:
@@ -93,7 +98,8 @@ class Worker:
                 self._tasks[self._holding].cancel()
             else:
                 self._orders.add(order)
-        self._stopping = True  # The pipe was closed: all is over, or the demo has died.
+        # The pipe was closed: all is over, or the demo has died.
+        self._stopping = True
         self._orders.clear()
         if self._toiling:
             self._tasks[self._toiling].cancel()
@@ -120,7 +126,8 @@ class Worker:
         if "freeze" in self._orders:
             self._orders.remove("freeze")
             tell(who, "freezes", token)
-            os.kill(os.getpid(), signal.SIGSTOP)  # by ourselves, so that it happens exactly here
+            # The process does it by itself, so that it happens exactly here.
+            os.kill(os.getpid(), signal.SIGSTOP)
             tell(who, "wakes", token)
 
 

@@ -119,7 +119,8 @@ def main(path: str) -> None:
     figure.supxlabel("seconds")
     with mpl.rc_context({"svg.fonttype": "none"}):
         figure.savefig(path, format="svg", metadata={"Date": None})
-    drawn = Path(path).read_text("utf-8")  # `DARK` makes it dark for readers who do not prefer light pages.
+    # `DARK` makes it dark for readers who do not prefer light pages.
+    drawn = Path(path).read_text("utf-8")
     Path(path).write_text(drawn.replace("</svg>", f"{DARK}</svg>"), "utf-8")
 
 

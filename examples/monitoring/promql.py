@@ -27,8 +27,9 @@ class Query:
         self._text = text
         self._samples = samples
         self._window = window
-        self._at = 0  # The token that is next.
-        self._now = 0  # The sample that is looked at.
+        # The next token and the sample that is looked at have these numbers.
+        self._at = 0
+        self._now = 0
 
     def at(self, sample: int) -> Vector:
         """The value at that sample; for a comparison, the value that is compared."""

@@ -134,7 +134,8 @@ async def pay(
         return paid
     payment = Payment(order=order_id, cents=amount.cents, token=lease.token)
     await charge(payment)
-    lease.check()  # The process may have been paused meanwhile, for too long.
+    # The process may have been paused meanwhile, for too long.
+    lease.check()
     await to_thread(store_payment, payment)
     return payment
 

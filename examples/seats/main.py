@@ -104,8 +104,10 @@ def application(redis_url: str, database: str) -> web.Application:
     app = web.Application()
     setup(app, redis_url, config=LockConfig(lease=2))
     app[HALL] = Hall(database)
-    app.on_cleanup.append(close_hall)  # After `setup` has let the handlers end.
-    app.router.add_post("/seats/{seat:[1-9][0-9]?[A-F]}", book)  # One spelling for each seat, so one lock.
+    # This runs after `setup` has let the handlers end.
+    app.on_cleanup.append(close_hall)
+    # Each seat has one spelling, so one lock.
+    app.router.add_post("/seats/{seat:[1-9][0-9]?[A-F]}", book)
     app.router.add_get("/seats", seats)
     return app
 

@@ -46,7 +46,7 @@ LEASE = float(os.environ.get("LEASE", "30"))
 
 Account = Literal["ada", "bob", "cyd", "dan"]
 ACCOUNTS: tuple[Account, ...] = ("ada", "bob", "cyd", "dan")
-FIRST_CENTS = 10_000  # On each account.
+FIRST_CENTS = 10_000
 PRINTERS = 4
 
 
@@ -160,7 +160,8 @@ async def transfer(
         return {source: await to_thread(balance, source, tokens)}
     if await to_thread(balance, source, tokens) < wanted.cents:
         raise HTTPException(402, "there is not enough")
-    await asyncio.sleep(CHECK_SECONDS)  # Looks for fraud. The balance stays as it is: nobody else moves this money.
+    # This looks for fraud. The balance stays as it is: nobody else moves this money.
+    await asyncio.sleep(CHECK_SECONDS)
     lease.check()
     await to_thread(move, source, target, wanted, tokens)
     return {source: await to_thread(balance, source, tokens)}
