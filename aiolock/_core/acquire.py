@@ -71,6 +71,7 @@ class Acquisition:
         self._refusal: Refused | None = None
         # The server may have granted a try without our knowledge, or keep a turn for us.
         self._may_have_grant = False
+        # The server has said that others may not overtake this acquire.
         self._has_turn = False
         # A try was sent again after a failure: an earlier copy may still arrive.
         self._repeated = False

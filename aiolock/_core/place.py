@@ -35,16 +35,16 @@ class Place:
         # The name that the task waits for.
         self.name: str = name
         self.since: float = monotonic()
-        # Sends the acquire.
+        # This function sends the acquire.
         self._submit = submit
         self.woken: asyncio.Event = asyncio.Event()
         # The number of hand-offs in a row, if the try was sent along with a release; 0 for a try of its own.
         self.in_a_row: int = 0
-        # The task was woken, and its try has no answer yet.
+        # Whether the task was woken, and its try has no answer yet.
         self.trying: bool = False
-        # The acquire was granted.
+        # Whether the acquire was granted.
         self.served: bool = False
-        # The warning about a long wait was given: see `long_wait`.
+        # Whether the warning about a long wait was given: see `long_wait`.
         self.told_long: bool = False
         # The end of the wait, on the monotonic clock.
         self._ends = ends
