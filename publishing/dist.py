@@ -23,7 +23,8 @@ ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
 NAME, IMPORT_NAME = "aiolock-redis", "aiolock"
 PLACEHOLDER = ".example"
-_NO_MOMENT = "315532800"  # 1980, the first year of zip files.
+# 1980 is the first year of zip files.
+_NO_MOMENT = "315532800"
 _SKILL = "aiolock/.agents/skills/aiolock/SKILL.md"
 
 

@@ -22,7 +22,8 @@ _NAME = re.compile(r"^::: (?P<name>[\w.]+)\n(?P<options>(?: +.*\n)*)", re.MULTIL
 _HIDDEN = re.compile(r'"!\^(\w+)\$"')
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
-_FEWEST_WORDS = 5  # "How to use it" says nothing.
+# The words "How to use it" say nothing.
+_FEWEST_WORDS = 5
 
 Describe = Callable[[str, set[str]], str]
 """The text about a public name; some members of it are hidden."""

@@ -3,6 +3,7 @@
 import ast
 import re
 import sys
+import tokenize
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -71,6 +72,9 @@ FOREIGN = {
 LONGEST_MODULE = 400
 # The docstring and the decorators of a function do not count.
 LONGEST_FUNCTION = 30
+
+FOLDERS = ("aiolock", "tests", "benchmarks", "examples", "publishing")
+FOR_TOOLS = re.compile(r"(# (type: ignore|noqa|pragma|fmt: skip|pyright: ignore)[^#]*)+")
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 SCRIPTS = sorted(PACKAGE.rglob("*.lua"))
@@ -225,6 +229,21 @@ def test_nothing_is_put_off() -> None:
     # The marks are in parts, so that a search for them does not end here.
     marks = "|".join(("TO" + "DO", "FIX" + "ME", 3 * "X"))
     every([*MODULES, *SCRIPTS], lambda path: "; ".join(re.findall(rf"\b(?:{marks})\b.*", path.read_text())))
+
+
+def test_comments_stand_above_their_lines() -> None:
+    """Only what a tool reads may stand behind code: `# noqa: ...` and its like, with the reason."""
+    root = Path(__file__).parents[1]
+    paths = (path for name in FOLDERS for path in (root / name).rglob("*.py"))
+    assert [found for path in sorted(paths) for found in trailing_comments(path)] == []
+
+
+def trailing_comments(path: Path) -> Iterator[str]:
+    with path.open() as file:
+        for token in tokenize.generate_tokens(file.readline):
+            stands_behind = token.type == tokenize.COMMENT and token.line[: token.start[1]].strip()
+            if stands_behind and not FOR_TOOLS.fullmatch(token.string):
+                yield f"{path}:{token.start[0]}: {token.string}"
 
 
 def test_script_headers_name_what_the_body_uses() -> None:
