@@ -2,8 +2,11 @@
 --
 -- A redis.call costs as much as all the rest of a short script, so a script makes no more of them than it needs.
 -- Defining a function costs, too: a script first does what most of its calls need, and returns.
+--
+-- A server out of memory refuses a script's first write if it takes memory: a PEXPIRE, which takes none, comes first.
 
 local GRANTED, REFUSED, LOST, STALE, NOT_A_LOCK = 1, 0, -1, -2, -3
-local APPLIED = 1 -- A release, or another change, which grants nothing.
+-- The answer to a release, or to another change, which grants nothing.
+local APPLIED = 1
 local FREED, EXPIRED, TAKEN, FORCED = 1, 2, 3, 4
 

@@ -4,7 +4,8 @@
 -- acquisition or of the request, so that it is made once even if it is sent several times. So is each refused change,
 -- as EXPIRED: a late copy of it does not make the change when it has become possible.
 
-local PROBE = 5000 -- Milliseconds until a waiter asks again, if no message comes.
+-- A waiter asks again after so many milliseconds, if no message comes.
+local PROBE = 5000
 
 -- The reply to a change that was made or refused before; nil for a new one.
 local function answer_again(tokens, request)
@@ -14,7 +15,7 @@ end
 
 -- Refuse a change; returns the reply.
 local function refuse(tokens, request, memory, retention, others)
-  redis.call('PEXPIRE', tokens, retention) -- First: a server out of memory refuses a first write that needs memory.
+  redis.call('PEXPIRE', tokens, retention)
   remember(tokens, EXPIRED, request, memory, retention, others)
   return {REFUSED, 0, 0}
 end

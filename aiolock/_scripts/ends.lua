@@ -11,8 +11,10 @@
 --                        these are removed. So a name in constant use keeps the last end of each client, and the ends
 --                        of recent failures.
 
-local MOST_AT_ONCE = 16 -- Old ends that one command removes; the server runs nothing else meanwhile.
-local SELDOM = 16 -- An end that replaces one, or will be replaced, looks for old ends in one of 16 milliseconds only.
+-- One command removes no more old ends, because the server runs nothing else meanwhile.
+local MOST_AT_ONCE = 16
+-- An end that replaces one, or will be replaced, looks for old ends in one of so many milliseconds only.
+local SELDOM = 16
 
 -- Remove some members with scores from *least* to *most*, the lowest first.
 local function remove_some(tokens, least, most)

@@ -22,7 +22,7 @@ local function end_as(tokens, acquisition, why, memory, retention, others)
   local how = ending(tokens, acquisition)
   if how and how ~= FREED then return {LOST, how, 0} end
   if not how then
-    redis.call('PEXPIRE', tokens, retention) -- First: a server out of memory refuses a first write that needs memory.
+    redis.call('PEXPIRE', tokens, retention)
     remember(tokens, why, acquisition, memory, retention, others)
   end
   return {LOST, why, 0}

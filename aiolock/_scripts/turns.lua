@@ -7,7 +7,8 @@
 -- There is no key for the turn, nor for anything else that may be missing at a grant: a script that finds only some of
 -- its keys does not run while their slot moves to another server.
 
-local FIRST_TURN = '-10000000000000' -- Lower scores are no turns.
+-- Lower scores are no turns.
+local FIRST_TURN = '-10000000000000'
 
 -- The next one, and the milliseconds of its turn; nil if no waiter keeps others from overtaking.
 local function turn(tokens, now)

@@ -20,7 +20,7 @@ if state(KEYS[1]) ~= 'held' or redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then
 if (redis.call('HGET', KEYS[1], 'aiolock:token') or '') ~= ARGV[3] then return 0 end
 
 local memory, retention = tonumber(ARGV[5]), math.max(tonumber(ARGV[4]), redis.call('PTTL', KEYS[2]))
-redis.call('PEXPIRE', KEYS[2], retention) -- First: a server out of memory refuses a first write that needs memory.
+redis.call('PEXPIRE', KEYS[2], retention)
 remember(KEYS[2], FREED, ARGV[1], memory, retention, '')
 local acquisition = redis.call('HGET', KEYS[1], 'aiolock:acquisition')
 if acquisition then remember(KEYS[2], FORCED, acquisition, memory, retention, '') end

@@ -19,7 +19,7 @@ if ending(KEYS[3], ARGV[1]) == FREED then return 1 end
 if is_foreign(KEYS[1], KEYS[2]) then return 0 end
 
 local memory, retention = tonumber(ARGV[3]), math.max(tonumber(ARGV[2]), redis.call('PTTL', KEYS[3]))
-redis.call('PEXPIRE', KEYS[3], retention) -- First: a server out of memory refuses a first write that needs memory.
+redis.call('PEXPIRE', KEYS[3], retention)
 local taken = 0
 for i = 6, #ARGV do
   if redis.call('ZREM', KEYS[2], ARGV[i]) == 1 then

@@ -25,7 +25,7 @@ local token, acquisition = record[1] or '', record[2]
 if token ~= ARGV[3] then return 0 end
 
 local memory, retention = tonumber(ARGV[5]), math.max(tonumber(ARGV[4]), redis.call('PTTL', KEYS[2]))
-redis.call('PEXPIRE', KEYS[2], retention) -- First: a server out of memory refuses a first write that needs memory.
+redis.call('PEXPIRE', KEYS[2], retention)
 remember(KEYS[2], FREED, ARGV[1], memory, retention, '')
 if acquisition then remember(KEYS[2], FORCED, acquisition, memory, retention, '') end
 for number = 1, math.min(count, MOST_RECORDS) do redis.call('DEL', record_of(KEYS[1], field, number)) end

@@ -1,7 +1,8 @@
 -- grant_if_free: grants a free lock at once if its line is empty; it is put in front of the rest of acquire, which handles
 -- all other cases.
 
-local HEARTBEAT = 250 -- Milliseconds after which a waiting client asks again.
+-- A waiting client asks again after so many milliseconds.
+local HEARTBEAT = 250
 
 if ARGV[4] == '1' and redis.call('PTTL', KEYS[1]) == -2 then
   local scores = redis.call('ZMSCORE', KEYS[2], ARGV[2], 'token')

@@ -2,4 +2,5 @@
 --
 -- A latch is in Redisson's layout: one number, which is left to count down. At zero there is no key.
 
-local OPEN, CLOSED = '0', '1' -- The texts that are published.
+-- The texts that are published.
+local OPEN, CLOSED = '0', '1'

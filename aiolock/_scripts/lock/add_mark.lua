@@ -1,8 +1,11 @@
 -- add_mark: adds the mark of a client that has none yet, and removes old marks and ends; it is put behind ends.lua.
 
-local FIRST_MARK = 100000000000000 -- Above the scores of all ids, and below those of all marks.
-local NUMBERS = 16777216 -- The numbers that the releases of one age have; an age is 64 seconds of the token.
-local AGES = 2 -- Whole ages after which no client waits any more for the answer that a mark is kept for.
+-- This score is above those of all ids, and below those of all marks.
+local FIRST_MARK = 100000000000000
+-- The releases of one age have so many numbers; an age is 64 seconds of the token.
+local NUMBERS = 16777216
+-- After so many whole ages no client waits any more for the answer that a mark is kept for.
+local AGES = 2
 
 if freed and not is_noted then
   redis.call('ZADD', KEYS[2], ARGV[2], ARGV[3])

@@ -22,7 +22,7 @@ if kind == 'foreign' then return {NOT_A_LOCK, 0, 0} end
 
 local freed, memory = kind == 'held', tonumber(ARGV[3])
 if freed and ARGV[4] ~= '' then freed = redis.call('HGET', KEYS[1], 'aiolock:token') == ARGV[4] end
-redis.call('PEXPIRE', KEYS[2], ARGV[2]) -- First: a server out of memory refuses a first write that takes memory.
+redis.call('PEXPIRE', KEYS[2], ARGV[2])
 remember(KEYS[2], freed and FREED or EXPIRED, ARGV[1], memory, ARGV[2], '')
 if not freed then return {APPLIED, 0, 0} end
 local acquisition = redis.call('HGET', KEYS[1], 'aiolock:acquisition')

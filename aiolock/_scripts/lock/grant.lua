@@ -1,7 +1,7 @@
 -- grant: the common part of the scripts that grant a lock to one owner; it is put in front of each of them, and reads their
 -- keys and arguments.
 
-local SECOND = 1000000 -- Microseconds.
+local SECOND = 1000000
 
 -- Grant the free lock, at this *time* in microseconds. The new token is greater than the *last* one, which may be nil. The
 -- other arguments are further fields and values of the lock.

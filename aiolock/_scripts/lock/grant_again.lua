@@ -11,7 +11,7 @@ local function again(key, tokens, owner, acquisition, step, holds, lease, retent
   local last = if_held_by(acquisition, key, 'aiolock:step', '1')
   if not last then return nil end
   if step > tonumber(last) then
-    redis.call('PEXPIRE', tokens, retention) -- First: a server out of memory refuses a first write that takes memory.
+    redis.call('PEXPIRE', tokens, retention)
     redis.call('HSET', key, owner, holds, 'aiolock:step', step)
     lengthen(key, lease)
   else

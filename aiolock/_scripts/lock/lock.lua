@@ -22,7 +22,8 @@
 --
 -- The channel is no key: in a cluster a key that does not exist would keep a script from running while its slot moves.
 
-local PLAIN = -800000000000000 -- Added to the times of these two marks.
+-- This is added to the times of these two marks.
+local PLAIN = -800000000000000
 -- The scores of the line's tickets, see fair.lua, are between these.
 local FIRST_TICKET, LAST_TICKET = -4000000000000000, -1000000000000000
 
@@ -36,7 +37,8 @@ local function state(key)
   if is_ours == 1 then return 'held', ttl end
   if is_ours ~= 0 then
     if redis.call('TYPE', key).ok ~= 'hash' then return 'foreign', 0 end
-    redis.call('HEXISTS', key, 'aiolock:acquisition') -- Another reason for the refusal: raise that error.
+    -- The refusal has another reason: raise that error.
+    redis.call('HEXISTS', key, 'aiolock:acquisition')
   end
   if redis.call('HLEN', key) ~= 1 then return 'foreign', 0 end
   local count = redis.call('HVALS', key)[1]
@@ -49,7 +51,8 @@ end
 local function if_held_by(acquisition, key, field, first)
   local record = redis.pcall('HMGET', key, 'aiolock:acquisition', field)
   if record.err and redis.call('TYPE', key).ok == 'hash' then
-    redis.call('HMGET', key, field) -- Another reason for the refusal: raise that error.
+    -- The refusal has another reason: raise that error.
+    redis.call('HMGET', key, field)
   end
   return record[1] == acquisition and (record[2] or first) or nil
 end

@@ -6,7 +6,7 @@
 local function lower_count()
   local last = if_held_by(ARGV[2], KEYS[1], 'aiolock:step', '1')
   if last and tonumber(ARGV[3]) > tonumber(last) then
-    redis.call('PEXPIRE', KEYS[2], ARGV[5]) -- First: a server out of memory refuses a first write that takes memory.
+    redis.call('PEXPIRE', KEYS[2], ARGV[5])
     redis.call('HSET', KEYS[1], ARGV[1], ARGV[4], 'aiolock:step', ARGV[3])
   end
   return last ~= nil

@@ -20,7 +20,7 @@ local function renew(key, tokens, acquisition, number, lease)
   local last = if_held_by(acquisition, key, 'aiolock:renewal', '0')
   if not last then return end_as_lost(key, tokens, acquisition, memory, retention, '') end
   if number == '' or tonumber(number) > tonumber(last) then
-    redis.call('PEXPIRE', tokens, retention) -- First: a server out of memory refuses a first write that takes memory.
+    redis.call('PEXPIRE', tokens, retention)
     redis.call('HSET', key, 'aiolock:renewal', number == '' and last or number)
     lengthen(key, tonumber(lease))
   else

@@ -44,12 +44,13 @@ if expires and expires > now then
 end
 if is_foreign(KEYS[1], KEYS[2]) then return {NOT_A_LOCK, 0, 0} end
 if ending(KEYS[3], acquisition) then return {STALE, 0, 0} end
-if expires then put_back(KEYS[1], take_out(KEYS[2], acquisition, wanted)) end -- The client never saw that grant.
+-- The client never saw that grant.
+if expires then put_back(KEYS[1], take_out(KEYS[2], acquisition, wanted)) end
 
 local available = available_of(KEYS[1])
 local expired = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT', 0, MOST_BACK + wanted)
 for _, member in ipairs(expired) do redis.call('ZREM', KEYS[2], member) end
-local others_look = false -- Whether the waiters should ask again.
+local others_look = false
 if not available and ARGV[5] ~= '' then
   available = tonumber(ARGV[5]) - redis.call('ZCARD', KEYS[2])
   redis.call('SET', KEYS[1], available)
@@ -75,7 +76,7 @@ local function pass_over()
 end
 
 local first, wants = pass_over()
-local kept = first and first ~= me and wants or 0 -- Permits that are kept for the first in line.
+local kept = first and first ~= me and wants or 0
 local overtaken = tonumber(redis.call('ZSCORE', KEYS[3], 'overtaken') or OVERTAKEN) - OVERTAKEN
 local overtakes = kept == 1 and wanted == 1 and available == 1 and overtaken < MOST_OVERTAKEN
 
@@ -113,7 +114,8 @@ if available - kept < wanted and not overtakes then
   local contests = kept > 0 and available >= wanted
   local begins = contests and not redis.call('ZSCORE', KEYS[3], 'next')
   if begins then begin_contest() end
-  local waits = ARGV[6] == '1' and wanted <= total -- Nothing waits in line for more permits than there are.
+  -- Nothing waits in line for more permits than there are.
+  local waits = ARGV[6] == '1' and wanted <= total
   local arrived = tonumber(ARGV[7])
   if waits then
     arrived = stand_in_line(arrived)

@@ -29,7 +29,7 @@ local time = microseconds()
 local now = math.floor(time / 1000)
 
 local function granted(ms)
-  redis.call('PEXPIRE', KEYS[3], retention) -- First: a server out of memory refuses a first write that needs memory.
+  redis.call('PEXPIRE', KEYS[3], retention)
   local token = next_token(KEYS[3], redis.call('ZSCORE', KEYS[3], 'token'), time, retention)
   return {GRANTED, token, ms, LONGEST_PROBE, 0}
 end

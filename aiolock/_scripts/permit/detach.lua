@@ -36,7 +36,7 @@ if how then return how == FREED and {STALE, 0, 0} or {LOST, how, 0} end
 expires = expiry(KEYS[2], acquisition)
 if not expires or expires <= now then return end_as_lost(KEYS[3], acquisition, memory, retention, ARGV[6]) end
 
-redis.call('PEXPIRE', KEYS[3], retention) -- First: a server out of memory refuses a first write that needs memory.
+redis.call('PEXPIRE', KEYS[3], retention)
 move(KEYS[2], acquisition, detached, tonumber(ARGV[7]), now + keep)
 remember(KEYS[3], FREED, acquisition, memory, retention, ARGV[6])
 if now + keep < expires then announce(KEYS[1], ARGV[8], ARGV[9]) end

@@ -20,8 +20,9 @@ if known then return {APPLIED, known == FREED and 1 or 0, 0} end
 if is_foreign(KEYS[1], KEYS[2]) then return {NOT_A_LOCK, 0, 0} end
 
 local members, memory = redis.call('ZRANGE', KEYS[2], 0, -1), tonumber(ARGV[3])
-local had = redis.call('ZCOUNT', KEYS[2], '(' .. milliseconds(), '+inf') > 0 -- Expired permits have no holder.
-redis.call('PEXPIRE', KEYS[3], ARGV[2]) -- First: a server out of memory refuses a first write that needs memory.
+-- Expired permits have no holder.
+local had = redis.call('ZCOUNT', KEYS[2], '(' .. milliseconds(), '+inf') > 0
+redis.call('PEXPIRE', KEYS[3], ARGV[2])
 redis.call('DEL', KEYS[2])
 redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', '(0')
 remember(KEYS[3], had and FREED or EXPIRED, ARGV[1], memory, ARGV[2], '')

@@ -20,10 +20,13 @@
 --
 -- The line has no key of its own: a script that finds only some of its keys does not run while their slot moves.
 
-local MOST_BACK = 128 -- Expired permits that one acquire puts back at most, in addition to those that it wants.
-local HEARTBEAT, SILENCE = 250, 700 -- Milliseconds.
-local MOST_OVERTAKEN = 16 -- The number that a client hands to its own tasks in a row.
-local MOST_PASSED = 64 -- Silent waiters that one command skips; the server runs nothing else meanwhile.
+-- One acquire puts back no more expired permits, in addition to those that it wants.
+local MOST_BACK = 128
+local HEARTBEAT, SILENCE = 250, 700
+-- A client hands so many permits to its own tasks in a row.
+local MOST_OVERTAKEN = 16
+-- One command skips no more silent waiters, because the server runs nothing else meanwhile.
+local MOST_PASSED = 64
 -- Added to the scores, so that these ranges differ from each other, and from the marks of other kinds of the same name.
 local LINE, OVERTAKEN, NEXT = -7000000000000000, -200000000000000, -100000000000000
 

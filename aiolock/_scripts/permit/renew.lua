@@ -20,7 +20,7 @@ local function renew(count, permits, tokens, acquisition, lease, number)
     put_back(count, take_out(permits, acquisition, number))
     return end_as_lost(tokens, acquisition, memory, retention, '')
   end
-  redis.call('PEXPIRE', tokens, retention) -- First: a server out of memory refuses a first write that needs memory.
+  redis.call('PEXPIRE', tokens, retention)
   expires = math.max(expires, now + lease)
   for i = 1, number do redis.call('ZADD', permits, 'XX', expires, permit(acquisition, i)) end
   return {GRANTED, 0, expires - now}

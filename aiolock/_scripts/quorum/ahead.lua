@@ -5,7 +5,7 @@
 -- differences proposes a time a little ahead of all of them. A proposal that is too far ahead of the server's clock is
 -- ignored.
 
-local MOST_AHEAD = 1000000 -- Microseconds.
+local MOST_AHEAD = 1000000
 
 local clock = microseconds
 local microseconds = function()

@@ -41,7 +41,8 @@ do
   if has_forgotten or known < longest then
     redis.call('SET', marker, life .. ' ' .. since .. ' ' .. math.max(longest, known))
   end
-  local _, _, step = unpack(ARGV) -- Of the acquire: an acquisition that has the lock may go on.
+  -- These are the acquire's arguments: an acquisition that has the lock may go on.
+  local _, _, step = unpack(ARGV)
   if known > longest and step == '1' then return {LONGER, 0, known} end
   local left = tonumber(since) + longest - now
   if left > 0 then return {ABSTAINS, 0, left} end

@@ -38,7 +38,7 @@ if mode ~= 'free' or holds > 1 then
   local last = if_held_by(acquisition, KEYS[1], KEYS[3], 'step')
   if last then
     if step > tonumber(last) then
-      redis.call('PEXPIRE', KEYS[2], ARGV[6]) -- First: a server out of memory refuses a first write that needs memory.
+      redis.call('PEXPIRE', KEYS[2], ARGV[6])
       redis.call('HSET', KEYS[1], field, holds)
       redis.call('HSET', KEYS[3], 'step', step)
       lengthen(KEYS[3], lease)
@@ -61,22 +61,26 @@ local mine = kind .. ' ' .. acquisition
 local first, keeps = turn(KEYS[2], now)
 if mode == 'write' and drop_expired_writer(KEYS[1]) then
   mode = 'read'
-  redis.call(ARGV[10], ARGV[9], '1') -- No message has come about the expired writer.
+  -- No message has come about the expired writer.
+  redis.call(ARGV[10], ARGV[9], '1')
 end
 local inside = mode == 'write' and kind == 'read' and redis.call('HEXISTS', KEYS[1], owner .. ':write') == 1
 
-if kind == 'write' and mode == 'read' then -- Redisson may have left a lock that lives longer than its readers.
+-- Redisson may have left a lock that lives longer than its readers.
+if kind == 'write' and mode == 'read' then
   mode, ttl = settle(KEYS[1]) and 'read' or 'free', math.max(0, redis.call('PTTL', KEYS[1]))
 end
 if kind == 'write' and mode ~= 'write' and first and string.sub(first, 1, 5) == 'read ' then
-  keeps = math.min(keeps, SOON) -- Readers may come in meanwhile, without a message.
+  -- Readers may come in meanwhile, without a message.
+  keeps = math.min(keeps, SOON)
 end
 if mode ~= 'free' and not inside and (kind == 'write' or mode == 'write') then
   if waits > 0 and mode ~= kind and (not first or first == mine) then
     take_turn(KEYS[2], mine, now + waits, ARGV[6])
     return {REFUSED, 0, math.min(ttl, waits / 2), 1}
   end
-  return {REFUSED, 0, math.min(ttl, keeps or ttl)} -- The next one may have died; then no message will come.
+  -- The next one may have died; then no message will come.
+  return {REFUSED, 0, math.min(ttl, keeps or ttl)}
 end
 if first and first ~= mine and (kind == 'write' or string.sub(first, 1, 6) == 'write ') then
   return {REFUSED, 0, keeps}
@@ -97,8 +101,10 @@ redis.call('PEXPIRE', KEYS[3], lease)
 if ttl < lease then redis.call('PEXPIRE', KEYS[1], lease) end
 if first == mine then
   end_turn(KEYS[2], mine)
-  if kind == 'read' then redis.call(ARGV[10], ARGV[9], '1') end -- Other readers may have got no message.
+  -- Other readers may have got no message.
+  if kind == 'read' then redis.call(ARGV[10], ARGV[9], '1') end
 elseif first and not inside then
-  take_turn(KEYS[2], first, now + math.min(keeps, SOON), ARGV[6]) -- The next one is a reader as well.
+  -- The next one is a reader as well.
+  take_turn(KEYS[2], first, now + math.min(keeps, SOON), ARGV[6])
 end
 return {GRANTED, token, lease, inside and math.max(ttl, lease) or 0}

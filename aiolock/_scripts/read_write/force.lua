@@ -15,7 +15,7 @@ local function force(kind, lock, tokens, request, retention, memory, channel, pu
 
   if mode == 'write' then drop_expired_writer(lock) end
   local fields, freed = redis.call('HGETALL', lock), 0
-  redis.call('PEXPIRE', tokens, retention) -- First: a server out of memory refuses a first write that needs memory.
+  redis.call('PEXPIRE', tokens, retention)
   for place = 1, #fields, 2 do
     local field, count = fields[place], tonumber(fields[place + 1])
     if is_of(kind, field) then

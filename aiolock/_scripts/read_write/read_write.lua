@@ -20,7 +20,8 @@
 -- the script from running while its slot moves. Records that cannot be read then count as alive.
 
 local RECORD = ':rwlock_timeout:'
-local MOST_RECORDS = 1000 -- Of one hold. Any client can write any count, and the loop blocks the server.
+-- Any client can write any count, and a loop over one hold's records blocks the server.
+local MOST_RECORDS = 1000
 
 -- The hash tag of the lock's keys, with its braces, by Redisson's rule.
 local function tag(lock)
@@ -63,7 +64,8 @@ end
 local function if_held_by(acquisition, lock, record, what)
   local found = redis.pcall('HMGET', record, 'acquisition', what)
   if found.err and redis.call('TYPE', record).ok == 'hash' then
-    redis.call('HMGET', record, what) -- Another reason for the refusal: raise that error.
+    -- The refusal has another reason: raise that error.
+    redis.call('HMGET', record, what)
   end
   if found[1] ~= acquisition then return nil end
   return redis.pcall('HEXISTS', lock, field_of(lock, record)) == 1 and found[2] or nil
@@ -89,7 +91,7 @@ local function left_of(lock, field, count)
   return math.max(0, most)
 end
 
-local FEW = 32 -- Holds: as many are looked at when one of them is released.
+local FEW = 32
 
 -- Some holds may have expired: returns whether any is left. The lock gets the life of the longest of a few holds; with
 -- many holds, the search ends at the first live one.
@@ -98,7 +100,8 @@ local function settle(lock)
   local are_many = #fields / 2 - 1 > FEW
   for place = 1, #fields, 2 do
     if are_many and longest > 0 then return true end
-    local count = tonumber(fields[place + 1]) -- The mode is no number.
+    -- The mode is no number.
+    local count = tonumber(fields[place + 1])
     local left = count and left_of(lock, fields[place], count)
     if left == 0 then redis.call('HDEL', lock, fields[place]) end
     longest = math.max(longest, left or 0)
@@ -114,7 +117,8 @@ end
 -- Remove an expired writer; returns whether there was one.
 local function drop_expired_writer(lock)
   if redis.call('HGET', lock, 'mode') ~= 'write' then return false end
-  for _, field in ipairs(redis.call('HGETALL', lock)) do -- With a writer there are few fields; counts do not match.
+  -- With a writer there are few fields; the counts among them do not match.
+  for _, field in ipairs(redis.call('HGETALL', lock)) do
     if writes(field) and is_over(lock, field) then
       redis.call('HDEL', lock, field)
       redis.call('HSET', lock, 'mode', 'read')

@@ -32,7 +32,7 @@ end
 local last = if_held_by(acquisition, KEYS[1], KEYS[3], 'step')
 if last and left > 0 then
   if step > tonumber(last) then
-    redis.call('PEXPIRE', KEYS[2], ARGV[5]) -- First: a server out of memory refuses a first write that needs memory.
+    redis.call('PEXPIRE', KEYS[2], ARGV[5])
     redis.call('HSET', KEYS[1], field, left)
     redis.call('HSET', KEYS[3], 'step', step)
   end
@@ -48,7 +48,8 @@ if end_turn(KEYS[2], (writing and 'write ' or 'read ') .. acquisition) then redi
 local mode = state(KEYS[1])
 local is_ours = mode == 'read' or mode == 'write'
 if is_ours and redis.call('HEXISTS', KEYS[1], field) == 1 and redis.call('EXISTS', KEYS[3]) == 0 then
-  if not leave(KEYS[1], field, KEYS[3]) or writing then announce() end -- The hold had expired.
+  -- The hold had expired.
+  if not leave(KEYS[1], field, KEYS[3]) or writing then announce() end
 end
 if ending(KEYS[2], acquisition) == FREED then return {APPLIED, 0, 0} end
 return end_as_lost(KEYS[1], KEYS[2], KEYS[3], acquisition, tonumber(ARGV[6]), ARGV[5], ARGV[7])

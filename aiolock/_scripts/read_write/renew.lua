@@ -22,11 +22,12 @@ local function renew(lock, tokens, record, acquisition, number, lease)
   local last = if_held_by(acquisition, lock, record, 'renewal')
   if not last then return end_as_lost(lock, tokens, record, acquisition, memory, retention, '') end
   if number == '' or tonumber(number) > tonumber(last) then
-    redis.call('PEXPIRE', tokens, retention) -- First: a server out of memory refuses a first write that needs memory.
+    redis.call('PEXPIRE', tokens, retention)
     redis.call('HSET', record, 'renewal', number == '' and last or number)
     lengthen(record, tonumber(lease))
     lengthen(lock, tonumber(lease))
-    if drop_expired_writer(lock) then redis.call(ARGV[#ARGV], channel_of(lock), '1') end -- The first message about it.
+    -- This is the first message about the expired writer.
+    if drop_expired_writer(lock) then redis.call(ARGV[#ARGV], channel_of(lock), '1') end
   else
     write_again(record)
   end
