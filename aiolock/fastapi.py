@@ -22,7 +22,7 @@ from aiolock import AioLockError, Duration, Lease, LockClient, LockConfig, Multi
 from aiolock._client import Maker
 from aiolock._fastapi.idempotency import AnsweredError, IdempotentRoute, endpoint_of, fingerprint_of, runs_of
 from aiolock._fastapi.inside import calls_of, routes_of, stack_of
-from aiolock._fastapi.names import Template, check_templates, depend, invalid, leave_out
+from aiolock._fastapi.names import Template, check_endpoints, depend, invalid, leave_out, refuse_to_yield
 from aiolock._primitives.handle import Handle, Terms
 from aiolock._primitives.section import Conduct, Section
 from aiolock._primitives.synchronized import check_maker
@@ -107,7 +107,8 @@ def lifespan(
     Raises:
         TypeError: *redis* is an application (this function makes a lifespan), or it is, or makes, a `LockClient`.
         TypeError, ValueError: at the start: *redis* or *config* is not valid, as in `LockClient`.
-        RuntimeError: at the start: a template of a `lock_for` names a parameter that its endpoint does not have.
+        RuntimeError: at the start: a template of a `lock_for` names a parameter that its endpoint does not have, or an
+            endpoint with `lock_for` or `idempotent` yields its response.
     """
     if isinstance(redis, FastAPI):
         raise TypeError("lifespan makes one: FastAPI(lifespan=aiolock.fastapi.lifespan(url))")
@@ -115,7 +116,7 @@ def lifespan(
 
     @asynccontextmanager
     async def keep(app: FastAPI) -> AsyncIterator[LocksState]:
-        check_templates(app)
+        check_endpoints(app)
         leave_out(app, get_locks)
         async with make() as locks:
             yield {"locks": locks}
@@ -181,8 +182,8 @@ def lock_for(
         LockProblem: as a response: *status* when the wait ends; 503 when Redis fails or the lock is lost.
         RequestValidationError: as a response, 422: a parameter of the template is missing, or the endpoint would not
             accept it; or `LockClient.lock` refuses the name. For a WebSocket, `WebSocketRequestValidationError`.
-        RuntimeError: the endpoint has no parameter of that name (found when the `lifespan` starts, in a mounted
-            application at its first request), or the application has no `lifespan`.
+        RuntimeError: the endpoint has no parameter of that name, or yields its response (found when the `lifespan`
+            starts, in a mounted application at its first request); or the application has no `lifespan`.
         TypeError, ValueError: at once, for durations, templates, statuses and words that cannot work.
     """
     conduct = Conduct.of(Terms.of(wait, lease, release), "raise", on_unavailable)
@@ -191,6 +192,7 @@ def lock_for(
     keys = {f"name_{number}": each if callable(each) else Template(each) for number, each in enumerate((key, *more))}
 
     async def held(connection: HTTPConnection, **given: Any) -> Lease | MultiLease | None:
+        refuse_to_yield(connection.scope["route"].path, connection.scope["endpoint"])
         locks = await _locks_of(connection, given)
         names = [each.name(connection) if isinstance(each, Template) else given[name] for name, each in keys.items()]
         lock = _lock(connection, locks, names if more else names[0], of)

@@ -95,11 +95,24 @@ def _validated(connection: HTTPConnection, fields: list[Any], received: Mapping[
     return {name: value.value if isinstance(value, enum.Enum) else value for name, value in values.items()}
 
 
-def check_templates(app: FastAPI) -> None:
-    """Raise if an endpoint lacks a parameter that a template names."""
+def check_endpoints(app: FastAPI) -> None:
+    """Raise if an endpoint lacks a parameter that a template names, or yields its response."""
     for route in routes_of(app):
-        for template in chain.from_iterable(_templates.get(call, ()) for call in calls_of(route.dependant)):
+        ours = [_templates[call] for call in calls_of(route.dependant) if call in _templates]
+        if ours:
+            refuse_to_yield(route.path, route.dependant.call)
+        for template in chain.from_iterable(ours):
             template.fields_in(route, route.dependant)
+
+
+def refuse_to_yield(path: str, endpoint: Callable[..., Any]) -> None:
+    """Raise if *endpoint* yields: FastAPI runs it while it sends the response, when our dependencies are over."""
+    function = inspect.unwrap(endpoint)
+    if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+        raise RuntimeError(
+            f"the endpoint of {path} yields its response, and FastAPI runs it when `lock_for` and `idempotent` are "
+            "over, so that it would work without the lock; take the lock in a `yield` dependency of the default scope"
+        )
 
 
 def leave_out(app: FastAPI, call: Callable[..., Any]) -> None:

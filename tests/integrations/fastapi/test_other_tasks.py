@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Literal
 from uuid import uuid4
@@ -11,7 +11,7 @@ import anyio.from_thread
 import fastapi
 import httpx
 import pytest
-from fastapi import BackgroundTasks, Depends, FastAPI, Request
+from fastapi import APIRouter, BackgroundTasks, Depends, FastAPI, Request
 from redis.asyncio import Redis
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.responses import Response, StreamingResponse
@@ -225,19 +225,37 @@ async def test_an_event_stream_is_locked_by_a_dependency(
         assert locks.statistics().held == 0
 
 
-@pytest.mark.skipif(not has_sse, reason="this FastAPI has no endpoints that are event streams")
-async def test_lock_for_leaves_an_event_stream_unlocked(locks: LockClient, redis: Redis) -> None:
-    from fastapi.sse import EventSourceResponse
+async def yields() -> AsyncIterator[int]:
+    raise AssertionError("it would work without the lock")
+    yield 1
 
-    app = FastAPI()
 
-    @app.get("/", response_class=EventSourceResponse)
-    async def endpoint(lease: Annotated[Lease, lock_for(NAME)]) -> AsyncIterator[bool]:
-        await freed(redis, NAME)
-        yield lease.given_back
+def yields_in_a_thread() -> Iterator[int]:
+    raise AssertionError("it would work without the lock")
+    yield 1
 
-    async with requests(app, locks) as client:
-        assert "data: true" in (await client.get("/")).text
+
+@pytest.mark.parametrize("endpoint", [yields, yields_in_a_thread])
+async def test_an_endpoint_that_yields_is_refused_because_it_would_work_without_the_lock(
+    endpoint: Any, locks: LockClient, redis: Redis
+) -> None:
+    app, router = FastAPI(), APIRouter(dependencies=[lock_for(lock_name)])
+    router.get("/events", response_model=None)(endpoint)
+    app.include_router(router)
+    refused = "the endpoint of /events yields its response.*`yield` dependency of the default scope"
+    with pytest.raises(RuntimeError, match=refused):
+        async with aiolock.fastapi.lifespan("redis://127.0.0.1:1")(app):
+            pass
+    app.dependency_overrides[aiolock.fastapi.get_locks] = lambda: locks
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        with pytest.raises(RuntimeError, match=refused):
+            await client.get("/events")
+    assert not locks.statistics().held
+    assert not await redis.exists(NAME)
+
+
+async def lock_name() -> str:
+    return NAME
 
 
 async def test_behind_a_base_http_middleware_nobody_sees_that_a_stream_broke_off(locks: LockClient) -> None:
