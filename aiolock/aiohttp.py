@@ -6,7 +6,6 @@ Needs aiohttp 3.10.11 or later (the extra ``aiohttp``).
 
 import asyncio
 import functools
-import inspect
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -24,7 +23,7 @@ from aiolock._aiohttp.names import Names, check_caller, function, name_maker, re
 from aiolock._client import Maker
 from aiolock._primitives.handle import Handle, Terms
 from aiolock._primitives.section import Conduct, Section
-from aiolock._primitives.synchronized import check_maker
+from aiolock._primitives.synchronized import check_coroutine_function, check_maker
 from aiolock._types import BlockRelease, OnUnavailable, seconds
 from aiolock._web import page
 from aiolock._web.client import maker_of
@@ -224,8 +223,7 @@ def synchronized(
     names_of = [function(each) if callable(each) else name_maker(each) for each in (key, *more)]
 
     def decorate(handler: HandlerOrMethod) -> HandlerOrMethod:
-        if not inspect.iscoroutinefunction(handler):
-            raise TypeError(f"@synchronized(key) is for coroutine functions (async def), not {handler!r}")
+        check_coroutine_function(handler, "@synchronized(key)")
 
         @functools.wraps(handler)
         async def under_lock(*args: Any, **kwargs: Any) -> web.StreamResponse:
@@ -271,8 +269,7 @@ def idempotent(
     check_caller(caller)
 
     def decorate(handler: HandlerOrMethod) -> HandlerOrMethod:
-        if not inspect.iscoroutinefunction(handler):
-            raise TypeError(f"@idempotent(caller) is for coroutine functions (async def), not {handler!r}")
+        check_coroutine_function(handler, "@idempotent(caller)")
 
         @functools.wraps(handler)
         async def once(*args: Any, **kwargs: Any) -> web.StreamResponse:

@@ -546,7 +546,7 @@ async def test_a_term_that_was_left_cannot_be_used(locks: LockClient, office: Of
 @pytest.mark.parametrize("use", ["start", "run"])
 async def test_work_that_is_no_coroutine_is_refused(locks: LockClient, use: str) -> None:
     async with locks.leader(NAME) as term:
-        with pytest.raises(TypeError, match="coroutines"):
+        with pytest.raises(TypeError, match="the work must be a coroutine"):
             answer: Awaitable[object] = getattr(term, use)(_one_term)
             await answer
 

@@ -165,6 +165,27 @@ async def test_a_name_that_no_other_process_would_make_is_refused_at_the_call(
     assert locks.statistics().commands == 0
 
 
+@pytest.mark.parametrize("argument", [{1}, frozenset("ab")])
+async def test_a_set_is_no_part_of_a_name_because_it_has_another_order_in_each_process(
+    locks: LockClient, argument: object
+) -> None:
+    @locks.synchronized("shop:{shop}", "tags:{tags!s:>9}")
+    async def ship(shop: int, tags: object) -> None:
+        raise AssertionError("must not run")
+
+    with pytest.raises(ValueError, match=r"^{tags} is a set, .* such as ','.join\(sorted\("):
+        await ship(1, argument)
+    assert locks.statistics().commands == 0
+
+
+async def test_a_set_that_is_not_in_the_name_is_no_matter(locks: LockClient) -> None:
+    @locks.synchronized("tags:{number}")
+    async def ship(number: int, tags: set[str]) -> bool:
+        return await held_by_us(locks, "tags:2")
+
+    assert await ship(2, {"a", "b"})
+
+
 @pytest.mark.parametrize("template", ["{oder_id}", "{oder_id.x}", "{order_id:{width}}", "{}", "{0}", "a{order_id}{b}"])
 async def test_a_wrong_placeholder_fails_when_decorating(locks: LockClient, template: str) -> None:
     async def ship(order_id: int) -> None: ...
@@ -211,9 +232,10 @@ async def numbers(order_id: int) -> AsyncIterator[int]:
 def plain(order_id: int) -> None: ...
 
 
-@pytest.mark.parametrize("function", [plain, numbers, print, object()])
+@pytest.mark.parametrize("function", [plain, numbers, print, object(), staticmethod(plain)])
 async def test_a_function_that_is_no_coroutine_function_is_refused(locks: LockClient, function: Any) -> None:
-    with pytest.raises(TypeError, match="synchronized is for coroutine functions"):
+    words = r"synchronized is for coroutine functions \(async def without yield; @staticmethod and @classmethod stand"
+    with pytest.raises(TypeError, match=words):
         locks.synchronized("{order_id}")(function)
 
 

@@ -14,7 +14,7 @@ from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocket
 
 from aiolock._fastapi.inside import calls_of, dependant_of, dependants_in, fields_of, routes_of
-from aiolock._web.key_template import parameters_of
+from aiolock._web.key_template import filled, parameters_of
 
 _MISSING = {"type": "missing", "msg": "Field required", "input": None}
 
@@ -33,7 +33,7 @@ class Template:
         values = _from_path(connection, path)
         if query:
             values |= _validated(connection, query, connection.query_params)
-        return self.text.format_map(values)
+        return filled(self.text, values)
 
     def _fields_of(self, connection: HTTPConnection) -> tuple[Any, list[Any], list[Any]]:
         dependant = dependant_of(connection)

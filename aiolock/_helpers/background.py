@@ -132,7 +132,7 @@ def check_work(*work: object) -> None:
     """Raise `TypeError` if an argument is not a coroutine, such as a function that was not called."""
     for each in work:
         if not asyncio.iscoroutine(each):
-            raise TypeError(f"background needs coroutines, as in background(work()), not {each!r}")
+            raise TypeError(f"the work must be a coroutine, such as the one that work() returns, not {each!r}")
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 import functools
 import inspect
 import re
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from string import Formatter
 from typing import Any, ParamSpec, TypeVar
 
@@ -25,8 +25,7 @@ def synchronize(
     guard = guard_of(templates, handle_of, conduct)
 
     def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R | None]]:
-        if not inspect.iscoroutinefunction(function):
-            raise TypeError(f"synchronized is for coroutine functions (async def), not {function!r}")
+        check_coroutine_function(function, "synchronized")
         section_for = guard(function)
 
         @functools.wraps(function)
@@ -58,6 +57,13 @@ def guard_of(
     return guard
 
 
+def check_coroutine_function(function: object, decorator: str) -> None:
+    """Raise unless *function*, which gets the *decorator*, is a coroutine function."""
+    if not inspect.iscoroutinefunction(function):
+        what = "coroutine functions (async def without yield; @staticmethod and @classmethod stand above it)"
+        raise TypeError(f"{decorator} is for {what}, not {function!r}")
+
+
 def check_maker(of: object) -> None:
     """Raise if *of* cannot make a handle of a client and a name."""
     if of is not None and not callable(of):
@@ -69,14 +75,25 @@ def _namer(templates: Sequence[str], function: Callable[..., object]) -> Callabl
     signature = inspect.signature(function)
     for template in templates:
         _check_placeholders(template, signature)
+    fields = {field for template in templates for _, field, _, _ in parsed(template)}
+    whole = [parameter for parameter in signature.parameters if parameter in fields]
 
     def names_of(*args: object, **kwargs: object) -> str | list[str]:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
+        refuse_sets({each: bound.arguments[each] for each in whole})
         names = [_same_everywhere(template, template.format_map(bound.arguments)) for template in templates]
         return names if len(names) > 1 else names[0]
 
     return names_of
+
+
+def refuse_sets(arguments: Mapping[str, object]) -> None:
+    """Raise `ValueError` if one of the *arguments* of a name is a set: another process has another text for it."""
+    for parameter, value in arguments.items():
+        if isinstance(value, set | frozenset):
+            how = "name a text of it, such as ','.join(sorted(...))"
+            raise ValueError(f"{{{parameter}}} is a set, which has another order in each process; {how}")
 
 
 def _same_everywhere(template: str, name: str) -> str:

@@ -1,6 +1,8 @@
 """Templates of lock names in web services, and the request parameters in them."""
 
-from aiolock._primitives.synchronized import parsed
+from collections.abc import Mapping
+
+from aiolock._primitives.synchronized import parsed, refuse_sets
 from aiolock._types import text
 
 
@@ -14,3 +16,9 @@ def parameters_of(template: object) -> set[str]:
             raise ValueError(f"{template!r}: {{{field}}} is not the name of a parameter, with a plain format if any")
         names.add(field)
     return names
+
+
+def filled(template: str, values: Mapping[str, object]) -> str:
+    """The name that *template* makes of the *values* of its parameters; `ValueError` if one is a set."""
+    refuse_sets(values)
+    return template.format_map(values)

@@ -138,6 +138,18 @@ async def test_a_request_that_makes_a_name_which_is_refused_is_not_valid(name: s
     assert "aiolock" not in refused.text
 
 
+async def test_a_set_is_no_part_of_a_name_because_it_has_another_order_in_each_process(locks: LockClient) -> None:
+    app = FastAPI()
+
+    @app.get("/", dependencies=[lock_for("tags:{tags}")])
+    async def endpoint(tags: Annotated[set[str], Query()]) -> None: ...
+
+    app.dependency_overrides[aiolock.fastapi.get_locks] = lambda: locks
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        with pytest.raises(ValueError, match=r"^{tags} is a set"):
+            await client.get("/?tags=a&tags=b")
+
+
 async def test_a_name_of_another_type_is_a_mistake_in_the_service(locks: LockClient) -> None:
     app = FastAPI()
 
