@@ -64,16 +64,22 @@ class MultiLoss(_Loss[AsyncMultiLoss]):
 class _Watch:
     """A body without a task, which calls a function when its hold is lost; closing does not wait for it."""
 
+    is_block = False
     has_lost_its_task = True
 
     def __init__(self, lease: AsyncLease, tell: "_Callback") -> None:
         self._lease = lease
         self._tell = tell
 
+    @property
+    def is_needed(self) -> bool:
+        """Whether the lease was not given back."""
+        return not self._lease.given_back
+
     def cancel_if_lost(self) -> None:
         """Call the function, because the lock is lost."""
         loss = self._lease._hold.loss
-        if loss is not None and not self._lease.given_back:
+        if loss is not None and self.is_needed:
             self._tell(loss)
 
     def look(self, due: float) -> None:
@@ -142,9 +148,11 @@ class _Leased(Entered[A, T_co], Generic[A, T_co]):
 
     async def _tell_loss(self, callback: _Callback) -> None:
         for lease in self._parts():
-            watch = _Watch(lease, callback)
-            lease._hold.bodies.append(watch)
-            lease._hold.notice_end()
+            watch, hold = _Watch(lease, callback), lease._hold
+            # The hold may go on after many of its leases.
+            hold.bodies[:] = [each for each in hold.bodies if not isinstance(each, _Watch) or each.is_needed]
+            hold.bodies.append(watch)
+            hold.notice_end()
             watch.cancel_if_lost()
 
     def _refuse_block(self) -> None:

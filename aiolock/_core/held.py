@@ -42,6 +42,10 @@ class Body(Protocol):
     """A piece of work under a hold, which a loss cancels."""
 
     @property
+    def is_block(self) -> bool:
+        """Whether it is an `async with`, which gives its lease back."""
+
+    @property
     def has_lost_its_task(self) -> bool:
         """Whether the task that entered it has ended or was destroyed."""
 
@@ -157,8 +161,9 @@ class Held:
         """Whether a task inside one of its blocks, or one that is just leaving a block, will give it back."""
         if self.in_use:
             return True
-        # A block that a task is leaving is no body any more, but its lease is still scoped.
-        return self.orphan_of is None and sum(lease._scoped for lease in self.leases) > len(self.bodies)
+        # A block that a task is leaving is no body any more, and one of a thread never was, but its lease is scoped.
+        blocks = sum(lease._scoped for lease in self.leases)
+        return self.orphan_of is None and blocks > sum(body.is_block for body in self.bodies)
 
     @property
     def in_use(self) -> bool:

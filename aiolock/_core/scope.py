@@ -39,6 +39,8 @@ class Scope:
         *("_cancelled", "_cancelling", "_counted", "_due", "_next", "_seen", "_since"),
     )
 
+    is_block = True
+
     def __init__(
         self, lease: BaseLease, record: OwningTask, cancelling: int, entered_by: FrameId | None, *, behind: bool
     ) -> None:

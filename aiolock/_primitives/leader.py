@@ -269,6 +269,8 @@ class _Body:
 class _Watch:
     """The body of a term's hold; the hold tells it about a loss."""
 
+    is_block = False
+
     def __init__(self, lease: Lease, works: Works, hurry: float) -> None:
         self.lease: Lease = lease
         self._works = works

@@ -1,6 +1,8 @@
 """A loss ends no body of a thread: the thread asks for it, or gets a callback, or an error as its block ends."""
 
 import threading
+from collections.abc import Callable
+from weakref import WeakSet
 
 import pytest
 
@@ -78,6 +80,22 @@ def test_a_callback_is_not_called_after_the_release(orders: RLock) -> None:
     outer.on_loss(lambda reason: seen.set())
     assert seen.wait(30)
     assert told == []
+
+
+def test_nothing_is_left_of_the_callbacks_of_leases_that_were_given_back(orders: RLock) -> None:
+    def enter_once_more() -> None:
+        def call_back(reason: str) -> None: ...
+
+        callbacks.add(call_back)
+        with orders as lease:
+            lease.on_loss(call_back)
+
+    callbacks = WeakSet[Callable[[str], None]]()
+    outer = orders.acquire()
+    for _ in range(3):
+        enter_once_more()
+    outer.on_loss(lambda reason: None)
+    until(lambda: not callbacks)
 
 
 def test_a_multi_lease_calls_back_once(client: LockClient) -> None:

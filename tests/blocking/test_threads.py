@@ -3,7 +3,8 @@
 import gc
 import logging
 import threading
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 
 import pytest
 import redis as synchronous
@@ -11,7 +12,7 @@ import redis as synchronous
 import aiolock
 from aiolock import LeaseLostError, LockTimeoutError, NotHeldError
 from aiolock._embedded_server import Server
-from aiolock.blocking import Lease, LockClient, RLock
+from aiolock.blocking import Lease, LockClient, RLock, Term
 from tests.blocking.threads import begin, in_thread, until
 
 
@@ -165,12 +166,28 @@ def test_a_client_that_is_closed_releases_and_refuses(server: Server, elsewhere:
     assert locks.statistics().held == 0
 
 
-def test_closing_lets_another_thread_leave_its_block_under_its_lock(server: Server, elsewhere: LockClient) -> None:
+BLOCKS: dict[str, Callable[[LockClient], AbstractContextManager[Lease | Term]]] = {
+    "with lock": lambda locks: locks.lock("orders"),
+    "with lease": lambda locks: locks.lock("orders").acquire(),
+    "with leader": lambda locks: locks.leader("orders"),
+}
+
+
+@pytest.mark.parametrize("is_called_back", [False, True], ids=["", "on_loss"])
+@pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
+def test_closing_lets_another_thread_leave_its_block_under_its_lock(
+    server: Server,
+    elsewhere: LockClient,
+    block: Callable[[LockClient], AbstractContextManager[Lease | Term]],
+    is_called_back: bool,
+) -> None:
     locks, entered, seen = LockClient.from_url(server.url), threading.Event(), elsewhere.lock("orders")
     under: list[bool] = []
 
     def work() -> None:
-        with locks.lock("orders") as lease:
+        with block(locks) as lease:
+            if is_called_back:
+                (lease.lease if isinstance(lease, Term) else lease).on_loss(lambda reason: None)
             entered.set()
             assert lease.lost.wait() == "closed"
             for _ in range(20):
