@@ -2,12 +2,14 @@
 A hold that a thread renews while the event loop is late with the renewal; see `stand_in`.
 
 The event loop and the thread share the hold without a `threading.Lock`. Only the event loop changes the hold. The
-thread reads the hold, and writes its `news`: each time a new immutable value. When the event loop reads the deadline,
-the expiry or the watchdog's memory, it applies the news first. So the news count as soon as a blocked loop goes on,
-before any timer of the watchdog runs.
+thread reads the hold, and writes its `news`: each time a new immutable value. When the event loop reads the expiry or
+the watchdog's memory, it applies the news first. So the news count as soon as a blocked loop goes on, before any timer
+of the watchdog runs. The deadline follows from the hold and the news: any thread of the user may check a lease, and may
+do so while the event loop applies the news.
 """
 
 from math import inf
+from threading import get_ident
 from time import monotonic
 from typing import Any, NamedTuple, cast
 
@@ -41,10 +43,10 @@ class News(NamedTuple):
 
 
 def _with_news(slot: str) -> Any:
-    """A property whose value is in *slot*; each read applies the news first."""
+    """A property whose value is in *slot*; each read in the event loop applies the news first."""
 
     def read(hold: "CoveredHold") -> Any:
-        if hold.news is not hold._taken:
+        if hold.news is not hold._taken and get_ident() == hold._thread:
             hold._take_in()
         return getattr(hold, slot)
 
@@ -52,6 +54,20 @@ def _with_news(slot: str) -> Any:
         setattr(hold, slot, value)
 
     return property(read, write)
+
+
+def _deadline_of(hold: "CoveredHold") -> float:
+    """The deadline by the later answer: that of the event loop, or that in the news."""
+    news = hold.news
+    if news is None:
+        return hold._deadline
+    if news.loss is not None:
+        return min(hold._deadline, hold.since)
+    return news.deadline if news.sent >= hold.confirmed_at else hold._deadline
+
+
+def _set_deadline(hold: "CoveredHold", deadline: float) -> None:
+    hold._deadline = deadline
 
 
 class CoveredHold(Hold):
@@ -62,19 +78,22 @@ class CoveredHold(Hold):
     # before it reads the news. So a hold that ends while the thread renews it counts as one with a renewal on its way:
     # a lost hold is freed on the server, and the server remembers the end of a released one.
 
-    __slots__ = ("_deadline", "_expires", "_taken", "_watch", "news")
+    __slots__ = ("_deadline", "_expires", "_taken", "_thread", "_watch", "heard", "news")
 
     _deadline: float
     _expires: float
     _watch: Watch
-    deadline: float = cast("float", _with_news("_deadline"))
+    deadline: float = cast("float", property(_deadline_of, _set_deadline))
     expires: float = cast("float", _with_news("_expires"))
     watch: Watch = cast("Watch", _with_news("_watch"))
 
     def __init__(self, claim: Claim, token: int, keeper: Keeper, *, repeated: bool = False) -> None:
         self.news: News | None = None
         """What the thread knows about the hold; ``None`` until the thread begins to renew it."""
+        self.heard: float = 0.0
+        """The last time at which the event loop got an answer about it."""
         self._taken: News | None = None
+        self._thread = get_ident()
         super().__init__(claim, token, keeper, repeated=repeated)
 
     # In the event loop.
@@ -84,6 +103,7 @@ class CoveredHold(Hold):
         return self._loss_in_news or super().why_over
 
     def extend(self, sent: float, left: float) -> None:
+        self.heard = monotonic()
         if self._loss_in_news is None:
             super().extend(sent, left)
 
@@ -110,11 +130,10 @@ class CoveredHold(Hold):
         if news.acknowledged > before.acknowledged:
             watch.acknowledged += news.acknowledged - before.acknowledged
             watch.unanswered, watch.call = 0, None
-            self.extend(news.sent, news.left)
+            if news.loss is None:
+                super().extend(news.sent, news.left)
         if news.failed is not None and news.failed is not before.failed:
             watch.unanswered, watch.call = watch.unanswered + 1, news.failed
-        if news.loss is not None:
-            self._deadline = min(self._deadline, self.since)
 
     # In the thread.
 

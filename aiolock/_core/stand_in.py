@@ -242,8 +242,8 @@ class StandIn:
             self._call(self._note_running)
         now, interval = monotonic(), self._timing.renew_interval
         limit = now - grain_of(interval)
-        # The event loop also ran when a lock was granted.
-        until = max((self._heard, *(hold.since for hold, _ in due))) + self._timing.max_stall
+        # While nothing was to be renewed, the event loop was not asked.
+        until = max((self._heard, *(hold.heard for hold, _ in due))) + self._timing.max_stall
         late = [each for each in due if limit >= each[1] + interval * _PREPARE] if now < until else ()
         for hold, at in late:
             self._help(hold, until, is_late=limit >= at + interval * _LATE)

@@ -1,8 +1,12 @@
 """Stalls of every shape: again and again, with many locks, with a connection cut, with a release that comes first."""
 
 import asyncio
+import sys
 import threading
 import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -10,14 +14,39 @@ from redis import Redis
 from aiolock import LockClient, LockConfig
 from aiolock._embedded_server import Server
 from aiolock._scripts import LOCK
+from tests.blocking.threads import begin
 from tests.stall.places import LEASE, Place
-from tests.support.inside import connections_of_thread
+from tests.support.inside import connections_of_thread, forget_news
 from tests.support.observe import until
 from tests.support.onlooker import Onlooker
 from tests.support.proxy import Proxy, Rule, hold, script
 from tests.support.topologies import Replicated, ask, wait_until
+from tests.support.trees import PACKAGE
 
 NAME = "orders"
+
+
+def at_step(step: int, act: Callable[[], object], look: Callable[[], object]) -> bool:
+    """Call *act*, and *look* before its *step*-th line in the core; False: it has fewer lines."""
+    left = step
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal left
+        if not frame.f_code.co_filename.startswith(str(PACKAGE / "_core")):
+            return None
+        left -= event == "line"
+        if left == 0:
+            sys.settrace(None)
+            look()
+        return trace
+
+    tracing = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        _ = act()
+    finally:
+        sys.settrace(tracing)
+    return left <= 0
 
 
 @pytest.mark.parametrize("share", [0.02, 0.05, 0.1, 0.3, 0.6, 0.9, 1.3])
@@ -45,6 +74,29 @@ async def test_a_body_that_computes_keeps_its_lock(place: Place, server: Server)
                 sum(range(1000))
             lease.check()
         assert len(onlooker.acquisitions) == 1
+
+
+async def test_a_lock_is_kept_from_the_moment_on_at_which_it_is_to_be_renewed(place: Place) -> None:
+    max_stall = 5 * LEASE
+    async with place.client(max_stall=max_stall) as locks:
+        lock = locks.lock(NAME)
+        async with lock.hold(lease=max_stall + 2 * LEASE) as outer:
+            # Nothing is to be renewed, so the thread does not ask whether the loop runs.
+            await until(lambda: outer.remaining < LEASE)
+            async with lock as inner:
+                time.sleep(2 * LEASE)
+                inner.check()
+
+
+async def test_a_thread_may_check_a_lease_while_the_loop_learns_of_its_renewal(place: Place) -> None:
+    async with place.client(max_stall=60) as locks, locks.lock(NAME) as lease:
+        time.sleep(2 * LEASE)
+        step = 1
+        # The statistics tell of each renewal.
+        while at_step(step, locks.lock(NAME).statistics, lambda: begin(lease.check).result()):
+            forget_news(lease)
+            step += 1
+        assert step > 3
 
 
 async def test_a_thousand_locks_are_kept(place: Place) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from aiolock import AsyncCountingSemaphore, Lease, LockClient
 from aiolock._backend import Argument, Backend, Call, Notifier
+from aiolock._core.covered import CoveredHold
 from aiolock._core.hold import Hold
 from aiolock._core.queue import Queue
 from aiolock._core.session import Session
@@ -134,6 +135,13 @@ def listeners_of(call: Call) -> int:
 
 def hold_of(lease: Lease) -> Hold:
     return lease._hold
+
+
+def forget_news(lease: Lease) -> None:
+    """Let the event loop know nothing of the renewals by the thread of `max_stall`."""
+    hold = lease._hold
+    assert isinstance(hold, CoveredHold)
+    hold._taken, hold.confirmed_at, hold._deadline, hold._expires = None, 0.0, 0.0, 0.0
 
 
 def reader_of(locks: LockClient) -> asyncio.Task[None]:
