@@ -177,6 +177,23 @@ async def test_the_exception_of_the_block_comes_first(locks: LockClient, office:
     assert not await locks.lock(NAME).locked()
 
 
+async def test_the_exception_of_the_block_comes_before_that_of_work_which_fails_as_it_is_stopped(
+    locks: LockClient,
+) -> None:
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise ZeroDivisionError
+
+    with pytest.raises(KeyError):
+        async with locks.leader(NAME) as term:
+            _ = term.start(work())
+            await asyncio.sleep(0)
+            raise KeyError
+    assert not await locks.lock(NAME).locked()
+
+
 async def test_a_time_limit_of_the_users_own_stays_one(locks: LockClient, office: Office) -> None:
     with pytest.raises(TimeoutError):
         async with locks.leader(NAME) as term:

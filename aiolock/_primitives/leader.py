@@ -174,11 +174,11 @@ class Term(Unique, Entered["Term"]):
     @asynccontextmanager
     async def _block(self) -> AsyncIterator["Term"]:
         async with self.lease:
-            with _Body(running_task()) as self._body:
-                try:
+            try:
+                with _Body(running_task()) as self._body:
                     yield self
-                finally:
-                    await self._end()
+            finally:
+                await self._end()
             self._raise_failure()
 
     async def _end(self) -> None:
