@@ -3,7 +3,7 @@
 -- A redis.call costs as much as all the rest of a short script, so a script makes no more of them than it needs.
 -- Defining a function costs, too: a script first does what most of its calls need, and returns.
 --
--- A server out of memory refuses a script's first write if it takes memory: a PEXPIRE, which takes none, comes first.
+-- A server out of memory refuses a script whose first write takes memory, so a PEXPIRE or a DEL comes first.
 
 local GRANTED, REFUSED, LOST, STALE, NOT_A_LOCK = 1, 0, -1, -2, -3
 -- The answer to a release, or to another change, which grants nothing.

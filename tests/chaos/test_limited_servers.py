@@ -7,8 +7,9 @@ import pytest
 from redis import OutOfMemoryError
 from redis.asyncio import Redis
 
-from aiolock import BackendError, LockClient
+from aiolock import BackendError, LeaseLostError, LockClient
 from aiolock._embedded_server import Server
+from tests.contract.kinds import LONG, Kind, each_leased
 from tests.support.calls import acquire_and_release
 from tests.support.holding import lock_client
 from tests.support.inside import keys_of, notifier_of
@@ -77,21 +78,33 @@ async def test_a_forbidden_channel_harms_no_other_name(
     assert sum("unlock messages cannot be received" in record.getMessage() for record in caplog.records) == 1
 
 
-async def test_a_server_that_is_out_of_memory_keeps_the_locks_that_are_held(own: Server, admin: Redis) -> None:
+@each_leased
+async def test_a_server_that_is_out_of_memory_serves_those_who_hold(own: Server, admin: Redis, kind: Kind) -> None:
     async with lock_client(own.url, lease=0.9) as locks:
-        lock = locks.lock("kept")
-        outer, inner = await lock.acquire(), await lock.acquire()
+        lease = await kind.take(locks)
+        inner = await kind.take(locks) if kind.reentrant else None
         await admin.config_set("maxmemory", "1")
         with pytest.raises(OutOfMemoryError):
             await admin.set("anything", "more")
         before = locks.statistics().renewals
         await until(lambda: locks.statistics().renewals >= before + 4)
-        await (await lock.acquire()).release()
-        await inner.release()
-        assert await lock.hold_count() == 1
-        await outer.renew(60)
-        await outer.release()
-        assert not await admin.exists("kept")
+        if kind.reentrant:
+            await kind.give(locks, await kind.take(locks))
+            await kind.give(locks, inner)
+        adopted = await kind.adopt(locks, await lease.detach(LONG))
+        await adopted.renew(LONG)
+        await kind.give(locks, adopted)
+        assert not await kind.of(locks).locked()
+
+
+@each_leased
+async def test_a_server_that_is_out_of_memory_takes_back_by_force(own: Server, admin: Redis, kind: Kind) -> None:
+    async with lock_client(own.url) as locks:
+        lease = await kind.take(locks)
+        await admin.config_set("maxmemory", "1")
+        assert await kind.of(locks).force_release()
+        with pytest.raises(LeaseLostError):
+            await lease.release()
 
 
 async def test_a_command_that_is_forbidden_is_an_error_and_no_loss(own: Server, admin: Redis) -> None:
