@@ -3,6 +3,7 @@
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
+from fastapi import HTTPException
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,11 +16,11 @@ from aiolock._web.idempotency import HEADER, REPLAYED, Answer, Run, fingerprint,
 _RUN = "aiolock.idempotency"
 
 
-class AnsweredError(Exception):
-    """The *answer* of an earlier request, with which `IdempotentRoute` answers this one."""
+class AnsweredError(HTTPException):
+    """The *answer* of an earlier request, with which `IdempotentRoute` answers this one; traces show no failure."""
 
     def __init__(self, answer: Answer) -> None:
-        super().__init__()
+        super().__init__(answer.status, detail="")
         self.answer = answer
 
 

@@ -6,10 +6,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
+import fastapi
 import httpx
 import pytest
 from aiohttp import ServerDisconnectedError, web
 from fastapi import APIRouter, FastAPI
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from redis.asyncio import Redis
 
 import aiolock.aiohttp
@@ -146,6 +150,26 @@ async def test_services_with_prefixes_do_not_share_keys(redis: Redis) -> None:
         async with served(front) as client:
             assert await asked(client, ELSEWHERE) == (["paid", False], False)
             assert await asked(client, ELSEWHERE) == (["paid", False], True)
+
+
+@pytest.mark.skipif(not hasattr(fastapi, "telemetry"), reason="this FastAPI makes no spans")
+async def test_a_response_that_is_repeated_is_no_failure_in_the_traces_of_fastapi(locks: LockClient) -> None:
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    app = FastAPI(telemetry={"tracer_provider": provider})
+    app.router.route_class = IdempotentRoute
+    app.dependency_overrides[aiolock.fastapi.get_locks] = lambda: locks
+
+    @app.post("/", status_code=201, dependencies=[aiolock.fastapi.idempotent(None)])
+    async def work() -> None: ...
+
+    async with served(app) as client:
+        for replayed in (None, "true"):
+            answer = await client.post("/", headers={"Idempotency-Key": "a"})
+            assert (answer.status_code, answer.headers.get("Idempotent-Replayed")) == (201, replayed)
+    spans = exporter.get_finished_spans()
+    assert {each.name for each in spans} >= {"fastapi.dependencies"}
+    assert all(each.status.is_unset for each in spans)
 
 
 async def test_a_form_that_is_encoded_again_is_another_request(locks: LockClient) -> None:
