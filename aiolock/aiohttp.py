@@ -282,7 +282,9 @@ def idempotent(
                     return response_of(answer)
                 with whole(request):
                     response = await handler(*args, **kwargs)
-                run.keep(answer_of(request, response))
+                # aiohttp itself refuses what is no response.
+                if isinstance(response, web.StreamResponse):
+                    run.keep(answer_of(request, response))
                 return response
 
         return once  # type: ignore[return-value]

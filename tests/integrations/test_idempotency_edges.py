@@ -245,3 +245,20 @@ async def test_a_response_that_a_handler_sends_is_refused_before_it_begins(
             async with session.get("/part/send") as response:
                 assert response.status == 200
     assert locks.statistics().held == 0
+
+
+async def test_a_handler_that_returns_no_response_is_told_so_by_aiohttp(
+    locks: LockClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    @aiolock.aiohttp.idempotent(None)
+    async def forgets(request: web.Request) -> Any: ...
+
+    app = web.Application()
+    aiolock.aiohttp.setup(app, "redis://127.0.0.1:1")
+    app[aiolock.aiohttp.LOCKS] = locks
+    app.router.add_post("/", forgets)
+    async with serving(app) as session:
+        for _ in range(2):
+            async with session.post("/", headers=KEY) as response:
+                assert response.status == 500
+    assert caplog.text.count("Missing return statement on request handler") == 2
