@@ -30,7 +30,6 @@ from aiolock._scripts.replies import Abstains, Granted, Lost, NotALock, Refused,
 from tests.contract.acts import check_that_messages_wake, is_untouched, nothing_under_way, section, waiting
 from tests.contract.kinds import KINDS, NAME, Kind, Lock, Multi
 from tests.quorum.several import (
-    every_server_has_answered,
     everywhere,
     let_token_be,
     remember,
@@ -681,25 +680,33 @@ async def test_a_client_with_a_shorter_longest_lease_goes_by_the_longer_one(
 
 
 async def test_an_acquire_that_is_made_again_for_a_longer_lease_wakes_those_whom_its_first_try_refused(
-    redises: list[Redis], locks: LockClient
+    redises: list[Redis], through: list[Redis], proxies: list[Proxy]
 ) -> None:
-    """One server granted the first try, and the others know of a longer lease."""
-    # The client asks a server for the first try only if it is connected by then.
-    async with locks.lock("others"):
-        pass
-    await every_server_has_answered(locks)
+    """One server granted the first try before the others answer, which know of a longer lease."""
+
+    async def third_has_it() -> bool:
+        return (await who_has(redises, "orders"))[2]
+
     for redis in redises[:2]:
         await redis.set(QUORUM_KEY, f"{await run_id(redis)} 0 120000")
     pubsub = redises[2].pubsub(ignore_subscribe_messages=True)
     await pubsub.psubscribe("*orders*")
     # This reads the confirmation of the subscription.
     assert await pubsub.get_message(timeout=5) is None
-    lease = await locks.lock("orders").try_lock()
-    assert lease is not None
-    message = await pubsub.get_message(timeout=5)
-    assert message is not None
-    assert message["channel"].decode() == keys_of(locks.lock("orders")).channel
-    await lease.release()
+    answers = [proxy.install(Rule(script(QUORUM_ACQUIRE), withhold_reply())) for proxy in proxies[:2]]
+    async with LockClient.redlock(through) as locks:
+        acquiring = asyncio.create_task(locks.lock("orders", owner="me").try_lock())
+        for answer in answers:
+            await answer.caught()
+        await until(third_has_it)
+        for answer in answers:
+            answer.let_go()
+        lease = await acquiring
+        assert lease is not None
+        message = await pubsub.get_message(timeout=5)
+        assert message is not None
+        assert message["channel"].decode() == keys_of(locks.lock("orders")).channel
+        await lease.release()
     await pubsub.aclose()  # type: ignore[no-untyped-call]
 
 
