@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
+from urllib.parse import quote
 
 from fastapi import HTTPException
 from fastapi.routing import APIRoute
@@ -82,8 +83,9 @@ def _routes_host(routes: Iterable[BaseRoute], scope: Scope) -> bool:
 
 
 async def fingerprint_of(request: Request) -> str:
-    """The fingerprint of the request."""
-    return fingerprint(request.method, f"{request.url.path}?{request.url.query}", await request.body())
+    """The fingerprint of the request; `request.url` may be what its client sends as ``Host``."""
+    target = f"{quote(request.scope['path'])}?{request.scope['query_string'].decode('latin-1')}"
+    return fingerprint(request.method, target, await request.body())
 
 
 def _answer_of(request: Request, response: Response) -> Answer:

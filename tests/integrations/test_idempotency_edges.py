@@ -152,6 +152,26 @@ async def test_services_with_prefixes_do_not_share_keys(redis: Redis) -> None:
             assert await asked(client, ELSEWHERE) == (["paid", False], True)
 
 
+@pytest.mark.parametrize(
+    ("path", "host"),
+    [("/b", "test"), ("/a%23", "test"), ("/a%3Fc=1", "test"), ("/b", "test/a?c=1#"), ("/b", "["), ("/a", "test?c=1#")],
+)
+async def test_another_path_or_query_is_another_request_whatever_its_host_says(
+    path: str, host: str, locks: LockClient
+) -> None:
+    app = FastAPI()
+    app.router.route_class = IdempotentRoute
+    app.dependency_overrides[aiolock.fastapi.get_locks] = lambda: locks
+
+    @app.post("/{name}", dependencies=[aiolock.fastapi.idempotent(None)])
+    async def work(name: str) -> str:
+        return name
+
+    async with served(app) as client:
+        assert (await client.post("/a?c=1", headers=KEY)).json() == "a"
+        assert (await client.post(path, headers=KEY | {"Host": host})).status_code == 422
+
+
 @pytest.mark.skipif(not hasattr(fastapi, "telemetry"), reason="this FastAPI makes no spans")
 async def test_a_response_that_is_repeated_is_no_failure_in_the_traces_of_fastapi(locks: LockClient) -> None:
     exporter, provider = InMemorySpanExporter(), TracerProvider()
