@@ -20,7 +20,14 @@ from starlette.websockets import WebSocket
 import aiolock._origin  # noqa: F401 - refuses a folder that another package shares
 from aiolock import AioLockError, Duration, Lease, LockClient, LockConfig, MultiLease
 from aiolock._client import Maker
-from aiolock._fastapi.idempotency import AnsweredError, IdempotentRoute, endpoint_of, fingerprint_of, runs_of
+from aiolock._fastapi.idempotency import (
+    IDEMPOTENT,
+    AnsweredError,
+    IdempotentRoute,
+    endpoint_of,
+    fingerprint_of,
+    runs_of,
+)
 from aiolock._fastapi.inside import calls_of, routes_of, stack_of
 from aiolock._fastapi.names import Template, check_endpoints, depend, invalid, leave_out, refuse_to_yield
 from aiolock._primitives.handle import Handle, Terms
@@ -253,6 +260,7 @@ def idempotent(
         runs.append(first)
 
     depend(run, {_LOCKS: get_locks} | ({} if caller is None else {"caller": caller}))
+    IDEMPOTENT.add(run)
     _refusals[run] = refusals(required=required)
     return Depends(run, scope="function")
 

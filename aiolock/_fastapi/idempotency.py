@@ -3,6 +3,7 @@
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 from urllib.parse import quote
+from weakref import WeakSet
 
 from fastapi import HTTPException
 from fastapi.routing import APIRoute
@@ -11,10 +12,14 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Host, Match, Mount
 from starlette.types import Scope
 
-from aiolock._fastapi.inside import dependant_of
+from aiolock._fastapi.inside import calls_of, dependant_of
 from aiolock._web.idempotency import HEADER, REPLAYED, Answer, Run, fingerprint, kept_headers
 
 _RUN = "aiolock.idempotency"
+
+
+# The dependencies that `idempotent` has made.
+IDEMPOTENT: "WeakSet[Callable[..., Any]]" = WeakSet()
 
 
 class AnsweredError(HTTPException):
@@ -40,7 +45,7 @@ class IdempotentRoute(APIRoute):
         async def once(request: Request) -> Response:
             runs: list[Run] = []
             request.scope[_RUN] = runs
-            if HEADER.lower() in request.headers:
+            if HEADER.lower() in request.headers and not IDEMPOTENT.isdisjoint(calls_of(dependant_of(request))):
                 # A form would be read without it, and the fingerprint is that of the body.
                 await request.body()
             try:

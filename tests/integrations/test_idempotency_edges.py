@@ -10,7 +10,7 @@ import fastapi
 import httpx
 import pytest
 from aiohttp import ServerDisconnectedError, web
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, FastAPI, Request
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -190,6 +190,30 @@ async def test_a_response_that_is_repeated_is_no_failure_in_the_traces_of_fastap
     spans = exporter.get_finished_spans()
     assert {each.name for each in spans} >= {"fastapi.dependencies"}
     assert all(each.status.is_unset for each in spans)
+
+
+async def test_an_endpoint_without_it_reads_its_body_piece_by_piece_whatever_its_headers_say(
+    locks: LockClient,
+) -> None:
+    router = APIRouter(route_class=IdempotentRoute)
+    begun = asyncio.Event()
+
+    @router.post("/")
+    async def work(request: Request) -> int:
+        pieces = request.stream()
+        first = await anext(pieces)
+        begun.set()
+        return len(first) + sum([len(piece) async for piece in pieces])
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b"first"
+        await begun.wait()
+        yield b"last"
+
+    app = FastAPI()
+    app.include_router(router)
+    async with served(app) as client:
+        assert (await client.post("/", content=body(), headers=KEY)).json() == 9
 
 
 async def test_a_form_that_is_encoded_again_is_another_request(locks: LockClient) -> None:
