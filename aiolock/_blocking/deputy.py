@@ -9,11 +9,10 @@ thread.
 import asyncio
 import sys
 import threading
-from asyncio import AbstractEventLoop, CancelledError
+from asyncio import CancelledError
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from contextvars import Context
 from typing import Any, Generic, TypeVar
 
 from aiolock._blocking.outcome import Outcome
@@ -71,9 +70,7 @@ class Job(Generic[T]):
     def give_up(self) -> None:
         """Cancel or undo the job, because an interrupt has ended the thread's wait; a failed job needs nothing."""
         if self.deputy is not None and self.result.error is None:
-            # The loop may have ended.
-            with suppress(RuntimeError):
-                self.deputy.loop.call_soon_threadsafe(self._give_up, context=Context())
+            self.deputy.tell(self._give_up)
 
     def _give_up(self) -> None:
         assert self.deputy is not None
@@ -93,8 +90,8 @@ class Job(Generic[T]):
 class Deputy:
     """Does the jobs of one thread, one after the other."""
 
-    def __init__(self, loop: AbstractEventLoop) -> None:
-        self.loop: AbstractEventLoop = loop
+    def __init__(self, call: Callable[[Callable[[], object]], None]) -> None:
+        self._call = call
         self.task: asyncio.Task[object] | None = None
         """The task of this deputy, once it runs."""
         self.name: str = f"thread {threading.current_thread().name}"
@@ -128,6 +125,11 @@ class Deputy:
         self._jobs.append(job)
         self._woken.set()
 
+    def tell(self, function: Callable[[], object]) -> None:
+        """Call *function* in the loop soon, unless the loop has ended, which ends the deputy, too."""
+        with suppress(ClientClosedError):
+            self._call(function)
+
     def end(self) -> None:
         """End the deputy, because its thread has ended; called in the loop."""
         self._is_over = True
@@ -144,6 +146,4 @@ class Desk:
     def __del__(self, is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
         # In a forked child, the thread and the loop are the parent's.
         if not is_exiting() and self._forks == Lineage.forks:
-            # The loop may have ended.
-            with suppress(RuntimeError):
-                self.deputy.loop.call_soon_threadsafe(self.deputy.end, context=Context())
+            self.deputy.tell(self.deputy.end)

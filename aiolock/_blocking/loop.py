@@ -46,7 +46,7 @@ class Loop:
 
     def deputy(self) -> Deputy:
         """A new deputy for the calling thread; raises like `call`."""
-        deputy = Deputy(self._loop)
+        deputy = Deputy(self.call)
         self.call(self._begin, deputy)
         return deputy
 

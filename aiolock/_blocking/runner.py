@@ -22,6 +22,10 @@ _LOOP_HERE = (
     "aiolock.blocking would block the event loop that runs in this thread. Use the asynchronous aiolock.LockClient "
     "there, with `async with` and `await`; or call this in a thread (aiolock.to_thread)"
 )
+_BEGINS = (
+    "the handler of a signal has used a client of aiolock.blocking that the interrupted thread is just beginning: let "
+    "the handler raise, or call close()"
+)
 _PATCHED = (
     "aiolock.blocking needs real threads, and {} has replaced them in this process. Use another kind of worker, or the "
     "asynchronous aiolock.LockClient in a program on asyncio"
@@ -44,7 +48,8 @@ class Runner(Unique):
         self._loop: Loop | None = None
         self._local = threading.local()
         # By the number of forks: in a child, a lock that a thread of the parent holds is never released.
-        self._beginnings: dict[int, threading.Lock] = {}
+        # Reentrant, because the handler of a signal may close the client while this thread begins.
+        self._beginnings: dict[int, threading.RLock] = {}
 
     def result_of(self, job: Job[T]) -> T:
         """
@@ -71,7 +76,8 @@ class Runner(Unique):
         if desk is None:
             with self._beginning:
                 self._refuse_if_closed()
-                desk = self._local.desk = Desk(loop.deputy())
+                # The handler of a signal may have been here meanwhile.
+                desk = vars(self._local).setdefault("desk", Desk(loop.deputy()))
         return desk.deputy
 
     @property
@@ -110,19 +116,32 @@ class Runner(Unique):
             warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
 
     @property
-    def _beginning(self) -> threading.Lock:
-        return self._beginnings.setdefault(Lineage.forks, threading.Lock())
+    def _beginning(self) -> "threading.RLock":
+        return self._beginnings.setdefault(Lineage.forks, threading.RLock())
 
     def _begun(self) -> Loop:
         if self._loop is None:
             with self._beginning:
                 self._refuse_if_closed()
-                if self._loop is None:
-                    refuse_patched()
-                    self._loop = Loop(self._close)
-                    _running.add(self)
+                refuse_patched()
+                self._begin()
         self._refuse_if_forked()
+        assert self._loop is not None
         return self._loop
+
+    def _begin(self) -> None:
+        """Begin the loop, unless it has begun. The handler of a signal may use this client meanwhile, or close it."""
+        if getattr(self._local, "begins", False):
+            raise RuntimeError(_BEGINS)
+        self._local.begins = True
+        try:
+            if self._loop is None:
+                self._loop = Loop(self._close)
+                _running.add(self)
+        finally:
+            self._local.begins = False
+        if self._closed:
+            self._loop.end()
 
     def _refuse_if_closed(self) -> None:
         if self._closed:

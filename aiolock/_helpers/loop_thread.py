@@ -2,7 +2,9 @@
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from contextvars import Context
 from functools import partial
 from typing import Any
@@ -20,14 +22,15 @@ class LoopThread:
     It is a daemon: a program that ends does not wait for it.
     """
 
-    # Invariant: functions that `call` has accepted, under `_gate`, are called before the loop stops.
+    # Invariant: functions that `call` has accepted are called before the loop stops. There is no lock for that: the
+    # handler of a signal, or the garbage collector, may run in a thread in the middle of `call`, and wait for the end.
 
     def __init__(self, live: Live, over: Callable[[], object]) -> None:
         self.forks: int = Lineage.forks
         """The process in which it runs: its number of forks."""
         self.ended: bool = False
-        # Reentrant, because the garbage collector may call `call` while this thread holds it.
-        self._gate = threading.RLock()
+        # The accepted functions that were not called yet.
+        self._calls: deque[Callable[[], object]] = deque()
         # For callbacks, so that they keep nothing of the calling thread's context alive.
         self._context = Context()
         self._loop = asyncio.new_event_loop()
@@ -46,19 +49,34 @@ class LoopThread:
         Raises:
             ClientClosedError: the loop has ended.
         """
-        with self._gate:
-            if self.ended:
-                raise ClientClosedError("closed")
-            self._loop.call_soon_threadsafe(partial(function, *args), context=self._context)
+        accepted = partial(function, *args)
+        self._calls.append(accepted)
+        # If the end comes later, `refuse_calls` finds the function; if it was before, the loop may have called it.
+        if self.ended and self._withdraw(accepted):
+            raise ClientClosedError("closed")
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._call_all, context=self._context)
 
     def refuse_calls(self) -> None:
         """Accept no more calls, because the loop is about to end."""
-        with self._gate:
+        if not self.ended:
             self.ended = True
+            self._call_all()
 
     def join(self, seconds: float | None = None) -> None:
         """Wait *seconds* at most for the end of the thread."""
         self._thread.join(seconds)
+
+    def _withdraw(self, accepted: Callable[[], object]) -> bool:
+        """Take *accepted* back; returns whether that was possible."""
+        with suppress(ValueError):
+            self._calls.remove(accepted)
+            return True
+        return False
+
+    def _call_all(self) -> None:
+        while self._calls:
+            self._calls.popleft()()
 
     def _run(self, live: Live, over: Callable[[], object]) -> None:
         try:

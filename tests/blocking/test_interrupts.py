@@ -4,6 +4,8 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from linecache import getline
 from pathlib import Path
 from types import FrameType
@@ -12,8 +14,9 @@ from typing import Any
 import pytest
 import redis as synchronous
 
+from aiolock import ClientClosedError
 from aiolock._embedded_server import Server
-from aiolock.blocking import CountingSemaphore, LockClient
+from aiolock.blocking import CountingSemaphore, Lease, LockClient
 from tests.blocking.threads import begin, until
 from tests.support.trees import PACKAGE
 
@@ -86,8 +89,14 @@ def may_be_interrupted(frame: FrameType, event: str, within: str) -> bool:
     return event == "line" and not getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith("with ")
 
 
-def interrupted_at(step: int, act: Callable[[], object], within: str = _FOLDER) -> bool:
-    """Call *act*, and interrupt it at its *step*-th line or return in the folder *within*; False: it has fewer."""
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def interrupted_at(
+    step: int, act: Callable[[], object], within: str = _FOLDER, handle: Callable[[], object] = interrupt
+) -> bool:
+    """Call *act*, and *handle* at its *step*-th line or return in the folder *within*; False: it has fewer."""
     left = step
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
@@ -97,18 +106,18 @@ def interrupted_at(step: int, act: Callable[[], object], within: str = _FOLDER) 
         left -= may_be_interrupted(frame, event, within)
         if left == 0:
             sys.settrace(None)
-            raise KeyboardInterrupt
+            handle()
         return trace
 
     tracing = sys.gettrace()
     sys.settrace(trace)
     try:
         _ = act()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, ClientClosedError):
         return True
     finally:
         sys.settrace(tracing)
-    return False
+    return left <= 0
 
 
 TAKES: dict[str, Enter] = {
@@ -191,3 +200,43 @@ def test_whichever_step_an_interrupt_comes_at_no_permit_is_gone(
         until(lambda: semaphore.available() == 1)
     assert 5 < step < _MOST_STEPS
     assert semaphore.available() == 0
+
+
+@pytest.mark.parametrize("is_fresh", [True, False], ids=["first use", "later use"])
+@pytest.mark.parametrize("within", [str(PACKAGE), _PYTHON], ids=["aiolock", "Python"])
+def test_whichever_step_the_handler_of_a_signal_closes_the_client_at_the_client_ends(
+    server: Server, database: "synchronous.Redis", within: str, is_fresh: bool
+) -> None:
+    def closed_at(step: int) -> bool:
+        with LockClient.from_url(server.url) as locks:
+            lock = locks.lock("orders")
+            if not is_fresh:
+                locks.ping()
+            return interrupted_at(step, lock.acquire, within, locks.close)
+
+    for step in range(1, _MOST_STEPS):
+        if not begin(partial(closed_at, step)).result(30):
+            break
+        assert not database.exists("orders")
+    assert 5 < step < _MOST_STEPS
+
+
+def test_whichever_step_the_handler_of_a_signal_uses_the_client_at_the_client_stays_whole(server: Server) -> None:
+    def used_at(step: int) -> bool:
+        with LockClient.from_url(server.url) as locks:
+
+            def use() -> None:
+                with suppress(RuntimeError):
+                    used.append(locks.lock("another").acquire())
+
+            used: list[Lease] = []
+            was_used = interrupted_at(step, locks.lock("orders").acquire, str(PACKAGE), use)
+            assert locks.lock("orders").held()
+            for lease in used:
+                lease.release()
+            return was_used
+
+    for step in range(1, _MOST_STEPS):
+        if not begin(partial(used_at, step)).result(30):
+            break
+    assert 5 < step < _MOST_STEPS
