@@ -9,6 +9,7 @@ from aiolock import AsyncCountingSemaphore, Lease, LockClient
 from aiolock._backend import Argument, Backend, Call, Notifier
 from aiolock._core.covered import CoveredHold
 from aiolock._core.hold import Hold
+from aiolock._core.place import Place
 from aiolock._core.queue import Queue
 from aiolock._core.session import Session
 from aiolock._keys import LockKeys
@@ -112,6 +113,12 @@ def queue_of(lock: Single) -> Queue | None:
     session = lock._sessions.session
     entry = None if session is None else session.entries.get(lock._keys.entry)
     return None if entry is None else entry.queue
+
+
+def places_of(lock: Single) -> list[Place]:
+    """The places of the lock's waiters in this client, in order."""
+    queue = queue_of(lock)
+    return [] if queue is None else list(queue._places)
 
 
 def keys_of(lock: Named) -> LockKeys:

@@ -8,7 +8,7 @@ from typing import Self
 
 from aiolock import AsyncRLock, Lease, LockClient
 from aiolock._primitives.base import Single
-from tests.support.inside import hears, queue_of
+from tests.support.inside import hears, places_of
 from tests.support.observe import until
 
 
@@ -78,11 +78,10 @@ class Waiters:
 
 
 def waits_quietly(client: LockClient, lock: Single) -> bool:
-    """Whether a waiter exists, messages arrive, and the attempt after the subscription is over."""
-    queue = queue_of(lock)
-    head = None if queue is None else queue.head
-    busy = head is None or head.woken.is_set() or head.trying or client.statistics().pending > 0
-    return not busy and hears(client, lock)
+    """Whether a waiter exists, messages arrive, and no waiter is trying: the one that was the head may be another."""
+    places = places_of(lock)
+    busy = client.statistics().pending > 0 or any(place.trying or place.woken.is_set() for place in places)
+    return bool(places) and not busy and hears(client, lock)
 
 
 @asynccontextmanager
