@@ -3,9 +3,10 @@
 import enum
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Annotated, Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from fastapi import Depends, FastAPI
 from fastapi.dependencies import utils
@@ -56,6 +57,8 @@ class Template:
 
 
 _templates: "WeakKeyDictionary[Callable[..., Any], list[Template]]" = WeakKeyDictionary()
+# Endpoints that were found not to yield.
+_that_return: "WeakSet[Callable[..., Any]]" = WeakSet()
 
 
 def depend(held: Callable[..., Any], keys: Mapping[str, Template | Callable[..., Any]]) -> None:
@@ -107,12 +110,17 @@ def check_endpoints(app: FastAPI) -> None:
 
 def refuse_to_yield(path: str, endpoint: Callable[..., Any]) -> None:
     """Raise if *endpoint* yields: FastAPI runs it while it sends the response, when our dependencies are over."""
+    if endpoint in _that_return:
+        return
     function = inspect.unwrap(endpoint)
     if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
         raise RuntimeError(
             f"the endpoint of {path} yields its response, and FastAPI runs it when `lock_for` and `idempotent` are "
             "over, so that it would work without the lock; take the lock in a `yield` dependency of the default scope"
         )
+    # An object with slots is asked each time.
+    with suppress(TypeError):
+        _that_return.add(endpoint)
 
 
 def leave_out(app: FastAPI, call: Callable[..., Any]) -> None:
