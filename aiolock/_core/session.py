@@ -53,6 +53,9 @@ _TO_ROLL_BACK, _TO_LEAVE, _TO_END = 0.5, 0.6, 0.1
 class Session(Unique):
     """The parts of a started client."""
 
+    faults: int = 0
+    """The number of a test's faults. The thread of `max_stall`, which has connections of its own, rests meanwhile."""
+
     def __init__(
         self, connect: Callable[[Client], Backend], config: LockConfig, longest_lease: float, observe: Observe | None
     ) -> None:
@@ -341,12 +344,15 @@ class Sessions(Unique):
     @contextmanager
     def through(self, wrap: Callable[[Backend], B]) -> Iterator[B]:
         """During the block, send all commands through the backend that *wrap* makes from the session's backend."""
-        commands = self.open().commands
+        session = self.open()
+        commands = session.commands
         backend = commands.backend
         commands.backend = wrapped = wrap(backend)
+        session.faults += 1
         try:
             yield wrapped
         finally:
+            session.faults -= 1
             commands.backend = backend
 
     def can_leave(self, error: BaseException | None) -> bool:

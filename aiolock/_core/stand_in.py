@@ -56,6 +56,7 @@ class Covered(Protocol):
 
     entries: Entries
     report: Reporter
+    faults: int
 
 
 class _Nobody:
@@ -244,7 +245,8 @@ class StandIn:
         limit = now - grain_of(interval)
         # While nothing was to be renewed, the event loop was not asked.
         until = max((self._heard, *(hold.heard for hold, _ in due))) + self._timing.max_stall
-        late = [each for each in due if limit >= each[1] + interval * _PREPARE] if now < until else ()
+        helps = now < until and not covered.faults
+        late = [each for each in due if limit >= each[1] + interval * _PREPARE] if helps else ()
         for hold, at in late:
             self._help(hold, until, is_late=limit >= at + interval * _LATE)
         return True

@@ -240,8 +240,12 @@ async def test_only_a_lock_that_is_held_here_can_be_lost(locks: LockClient, othe
         lease.check()
 
 
-async def test_a_lease_whose_renewals_are_delayed_for_too_long_is_lost(redis: Redis, server: Server) -> None:
-    async with lock_client(server.url, lease=LEASE) as locks, Holder(locks.lock("a")) as holder:
+@pytest.mark.parametrize("max_stall", [0, 600])
+async def test_a_lease_whose_renewals_are_delayed_for_too_long_is_lost(
+    redis: Redis, server: Server, max_stall: float
+) -> None:
+    config = {"lease": LEASE, "max_stall": max_stall}
+    async with lock_client(server.url, **config) as locks, Holder(locks.lock("a")) as holder:
         with delayed_renewals(locks):
             error = await holder.lost(within=30)
         assert error.reason == "unreachable"
@@ -356,8 +360,9 @@ async def test_a_renewal_of_several_that_fails_costs_none_of_them(redis: Redis, 
         assert locks.statistics().losses == 0
 
 
-async def test_a_lease_whose_renewals_all_fail_is_lost(redis: Redis, server: Server) -> None:
-    async with lock_client(server.url, lease=LEASE) as locks:
+@pytest.mark.parametrize("max_stall", [0, 600])
+async def test_a_lease_whose_renewals_all_fail_is_lost(redis: Redis, server: Server, max_stall: float) -> None:
+    async with lock_client(server.url, lease=LEASE, max_stall=max_stall) as locks:
         with pytest.raises(LeaseLostError):
             async with locks.lock("a"):
                 with failing_commands(locks, None):
