@@ -26,6 +26,7 @@ from aiolock._fastapi.idempotency import (
     IdempotentRoute,
     endpoint_of,
     fingerprint_of,
+    request_of,
     runs_of,
 )
 from aiolock._fastapi.inside import calls_of, routes_of, stack_of
@@ -151,6 +152,8 @@ async def get_locks(connection: HTTPConnection) -> LockClient:
 Locks = Annotated[LockClient, Depends(get_locks)]
 """The application's `LockClient`, as the parameter of an endpoint or a dependency."""
 
+# The header of an idempotent request, for the schema.
+_Key = Annotated[str | None, Header(alias=HEADER)]
 # The answers with which a dependency may refuse a request, for the schema.
 _refusals: "WeakKeyDictionary[Callable[..., Any], Sequence[Problem]]" = WeakKeyDictionary()
 
@@ -237,13 +240,14 @@ def idempotent(
         LockProblem: as a response: 400 if the key is missing or malformed; 409 while the first request is carried out,
             or if its response was too large; 422 if the first request was a different one; 503 when Redis fails or the
             lock is lost.
-        RuntimeError: the endpoint has another class of route, or returned a stream or a file.
+        RuntimeError: the endpoint has another class of route, is a WebSocket, or returned a stream or a file.
         TypeError: *caller* returned neither a `str` nor an `int`.
         TypeError, ValueError: at once, for a *keep* that is not a duration, or another *on_unavailable*.
     """
     keeping = Keeping.of(keep, on_unavailable)
 
-    async def run(request: Request, key: Annotated[str | None, Header(alias=HEADER)] = None, **given: Any) -> None:
+    async def run(connection: HTTPConnection, key: _Key = None, **given: Any) -> None:
+        request = request_of(connection)
         locks, runs = await _locks_of(request, given), runs_of(request)
         try:
             found = key_of(request.headers.getlist(HEADER), required=required)

@@ -7,7 +7,7 @@ from weakref import WeakSet
 
 from fastapi import HTTPException
 from fastapi.routing import APIRoute
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Host, Match, Mount
 from starlette.types import Scope
@@ -57,6 +57,13 @@ class IdempotentRoute(APIRoute):
             return response
 
         return once
+
+
+def request_of(connection: HTTPConnection) -> Request:
+    """*connection*, if it is a request; raises if it is a WebSocket."""
+    if not isinstance(connection, Request):
+        raise RuntimeError(f"{connection.scope['route'].path}: `idempotent` is for requests, and not for WebSockets")
+    return connection
 
 
 def runs_of(request: Request) -> list[Run]:

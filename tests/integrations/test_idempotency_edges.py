@@ -10,7 +10,8 @@ import fastapi
 import httpx
 import pytest
 from aiohttp import ServerDisconnectedError, web
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request, WebSocket
+from fastapi.testclient import TestClient
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -214,6 +215,18 @@ async def test_an_endpoint_without_it_reads_its_body_piece_by_piece_whatever_its
     app.include_router(router)
     async with served(app) as client:
         assert (await client.post("/", content=body(), headers=KEY)).json() == 9
+
+
+def test_a_websocket_is_refused_before_its_endpoint_runs() -> None:
+    app = FastAPI(lifespan=aiolock.fastapi.lifespan("redis://127.0.0.1:1"))
+
+    @app.websocket("/w", dependencies=[aiolock.fastapi.idempotent(None)])
+    async def work(websocket: WebSocket) -> None:
+        raise AssertionError("must not run")
+
+    refused = pytest.raises(RuntimeError, match="/w: `idempotent` is for requests, and not for WebSockets")
+    with TestClient(app) as client, refused, client.websocket_connect("/w", headers=KEY):
+        pass
 
 
 async def test_a_form_that_is_encoded_again_is_another_request(locks: LockClient) -> None:
