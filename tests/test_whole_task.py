@@ -1,6 +1,8 @@
 """
 An acquire is refused in another task than its caller's: that task would own the lock, and may end at once.
 
+So is the question whether the owner holds it: that task holds nothing, and would get a wrong answer.
+
 Tracing wraps the coroutine of each task; the wrappers here have the shapes of those of Sentry, OpenTelemetry, ddtrace.
 """
 
@@ -119,6 +121,20 @@ async def test_a_named_owner_may_be_acquired_so(locks: LockClient, run: Run) -> 
         await run(acquire(job))
         assert await job.held(), name
         await job.force_release()
+
+
+@each_run
+async def test_a_question_about_the_owner_is_refused_in_a_task_of_its_own(locks: LockClient, run: Run) -> None:
+    both, job = locks.multi("here", "there"), locks.lock("orders", owner="job-17")
+    half = locks.read_write_lock("prices").read
+    async with both, half, job:
+        for handle in (locks.lock("here"), both, half):
+            for question in (handle.held, handle.hold_count):
+                with pytest.raises(RuntimeError, match="was called in one task and runs in another"):
+                    await run(question())
+            assert await handle.held()
+            await run(handle.locked())
+        await run(job.held())
 
 
 async def test_within_a_task_of_ones_own_it_is_welcome(lock: AsyncRLock) -> None:

@@ -2,8 +2,9 @@
 The owner of a hold: one asyncio task of one client, or a named owner of the client.
 
 An acquire must run in the task that called it. For example, `create_task(lock.acquire())` would make a task that owns
-the lock and ends at once. The acquire compares its caller with the task in which it runs, so that wrappers of the
-coroutine make no difference: tracing tools wrap every coroutine that becomes a task.
+the lock and ends at once. So must a question about the owner: `gather(lock.held())` would ask about a task that holds
+nothing. The verb compares its caller with the task in which it runs, so that wrappers of the coroutine make no
+difference: tracing tools wrap every coroutine that becomes a task.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from aiolock._identity import NAMED
 
 _NAMED = f":{NAMED}"
 ELSEWHERE = (
-    "this acquire was called in one task and runs in another, which would own the lock and may end at once "
+    "this was called in one task and runs in another, which is another owner, and may end at once "
     "(create_task, gather, and wait_for on Python 3.11 make a task of it). Await it inside of the task that does the "
     "work; for a time limit use try_acquire(wait=...), hold(wait=...) or asyncio.timeout(); to acquire here and "
     "release elsewhere, a named owner: locks.lock(name, owner=...)"
@@ -161,7 +162,7 @@ T = TypeVar("T")
 def in_own_task(
     verb: Callable[Concatenate[S, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
-    """The coroutine function *verb*, which acquires; its coroutine raises in another task than the caller's."""
+    """The coroutine function *verb* of the owner; its coroutine raises in another task than the caller's."""
     return answered(verb, _OwnAnswer)
 
 
@@ -197,6 +198,6 @@ _OwnAnswer.__name__ = Answer.__name__
 def refuse_elsewhere(
     owned: Owned, caller: "asyncio.Task[object] | None", running: "asyncio.Task[object] | None"
 ) -> None:
-    """Raise if another task than *caller* is *running* the acquire, and would own the lock."""
+    """Raise if another task than *caller* is *running* a verb of the owner: that task is another owner."""
     if caller is not running and not owned._acts_as_one:
         raise RuntimeError(ELSEWHERE)

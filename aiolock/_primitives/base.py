@@ -221,12 +221,18 @@ class Lock(Single):
         """
         return bool(await self._seen())
 
+    @in_own_task
     async def held(self) -> bool:
-        """Whether the current owner holds the lock, according to Redis; waits and raises like `locked`."""
+        """
+        Whether the current owner holds the lock, according to Redis; waits and raises like `locked`.
+
+        In another task than its caller's, which is another owner, its coroutine raises `RuntimeError`.
+        """
         return await self.hold_count() > 0
 
+    @in_own_task
     async def hold_count(self) -> int:
-        """The number of the current owner's holds, according to Redis; waits and raises like `locked`."""
+        """The number of the current owner's holds, according to Redis; waits and raises like `held`."""
         owner = self._owner()
         return sum(hold.holds for hold in await self._seen() if hold.owner == owner)
 

@@ -129,12 +129,14 @@ class AsyncMultiLock(Entered[MultiLease]):
         """Whether any of the locks has a holder, according to Redis; waits and raises like `AsyncRLock.locked`."""
         return any(await all_of([Begun(member.locked()) for member in self._members]))
 
+    @in_own_task
     async def held(self) -> bool:
-        """Whether the current owner holds all the locks, by Redis; waits and raises like `AsyncRLock.locked`."""
+        """Whether the current owner holds all the locks, by Redis; waits and raises like `AsyncRLock.held`."""
         return await self.hold_count() > 0
 
+    @in_own_task
     async def hold_count(self) -> int:
-        """The number of times that the current owner holds all the locks; waits and raises like `AsyncRLock.locked`."""
+        """The number of times that the current owner holds all the locks; waits and raises like `AsyncRLock.held`."""
         return min(await all_of([Begun(hold_count(member)) for member in self._members]))
 
     async def remaining(self) -> float | None:
