@@ -13,8 +13,8 @@ _KEYWORDS = {
     "lease": "give it to the call that acquires, such as lock.hold(lease=30); a counting semaphore has no leases",
     "value": "the number of permits is `permits=`",
     "sleep": "leave it out: a message wakes the waiters",
-    "thread_local": "leave it out: the task that acquires a lock owns it. To release it in another task, "
-    "use a named owner: locks.lock(name, owner='job-17')",
+    "thread_local": "leave it out: the task or thread that acquires a lock owns it. To release it in "
+    "another one, use a named owner: locks.lock(name, owner='job-17')",
     "raise_on_release_error": "leave it out: an error of the release never hides an error of the body",
     "lock_class": "leave it out: choose the kind of lock by the method: locks.lock, locks.fair_lock and so on",
     "token": "leave it out: the server makes the tokens; read `lease.token`",

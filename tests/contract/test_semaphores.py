@@ -135,6 +135,7 @@ async def test_an_acquire_of_several_gets_them_when_there_are_enough(
     for more in (lambda: give(theirs, 1), lambda: theirs.add_permits(2)):
         await more()
         await all_parked(locks, 1)
+        assert not await mine.try_acquire(0.01), "in one client it stands behind the one that wants four"
     assert not task.done()
     await give(theirs, 1)
     await asyncio.wait_for(task, SOON)
