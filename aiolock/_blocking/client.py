@@ -231,7 +231,9 @@ class LockClient(Handle[AsyncLockClient]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        # A forked child that leaves the block of its parent has nothing to close.
+        if not self._runner.forked:
+            self.close()
 
 
 Maker = Callable[[LockClient, str], Member | MultiLock | CountingSemaphore]

@@ -86,6 +86,11 @@ class Runner(Unique):
         return self._loop is not None and self._loop.forks == Lineage.forks and not self._loop.ended
 
     @property
+    def forked(self) -> bool:
+        """Whether this process is a forked child of the process in which the loop began."""
+        return self._loop is not None and self._loop.forks != Lineage.forks
+
+    @property
     def task(self) -> "asyncio.Task[object] | None":
         """The task that acts for the calling thread, if there is one."""
         desk: Desk | None = getattr(self._local, "desk", None)
@@ -148,7 +153,7 @@ class Runner(Unique):
             raise ClientClosedError("closed")
 
     def _refuse_if_forked(self) -> None:
-        if self._loop is not None and self._loop.forks != Lineage.forks:
+        if self.forked:
             raise ClientClosedError("other process")
 
 
