@@ -43,6 +43,7 @@ DIRECTORY = Path(os.environ.get("DIRECTORY", "."))
 PORT = int(os.environ.get("PORT", "8000"))
 CHECK_SECONDS = float(os.environ.get("CHECK_SECONDS", "0.1"))
 LEASE = float(os.environ.get("LEASE", "30"))
+WAIT = float(os.environ.get("WAIT", "10"))
 
 Account = Literal["ada", "bob", "cyd", "dan"]
 ACCOUNTS: tuple[Account, ...] = ("ada", "bob", "cyd", "dan")
@@ -149,7 +150,7 @@ async def transfer(
     target: Account,
     wanted: Transfer,
     response: Response,
-    lease: Annotated[MultiLease, lock_for("account:{source}", "account:{target}", wait=10)],
+    lease: Annotated[MultiLease, lock_for("account:{source}", "account:{target}", wait=WAIT)],
 ) -> dict[str, int]:
     """201: moved now. 200: moved before. 402: there is not enough. 409, 503: nothing was done, ask again."""
     if source == target:
@@ -183,12 +184,12 @@ def writing(locks: LockClient, name: str) -> AsyncWriteLock:
     return locks.read_write_lock(name).write
 
 
-@app.post("/report", status_code=201, dependencies=[lock_for("report", of=writing, wait=10)])
+@app.post("/report", status_code=201, dependencies=[lock_for("report", of=writing, wait=WAIT)])
 async def renew_report() -> None:
     await to_thread(write_report)
 
 
-@app.get("/report", dependencies=[lock_for("report", of=reading, wait=10)])
+@app.get("/report", dependencies=[lock_for("report", of=reading, wait=WAIT)])
 async def read_report() -> dict[str, int]:
     try:
         lines = (await to_thread((DIRECTORY / "report.txt").read_text)).splitlines()
@@ -214,7 +215,9 @@ def one_of_four(locks: LockClient, name: str) -> AsyncSemaphore:
     return locks.semaphore(name, PRINTERS)
 
 
-@app.post("/accounts/{name}/statements", status_code=201, dependencies=[lock_for("printers", of=one_of_four, wait=10)])
+@app.post(
+    "/accounts/{name}/statements", status_code=201, dependencies=[lock_for("printers", of=one_of_four, wait=WAIT)]
+)
 async def print_statement(name: Account) -> None:
     printer = free_printer()
     try:

@@ -35,7 +35,8 @@ def redis_server() -> Iterator[Server]:
 
 @pytest.fixture
 def wallet(redis_server: Server, tmp_path: Path) -> Iterator[WebProcess]:
-    settings = {"DIRECTORY": str(tmp_path), "REDIS_URL": redis_server.url, "CHECK_SECONDS": "0.02", "LEASE": "3"}
+    settings = {"DIRECTORY": str(tmp_path), "REDIS_URL": redis_server.url, "CHECK_SECONDS": "0.02"}
+    settings |= {"LEASE": "3", "WAIT": "60"}
     with WebProcess([str(MAIN)], tmp_path / "log", ready="/openapi.json", environment=settings) as running:
         yield running
 
