@@ -4,31 +4,24 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from aiolock._blocking.deputy import Deputy
-from aiolock._blocking.outcome import Outcome
 from aiolock._errors import ClientClosedError
 from aiolock._helpers.loop_thread import LoopThread
 
 Close = Callable[[], Coroutine[Any, Any, None]]
 
 
-class _Begun(NamedTuple):
-    loop: asyncio.AbstractEventLoop
-    over: asyncio.Event
-
-
 class Loop:
     """An event loop that runs until it is told to end; then it runs *close*, while the deputies still work."""
 
     def __init__(self, close: Close) -> None:
-        begun: Outcome[_Begun] = Outcome()
         self._failure: BaseException | None = None
-        self._thread = LoopThread(partial(self._live, close, begun), lambda: None)
-        # Only the loop uses this set.
+        # Only the loop uses these two.
+        self._over = asyncio.Event()
         self._deputies: set[asyncio.Task[None]] = set()
-        self._loop, self._over = begun.wait()
+        self._thread = LoopThread(partial(self._live, close), lambda: None)
 
     @property
     def forks(self) -> int:
@@ -63,14 +56,12 @@ class Loop:
             raise self._failure
 
     def _begin(self, deputy: Deputy) -> None:
-        task = self._loop.create_task(deputy.run(), name=deputy.name)
+        task = asyncio.create_task(deputy.run(), name=deputy.name)
         self._deputies.add(task)
         task.add_done_callback(self._deputies.discard)
 
-    async def _live(self, close: Close, begun: Outcome[_Begun]) -> None:
-        over = asyncio.Event()
-        begun.set(_Begun(asyncio.get_running_loop(), over))
-        await over.wait()
+    async def _live(self, close: Close) -> None:
+        await self._over.wait()
         try:
             await close()
         except BaseException as error:

@@ -138,8 +138,8 @@ class Runner(Unique):
         """Begin the loop, unless it has begun. The handler of a signal may use this client meanwhile, or close it."""
         if getattr(self._local, "begins", False):
             raise RuntimeError(_BEGINS)
-        self._local.begins = True
         try:
+            self._local.begins = True
             if self._loop is None:
                 self._loop = Loop(self._close)
                 _running.add(self)

@@ -170,6 +170,18 @@ def test_whichever_step_of_python_itself_an_interrupt_comes_at_a_thread_may_begi
     assert 5 < step < _MOST_STEPS
 
 
+def test_an_interrupt_of_the_first_wait_leaves_no_thread_behind(server: Server) -> None:
+    before = threading.active_count()
+    for step in range(1, _MOST_STEPS):
+        with LockClient.from_url(server.url) as fresh:
+            was_interrupted = interrupted_at(step, fresh.ping, within=str(PACKAGE / "_blocking/outcome.py"))
+            fresh.ping()
+        until(lambda: threading.active_count() <= before)
+        if not was_interrupted:
+            break
+    assert 5 < step < _MOST_STEPS
+
+
 # Python may interrupt a function as it begins, before its `try`, where its code cannot help.
 _LINES_BEFORE_TRY = 2
 
