@@ -144,6 +144,6 @@ class Desk:
         self._forks = Lineage.forks
 
     def __del__(self, is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
-        # In a forked child, the thread and the loop are the parent's.
-        if not is_exiting() and self._forks == Lineage.forks:
+        # In a forked child, the thread and the loop are the parent's; an interrupt may have come before `__init__`.
+        if not is_exiting() and getattr(self, "_forks", None) == Lineage.forks:
             self.deputy.tell(self.deputy.end)

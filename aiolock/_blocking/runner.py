@@ -115,8 +115,10 @@ class Runner(Unique):
             self._loop.end()
 
     def __del__(self, is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
-        if not is_exiting() and self.is_running and not self._closed and self._loop is not None:
-            self._loop.tell_end()
+        # An interrupt may have come before `__init__`.
+        loop: Loop | None = getattr(self, "_loop", None)
+        if loop is not None and not is_exiting() and self.is_running and not self._closed:
+            loop.tell_end()
             text = "unclosed aiolock.blocking.LockClient: use `with LockClient(...)`, or call close()"
             warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
 

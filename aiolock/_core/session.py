@@ -319,7 +319,8 @@ class Sessions(Unique):
         self.session: Session | None = None
 
     def __del__(self, is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
-        session = self.session
+        # An interrupt may have come before `__init__`.
+        session: Session | None = getattr(self, "session", None)
         if session is not None and not is_exiting() and session.abandon():
             text = (
                 f"unclosed <LockClient {session.client}>: its connections end when it holds nothing any more. "

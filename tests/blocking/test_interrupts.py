@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 import redis as synchronous
+from redis.asyncio import Redis
 
-from aiolock import ClientClosedError
+from aiolock import ClientClosedError, LockConfig
 from aiolock._embedded_server import Server
 from aiolock.blocking import CountingSemaphore, Lease, LockClient
 from tests.blocking.threads import begin, until
@@ -196,6 +197,35 @@ def test_whichever_step_an_interrupt_comes_at_a_block_that_ends_is_left(client: 
         until(lambda: client.statistics().held == 0)
     assert 5 < step < _MOST_STEPS
     assert client.statistics().held == 0
+
+
+def first_call(locks: LockClient) -> Callable[[], object]:
+    # The event loop begins before, so that an interrupt leaves none half made.
+    begin(locks.ping).result(30)
+    return locks.lock("orders").locked
+
+
+MADE: dict[str, Enter] = {
+    "a block": lambda locks: locks.semaphore("orders", 1).hold,
+    "a client": lambda locks: partial(LockClient, Redis(), config=LockConfig()),
+    "what a thread needs": first_call,
+}
+
+
+@pytest.mark.usefixtures("database")
+@pytest.mark.filterwarnings("ignore:.*was never entered")
+@pytest.mark.parametrize("make", MADE.values(), ids=MADE)
+def test_whichever_step_an_interrupt_comes_at_as_an_object_is_made_no_destructor_fails(
+    server: Server, make: Enter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", failed.append)
+    for step in range(1, _MOST_STEPS):
+        with LockClient.from_url(server.url) as fresh:
+            if not interrupted_at(step, make(fresh), within=str(PACKAGE)):
+                break
+    assert 5 < step < _MOST_STEPS
+    assert not failed
 
 
 @pytest.mark.parametrize(
