@@ -128,3 +128,28 @@ def test_one_that_the_exit_of_python_deletes_fails_in_no_destructor(server: Serv
         _, told = exiting.communicate(timeout=30)
     assert "__del__" not in told
     assert exiting.returncode == 0
+
+
+CLOSING_THE_LOOP = """
+import asyncio
+import sys
+from aiolock import LockClient
+
+async def main(url):
+    locks = LockClient.from_url(url)
+    async with locks.lock("orders"):
+        return locks
+
+loop = asyncio.new_event_loop()
+locks = loop.run_until_complete(main(sys.argv[1]))
+loop.close()
+del loop
+"""
+
+
+def test_one_whose_loop_is_closed_with_its_tasks_ends_with_it(server: Server) -> None:
+    with python("-c", CLOSING_THE_LOOP, server.url, stderr=subprocess.PIPE) as ending:
+        _, told = ending.communicate(timeout=30)
+    # asyncio itself tells of the task.
+    assert "Traceback" not in told
+    assert ending.returncode == 0

@@ -264,7 +264,7 @@ class Connection:
                     raise
 
     def _goes_on(self) -> bool:
-        if self.closed or Lineage.forks != self._forks:
+        if self.closed or Lineage.forks != self._forks or self._loop.is_closed():
             return False
         return not self._leaving or self._user.has_work()
 
