@@ -81,6 +81,15 @@ class Answer(Coroutine[Any, Any, T]):
 Answer.__name__ = "coroutine"
 
 
+class NoCondition:
+    """An object that answers by a method: as a condition it would always be true."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(f"{self!r} is no condition: call its is_set()")
+
+
 def answered(
     verb: Callable[Concatenate[S, P], Coroutine[Any, Any, T]], answer: type[Answer[Any]] = Answer
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:

@@ -228,7 +228,7 @@ async def test_a_key_that_is_no_lock_is_left_alone(
     before = await redis.dump("orders")
     assert await run(server.url, break_, "break", "orders", "--yes") == 2
     why = f"it is not a lock, but a Redis {kind}"
-    assert capsys.readouterr().out == f"nothing was freed of 'orders': {why}\n"
+    assert capsys.readouterr().out == f"'orders' was not freed: {why}\n"
     assert await run(server.url, break_, "break", "orders", "--yes", "--json") == 2
     done = json.loads(capsys.readouterr().out)
     assert done == {"name": "orders", "freed": [], "left_alone": [], "why": why}

@@ -299,7 +299,7 @@ def test_errors_as_json_and_their_codes(capsys: pytest.CaptureFixture[str]) -> N
     for arguments, code, words in (
         (("acquire", "deploy"), UNREACHABLE, "cannot be reached"),
         (("release", "sesame"), USAGE, "no ticket"),
-        (("release",), USAGE, "a ticket is wanted"),
+        (("release",), USAGE, "give a ticket"),
     ):
         assert main([*arguments, *nowhere]) == code
         said = json.loads(capsys.readouterr().err)

@@ -193,3 +193,22 @@ def test_a_child_that_leaves_its_parents_blocks_does_nothing_and_its_own_excepti
         os.close(writable)
         told = json.loads(pipe.read())
     assert told == {"ended": ends_with, "logged": []}
+
+
+async def test_a_child_that_goes_on_in_its_parents_coroutine_is_told_the_reason(locks: LockClient) -> None:
+    """In a fork, asyncio sees no running loop."""
+    lock = locks.lock(NAME)
+    assert not await lock.locked()
+    if (pid := os.fork()) == 0:
+        status = 1
+        try:
+            for use in (lock.acquire, lock.try_lock, lock.held, locks.semaphore(NAME, 2).acquire):
+                with pytest.raises(ClientClosedError, match="another process"):
+                    await use()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            # All that is open here belongs to the parent, too, so nothing is cleaned up.
+            os._exit(status)
+    assert os.waitpid(pid, 0)[1] == 0

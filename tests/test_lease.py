@@ -283,3 +283,11 @@ async def test_renew_without_a_duration_asks_for_as_long_as_the_acquire_did(lock
     await lease.renew()
     assert 4_000 < await redis.pttl("orders") <= 5_000, "the lease is as long as the acquire asked for"
     await lease.release()
+
+
+async def test_a_loss_is_no_condition_which_would_always_be_true(locks: LockClient) -> None:
+    async with locks.lock("orders") as lease, locks.multi("invoices", "letters") as leases:
+        for loss in (lease.lost, leases.lost):
+            assert not loss.is_set()
+            with pytest.raises(TypeError, match=r"call its is_set\(\)"):
+                bool(loss)

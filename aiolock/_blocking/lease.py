@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Generic, Self, TypeVar, final
 
+from aiolock._answers import NoCondition
 from aiolock._blocking.blocks import Entered
 from aiolock._blocking.deputy import Job
 from aiolock._blocking.functions import check_plain
@@ -37,7 +38,7 @@ async def _until_lost(loss: AsyncLoss | AsyncMultiLoss, wait: Duration | None = 
     return None
 
 
-class _Loss(Handle[S]):
+class _Loss(NoCondition, Handle[S]):
     __slots__ = ()
 
     def is_set(self) -> bool:

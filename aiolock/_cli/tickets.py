@@ -73,7 +73,7 @@ def _text_of(parsed: Namespace) -> str:
         return _standard_input()
     ticket = parsed.ticket or os.environ.get(VARIABLE)
     if not ticket:
-        raise VerbError(f"a ticket is wanted: as an argument, in {VARIABLE}, or on standard input with -", USAGE)
+        raise VerbError(f"give a ticket: as an argument, in {VARIABLE}, or on standard input with -", USAGE)
     return str(ticket)
 
 

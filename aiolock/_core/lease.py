@@ -5,6 +5,7 @@ from time import monotonic
 from types import CoroutineType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast, final
 
+from aiolock._answers import NoCondition
 from aiolock._core.detach import detach, refuse_to_detach
 from aiolock._core.hold import BaseLease, Hold
 from aiolock._core.session import Session
@@ -16,7 +17,7 @@ from aiolock._words import refuse_attribute
 
 
 @final
-class Loss(Unique):
+class Loss(NoCondition, Unique):
     """Whether a lease is lost: call `is_set`, or await this object."""
 
     __slots__ = ("_hold", "_session")

@@ -175,12 +175,12 @@ class _OwnAnswer(Answer[T]):
         self._caller = current_task()
 
     def __await__(self) -> Generator[Any, Any, T]:
-        if self._caller is not asyncio.current_task():
+        if self._caller is not current_task():
             self._refuse_elsewhere()
         return self._coroutine.__await__()
 
     def send(self, value: Any, /) -> Any:
-        if self._caller is not asyncio.current_task():
+        if self._caller is not current_task():
             self._refuse_elsewhere()
         return self._coroutine.send(value)
 

@@ -96,8 +96,8 @@ def _routes_host(routes: Iterable[BaseRoute], scope: Scope) -> bool:
 
 async def fingerprint_of(request: Request) -> str:
     """The fingerprint of the request; `request.url` may be what its client sends as ``Host``."""
-    target = f"{quote(request.scope['path'])}?{request.scope['query_string'].decode('latin-1')}"
-    return fingerprint(request.method, target, await request.body())
+    path, query = quote(request.scope["path"]), request.scope["query_string"].decode("latin-1")
+    return fingerprint(request.method, f"{path}?{query}" if query else path, await request.body())
 
 
 def _answer_of(request: Request, response: Response) -> Answer:

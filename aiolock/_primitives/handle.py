@@ -42,7 +42,7 @@ def acquirable_of(handle: Handle, terms: Terms) -> Acquirable[Any]:
             raise TypeError(f"{handle!r} only counts permits, and waits for the answer: leave out `release`")
         return handle._block
     if not isinstance(handle, Handle):
-        raise TypeError(f"of must return a lock (one half of a read-write lock) or a semaphore, not {handle!r}")
+        raise TypeError(f"of must return a lock, one half of a read-write lock, or a semaphore, not {handle!r}")
     return handle
 
 

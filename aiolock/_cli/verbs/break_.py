@@ -121,7 +121,7 @@ def _nothing(parsed: Namespace, why: str, code: int = FAILED) -> int:
     if parsed.json:
         write_json({"name": parsed.name, "freed": [], "left_alone": [], "why": why})
     else:
-        write(f"nothing was freed of {parsed.name!r}: {why}")
+        write(f"{parsed.name!r} was not freed: {why}")
     return code
 
 

@@ -70,7 +70,7 @@ def run(parsed: Namespace) -> int:
     """Run the verb; returns the exit code."""
     parsed.command = parsed.behind
     if not parsed.command:
-        parsed.parser.error("a command is wanted: aiolock run NAME -- CMD ...")
+        parsed.parser.error("give a command, as in aiolock run NAME -- CMD ...")
     if sys.platform == "win32":
         parsed.parser.error("it needs the signals and process groups of Linux or macOS")
     taking.check_lock(parsed)

@@ -6,6 +6,7 @@ from functools import partial
 from types import CoroutineType, MappingProxyType, TracebackType
 from typing import Any, Self, cast, final
 
+from aiolock._answers import NoCondition
 from aiolock._core.detach import detach, refuse_to_detach
 from aiolock._core.lease import Lease
 from aiolock._core.ticket import MOST_PARTS, MULTI, Ticket
@@ -15,7 +16,7 @@ from aiolock._types import BlockRelease, Duration, lease_seconds
 
 
 @final
-class MultiLoss:
+class MultiLoss(NoCondition):
     """Whether any of several leases is lost: call `is_set`, or await this object."""
 
     __slots__ = ("_leases",)

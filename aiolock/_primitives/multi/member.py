@@ -17,8 +17,8 @@ def in_order(members: Iterable[object]) -> tuple[Member, ...]:
     for member in members:
         if not isinstance(member, Member):
             raise TypeError(
-                "a multi lock consists of names, of locks (one half of a read-write lock) and of semaphores with "
-                f"leases, not of {member!r}"
+                "a multi lock consists of names, locks, halves of read-write locks and semaphores with leases: give it "
+                f"each as an argument, not {member!r}"
             )
         key = member._keys.lock
         same = by_key.setdefault(key, member)
