@@ -139,11 +139,14 @@ class Deputy:
 class Desk:
     """The entry of a deputy in a `threading.local`; the end of the thread deletes it."""
 
+    # An interrupt may come before `__init__`.
+    _forks: int | None = None
+
     def __init__(self, deputy: Deputy) -> None:
         self.deputy: Deputy = deputy
         self._forks = Lineage.forks
 
     def __del__(self, is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
-        # In a forked child, the thread and the loop are the parent's; an interrupt may have come before `__init__`.
-        if not is_exiting() and getattr(self, "_forks", None) == Lineage.forks:
+        # In a forked child, the thread and the loop are the parent's.
+        if not is_exiting() and self._forks == Lineage.forks:
             self.deputy.tell(self.deputy.end)

@@ -41,11 +41,13 @@ class Runner(Unique):
 
     # Invariant: no deputy begins after the client is `_closed`.
 
+    # An interrupt may come before `__init__`.
+    _loop: Loop | None = None
+
     def __init__(self, close: Close, let_go: Callable[[asyncio.Task[object]], None]) -> None:
         self._close = close
         self._let_go = let_go
         self._closed = False
-        self._loop: Loop | None = None
         self._local = threading.local()
         # By the number of forks: in a child, a lock that a thread of the parent holds is never released.
         # Reentrant, because the handler of a signal may close the client while this thread begins.
@@ -115,10 +117,8 @@ class Runner(Unique):
             self._loop.end()
 
     def __del__(self, is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
-        # An interrupt may have come before `__init__`.
-        loop: Loop | None = getattr(self, "_loop", None)
-        if loop is not None and not is_exiting() and self.is_running and not self._closed:
-            loop.tell_end()
+        if self._loop is not None and not is_exiting() and self.is_running and not self._closed:
+            self._loop.tell_end()
             text = "unclosed aiolock.blocking.LockClient: use `with LockClient(...)`, or call close()"
             warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
 

@@ -304,6 +304,9 @@ class Session(Unique):
 class Sessions(Unique):
     """Begins the session of a client at its first use."""
 
+    # An interrupt may come before `__init__`.
+    session: Session | None = None
+
     def __init__(
         self,
         connect: Callable[[Client], Backend],
@@ -316,11 +319,9 @@ class Sessions(Unique):
         self._config = config
         self._longest_lease = longest_lease
         self._observe = observe
-        self.session: Session | None = None
 
     def __del__(self, is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
-        # An interrupt may have come before `__init__`.
-        session: Session | None = getattr(self, "session", None)
+        session = self.session
         if session is not None and not is_exiting() and session.abandon():
             text = (
                 f"unclosed <LockClient {session.client}>: its connections end when it holds nothing any more. "

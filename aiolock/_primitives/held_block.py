@@ -63,8 +63,12 @@ class HeldBlock(Unique, Entered[G]):
         self._unused = True
 
     def __del__(self, is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
-        # An interrupt may have come before `__init__`.
-        if getattr(self, "_unused", False) and not is_exiting():
+        try:
+            unused = self._unused
+        except AttributeError:
+            # An interrupt came before `__init__`.
+            return
+        if unused and not is_exiting():
             text = f"lock {quoted(self._lock.name)}: {self._UNUSED}"
             warnings.warn(text, RuntimeWarning, stacklevel=2, source=self)
 

@@ -26,8 +26,8 @@ ENDINGS = (
     Fault(
         "a forked child makes its parent's connections again",
         "_redis/connection.py",
-        "        if self.closed or Lineage.forks != self._forks:\n            return False\n        return not",
-        "        if self.closed:\n            return False\n        return not",
+        "        if self.closed or Lineage.forks != self._forks or self._loop.is_closed():\n",
+        "        if self.closed or self._loop.is_closed():\n",
         _FORKS,
     ),
     Fault(
