@@ -219,7 +219,13 @@ def test_whichever_step_an_interrupt_comes_at_as_an_object_is_made_no_destructor
     server: Server, make: Enter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed: list[object] = []
-    monkeypatch.setattr(sys, "unraisablehook", failed.append)
+
+    def note(told: sys.UnraisableHookArgs) -> None:
+        # The interrupt itself may come in the destructor of an earlier client.
+        if told.exc_type is not KeyboardInterrupt:
+            failed.append(told)
+
+    monkeypatch.setattr(sys, "unraisablehook", note)
     for step in range(1, _MOST_STEPS):
         with LockClient.from_url(server.url) as fresh:
             if not interrupted_at(step, make(fresh), within=str(PACKAGE)):
