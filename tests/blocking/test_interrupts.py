@@ -220,7 +220,7 @@ def test_whichever_step_an_interrupt_comes_at_as_an_object_is_made_no_destructor
 ) -> None:
     failed: list[object] = []
 
-    def note(told: sys.UnraisableHookArgs) -> None:
+    def note(told: "sys.UnraisableHookArgs") -> None:
         # The interrupt itself may come in the destructor of an earlier client.
         if told.exc_type is not KeyboardInterrupt:
             failed.append(told)
