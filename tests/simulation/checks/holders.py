@@ -111,7 +111,8 @@ class Holders:
     def _check_capacity(self, held: Held, others: list[Held]) -> None:
         is_counted = held.name == "sem"
         most = self.capacity[held.name] + (self.counted.on_top if is_counted else 0)
-        if len(others) >= most and (is_counted or not self._is_excused(held, *others)):
+        # The time of a ticket may be over when its holder gets it.
+        if len(others) >= most and held.believes() and (is_counted or not self._is_excused(held, *others)):
             self.world.violation("exclusion", f"{held.name}: {held}, beside {'; '.join(map(str, others))}")
 
     def gives_back(self, held: Held) -> None:

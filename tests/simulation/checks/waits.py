@@ -17,6 +17,8 @@ from tests.simulation.world import World
 _SOON = 1.5
 # Seconds until the caller of a command is told that it failed.
 _TOLD = 5.0
+# Seconds for which a slow path delays what is sent on it.
+_LONGEST_DELAY = 3.0
 # Seconds without a sign of life after which a fair lock may pass over a client: a little less than its script says.
 _SILENCE = 0.69
 
@@ -64,14 +66,21 @@ class Waits:
     def _is_wrong(self, process: Process, took: float, wait: float | None, since: float) -> bool:
         if wait is None or took < wait - 0.001:
             return True
-        if took > wait + self._slack and not self.faults.disturbed(since, self.world.now, 1.0):
+        disturbed = self.faults.disturbed(since, self.world.now, 1.0)
+        if took > wait + self._slack and not (disturbed or self._waits_behind(since)):
             return True
         was_awake = process.froze_last < since
         return took > wait + _TOLD + self._slack and was_awake and not self._is_still_disturbed(since)
 
     def _is_still_disturbed(self, since: float) -> bool:
         """Commands of this seed may take long to be answered: the paths are slow."""
-        return self.faults.planned("slow", "cut") and self.faults.disturbed(since, self.world.now, 1.0)
+        disturbed = self.faults.planned("slow", "cut") and self.faults.disturbed(since, self.world.now, 1.0)
+        return disturbed or self._waits_behind(since)
+
+    def _waits_behind(self, since: float) -> bool:
+        """Whether a command may wait behind one that was sent on a slow path, which keeps the order."""
+        slow = [fault for fault in self.faults.plan if fault.kind == "slow"]
+        return any(fault.at <= self.world.now and since <= fault.at + fault.lasts + _LONGEST_DELAY for fault in slow)
 
     def still_waiting(self) -> list[str]:
         return [f"{process.name} waits for {name} since {since:.2f}" for process, name, since in self._waiting.values()]
