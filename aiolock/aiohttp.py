@@ -282,7 +282,7 @@ def idempotent(
                     return response_of(answer)
                 with whole(request):
                     response = await handler(*args, **kwargs)
-                # aiohttp itself refuses what is no response.
+                # aiohttp itself refuses any other result.
                 if isinstance(response, web.StreamResponse):
                     run.keep(answer_of(request, response))
                 return response

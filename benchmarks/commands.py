@@ -18,7 +18,7 @@ Command = tuple[Any, ...]
 
 _LUA = Path(__file__).parent / "redisson" / "lua"
 _OWNER = "71b96ce8-0000-4000-8000-000000000001:1"
-# Redisson remembers a release, and a fair lock a waiter, for so many milliseconds.
+# Milliseconds for which Redisson remembers a release; and, below, for which its fair lock remembers a waiter.
 _LATCH = 18_000
 _WAIT = 300_000
 

@@ -232,7 +232,7 @@ def test_nothing_is_put_off() -> None:
 
 
 def test_comments_stand_above_their_lines() -> None:
-    """Only what a tool reads may stand behind code: `# noqa: ...` and its like, with the reason."""
+    """Only comments for tools may stand behind code: `# noqa: ...` and the like, with the reason."""
     root = Path(__file__).parents[1]
     paths = (path for name in FOLDERS for path in (root / name).rglob("*.py"))
     assert [found for path in sorted(paths) for found in trailing_comments(path)] == []
@@ -279,7 +279,7 @@ def test_script_headers_say_what_is_in_front_of_the_script() -> None:
         header = " ".join(line.removeprefix("-- ") for line in split_script(script)[0])
         told = header.partition("In front of it, ")[2].partition(". ")[0]
         named = set(re.findall(r"\w+\.lua", told))
-        if "what it calls" in told:
+        if "its functions" in told:
             return "" if named == calls else f"it calls {sorted(calls)}, not {sorted(named)}"
         is_said = (named and named <= {part.name for part in parts}) or not calls
         return "" if is_said else "say what is in front of it, as in lock/acquire.lua or latch/wait.lua"

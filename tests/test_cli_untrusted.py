@@ -19,10 +19,10 @@ from aiolock._embedded_server import Server
 from tests.support.cli import parsed, run
 
 EVIL = "\33[2J\33]0;owned\7\x9b31m\N{RIGHT-TO-LEFT OVERRIDE}\0\r\nline"
-# Python makes no number of so many digits.
+# The digits of a number that Python refuses to make.
 HUGE = "9" * 5000
 COMBINING = "\N{COMBINING ACUTE ACCENT}"
-# A verb may print so many characters of the few locks of a test.
+# The most characters that a verb may print for the few locks of a test.
 MOST = 20_000
 
 

@@ -20,9 +20,9 @@ from tests.support.waiters import waits_quietly
 NAME = "fair"
 TOKENS = f"aiolock_token:{{{NAME}}}"
 LONG = 60.0
-# In each of so many seconds, waiters for the plain lock have a moment to come.
+# Seconds from one moment for the waiters of the plain lock to the next.
 MANY_TURNS = 20.0
-# So many seconds are far longer than it takes to notice, and far shorter than a lease.
+# Seconds far longer than a client needs to notice, and far shorter than a lease.
 PAST_THE_HEARTBEAT = 5.0
 
 

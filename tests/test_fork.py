@@ -13,6 +13,7 @@ import redis as synchronous
 
 from aiolock import AsyncRLock, ClientClosedError, LockClient
 from aiolock._embedded_server import Server
+from tests.support.forks import run_in_fork
 from tests.support.observe import until
 
 NAME = "fork"
@@ -199,16 +200,10 @@ async def test_a_child_that_goes_on_in_its_parents_coroutine_is_told_the_reason(
     """In a fork, asyncio sees no running loop."""
     lock = locks.lock(NAME)
     assert not await lock.locked()
-    if (pid := os.fork()) == 0:
-        status = 1
-        try:
-            for use in (lock.acquire, lock.try_lock, lock.held, locks.semaphore(NAME, 2).acquire):
-                with pytest.raises(ClientClosedError, match="another process"):
-                    await use()
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            # All that is open here belongs to the parent, too, so nothing is cleaned up.
-            os._exit(status)
-    assert os.waitpid(pid, 0)[1] == 0
+
+    async def child() -> None:
+        for use in (lock.acquire, lock.try_lock, lock.held, locks.semaphore(NAME, 2).acquire):
+            with pytest.raises(ClientClosedError, match="another process"):
+                await use()
+
+    await run_in_fork(child, on_loop=False)

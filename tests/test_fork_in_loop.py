@@ -1,10 +1,7 @@
 """A fork whose child lets the inherited event loop run on: it says nothing on its parent's connections."""
 
 import asyncio
-import os
-import signal
-import traceback
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +10,7 @@ import redis as synchronous
 from aiolock import AsyncRLock, LockClient
 from aiolock._embedded_server import Server
 from aiolock._redis.notifier import LINGER
+from tests.support.forks import run_in_fork
 from tests.support.holding import Holder, lock_client
 from tests.support.inside import hears, keys_of
 from tests.support.observe import until
@@ -24,25 +22,6 @@ def observer(server: Server) -> Iterator[synchronous.Redis]:
     with synchronous.Redis.from_url(server.url) as client:
         client.flushall()
         yield client
-
-
-async def run_on(child: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run the coroutine function in a fork of this process, in the fork of this loop, and wait without the loop."""
-    loop = asyncio.get_running_loop()
-    if (pid := os.fork()) == 0:
-        status = 1
-        try:
-            signal.alarm(20)
-            # In a fork, asyncio sees no running loop.
-            asyncio._set_running_loop(loop)
-            await child()
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            # All that is open here belongs to the parent, too, so nothing is cleaned up.
-            os._exit(status)
-    assert os.waitpid(pid, 0)[1] == 0
 
 
 def said(observer: synchronous.Redis) -> dict[str, int]:
@@ -66,7 +45,7 @@ async def test_a_child_whose_copies_of_the_tasks_end_leaves_the_parents_locks_al
             await asyncio.wait([holder.task])
 
         before = said(observer)
-        await run_on(child)
+        await run_in_fork(child, on_loop=True)
         assert said(observer) == before
         assert observer.exists("a")
         holder.leases[0].check()
@@ -87,7 +66,7 @@ async def test_a_childs_copy_of_the_watchdog_renews_nothing_and_its_deadlines_fr
             await until(fixed.lost.is_set)
 
         before = said(observer)
-        await run_on(child)
+        await run_in_fork(child, on_loop=True)
         assert said(observer) == before
 
 
@@ -107,7 +86,7 @@ async def test_a_childs_copy_of_a_waiter_leaves_the_subscription_alone(
             await asyncio.sleep(LINGER + 0.6)
 
         before = said(observer)
-        await run_on(child)
+        await run_in_fork(child, on_loop=True)
         assert said(observer) == before
         assert observer.pubsub_numsub(keys_of(lock).channel)[0][1] == 1
         await lease.release()
@@ -129,7 +108,7 @@ async def test_a_call_in_the_moment_of_the_fork_is_sent_by_the_parent_only(
             await asyncio.sleep(0.3)
 
         before = said(observer)
-        await run_on(child)
+        await run_in_fork(child, on_loop=True)
         assert said(observer) == before
         await taking
         await take(lock)

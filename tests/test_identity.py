@@ -22,7 +22,7 @@ HARD = [
     "-",
     "~.",
 ]
-# A part of an id has so many characters at most.
+# The most characters of a part of an id.
 RANDOM, HOST, PID, NAME = 32, 64, 18, 64
 WORST = RANDOM + len("@") + HOST + len("/") + PID + len("/") + NAME
 

@@ -25,7 +25,7 @@ from tests.support.calls import acquire
 from tests.support.inside import timers_of_marks
 from tests.support.observe import answered, commandstats, until
 
-# A wait is linked after so many seconds.
+# Seconds after which a wait is linked.
 SOON = 0.05
 
 

@@ -10,7 +10,7 @@ import pytest
 from aiolock import AsyncRLock, LeaseLostError, LockClient
 from tests.support.observe import until
 
-# So many turns of the loop lie between the loss and the user's own act.
+# Turns of the loop between the loss and the user's own act.
 TURNS = pytest.mark.parametrize("turns", range(4))
 
 

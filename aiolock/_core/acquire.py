@@ -33,7 +33,7 @@ from aiolock._scripts import Claim, Want
 from aiolock._scripts.replies import Acquired, Done, Granted, Lost, Refused, Stale
 from aiolock._types import SHORTEST
 
-# A pause of the process may make one grant come too late; so many of one acquire mean that the lease is too short.
+# The late grants of one acquire after which the lease counts as too short: a pause of the process may cause one.
 _MOST_TOO_LATE = 3
 # After a split vote, an acquire lets others go first for a random time; its limit in seconds doubles up to the second.
 _FIRST_STEP_BACK, _MOST_STEP_BACK = 0.01, 0.5

@@ -224,7 +224,7 @@ class Queue:
 
     def _step_aside(self, release: Call) -> None:
         """
-        Let each other client have a run of the same length: they go first at as many messages.
+        Let each other client have a run of the same length: the others go first at the messages of that run.
 
         The answer to *release* has the number of clients.
         """

@@ -53,9 +53,6 @@ _TO_ROLL_BACK, _TO_LEAVE, _TO_END = 0.5, 0.6, 0.1
 class Session(Unique):
     """The parts of a started client."""
 
-    faults: int = 0
-    """The number of a test's faults. The thread of `max_stall`, which has connections of its own, rests meanwhile."""
-
     def __init__(
         self, connect: Callable[[Client], Backend], config: LockConfig, longest_lease: float, observe: Observe | None
     ) -> None:
@@ -72,6 +69,7 @@ class Session(Unique):
         backend, unique = connect(self), random_part(self.client)
         self.entries: Entries = Entries(unique, backend.notifier)
         self.waiting: Sized = self.entries.waiting
+        self._backend = backend
         self.commands: Commands = Commands(unique, backend, self.timing)
         observer = None if observe is None else observe(self.entries, self.commands, self.timing)
         self.report: Reporter = Reporter(self.client, config.on_event, observer)
@@ -92,6 +90,11 @@ class Session(Unique):
     def forked(self) -> bool:
         """Whether this process is a forked child of the process in which the session began."""
         return Lineage.forks != self._forks
+
+    @property
+    def has_faults(self) -> bool:
+        """Whether a test makes commands fail; the thread of `max_stall`, which has its own connections, rests then."""
+        return self.commands.backend is not self._backend
 
     def check_place(self) -> None:
         """Raise unless this is the session's process and event loop."""
@@ -346,15 +349,12 @@ class Sessions(Unique):
     @contextmanager
     def through(self, wrap: Callable[[Backend], B]) -> Iterator[B]:
         """During the block, send all commands through the backend that *wrap* makes from the session's backend."""
-        session = self.open()
-        commands = session.commands
+        commands = self.open().commands
         backend = commands.backend
         commands.backend = wrapped = wrap(backend)
-        session.faults += 1
         try:
             yield wrapped
         finally:
-            session.faults -= 1
             commands.backend = backend
 
     def can_leave(self, error: BaseException | None) -> bool:

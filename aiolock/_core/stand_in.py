@@ -56,7 +56,10 @@ class Covered(Protocol):
 
     entries: Entries
     report: Reporter
-    faults: int
+
+    @property
+    def has_faults(self) -> bool:
+        """Whether a test makes the commands of the event loop fail, and so those of the thread."""
 
 
 class _Nobody:
@@ -245,7 +248,7 @@ class StandIn:
         limit = now - grain_of(interval)
         # While nothing was to be renewed, the event loop was not asked.
         until = max((self._heard, *(hold.heard for hold, _ in due))) + self._timing.max_stall
-        helps = now < until and not covered.faults
+        helps = now < until and not covered.has_faults
         late = [each for each in due if limit >= each[1] + interval * _PREPARE] if helps else ()
         for hold, at in late:
             self._help(hold, until, is_late=limit >= at + interval * _LATE)

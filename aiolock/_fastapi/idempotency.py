@@ -95,7 +95,7 @@ def _routes_host(routes: Iterable[BaseRoute], scope: Scope) -> bool:
 
 
 async def fingerprint_of(request: Request) -> str:
-    """The fingerprint of the request; `request.url` may be what its client sends as ``Host``."""
+    """The fingerprint of the request. It is not made of `request.url`, which depends on the client's ``Host``."""
     path, query = quote(request.scope["path"]), request.scope["query_string"].decode("latin-1")
     return fingerprint(request.method, f"{path}?{query}" if query else path, await request.body())
 

@@ -4,7 +4,7 @@
 -- acquisition or of the request, so that it is made once even if it is sent several times. So is each refused change,
 -- as EXPIRED: a late copy of it does not make the change when it has become possible.
 
--- A waiter asks again after so many milliseconds, if no message comes.
+-- Milliseconds until a waiter asks again, if no message comes.
 local PROBE = 5000
 
 -- The reply to a change that was made or refused before; nil for a new one.

@@ -13,7 +13,7 @@
 
 -- One command removes no more old ends, because the server runs nothing else meanwhile.
 local MOST_AT_ONCE = 16
--- An end that replaces one, or will be replaced, looks for old ends in one of so many milliseconds only.
+-- An end that replaces one, or will be replaced, looks for old ends in one millisecond of this many.
 local SELDOM = 16
 
 -- Remove some members with scores from *least* to *most*, the lowest first.

@@ -17,7 +17,7 @@ from benchmarks.witness import Witness
 NAME = "wanted"
 _MOMENT = 0.005
 _IDLE = 2.0
-# So many tell their memory from noise.
+# Enough waiters to tell their memory from noise.
 _MANY = 1000
 
 

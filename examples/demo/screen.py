@@ -27,7 +27,7 @@ under the same lock:
 class Screen:
     """Plain lines."""
 
-    # So many seconds lie between two looks at the present moment.
+    # Seconds between two looks at the present moment.
     interval = 1.0
 
     def __init__(self) -> None:

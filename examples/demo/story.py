@@ -10,9 +10,9 @@ from examples.demo.screen import Screen
 from examples.demo.team import Team
 from examples.demo.verdict import Fault, Faults
 
-# Ordinary work goes on for so many seconds between two faults.
+# Seconds of ordinary work between two faults.
 _CALM = 1.2
-# Something that was ordered counts as not happening after so many seconds.
+# Seconds after which an order that had no effect counts as failed.
 _PATIENCE = 6.0
 
 

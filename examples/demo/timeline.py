@@ -42,11 +42,11 @@ class Timeline:
     """Takes events in any order among workers; the events of one worker come in order."""
 
     holds: list[Hold] = field(default_factory=list)
-    # Each task that waits now has the time here at which it began to.
+    # The time at which each waiting task began to wait.
     asked: dict[str, float] = field(default_factory=dict)
     latest: dict[str, Event] = field(default_factory=dict)
     balance: int = 0
-    # A write was accepted with no higher token.
+    # The highest token of an accepted write.
     written: int = 0
     _open: dict[str, Hold] = field(default_factory=dict)
 

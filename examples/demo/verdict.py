@@ -9,7 +9,7 @@ from examples.demo.account import Entry
 from examples.demo.protocol import Event
 from examples.demo.timeline import Hold, Timeline
 
-# A loaded machine may add so many seconds to a lease.
+# Seconds that a loaded machine may add to a lease.
 MARGIN = 1.0
 
 

@@ -17,7 +17,7 @@ from examples.demo.account import Account, StaleTokenError
 from examples.demo.protocol import LOCK, TASKS, Event, Settings, What, encode, settings_of
 
 WORK = 0.01
-# The task rests for so many seconds at most between two deposits.
+# The most seconds between two deposits.
 REST = 0.12
 LONG_WORK = 30.0
 
@@ -126,7 +126,7 @@ class Worker:
         if "freeze" in self._orders:
             self._orders.remove("freeze")
             tell(who, "freezes", token)
-            # The process does it by itself, so that it happens exactly here.
+            # The process stops itself, so that it stops exactly here.
             os.kill(os.getpid(), signal.SIGSTOP)
             tell(who, "wakes", token)
 

@@ -212,7 +212,7 @@ def first_call(locks: LockClient) -> Callable[[], object]:
 MADE: dict[str, Enter] = {
     "a block": lambda locks: locks.semaphore("orders", 1).hold,
     "a client": lambda locks: partial(LockClient, Redis(), config=LockConfig()),
-    "what a thread needs": first_call,
+    "the deputy of a thread": first_call,
 }
 
 

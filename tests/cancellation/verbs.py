@@ -4,7 +4,7 @@ import asyncio
 
 from tests.cancellation.rounds import Round
 
-# It takes less than so many seconds to subscribe, also on a busy machine.
+# Seconds in which a client subscribes, also on a busy machine.
 SHORT = 0.6
 
 

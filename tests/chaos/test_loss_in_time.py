@@ -15,7 +15,7 @@ from tests.support.told import Told
 
 KEY = "job"
 LEASE = 1.0
-# The holder is told early by so many seconds: the loop of a busy machine lags behind by less.
+# Seconds by which the holder is told early: the loop of a busy machine lags behind by less.
 DRIFT = 0.2
 
 

@@ -25,7 +25,7 @@ _PROMISE = re.compile(r"^\| \[(?P<promise>P\d+)[^\]]*\]\((?P<target>[^)]+)\) \| 
 _TEST = re.compile(r"`(?P<path>tests/[\w/]+\.py)::(?P<name>\w+)`")
 _MODULE = re.compile(r"`(?:aiolock/)?(?P<file>_\w+(?:/\w+)*(?:\.py|\.lua|/))`")
 _FOREIGN = re.compile(r"\b(install|add|download)\b[^`\n]*?[\s'\"]aiolock(?![-\w/.:])")
-# A page shows so many columns of a block without scrolling.
+# The columns of a block that a page shows without scrolling.
 _WIDTH = 88
 _PACKAGE = ROOT / "aiolock"
 _GUARANTEES = ROOT / "docs/concepts/guarantees.md"

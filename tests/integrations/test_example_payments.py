@@ -101,7 +101,7 @@ async def test_a_payment_that_is_cut_short_while_it_is_written_stays_locked(serv
             assert await lock.locked()
             stopping = asyncio.create_task(asyncio.to_thread(payments.stop))
             await until(lambda: "timeout graceful shutdown exceeded" in payments.output, within=60)
-            # What must not happen has the time for it here.
+            # A release that comes too early would come in this second.
             await asyncio.sleep(1)
             assert await lock.locked()
             assert charges(tmp_path) == {}

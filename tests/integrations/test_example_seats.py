@@ -105,7 +105,7 @@ async def test_a_sale_that_is_cut_short_while_it_is_written_keeps_its_lock(serve
         sale = asyncio.create_task(session.post("/seats/1A?buyer=ada").__aenter__())
         await until(began.is_set, within=PATIENCE)
         ending = asyncio.create_task(runner.cleanup())
-        # What must not happen has the time for it here.
+        # A release that comes too early would come in this second.
         await asyncio.wait([ending], timeout=1)
         locked = await other.lock("seat:1A").locked()
         go_on.set()

@@ -16,7 +16,7 @@ from tests.support.inside import backend_of, hold_of, session_of
 from tests.support.observe import answered, until
 
 LEASE = 1.5
-# So many locks need more than one script for a renewal.
+# More locks than one script renews.
 SEVERAL = [f"a:{number}" for number in range(40)]
 
 

@@ -26,7 +26,7 @@ from tests.support.holding import client_behind
 from tests.support.inside import redis_of, session_of
 from tests.support.observe import answered
 from tests.support.proxy import Proxy, Rule, drop_reply, script
-from tests.support.serving import serving
+from tests.support.serving import application, serving
 
 KEY = {"Idempotency-Key": '"8e03978e-40d5-43dd-bc93-6894a57f9324"'}
 OTHER_KEY = {"Idempotency-Key": '"7"'}
@@ -86,9 +86,7 @@ class OfFastAPI(Kind):
 class OfAiohttp(Kind):
     @asynccontextmanager
     async def serve(self, locks: LockClient, work: Work, **how: Any) -> AsyncIterator[httpx.AsyncClient]:
-        app = web.Application()
-        aiolock.aiohttp.setup(app, "redis://127.0.0.1:1")
-        app[aiolock.aiohttp.LOCKS] = locks
+        app = application(locks)
 
         async def caller(request: web.Request) -> str:
             return request.headers["x-caller"]
@@ -582,9 +580,7 @@ async def test_handlers_of_aiohttp_that_send_by_themselves_are_refused(locks: Lo
     async def parts(request: web.Request) -> web.Response:
         return web.Response(body=io.BytesIO(b"a"))
 
-    app = web.Application()
-    aiolock.aiohttp.setup(app, "redis://127.0.0.1:1")
-    app[aiolock.aiohttp.LOCKS] = locks
+    app = application(locks)
     app.router.add_post("/stream", stream)
     app.router.add_post("/parts", parts)
     async with serving(app) as session:
@@ -613,9 +609,7 @@ async def test_a_view_of_aiohttp_answers_again(locks: LockClient) -> None:
             runs.append(1)
             return web.json_response({"paid": True})
 
-    app = web.Application()
-    aiolock.aiohttp.setup(app, "redis://127.0.0.1:1")
-    app[aiolock.aiohttp.LOCKS] = locks
+    app = application(locks)
     app.router.add_view("/orders", Orders)
     async with serving(app) as session:
         for _ in range(2):

@@ -23,7 +23,7 @@ from aiolock import LockClient, LockConfig
 from aiolock.fastapi import IdempotentRoute
 from tests.support.asgi import served
 from tests.support.inside import session_of
-from tests.support.serving import serving
+from tests.support.serving import application, serving
 
 KEY = {"Idempotency-Key": "7"}
 ELSEWHERE = "another.test"
@@ -285,9 +285,7 @@ async def test_a_response_that_a_handler_sends_is_refused_before_it_begins(
         await response.write_eof()
         return response
 
-    app, part = web.Application(), web.Application()
-    aiolock.aiohttp.setup(app, "redis://127.0.0.1:1")
-    app[aiolock.aiohttp.LOCKS] = locks
+    app, part = application(locks), web.Application()
     part.router.add_get("/send", send)
     app.add_subapp("/part", part)
     upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
@@ -310,9 +308,7 @@ async def test_a_handler_that_returns_no_response_is_told_so_by_aiohttp(
     @aiolock.aiohttp.idempotent(None)
     async def forgets(request: web.Request) -> Any: ...
 
-    app = web.Application()
-    aiolock.aiohttp.setup(app, "redis://127.0.0.1:1")
-    app[aiolock.aiohttp.LOCKS] = locks
+    app = application(locks)
     app.router.add_post("/", forgets)
     async with serving(app) as session:
         for _ in range(2):

@@ -14,7 +14,7 @@ from tests.support.observe import freed, until
 
 NAME = "counter"
 EACH = 4
-# Each side has so many visits at least: no side starves.
+# The least visits of each side: no side starves.
 LEAST = 100
 
 

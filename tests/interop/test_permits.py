@@ -24,7 +24,7 @@ SHORT = 0.5
 RENEWED = 1.5
 PLACES = 3
 EACH = 4
-# Each side gets so many permits at least: no side starves.
+# The least permits of each side: no side starves.
 LEAST = 50
 
 Counts = Callable[[], Awaitable[tuple[int, int, int]]]

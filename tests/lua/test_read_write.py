@@ -15,7 +15,7 @@ from tests.lua.read_write import JAVA, KEEPS, LEASE, LOCK, ME, MINE, OTHER, READ
 
 # The script of a release looks at fewer readers.
 MANY = 40
-# The next owner has so many milliseconds to follow others, as in acquire.lua.
+# Milliseconds for the next owner to follow others, as in acquire.lua.
 SOON = 100
 
 

@@ -15,9 +15,9 @@ from tests.support.observe import until
 
 _ROOT = Path(__file__).parents[2]
 FOR_EVER = 1_000_000
-# Nobody else gets the locks of the process that is killed for so many seconds.
+# Seconds for which nobody else gets the locks of a killed process.
 LEASE = 5.0
-# A wait may take so many further seconds on a busy machine, where an idle one needs some tenths.
+# Seconds that a busy machine adds to a wait, where an idle one needs some tenths.
 BUSY = 15.0
 
 Section = Callable[[LockClient, random.Random, tuple[int, int]], Awaitable[str]]

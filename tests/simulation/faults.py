@@ -46,6 +46,11 @@ def _refusal_of(fault: Fault) -> str:
     return _REFUSALS[int(fault.detail * len(_REFUSALS))]
 
 
+def slowness(fault: Fault) -> float:
+    """The factor by which a slow path delays what is sent on it."""
+    return 1 + 200 * fault.detail
+
+
 class Faults:
     def __init__(self, topology: "Topology", fleet: "Fleet", plan: list[Fault]) -> None:
         self.world, self.network, self.topology, self.fleet = topology.world, topology.network, topology, fleet
@@ -201,7 +206,7 @@ class Faults:
 
     def slow(self, fault: Fault) -> None:
         path = self._path(fault)
-        path.slow = 1 + 200 * fault.detail
+        path.slow = slowness(fault)
         self.world.after(fault.lasts, setattr, path, "slow", 1.0)
 
     def no_new_connections(self, fault: Fault) -> None:

@@ -13,7 +13,7 @@ from typing import Literal
 from aiolock import Lease
 
 Kind = Literal[
-    # The worker started; *note* says on what.
+    # The worker started; *note* has its loop.
     "begin",
     # A task is inside of the lock *name*, for which it asked at *asked*.
     "enter",

@@ -13,7 +13,7 @@ from tests.soak.lives import Life, Stay, all_stays
 # Seconds that no fault explains. Most waits last for some tenths, but a busy machine may deny a process its turns, and
 # a worker may lose the race for a lock many times in a row.
 LONGEST_WAIT = 10.0
-# The loop of a busy process has turned some times in so many seconds, which are fewer than from mark to mark.
+# Seconds in which the loop of a busy process turns some times; from mark to mark there are more.
 TOLD_WITHIN = 0.04
 # The memory of a worker may grow by this share of it, and by the kilobytes by which that of Python varies by itself.
 MOST_GROWTH = 0.25

@@ -14,7 +14,7 @@ from tests.soak.schedule import Schedule
 from tests.soak.settings import Topology
 from tests.soak.stages import STAGES
 
-# The forms are used for so many seconds at most.
+# The most seconds for which the forms are used.
 _LONGEST_FIXED = 5.0
 
 

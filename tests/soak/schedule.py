@@ -11,9 +11,9 @@ from tests.soak.crew import Crew, Worker
 from tests.soak.faults import Fault
 from tests.soak.stages import Faults, Stage
 
-# No fault happens for so many seconds before the first one, and between two.
+# Seconds without a fault before the first one, and between two.
 CALM = 4.0
-# These are seconds beyond the lease of a worker that is gone.
+# Seconds beyond the lease of a worker that is gone.
 SETTLING = 2.0
 
 

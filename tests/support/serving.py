@@ -5,7 +5,18 @@ from contextlib import asynccontextmanager
 
 from aiohttp import ClientSession, web
 
+from aiolock import LockClient
+from aiolock.aiohttp import LOCKS, setup
+
 _HOST = "127.0.0.1"
+
+
+def application(locks: LockClient) -> web.Application:
+    """An application whose locks are of the client *locks*."""
+    app = web.Application()
+    setup(app, "redis://127.0.0.1:1")
+    app[LOCKS] = locks
+    return app
 
 
 @asynccontextmanager

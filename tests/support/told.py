@@ -4,7 +4,7 @@ import asyncio
 
 from aiolock import Lease, LockEvent, Lost
 
-# So many seconds may lie between two readings of the clock.
+# The most seconds between two readings of the clock.
 MOMENT = 0.005
 
 

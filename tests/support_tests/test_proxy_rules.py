@@ -25,7 +25,7 @@ from tests.support.proxy import (
 )
 from tests.support_tests.wire import Wire, count, is_one
 
-# During a delay of so many seconds we can look at the server, also on a busy machine.
+# Seconds of a delay in which a test can look at the server, also on a busy machine.
 LATE = 0.5
 
 

@@ -7,7 +7,7 @@ from redis.asyncio import Redis
 
 from tests.support.resp import Frames
 
-# After so many seconds without an answer we believe that none comes.
+# Seconds without an answer after which none is expected.
 SILENCE = 0.05
 
 

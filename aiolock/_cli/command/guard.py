@@ -25,6 +25,7 @@ from contextlib import suppress
 from time import monotonic, sleep
 from typing import Any
 
+# Arguments of prctl, which only Linux has.
 _DIE_WITH_PARENT = 1, signal.SIGKILL
 _LOOK_AGAIN = 0.01
 

@@ -11,6 +11,7 @@ from aiolock._cli.doctor.facts import Facts, fields
 from aiolock._cli.probe import Address, Probe
 
 _SLOTS = 16384
+# The most slots on their way that are named.
 _MOST_NAMED = 5
 
 

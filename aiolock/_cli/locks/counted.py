@@ -16,7 +16,7 @@ PERMITS_END = ":timeout"
 _OF_OURS = re.compile(r"(.*#\d+)#\d+", re.DOTALL)
 # The end of a permit of Redisson's that has no lease, in milliseconds.
 _NEVER = 922337203685477
-# At most so many tokens are read to tell a counting semaphore from a latch.
+# The most tokens that are read to tell a counting semaphore from a latch.
 _MOST_MEMBERS = 100
 
 

@@ -15,7 +15,7 @@ _WHOLE = re.compile(rb"-?\d{1,18}")
 _GREATEST = 10**18
 _GREATEST_TOKEN = 2**53
 LONGEST_NUMBER = len(str(-(2**63)))
-# One SCAN looks at so many keys, which takes about a millisecond of the server.
+# The keys of one SCAN, which takes about a millisecond of the server.
 _PAGE = 1000
 
 

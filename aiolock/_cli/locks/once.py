@@ -7,6 +7,7 @@ from aiolock._cli.locks.names import keys_of
 from aiolock._cli.locks.node import Node, decoded, token_of
 from aiolock._keys import LockKeys
 
+# The most characters of a result that are shown.
 _MOST_TOLD = 1000
 
 

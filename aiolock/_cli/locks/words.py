@@ -18,6 +18,7 @@ _GAP = 2
 MOST_OF_A_LOCK = 5
 
 HEADINGS = ("NAME", "KIND", "HOLDER", "HELD", "LEFT", "WAITING")
+# The columns of names and of holders.
 _MAY_SHRINK = (0, 2)
 _LEAST = 8
 

@@ -31,6 +31,7 @@ examples:
 EXIT_CODES = common("2", "69", "130", "141") | {"0": "somebody holds the lock", "1": "nobody holds it"}
 
 _MOST_SHOWN = 50
+# Characters; the JSON has up to a thousand.
 _MOST_OF_A_RESULT = 200
 _ONE_VOTE = "This server is one of a quorum: a majority of its servers decides. Ask the others, too."
 _INDENT = " " * 2

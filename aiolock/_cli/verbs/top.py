@@ -40,7 +40,7 @@ examples:
 EXIT_CODES = common("2", "69", "141") | {"0": "success, also on q and Ctrl-C"}
 
 _SILENT = 1.0
-# A key has no longer delay during a look.
+# Seconds between two reports of the silence, and the longest delay of a key during a look.
 _TICK = 0.25
 _AGAIN = 1.0
 

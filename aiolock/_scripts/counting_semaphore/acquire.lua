@@ -1,5 +1,5 @@
 -- acquire: take permits, all that are wanted or none. In front of it, ends.lua, number.lua and counting_semaphore.lua
--- define what it calls.
+-- define its functions.
 --
 -- KEYS[1] count
 -- KEYS[2] tokens

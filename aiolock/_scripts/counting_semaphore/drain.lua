@@ -1,4 +1,4 @@
--- drain: take all permits that are available. In front of it, ends.lua and number.lua define what it calls.
+-- drain: take all permits that are available. In front of it, ends.lua and number.lua define its functions.
 --
 -- KEYS[1] count
 -- KEYS[2] tokens

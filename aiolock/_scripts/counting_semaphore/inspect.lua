@@ -1,4 +1,4 @@
--- inspect: the number of available permits. In front of it, number.lua defines what it calls.
+-- inspect: the number of available permits. In front of it, number.lua defines its functions.
 --
 -- KEYS[1] count
 --

@@ -1,5 +1,5 @@
 -- release: put the permits of an acquisition back, or give up an acquisition whose outcome is unknown. In front of it,
--- ends.lua, number.lua and counting_semaphore.lua define what it calls.
+-- ends.lua, number.lua and counting_semaphore.lua define its functions.
 --
 -- KEYS[1] count
 -- KEYS[2] tokens

@@ -1,5 +1,5 @@
 -- set: set the number of permits, unless it is set already. In front of it, ends.lua, number.lua, counter.lua and
--- counting_semaphore.lua define what it calls.
+-- counting_semaphore.lua define its functions.
 --
 -- KEYS[1] count
 -- KEYS[2] tokens

@@ -13,9 +13,9 @@
 
 -- Added to the times, so that the scores of all tickets are below those of clients that live, and these below all others.
 local TICKETS, ALIVE, ELSE = FIRST_TICKET, LAST_TICKET, -900000000000000
--- A client that has not asked for so many milliseconds is skipped: with HEARTBEAT, after less than a second.
+-- Milliseconds of silence after which a client is skipped; with HEARTBEAT, less than a second.
 local SILENCE = 700
--- The waiters of the plain lock have so many milliseconds to come when it is their turn.
+-- Milliseconds for the waiters of the plain lock to come when it is their turn.
 local TURN = 100
 -- One command skips no more tickets, because the server runs nothing else meanwhile.
 local MOST_PASSED = 64

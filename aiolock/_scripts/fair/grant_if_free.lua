@@ -1,7 +1,7 @@
 -- grant_if_free: grants a free lock at once if its line is empty; it is put in front of the rest of acquire, which handles
 -- all other cases.
 
--- A waiting client asks again after so many milliseconds.
+-- Milliseconds until a waiting client asks again.
 local HEARTBEAT = 250
 
 if ARGV[4] == '1' and redis.call('PTTL', KEYS[1]) == -2 then

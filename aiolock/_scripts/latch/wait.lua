@@ -1,4 +1,4 @@
--- wait: ask whether the count is zero. In front of it, number.lua defines what it calls.
+-- wait: ask whether the count is zero. In front of it, number.lua defines its functions.
 --
 -- KEYS[1] count
 --

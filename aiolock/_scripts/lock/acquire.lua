@@ -19,7 +19,7 @@
 -- only by a later step, so neither a re-sent nor an overtaken call changes it or the TTL. An id that was
 -- released or given up is STALE: a call that arrives late grants nothing. A grant only lengthens the TTL.
 
--- The waiters for the fair lock go first for so many milliseconds.
+-- Milliseconds for which the waiters for the fair lock go first.
 local LINE_FIRST = 1000
 
 local owner, acquisition, step, holds = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])

@@ -2,9 +2,9 @@
 
 -- This score is above those of all ids, and below those of all marks.
 local FIRST_MARK = 100000000000000
--- The releases of one age have so many numbers; an age is 64 seconds of the token.
+-- The numbers for the releases of one age; an age is 64 seconds of the token.
 local NUMBERS = 16777216
--- After so many whole ages no client waits any more for the answer that a mark is kept for.
+-- Whole ages after which no client waits any more for the answer that a mark is kept for.
 local AGES = 2
 
 if freed and not is_noted then

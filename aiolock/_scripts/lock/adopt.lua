@@ -1,5 +1,5 @@
 -- adopt: grant the lock of a detached hold to an owner; for plain and fair locks. In front of it, grant.lua, ends.lua,
--- late.lua, lock.lua and grant_again.lua define what it calls.
+-- late.lua, lock.lua and grant_again.lua define its functions.
 --
 -- KEYS[1] lock
 -- KEYS[2] tokens

@@ -1,6 +1,6 @@
 -- detach: give the lock of its holder to a detached hold, for a given time; for plain and fair locks. A detached hold
 -- can be adopted only with a secret, of which its id has a digest. In front of it, ends.lua, late.lua, lives.lua and
--- lock.lua define what it calls.
+-- lock.lua define its functions.
 --
 -- KEYS[1] lock
 -- KEYS[2] tokens

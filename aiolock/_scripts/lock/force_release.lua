@@ -1,5 +1,5 @@
 -- force_release: free the lock from any holder, or only a holder with a given token, and wake a waiter. In front of it,
--- ends.lua, late.lua and lock.lua define what it calls.
+-- ends.lua, late.lua and lock.lua define its functions.
 --
 -- KEYS[1] lock
 -- KEYS[2] tokens

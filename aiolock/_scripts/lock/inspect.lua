@@ -1,4 +1,4 @@
--- inspect: the holder of the lock, and the time that it has left. In front of it, lock.lua defines what it calls.
+-- inspect: the holder of the lock, and the time that it has left. In front of it, lock.lua defines its functions.
 --
 -- KEYS[1] lock
 --

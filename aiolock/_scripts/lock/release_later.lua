@@ -1,6 +1,6 @@
 -- release_later: release the last hold, and leave a field without an owner in the lock's place for some time: the field
 -- keeps the lock from others (`at_least`), or is the result of a `once`. In front of it, ends.lua, late.lua, lives.lua
--- and lock.lua define what it calls.
+-- and lock.lua define its functions.
 --
 -- KEYS[1] lock
 -- KEYS[2] tokens

@@ -1,5 +1,5 @@
 -- renew: lengthen the life of locks that still belong to their acquisition. In front of it, lives.lua and lock.lua
--- define what it calls.
+-- define its functions.
 --
 -- KEYS    lock and tokens of each lock, one after the other; in a cluster, of one
 -- ARGV[1] token retention, milliseconds

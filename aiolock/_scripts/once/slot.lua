@@ -1,5 +1,5 @@
 -- slot: the present slot of time, by this server's clock; the key of the call chooses the server. In front of it,
--- late.lua defines what it calls.
+-- late.lua defines its functions.
 --
 -- ARGV[1] length of a slot, milliseconds
 --

@@ -1,5 +1,5 @@
 -- adopt: grant the permits of a detached hold to an acquisition. In front of it, ends.lua, late.lua, permit.lua,
--- move.lua and token.lua define what it calls.
+-- move.lua and token.lua define its functions.
 --
 -- KEYS[1] count
 -- KEYS[2] permits

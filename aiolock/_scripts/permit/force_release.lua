@@ -1,5 +1,5 @@
 -- force_release: put all permits back, with any holder, and wake all waiters. In front of it, ends.lua, late.lua and
--- permit.lua define what it calls.
+-- permit.lua define its functions.
 --
 -- KEYS[1] count
 -- KEYS[2] permits

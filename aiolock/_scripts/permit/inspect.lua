@@ -1,4 +1,4 @@
--- inspect: the number of permits, and their holders. In front of it, late.lua and permit.lua define what it calls.
+-- inspect: the number of permits, and their holders. In front of it, late.lua and permit.lua define its functions.
 --
 -- KEYS[1] count
 -- KEYS[2] permits

@@ -23,7 +23,7 @@
 -- One acquire puts back no more expired permits, in addition to those that it wants.
 local MOST_BACK = 128
 local HEARTBEAT, SILENCE = 250, 700
--- A client hands so many permits to its own tasks in a row.
+-- The permits that a client hands to its own tasks in a row.
 local MOST_OVERTAKEN = 16
 -- One command skips no more silent waiters, because the server runs nothing else meanwhile.
 local MOST_PASSED = 64

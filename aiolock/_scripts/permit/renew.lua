@@ -1,5 +1,5 @@
 -- renew: lengthen the life of permits that still belong to their acquisition. In front of it, late.lua and permit.lua
--- define what it calls.
+-- define its functions.
 --
 -- KEYS    count, permits and tokens of each acquisition, one after the other; in a cluster, of one
 -- ARGV[1] token retention, milliseconds

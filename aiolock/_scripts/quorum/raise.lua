@@ -1,5 +1,5 @@
 -- raise: lift the next token of a lock above the one that another server of the quorum granted to the same acquisition.
--- In front of it, lock.lua defines what it calls.
+-- In front of it, lock.lua defines its functions.
 --
 -- KEYS[1] lock
 -- KEYS[2] tokens

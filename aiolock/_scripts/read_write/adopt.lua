@@ -1,5 +1,5 @@
 -- adopt: let an owner read or write in place of a detached hold. In front of it, ends.lua, late.lua, lives.lua,
--- read_write.lua, replace.lua and token.lua define what it calls.
+-- read_write.lua, replace.lua and token.lua define its functions.
 --
 -- KEYS[1] lock
 -- KEYS[2] tokens

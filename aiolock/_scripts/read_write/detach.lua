@@ -1,6 +1,6 @@
 -- detach: give the place of a reader, or of the writer, to a detached hold, for a given time. A detached hold can be
 -- adopted only with a secret, of which its id has a digest. In front of it, ends.lua, late.lua, lives.lua,
--- read_write.lua and replace.lua define what it calls.
+-- read_write.lua and replace.lua define its functions.
 --
 -- KEYS[1] lock
 -- KEYS[2] tokens

@@ -1,5 +1,5 @@
 -- renew: lengthen the life of holds that still belong to their acquisition. In front of it, lives.lua and
--- read_write.lua define what it calls.
+-- read_write.lua define its functions.
 --
 -- KEYS    lock, tokens and record of each hold, one after the other; in a cluster, of one
 -- ARGV[1] token retention, milliseconds

@@ -8,7 +8,7 @@ The course of waits.
 
 from dataclasses import dataclass
 
-from tests.simulation.faults import Faults
+from tests.simulation.faults import Faults, slowness
 from tests.simulation.process import Process
 from tests.simulation.script_calls import GRANTED, REFUSED, LockCall, Ran, asked_for
 from tests.simulation.world import World
@@ -17,8 +17,6 @@ from tests.simulation.world import World
 _SOON = 1.5
 # Seconds until the caller of a command is told that it failed.
 _TOLD = 5.0
-# Seconds for which a slow path delays what is sent on it.
-_LONGEST_DELAY = 3.0
 # Seconds without a sign of life after which a fair lock may pass over a client: a little less than its script says.
 _SILENCE = 0.69
 
@@ -34,7 +32,7 @@ class _Place:
 
 class Waits:
     def __init__(self, world: World, faults: Faults, most_latency: float) -> None:
-        self.world, self.faults = world, faults
+        self.world, self.faults, self._most_latency = world, faults, most_latency
         # Seconds for a message and the acquire that follows it; and seconds to connect, to ask and to get the answer.
         self._prompt = 0.03 + 4 * most_latency
         self._slack = 0.3 + 12 * most_latency
@@ -79,8 +77,8 @@ class Waits:
 
     def _waits_behind(self, since: float) -> bool:
         """Whether a command may wait behind one that was sent on a slow path, which keeps the order."""
-        slow = [fault for fault in self.faults.plan if fault.kind == "slow"]
-        return any(fault.at <= self.world.now and since <= fault.at + fault.lasts + _LONGEST_DELAY for fault in slow)
+        slow = [fault for fault in self.faults.plan if fault.kind == "slow" and fault.at <= self.world.now]
+        return any(since <= fault.at + fault.lasts + self._most_latency * slowness(fault) for fault in slow)
 
     def still_waiting(self) -> list[str]:
         return [f"{process.name} waits for {name} since {since:.2f}" for process, name, since in self._waiting.values()]
