@@ -58,7 +58,8 @@ async def test_the_loss_of_one_by_a_failover_of_its_server_ends_all(fragile: Clu
                 primary.kill()
                 successor(fragile, primary).resume()
                 await asyncio.Event().wait()
-        assert lost.value.reason == "expired"
+        # The waiter may reach the new primary before the renewal does.
+        assert lost.value.reason in ("expired", "taken")
         assert lease.leases[names[1]].given_back
         assert lease.leases[names[2]].given_back
         next_one = await asyncio.wait_for(waiting, 20)

@@ -14,7 +14,7 @@ from tests.support.calls import acquire_and_release
 from tests.support.inside import keys_of
 from tests.support.observe import renewed, until
 from tests.support.topologies import NAME as PRIMARY
-from tests.support.topologies import Replicated, ask, cut_off, replicated
+from tests.support.topologies import Replicated, ask, cut_off, replicated, role
 from tests.support.waiters import parked
 
 NAME = "orders"
@@ -36,6 +36,11 @@ async def users_client(setup: Replicated) -> AsyncIterator[Redis]:
         await each.aclose()
 
 
+def is_heard(channel: str, setup: Replicated) -> bool:
+    """Whether the present primary, which may be another one again on a busy machine, sends the channel's messages."""
+    return any(role(each) == "master" and channel in ask(each, "PUBSUB", "CHANNELS") for each in setup.replicas)
+
+
 async def test_a_failover_while_a_lock_is_held_and_waited_for(setup: Replicated) -> None:
     async with users_client(setup) as redis:
         config = LockConfig(lease=30, renew_interval=1, command_timeout=15, client_name="ours")
@@ -45,11 +50,11 @@ async def test_a_failover_while_a_lock_is_held_and_waited_for(setup: Replicated)
                 async with holder.lock("watched") as watched:
                     await replicated(old, 2)
                     old.kill()
-                    new = await asyncio.to_thread(setup.promoted, old)
+                    await asyncio.to_thread(setup.promoted, old)
                     await renewed(holder, 2, within=20)
                     watched.check()
                 channel = keys_of(waiters.lock).channel
-                await until(lambda: waiters.none_failed() and channel in ask(new, "PUBSUB", "CHANNELS"), within=20)
+                await until(lambda: waiters.none_failed() and is_heard(channel, setup), within=20)
                 await until(waiters.quiet, within=20)
                 lease.check()
                 await lease.release()
