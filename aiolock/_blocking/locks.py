@@ -18,9 +18,18 @@ from aiolock._primitives.rlock import AsyncRLock
 S = TypeVar("S", bound=Single)
 K = TypeVar("K", bound=base.Lock)
 R = TypeVar("R", bound=AsyncRLock)
+G = TypeVar("G", bound=AsyncLease | AsyncMultiLease)
+T_co = TypeVar("T_co", covariant=True)
 
 
-class HeldOne(Entered[HeldBlock[AsyncLease], Lease]):
+class _Held(Entered[HeldBlock[G], T_co], Generic[G, T_co]):
+    __slots__ = ()
+
+    def _use(self) -> None:
+        self._async._unused = False
+
+
+class HeldOne(_Held[AsyncLease, Lease]):
     """A block with its own wait and lease, for a primitive with one lease."""
 
     __slots__ = ()
@@ -38,7 +47,7 @@ class HeldLock(HeldOne):
 
 
 @final
-class HeldMultiLock(Entered[HeldBlock[AsyncMultiLease], MultiLease]):
+class HeldMultiLock(_Held[AsyncMultiLease, MultiLease]):
     """The result of `MultiLock.hold`, for one ``with`` at a time."""
 
     __slots__ = ()
