@@ -9,7 +9,7 @@ from typing import Any
 import fastapi
 import httpx
 import pytest
-from aiohttp import ServerDisconnectedError, web
+from aiohttp import ServerDisconnectedError, StringPayload, web
 from fastapi import APIRouter, FastAPI, Request, WebSocket
 from fastapi.testclient import TestClient
 from opentelemetry.sdk.trace import TracerProvider
@@ -268,7 +268,28 @@ async def test_a_client_learns_that_a_thread_may_go_on_without_its_lock(under: A
     )
 
 
-# Responses of aiohttp that cannot be kept.
+# Responses of aiohttp.
+
+
+IN_UTF_16 = StringPayload("Grüße, 世界", content_type="text/plain; charset=utf-16")
+
+
+@pytest.mark.parametrize("body", ["Grüße, 世界", IN_UTF_16], ids=["str", "payload"])
+async def test_a_body_that_was_given_as_a_text_is_kept(body: object, locks: LockClient) -> None:
+    @aiolock.aiohttp.idempotent(None)
+    async def greet(request: web.Request) -> web.Response:
+        return web.Response(body=body)
+
+    app = application(locks)
+    app.router.add_post("/", greet)
+    async with serving(app) as session:
+        kinds = []
+        for replayed in (False, True):
+            async with session.post("/", headers=KEY) as response:
+                assert await response.text() == "Grüße, 世界"
+                assert ("Idempotent-Replayed" in response.headers) is replayed
+                kinds.append(response.headers["Content-Type"])
+    assert kinds[0] == kinds[1]
 
 
 @pytest.mark.parametrize("make", [web.StreamResponse, web.Response, web.WebSocketResponse])
