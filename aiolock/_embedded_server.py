@@ -236,9 +236,12 @@ class Server:
 
     def _answers(self) -> bool:
         try:
-            return self._ask("PING") == "+PONG"
+            answer = self._ask("PING")
         except OSError:
             return False
+        if answer.startswith("-NOAUTH"):
+            raise self._failure("asks for a password: start it without one, and set it by CONFIG SET requirepass")
+        return answer == "+PONG"
 
     def _ask(self, command: str) -> str:
         """Ask through the unix socket: on the port, another program's server could be answering."""

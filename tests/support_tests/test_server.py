@@ -11,6 +11,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis import ConnectionError as RedisConnectionError
@@ -134,6 +135,12 @@ def test_a_silent_program_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path:
     silent.chmod(0o700)
     with pytest.raises(RuntimeError, match=r"did not answer within 1 s:\nnot today"):
         Server(str(silent)).start()
+
+
+@pytest.mark.parametrize("settings", [{"options": ["--requirepass", "x"]}, {"config": "requirepass x"}])
+def test_a_server_that_asks_for_a_password_is_an_error(executable: str, settings: Any) -> None:
+    with pytest.raises(RuntimeError, match="asks for a password: start it without one"):
+        Server(executable, **settings).start()
 
 
 def test_starting_twice_is_an_error(own: Server) -> None:
