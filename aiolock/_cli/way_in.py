@@ -28,8 +28,8 @@ def client_of(url: str, **settings: Any) -> Redis:
     except (TypeError, ValueError) as error:
         # The text of the error may contain the password.
         raise VerbError(
-            "redis-py cannot use this URL. It begins with redis://, rediss:// or unix://, has only settings that "
-            "redis-py knows, and special characters of a password are percent-encoded",
+            "redis-py cannot use this URL. A URL has to begin with redis://, rediss:// or unix://, and to have only "
+            "settings that redis-py knows; percent-encode the special characters of a password",
             USAGE,
         ) from error
     return redis
