@@ -9,7 +9,9 @@ from functools import partial
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 
+import aiolock.blocking
 from aiolock import LockClient, LockTimeoutError
 from tests.support.makers import MAKERS, is_taken
 
@@ -237,6 +239,12 @@ async def test_a_function_that_is_no_coroutine_function_is_refused(locks: LockCl
     words = r"synchronized is for coroutine functions \(async def without yield; @staticmethod and @classmethod stand"
     with pytest.raises(TypeError, match=words):
         locks.synchronized("{order_id}")(function)
+
+
+@pytest.mark.parametrize("make", [LockClient, aiolock.blocking.LockClient])
+async def test_a_decorator_without_a_name_is_told_how_to_write_it(make: Any, redis: Redis) -> None:
+    with pytest.raises(TypeError, match=r"as in @synchronized\('order:{order_id}'\), must be a str, not <func"):
+        make(redis).synchronized(plain)
 
 
 async def test_a_partial_is_decorated_too(locks: LockClient) -> None:

@@ -48,7 +48,7 @@ def guard_of(
     maker returns the `Section` of that call.
     """
     for template in templates:
-        _ = parsed(text(template, "the name template"))
+        _ = parsed(text(template, "the name template, as in @synchronized('order:{order_id}'),"))
 
     def guard(function: Callable[..., object]) -> Callable[..., Section]:
         names_of = _namer(templates, function)
