@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import nullcontext
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -546,6 +547,31 @@ async def test_run_in_a_block_is_refused_with_what_to_do_instead(locks: LockClie
             await term.run(office.work("it"))
         term.check()
     assert office.events == []
+
+
+@pytest.mark.parametrize("in_block", [True, False])
+async def test_a_lease_under_which_work_runs_is_not_given_away(
+    locks: LockClient, other: LockClient, office: Office, in_block: bool
+) -> None:
+    term = await locks.leader(NAME).try_lead()
+    assert term is not None
+    async with term if in_block else nullcontext():
+        work = term.start(office.work("it"))
+        await office.saw("it begins")
+        handle = locks.lock(NAME)
+        # In a block, the handle refuses to release any lease.
+        for give in (term.lease.release, partial(term.lease.detach, 60), *(() if in_block else (handle.release,))):
+            with pytest.raises(RuntimeError, match=r"work of its term runs.*`term\.step_down\(\)`"):
+                await give()
+        nested = await handle.acquire()
+        await nested.release()
+        term.check()
+        assert not work.done()
+        assert await other.leader(NAME).try_lead() is None
+        term.step_down()
+    await ended(work)
+    async with asyncio.timeout(SOON), other.lock(NAME):
+        assert office.events == ["it begins", "it ends"]
 
 
 async def test_a_term_that_was_left_cannot_be_used(locks: LockClient, office: Office) -> None:

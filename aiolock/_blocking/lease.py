@@ -69,17 +69,17 @@ class _Watch:
     has_lost_its_task = True
 
     def __init__(self, lease: AsyncLease, tell: "_Callback") -> None:
-        self._lease = lease
+        self.lease: AsyncLease = lease
         self._tell = tell
 
     @property
     def is_needed(self) -> bool:
         """Whether the lease was not given back."""
-        return not self._lease.given_back
+        return not self.lease.given_back
 
     def cancel_if_lost(self) -> None:
         """Call the function, because the lock is lost."""
-        loss = self._lease._hold.loss
+        loss = self.lease._hold.loss
         if loss is not None and self.is_needed:
             self._tell(loss)
 

@@ -14,6 +14,7 @@ from aiolock._scripts import NONE, Want
 from aiolock._scripts.replies import Acquired, Granted, Lost, Refused
 from aiolock._types import quoted
 
+UNDER_WORK = "work of its term runs, and has to end first: `term.step_down()` ends it, and gives the lock back"
 _BOTH = "its owner reads and writes, and a ticket is for one of the two; release the other before"
 
 
@@ -27,12 +28,15 @@ def refuse_to_detach(lease: BaseLease, session: Session, keep: float) -> None:
     session.check_open()
     hold.refuse_if_over()
     lease._refuse_if_given_back()
-    if (why := _why_not(hold, session)) is not None:
+    if (why := _why_not(lease, session)) is not None:
         raise _refusal(hold, why)
 
 
-def _why_not(hold: Hold, session: Session) -> str | None:
-    """The reason why *hold* cannot be detached; ``None`` if it can."""
+def _why_not(lease: BaseLease, session: Session) -> str | None:
+    """The reason why the hold of *lease* cannot be detached; ``None`` if it can."""
+    hold = lease._hold
+    if hold.has_work_under(lease):
+        return UNDER_WORK
     if hold.claim.want.scripts.detach is NONE:
         return "this kind of lock cannot"
     if len(hold.leases) > 1:

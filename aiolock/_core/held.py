@@ -46,6 +46,10 @@ class Body(Protocol):
         """Whether it is an `async with`, which gives its lease back."""
 
     @property
+    def lease(self) -> object:
+        """The lease under which it runs."""
+
+    @property
     def has_lost_its_task(self) -> bool:
         """Whether the task that entered it has ended or was destroyed."""
 
@@ -169,6 +173,11 @@ class Held:
     def in_use(self) -> bool:
         """Whether a live task is inside one of its blocks."""
         return any(not body.has_lost_its_task for body in self.bodies)
+
+    def has_work_under(self, lease: object) -> bool:
+        """Whether work of a term runs under *lease*; others must not get the lock before this work has ended."""
+        works = [body for body in self.bodies if body.lease is lease and not body.is_block]
+        return not self.ended and any(not work.has_lost_its_task for work in works)
 
     def was_lost_before(self, answer: Lost) -> bool:
         """

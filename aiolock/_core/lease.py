@@ -6,7 +6,7 @@ from types import CoroutineType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast, final
 
 from aiolock._answers import NoCondition
-from aiolock._core.detach import detach, refuse_to_detach
+from aiolock._core.detach import UNDER_WORK, detach, refuse_to_detach
 from aiolock._core.hold import BaseLease, Hold
 from aiolock._core.session import Session
 from aiolock._core.ticket import Ticket
@@ -135,9 +135,11 @@ class Lease(BaseLease):
         Raises:
             NotHeldError: this lease was given back before.
             LeaseLostError: the lock was lost.
+            RuntimeError: work of a leader's term runs under it: `Term.step_down` ends the work first.
             BackendError: no answer in time; the release is tried for as long as there can be something to free.
         """
         self._session.check_place()
+        refuse_under_work(self)
         await self._hold.give_back(self)
 
     async def renew(self, lease: Duration | None = None) -> None:
@@ -173,7 +175,7 @@ class Lease(BaseLease):
             LeaseLostError: the lock was lost.
             NotHeldError: this lease was given back before.
             RuntimeError: the owner has more than one hold, or reads and writes, or the lock was acquired with
-                *at_least*.
+                *at_least*; or work of a leader's term runs under this lease.
             TypeError, ValueError: *keep* is not a duration; or this is a client of several servers (`redlock`).
             BackendError: Redis failed.
             ReplicationError: fewer replicas than `LockConfig.replicas` acknowledged the detach; the lock was released.
@@ -186,3 +188,9 @@ class Lease(BaseLease):
     def __repr__(self) -> str:
         state = "lost" if self._hold.over else "given back" if self.given_back else f"{self.remaining:.3g} s left"
         return f"<Lease of {quoted(self.name)}, token {self.token}, {state}>"
+
+
+def refuse_under_work(lease: BaseLease) -> None:
+    """Raise if work of a term runs under *lease*: another leader would begin before this work has ended."""
+    if lease._hold.has_work_under(lease):
+        raise RuntimeError(f"lock {quoted(lease._hold.keys.name)} cannot be released: {UNDER_WORK}")

@@ -11,7 +11,7 @@ from typing import Any, Unpack, cast
 from aiolock._answers import answering
 from aiolock._core.acquire import Acquisition
 from aiolock._core.hold import BaseLease
-from aiolock._core.lease import Lease
+from aiolock._core.lease import Lease, refuse_under_work
 from aiolock._core.owners import FrameId, current_task, frame_id, in_own_task, refuse_elsewhere
 from aiolock._core.session import Sessions
 from aiolock._errors import BackendError, LockTimeoutError, NotALockError, NotHeldError
@@ -179,7 +179,8 @@ class Lock(Single):
 
         Raises:
             NotHeldError: the owner holds nothing; the error names the holder.
-            RuntimeError: every hold of the owner belongs to an ``async with`` block, which gives it back itself.
+            RuntimeError: every hold of the owner belongs to an ``async with`` block, which gives it back itself; or
+                work of a leader's term runs under the hold.
             LeaseLostError: the owner held it, and the lock is lost.
             BackendError: no answer in time; the release is tried for as long as there can be something to free.
         """
@@ -187,6 +188,7 @@ class Lock(Single):
         if lease is None:
             raise await self._not_held()
         refuse_in_block(lease)
+        refuse_under_work(lease)
         await lease._hold.give_back(lease)
 
     def hold(
