@@ -6,8 +6,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import AsyncRLock, Lease, LeaseLostError, LockClient
+from aiolock import AsyncReadLock, AsyncRLock, Lease, LeaseLostError, LockClient
+from aiolock._backend import Backend, Call
 from aiolock._scripts import ACQUIRE
+from aiolock.testing import Fault, around
 from tests.support.calls import acquire, acquire_and_release
 from tests.support.holding import client_behind
 from tests.support.inside import session_of
@@ -238,3 +240,55 @@ async def test_a_nested_acquire_that_outlives_its_lock_harms_no_later_hold(redis
             assert locks.lock(NAME).statistics().held == 1
         await answered(locks)
         assert not session_of(locks).entries
+
+
+class Overtaken(Fault):
+    """The second acquire waits on its way until `arrive`."""
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self.acquires: list[Call] = []
+
+    def submit(self, call: Call) -> None:
+        if call.script.name == "acquire":
+            self.acquires.append(call)
+            if len(self.acquires) == 2:
+                return
+        super().submit(call)
+
+    def arrive(self) -> None:
+        super().submit(self.acquires[1])
+
+
+def fair(locks: LockClient) -> AsyncRLock:
+    return locks.fair_lock(NAME, owner="job")
+
+
+def read(locks: LockClient) -> AsyncReadLock:
+    return locks.read_write_lock(NAME, owner="job").read
+
+
+@pytest.mark.parametrize("lock_of", [fair, read])
+async def test_a_new_grant_to_the_owner_tells_that_the_earlier_one_is_lost(
+    redis: Redis, locks: LockClient, lock_of: Callable[[LockClient], AsyncRLock | AsyncReadLock]
+) -> None:
+    with around(locks, Overtaken) as overtaken:
+
+        async def take() -> Lease:
+            return await lock_of(locks).acquire(lease=20)
+
+        first, second = asyncio.create_task(take()), asyncio.create_task(take())
+        lost = await first
+        assert len(overtaken.acquires) == 2
+        # The server forgets the lock while the second acquire is on its way.
+        await redis.flushdb()
+        overtaken.arrive()
+        held = await second
+    assert lost.lost.is_set()
+    with pytest.raises(LeaseLostError):
+        await lost.release()
+    held.check()
+    assert held.token > lost.token
+    await held.release()
+    assert not await lock_of(locks).locked()
+    assert locks.statistics().held == 0

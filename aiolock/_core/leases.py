@@ -21,7 +21,7 @@ from aiolock._core.queue import Queue, Waiting
 from aiolock._core.report import Reporter
 from aiolock._errors import BackendError
 from aiolock._keys import LockKeys
-from aiolock._scripts import Want
+from aiolock._scripts import Claim, Want
 from aiolock._scripts.replies import Changed, Refused
 from aiolock._types import quoted
 
@@ -177,9 +177,9 @@ class Leases:
         claim = hold.claim
         keys, key = claim.want.keys, claim.key
         entry = self._entries.get(keys.entry) or self._entries.of(keys)
-        # The server would not have granted it to two holders: the earlier one is lost.
-        if entry.holds and claim.want.scripts.exclusive:
-            for other in list(entry.holds.values()):
+        # The server would not have granted it, had it kept these holds.
+        if entry.holds and (lost := _replaced_by(claim, entry)):
+            for other in lost:
                 other.lose("taken", gone=True)
             entry = self._entries.of(keys)
         entry.holds[key] = hold
@@ -307,6 +307,15 @@ class Leases:
                 await self.body_ended.wait()
             else:
                 holds.pop()
+
+
+def _replaced_by(claim: Claim, entry: Entry) -> list[Hold]:
+    """The holds in *entry* that are lost if *claim* was granted: all of them, or only that of the same owner."""
+    scripts = claim.want.scripts
+    if scripts.exclusive or scripts.line:
+        return list(entry.holds.values())
+    same = entry.holds.get(claim.key)
+    return [] if same is None else [same]
 
 
 def _last_lease(hold: Hold) -> BaseLease | None:
