@@ -52,14 +52,7 @@ class Acquisition:
     )
 
     def __init__(
-        self,
-        session: Session,
-        want: Want,
-        owner: str,
-        record: OwningTask,
-        lease: float | None,
-        *,
-        kept: bool = True,
+        self, session: Session, want: Want, owner: str, record: OwningTask, lease: float | None, *, kept: bool = True
     ) -> None:
         self._session, self._want = session, want
         self._owner = owner
@@ -135,8 +128,10 @@ class Acquisition:
         if entry is None or not (entry.holds or entry.asked or entry.queue is not None):
             return True
         scripts, owner = self._want.scripts, self._owner
-        if scripts.exclusive or scripts.line or owner in entry.holds:
-            return scripts.line or owner in entry.holds
+        if scripts.line or owner in entry.holds:
+            return True
+        if scripts.exclusive:
+            return False
         other = entries.get(self._want.keys.other)
         waits = entry.queue is not None and not (self._want.tells_number and entry.queue.lacks_number)
         return not waits or (other is not None and owner in other.holds)

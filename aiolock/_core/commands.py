@@ -216,11 +216,11 @@ class Commands:
         """
         claim = hold.claim
         keys, scripts = claim.want.keys, claim.want.scripts
-        # One open change is this release.
+        # Besides this release, another change of the hold count has no answer yet.
         may_be_late = hold.open_changes > 1 or hold.delivery is not None
         if scripts.release_clean is NONE or may_be_late or claim.keys in self._clean:
             return None
-        if monotonic() >= (hold.confirmed_at if hold.confirmed_at < hold.since else hold.since) + _YOUNG:
+        if monotonic() >= min(hold.confirmed_at, hold.since) + _YOUNG:
             return None
         number = freed(hold.token, claim.number)
         arguments = (claim.id, number, self._mark, self._retention, _MEMORY, keys.channel)

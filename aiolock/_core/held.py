@@ -165,7 +165,8 @@ class Held:
         """Whether a task inside one of its blocks, or one that is just leaving a block, will give it back."""
         if self.in_use:
             return True
-        # A block that a task is leaving is no body any more, and one of a thread never was, but its lease is scoped.
+        # A block that a task is leaving has no body any more, and the block of a thread never had one, but both have a
+        # scoped lease.
         blocks = sum(lease._scoped for lease in self.leases)
         return self.orphan_of is None and blocks > sum(body.is_block for body in self.bodies)
 

@@ -89,7 +89,7 @@ class Place:
             self.woken.set()
 
     def note_answer(self, granted: bool, *, exclusive: bool) -> None:
-        """Note the answer to the try; a grant of an *exclusive* lock also uses up later wake-ups."""
+        """Note the answer to the try; after a grant of an *exclusive* lock, earlier wake-ups mean nothing any more."""
         self.trying = False
         self.served = granted
         if granted and exclusive:

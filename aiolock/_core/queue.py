@@ -7,7 +7,7 @@ Rules:
 2. A wake-up is never lost: a place that leaves without using it, or that was refused while another place became the
    head, passes it to the head. A grant that leaves permits for others wakes the first places, as many as may have one.
 3. A release and the head's acquire are sent together; the message of that release is then ignored. After a number of
-   such hand-offs in a row the acquire is not sent along, and waiters in other processes go first.
+   such hand-offs in a row (`in_a_row`) the acquire is not sent along, and waiters in other processes go first.
 """
 
 import asyncio
@@ -146,7 +146,7 @@ class Queue:
         # `fail` has removed it.
         if place not in self._places:
             return
-        # The next waiter may want fewer permits than the head, so it may succeed now.
+        # As the head, it may have kept waiters for fewer permits from trying.
         hid_others = not self.scripts.exclusive and place is self.head and not place.served
         del self._places[place]
         self._waiting.remove(place)

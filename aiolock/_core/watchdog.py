@@ -49,7 +49,7 @@ class Watchdog(Renewer[Hold]):
         """Watch over *hold* until it ends; call this again after a change of its leases."""
         watch = hold.watch
         if watch.renews:
-            # If the last answer is to a command from before `check`, the hold still has to be checked now.
+            # If no command that was sent since `check` has been answered, the hold still has to be checked now.
             due = monotonic() if watch.doubted >= hold.confirmed_at else watch.renew_at
             # The first alarm rings halfway, to connect for the first renewal.
             self._set_alarm(hold, due, early=0.0 if watch.number else (due - monotonic()) / 2)

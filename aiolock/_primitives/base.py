@@ -188,7 +188,8 @@ class Lock(Single):
         if lease is None:
             raise await self._not_held()
         refuse_in_block(lease)
-        refuse_under_work(lease)
+        if lease._hold.bodies:
+            refuse_under_work(lease)
         await lease._hold.give_back(lease)
 
     def hold(
