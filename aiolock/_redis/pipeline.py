@@ -283,7 +283,9 @@ class Pipeline:
     def _send_again(self) -> bool:
         """Move the unanswered calls of the lost connection to the unsent ones; returns whether there were any."""
         unanswered = [*self._replication.calls(), *self._sent_calls()]
-        stuck = {call for call in unanswered if call.script.urgent and call.repeated and not self._urgent}
+        # Such a call may break each connection; the urgent one has a copy. A redirected call failed elsewhere before.
+        may_break = [call for call in unanswered if call.script.urgent and call.repeated and not call.hops]
+        stuck = [] if self._urgent else may_break
         unanswered = [call for call in unanswered if call not in stuck]
         for call in unanswered:
             call.repeated = True
@@ -294,7 +296,6 @@ class Pipeline:
         self._unsent = dict.fromkeys([*unanswered[len(last) :], *self._unsent, *last])
         self._sent.clear()
         self._replication.forget()
-        # Such a call may break each connection; the urgent connection has a copy of it.
         for call in stuck:
             call.fail(self._last_error, f"its connection failed twice ({in_words(self._last_error)})")
         return bool(unanswered or stuck)
@@ -327,8 +328,7 @@ class Pipeline:
 
     def _bundle(self, calls: list[Call], publish: str) -> Command:
         """Several *calls*, which have the same script, as one command."""
-        script = calls[0].script
-        bundle = script.bundle
+        bundle = (script := calls[0].script).bundle
         how = ("EVAL", bundle.source) if self._is_new(bundle) else ("EVALSHA", bundle.sha)
         keys: list[str] = []
         arguments: list[Argument] = []

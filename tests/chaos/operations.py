@@ -217,17 +217,20 @@ class Seen:
     leases: list[int]
     held: int
     events: list[str]
+    raised: str = field(compare=False)
+    """What the call raised, with its times."""
 
 
 async def observe(stage: Stage, operation: Operation) -> Seen:
     """Run the call, and look."""
     value: object = None
-    error = ""
+    error = raised = ""
     before = len(stage.events)
     try:
         value = await operation.run(stage)
-    except AioLockError as raised:
-        error = f"{type(raised).__name__} {raised.reason if isinstance(raised, LeaseLostError) else ''}"
+    except AioLockError as failure:
+        error = f"{type(failure).__name__} {failure.reason if isinstance(failure, LeaseLostError) else ''}"
+        raised = str(failure)
     await stage.answered()
     fields = await stage.fields()
     tokens = {lease.token for lease in stage.leases if not lease.lost.is_set()}
@@ -241,6 +244,7 @@ async def observe(stage: Stage, operation: Operation) -> Seen:
         leases=[lease.holds for lease in stage.leases],
         held=stage.client.statistics().held,
         events=[type(e).__name__ for e in stage.events[before:] if not isinstance(e, (Renewed, RenewalLate))],
+        raised=raised,
     )
 
 
