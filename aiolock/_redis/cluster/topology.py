@@ -14,6 +14,7 @@ import random
 from collections.abc import Callable, Sequence
 from contextvars import Context
 from functools import partial
+from itertools import repeat
 
 from redis.asyncio.connection import AbstractConnection
 from redis.crc import key_slot
@@ -169,6 +170,9 @@ class Cluster(Topology):
 
     def note_owners(self, owners: dict[int, Node]) -> None:
         """Note the *owners* of slots, and check the locks of slots with a new owner, which may not have them."""
+        # Most answers to a question for all slots say what is known.
+        if owners == self._owners:
+            return
         moved = {slot for slot, owner in owners.items() if self._owners.get(slot, owner) is not owner}
         self._owners.update(owners)
         if moved:
@@ -218,7 +222,7 @@ class Cluster(Topology):
         The order is: connected owners of slots, idle owners, servers that own nothing, the server that answered last
         time (it may be cut off from the others), and finally the servers in doubt.
         """
-        serving = {node.address for node in self._owners.values()}
+        serving = {node.address for node in set(self._owners.values())}
 
         def rank(address: Address) -> tuple[bool, ...]:
             node = self._nodes.get(address)
@@ -237,7 +241,7 @@ class Cluster(Topology):
     def _adopt(self, slots: Slots) -> None:
         owners: dict[int, Node] = {}
         for some, address in slots.ranges:
-            owners.update(dict.fromkeys(some, self.node(address)))
+            owners.update(zip(some, repeat(self.node(address))))
         self.note_owners(owners)
         self._rehouse()
         self._leave_idle()
