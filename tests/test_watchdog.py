@@ -11,11 +11,13 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock import LeaseLostError, LockClient, RenewalLate, _scripts
+from aiolock._backend import Call
 from aiolock._config import LEAST_LEASE
 from aiolock._core.hold import Hold
 from aiolock._embedded_server import Server
 from aiolock._events import LockEvent, Lost, Renewed
 from aiolock._keys import LockKeys
+from aiolock.testing import Fault, around
 from tests.support.calls import acquire
 from tests.support.cancellation import cancelling
 from tests.support.contexts import outlives_its_task
@@ -38,8 +40,37 @@ async def quick(server: Server, redis: Redis) -> AsyncIterator[LockClient]:
         yield client
 
 
+class LateRenewal(Fault):
+    """The first renewal waits on its way until `arrive`."""
+
+    first: Call | None = None
+
+    def submit(self, call: Call) -> None:
+        if call.script.name == "renew" and self.first is None:
+            self.first = call
+        else:
+            super().submit(call)
+
+    def arrive(self) -> None:
+        assert self.first is not None
+        super().submit(self.first)
+
+
 async def pttl(redis: Redis, key: str) -> float:
     return int(await redis.pttl(key)) / 1000
+
+
+async def test_a_renewal_counts_even_if_its_lease_was_given_back_meanwhile(quick: LockClient) -> None:
+    lock = quick.lock("a")
+    with around(quick, LateRenewal) as late:
+        async with lock.hold(lease=3) as outer:
+            inner = await lock.acquire()
+            await until(lambda: late.first is not None)
+            await inner.release()
+            before = outer.remaining
+            late.arrive()
+            await until(lambda: lock.statistics().renewals == 1)
+            assert outer.remaining > before
 
 
 async def test_a_short_section_starts_no_task(locks: LockClient) -> None:
