@@ -3,18 +3,11 @@
 import asyncio
 import functools
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import ParamSpec, TypeVar
 
 import anyio
 import anyio.lowlevel
-
-from aiolock._process import Lineage
-
-_MOST_THREADS = 32
-# By the number of forks: a forked child has none of its parent's threads.
-_executors: dict[int, ThreadPoolExecutor] = {}
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -23,9 +16,6 @@ R = TypeVar("R")
 async def to_thread(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
     """
     Call *function* in a thread, and return its result, as `asyncio.to_thread` does; but always wait for its end.
-
-    It has 32 threads of its own, beside the default executor: there, asyncio looks up host names, and while all its
-    threads are busy, no broken connection to Redis can be made again.
 
     A thread cannot be cancelled. `asyncio.to_thread` returns at once if its caller is cancelled, and an ``async with
     lock`` around it frees the lock while the thread still works. This function waits for the thread, however often the
@@ -54,7 +44,7 @@ async def to_thread(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwar
         except StopIteration as stop:
             raise RuntimeError("the function raised StopIteration") from stop
 
-    work = asyncio.get_running_loop().run_in_executor(_executor(), run)
+    work = asyncio.get_running_loop().run_in_executor(None, run)
     # Without the shield, a cancelled scope of anyio would end each wait at once.
     with anyio.CancelScope(shield=True):
         while not work.done():
@@ -67,8 +57,3 @@ async def to_thread(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwar
     work.result()
     await anyio.lowlevel.checkpoint_if_cancelled()
     return results[0]
-
-
-def _executor() -> ThreadPoolExecutor:
-    executor = _executors.get(Lineage.forks)
-    return executor or _executors.setdefault(Lineage.forks, ThreadPoolExecutor(_MOST_THREADS, "aiolock to_thread"))

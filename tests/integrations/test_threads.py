@@ -10,8 +10,6 @@ import pytest
 
 import aiolock
 from aiolock import LeaseLostError, LockClient
-from aiolock._helpers import threads
-from aiolock._process import Lineage
 from tests.support.observe import until
 
 NAME = "order"
@@ -106,10 +104,8 @@ async def test_a_timeout_is_told_when_the_thread_has_ended() -> None:
     assert thread.ended.is_set()
 
 
-async def test_a_function_that_has_not_begun_when_its_caller_is_cancelled_is_not_called(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(threads._executors, Lineage.forks, ThreadPoolExecutor(1))
+async def test_a_function_that_has_not_begun_when_its_caller_is_cancelled_is_not_called() -> None:
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
     first, second, third = Thread(), Thread(), Thread()
     at_work = asyncio.create_task(aiolock.to_thread(first))
     await until(first.began.is_set)
@@ -125,17 +121,6 @@ async def test_a_function_that_has_not_begun_when_its_caller_is_cancelled_is_not
     assert queued.cancelled()
     assert not second.began.is_set()
     assert not third.began.is_set()
-
-
-async def test_it_leaves_the_threads_of_the_loop_to_the_search_for_host_names() -> None:
-    """Without a thread of the loop's own, asyncio finds no host, and no broken connection is made again."""
-    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-    thread = Thread()
-    at_work = asyncio.create_task(aiolock.to_thread(thread))
-    await until(thread.began.is_set)
-    assert await asyncio.wait_for(asyncio.get_running_loop().getaddrinfo("localhost", 0), 30)
-    thread.go_on.set()
-    await at_work
 
 
 async def test_closing_the_client_waits_for_the_thread_under_its_lock(locks: LockClient, other: LockClient) -> None:
