@@ -1,8 +1,6 @@
 """Opening and closing a connection of redis-py, and asking a question on it; `Connection` does the rest."""
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -18,7 +16,7 @@ async def connect(connection: AbstractConnection) -> None:
     if isinstance(connection, SSLConnection):
         # The connection meets the error again, and reports it.
         with suppress(OSError):
-            await _in_a_thread(connection.ssl_context.get)
+            await asyncio.to_thread(connection.ssl_context.get)
     try:
         await connection.connect()  # type: ignore[no-untyped-call]
     except asyncio.CancelledError as error:
@@ -26,15 +24,6 @@ async def connect(connection: AbstractConnection) -> None:
             raise
         # This task was not cancelled: the user's credential provider, for example, awaited a task that was.
         raise RedisConnectionError("what the connection's credential provider awaited was cancelled") from error
-
-
-async def _in_a_thread(function: Callable[[], object]) -> None:
-    """Call *function* in a thread of its own: all threads of the loop may be busy with the user's work for long."""
-    executor = ThreadPoolExecutor(1)
-    try:
-        await asyncio.get_running_loop().run_in_executor(executor, function)
-    finally:
-        executor.shutdown(wait=False)
 
 
 async def ask(connection: AbstractConnection, *command: str) -> Any:

@@ -6,7 +6,6 @@ import ssl
 import threading
 import warnings
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any
@@ -62,18 +61,6 @@ async def test_certificates_are_read_beside_the_event_loop(tls: TlsServer, monke
     async with client_of(tls, **tls.settings) as client, client.lock(NAME):
         assert readers
         assert threading.current_thread() not in readers
-
-
-async def test_certificates_are_read_while_all_threads_of_the_loop_are_busy(tls: TlsServer) -> None:
-    loop, over = asyncio.get_running_loop(), threading.Event()
-    loop.set_default_executor(ThreadPoolExecutor(1))
-    busy = loop.run_in_executor(None, over.wait)
-    try:
-        async with client_of(tls, **tls.settings) as client, client.lock(NAME):
-            assert not busy.done()
-    finally:
-        over.set()
-        await busy
 
 
 async def test_a_certificate_of_a_stranger_is_refused_at_once(tls: TlsServer) -> None:
