@@ -19,14 +19,6 @@ _INSTEAD: tuple[tuple[type, str], ...] = (
     (ConnectionPool, "Redis(connection_pool=pool)"),
     (str, "it to LockClient.from_url"),
 )
-# The settings that the user's are replaced with.
-_OURS: dict[str, Any] = {
-    "decode_responses": False,
-    "health_check_interval": 0,
-    "protocol": 2,
-    "retry": Retry(NoBackoff(), 0),
-    "socket_timeout": None,
-}
 
 
 class Connector:
@@ -41,15 +33,24 @@ class Connector:
     def __init__(
         self,
         make: Callable[..., AbstractConnection],
-        settings: Callable[[], Mapping[str, Any]],
+        settings: Mapping[str, Any],
         client_name: str | None,
         sentinels: Sentinels | None = None,
     ) -> None:
         self.sentinels: Sentinels | None = sentinels
         self._make = make
-        # The user's settings at the moment: a password may change while the client lives.
-        self._settings = settings
-        self._name = {} if client_name is None else {"client_name": client_name}
+        self._settings = {name: value for name, value in settings.items() if not _is_of_the_pool(name)} | {
+            "decode_responses": False,
+            "health_check_interval": 0,
+            "protocol": 2,
+            "retry": Retry(NoBackoff(), 0),
+            "socket_timeout": None,
+        }
+        if client_name is not None:
+            self._settings["client_name"] = client_name
+        # While its server is being moved, the pool has the host of another one for some seconds.
+        if (host := settings.get("orig_host_address")) is not None:
+            self._settings["host"] = host
         self._refuse_what_cannot_work()
 
     @classmethod
@@ -62,31 +63,20 @@ class Connector:
         """
         pool = redis.connection_pool
         sentinels = Sentinels(pool, patience / 2) if isinstance(pool, SentinelConnectionPool) else None
-        return cls(pool.connection_class, lambda: pool.connection_kwargs, client_name, sentinels)
+        return cls(pool.connection_class, pool.connection_kwargs, client_name, sentinels)
 
     @classmethod
     def of_node(cls, cluster: RedisCluster, host: str, port: int, client_name: str | None) -> "Connector":
         """The connector to one server of *cluster*."""
-
-        def node() -> ClusterNode:
-            # It sorts the settings, and does no I/O.
-            return ClusterNode(host, port, **cluster.connection_kwargs)
-
-        def settings() -> dict[str, Any]:
-            # On connecting, a cluster's client lets replicas answer (READONLY), and so a demoted primary.
-            return {name: value for name, value in node().connection_kwargs.items() if name != "redis_connect_func"}
-
-        return cls(node().connection_class, settings, client_name)
+        # It sorts the settings, and does no I/O.
+        node = ClusterNode(host, port, **cluster.connection_kwargs)
+        # On connecting, a cluster's client lets replicas answer (READONLY), and so a demoted primary.
+        settings = {name: value for name, value in node.connection_kwargs.items() if name != "redis_connect_func"}
+        return cls(node.connection_class, settings, client_name)
 
     def __call__(self) -> AbstractConnection:
         guide = {} if self.sentinels is None else {"connection_pool": Guide(self.sentinels)}
-        # A copy, because another thread may change the settings meanwhile.
-        settings = dict(self._settings())
-        # While its server is being moved, the pool has the host of another one for some seconds.
-        original = settings.get("orig_host_address")
-        host = {} if original is None else {"host": original}
-        user = {name: value for name, value in settings.items() if not _is_of_the_pool(name)}
-        return self._make(**(user | _OURS | self._name | host | guide))
+        return self._make(**(self._settings | guide))
 
     def _refuse_what_cannot_work(self) -> None:
         """Make a connection object now, without I/O: redis-py checks the settings only then."""

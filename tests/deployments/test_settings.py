@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import redis.asyncio.connection as connections
-from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis, RedisCluster
+from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import ExponentialBackoff
@@ -16,7 +16,6 @@ from redis.exceptions import NoPermissionError, OutOfMemoryError, ReadOnlyError,
 
 from aiolock import BackendError, LockClient, LockConfig
 from aiolock._embedded_server import Server
-from aiolock._redis.connector import Connector
 from aiolock._redis.error_replies import understood
 from tests.deployments.session import session
 from tests.support.observe import until_connected
@@ -117,23 +116,6 @@ async def test_a_password_that_changes_is_asked_for_again(own: Server) -> None:
             await admin.client_kill_filter(_type="normal", skipme=True)
             await lease.renew()
             assert provider.asked > asked
-
-
-async def test_a_password_that_changes_in_the_users_pool_is_used_for_the_next_connection(own: Server) -> None:
-    async with Redis.from_url(own.url) as admin, Redis.from_url(own.url, password="first") as user:
-        await admin.config_set("requirepass", "first")
-        async with LockClient(user) as client, client.lock(NAME) as lease:
-            await admin.config_set("requirepass", "second")
-            user.connection_pool.connection_kwargs["password"] = "second"
-            await admin.client_kill_filter(_type="normal", skipme=True)
-            await lease.renew()
-
-
-async def test_a_password_that_changes_in_the_users_cluster_is_used_for_the_next_connection() -> None:
-    cluster = RedisCluster(host="localhost", port=1, password="first")
-    connect = Connector.of_node(cluster, "localhost", 1, None)
-    cluster.connection_kwargs["password"] = "second"
-    assert getattr(connect(), "password", None) == "second"
 
 
 @pytest.mark.parametrize("secret", ["secret", "wrong"])
