@@ -285,7 +285,7 @@ class Pipeline:
         unanswered = [*self._replication.calls(), *self._sent_calls()]
         # Such a call may break each connection; the urgent one has a copy. A redirected call failed elsewhere before.
         may_break = [call for call in unanswered if call.script.urgent and call.repeated and not call.hops]
-        stuck = [] if self._urgent else may_break
+        stuck = dict.fromkeys([] if self._urgent else may_break)
         unanswered = [call for call in unanswered if call not in stuck]
         for call in unanswered:
             call.repeated = True

@@ -266,7 +266,7 @@ async def test_a_renewal_that_lost_replies_of_two_servers_is_sent_again(calm: Cl
 
 async def test_a_renewal_that_two_servers_send_on_comes_back_as_one(calm: ClusterOf, cluster: RedisCluster) -> None:
     """The copy of a renewal rests on a server that does not own the slot, when the client hears who owns it."""
-    config = LockConfig(command_timeout=1.5)
+    config = LockConfig(command_timeout=6)
     is_renewal = script(RENEW)
     async with (
         proxied(calm) as (user, proxies),
@@ -288,4 +288,7 @@ async def test_a_renewal_that_two_servers_send_on_comes_back_as_one(calm: Cluste
         await lease.renew()
         assert away.requests
         assert resting.requests
-        assert len(renewals.requests) == 1
+        # The client may ask for the lock by itself, too: each renewal has a number of its own.
+        numbers = [each.args[-2] for each in renewals.requests]
+        assert len(numbers) == len(set(numbers)) > 0
+        assert away.requests[0].args[-2] not in numbers

@@ -53,7 +53,7 @@ EXIT_CODES = (
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of the verb to *parser*."""
     taking.add_lock(parser)
-    parser.add_argument("command", metavar="-- CMD", nargs="*", default=(), help="the command, and its arguments")
+    parser.add_argument("command", metavar="-- CMD", nargs="*", help="the command, and its arguments")
     lease = "how long the lock stays if aiolock is killed; it is renewed every third of that (default: 30)"
     options.add_lease(parser, 30.0, lease)
     grace = "time from SIGTERM to SIGKILL when the lock may be lost; half the lease at most (default: a third of it)"
