@@ -37,11 +37,7 @@ class Entered(Handle[A_co], Generic[A_co, T_co]):
     async def _begin(self) -> tuple[Leavable, T_co]:
         """Begin a block, in the loop; returns the object that ends the block, and the value after ``as``."""
 
-    def _use(self) -> None:
-        """Note that a thread enters, also if its enter is refused."""
-
     def __enter__(self) -> T_co:
-        self._use()
         job = Job(self._enter, self._undo)
         # As in `waited_for`, an interrupt may come at any step of Python.
         try:

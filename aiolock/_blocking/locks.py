@@ -18,18 +18,9 @@ from aiolock._primitives.rlock import AsyncRLock
 S = TypeVar("S", bound=Single)
 K = TypeVar("K", bound=base.Lock)
 R = TypeVar("R", bound=AsyncRLock)
-G = TypeVar("G", bound=AsyncLease | AsyncMultiLease)
-T_co = TypeVar("T_co", covariant=True)
 
 
-class _Held(Entered[HeldBlock[G], T_co], Generic[G, T_co]):
-    __slots__ = ()
-
-    def _use(self) -> None:
-        self._async._unused = False
-
-
-class HeldOne(_Held[AsyncLease, Lease]):
+class HeldOne(Entered[HeldBlock[AsyncLease], Lease]):
     """A block with its own wait and lease, for a primitive with one lease."""
 
     __slots__ = ()
@@ -47,7 +38,7 @@ class HeldLock(HeldOne):
 
 
 @final
-class HeldMultiLock(_Held[AsyncMultiLease, MultiLease]):
+class HeldMultiLock(Entered[HeldBlock[AsyncMultiLease], MultiLease]):
     """The result of `MultiLock.hold`, for one ``with`` at a time."""
 
     __slots__ = ()

@@ -29,9 +29,6 @@ class HeldCountingSemaphore(Entered[AsyncHeldCountingSemaphore, None]):
 
     __slots__ = ()
 
-    def _use(self) -> None:
-        self._async._held._unused = False
-
     async def _begin(self) -> tuple[Lease, None]:
         return Lease(self._runner, await self._async._held._acquire())._in_block(), None
 

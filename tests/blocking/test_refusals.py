@@ -4,15 +4,12 @@ import asyncio
 import gc
 import sys
 import threading
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import aiolock
-from aiolock import ClientClosedError
 from aiolock._embedded_server import Server
 from aiolock.blocking import LockClient, RLock
 from tests.blocking.threads import in_thread, until
@@ -27,29 +24,6 @@ def test_a_running_loop_is_refused(client: LockClient, orders: RLock) -> None:
     asyncio.run(use())
     assert not orders.locked()
     assert client.statistics().held == 0
-
-
-@pytest.mark.parametrize(
-    "hold",
-    [
-        lambda locks: locks.lock("orders").hold(),
-        lambda locks: locks.multi("orders", "seats").hold(),
-        lambda locks: locks.semaphore("orders", 1).hold(),
-        lambda locks: locks.counting_semaphore("orders", 1).hold(),
-    ],
-    ids=["lock", "multi", "semaphore", "counting semaphore"],
-)
-def test_a_block_that_is_refused_is_no_block_that_was_never_entered(
-    server: Server, hold: Callable[[LockClient], AbstractContextManager[object]]
-) -> None:
-    locks = LockClient.from_url(server.url)
-    locks.close()
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
-        with pytest.raises(ClientClosedError), hold(locks):
-            pytest.fail("the block was entered")
-        gc.collect()
-    assert not warned
 
 
 def test_a_thread_of_a_loop_may_use_it(client: LockClient, orders: RLock) -> None:
