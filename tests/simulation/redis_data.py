@@ -4,6 +4,7 @@ The keys of a server, and the commands that scripts call. A command that is not 
 `python -m tests.simulation.compare` runs random calls of every script on this model and on a real server.
 """
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,9 +18,6 @@ class SortedSet(dict[bytes, float]):
     def ordered(self) -> list[tuple[float, bytes]]:
         return sorted((score, member) for member, score in self.items())
 
-    def copy(self) -> "SortedSet":
-        return SortedSet(self)
-
 
 _TYPES: dict[type, bytes] = {bytes: b"string", dict: b"hash", SortedSet: b"zset"}
 
@@ -32,10 +30,6 @@ class RefusedError(Exception):
 
 class Status(bytes):
     """A reply such as OK."""
-
-
-def _copied(values: dict[bytes, Any]) -> dict[bytes, Any]:
-    return {key: value if type(value) is bytes else value.copy() for key, value in values.items()}
 
 
 def score_text(score: float) -> bytes:
@@ -71,11 +65,11 @@ class Data:
         self.touched: dict[bytes, None] = {}
 
     def snapshot(self) -> Snapshot:
-        return _copied(self.values), dict(self.expires)
+        return {key: copy.copy(value) for key, value in self.values.items()}, dict(self.expires)
 
     def restore(self, snapshot: Snapshot) -> None:
         values, expires = snapshot
-        self.values, self.expires = _copied(values), dict(expires)
+        self.values, self.expires = {key: copy.copy(value) for key, value in values.items()}, dict(expires)
 
     def take(self, key: bytes, other: "Data") -> None:
         """Move *key* here from *other*, with the time that it has left."""
