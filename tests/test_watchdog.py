@@ -11,13 +11,12 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock import LeaseLostError, LockClient, RenewalLate, _scripts
-from aiolock._backend import Call
 from aiolock._config import LEAST_LEASE
 from aiolock._core.hold import Hold
 from aiolock._embedded_server import Server
 from aiolock._events import LockEvent, Lost, Renewed
 from aiolock._keys import LockKeys
-from aiolock.testing import Fault, around
+from aiolock.testing import delayed_renewals
 from tests.support.calls import acquire
 from tests.support.cancellation import cancelling
 from tests.support.contexts import outlives_its_task
@@ -40,37 +39,33 @@ async def quick(server: Server, redis: Redis) -> AsyncIterator[LockClient]:
         yield client
 
 
-class LateRenewal(Fault):
-    """The first renewal waits on its way until `arrive`."""
-
-    first: Call | None = None
-
-    def submit(self, call: Call) -> None:
-        if call.script.name == "renew" and self.first is None:
-            self.first = call
-        else:
-            super().submit(call)
-
-    def arrive(self) -> None:
-        assert self.first is not None
-        super().submit(self.first)
-
-
 async def pttl(redis: Redis, key: str) -> float:
     return int(await redis.pttl(key)) / 1000
 
 
 async def test_a_renewal_counts_even_if_its_lease_was_given_back_meanwhile(quick: LockClient) -> None:
     lock = quick.lock("a")
-    with around(quick, LateRenewal) as late:
-        async with lock.hold(lease=3) as outer:
+    async with lock.hold(lease=3) as outer:
+        with delayed_renewals(quick):
             inner = await lock.acquire()
-            await until(lambda: late.first is not None)
+            await until(lambda: hold_of(outer).watch.unanswered == 1)
             await inner.release()
-            before = outer.remaining
-            late.arrive()
-            await until(lambda: lock.statistics().renewals == 1)
-            assert outer.remaining > before
+            before = hold_of(outer).deadline
+        await until(lambda: hold_of(outer).watch.unanswered == 0)
+        assert hold_of(outer).deadline > before
+
+
+async def test_a_fixed_lease_is_as_long_as_the_server_says_after_an_outage(
+    server: Server, redis: Redis, locks: LockClient
+) -> None:
+    """Its last renewal may be lost, as in a failover."""
+    lease = await locks.lock("a").acquire(lease=30)
+    await lease.renew(600)
+    await redis.pexpire("a", 20_000)
+    await redis.client_kill_filter(_type="normal", skipme=True)
+    await until(lambda: lease.remaining < 20)
+    lease.check()
+    await lease.release()
 
 
 async def test_a_short_section_starts_no_task(locks: LockClient) -> None:

@@ -44,7 +44,7 @@ def answer_of(request: web.Request, response: web.StreamResponse) -> Answer:
     """The part of *response* that is kept; raises if the response is not complete, or was sent already."""
     body = response.body if isinstance(response, web.Response) and not response.prepared else response
     if isinstance(body, StringPayload):
-        # aiohttp has made it of a text. In Latin-1 each byte is a character, whatever the encoding of the text is.
+        # aiohttp made it from a text. In Latin-1 each byte is a character, whatever the encoding of the text is.
         body = body.decode("latin-1").encode("latin-1")
     if not isinstance(body, bytes | bytearray | None):
         raise _not_kept(request, body)

@@ -216,7 +216,7 @@ class Commands:
         """
         claim = hold.claim
         keys, scripts = claim.want.keys, claim.want.scripts
-        # Besides this release, another change of the hold count has no answer yet.
+        # Whether another change of the hold count, besides this release, may still arrive.
         may_be_late = hold.open_changes > 1 or hold.delivery is not None
         if scripts.release_clean is NONE or may_be_late or claim.keys in self._clean:
             return None

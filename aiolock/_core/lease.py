@@ -192,5 +192,7 @@ class Lease(BaseLease):
 
 def refuse_under_work(lease: BaseLease) -> None:
     """Raise if work of a term runs under *lease*: another leader would begin before this work has ended."""
+    # The release of a lock that is lost says so.
+    lease._hold.notice_end()
     if lease._hold.has_work_under(lease):
         raise RuntimeError(f"lock {quoted(lease._hold.keys.name)} cannot be released: {UNDER_WORK}")

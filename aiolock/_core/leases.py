@@ -180,7 +180,7 @@ class Leases:
         # The server would not have granted it, had it kept these holds.
         if entry.holds and (lost := _replaced_by(claim, entry)):
             for other in lost:
-                other.lose("taken", gone=True)
+                other.lose("expired" if other.owner == hold.owner else "taken", gone=True)
             entry = self._entries.of(keys)
         entry.holds[key] = hold
         self._owned.setdefault(claim.owner, []).append(hold)

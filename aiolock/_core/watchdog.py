@@ -116,10 +116,9 @@ class Watchdog(Renewer[Hold]):
         """The task of one hold, which renews it whenever a renewal is due."""
         watch = hold.watch
         while self._is_to_be_renewed(hold):
-            lengthens = watch.renews
             call, answer = await self._answer(hold)
             watch.asked = False
-            renewed = answer is not None and self._note(hold, call, answer, lengthens=lengthens)
+            renewed = answer is not None and self._note(hold, call, answer)
             self._plan_next(hold, call, renewed=renewed)
             # No alarm: the hold has ended, or is not to be renewed any more.
             if watch.alarm is None:
@@ -221,15 +220,16 @@ class Watchdog(Renewer[Hold]):
             raise ReplicationError(hold.keys.name, *call.short, kind=hold.kind)
         return self._acknowledged(hold, call, answer)
 
-    def _note(self, hold: Hold, call: Renewal, answer: Renewed, *, lengthens: bool) -> bool:
+    def _note(self, hold: Hold, call: Renewal, answer: Renewed) -> bool:
         """Note the *answer* for *hold*; returns ``False`` if too few replicas acknowledged the renewal."""
         if call.short is not None:
             return False
-        # The lock lives longer, even if the lease that asked for it was given back meanwhile.
-        if lengthens:
+        if hold.watch.renews:
             self._acknowledged(hold, call, answer)
-        else:
-            _still_has(hold, answer)
+        elif _still_has(hold, answer) and not isinstance(answer, Lost) and hold.claim.want.scripts.expires:
+            # The server knows how long the lock lives, even if no lease asks for renewals any more.
+            hold.extend(call.sent, answer.left)
+            self._guard(hold)
         return True
 
     def _acknowledged(self, hold: Hold, call: Renewal, answer: Renewed) -> float:

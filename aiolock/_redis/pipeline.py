@@ -52,6 +52,7 @@ class Pipeline:
     _wanted = 0.0
     # Whether no reply was to come, and no task waited, when the last call was submitted.
     _was_alone = False
+    # A call may fail, or be given up, from this time on; at 0 the next tick looks for the time again.
     _due = math.inf
     # The time of the server's last message.
     _heard = 0.0
@@ -139,7 +140,6 @@ class Pipeline:
         self._unsent = {**self._overdue, **self._unsent, **self._resting}
         self._overdue.clear()
         self._resting.clear()
-        # The next tick finds the overdue calls again.
         self._due = 0.0
         for call in (taken := [call for call in self._unsent if chosen(call)]):
             del self._unsent[call]
@@ -283,13 +283,12 @@ class Pipeline:
     def _send_again(self) -> bool:
         """Move the unanswered calls of the lost connection to the unsent ones; returns whether there were any."""
         unanswered = [*self._replication.calls(), *self._sent_calls()]
-        # Such a call may break each connection; the urgent one has a copy. A redirected call failed elsewhere before.
+        # An urgent call may break each connection; the urgent one has a copy of it, if no server has redirected it.
         may_break = [call for call in unanswered if call.script.urgent and call.repeated and not call.hops]
         stuck = dict.fromkeys([] if self._urgent else may_break)
         unanswered = [call for call in unanswered if call not in stuck]
         for call in unanswered:
             call.repeated = True
-        # The next tick finds the overdue calls again.
         self._due = 0.0
         # The first unanswered call may have broken the connection: it is sent last.
         last = unanswered[:1] if self._urgent else []
@@ -328,7 +327,8 @@ class Pipeline:
 
     def _bundle(self, calls: list[Call], publish: str) -> Command:
         """Several *calls*, which have the same script, as one command."""
-        bundle = (script := calls[0].script).bundle
+        script = calls[0].script
+        bundle = script.bundle
         how = ("EVAL", bundle.source) if self._is_new(bundle) else ("EVALSHA", bundle.sha)
         keys: list[str] = []
         arguments: list[Argument] = []

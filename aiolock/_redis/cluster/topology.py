@@ -14,7 +14,6 @@ import random
 from collections.abc import Callable, Sequence
 from contextvars import Context
 from functools import partial
-from itertools import repeat
 
 from redis.asyncio.connection import AbstractConnection
 from redis.crc import key_slot
@@ -170,7 +169,7 @@ class Cluster(Topology):
 
     def note_owners(self, owners: dict[int, Node]) -> None:
         """Note the *owners* of slots, and check the locks of slots with a new owner, which may not have them."""
-        # Most answers to a question for all slots say what is known.
+        # The owners of the slots seldom change.
         if owners == self._owners:
             return
         moved = {slot for slot, owner in owners.items() if self._owners.get(slot, owner) is not owner}
@@ -241,7 +240,7 @@ class Cluster(Topology):
     def _adopt(self, slots: Slots) -> None:
         owners: dict[int, Node] = {}
         for some, address in slots.ranges:
-            owners.update(zip(some, repeat(self.node(address))))
+            owners.update(dict.fromkeys(some, self.node(address)))
         self.note_owners(owners)
         self._rehouse()
         self._leave_idle()
