@@ -11,6 +11,8 @@ import threading
 from types import TracebackType
 from typing import Self
 
+from tests.support.listener import stop_listening
+
 _HOST = "127.0.0.1"
 _CHUNK = 65536
 _PATIENCE = 10.0
@@ -26,9 +28,14 @@ class Relay:
         self._address = address
 
     async def listen(self) -> asyncio.Server:
-        listener = await asyncio.start_server(self._serve, _HOST, 0)
+        listener = await asyncio.start_server(self._accepted, _HOST, 0)
         self.port = int(listener.sockets[0].getsockname()[1])
         return listener
+
+    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(reader, writer))
+        # A task that is cancelled before its first step closes nothing.
+        task.add_done_callback(lambda task: writer.transport.abort())
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         source: str = writer.get_extra_info("peername")[0]
@@ -96,7 +103,7 @@ class Network:
 
     async def _end(self) -> None:
         for listener in self._listeners:
-            listener.close()
+            await stop_listening(listener)
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()

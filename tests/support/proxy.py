@@ -42,6 +42,7 @@ from tests.support.faults import (
     slow_reply,
     withhold_reply,
 )
+from tests.support.listener import stop_listening
 from tests.support.resp import SUBSCRIBING, Frames, arguments, frames_in_reply, is_error, is_message, is_unsolicited
 
 __all__ = [
@@ -138,8 +139,8 @@ class Proxy:
     async def refuse(self) -> None:
         """Stop listening: new connections are refused, existing ones go on."""
         if self._listener is not None:
-            self._listener.close()
-            self._listener = None
+            listener, self._listener = self._listener, None
+            await stop_listening(listener)
 
     async def accept(self) -> None:
         """Listen again, on the same port."""
@@ -195,6 +196,8 @@ class Proxy:
         task = asyncio.create_task(connection.serve(), name=f"proxy connection {connection.id}")
         self._tasks.add(task)
         task.add_done_callback(lambda task: self._ended(connection, task))
+        # A task that is cancelled before its first step closes nothing.
+        task.add_done_callback(lambda task: writer.transport.abort())
 
     def _ended(self, connection: "Connection", task: asyncio.Task[None]) -> None:
         self.connections.discard(connection)
