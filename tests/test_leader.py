@@ -1,12 +1,14 @@
 """`LockClient.leader`: one leader at a time, whose work has ended before another one leads."""
 
 import asyncio
+import gc
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import nullcontext
 from functools import partial
 from time import monotonic
 from typing import Any
+from weakref import ref
 
 import pytest
 from redis.asyncio import Redis
@@ -215,6 +217,34 @@ async def test_a_leader_that_cannot_renew_has_stopped_before_another_leads(
     with delayed_renewals(short):
         await office.saw("first begins", "first ends", "second begins")
     await ended(first, second)
+
+
+async def test_a_term_that_is_lost_before_its_work_begins_lets_another_lead(
+    short: LockClient, other: LockClient, office: Office
+) -> None:
+    term = await short.leader(NAME).try_lead()
+    assert term is not None
+    with delayed_renewals(short):
+        await term.lost
+    await term.run(office.work("it"))
+    assert office.events == []
+    async with asyncio.timeout(SOON), other.leader(NAME):
+        assert short.statistics().held == 0
+
+
+async def test_a_term_keeps_no_work_that_has_ended(locks: LockClient) -> None:
+    async def work() -> None:
+        pass
+
+    async with locks.leader(NAME) as term:
+        ended = term.start(work())
+        await ended
+        gone = ref(ended)
+        del ended
+        # The loop itself keeps the task until this step ends.
+        await asyncio.sleep(0)
+        gc.collect()
+        assert gone() is None
 
 
 async def test_the_block_of_a_leader_that_cannot_renew_is_cancelled_once_and_told_why(

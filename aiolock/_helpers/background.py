@@ -48,14 +48,16 @@ class Works:
         self.to_clean_up: float = _TO_CLEAN_UP
         # Called with a failed task and its exception.
         self._failed = failed
-        self._tasks: list[asyncio.Task[Any]] = []
+        # The tasks whose end has not been noted.
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._failure: BaseException | None = None
         # Cancels the remaining tasks again.
         self._again: asyncio.TimerHandle | None = None
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run *work* in a task of its own."""
         task = asyncio.create_task(work, name=getattr(work, "__qualname__", None))
-        self._tasks.append(task)
+        self._tasks[task] = None
         task.add_done_callback(self._ended)
         return task
 
@@ -72,6 +74,8 @@ class Works:
     @property
     def failure(self) -> BaseException | None:
         """The exception of a task; if several tasks failed, that of the first one."""
+        if self._failure is not None:
+            return self._failure
         return next((error for task in self._tasks if (error := _failure(task)) is not None), None)
 
     def stop(self) -> None:
@@ -119,6 +123,8 @@ class Works:
             self._again = None
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._failure = self.failure
+        del self._tasks[task]
         if (error := _failure(task)) is not None:
             self._failed(task, error)
 

@@ -236,6 +236,8 @@ class Term(Unique, Entered["Term"]):
         left = hold.deadline - monotonic() - self._to_stop
         if left <= 0:
             hold.tell_early(hold.why_over)
+            # Without work or a block, nothing gives the lock back after the loss: it ends with its lease.
+            hold.watch.renews = hold.watch.renews and hold.in_use
         elif not hold.ended:
             self._timer = asyncio.get_running_loop().call_later(left, self._look, context=Context())
 
