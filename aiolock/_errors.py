@@ -111,6 +111,9 @@ class NotHeldError(AioLockError, RuntimeError):
         elif holder is not None and holder.detached:
             why = f"it was detached by owner {quoted(holder.owner)} of client {holder.client!r}"
             advice = "Adopt its ticket, and release that lease; or `force_release()` frees it"
+        elif holder is not None and f"{holder.client}:{holder.owner}" == owner:
+            why = "the server has it for this owner, but the owner has no lease by this kind of handle"
+            advice = "Release it by the handle that acquired it, such as a fair lock"
         elif holder is not None:
             why = f"owner {quoted(holder.owner)} of client {holder.client!r} holds it"
         super().__init__(f"{_called(name, kind)} is not held by {quoted(owner)}: {why}. {advice}")

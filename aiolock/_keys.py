@@ -55,7 +55,7 @@ class LockKeys:
     record: tuple[str, str] | None = None
     """If each owner has a key of its own: the text before and after the owner in the name of that key."""
     other: str = ""
-    """The entry of the other half of a read-write lock."""
+    """The entry of what excludes it: the other half of a read-write lock, or the fair and the plain lock of a name."""
 
     def of_owner(self, owner: str) -> tuple[str, ...]:
         """The keys of every script that changes the hold of *owner*: `all`, and the owner's own key, if it has one."""
@@ -75,14 +75,15 @@ class LockKeys:
         `ValueError` if the key is too long, or could be one that belongs to another name.
         """
         lock, tag, tokens = _tagged(name, prefix)
-        return cls(name, lock, tokens, f"redisson_lock__channel:{tag}", (lock, tokens), f"lock {lock}")
+        channel = f"redisson_lock__channel:{tag}"
+        return cls(name, lock, tokens, channel, (lock, tokens), f"lock {lock}", other=f"fair {lock}")
 
     @classmethod
     @lru_cache(1024)
     def of_fair(cls, name: str, prefix: str) -> "LockKeys":
         """The keys of the fair lock *name*, which excludes the lock of that name; as in `of`."""
         plain = cls.of(name, prefix)
-        return replace(plain, entry=f"fair {plain.lock}")
+        return replace(plain, entry=plain.other, other=plain.entry)
 
     @classmethod
     @lru_cache(1024)

@@ -119,6 +119,8 @@ def test_a_remembered_failure_says_what_it_was() -> None:
 
 
 def test_nobody_holds_it_is_said_too() -> None:
+    same = str(NotHeldError("orders", f"{HOLDER.client}:{HOLDER.owner}", HOLDER))
+    assert "the server has it for this owner, but the owner has no lease by this kind of handle. Release it" in same
     assert "is not held by 'me': nobody holds it." in str(NotHeldError("orders", "me", None))
 
 

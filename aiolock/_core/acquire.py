@@ -272,8 +272,8 @@ class Acquisition:
         return self._entry.holds.get(self._owner)
 
     def refuse_upgrade(self) -> None:
-        """Raise if the owner wants to write while it reads: the owner would wait for itself."""
-        if self._want.scripts.exclusive:
+        """Raise if the owner would wait for itself: it reads and wants to write, or has the lock of another kind."""
+        if self._want.scripts.exclusive or self._want.scripts.line:
             self._session.entries.refuse_upgrade(self._want.keys, self._owner)
 
     def _grant_in_time(self, call: Call[Acquired], answer: Granted) -> Lease | None:

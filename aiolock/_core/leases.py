@@ -138,13 +138,17 @@ class Entries(dict[str, Entry]):
         return next((entry.hold for entry in entries if entry is not None and entry.hold is not None), None)
 
     def refuse_upgrade(self, keys: LockKeys, owner: str) -> None:
-        """Raise if *owner* reads and wants to write, with these *keys*: the owner would wait for itself."""
-        reading, writing = self.get(keys.other), self.get(keys.entry)
-        if reading is not None and owner in reading.holds and (writing is None or owner not in writing.holds):
-            raise RuntimeError(
-                f"lock {quoted(keys.name)}: its reader cannot get the write lock, because it would wait for itself; "
-                "release the read lock before, or acquire the write lock first and then the read lock"
-            )
+        """Raise if *owner* would wait for itself with these *keys*: it reads, or has the lock of the other kind."""
+        other, same = self.get(keys.other), self.get(keys.entry)
+        if other is None or owner not in other.holds or (same is not None and owner in same.holds):
+            return
+        if keys.record is None:
+            kind = other.holds[owner].kind
+            raise RuntimeError(f"lock {quoted(keys.name)}: this owner has it as a {kind}, and would wait for itself")
+        raise RuntimeError(
+            f"lock {quoted(keys.name)}: its reader cannot get the write lock, because it would wait for itself; "
+            "release the read lock before, or acquire the write lock first and then the read lock"
+        )
 
     def all(self) -> list[Entry]:
         """A copy of the list of all entries."""
@@ -177,8 +181,9 @@ class Leases:
         claim = hold.claim
         keys, key = claim.want.keys, claim.key
         entry = self._entries.get(keys.entry) or self._entries.of(keys)
+        excluded = self._entries.get(keys.other)
         # The server would not have granted it, had it kept these holds.
-        if entry.holds and (lost := _replaced_by(claim, entry)):
+        if (entry.holds or excluded is not None) and (lost := _replaced_by(claim, entry, excluded)):
             for other in lost:
                 other.lose("expired" if other.owner == hold.owner else "taken", gone=True)
             entry = self._entries.of(keys)
@@ -309,13 +314,17 @@ class Leases:
                 holds.pop()
 
 
-def _replaced_by(claim: Claim, entry: Entry) -> list[Hold]:
-    """The holds in *entry* that are lost if *claim* was granted: all of them, or only that of the same owner."""
+def _replaced_by(claim: Claim, entry: Entry, excluded: Entry | None) -> list[Hold]:
+    """
+    The holds that are lost if *claim* was granted: those of other owners in the *excluded* entry, for a writer may read
+    as well; and in its own *entry* all of them, or only that of the same owner.
+    """
     scripts = claim.want.scripts
+    others = [] if excluded is None else [hold for hold in excluded.holds.values() if hold.owner != claim.owner]
     if scripts.exclusive or scripts.line:
-        return list(entry.holds.values())
+        return [*entry.holds.values(), *others]
     same = entry.holds.get(claim.key)
-    return [] if same is None else [same]
+    return others if same is None else [same, *others]
 
 
 def _last_lease(hold: Hold) -> BaseLease | None:
