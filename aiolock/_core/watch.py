@@ -15,6 +15,8 @@ class Watch:
     """Whether the hold is to be renewed: one of its leases asks for it, and it has not ended."""
     renew_at: float = 0.0
     """The time of the next renewal, by the last answer that had the key's time to live."""
+    asked_until: float = 0.0
+    """The latest time until which a command, answered or not, has asked the server to keep the lock."""
     number: int = 0
     """The number of the last renewal that was sent."""
     acknowledged: int = 0

@@ -286,6 +286,7 @@ def _numbered(hold: Hold, seconds: float) -> commands.Renewal:
     watch = hold.watch
     watch.number = next_number(watch.number)
     watch.unanswered += 1
+    watch.asked_until = max(watch.asked_until, monotonic() + seconds)
     return hold.claim, watch.number, seconds
 
 
