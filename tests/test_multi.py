@@ -449,6 +449,16 @@ async def test_a_lease_gives_all_back(three: AsyncMultiLock, redis: Redis) -> No
     assert await held(redis) == []
 
 
+async def test_a_release_that_one_member_refuses_releases_none(locks: LockClient, redis: Redis) -> None:
+    async with locks.lock("a"):
+        lease = await locks.lock("b").acquire()
+        with pytest.raises(RuntimeError, match="lock 'a': every hold of the owner is in a block"):
+            await locks.multi("a", "b").release()
+        assert await held(redis) == ["a", "b"]
+        lease.check()
+        await lease.release()
+
+
 async def test_a_lease_is_as_long_as_was_asked_for_also_after_a_long_wait(
     locks: LockClient, three: AsyncMultiLock, other: LockClient, redis: Redis
 ) -> None:

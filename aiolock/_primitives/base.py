@@ -112,13 +112,18 @@ class Single(Named):
         return self._sessions.leave(here, running, self._want, self._named, error)
 
 
-def refuse_in_block(lease: BaseLease) -> None:
-    """Raise if a block gives *lease* back at its end: the block would fail after a release by the handle."""
+def refuse_release(lease: BaseLease) -> None:
+    """
+    Raise if a block gives *lease* back at its end, which would fail after a release by the handle; or if work of a term
+    runs under it.
+    """
     if lease._scoped and not lease._hold.over:
         raise RuntimeError(
-            f"{lease._hold.keys.name!r}: every hold of the owner is in a block, which gives it back at its end. "
-            "To give it back sooner, end the block, or acquire without a block"
+            f"lock {quoted(lease._hold.keys.name)}: every hold of the owner is in a block, which gives it back at its "
+            "end. To give it back sooner, end the block, or acquire without a block"
         )
+    if lease._hold.bodies:
+        refuse_under_work(lease)
 
 
 def added_up(parts: Iterable[Single]) -> LockStatistics:
@@ -187,9 +192,7 @@ class Lock(Single):
         lease = self._last_lease()
         if lease is None:
             raise await self._not_held()
-        refuse_in_block(lease)
-        if lease._hold.bodies:
-            refuse_under_work(lease)
+        refuse_release(lease)
         await lease._hold.give_back(lease)
 
     def hold(

@@ -10,7 +10,7 @@ from aiolock._core.owners import in_own_task
 from aiolock._core.session import Sessions
 from aiolock._errors import NotHeldError
 from aiolock._keys import LockKeys
-from aiolock._primitives.base import Single, refuse_in_block
+from aiolock._primitives.base import Single, refuse_release
 from aiolock._primitives.held_block import HeldBlock
 from aiolock._scripts import INSPECT_PERMITS, PERMIT, RESIZE, Want
 from aiolock._scripts.replies import Permits, SeenHold
@@ -132,7 +132,7 @@ class AsyncSemaphore(Single):
         if permit is not None:
             await self._checked(permit).release()
         elif (lease := self._last_lease()) is not None:
-            refuse_in_block(lease)
+            refuse_release(lease)
             await lease._hold.give_back(lease)
         else:
             raise await self._not_held()

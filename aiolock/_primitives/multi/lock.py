@@ -11,7 +11,7 @@ from aiolock._core.lease import Lease
 from aiolock._core.owners import in_own_task
 from aiolock._errors import AioLockError, LeaseLostError, NotHeldError, QuorumError
 from aiolock._helpers.together import Begun, all_of
-from aiolock._primitives.base import added_up
+from aiolock._primitives.base import added_up, refuse_release
 from aiolock._primitives.entered import Entered
 from aiolock._primitives.held_block import HeldBlock
 from aiolock._primitives.multi.lease import MultiLease
@@ -98,12 +98,17 @@ class AsyncMultiLock(Entered[MultiLease]):
 
         Raises:
             NotHeldError: the owner does not hold one of the locks; then it keeps the others.
+            RuntimeError: one of the locks cannot be released by a handle, as in `AsyncRLock.release`; then the owner
+                keeps all of them.
             LeaseLostError: the owner held all the locks, and has lost one; the others are given back.
             BackendError: no answer in time; the releases are tried for as long as there can be something to free.
         """
         for member in self._members:
             if member._last_lease() is None:
                 raise await member._not_held()
+        for member in self._members:
+            if (lease := member._last_lease()) is not None:
+                refuse_release(lease)
         await all_of([Begun(member.release()) for member in reversed(self._members)])
 
     def hold(
