@@ -135,7 +135,7 @@ def check_function(value: object, what: str) -> None:
         raise TypeError(f"{what} must be a function that returns a coroutine, not {value!r}")
 
 
-def begun(function: Callable[P, A], *args: P.args, **kwargs: P.kwargs) -> A:
+def begun(function: Callable[P, A], /, *args: P.args, **kwargs: P.kwargs) -> A:
     """The awaitable that *function* returns, such as a coroutine; `TypeError` for any other result."""
     made = function(*args, **kwargs)
     if not isawaitable(made):

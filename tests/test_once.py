@@ -108,6 +108,22 @@ async def test_a_block_sets_the_result(locks: LockClient, other: LockClient) -> 
         assert late.result == b"done"
 
 
+async def test_only_the_caller_that_runs_the_body_sets_the_result(locks: LockClient, other: LockClient) -> None:
+    async with locks.once(KEY, keep=KEEP) as turn:
+        turn.result = "done"
+    async with other.once(KEY, keep=KEEP) as late:
+        with pytest.raises(RuntimeError, match="`if turn:`"):
+            late.result = "done again"
+        assert late.result == "done"
+
+
+async def test_the_body_may_have_an_argument_of_any_name(locks: LockClient) -> None:
+    async def body(function: str) -> str:
+        return function
+
+    assert await locks.once(KEY, keep=KEEP).run(body, function="x") == "x"
+
+
 async def test_it_runs_again_when_its_outcome_is_forgotten(locks: LockClient, report: Report) -> None:
     at_once(report)
     await locks.once(KEY, keep=0.05).run(report)

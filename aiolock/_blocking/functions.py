@@ -20,7 +20,7 @@ def check_plain(function: object, what: str) -> None:
         )
 
 
-def called(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+def called(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
     """The result of *function*; `TypeError` if the result is a coroutine, which is closed."""
     result = function(*args, **kwargs)
     if asyncio.iscoroutine(result):

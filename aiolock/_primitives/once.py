@@ -85,11 +85,14 @@ class Turn:
 
         Raises:
             TypeError, ValueError: you set another value.
+            RuntimeError: you set it, and this caller does not run the body.
         """
         return self._result
 
     @result.setter
     def result(self, result: Result) -> None:
+        if not self:
+            raise RuntimeError("a result is set by the caller that runs the body of `once`: set it under `if turn:`")
         if result is not None and not isinstance(result, str | bytes):
             raise TypeError(f"a result must be a str, bytes or None, not {type(result).__name__}; json.dumps makes one")
         if result is not None and (size := len(_bytes_of(result))) > MOST_BYTES:
