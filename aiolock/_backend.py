@@ -15,6 +15,7 @@ from typing import Any, Generic, Protocol
 from aiolock._errors import BackendError
 from aiolock._scripts import Script
 from aiolock._scripts.replies import A
+from aiolock._types import quoted
 
 Argument = str | int | bytes
 _ENDS = count(1)
@@ -149,6 +150,11 @@ class Call(Generic[A]):
             for tell in listeners:
                 tell(self)
 
+    @property
+    def what(self) -> str:
+        """What the call does, and for which lock, for people."""
+        return f"{self.script.name} of {quoted(self.keys[0])}"
+
     def note(self, trouble: BaseException) -> None:
         """Note the *trouble* of this attempt: a refusal by the server, or an error of the connection."""
         self.trouble = trouble
@@ -157,7 +163,7 @@ class Call(Generic[A]):
         """End the call with a `BackendError` whose cause is *cause*."""
         if not self.ended:
             self.note(cause)
-        error = BackendError(f"{self.script.name} failed: {why}")
+        error = BackendError(f"{self.what} failed: {why}")
         error.__cause__ = cause
         self.end(None, error)
 

@@ -83,7 +83,7 @@ async def test_one_whose_keys_are_wrong_fails_alone(client: LockClient, redis: R
     granted = await asyncio.gather(*(lock.acquire() for lock in handles(client)), return_exceptions=True)
     failed = [number for number, lease in enumerate(granted) if isinstance(lease, BaseException)]
     assert failed == [7]
-    with pytest.raises(BackendError, match="acquire failed: WRONGTYPE"):
+    with pytest.raises(BackendError, match="acquire of 'name-7' failed: WRONGTYPE"):
         raise next(each for each in granted if isinstance(each, BaseException))
     await release([lease for lease in granted if isinstance(lease, Lease)])
     await redis.delete("aiolock_token:{name-7}")

@@ -63,7 +63,7 @@ async def test_a_password_that_is_missing_is_told_at_once(own: Server, path: str
 async def test_a_password_that_is_wrong_is_told_with_the_code_word(own: Server) -> None:
     url = own.url.replace("//", "//somebody:secret@")
     async with lock_client(url, command_timeout=10) as client, asyncio.timeout(5):
-        with pytest.raises(BackendError, match="acquire failed: WRONGPASS "):
+        with pytest.raises(BackendError, match="acquire of 'a' failed: WRONGPASS "):
             await client.lock("a").acquire()
 
 
@@ -73,7 +73,7 @@ async def test_a_permission_that_is_missing_is_told_with_the_code_word(own: Serv
         await admin.execute_command("ACL", "SETUSER", "somebody", *rules)  # type: ignore[no-untyped-call]
     url = own.url.replace("//", "//somebody:secret@")
     async with lock_client(url, command_timeout=10) as client, asyncio.timeout(5):
-        with pytest.raises(BackendError, match=r"acquire failed: NOPERM "):
+        with pytest.raises(BackendError, match="acquire of 'a' failed: NOPERM "):
             await client.lock("a").acquire()
 
 
@@ -82,7 +82,9 @@ async def test_a_server_without_scripts_is_told_without_the_script(server: Serve
         async with lock_client(without.url, command_timeout=10) as client, asyncio.timeout(5):
             with pytest.raises(BackendError) as raised:
                 await client.lock("a").acquire()
-    assert re.fullmatch(r"acquire failed: unknown command .EVAL.; locks need .*: EVAL, EVALSHA", str(raised.value))
+    assert re.fullmatch(
+        r"acquire of 'a' failed: unknown command .EVAL.; locks need .*: EVAL, EVALSHA", str(raised.value)
+    )
 
 
 @pytest.mark.parametrize("answer", [b"-ERR %s\r\n", b"+%s\r\n"], ids=["an error", "no error"])

@@ -245,7 +245,7 @@ async def test_a_release_that_is_not_answered_is_a_note(
 
         outcome = await cancel_at(2 if cancelled else 0, "native", body)
         assert isinstance(outcome.error, asyncio.CancelledError if cancelled else BodyError)
-        assert [note for note in outcome.error.__notes__ if "release failed" in note]
+        assert [note for note in outcome.error.__notes__ if "release of 'lock' failed" in note]
         assert not await redis.exists("lock")
         rule.let_go()
 

@@ -611,7 +611,7 @@ async def test_without_redis_the_handler_does_not_run_and_the_reason_is_logged(
     async with serving(app) as session, session.post("/") as response:
         assert await is_problem(response, 503)
     assert not ran
-    assert "BackendError: acquire failed" in caplog.text
+    assert "BackendError: acquire of " in caplog.text
 
 
 async def test_a_release_that_is_not_answered_takes_no_success_back(app: web.Application, locks: LockClient) -> None:

@@ -222,13 +222,13 @@ class Poll(ABC):
 
     def disagreement(self) -> QuorumError:
         """The error with the answer or failure of each member."""
-        return QuorumError(self.call.script.name, {each.address: self._words(each) for each in self._members})
+        return QuorumError(self.call.what, {each.address: self._words(each) for each in self._members})
 
     def _words(self, member: Member) -> str:
         if member in self.votes:
             return self.answer_in_words(self.votes[member].answer)
         failed = self.errors.get(member)
-        return "no answer yet" if failed is None else str(failed.error).removeprefix(f"{failed.script.name} failed: ")
+        return "no answer yet" if failed is None else str(failed.error).removeprefix(f"{failed.what} failed: ")
 
     def answer_in_words(self, answer: object) -> str:
         """The *answer* of a member, as a text for people."""
