@@ -7,6 +7,7 @@ traces; without one nothing is recorded.
 
 from collections.abc import Callable
 from dataclasses import replace
+from inspect import iscoroutinefunction
 from typing import Any
 
 from opentelemetry.context import get_current
@@ -57,16 +58,23 @@ def instrument(
     The providers are those of the whole process unless you give others; they may be set later.
 
     Raises:
-        TypeError, ValueError: *config* is no `LockConfig`, or has a telemetry already; *link_after* is not a time.
+        TypeError, ValueError: *config* is no `LockConfig`, or has a telemetry already; *group* is no plain function;
+            *link_after* is not a time.
     """
     settings = LockConfig() if config is None else config
     if not isinstance(settings, LockConfig):
         raise TypeError(f"instrument takes a LockConfig, and returns another one for the client, not {config!r}")
+    _check_group(group)
     if settings.telemetry is not None:
         raise ValueError("this LockConfig has a telemetry already")
     patience = seconds(link_after, "link_after")
     reporter = _Reporter(settings.on_event, group, patience, meter_provider, tracer_provider)
     return replace(settings, on_event=reporter.hear, telemetry=reporter)
+
+
+def _check_group(group: object) -> None:
+    if group is not None and (not callable(group) or iscoroutinefunction(group)):
+        raise TypeError(f"group must be a plain function that maps a name to a group, not {group!r}")
 
 
 class _Reporter:

@@ -18,7 +18,9 @@ import redis
 
 import aiolock._origin  # noqa: F401 - refuses a folder that another package shares
 from aiolock import (
+    AsyncLeader,
     AsyncMultiLock,
+    AsyncOnce,
     AsyncReadLock,
     AsyncReadWriteLock,
     AsyncRLock,
@@ -30,6 +32,8 @@ from aiolock import (
 )
 from aiolock._backend import Backend, BackendStatistics, Call, Notifier
 from aiolock._embedded_server import Server
+from aiolock._keys import LockKeys
+from aiolock._types import whole_number
 
 try:
     import pytest_asyncio
@@ -120,27 +124,32 @@ if pytest_asyncio is not None:
 
 
 Leased = AsyncRLock | AsyncReadLock | AsyncWriteLock | AsyncSemaphore
+Losable = Leased | AsyncMultiLock | AsyncReadWriteLock | AsyncLeader | AsyncOnce
 
 
-async def lose(locks: LockClient, lock: str | Leased | AsyncMultiLock | AsyncReadWriteLock) -> None:
+async def lose(locks: LockClient, lock: str | Losable) -> None:
     """
     Take *lock* from its holder in *locks*, as an eviction or a flush of the server would.
 
-    *lock* is the name of a lock, or any handle. All holders in this client lose it: all readers of a read lock, all
-    holders of a semaphore's permits, the readers and the writer of a read-write lock. With a multi lock, this client
-    loses all its locks; to lose only one of them, give its name or its handle. Returns when the holders know of the
-    loss (their `Lease.lost` is set, and their blocks are being cancelled), or have released the lock in the meantime.
+    *lock* is the name of a lock, or the handle of any primitive that has leases. All holders in this client lose it:
+    all readers of a read lock, all holders of a semaphore's permits, the readers and the writer of a read-write lock.
+    With a multi lock, this client loses all its locks; to lose only one of them, give its name or its handle. Returns
+    when the holders know of the loss (their `Lease.lost` is set, and their blocks are being cancelled), or have
+    released the lock in the meantime.
 
     Raises:
         NotHeldError: this client does not hold the lock.
-        TypeError: *lock* has no lease that could be lost, such as a counting semaphore or a latch.
+        TypeError: *lock* has no lease that could be lost, such as a counting semaphore or a latch; or *locks* is no
+            `LockClient`.
     """
+    _check_client(locks)
     session = locks._sessions.open()
-    every = [each._keys for each in _leased(locks.lock(lock) if isinstance(lock, str) else lock)]
+    every = _keys_of(locks.lock(lock) if isinstance(lock, str) else lock)
     entries = [entry for keys in every if (entry := session.entries.get(keys.entry)) is not None]
     holds = [hold for entry in entries for hold in entry.holds.values()]
     if not holds:
-        raise NotHeldError(every[0].name, session.client, None)
+        why = "it holds no lock of this kind and name; another kind needs its handle"
+        raise NotHeldError(every[0].name, session.client, None, why)
     gone = {key for hold in holds for key in hold.claim.keys if key != hold.keys.tokens}
     # In a cluster the keys may be on several servers.
     for key in gone:
@@ -153,15 +162,17 @@ async def lose(locks: LockClient, lock: str | Leased | AsyncMultiLock | AsyncRea
             await hold.until_lost()
 
 
-def _leased(lock: object) -> Sequence[Leased]:
-    """The locks that *lock* consists of, each with leases of its own."""
+def _keys_of(lock: object) -> Sequence[LockKeys]:
+    """The keys of the locks that *lock* consists of, each with leases of its own."""
     if isinstance(lock, AsyncMultiLock):
-        return lock._members
+        return [each._keys for each in lock._members]
     if isinstance(lock, AsyncReadWriteLock):
-        return (lock.read, lock.write)
+        return [lock.read._keys, lock.write._keys]
+    if isinstance(lock, AsyncLeader | AsyncOnce):
+        return [lock._lock._keys]
     if not isinstance(lock, Leased):
         raise TypeError(f"{lock!r} has no lease that could be lost")
-    return (lock,)
+    return [lock._keys]
 
 
 class Fault:
@@ -198,8 +209,14 @@ class Fault:
 F = TypeVar("F", bound=Fault)
 
 
+def _check_client(locks: object) -> None:
+    if not isinstance(locks, LockClient):
+        raise TypeError(f"faults are caused in an aiolock.LockClient, not in {locks!r}")
+
+
 def around(locks: LockClient, fault: Callable[[Backend], F]) -> AbstractContextManager[F]:
     """During the block, wrap the backend of *locks* in *fault*."""
+    _check_client(locks)
     return locks._sessions.through(fault)
 
 
@@ -249,11 +266,10 @@ def failing_commands(locks: LockClient, most: int | None = 1) -> Iterator[None]:
     sent, but its answer is missing. Locks that are renewed together are renewed by one command.
 
     Raises:
-        ValueError: *most* is less than 1.
+        TypeError, ValueError: *most* is no whole number of 1 or more; or *locks* is no `LockClient`.
     """
-    if most is not None and most < 1:
-        raise ValueError(f"most must be 1 or more, or None for every command, not {most!r}")
-    with around(locks, partial(_Failure, float("inf") if most is None else most)):
+    left = float("inf") if most is None else whole_number(most, "most", least=1)
+    with around(locks, partial(_Failure, left)):
         yield
 
 

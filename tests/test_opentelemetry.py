@@ -601,11 +601,18 @@ async def test_the_duration_of_a_hold_within_a_trace_is_always_told(redis: Redis
         assert len(service.spans("aiolock.hold")) == 1
 
 
+async def coroutine_group(name: str) -> str:
+    return name
+
+
 def test_bad_settings_are_refused() -> None:
     with pytest.raises(TypeError, match="LockConfig"):
         instrument("redis://localhost")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="already"):
         instrument(instrument())
+    for group in ("orders", coroutine_group):
+        with pytest.raises(TypeError, match="group must be a plain function"):
+            instrument(group=group)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="link_after"):
         instrument(link_after=0)
     with pytest.raises(TypeError, match=r"aiolock\.Telemetry"):

@@ -103,8 +103,12 @@ class LockClient(Handle[AsyncLockClient]):
         Several locks that are acquired as one, all of them or none; see `aiolock.LockClient.multi`.
 
         Raises:
+            TypeError: one of the locks is neither a name nor a lock of a blocking client.
             ValueError: one of the locks is of another client, which has its own event loop.
         """
+        given: tuple[object, ...] = locks
+        if (other := next((each for each in given if not isinstance(each, str | Handle)), None)) is not None:
+            raise TypeError(f"a multi lock of a blocking client has names, and locks of that client, not {other!r}")
         if any(isinstance(each, Handle) and each._runner is not self._runner for each in locks):
             raise ValueError("the locks of a multi lock must be of one client: each blocking client has its own loop")
         return MultiLock(self._runner, self._async.multi(*map(async_of, locks), owner=owner))

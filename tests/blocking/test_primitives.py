@@ -47,6 +47,8 @@ def test_multi_lock(client: LockClient, elsewhere: LockClient) -> None:
     assert lease.given_back
     with pytest.raises(ValueError, match="of one client"):
         client.multi("a", elsewhere.lock("b"))
+    with pytest.raises(TypeError, match="has names, and locks of that client"):
+        client.multi("a", client.lock("b")._async)  # type: ignore[arg-type]
 
 
 def test_semaphore(client: LockClient) -> None:
@@ -232,6 +234,14 @@ USES: dict[str, Callable[[LockClient, Any], object]] = {
     "leader": lambda locks, function: locks.leader("a").run(function),
     "on_loss": lambda locks, function: locks.lock("a").acquire().on_loss(function),
 }
+
+
+def test_a_function_may_have_an_argument_of_any_name(client: LockClient) -> None:
+    def work(function: str) -> str:
+        return function
+
+    assert client.once("a", keep=60).run(work, function="x") == "x"
+    assert client.synchronized("{function}")(work)(function="x") == "x"
 
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import BackendError, Lease, LeaseLostError, LockClient, NotHeldError
+from aiolock import BackendError, Lease, LeaseLostError, LockClient, NotHeldError, blocking
 from aiolock._embedded_server import Server
 from aiolock.testing import delayed_renewals, failing_commands, lose
 from tests.support.holding import Holder, lock_client
@@ -147,6 +147,28 @@ async def test_readers_and_the_writer_lose_a_read_write_lock(locks: LockClient) 
         await lose(locks, lock)
 
 
+async def test_a_leader_and_the_runner_of_a_body_can_be_lost(locks: LockClient) -> None:
+    term = await locks.leader("a").try_lead()
+    assert term is not None
+    await lose(locks, locks.leader("a"))
+    assert term.lost.is_set()
+    once = locks.once("b", keep=60)
+    with pytest.raises(LeaseLostError):
+        async with once as turn:
+            await lose(locks, once)
+            assert turn.lease is not None
+            turn.lease.check()
+
+
+async def test_faults_are_for_asynchronous_clients(server: Server) -> None:
+    client: Any = blocking.LockClient.from_url(server.url)
+    words = r"an aiolock\.LockClient, not in <blocking LockClient"
+    with pytest.raises(TypeError, match=words):
+        await lose(client, "a")
+    with pytest.raises(TypeError, match=words), failing_commands(client):
+        pass
+
+
 async def test_a_primitive_without_a_lease_is_refused(locks: LockClient) -> None:
     semaphore = locks.counting_semaphore("a", 2)
     async with semaphore:
@@ -236,6 +258,10 @@ async def test_only_a_lock_that_is_held_here_can_be_lost(locks: LockClient, othe
         await lose(locks, "a")
     async with other.lock("a") as lease:
         with pytest.raises(NotHeldError):
+            await lose(locks, "a")
+        lease.check()
+    async with locks.fair_lock("a") as lease:
+        with pytest.raises(NotHeldError, match="another kind needs its handle"):
             await lose(locks, "a")
         lease.check()
 
@@ -328,9 +354,9 @@ async def test_the_wanted_number_of_commands_fail(locks: LockClient) -> None:
     assert outcomes == [None, None, False, False]
 
 
-@pytest.mark.parametrize("most", [0, -1])
-async def test_a_count_of_failures_that_makes_no_sense_is_refused(locks: LockClient, most: int) -> None:
-    with pytest.raises(ValueError, match="1 or more"), failing_commands(locks, most):
+@pytest.mark.parametrize("most", [0, -1, True, 1.5, "x"])
+async def test_a_count_of_failures_that_makes_no_sense_is_refused(locks: LockClient, most: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="most must be"), failing_commands(locks, most):
         pass
 
 
