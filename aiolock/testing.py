@@ -144,6 +144,8 @@ async def lose(locks: LockClient, lock: str | Losable) -> None:
     """
     _check_client(locks)
     session = locks._sessions.open()
+    if isinstance(lock, AsyncLeader):
+        lock = lock.name
     every = _keys_of(locks.lock(lock) if isinstance(lock, str) else lock)
     entries = [entry for keys in every if (entry := session.entries.get(keys.entry)) is not None]
     holds = [hold for entry in entries for hold in entry.holds.values()]
@@ -168,9 +170,7 @@ def _keys_of(lock: object) -> Sequence[LockKeys]:
         return [each._keys for each in lock._members]
     if isinstance(lock, AsyncReadWriteLock):
         return [lock.read._keys, lock.write._keys]
-    if isinstance(lock, AsyncLeader | AsyncOnce):
-        return [lock._lock._keys]
-    if not isinstance(lock, Leased):
+    if not isinstance(lock, Leased | AsyncOnce):
         raise TypeError(f"{lock!r} has no lease that could be lost")
     return [lock._keys]
 

@@ -11,7 +11,6 @@ from time import monotonic
 from typing import NamedTuple, Protocol, cast
 
 from aiolock._backend import Argument, Delivery
-from aiolock._config import ENDED_MEMORY
 from aiolock._core.owners import is_named
 from aiolock._core.watch import Watch
 from aiolock._errors import LossReason
@@ -150,11 +149,6 @@ class Held:
     def expired(self) -> bool:
         """Whether the deadline has passed, even if no timer has noticed that yet."""
         return monotonic() >= self.deadline and not self.ended
-
-    @property
-    def freed_by(self) -> float:
-        """The time from which there is nothing to free, even if commands without an answer arrive late."""
-        return max(self.expires, self.watch.asked_until) + ENDED_MEMORY
 
     @property
     def ran_out(self) -> bool:

@@ -27,7 +27,7 @@ from time import monotonic
 from typing import Protocol
 
 from aiolock._backend import Call, Delivery
-from aiolock._config import Timing
+from aiolock._config import ENDED_MEMORY, Timing
 from aiolock._core.commands import Commands
 from aiolock._core.detached import Detached
 from aiolock._core.held import Body, Held, Remains, State
@@ -190,9 +190,8 @@ class Hold(Held):
         """Tell the server the present number of its owner's leases."""
         self.step += 1
         self.open_changes += 1
-        claim, commands = self.claim, self._keeper.commands
         self.watch.asked_until = max(self.watch.asked_until, monotonic() + seconds)
-        return commands.acquire(claim, seconds, step=self.step, holds=len(self.leases), waits=False)
+        return self._keeper.commands.acquire(self.claim, seconds, step=self.step, holds=len(self.leases), waits=False)
 
     def follow(self, acquire: Delivery) -> None:
         """Note that several servers keep the lock: the acquire may still arrive at some of them."""
@@ -301,7 +300,8 @@ class Hold(Held):
 
     def _release(self, holds_left: int) -> Call[Changed]:
         """Send a release that leaves *holds_left* holds."""
-        until, commands, remains = self.freed_by, self._keeper.commands, self.remains
+        commands, remains = self._keeper.commands, self.remains
+        until = max(self.expires, self.watch.asked_until) + ENDED_MEMORY
         if not holds_left and remains is not None and remains.ends > monotonic():
             return commands.release_later(self.claim, self.token, remains, until, undoes=self.delivery)
         if self.state is State.GIVEN_BACK and (call := commands.release_clean(self, until)) is not None:

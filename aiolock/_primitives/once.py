@@ -175,6 +175,10 @@ class AsyncOnce(Entered[Turn]):
         """The key that was given to `LockClient.once`."""
         return self._lock.name
 
+    @property
+    def _keys(self) -> LockKeys:
+        return self._lock._keys
+
     async def run(self, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> "R | None":
         """
         Call *function*, unless it has run before; returns the result of this call, or of the earlier one.
@@ -259,7 +263,7 @@ class AsyncOnce(Entered[Turn]):
 
     async def _old(self) -> bytes | None:
         """The result of the last run, if it may be served while another caller runs the body."""
-        [old] = await self._sessions.open().commands.send(OLD, (old_key(self._lock._keys),), ())
+        [old] = await self._sessions.open().commands.send(OLD, (old_key(self._keys),), ())
         return old
 
     def _note(self, turn: Turn, lease: Lease, error: BaseException | None) -> None:
@@ -279,7 +283,7 @@ class AsyncOnce(Entered[Turn]):
         if keep < SHORTEST:
             return
         until = monotonic() + keep
-        old = None if self._stale is None else (old_key(self._lock._keys), until + self._stale)
+        old = None if self._stale is None else (old_key(self._keys), until + self._stale)
         lease._hold.remains = Remains(_OUTCOME, outcome, until, late=True, old=old)
 
     def _keep_of(self, result: Result) -> float:
