@@ -47,6 +47,17 @@ async def test_a_grant_makes_an_earlier_loss_of_its_owner_forgotten(locks: LockC
     assert await release_error(locks, "worker") is NotHeldError
 
 
+async def test_a_grant_to_another_owner_tells_that_the_earlier_hold_is_lost(redis: Redis, locks: LockClient) -> None:
+    lost = await locks.lock("a", owner="worker").acquire(lease=20)
+    await redis.flushdb()
+    held = await locks.lock("a", owner="another").try_lock(lease=20)
+    assert held is not None
+    assert lost.lost.is_set()
+    assert locks.statistics().held == 1
+    await held.release()
+    assert await release_error(locks, "worker") is LeaseLostError
+
+
 async def test_giving_an_earlier_loss_back_leaves_a_later_one_remembered(locks: LockClient) -> None:
     earlier = await locks.lock("a", owner="worker").acquire()
     await locks.lock("a").force_release()

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -19,6 +19,7 @@ from aiolock._helpers import background as works
 from aiolock._primitives import leader as module
 from aiolock.testing import delayed_renewals, lose
 from tests.support.cancellation import MODES, Mode, Outcome, every_suspension
+from tests.support.inside import hold_of
 from tests.support.observe import answered, until
 
 NAME = "scheduler"
@@ -323,7 +324,7 @@ class Cleaning:
 
 
 @pytest.fixture
-def cleaning(other: LockClient) -> Cleaning:
+def cleaning(other: LockClient, patient: None) -> Cleaning:
     return Cleaning(other)
 
 
@@ -338,6 +339,31 @@ async def test_a_loop_that_ends_its_task_gives_back_when_its_work_has_ended(
 
     await asyncio.create_task(stand())
     assert await cleaning.kept_the_lock()
+
+
+async def test_a_lead_whose_task_has_ended_ends_with_its_lease_though_its_work_goes_on(
+    short: LockClient, other: LockClient
+) -> None:
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        begun.set()
+        while not may_end.is_set():
+            with suppress(asyncio.CancelledError):
+                await may_end.wait()
+
+    async def stand() -> None:
+        async for term in short.leader(NAME):
+            _ = term.start(work())
+            await begun.wait()
+            return
+
+    await asyncio.create_task(stand())
+    try:
+        async with asyncio.timeout(SOON), other.lock(NAME):
+            assert not may_end.is_set()
+    finally:
+        may_end.set()
 
 
 async def test_a_loop_that_somebody_keeps_gives_back_when_its_work_has_ended(
@@ -602,6 +628,20 @@ async def test_a_lease_under_which_work_runs_is_not_given_away(
     await ended(work)
     async with asyncio.timeout(SOON), other.lock(NAME):
         assert office.events == ["it begins", "it ends"]
+
+
+async def test_a_release_under_work_says_that_the_lock_is_lost_if_its_lease_is_over(
+    locks: LockClient, office: Office
+) -> None:
+    term = await locks.leader(NAME).try_lead()
+    assert term is not None
+    work = term.start(office.work("it"))
+    await office.saw("it begins")
+    # As after a pause of the process: no timer has noticed the end yet.
+    hold_of(term.lease).deadline = monotonic()
+    with pytest.raises(LeaseLostError):
+        await term.lease.release()
+    await ended(work)
 
 
 async def test_a_term_that_was_left_cannot_be_used(locks: LockClient, office: Office) -> None:

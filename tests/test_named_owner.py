@@ -260,35 +260,42 @@ class Overtaken(Fault):
         super().submit(self.acquires[1])
 
 
-def fair(locks: LockClient) -> AsyncRLock:
-    return locks.fair_lock(NAME, owner="job")
+def fair(locks: LockClient, owner: str) -> AsyncRLock:
+    return locks.fair_lock(NAME, owner=owner)
 
 
-def read(locks: LockClient) -> AsyncReadLock:
-    return locks.read_write_lock(NAME, owner="job").read
+def read(locks: LockClient, owner: str) -> AsyncReadLock:
+    return locks.read_write_lock(NAME, owner=owner).read
 
 
-@pytest.mark.parametrize("lock_of", [fair, read])
-async def test_a_new_grant_to_the_owner_tells_that_the_earlier_one_is_lost(
-    redis: Redis, locks: LockClient, lock_of: Callable[[LockClient], AsyncRLock | AsyncReadLock]
+@pytest.mark.parametrize(
+    ("lock_of", "owner", "reason"), [(fair, "job", "expired"), (fair, "another job", "taken"), (read, "job", "expired")]
+)
+async def test_a_new_grant_tells_that_the_earlier_one_is_lost(
+    redis: Redis,
+    locks: LockClient,
+    lock_of: Callable[[LockClient, str], AsyncRLock | AsyncReadLock],
+    owner: str,
+    reason: str,
 ) -> None:
     with around(locks, Overtaken) as overtaken:
 
-        async def take() -> Lease:
-            return await lock_of(locks).acquire(lease=20)
+        async def take(owner: str) -> Lease:
+            return await lock_of(locks, owner).acquire(lease=20)
 
-        first, second = asyncio.create_task(take()), asyncio.create_task(take())
+        first, second = asyncio.create_task(take("job")), asyncio.create_task(take(owner))
         lost = await first
         assert len(overtaken.acquires) == 2
         # The server forgets the lock while the second acquire is on its way.
         await redis.flushdb()
         overtaken.arrive()
         held = await second
-    assert await lost.lost == "expired"
+    async with asyncio.timeout(10):
+        assert await lost.lost == reason
     with pytest.raises(LeaseLostError):
         await lost.release()
     held.check()
     assert held.token > lost.token
     await held.release()
-    assert not await lock_of(locks).locked()
+    assert not await lock_of(locks, owner).locked()
     assert locks.statistics().held == 0

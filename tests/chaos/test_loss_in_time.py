@@ -9,6 +9,7 @@ from aiolock import Lease
 from aiolock._scripts import ACQUIRE, RENEW
 from tests.support.cancellation import cancelling
 from tests.support.holding import Holder, client_behind
+from tests.support.inside import session_of
 from tests.support.observe import renewed, until
 from tests.support.proxy import ALWAYS, Proxy, Rule, delay, script, withhold_reply
 from tests.support.told import Told
@@ -175,5 +176,15 @@ async def test_a_lease_that_turns_out_to_be_shorter_is_lost_as_early(redis: Redi
         lease = await lock.acquire(lease=60)
         await redis.pexpire(KEY, 1000)
         await lock.acquire(lease=0.1)
+        lost, gone = await measured(redis, lease)
+        assert lost <= gone < 10
+
+
+async def test_a_fixed_lease_whose_answer_says_that_it_is_shorter_is_lost_as_early(redis: Redis, proxy: Proxy) -> None:
+    """Nothing renews it: after an outage, the client asks once whether the server still has it."""
+    async with client_behind(proxy, drift=DRIFT) as locks:
+        lease = await locks.lock(KEY).acquire(lease=60)
+        await redis.pexpire(KEY, 1000)
+        session_of(locks).check_holds(lambda key: True)
         lost, gone = await measured(redis, lease)
         assert lost <= gone < 10

@@ -283,6 +283,20 @@ async def test_the_token_of_an_adoption_is_greater_even_if_the_clock_stepped_bac
     assert scores == future + 2
 
 
+@pytest.mark.parametrize("layout", [Plain, Fair, Read, Write])
+async def test_the_token_of_an_adoption_is_greater_even_if_the_clock_stepped_back_and_the_tokens_are_gone(
+    redis: Redis, layout: type[Layout]
+) -> None:
+    """The detached lock remembers its own token. The tokens go when memory is short, for example."""
+    on = layout(redis)
+    future = (await redis.time())[0] * 1_000_000 + 3_600_000_000
+    await redis.zadd(on.keys[-1], {"token": future})
+    await on.acquire(HOLDER)
+    await on.detach()
+    await redis.delete(on.keys[-1])
+    assert (await on.adopt())[1] == future + 2
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("command", ["detach", "adopt"])
 async def test_the_new_time_is_exact_and_told(redis: Redis, layout: type[Layout], command: str) -> None:
