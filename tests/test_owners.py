@@ -15,7 +15,7 @@ from aiolock._core.owners import Owners, is_named, running_task
 from aiolock._embedded_server import Server
 from tests.support.calls import acquire, acquire_and_release
 from tests.support.holding import lock_client, seize
-from tests.support.inside import session_of
+from tests.support.inside import hold_of, session_of
 from tests.support.observe import answered, until
 
 NAME = "owners"
@@ -166,6 +166,25 @@ async def test_a_task_that_ends_while_it_holds_is_released_at_once_with_a_warnin
     assert "orders:42" in warning.getMessage()
     assert "careless" in warning.getMessage()
     assert [event.reason for event in events if isinstance(event, Lost)] == ["orphaned"]
+
+
+async def test_an_orphaned_lock_is_not_renewed_when_one_of_its_leases_is_given_back(locks: LockClient) -> None:
+    lock, over = locks.lock(NAME), asyncio.Event()
+    acquired: asyncio.Future[tuple[Lease, Lease]] = asyncio.get_running_loop().create_future()
+
+    async def own() -> None:
+        acquired.set_result((await lock.acquire(), await lock.acquire()))
+        await over.wait()
+
+    owner = asyncio.create_task(own())
+    first, second = await acquired
+    async with first:
+        over.set()
+        await owner
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.sleep(60)
+        await second.release()
+        assert not hold_of(first).watch.renews
 
 
 async def test_a_task_that_ends_after_a_loss_is_no_orphan_and_frees_nobody_else(

@@ -277,7 +277,7 @@ class Hold(Held):
             return None
         self.open_changes += 1
         if self.leases and (self.orphan_of is None or self.in_use):
-            self.watch.renews = any(each.watched for each in self.leases)
+            self.watch.renews = self.orphan_of is None and any(each.watched for each in self.leases)
             return self._release(len(self.leases))
         self._end(State.GIVEN_BACK if self.loss is None else State.LOST)
         call = self._release(0)
