@@ -180,6 +180,18 @@ async def test_a_client_chooses_one_of_several_permits(
     await theirs.release()
 
 
+@pytest.mark.parametrize("client", [("--client", ""), ("--client=",)], ids=" ".join)
+async def test_an_empty_client_is_not_every_client(
+    client: tuple[str, ...], server: Server, locks: LockClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lease = await locks.lock("orders").acquire()
+    with pytest.raises(SystemExit) as ended:
+        await run(server.url, break_, "break", "orders", *client, "--yes")
+    assert ended.value.code == 2
+    assert "argument --client: must not be empty" in capsys.readouterr().err
+    await lease.release()
+
+
 async def test_the_writer_goes_and_its_owner_reads_on(server: Server, locks: LockClient, other: LockClient) -> None:
     prices = locks.read_write_lock("prices")
     write, read = await prices.write.acquire(), await prices.read.acquire()

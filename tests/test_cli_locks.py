@@ -355,9 +355,8 @@ async def test_a_name_matches_where_its_key_does(redis: Redis, pattern: str) -> 
 
 
 async def test_a_pattern_that_is_none_is_told_in_words(server: Server) -> None:
-    for pattern in ("", "\udcff*"):
-        with pytest.raises(VerbError, match="pattern"):
-            await run(server.url, ls, "ls", pattern)
+    with pytest.raises(VerbError, match="pattern"):
+        await run(server.url, ls, "ls", "\udcff*")
 
 
 async def test_whether_a_lock_counts_is_asked_once(own: Server) -> None:

@@ -121,6 +121,26 @@ async def test_the_ticket_comes_from_an_argument_standard_input_or_the_environme
     assert VARIABLE in await shell.fails(USAGE, "release")
 
 
+@pytest.mark.parametrize("verb", ["renew", "adopt", "release"])
+async def test_an_empty_ticket_is_not_that_of_the_environment(
+    verb: str, shell: Shell, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ticket = await shell("acquire", "deploy")
+    monkeypatch.setenv(VARIABLE, ticket)
+    with pytest.raises(SystemExit) as ended:
+        await run(shell.redis, verb, "")
+    assert ended.value.code == USAGE
+    assert "argument TICKET: must not be empty" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    assert "no ticket" in await shell.fails(USAGE, verb, "-")
+    await shell("release", ticket)
+
+
+async def test_an_empty_variable_has_no_ticket(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "")
+    assert "give a ticket" in await shell.fails(USAGE, "release")
+
+
 async def test_the_verbs_of_a_ticket_print_json(shell: Shell, locks: LockClient) -> None:
     said: dict[str, Any] = json.loads(await shell("acquire", "deploy", "--lease", "20", "--json"))
     holder = await locks.lock("deploy").holder()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import aiolock
+from aiolock._cli import options
 from aiolock._cli.main import VERBS, main
 from tests.test_cli_completion import actions_of
 
@@ -117,6 +118,30 @@ def test_a_url_in_the_place_of_a_name_is_refused(
     assert (ended.value.code, output) == (2, "")
     assert "REDIS_URL, or as --url URL" in errors
     assert "sesame" not in errors
+
+
+# Behind -- stands a command for another program. No prefix is a prefix, too.
+MAY_BE_EMPTY = ("-- CMD", "--prefix")
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_an_empty_argument_is_not_the_same_as_none(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for action in actions_of(VERBS[name]):
+        called = "/".join(action.option_strings) or str(action.metavar or action.dest)
+        if action.nargs == 0 or called in MAY_BE_EMPTY:
+            continue
+        for given in ([called, ""], [f"{called}="]) if action.option_strings else ([""],):
+            with pytest.raises(SystemExit) as ended:
+                main([name, *given])
+            output, errors = capsys.readouterr()
+            assert (ended.value.code, output) == (2, ""), given
+            assert f"aiolock {name}: error: argument {called}: " in errors
+            assert "must not be empty" in errors or "''" in errors
+
+
+def test_an_empty_variable_of_the_environment_is_the_same_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(options.VARIABLE, "")
+    assert options.usual_url() == options.DEFAULT_URL
 
 
 def test_no_option_of_the_whole_is_abbreviated(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,8 +23,9 @@ environment:
 def add_server(parser: ArgumentParser, *, as_json: str | None = None) -> None:
     """Add the options for the server, and, if the verb has any output, the one for JSON."""
     what = "a server, a node of a cluster, or a Sentinel: redis://, rediss:// or unix://; by default REDIS_URL, else"
-    parser.add_argument("--url", metavar="URL", help=f"{what} {DEFAULT_URL}")
-    parser.add_argument("--primary", metavar="NAME", help="which primary, if a Sentinel watches several")
+    parser.add_argument("--url", type=filled, metavar="URL", help=f"{what} {DEFAULT_URL}")
+    primary = "which primary, if a Sentinel watches several"
+    parser.add_argument("--primary", type=filled, metavar="NAME", help=primary)
     if as_json is not None:
         parser.add_argument("--json", action="store_true", help=as_json)
 
@@ -47,11 +48,11 @@ def add_lease(parser: ArgumentParser, default: float | None, words: str) -> None
 
 def url_of(parsed: Namespace) -> str:
     """The server that the arguments name, or the usual one."""
-    return parsed.url or usual_url()
+    return usual_url() if parsed.url is None else str(parsed.url)
 
 
 def usual_url() -> str:
-    """The server if the arguments name none."""
+    """The server if the arguments name none; an empty variable names none, either."""
     return os.environ.get(VARIABLE) or DEFAULT_URL
 
 
@@ -66,11 +67,18 @@ def is_url(text: str) -> bool:
     return re.match("(rediss?|valkeys?|unix)://", text, re.IGNORECASE) is not None
 
 
+def filled(text: str) -> str:
+    """The type of an argument that is a text; a shell makes an empty one of a variable that is not set."""
+    if not text:
+        raise ArgumentTypeError("must not be empty; if it comes from a variable of the shell, set that variable")
+    return text
+
+
 def not_a_url(text: str) -> str:
-    """The type of an argument that is a name, or a pattern of names."""
+    """The type of an argument that is a name, a pattern of names, or a ticket."""
     if is_url(text):
         raise ArgumentTypeError(NO_URL_HERE)
-    return text
+    return filled(text)
 
 
 def number(text: str) -> int:
