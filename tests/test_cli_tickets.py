@@ -161,6 +161,13 @@ async def test_a_fair_lock_and_permits_have_tickets_too(shell: Shell, kind: str)
     await shell("acquire", *how, "--wait", "0")
 
 
+async def test_the_number_of_permits_counts_only_if_redis_has_none(shell: Shell) -> None:
+    """The help says so, and the page."""
+    how = ("acquire", "api", "--kind", "semaphore", "--wait", "0")
+    await shell(*how, "--permits", "1")
+    assert "not granted" in await shell.fails(NOT_GRANTED, *how, "--permits", "9")
+
+
 async def test_a_ticket_of_a_service_with_a_prefix_and_of_several_locks(shell: Shell, redis: Redis) -> None:
     async with LockClient(redis, config=LockConfig(prefix="shop:")) as client:
         ticket = await (await client.multi("a", "b").acquire()).detach(60)

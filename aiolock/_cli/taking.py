@@ -18,7 +18,8 @@ def add_lock(parser: ArgumentParser) -> None:
     parser.add_argument("--wait", type=seconds(0, for_ever), metavar="SECONDS", help=wait)
     kind = "lock; fair: first come, first served; semaphore: one of --permits N permits (default: lock)"
     parser.add_argument("--kind", choices=("lock", "fair", "semaphore"), default="lock", help=kind)
-    parser.add_argument("--permits", type=number, metavar="N", help="how many holders a semaphore has at once")
+    permits = "how many permits the semaphore has; it counts only if Redis has no number yet"
+    parser.add_argument("--permits", type=number, metavar="N", help=permits)
 
 
 def check_lock(parsed: Namespace) -> None:
