@@ -349,7 +349,7 @@ def test_ignored_signals_stay_ignored(server: Server, sync: Redis, tmp_path: Pat
         (["orders", "--url", "redis://me:secr/et@localhost", "--", "true"], 2, "URL has to begin with"),
         (["orders", "--kind", "semaphore", "--", "true"], 2, "belong together"),
         (["orders", "--grace", "20", "--", "true"], 2, "half the lease"),
-        (["orders", "--lease", "0.5", "--", "true"], 2, "1 or more"),
+        (["orders", "--lease", "0.5", "--", "true"], 2, "1 to 1e+09"),
         (["aiolock_token:{a}", "--", "true"], 2, "aiolock's own"),
         (["orders"], 2, "CMD"),
         (["orders", "--"], 2, "CMD"),
@@ -391,7 +391,9 @@ def test_a_key_that_is_no_lock_is_left_alone(server: Server, sync: Redis) -> Non
     sync.set("orders", "text")
     code, _, errors = run(server, "orders", "--", "true")
     assert (code, sync.get("orders")) == (2, "text")
-    assert "holds something else" in errors
+    assert "the key of 'orders' holds something else" in errors
+    assert "use another name" in errors
+    assert "LockConfig" not in errors
 
 
 async def test_a_command_that_has_ended_before_its_guard_is_told_anything() -> None:

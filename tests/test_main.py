@@ -15,8 +15,8 @@ from aiolock._cli.main import VERBS, main
 from tests.test_cli_completion import actions_of
 
 COMMAND = [sys.executable, "-m", "aiolock"]
+SECONDS = "needs seconds, 1 to 1e+09"
 UNFIT = ["doctor", "redis://127.0.0.1:1"]
-TOO_LONG = "needs seconds, 1e+09 at most, not"
 # These commands print when they read their arguments, when all is done, and as they go.
 each_way_to_print = pytest.mark.parametrize("arguments", [["--help"], UNFIT, ["completion", "bash"]], ids=" ".join)
 
@@ -176,7 +176,7 @@ def test_wrong_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFi
         (["clients", "--bogus"], "aiolock clients: error: unrecognized arguments: --bogus"),
         (
             ["top", "--interval", "0"],
-            "aiolock top: error: argument --interval: needs seconds, 0.1 or more, not '0'",
+            "aiolock top: error: argument --interval: needs seconds, 0.1 to 1e+09, not '0'",
         ),
         (["clients", "--bogus=redis://:sesame@a"], "aiolock clients: error: unrecognized arguments: --bogus"),
         (["ls", "--js"], "aiolock ls: error: unrecognized arguments: --js"),
@@ -191,7 +191,7 @@ def test_wrong_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFi
         ),
         (
             ["run", "x", "--wait", "inf", "--", "true"],
-            "aiolock run: error: argument --wait: needs seconds, 0 or more, not 'inf'; "
+            "aiolock run: error: argument --wait: needs seconds, 0 to 1e+09, not 'inf'; "
             "leave --wait out to wait for ever",
         ),
         (
@@ -204,20 +204,30 @@ def test_wrong_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFi
         ),
         (["ls", "a", "b"], "aiolock ls: error: too many arguments"),
         *(
-            ([verb, "x", "--lease", "2e9"], f"aiolock {verb}: error: argument --lease: {TOO_LONG} '2e9'")
+            ([verb, "x", "--lease", "2e9"], f"aiolock {verb}: error: argument --lease: {SECONDS}, not '2e9'")
             for verb in ("acquire", "renew", "adopt")
         ),
-        (["run", "x", "--lease", "2e9", "--", "true"], f"aiolock run: error: argument --lease: {TOO_LONG} '2e9'"),
+        *(
+            (
+                ["run", "x", "--lease", given, "--", "true"],
+                f"aiolock run: error: argument --lease: {SECONDS}, not '{given}'",
+            )
+            for given in ("2e9", "inf", "nan", "0.5")
+        ),
         *(
             (
                 [verb, "x", "--wait", "1e12"],
-                f"aiolock {verb}: error: argument --wait: {TOO_LONG} '1e12'; leave --wait out to wait for ever",
+                f"aiolock {verb}: error: argument --wait: needs seconds, 0 to 1e+09, not '1e12'; "
+                "leave --wait out to wait for ever",
             )
             for verb in ("acquire", "run")
         ),
-        (
-            ["doctor", "--lease", "soon"],
-            "aiolock doctor: error: argument --lease: needs seconds, 0 or more, not 'soon'",
+        *(
+            (
+                ["doctor", "--lease", given],
+                f"aiolock doctor: error: argument --lease: needs seconds, 0.03 to 1e+09, not '{given}'",
+            )
+            for given in ("soon", "nan", "0", "0.02")
         ),
     ],
 )

@@ -8,12 +8,13 @@ from contextlib import contextmanager
 
 from redis.exceptions import RedisError, ResponseError
 
-from aiolock import AioLockError, BackendError, LeaseLostError
+from aiolock import AioLockError, BackendError, LeaseLostError, NotALockError
 from aiolock._cli.advice import on_refusal
 from aiolock._cli.probe import SilentError
 from aiolock._cli.verb import LOST, UNREACHABLE, USAGE, VerbError
 from aiolock._redis.error_replies import words_of
 from aiolock._redis.hints import in_words
+from aiolock._types import quoted
 
 
 @contextmanager
@@ -27,6 +28,10 @@ def told_in_words() -> Iterator[None]:
         raise VerbError(f"Redis refuses: {_sentence(words_of(error))} {on_refusal(error)}", UNREACHABLE) from error
     except (RedisError, OSError, TimeoutError, BackendError) as error:
         raise VerbError(f"Redis cannot be reached: {in_words(error)}", UNREACHABLE) from error
+    except NotALockError as error:
+        # The error's own text advises a setting of the library.
+        words = f"the key of {quoted(error.name)} holds something else, which was left as it is; use another name"
+        raise VerbError(words, USAGE) from error
     except AioLockError as error:
         raise VerbError(str(error), LOST if isinstance(error, LeaseLostError) else USAGE) from error
 

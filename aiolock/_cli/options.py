@@ -96,10 +96,8 @@ def seconds(least: float, instead: str = "") -> Callable[[str], float]:
             value = float(text)
         except ValueError:
             value = math.nan
-        if not math.isfinite(value) or value < least:
-            raise ArgumentTypeError(f"needs seconds, {least:g} or more, not {text!r}{instead}")
-        if value > LONGEST:
-            raise ArgumentTypeError(f"needs seconds, {LONGEST:.0e} at most, not {text!r}{instead}")
+        if not least <= value <= LONGEST:
+            raise ArgumentTypeError(f"needs seconds, {least:g} to {LONGEST:.0e}, not {text!r}{instead}")
         return value
 
     return checked

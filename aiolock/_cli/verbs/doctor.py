@@ -7,6 +7,7 @@ from aiolock._cli import options
 from aiolock._cli.output import ReaderGoneError, write
 from aiolock._cli.servers import finished
 from aiolock._cli.verb import FAILED, USAGE, VerbError, common
+from aiolock._config import LEAST_LEASE
 
 SUMMARY = "check whether a server is fit to keep locks"
 
@@ -40,7 +41,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("url", type=options.filled, nargs="*", metavar="URL", help=url)
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
     lease = "the lease of your locks (default: 30)"
-    parser.add_argument("--lease", type=options.seconds(0), default=30.0, metavar="SECONDS", help=lease)
+    parser.add_argument("--lease", type=options.seconds(LEAST_LEASE), default=30.0, metavar="SECONDS", help=lease)
     primary = "which primary to check, if a Sentinel watches several"
     parser.add_argument("--primary", type=options.filled, metavar="NAME", help=primary)
     parser.add_argument("--prefix", default="", help="the prefix of your locks, if the user may use no other keys")
