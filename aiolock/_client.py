@@ -183,8 +183,9 @@ class LockClient(Factories):
 
         Raises:
             TypeError, ValueError: when decorating: the function is not a coroutine function, or a placeholder is not
-                one of its parameters. When calling: `lock` refuses the name that results from the arguments, or *of*
-                returned something that is not a lock or a semaphore.
+                one of its parameters. When calling: the arguments make no name, or one with a set or an address, which
+                is another name in another process; or `lock` refuses the name; or *of* returned something that is not a
+                lock or a semaphore.
         """
         conduct = Conduct.of(Terms.of(wait, lease, release), busy, on_unavailable)
         names = (name, *more)

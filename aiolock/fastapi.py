@@ -194,6 +194,7 @@ def lock_for(
             accept it; or `LockClient.lock` refuses the name. For a WebSocket, `WebSocketRequestValidationError`.
         RuntimeError: the endpoint has no parameter of that name, or yields its response (found when the `lifespan`
             starts, in a mounted application at its first request); or the application has no `lifespan`.
+        ValueError: when called: a parameter of the template is a set, or has no text but an address.
         TypeError, ValueError: at once, for durations, templates, statuses and words that cannot work.
     """
     conduct = Conduct.of(Terms.of(wait, lease, release), "raise", on_unavailable)

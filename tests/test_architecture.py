@@ -24,6 +24,7 @@ GROUND = {
     "_log",
     "_origin",
     "_process",
+    "_templates",
     "_types",
     "_words",
 }

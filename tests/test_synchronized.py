@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -152,7 +153,7 @@ async def test_an_empty_name_is_refused_at_the_call(locks: LockClient) -> None:
         await ship("")
 
 
-@pytest.mark.parametrize("argument", [object(), [object()], lambda: None])
+@pytest.mark.parametrize("argument", [object(), [object()], lambda: None, str(object())])
 async def test_a_name_that_no_other_process_would_make_is_refused_at_the_call(
     locks: LockClient, argument: object
 ) -> None:
@@ -162,12 +163,12 @@ async def test_a_name_that_no_other_process_would_make_is_refused_at_the_call(
     async def ship(job: object) -> None:
         raise AssertionError("must not run")
 
-    with pytest.raises(ValueError, match=r"^'job:{job}': .+ another one in each process; name a part of it"):
+    with pytest.raises(ValueError, match=r"^the name 'job:{job}' has the address of an object in {job}, '.+'"):
         await ship(argument)
     assert locks.statistics().commands == 0
 
 
-@pytest.mark.parametrize("argument", [{1}, frozenset("ab")])
+@pytest.mark.parametrize("argument", [{1}, frozenset("ab"), (1, [{"tags": {1}}]), {frozenset("ab"): 1}])
 async def test_a_set_is_no_part_of_a_name_because_it_has_another_order_in_each_process(
     locks: LockClient, argument: object
 ) -> None:
@@ -175,9 +176,40 @@ async def test_a_set_is_no_part_of_a_name_because_it_has_another_order_in_each_p
     async def ship(shop: int, tags: object) -> None:
         raise AssertionError("must not run")
 
-    with pytest.raises(ValueError, match=r"^{tags} is a set, .* such as ','.join\(sorted\("):
+    with pytest.raises(ValueError, match=r"^the name 'tags:{tags!s:>9}' has a set in {tags}, whose order .*sorted"):
         await ship(1, argument)
     assert locks.statistics().commands == 0
+
+
+async def test_a_set_that_is_an_attribute_or_an_item_is_no_part_of_a_name(locks: LockClient) -> None:
+    @locks.synchronized("{order.tags}:{options[tags]}")
+    async def ship(order: Any, **options: object) -> None:
+        raise AssertionError("must not run")
+
+    with pytest.raises(ValueError, match=r"has a set in {order\.tags}"):
+        await ship(SimpleNamespace(tags={"a", "b"}), tags=1)
+    with pytest.raises(ValueError, match=r"has a set in {options\[tags\]}"):
+        await ship(Order(5), tags={"a", "b"})
+
+
+@pytest.mark.parametrize(
+    ("template", "arguments", "words"),
+    [
+        ("s:{number:03d}", {"number": "7"}, r"^the name 's:{number:03d}' cannot be made: {number} raises .*code 'd'"),
+        ("{number:{options[width]}}", {}, r"^the name '{number:.*' cannot be made: {options\[width\]} raises KeyError"),
+        ("{number.id}", {}, r"{number\.id} raises AttributeError"),
+        ("{number[0]}", {}, r"{number\[0\]} raises TypeError"),
+    ],
+)
+async def test_a_call_that_makes_no_name_is_told_of_the_template(
+    template: str, arguments: dict[str, Any], words: str, locks: LockClient
+) -> None:
+    @locks.synchronized(template)
+    async def ship(number: object = 7, **options: object) -> None:
+        raise AssertionError("must not run")
+
+    with pytest.raises(ValueError, match=words):
+        await ship(**arguments)
 
 
 async def test_a_set_that_is_not_in_the_name_is_no_matter(locks: LockClient) -> None:

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from aiohttp import web
 
-from aiolock._web.key_template import parameters_of
+from aiolock._web.key_template import filled, parameters_of
 
 Names = str | Sequence[str]
 
@@ -53,14 +53,13 @@ def _is_handler(key: Callable[..., object]) -> bool:
 
 def name_maker(template: str) -> Callable[[web.Request], str]:
     """The function that fills *template* with a request's path; raises for a format that strings do not have."""
-    empty = dict.fromkeys(parameters_of(template), "")
-    template.format_map(empty)
+    parameters = parameters_of(template)
+    filled(template, dict.fromkeys(parameters, ""))
 
     def name_of(request: web.Request) -> str:
-        try:
-            return template.format_map(request.match_info)
-        except KeyError as missing:
+        for missing in sorted(parameters - request.match_info.keys()):
             known = ", ".join(request.match_info) or "none"
-            raise RuntimeError(f"{template!r}: the path has no variable {missing} (it has: {known})") from None
+            raise RuntimeError(f"{template!r}: the path has no variable {missing!r} (it has: {known})")
+        return filled(template, request.match_info)
 
     return name_of

@@ -2,17 +2,13 @@
 
 import functools
 import inspect
-import re
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from string import Formatter
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from aiolock._primitives.handle import Handle
 from aiolock._primitives.section import Conduct, Section
-from aiolock._types import quoted, text
-
-# What Python writes for an object whose class has no text for it.
-_ADDRESS = re.compile(" at 0x[0-9a-f]+>")
+from aiolock._templates import filled, parsed
+from aiolock._types import text
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -75,42 +71,14 @@ def _namer(templates: Sequence[str], function: Callable[..., object]) -> Callabl
     signature = inspect.signature(function)
     for template in templates:
         _check_placeholders(template, signature)
-    fields = {field for template in templates for _, field, _, _ in parsed(template)}
-    whole = [parameter for parameter in signature.parameters if parameter in fields]
 
     def names_of(*args: object, **kwargs: object) -> str | list[str]:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        refuse_sets({each: bound.arguments[each] for each in whole})
-        names = [_same_everywhere(template, template.format_map(bound.arguments)) for template in templates]
+        names = [filled(template, bound.arguments) for template in templates]
         return names if len(names) > 1 else names[0]
 
     return names_of
-
-
-def refuse_sets(arguments: Mapping[str, object]) -> None:
-    """Raise `ValueError` if one of the *arguments* of a name is a set: another process has another text for it."""
-    for parameter, value in arguments.items():
-        if isinstance(value, set | frozenset):
-            how = "name a text of it, such as ','.join(sorted(...))"
-            raise ValueError(f"{{{parameter}}} is a set, which has another order in each process; {how}")
-
-
-def _same_everywhere(template: str, name: str) -> str:
-    """*name*, which *template* has made; `ValueError` if it has the address of an object: no other process has that."""
-    if _ADDRESS.search(name):
-        what = "an object without a text of its own, which is another one in each process"
-        raise ValueError(f"{template!r}: {quoted(name)} names {what}; name a part of it, such as {{user.id}}")
-    return name
-
-
-def parsed(template: str) -> Iterable[tuple[str, str | None, str | None, str | None]]:
-    """The pieces of *template*, as `string.Formatter.parse` finds them; `ValueError`, with the text, if that fails."""
-    try:
-        return list(Formatter().parse(template))
-    except ValueError as error:
-        how = "a placeholder is `{parameter}`, and a brace of the name itself is written twice, `{{` or `}}`"
-        raise ValueError(f"{template!r}: {error}; {how}") from error
 
 
 def _check_placeholders(template: str, signature: inspect.Signature) -> None:

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from aiolock._primitives.synchronized import parsed, refuse_sets
+from aiolock import _templates
+from aiolock._templates import parsed
 from aiolock._types import text
 
 
@@ -19,6 +20,5 @@ def parameters_of(template: object) -> set[str]:
 
 
 def filled(template: str, values: Mapping[str, object]) -> str:
-    """The name that *template* makes of the *values* of its parameters; `ValueError` if one is a set."""
-    refuse_sets(values)
-    return template.format_map(values)
+    """The name that *template* makes of the *values* of its parameters; `ValueError` if one has no text for names."""
+    return _templates.filled(template, values, sent=True)

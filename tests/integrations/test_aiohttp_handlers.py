@@ -299,6 +299,27 @@ async def test_a_variable_that_the_path_does_not_have_is_named(
     assert "the path has no variable 'order_id' (it has: id)" in caplog.text
 
 
+async def test_a_variable_without_a_text_that_a_middleware_puts_into_the_path_is_refused(
+    app: web.Application, locks: LockClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    @web.middleware
+    async def look_up(request: web.Request, handler: Handler) -> web.StreamResponse:
+        request.match_info["order"] = object()  # type: ignore[assignment]
+        return await handler(request)
+
+    app.middlewares.append(look_up)
+    post(app, "/{order}", synchronized("order:{order}")(held))
+    async with serving(app) as session, session.post("/7") as response:
+        assert response.status == 500
+    assert "the name 'order:{order}' has the address of an object in {order}" in caplog.text
+    assert locks.statistics().commands == 0
+
+
+def test_a_format_that_strings_do_not_have_is_named() -> None:
+    with pytest.raises(ValueError, match=r"^the name 'order:{order:d}' cannot be made: {order} raises ValueError"):
+        synchronized("order:{order:d}")
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [

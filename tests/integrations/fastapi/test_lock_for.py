@@ -14,7 +14,8 @@ import pytest
 from fastapi import APIRouter, BackgroundTasks, Body, Depends, FastAPI, Header, Path, Query, Request, WebSocket
 from fastapi.exceptions import DependencyScopeError
 from fastapi.testclient import TestClient
-from pydantic import BaseModel
+from pydantic import BaseModel, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
 from redis.asyncio import Redis
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.responses import Response, StreamingResponse
@@ -146,8 +147,43 @@ async def test_a_set_is_no_part_of_a_name_because_it_has_another_order_in_each_p
 
     app.dependency_overrides[aiolock.fastapi.get_locks] = lambda: locks
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
-        with pytest.raises(ValueError, match=r"^{tags} is a set"):
+        with pytest.raises(ValueError, match=r"^the name 'tags:{tags}' has a set in {tags}"):
             await client.get("/?tags=a&tags=b")
+
+
+class Id:
+    """A type of parameters that has no text."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(lambda value: cls())
+
+
+async def test_an_object_without_a_text_is_no_part_of_a_name_because_each_request_would_have_its_own_lock(
+    locks: LockClient,
+) -> None:
+    app = FastAPI()
+
+    @app.get("/{order}", dependencies=[lock_for("order:{order}")])
+    async def endpoint(order: Id) -> None:
+        raise AssertionError("must not run")
+
+    app.dependency_overrides[aiolock.fastapi.get_locks] = lambda: locks
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        with pytest.raises(ValueError, match=r"^the name 'order:{order}' has the address of an object in {order}"):
+            await client.get("/7")
+    assert locks.statistics().commands == 0
+
+
+async def test_a_client_may_send_what_looks_like_an_address(locks: LockClient) -> None:
+    app = FastAPI()
+
+    @app.get("/{name}")
+    async def endpoint(name: str, lease: Annotated[Lease, lock_for("name:{name}")]) -> str:
+        return lease.name
+
+    async with requests(app, locks) as client:
+        assert (await client.get(f"/{object()}")).json().startswith("name:<object object at 0x")
 
 
 async def test_a_name_of_another_type_is_a_mistake_in_the_service(locks: LockClient) -> None:
