@@ -115,8 +115,9 @@ def lifespan(
     Raises:
         TypeError: *redis* is an application (this function makes a lifespan), or it is, or makes, a `LockClient`.
         TypeError, ValueError: at the start: *redis* or *config* is not valid, as in `LockClient`.
-        RuntimeError: at the start: a template of a `lock_for` names a parameter that its endpoint does not have, or an
-            endpoint with `lock_for` or `idempotent` yields its response.
+        RuntimeError: at the start: a template of a `lock_for` names a parameter that its endpoint does not have, an
+            endpoint with `lock_for` or `idempotent` yields its response, or one with `idempotent` has another class of
+            route than `IdempotentRoute`.
     """
     if isinstance(redis, FastAPI):
         raise TypeError("lifespan makes one: FastAPI(lifespan=aiolock.fastapi.lifespan(url))")
@@ -241,7 +242,8 @@ def idempotent(
         LockProblem: as a response: 400 if the key is missing or malformed; 409 while the first request is carried out,
             or if its response was too large; 422 if the first request was a different one; 503 when Redis fails or the
             lock is lost.
-        RuntimeError: the endpoint has another class of route, is a WebSocket, or returned a stream or a file.
+        RuntimeError: the endpoint has another class of route, or is a WebSocket (found when the `lifespan` starts, in a
+            mounted application at its first request); or it returned a stream or a file.
         TypeError: *caller* returned neither a `str` nor an `int`.
         TypeError, ValueError: at once, for a *keep* that is not a duration, or another *on_unavailable*.
     """

@@ -6,17 +6,21 @@ from urllib.parse import quote
 from weakref import WeakSet
 
 from fastapi import HTTPException
-from fastapi.routing import APIRoute
+from fastapi.routing import APIRoute, APIWebSocketRoute
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Host, Match, Mount
 from starlette.types import Scope
 
-from aiolock._fastapi.inside import calls_of, dependant_of
+from aiolock._fastapi.inside import calls_of, declared, dependant_of
 from aiolock._web.idempotency import HEADER, REPLAYED, Answer, Run, fingerprint, kept_headers
 
 _RUN = "aiolock.idempotency"
-
+_NO_WEBSOCKETS = "`idempotent` is for requests, and not for WebSockets"
+_NO_ROUTE = (
+    "`idempotent` needs a route that keeps responses. Before the endpoint, write "
+    "app.router.route_class = IdempotentRoute, or APIRouter(route_class=IdempotentRoute)"
+)
 
 # The dependencies that `idempotent` has made.
 IDEMPOTENT: "WeakSet[Callable[..., Any]]" = WeakSet()
@@ -59,10 +63,18 @@ class IdempotentRoute(APIRoute):
         return once
 
 
+def check_route(route: Any) -> None:
+    """Raise if *route*, an application's, is one of an endpoint with `idempotent`, and keeps no responses."""
+    kind = declared(route)
+    if isinstance(kind, IdempotentRoute) or IDEMPOTENT.isdisjoint(calls_of(route.dependant)):
+        return
+    raise RuntimeError(f"{route.path}: {_NO_WEBSOCKETS if isinstance(kind, APIWebSocketRoute) else _NO_ROUTE}")
+
+
 def request_of(connection: HTTPConnection) -> Request:
     """*connection*, if it is a request; raises if it is a WebSocket."""
     if not isinstance(connection, Request):
-        raise RuntimeError(f"{connection.scope['route'].path}: `idempotent` is for requests, and not for WebSockets")
+        raise RuntimeError(f"{connection.scope['route'].path}: {_NO_WEBSOCKETS}")
     return connection
 
 
@@ -70,10 +82,7 @@ def runs_of(request: Request) -> list[Run]:
     """The list of the runs whose response the route will keep; raises if the request has another class of route."""
     runs: list[Run] | None = request.scope.get(_RUN)
     if runs is None:
-        raise RuntimeError(
-            f"{endpoint_of(request)}: `idempotent` needs a route that keeps responses. Before the endpoint, write "
-            "app.router.route_class = IdempotentRoute, or APIRouter(route_class=IdempotentRoute)"
-        )
+        raise RuntimeError(f"{endpoint_of(request)}: {_NO_ROUTE}")
     return runs
 
 

@@ -43,6 +43,11 @@ def routes_of(app: FastAPI) -> Iterator[Any]:
     return (route for route in routes if getattr(route, "dependant", None) is not None)
 
 
+def declared(route: Any) -> Any:
+    """The *route* of an endpoint as its own router made it, before others included that router."""
+    return getattr(route, "original_route", route)
+
+
 def dependants_in(dependant: Any) -> Iterator[Any]:
     """*dependant* and its dependencies."""
     yield dependant

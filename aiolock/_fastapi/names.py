@@ -14,6 +14,7 @@ from fastapi.exceptions import RequestValidationError, WebSocketRequestValidatio
 from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocket
 
+from aiolock._fastapi.idempotency import check_route
 from aiolock._fastapi.inside import calls_of, dependant_of, dependants_in, fields_of, routes_of
 from aiolock._web.key_template import filled, parameters_of
 
@@ -99,8 +100,9 @@ def _validated(connection: HTTPConnection, fields: list[Any], received: Mapping[
 
 
 def check_endpoints(app: FastAPI) -> None:
-    """Raise if an endpoint lacks a parameter that a template names, or yields its response."""
+    """Raise if an endpoint lacks a parameter that a template names, yields its response, or has a wrong route."""
     for route in routes_of(app):
+        check_route(route)
         ours = [_templates[call] for call in calls_of(route.dependant) if call in _templates]
         if ours:
             refuse_to_yield(route.path, route.dependant.call)

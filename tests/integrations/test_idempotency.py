@@ -11,6 +11,7 @@ import httpx
 import pytest
 from aiohttp import web
 from fastapi import APIRouter, BackgroundTasks, Depends, FastAPI, Header, HTTPException, Request
+from fastapi.routing import APIRoute
 from redis.asyncio import Redis
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
@@ -512,6 +513,56 @@ async def test_a_route_that_keeps_no_responses_is_told_of(locks: LockClient) -> 
         "POST /orders: `idempotent` needs a route that keeps responses. Before the endpoint, write "
         "app.router.route_class = IdempotentRoute, or APIRouter(route_class=IdempotentRoute)"
     ]
+
+
+def of_a_route(app: FastAPI) -> None:
+    app.router.route_class = APIRoute
+    app.post("/pay", dependencies=[once])(pay)
+
+
+def of_an_endpoint_before_the_class(app: FastAPI) -> None:
+    router = APIRouter()
+    router.post("/pay", dependencies=[once])(pay)
+    router.route_class = IdempotentRoute
+    app.include_router(router)
+
+
+def of_a_plain_router_in_others(app: FastAPI) -> None:
+    outer, inner = APIRouter(route_class=IdempotentRoute, dependencies=[once]), APIRouter()
+    inner.post("")(pay)
+    outer.include_router(inner, prefix="/pay")
+    app.include_router(outer)
+
+
+def of_an_inner_dependency(app: FastAPI) -> None:
+    async def inner(done: Annotated[None, once]) -> None: ...
+
+    app.router.route_class = APIRoute
+    app.post("/pay", dependencies=[Depends(inner)])(pay)
+
+
+async def pay() -> None: ...
+
+
+@pytest.mark.parametrize(
+    "add", [of_a_route, of_an_endpoint_before_the_class, of_a_plain_router_in_others, of_an_inner_dependency]
+)
+async def test_an_application_whose_route_keeps_no_responses_does_not_start(
+    app: FastAPI, add: Callable[[FastAPI], None]
+) -> None:
+    router = APIRouter(route_class=IdempotentRoute)
+    router.post("/kept", dependencies=[once])(pay)
+    outer = APIRouter()
+    outer.include_router(router, prefix="/inner")
+    app.include_router(outer, prefix="/outer", dependencies=[once])
+    start = aiolock.fastapi.lifespan("redis://127.0.0.1:1")
+    async with start(app):
+        pass
+    add(app)
+    words = r"^/pay: `idempotent` needs a route that keeps .*Before .*APIRouter\(route_class=IdempotentRoute\)"
+    with pytest.raises(RuntimeError, match=words):
+        async with start(app):
+            pass
 
 
 @pytest.mark.parametrize("required", [True, False])

@@ -217,15 +217,17 @@ async def test_an_endpoint_without_it_reads_its_body_piece_by_piece_whatever_its
         assert (await client.post("/", content=body(), headers=KEY)).json() == 9
 
 
-def test_a_websocket_is_refused_before_its_endpoint_runs() -> None:
-    app = FastAPI(lifespan=aiolock.fastapi.lifespan("redis://127.0.0.1:1"))
+@pytest.mark.parametrize("where", ["lifespan", "mounted"])
+def test_a_websocket_is_refused_before_its_endpoint_runs(where: str) -> None:
+    root, part = FastAPI(lifespan=aiolock.fastapi.lifespan("redis://127.0.0.1:1")), FastAPI()
+    root.mount("", part)
 
-    @app.websocket("/w", dependencies=[aiolock.fastapi.idempotent(None)])
+    @(part if where == "mounted" else root).websocket("/w", dependencies=[aiolock.fastapi.idempotent(None)])
     async def work(websocket: WebSocket) -> None:
         raise AssertionError("must not run")
 
     refused = pytest.raises(RuntimeError, match="/w: `idempotent` is for requests, and not for WebSockets")
-    with TestClient(app) as client, refused, client.websocket_connect("/w", headers=KEY):
+    with refused, TestClient(root) as client, client.websocket_connect("/w", headers=KEY):
         pass
 
 
