@@ -155,7 +155,9 @@ class Lock(Single):
             BackendError: Redis failed for longer than `LockConfig.command_timeout`.
             ReplicationError: fewer replicas than `LockConfig.replicas` acknowledged it; the grant was undone.
             ClientClosedError: the client is closed, or belongs to another loop or process.
-            RuntimeError: the coroutine runs in another task than its caller's, and that task would own the lock.
+            RuntimeError: the coroutine runs in another task than its caller's, and that task would own the lock; or the
+                owner would wait for itself, because it has the fair lock of the name and asks for the plain one, or the
+                other way round.
         """
         granted = await self._acquire(None, lease)
         # A wait without a limit ends with a grant.
