@@ -153,7 +153,7 @@ class Call(Generic[A]):
     @property
     def what(self) -> str:
         """What the call does, and for which lock, for people."""
-        return f"{self.script.name} of {quoted(self.keys[0])}"
+        return f"{self.script.name} of {quoted(self.keys[0])}" if self.keys else self.script.name
 
     def note(self, trouble: BaseException) -> None:
         """Note the *trouble* of this attempt: a refusal by the server, or an error of the connection."""

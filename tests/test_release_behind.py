@@ -194,7 +194,7 @@ async def test_a_release_that_fails_is_logged(
         async with lock:
             pass
         await until(lambda: events[-1:] != [] and isinstance(events[-1], Released) and not events[-1].confirmed)
-        logged = [each for each in caplog.records if f"when the release failed: {why}" in each.getMessage()]
+        logged = [each for each in caplog.records if f"when the release of 'a' failed: {why}" in each.getMessage()]
         assert [(each.levelname, each.__dict__["lock_name"]) for each in logged] == [("WARNING", "a")]
         proxy.reset_all()
         await until(lambda: nothing_under_way(client))
