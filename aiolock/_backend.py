@@ -152,8 +152,9 @@ class Call(Generic[A]):
 
     @property
     def what(self) -> str:
-        """What the call does, and for which lock, for people."""
-        return f"{self.script.name} of {quoted(self.keys[0])}" if self.keys else self.script.name
+        """What the call does, and for which lock, for people; a probe is for none."""
+        name = self.script.name
+        return name if self.script.probe or not self.keys else f"{name} of {quoted(self.keys[0])}"
 
     def note(self, trouble: BaseException) -> None:
         """Note the *trouble* of this attempt: a refusal by the server, or an error of the connection."""

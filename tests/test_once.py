@@ -54,7 +54,7 @@ async def test_a_lock_of_the_same_name_keeps_nobody_from_running_it(locks: LockC
     async with locks.fair_lock(KEY).hold():
         waiting = asyncio.create_task(other.fair_lock(KEY, owner="next").acquire())
         await until(lambda: other.statistics().parked == 1)
-        assert await locks.lock(KEY).try_lock() is None
+        assert await locks.lock(KEY, owner="another").try_lock() is None
         assert await locks.once(KEY, keep=KEEP, wait=0).run(at_once(Report())) == "report 7"
     await (await waiting).release()
 

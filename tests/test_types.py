@@ -54,6 +54,7 @@ def test_keys_follow_redissons_rule_of_braces(name: str, prefix: str, lock: str,
         f"redisson_lock__channel:{tag}",
         (lock, tokens),
         f"lock {lock}",
+        other=f"fair {lock}",
     )
 
 
