@@ -1,11 +1,14 @@
 """
 Unlock messages of a quorum: the first server's message counts.
 
-Each server that had the lock publishes its release. The first message about a release wakes waiters, and the other
-servers' messages about the same release are ignored.
+Each server that had the lock publishes its release. The first message about a release wakes waiters. The other servers'
+messages about it cause one more try, a moment later: at the first message, a majority may still have had the lock. A
+message that seems to be about the same release may also be about another one.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
+from contextvars import Context
 from functools import partial
 from time import monotonic
 
@@ -13,6 +16,8 @@ from aiolock._backend import Notifier
 
 # Seconds after the first message about a release; another server's message that comes later is about another release.
 _SAME = 1.0
+# Seconds after such a message until the watcher tries again.
+_AGAIN = 0.05
 
 
 class _Ears:
@@ -26,6 +31,7 @@ class _Ears:
         self._listening: set[int] = set()
         # The time of the last message that woke the watcher.
         self._last = 0.0
+        self._again: asyncio.TimerHandle | None = None
         self.each = [partial(self._hear, server) for server in range(servers)]
 
     def _hear(self, server: int, message: bool) -> None:
@@ -47,11 +53,25 @@ class _Ears:
         self._heard[server] += 1
         if self._heard[server] <= most:
             if now < self._last + _SAME:
+                self._try_again_soon()
                 return
             # This server has fewer messages than others, but it will not send the missing ones: count from now on.
             self._heard = [most] * len(self._heard)
         self._last = now
         self._signal(True)
+
+    def _try_again_soon(self) -> None:
+        if self._again is None:
+            self._again = asyncio.get_running_loop().call_later(_AGAIN, self._try_again, context=Context())
+
+    def _try_again(self) -> None:
+        self._again = None
+        self._signal(False)
+
+    def close(self) -> None:
+        """Signal nothing any more."""
+        if self._again is not None:
+            self._again.cancel()
 
 
 class QuorumNotifier:
@@ -78,5 +98,6 @@ class QuorumNotifier:
 
     def unwatch(self, name: str, signal: Callable[[bool], None]) -> None:
         ears = self._ears.pop((name, signal))
+        ears.close()
         for notifier, hear in zip(self._notifiers, ears.each, strict=True):
             notifier.unwatch(name, hear)
