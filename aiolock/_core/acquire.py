@@ -277,7 +277,7 @@ class Acquisition:
             self._session.entries.refuse_upgrade(self._want.keys, self._owner)
 
     def _grant_in_time(self, call: Call[Acquired], answer: Granted) -> Lease | None:
-        """The lease of the grant to *call*; ``None``, as after a refusal, if it was over when the grant arrived."""
+        """The lease of the grant to *call*; ``None``, as after a refusal, if it was lost when the grant arrived."""
         if call.short is not None:
             raise ReplicationError(self._want.keys.name, *call.short, kind=self._want.scripts.kind)
         if self._want.scripts.form == "question":
@@ -290,10 +290,9 @@ class Acquisition:
             hold.extend(call.sent, answer.left)
         else:
             hold.stay(call.sent)
-        if hold.since < hold.deadline:
+        if hold.since < hold.deadline and (not self._kept or session.leases.keep(hold)):
             lease = Lease(hold, session, *self._lease)
             if self._kept:
-                session.leases.keep(hold)
                 session.watchdog.watch(hold)
             return self._grant(lease, answer)
         self._give_up()

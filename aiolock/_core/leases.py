@@ -176,14 +176,16 @@ class Leases:
         self._owned: dict[str, list[Hold]] = {}
         self._lost: OrderedDict[tuple[str, str], Hold] = OrderedDict()
 
-    def keep(self, hold: Hold) -> None:
-        """Add *hold*, which was granted."""
+    def keep(self, hold: Hold) -> bool:
+        """Add *hold*, which was granted; returns ``False`` if a later grant, which was heard of before, excludes it."""
         claim = hold.claim
         keys, key = claim.want.keys, claim.key
         entry = self._entries.get(keys.entry) or self._entries.of(keys)
         excluded = self._entries.get(keys.other)
         # The server would not have granted it, had it kept these holds.
         if (entry.holds or excluded is not None) and (lost := _replaced_by(claim, entry, excluded)):
+            if any(other.token > hold.token for other in lost):
+                return False
             for other in lost:
                 other.lose("expired" if other.owner == hold.owner else "taken", gone=True)
             entry = self._entries.of(keys)
@@ -191,6 +193,7 @@ class Leases:
         self._owned.setdefault(claim.owner, []).append(hold)
         if self._lost:
             self._lost.pop((key, keys.entry), None)
+        return True
 
     def get(self, keys: LockKeys, owner: str) -> Hold | None:
         """The live hold of *owner*."""

@@ -138,9 +138,11 @@ class Session(Unique):
         call = self.commands.force_release(want, token=token)
         freed = self._number(want.keys, await call)
         for hold in self._holds_of(want.keys) if freed else ():
-            # Other holds were granted after the lock was freed.
-            if hold in before or hold.confirmed_at < call.sent:
+            if hold in before:
                 hold.lose("forced", gone=True)
+            else:
+                # Only the server knows whether it was granted before the lock was freed, or after that.
+                self.watchdog.check(hold)
         return bool(freed)
 
     async def change(self, script: Script[Changed], keys: LockKeys, *how: Argument, frees: bool = False) -> int | None:
