@@ -290,11 +290,13 @@ class Acquisition:
             hold.extend(call.sent, answer.left)
         else:
             hold.stay(call.sent)
-        if hold.since < hold.deadline and (not self._kept or session.leases.keep(hold)):
+        if hold.since < hold.deadline:
             lease = Lease(hold, session, *self._lease)
-            if self._kept:
+            if not self._kept:
+                return self._grant(lease, answer)
+            if session.leases.keep(hold):
                 session.watchdog.watch(hold)
-            return self._grant(lease, answer)
+                return self._grant(lease, answer)
         self._give_up()
         self._too_late += 1
         if self._too_late == _MOST_TOO_LATE:
