@@ -65,8 +65,8 @@ _HOLDS = (
     Fault(
         "holders are not asked for after an outage",
         "_core/session.py",
-        "                self.watchdog.check(hold)\n",
-        "                pass\n",
+        "had(hold.keys.lock):\n                self.watchdog.check(hold)\n",
+        "had(hold.keys.lock):\n                pass\n",
         "--on one --profile data",
         missed="the next renewal asks",
     ),
