@@ -292,10 +292,7 @@ class Acquisition:
             hold.stay(call.sent)
         if hold.since < hold.deadline:
             lease = Lease(hold, session, *self._lease)
-            if not self._kept:
-                return self._grant(lease, answer)
-            if session.leases.keep(hold):
-                session.watchdog.watch(hold)
+            if not self._kept or self._keep(hold):
                 return self._grant(lease, answer)
         self._give_up()
         self._too_late += 1
@@ -303,6 +300,12 @@ class Acquisition:
             raise hold.error()
         self._entry.look_later(0, handed=False)
         return None
+
+    def _keep(self, hold: Hold) -> bool:
+        """Make *hold* one of the client's, unless a later grant shows that it is lost."""
+        if kept := self._session.leases.keep(hold):
+            self._session.watchdog.watch(hold)
+        return kept
 
     def _grant(self, lease: Lease, answer: Granted) -> Lease:
         hold = lease._hold
