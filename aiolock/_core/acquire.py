@@ -292,20 +292,21 @@ class Acquisition:
             hold.stay(call.sent)
         if hold.since < hold.deadline:
             lease = Lease(hold, session, *self._lease)
-            if not self._kept or self._keep(hold):
+            if not self._kept:
                 return self._grant(lease, answer)
+            if session.leases.keep(hold):
+                session.watchdog.watch(hold)
+                return self._grant(lease, answer)
+        self._came_too_late(hold)
+        return None
+
+    def _came_too_late(self, hold: Hold) -> None:
+        """Give the grant of *hold* up, and try again soon; raise if that happened several times."""
         self._give_up()
         self._too_late += 1
         if self._too_late == _MOST_TOO_LATE:
             raise hold.error()
         self._entry.look_later(0, handed=False)
-        return None
-
-    def _keep(self, hold: Hold) -> bool:
-        """Make *hold* one of the client's, unless a later grant shows that it is lost."""
-        if kept := self._session.leases.keep(hold):
-            self._session.watchdog.watch(hold)
-        return kept
 
     def _grant(self, lease: Lease, answer: Granted) -> Lease:
         hold = lease._hold
