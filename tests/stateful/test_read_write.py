@@ -136,10 +136,11 @@ class ReadWriteMachine(Machine):
         holds = self.holds[half]
         holds.live[actor] += 1
         holds.told.pop(actor, None)
-        # The client knows that its other owners cannot have the lock.
-        for other in ACTORS if half == "write" else ():
-            if other != actor and other.client == actor.client:
-                holds.tell(other)
+        # The client knows what its other owners cannot have: anything beside a writer, the write lock beside a reader.
+        for excluded in ("read", "write") if half == "write" else ("write",):
+            for other in ACTORS:
+                if other != actor and other.client == actor.client:
+                    self.holds[excluded].tell(other)
 
 
 @pytest.mark.slow
