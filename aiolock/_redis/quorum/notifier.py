@@ -2,21 +2,18 @@
 Unlock messages of a quorum: the first server's message counts.
 
 Each server that had the lock publishes its release. The first message about a release wakes waiters. The other servers'
-messages about it cause one more try, a moment later: at the first message, a majority may still have had the lock. A
-message that seems to be about the same release may also be about another one.
+messages cause one more try, a moment later: at the first message, a majority may still have had the lock, and a message
+that seems to be about the same release may be about another one.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 from contextvars import Context
 from functools import partial
-from time import monotonic
 
 from aiolock._backend import Notifier
 
-# Seconds after the first message about a release; another server's message that comes later is about another release.
-_SAME = 1.0
-# Seconds after such a message until the watcher tries again.
+# Seconds from a message that seems to be about a release that woke the watcher to one more try.
 _AGAIN = 0.05
 
 
@@ -29,8 +26,6 @@ class _Ears:
         # The number of messages of each server; messages with the same number are about the same release.
         self._heard = [0] * servers
         self._listening: set[int] = set()
-        # The time of the last message that woke the watcher.
-        self._last = 0.0
         self._again: asyncio.TimerHandle | None = None
         self.each = [partial(self._hear, server) for server in range(servers)]
 
@@ -49,23 +44,17 @@ class _Ears:
                 self._signal(False)
 
     def _count(self, server: int) -> None:
-        most, now = max(self._heard), monotonic()
+        most = max(self._heard)
         self._heard[server] += 1
-        if self._heard[server] <= most:
-            if now < self._last + _SAME:
-                self._try_again_soon()
-                return
-            # This server has fewer messages than others, but it will not send the missing ones: count from now on.
-            self._heard = [most] * len(self._heard)
-        self._last = now
-        self._signal(True)
-
-    def _try_again_soon(self) -> None:
-        if self._again is None:
+        if self._heard[server] > most:
+            self._signal(True)
+        elif self._again is None:
             self._again = asyncio.get_running_loop().call_later(_AGAIN, self._try_again, context=Context())
 
     def _try_again(self) -> None:
         self._again = None
+        # A server with fewer messages than others will not send the missing ones: the count begins again.
+        self._heard = [max(self._heard)] * len(self._heard)
         self._signal(False)
 
     def close(self) -> None:
