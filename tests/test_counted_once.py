@@ -7,26 +7,16 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock import BackendError, LockClient, LockConfig
-from aiolock._backend import Call
 from aiolock._config import ENDED_MEMORY
 from aiolock._core.queue import MOST_HAND_OFFS
 from aiolock._scripts import ADD_PERMITS, COUNTING_SEMAPHORE, LATCH
-from aiolock.testing import Fault, around
+from aiolock.testing import around
+from tests.support.calls import Seen
 from tests.support.observe import all_parked, until
 from tests.support.proxy import Proxy, Rule, drop_reply, script, withhold_reply
 
 NAME = "places"
 TOKENS = f"aiolock_token:{{{NAME}}}"
-
-
-class Seen(Fault):
-    """Notes what is sent."""
-
-    calls: list[Call]
-
-    def submit(self, call: Call) -> None:
-        self.calls = [*getattr(self, "calls", []), call]
-        super().submit(call)
 
 
 async def test_a_release_of_permits_is_tried_for_no_longer_than_it_is_remembered(locks: LockClient) -> None:

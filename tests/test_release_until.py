@@ -6,24 +6,11 @@ from time import monotonic
 import pytest
 
 from aiolock import BackendError, Lease, LockClient
-from aiolock._backend import Backend, Call
-from aiolock.testing import Fault, around, failing_commands
+from aiolock.testing import around, failing_commands
+from tests.support.calls import Seen
 
 NAME = "orders"
 LONG = 600.0
-
-
-class Releases(Fault):
-    """Notes how long each release is tried."""
-
-    def __init__(self, backend: Backend) -> None:
-        super().__init__(backend)
-        self.until: list[float] = []
-
-    def submit(self, call: Call) -> None:
-        if call.script.name == "release":
-            self.until.append(call.resend_until - monotonic())
-        super().submit(call)
 
 
 UNANSWERED: dict[str, Callable[[LockClient, Lease], Awaitable[object]]] = {
@@ -43,10 +30,12 @@ async def test_a_release_outlasts_a_command_without_an_answer(
     unanswered: Callable[[LockClient, Lease], Awaitable[object]],
     end: Callable[[Lease], Awaitable[object]],
 ) -> None:
-    with around(locks, Releases) as releases:
+    started = monotonic()
+    with around(locks, Seen) as seen:
         lease = await locks.lock(NAME).acquire(lease=5)
         with failing_commands(locks), pytest.raises(BackendError):
             await unanswered(locks, lease)
         with failing_commands(locks), pytest.raises(BackendError):
             await end(lease)
-    assert max(releases.until) > LONG
+    releases = [call.resend_until for call in seen.calls if call.script.name == "release"]
+    assert max(releases) > started + LONG

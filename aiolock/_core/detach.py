@@ -3,7 +3,6 @@
 from time import monotonic
 
 from aiolock._backend import Call
-from aiolock._config import ENDED_MEMORY
 from aiolock._core.detached import Detached
 from aiolock._core.held import State
 from aiolock._core.hold import BaseLease, Hold
@@ -69,8 +68,7 @@ async def detach(lease: BaseLease, session: Session, keep: float) -> Part:
         call = commands.detach(hold.claim, claim, keep)
         _judge(hold, call, await call)
     except BaseException:
-        until = max(hold.expires, hold.watch.asked_until) + ENDED_MEMORY
-        _ = commands.release(hold.claim, hold.step + 1, 0, until)
+        hold.free()
         _ = detached.take_back()
         session.report.released(hold, 0, ended, confirmed=False)
         raise

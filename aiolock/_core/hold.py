@@ -190,7 +190,7 @@ class Hold(Held):
         """Tell the server the present number of its owner's leases."""
         self.step += 1
         self.open_changes += 1
-        self.watch.asked_until = max(self.watch.asked_until, monotonic() + seconds)
+        self.watch.ask_for(seconds)
         return self._keeper.commands.acquire(self.claim, seconds, step=self.step, holds=len(self.leases), waits=False)
 
     def follow(self, acquire: Delivery) -> None:
@@ -273,7 +273,7 @@ class Hold(Held):
         if self.state is not State.LIVE and self.state is not State.UNWINDING:
             if not self.leases:
                 self._keeper.lost_given_back(self)
-                self._free()
+                self.free()
             return None
         self.open_changes += 1
         if self.leases and (self.orphan_of is None or self.in_use):
@@ -323,7 +323,7 @@ class Hold(Held):
             self._tell(reason, behind=behind)
         # Otherwise nothing needs to be sent: the key has expired, and no command on its way can bring it back.
         if reason == "closed" or self.orphan_of is not None or self.watch.number or self.step > 1 or self.open_changes:
-            self._free()
+            self.free()
         self._keeper.lost(self)
 
     def notice_end(self) -> None:
@@ -388,7 +388,7 @@ class Hold(Held):
         if watch.task is not None and not watch.task.get_loop().is_closed():
             watch.task.cancel()
 
-    def _free(self) -> None:
+    def free(self) -> None:
         """Tell the server that the hold has ended, unless the server has said so. Nothing waits for the answer."""
         if self.state is not State.GONE:
             self.state = State.GONE

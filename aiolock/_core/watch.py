@@ -1,6 +1,7 @@
 """The watchdog's data of one hold: its renewals, its task and its timers."""
 
 import asyncio
+from time import monotonic
 from typing import Any
 
 from aiolock._backend import Call
@@ -52,6 +53,10 @@ class Watch:
         if call.short is not None:
             return "{} of {} replicas acknowledged it".format(*call.short)
         return None if call.trouble is None else shortened(str(call.trouble)) or type(call.trouble).__name__
+
+    def ask_for(self, seconds: float) -> None:
+        """Note that the server is asked now to keep the lock for that many *seconds*."""
+        self.asked_until = max(self.asked_until, monotonic() + seconds)
 
     def sent(self, call: Call) -> None:
         """Note that the watchdog has sent *call*; it has the trouble of the call before until it ends."""

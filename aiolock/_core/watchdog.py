@@ -286,7 +286,7 @@ def _numbered(hold: Hold, seconds: float) -> commands.Renewal:
     watch = hold.watch
     watch.number = next_number(watch.number)
     watch.unanswered += 1
-    watch.asked_until = max(watch.asked_until, monotonic() + seconds)
+    watch.ask_for(seconds)
     return hold.claim, watch.number, seconds
 
 

@@ -6,9 +6,23 @@ import sys
 from collections.abc import Awaitable, Callable
 
 from aiolock import AsyncRLock, HeldLock, Lease, LockClient
+from aiolock._backend import Backend, Call
+from aiolock.testing import Fault
 
 # Before 3.12 only asyncio knows the mark of a function that returns a coroutine.
 is_coroutine_function = inspect.iscoroutinefunction if sys.version_info >= (3, 12) else asyncio.iscoroutinefunction
+
+
+class Seen(Fault):
+    """Notes what is sent."""
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self.calls: list[Call] = []
+
+    def submit(self, call: Call) -> None:
+        self.calls.append(call)
+        super().submit(call)
 
 
 async def acquire(lock: AsyncRLock) -> Lease:
