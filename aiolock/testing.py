@@ -144,9 +144,7 @@ async def lose(locks: LockClient, lock: str | Losable) -> None:
     """
     _check_client(locks)
     session = locks._sessions.open()
-    if isinstance(lock, AsyncLeader):
-        lock = lock.name
-    every = _keys_of(locks.lock(lock) if isinstance(lock, str) else lock)
+    every = _keys_of(locks, lock)
     entries = [entry for keys in every if (entry := session.entries.get(keys.entry)) is not None]
     holds = [hold for entry in entries for hold in entry.holds.values()]
     if not holds:
@@ -164,8 +162,10 @@ async def lose(locks: LockClient, lock: str | Losable) -> None:
             await hold.until_lost()
 
 
-def _keys_of(lock: object) -> Sequence[LockKeys]:
-    """The keys of the locks that *lock* consists of, each with leases of its own."""
+def _keys_of(locks: LockClient, lock: object) -> Sequence[LockKeys]:
+    """The keys of the locks of *locks* that *lock* consists of, each with leases of its own."""
+    if isinstance(lock, str | AsyncLeader):
+        return [locks.lock(lock if isinstance(lock, str) else lock.name)._keys]
     if isinstance(lock, AsyncMultiLock):
         return [each._keys for each in lock._members]
     if isinstance(lock, AsyncReadWriteLock):

@@ -103,12 +103,13 @@ class AsyncMultiLock(Entered[MultiLease]):
             LeaseLostError: the owner held all the locks, and has lost one; the others are given back.
             BackendError: no answer in time; the releases are tried for as long as there can be something to free.
         """
+        leases = []
         for member in self._members:
-            if member._last_lease() is None:
+            if (lease := member._last_lease()) is None:
                 raise await member._not_held()
-        for member in self._members:
-            if (lease := member._last_lease()) is not None:
-                refuse_release(lease)
+            leases.append(lease)
+        for lease in leases:
+            refuse_release(lease)
         await all_of([Begun(member.release()) for member in reversed(self._members)])
 
     def hold(
