@@ -1,6 +1,7 @@
-"""A release by force, beside acquires of the same client: each holder learns what is true of its own grant."""
+"""A release by force, beside acquires of the same client: each holder learns the truth about its own grant."""
 
 import asyncio
+from functools import partial
 from time import monotonic
 
 import pytest
@@ -14,17 +15,18 @@ NAME = "orders"
 SOON = 5.0
 
 
-class Repeated(Fault):
-    """Executes a release by force at once, and answers it later, as the copy that was sent again would be answered."""
+class AnsweredLater(Fault):
+    """The server executes the first call of a script at once, and the client gets the answer later."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, name: str, backend: Backend) -> None:
         super().__init__(backend)
         self.executed = asyncio.Event()
-        self._asked: Call
+        self._name = name
+        self._asked: Call | None = None
         self._first: Call
 
     def submit(self, call: Call) -> None:
-        if call.script is not FORCE_RELEASE:
+        if call.script.name != self._name or self._asked is not None:
             super().submit(call)
             return
         self._asked = call
@@ -32,18 +34,20 @@ class Repeated(Fault):
         self._first.when_ended(lambda _: self.executed.set())
         super().submit(self._first)
 
-    def answer(self) -> None:
-        self._asked.sent = monotonic()
+    def answer(self, *, again: bool = False) -> None:
+        """Give the client the answer, or, if the call was sent *again*, the same answer to the second copy."""
+        assert self._asked is not None
+        self._asked.sent = monotonic() if again else self._first.sent
         self._asked.end(self._first.answer)
 
 
 async def test_a_grant_after_the_lock_was_freed_is_kept(locks: LockClient, other: LockClient) -> None:
     lost = await other.lock(NAME).acquire()
-    with around(locks, Repeated) as repeated:
+    with around(locks, partial(AnsweredLater, FORCE_RELEASE.name)) as later:
         forcing = asyncio.create_task(locks.lock(NAME).force_release())
-        await repeated.executed.wait()
+        await later.executed.wait()
         held = await locks.lock(NAME, owner="next").acquire()
-        repeated.answer()
+        later.answer(again=True)
         assert await forcing
         await held.renew()
         held.check()
@@ -60,39 +64,15 @@ async def test_a_grant_just_before_the_lock_was_freed_is_lost_at_once(locks: Loc
         assert await lease.lost == "forced"
 
 
-class Late(Fault):
-    """The server answers the first acquire at once, and the client hears that later."""
-
-    def __init__(self, backend: Backend) -> None:
-        super().__init__(backend)
-        self.granted = asyncio.Event()
-        self._asked: Call | None = None
-        self._first: Call
-
-    def submit(self, call: Call) -> None:
-        if call.script.name != "acquire" or self._asked is not None:
-            super().submit(call)
-            return
-        self._asked = call
-        self._first = Call(call.script, call.keys, call.args, call.deadline, call.resend_until)
-        self._first.when_ended(lambda _: self.granted.set())
-        super().submit(self._first)
-
-    def answer(self) -> None:
-        assert self._asked is not None
-        self._asked.sent = self._first.sent
-        self._asked.end(self._first.answer)
-
-
 async def test_an_older_grant_that_is_heard_of_later_takes_nothing_from_a_newer_one(
     locks: LockClient, other: LockClient
 ) -> None:
-    with around(locks, Late) as late:
+    with around(locks, partial(AnsweredLater, "acquire")) as later:
         first = asyncio.create_task(locks.lock(NAME, owner="first").try_lock())
-        await late.granted.wait()
+        await later.executed.wait()
         assert await other.lock(NAME).force_release()
         held = await locks.lock(NAME, owner="second").acquire()
-        late.answer()
+        later.answer()
         assert await first is None
         held.check()
         await held.release()

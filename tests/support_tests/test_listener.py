@@ -25,22 +25,17 @@ def see_the_end(clients: list[socket.socket]) -> None:
 
 
 @pytest.mark.parametrize("turns", range(5))
-async def test_a_proxy_closes_connections_that_were_just_accepted(server: Server, turns: int) -> None:
+@pytest.mark.parametrize("ends", [True, False], ids=["it ends", "it cuts off"])
+async def test_a_proxy_closes_connections_that_were_just_accepted(server: Server, ends: bool, turns: int) -> None:
     async with Proxy(server.host, server.port) as proxy:
         clients = connected(proxy.port)
         for _ in range(turns):
             await asyncio.sleep(0)
-    see_the_end(clients)
-
-
-@pytest.mark.parametrize("turns", range(5))
-async def test_a_proxy_that_cuts_off_cuts_connections_that_were_just_accepted(server: Server, turns: int) -> None:
-    async with Proxy(server.host, server.port) as proxy:
-        clients = connected(proxy.port)
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        await proxy.cut_off()
-        await asyncio.to_thread(see_the_end, clients)
+        if not ends:
+            await proxy.cut_off()
+            await asyncio.to_thread(see_the_end, clients)
+    if ends:
+        see_the_end(clients)
 
 
 @pytest.mark.parametrize("_", range(5))
