@@ -9,10 +9,10 @@ from redis.asyncio import Redis
 from aiolock import AsyncRLock, BackendError, Lease, LockClient
 from aiolock._embedded_server import Server
 from aiolock._scripts import ACQUIRE, RELEASE_CLEAN
-from tests.support.faults import script
+from tests.support.faults import Action, script
 from tests.support.holding import client_behind
 from tests.support.observe import commandstats
-from tests.support.proxy import Proxy, Rule, drop_reply
+from tests.support.proxy import Connection, Proxy, Request, Rule, drop_reply
 
 MANY = 20
 
@@ -145,6 +145,25 @@ async def test_a_lost_answer_counts_once_for_each(client: LockClient, proxy: Pro
     assert len(dropped.requests) == 1
     assert await redis.exists(*(lease.name for lease in leases)) == 0
     assert client.statistics().pending == 0
+
+
+class OneAnswer(Action):
+    """A faulty proxy hands over the first answer of a bundle, and loses the others."""
+
+    async def on_reply(self, link: Connection, rule: Rule, request: Request, reply: bytes) -> None:
+        bundle = reply.index(b"\r\n") + 2
+        link.answer(b"*1\r\n" + reply[bundle : reply.index(b"*", bundle + 1)])
+        rule.note(request)
+
+
+async def test_calls_whose_answers_are_missing_are_sent_again(client: LockClient, proxy: Proxy, redis: Redis) -> None:
+    rule = proxy.install(Rule(script(ACQUIRE), OneAnswer()))
+    async with asyncio.timeout(5):
+        leases = await together(handles(client))
+    assert len(rule.requests) == 1
+    assert [await client.lock(lease.name, owner="job").hold_count() for lease in leases] == [1] * MANY
+    await release(leases)
+    assert await redis.exists(*(lease.name for lease in leases)) == 0
 
 
 async def test_who_is_cancelled_leaves_the_others_theirs(client: LockClient, redis: Redis) -> None:

@@ -71,7 +71,7 @@ def _text_of(parsed: Namespace) -> str:
     """The ticket that the arguments, standard input or the environment has."""
     if parsed.ticket == "-":
         return _standard_input()
-    ticket = os.environ.get(VARIABLE) if parsed.ticket is None else parsed.ticket
+    ticket = parsed.ticket or os.environ.get(VARIABLE)
     if not ticket:
         raise VerbError(f"give a ticket: as an argument, in {VARIABLE}, or on standard input with -", USAGE)
     return str(ticket)

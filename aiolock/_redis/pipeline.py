@@ -361,8 +361,8 @@ class Pipeline:
             call.end(answer)
 
     def _bundle_answered(self, script: Script, calls: list[Call], frame: Any) -> list[Call]:
-        """Note the answer to a bundle of *calls*. If the server refused the bundle, send each call again by itself."""
-        if isinstance(frame, list):
+        """Note the answers to a bundle of *calls*. If they are not complete, send each call again by itself."""
+        if isinstance(frame, list) and len(frame) == len(calls):
             for call, reply in zip(calls, frame, strict=True):
                 self._answered(call, understood(reply) if isinstance(reply, ResponseError) else reply)
             return []
