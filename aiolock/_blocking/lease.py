@@ -17,6 +17,7 @@ from aiolock._core.lease import Lease as AsyncLease
 from aiolock._core.lease import Loss as AsyncLoss
 from aiolock._errors import AioLockError, LossReason
 from aiolock._helpers.together import Begun, all_of
+from aiolock._log import log
 from aiolock._primitives.multi.lease import MultiLease as AsyncMultiLease
 from aiolock._primitives.multi.lease import MultiLoss as AsyncMultiLoss
 from aiolock._types import BlockRelease, Duration, seconds
@@ -96,9 +97,12 @@ class _Callback:
     def __call__(self, reason: LossReason) -> None:
         function, self._function = self._function, None
         if function is not None:
-            # At the end of the program no thread can be started.
-            with suppress(RuntimeError):
+            try:
                 threading.Thread(target=function, args=(reason,), name="aiolock loss", daemon=True).start()
+            except RuntimeError as error:
+                # At the end of the program no thread can be started, and nobody needs to be told.
+                if "shutdown" not in str(error):
+                    log.error("lock lost: %s; the callback of `on_loss` was not called: %s", reason, error)
 
 
 class _Leased(Entered[A, T_co], Generic[A, T_co]):

@@ -69,6 +69,22 @@ def test_a_callback_is_called_in_a_thread_of_its_own_once(orders: RLock) -> None
     assert told == [("forced", False)] * 2
 
 
+def test_a_callback_for_which_no_thread_can_be_started_is_told_to_the_log(
+    orders: RLock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    lease = orders.acquire()
+    lease.on_loss(lambda reason: None)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        orders.force_release()
+    assert "the callback of `on_loss` was not called: can't start new thread" in caplog.text
+    with pytest.raises(LeaseLostError):
+        lease.release()
+
+
 def test_a_callback_is_not_called_after_the_release(orders: RLock) -> None:
     told: list[str] = []
     outer = orders.acquire()
