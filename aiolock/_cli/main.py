@@ -1,6 +1,7 @@
 """The command line: its verbs, and its behaviour when output or input end."""
 
 import logging
+import os
 import re
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
@@ -47,6 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if sys.stdout is None:
         tell("standard output is closed")
         return 2
+    if sys.stderr is None:
+        # `print` would write to standard output instead.
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if isinstance(sys.stdout, TextIOWrapper):
         # A name may have characters that this encoding lacks.
         sys.stdout.reconfigure(errors="replace")
