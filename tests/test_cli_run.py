@@ -51,6 +51,20 @@ def environment(pid):
         return [each.split("=", 1) for each in file.read().split(chr(0)) if each]
 print(json.dumps([environment("self"), environment(os.getppid())]))
 """
+# Runs its arguments, and waits for that process alone, as the first process of a container may do: no init.
+REAPS_NOBODY = """
+import ctypes, subprocess, sys
+PR_SET_CHILD_SUBREAPER = 36
+ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+sys.exit(subprocess.call(sys.argv[1:]))
+"""
+# Prints the processor time of its parent, the guard, in ticks, when the guard has waited for a second.
+TIME_OF_THE_GUARD = """
+import os, time
+time.sleep(1)
+with open(f"/proc/{os.getppid()}/stat") as file:
+    print(sum(map(int, file.read().rpartition(")")[2].split()[11:13])))
+"""
 LEASE = 6.0
 
 Running = subprocess.Popen[str]
@@ -91,6 +105,10 @@ def pid_in(path: Path) -> int:
     """The id of the process that wrote the file, once the file is there."""
     wait_until(path.exists, f"{path.name} is there")
     return int(path.read_text())
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def lives(pid: int) -> bool:
@@ -318,12 +336,54 @@ def test_when_the_guard_is_killed_the_command_is_too(server: Server, sync: Redis
     path = tmp_path / "pid"
     with running(server, "orders", *program(path, "stubborn")) as process:
         pid = pid_in(path)
-        guard = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        guard = parent_of(pid)
         assert guard != process.pid
         os.kill(guard, signal.SIGKILL)
         assert ended(process)[0] == 137
         gone(pid)
         assert not sync.exists("orders")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells which process is the guard")
+def test_a_signal_to_every_process_lets_the_command_end_in_order(server: Server, sync: Redis, tmp_path: Path) -> None:
+    """As systemd sends it to all processes of a service; the command gets it a second time from aiolock."""
+    path = tmp_path / "pid"
+    with running(server, "orders", *program(path, "slow")) as process:
+        pid = pid_in(path)
+        for each in (parent_of(pid), pid, process.pid):
+            os.kill(each, signal.SIGTERM)
+        assert ended(process) == (0, "ended in order\n", "")
+    assert not sync.exists("orders")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there alone the children of a dead process can be adopted")
+def test_orphans_that_nobody_reaps_do_not_keep_a_stopped_command_from_its_end(own: Server) -> None:
+    environment = os.environ | {"REDIS_URL": own.url}
+    lives_on = ["--lease", "3", "--", "sh", "-c", "echo runs; sleep 600 & sleep 600"]
+    reaper = [sys.executable, "-c", REAPS_NOBODY, *RUN, "orders", *lives_on]
+    with subprocess.Popen(reaper, env=environment, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"runs\n"
+        own.pause()
+        assert process.wait(30) == 76
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc has the times")
+def test_the_guard_rests_though_standard_input_is_closed(server: Server, sync: Redis) -> None:
+    command = [*RUN, "orders", "--", sys.executable, "-c", TIME_OF_THE_GUARD]
+    output = subprocess.check_output(
+        ["sh", "-c", 'exec "$@" <&-', "sh", *command], env=os.environ | {"REDIS_URL": server.url}, timeout=30
+    )
+    assert int(output) < os.sysconf("SC_CLK_TCK") / 2
+
+
+def test_a_command_runs_though_standard_error_is_closed(server: Server, sync: Redis) -> None:
+    command = [*RUN, "orders", "--", "sh", "-c", "echo runs; exit 7"]
+    closed = ["sh", "-c", 'exec "$@" 2>&-', "sh", *command]
+    ended = subprocess.run(
+        closed, env=os.environ | {"REDIS_URL": server.url}, stdout=subprocess.PIPE, check=False, timeout=30
+    )
+    assert (ended.returncode, ended.stdout) == (7, b"runs\n")
 
 
 def test_readers_of_its_output_wait_for_the_command_alone(server: Server, sync: Redis) -> None:
@@ -405,5 +465,26 @@ async def test_a_command_that_has_ended_before_its_guard_is_told_anything() -> N
             guarded.allow(60)
             await asyncio.sleep(0)
         assert await guarded.ended() == 7
+    finally:
+        await guarded.aclose()
+
+
+async def test_a_guard_that_is_killed_before_it_hears_anything_is_no_failure_of_redis() -> None:
+    guarded = await Guarded.start(["sleep", "600"], os.environ, 1, 60)
+    try:
+        guarded.process.send_signal(signal.SIGSTOP)
+        guarded.allow(60)
+        guarded.process.kill()
+        assert await guarded.ended() == -signal.SIGKILL
+    finally:
+        await guarded.aclose()
+
+
+async def test_a_guard_that_begins_late_hears_of_the_renewals_before_it_stops_the_command() -> None:
+    guarded = await Guarded.start(["sh", "-c", "sleep 0.3; exit 7"], os.environ, 1, remaining=0.1)
+    try:
+        guarded.allow(60)
+        assert await guarded.ended() == 7
+        assert not guarded.stopped
     finally:
         await guarded.aclose()

@@ -22,12 +22,19 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
+from math import inf
 from time import monotonic, sleep
 from typing import Any
 
 # Arguments of prctl, which only Linux has.
 _DIE_WITH_PARENT = 1, signal.SIGKILL
 _LOOK_AGAIN = 0.01
+_STREAMS = range(3)
+# A process that got SIGKILL is dead after this time, or a zombie, which stays in the group until its parent reaps it.
+# An orphan's parent may never do that: in a container it is the first process, which need not be an init.
+_TO_DIE = 1.0
+# The other process passes these signals on to the command.
+PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class Guard:
@@ -41,11 +48,12 @@ class Guard:
         self._unread = b""
         self._grace = grace
         self._term_at, self._kill_at = deadline - grace, deadline
+        self._dead_at = inf
         self._stopping = False
         self._ended, wake = os.pipe()
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        _outlive_signals()
         # Between fork and exec a function may run, since there is no other thread here.
         self._child = subprocess.Popen(command, start_new_session=True, preexec_fn=_die_with_parent)  # noqa: PLW1509
 
@@ -53,9 +61,10 @@ class Guard:
         """Watch the command until it has ended, and, if it was stopped, its process group too; returns its status."""
         self._tell(f"pid {self._child.pid}")
         while (status := self._child.poll()) is None:
-            self._stop_if_due()
+            # A later deadline may have been sent while this process began.
             self._wait()
-        while self._stopping and self._signal(0):
+            self._stop_if_due()
+        while self._stopping and self._signal(0) and monotonic() < self._dead_at:
             self._stop_if_due()
             sleep(_LOOK_AGAIN)
         return status
@@ -64,6 +73,7 @@ class Guard:
         if monotonic() >= self._kill_at:
             self._stopping = True
             self._signal(signal.SIGKILL)
+            self._dead_at = min(self._dead_at, monotonic() + _TO_DIE)
             self._kill_at = monotonic() + _LOOK_AGAIN
         elif not self._stopping and monotonic() >= self._term_at:
             self._stop()
@@ -127,6 +137,25 @@ def tell(line: socket.socket, words: str) -> None:
         line.sendall(f"{words}\n".encode())
 
 
+def _outlive_signals() -> None:
+    """
+    Let no signal end the guard that the command may get at the same time: a supervisor may send it to all processes.
+
+    The command starts with the default handling of a signal that the guard handles, and ignores one that it ignores.
+    """
+    for each in PASSED_ON:
+        if signal.getsignal(each) is not signal.SIG_IGN:
+            signal.signal(each, lambda *_: None)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+
+
+def _fill_streams() -> None:
+    """Open the standard streams that are closed, so that no other file of the guard gets their numbers."""
+    while (number := os.open(os.devnull, os.O_RDWR)) in _STREAMS:
+        pass
+    os.close(number)
+
+
 def _die_with_parent() -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(*_DIE_WITH_PARENT)
@@ -137,6 +166,7 @@ def main() -> None:
     _, number, deadline, grace, *command = sys.argv
     line = socket.socket(fileno=int(number))
     line.set_inheritable(False)
+    _fill_streams()
     try:
         guard = Guard(line, float(deadline), float(grace), command)
     except OSError as error:
@@ -144,7 +174,7 @@ def main() -> None:
         return
     nowhere = os.open(os.devnull, os.O_RDWR)
     # The readers of the command's output need not wait for the guard.
-    for stream in range(3):
+    for stream in _STREAMS:
         os.dup2(nowhere, stream)
     tell(line, f"ended {guard.run()}")
 

@@ -73,7 +73,7 @@ class Guarded:
         Raises:
             VerbError: the command could not be started.
         """
-        while line := await self.reader.readline():
+        while line := await self._heard():
             what, *numbers = line.decode().split()
             if what == "ended":
                 return int(numbers[0])
@@ -86,6 +86,12 @@ class Guarded:
                 self.pid = int(numbers[0])
             self.stopped = self.stopped or what == "stopping"
         return self._left_alone()
+
+    async def _heard(self) -> bytes:
+        """The next line of the guard; empty if the guard has ended, perhaps before it read the last line to it."""
+        with suppress(ConnectionError):
+            return await self.reader.readline()
+        return b""
 
     def _left_alone(self) -> int:
         """Kill the process group: when the guard is killed, Linux kills the command, but not its children."""

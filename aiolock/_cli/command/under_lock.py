@@ -15,6 +15,7 @@ from redis.asyncio import Redis, RedisCluster
 
 from aiolock import AioLockError, BackendError, Lease, LeaseLostError, LockClient, LockConfig, LockEvent, Lost, Renewed
 from aiolock._cli import options
+from aiolock._cli.command.guard import PASSED_ON
 from aiolock._cli.command.guarded import Guarded
 from aiolock._cli.failure import told_as_json, told_in_words
 from aiolock._cli.output import short, tell
@@ -22,7 +23,6 @@ from aiolock._cli.servers import connected
 from aiolock._cli.taking import Handle, holders_of, lock_of
 from aiolock._cli.verb import LOST, NOT_GRANTED, OF_A_SIGNAL
 
-_PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _WONDERS = 1.0
 _RELEASE = 2.0
 
@@ -51,7 +51,7 @@ class Signals:
     def handled(self) -> Iterator[None]:
         """Handle the signals, except those that the parent process ignores (`nohup`): the command ignores them too."""
         loop = asyncio.get_running_loop()
-        ours = [each for each in _PASSED_ON if signal.getsignal(each) is not signal.SIG_IGN]
+        ours = [each for each in PASSED_ON if signal.getsignal(each) is not signal.SIG_IGN]
         for each in ours:
             loop.add_signal_handler(each, self._receive, each)
         try:
