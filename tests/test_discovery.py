@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from redis.exceptions import AskError
 
 from aiolock._redis.cluster.discovery import Address, Discovery, Slots
 
@@ -44,6 +45,27 @@ def told(where: Discovery, *servers: list[Any]) -> tuple[Address, list[Address]]
 def test_where_a_server_is_reached_be_it_a_primary_or_a_replica(server: list[Any], reached: Address) -> None:
     assert told(discovery(), server) == (reached, [reached])
     assert told(discovery(), [b"primary", 2, b"another"], server) == (("primary", 2), [("primary", 2), reached])
+
+
+@pytest.mark.parametrize(
+    ("place", "reached"),
+    [
+        ("10.0.0.1:1", {("10.0.0.1", 1)}),
+        ("inside:1", {("outside", 1)}),
+        # The redirecting server does not know its own host, or that of the other.
+        (":1", {("asked", 1)}),
+        # It knows the other by its IP only: any server with that port, but not itself.
+        ("?:1", {("10.0.0.2", 1), ("10.0.0.3", 1)}),
+        ("?:7000", {None}),
+        ("?:9", {None}),
+    ],
+)
+def test_where_a_redirection_leads(place: str, reached: set[Address | None]) -> None:
+    where, by = discovery(), ("10.0.0.1", 1)
+    unnamed = [[number, number, [b"?", 1, b"id", [b"ip", b"10.0.0.%d" % number]]] for number in (1, 2, 3)]
+    assert where._learn([*unnamed, [4, 5, [b"named", 7000, b"id"], [b"?", 9, b"replica", []]]], ASKED)
+    by = ASKED if place == ":1" else by
+    assert {where.named_in(AskError(f"1 {place}"), by) for _ in range(100)} == reached
 
 
 def test_servers_that_come_and_go_are_remembered_for_a_while() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import select
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any
@@ -45,6 +45,18 @@ def name_on(cluster: ClusterOf, server: Server) -> str:
     return next(name for number in range(1000) if cluster.owner_of(name := f"name {number}") is server)
 
 
+@pytest.fixture(params=["ip", "unknown-endpoint", "hostname"])
+def named(request: pytest.FixtureRequest, calm: ClusterOf, cluster: RedisCluster) -> Iterator[None]:
+    """The servers name each other by IP, by no host, or, as they should have host names and have none, by `?`."""
+    del cluster
+    for server in calm.servers:
+        ask(server, "CONFIG", "SET", "cluster-preferred-endpoint-type", request.param)
+    yield
+    for server in calm.servers:
+        ask(server, "CONFIG", "SET", "cluster-preferred-endpoint-type", "ip")
+
+
+@pytest.mark.usefixtures("named")
 async def test_a_slot_moves_while_its_lock_is_held_and_waited_for(calm: ClusterOf, cluster: RedisCluster) -> None:
     config = LockConfig(lease=6, renew_interval=0.4)
     async with LockClient(cluster, config=config) as theirs, LockClient(cluster) as ours:

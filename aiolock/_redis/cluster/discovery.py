@@ -8,6 +8,7 @@ Rules:
 """
 
 import asyncio
+import random
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from itertools import islice
 from typing import Any
 
 from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import AskError
 
 from aiolock._redis.raw import connect, discard
 
@@ -24,8 +26,8 @@ Address = tuple[str, int]
 _NEXT = 0.2
 # Remembered addresses from earlier answers that are not in the last one.
 _REMEMBERED = 100
-# The host of a server that should be named by its host name, but has none.
-_NO_NAME = b"?"
+# The host of a server that should be named by its host name, but has none that is known.
+_NO_NAME = "?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +61,23 @@ class Discovery:
         self._named: dict[Address, None] = {}
         # The ids of the servers in the last answer.
         self._ids: set[bytes] = set()
+        # The owners of slots in the last answer that have no name, by their port there.
+        self._unnamed: dict[int, set[Address]] = {}
 
     def addresses(self) -> list[Address]:
         """All addresses to ask."""
         return [*self._named, *self._seeds()]
+
+    def named_in(self, redirection: AskError, by: Address) -> Address | None:
+        """
+        The address in a *redirection* by the server at *by*; ``None`` if it has no name and is not known yet.
+
+        Servers without a name may have the same port: then it is one of them, and the wrong one redirects once more.
+        """
+        if redirection.host != _NO_NAME:
+            return self._remap(redirection.host or by[0], redirection.port)
+        others = self._unnamed.get(redirection.port, set()) - {by}
+        return random.choice(sorted(others)) if others else None
 
     async def ask(self, addresses: Iterable[Address]) -> Slots | None:
         """The first answer of *addresses*."""
@@ -109,12 +124,16 @@ class Discovery:
         self._ids = ids
         named = dict.fromkeys(self._reached(server, by) for server in servers)
         self._named = dict.fromkeys(islice(named | self._named, len(named) + _REMEMBERED))
+        self._unnamed = {}
+        for _, _, owner, *_ in answer:
+            if owner[0] == _NO_NAME.encode():
+                self._unnamed.setdefault(owner[1], set()).add(self._reached(owner, by))
         return Slots(by, [(range(first, last + 1), self._reached(owner, by)) for first, last, owner, *_ in answer])
 
     def _reached(self, server: Any, by: Address) -> Address:
         """The reachable address of *server*, which the server at *by* has named."""
         host, port, _, *facts = server
-        if host == _NO_NAME:
+        if host == _NO_NAME.encode():
             host = dict(zip(facts[0][::2], facts[0][1::2], strict=True)).get(b"ip") if facts else None
         # A server without a host has the host of the server that was asked.
         return self._remap(host.decode() if host else by[0], port)

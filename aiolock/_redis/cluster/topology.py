@@ -83,9 +83,12 @@ class Node(Steering):
         if self._cluster.closed or not isinstance(error, AskError):
             return False
         call.hops = (call.hops + 1) % _MOST_HOPS
-        if call.hops == 0:
+        to = self._cluster.named_in(error, self)
+        if to is None:
+            # The call rests until the slots are known.
+            self._doubt()
+        if call.hops == 0 or to is None:
             return False
-        to = self._cluster.node(self._cluster.remap(error.host or self.address[0], error.port))
         if isinstance(error, MovedError):
             self._cluster.note_owners({error.slot_id: to})
         else:
@@ -135,7 +138,6 @@ class Cluster(Topology):
         self._owners: dict[int, Node] = {}
         # Servers in doubt since the last question for the slots.
         self._doubts: set[Address] = set()
-        self.remap: Callable[[str, int], Address] = remap
         self.notifier: ClusterNotifier = ClusterNotifier(self)
         self.client: Client = client
 
@@ -166,6 +168,11 @@ class Cluster(Topology):
         if address not in self._nodes:
             self._nodes[address] = Node(self, address, self._connect_to(address), self._timing)
         return self._nodes[address]
+
+    def named_in(self, redirection: AskError, by: Node) -> Node | None:
+        """The server that is named in a *redirection* by another one; ``None`` if it is not known yet."""
+        address = self._discovery.named_in(redirection, by.address)
+        return None if address is None else self.node(address)
 
     def note_owners(self, owners: dict[int, Node]) -> None:
         """Note the *owners* of slots, and check the locks of slots with a new owner, which may not have them."""
