@@ -58,13 +58,18 @@ _NOISE = re.compile(r",? with args beginning with:.*|\.? script: (?:[0-9a-f]+, )
 _PASSING = (AskError, ClusterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
 # The same for errors without a class in redis-py.
 _PASSING_CODES = ("BUSY ", "MISCONF ", "NOREPLICAS ")
+# The slot is moving, and the server lacks a key that the script uses without naming it. The words before these depend
+# on the version of the server.
+_MOVING = "ttempted to access a non local key"
 # The server refused the connection, or its certificate is not trusted, or it is of the wrong kind: do not try again.
 _FINAL = (AuthenticationError, AuthorizationError, ResponseError, SSLCertVerificationError)
 
 
 def is_passing(error: object) -> bool:
     """Whether the server cannot do something now, but may be able to in a moment."""
-    return isinstance(error, _PASSING) or (isinstance(error, ResponseError) and str(error).startswith(_PASSING_CODES))
+    if isinstance(error, _PASSING):
+        return True
+    return isinstance(error, ResponseError) and (str(error).startswith(_PASSING_CODES) or _MOVING in str(error))
 
 
 def is_final(error: object) -> bool:

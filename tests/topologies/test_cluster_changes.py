@@ -138,6 +138,42 @@ async def test_a_name_without_keys_is_granted_when_its_slot_has_moved(calm: Clus
         await asyncio.wait_for(acquiring, 10)
 
 
+@pytest.mark.parametrize("half", ["read", "write"])
+async def test_a_reader_or_writer_that_detaches_while_its_slot_moves_is_detached_when_it_has_moved(
+    calm: ClusterOf, cluster: RedisCluster, half: str
+) -> None:
+    """The record of the detached hold is to be made, but the old server makes no new keys any more."""
+    name = f"detached {half}"
+    async with LockClient(cluster) as ours, LockClient(cluster) as theirs:
+        lease = await getattr(ours.read_write_lock(name), half).acquire()
+        source, target = begin_to_move(calm, name)
+        before = errors(source, "ERR")
+        detaching = asyncio.create_task(lease.detach(keep=60))
+        await until(lambda: errors(source, "ERR") > before + 1)
+        assert not detaching.done()
+        move_keys(calm, name, source, target)
+        end_move(calm, name, target)
+        async with theirs.adopt(await asyncio.wait_for(detaching, 10)) as adopted:
+            assert adopted.token > lease.token
+
+
+async def test_readers_are_freed_by_force_while_their_slot_moves(calm: ClusterOf, cluster: RedisCluster) -> None:
+    """Two of them have no record at the old server: one has expired, and the record of the other has moved already."""
+    name = "forced"
+    async with LockClient(cluster) as locks:
+        leases = [await locks.read_write_lock(name, owner=owner).read.acquire(lease=60) for owner in "abc"]
+        records = [hold_of(lease).claim.keys[2] for lease in leases]
+        source, target = begin_to_move(calm, name)
+        ask(source, "DEL", records[1])
+        ask(source, "MIGRATE", target.host, calm.port_of(target), records[2], 0, 5000)
+        assert await locks.read_write_lock(name).read.force_release()
+        assert all(lease.lost.is_set() for lease in leases)
+        move_keys(calm, name, source, target)
+        end_move(calm, name, target)
+        async with locks.read_write_lock(name).write:
+            pass
+
+
 async def test_a_holder_is_told_in_time_when_its_keys_stay_on_two_servers(
     calm: ClusterOf, cluster: RedisCluster
 ) -> None:

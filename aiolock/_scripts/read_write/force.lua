@@ -21,7 +21,8 @@ local function force(kind, lock, tokens, request, retention, memory, channel, pu
     if is_of(kind, field) then
       local acquisition = redis.pcall('HGET', record_of(lock, field, 1), 'acquisition')
       if type(acquisition) == 'string' then remember(tokens, FORCED, acquisition, memory, retention, '') end
-      for number = 1, math.min(count or 0, MOST_RECORDS) do redis.call('DEL', record_of(lock, field, number)) end
+      -- While the slot moves, a record that is not here cannot be removed: it has ended, or will end by itself.
+      for number = 1, math.min(count or 0, MOST_RECORDS) do redis.pcall('DEL', record_of(lock, field, number)) end
       redis.call('HDEL', lock, field)
       freed = 1
     end
