@@ -64,6 +64,21 @@ async def test_a_grant_just_before_the_lock_was_freed_is_lost_at_once(locks: Loc
         assert await lease.lost == "forced"
 
 
+@pytest.mark.parametrize("lease", [None, 60])
+async def test_a_grant_that_is_heard_of_after_the_lock_was_freed_is_lost_at_once(
+    locks: LockClient, lease: float | None
+) -> None:
+    """As with `LockConfig.replicas`, which have to acknowledge the grant."""
+    with around(locks, partial(AnsweredLater, "acquire")) as later:
+        acquiring = asyncio.create_task(locks.lock(NAME, owner="me").acquire(lease=lease))
+        await later.executed.wait()
+        assert await locks.lock(NAME).force_release()
+        later.answer()
+        held = await acquiring
+        async with asyncio.timeout(SOON):
+            assert await held.lost == "forced"
+
+
 async def test_an_older_grant_that_is_heard_of_later_takes_nothing_from_a_newer_one(
     locks: LockClient, other: LockClient
 ) -> None:

@@ -34,7 +34,7 @@ class Entry:
 
     # Invariant: a name has an entry exactly while it has a hold, an acquire or a queue.
 
-    __slots__ = ("_entries", "acquires", "asked", "holds", "keys", "leads", "queue")
+    __slots__ = ("_entries", "acquires", "asked", "forced", "holds", "keys", "leads", "queue")
 
     def __init__(self, keys: LockKeys, entries: "Entries") -> None:
         self.keys: LockKeys = keys
@@ -45,6 +45,8 @@ class Entry:
         # Acquires whose first try is on its way; tasks that come meanwhile take places in the queue.
         self.asked: int = 0
         self.queue: Queue | None = None
+        # The time at which this client last freed the lock by force.
+        self.forced: float = 0.0
         # False if the server keeps a line, and has said that the next in line is of another client.
         self.leads: bool = True
 
@@ -190,6 +192,9 @@ class Leases:
                 other.lose("expired" if other.owner == hold.owner else "taken", gone=True)
             entry = self._entries.of(keys)
         entry.holds[key] = hold
+        if entry.forced >= hold.confirmed_at:
+            # It may have been granted before that: the watchdog asks at once.
+            hold.watch.doubted = entry.forced
         self._owned.setdefault(claim.owner, []).append(hold)
         if self._lost:
             self._lost.pop((key, keys.entry), None)

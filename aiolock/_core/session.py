@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from contextvars import Context
 from dataclasses import asdict
 from math import inf
+from time import monotonic
 from typing import Any, TypeVar
 
 import anyio
@@ -143,6 +144,9 @@ class Session(Unique):
             else:
                 # Only the server knows whether it was granted before the lock was freed, or after that.
                 self.watchdog.check(hold)
+        for name in (want.keys.entry, want.keys.other) if freed else ():
+            if (entry := self.entries.get(name)) is not None:
+                entry.forced = monotonic()
         return bool(freed)
 
     async def change(self, script: Script[Changed], keys: LockKeys, *how: Argument, frees: bool = False) -> int | None:

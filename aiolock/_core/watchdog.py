@@ -48,9 +48,10 @@ class Watchdog(Renewer[Hold]):
     def watch(self, hold: Hold) -> None:
         """Watch over *hold* until it ends; call this again after a change of its leases."""
         watch = hold.watch
-        if watch.renews:
-            # If no command that was sent since `check` has been answered, the hold still has to be checked now.
-            due = monotonic() if watch.doubted >= hold.confirmed_at else watch.renew_at
+        # Whether no command that was sent since `check` has been answered: the hold still has to be checked now.
+        in_doubt = watch.doubted >= hold.confirmed_at
+        if watch.renews or in_doubt:
+            due = monotonic() if in_doubt else watch.renew_at
             # The first alarm rings halfway, to connect for the first renewal.
             self._set_alarm(hold, due, early=0.0 if watch.number else (due - monotonic()) / 2)
         # Before the first renewal no guard is needed, because the alarm rings before the deadline.
