@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 
 from aiolock import AsyncRLock, BackendError, ClientClosedError, LockClient, LockConfig, ReplicationError
 from aiolock._embedded_server import Server
+from tests.contract.kinds import HAD, Kind, Once
 from tests.deployments.test_permissions import RULES
 from tests.docs.pages import ROOT
 from tests.support.calls import acquire, acquire_and_release
@@ -275,6 +276,25 @@ async def test_a_grant_that_replicas_have_not_when_the_connection_breaks_is_aske
         assert lease.holds == await lock.hold_count() == 1
         held = [ask(replica, "HGET", NAME, "aiolock:token") for replica in two.replicas]
         assert held == [str(lease.token)] * 2
+
+
+@pytest.mark.parametrize("kind", [kind for kind in HAD if not isinstance(kind, Once)], ids=repr)
+async def test_a_grant_of_each_kind_that_is_sent_again_waits_for_the_replicas_again(
+    two: Replicated, primary: Redis, kind: Kind
+) -> None:
+    """WAIT is about writes of its own connection, so the second copy has to write something."""
+    async with client_of(primary, 2, replicas_timeout=5) as locks:
+        async with paused(two.replicas[0]):
+            taking = asyncio.create_task(kind.take(locks, owner="job"))
+            await until(lambda: waiting_for_replicas(locks) > 0)
+            sent = locks.statistics().commands
+            await primary.client_kill_filter(_type="normal", skipme=True)
+            await until(lambda: locks.statistics().commands > sent)
+            # The server answers the second copy, and no replica does.
+            await until(lambda: taking.done() or waiting_for_replicas(locks) > 0)
+            done, _ = await asyncio.wait([taking], timeout=0.3)
+            assert not done
+        await kind.give(locks, await asyncio.wait_for(taking, 20))
 
 
 async def test_a_renewal_that_replicas_have_not_when_the_connection_breaks_is_asked_for_again(

@@ -26,7 +26,11 @@ end
 local is_counter, available = counter(KEYS[1])
 if not is_counter then return {NOT_A_LOCK, 0, 0} end
 local ended = redis.call('ZSCORE', KEYS[2], acquisition)
-if ended and ended % 10 == TAKEN then return granted(available or 0) end
+if ended and ended % 10 == TAKEN then
+  -- WAIT asks the replicas only about writes of its own connection: this one covers the grant.
+  redis.call('PEXPIRE', KEYS[2], ARGV[3])
+  return granted(available or 0)
+end
 if ended then return {STALE, 0, 0} end
 
 if not available and ARGV[5] ~= '' then
