@@ -165,13 +165,51 @@ async def test_readers_are_freed_by_force_while_their_slot_moves(calm: ClusterOf
         records = [hold_of(lease).claim.keys[2] for lease in leases]
         source, target = begin_to_move(calm, name)
         ask(source, "DEL", records[1])
-        ask(source, "MIGRATE", target.host, calm.port_of(target), records[2], 0, 5000)
+        move_key(calm, records[2], source, target)
         assert await locks.read_write_lock(name).read.force_release()
         assert all(lease.lost.is_set() for lease in leases)
         move_keys(calm, name, source, target)
         end_move(calm, name, target)
         async with locks.read_write_lock(name).write:
             pass
+
+
+def move_key(cluster: ClusterOf, key: str, source: Server, target: Server) -> None:
+    ask(source, "MIGRATE", target.host, cluster.port_of(target), key, 0, 5000)
+
+
+async def test_a_reader_whose_record_has_not_moved_yet_goes_on_reading(calm: ClusterOf, cluster: RedisCluster) -> None:
+    """The new server has the lock and no record: this does not mean that the reader has expired."""
+    name = "read on"
+    async with LockClient(cluster) as locks:
+        one, other = [await locks.read_write_lock(name, owner=owner).read.acquire(lease=60) for owner in "ab"]
+        source, target = begin_to_move(calm, name)
+        for key in hold_of(one).claim.keys:
+            move_key(calm, key, source, target)
+        await one.release()
+        move_keys(calm, name, source, target)
+        end_move(calm, name, target)
+        assert not await locks.read_write_lock(name, owner="c").write.try_lock()
+        await other.renew()
+        await other.release()
+
+
+async def test_a_writer_whose_record_has_not_moved_yet_goes_on_writing(calm: ClusterOf, cluster: RedisCluster) -> None:
+    """The same for a writer who reads as well: the renewal of the read lock does not end the write lock."""
+    name = "write on"
+    async with LockClient(cluster) as locks:
+        both = locks.read_write_lock(name, owner="a")
+        writing, reading = await both.write.acquire(lease=60), await both.read.acquire(lease=60)
+        source, target = begin_to_move(calm, name)
+        for key in hold_of(reading).claim.keys:
+            move_key(calm, key, source, target)
+        await reading.renew(80)
+        move_keys(calm, name, source, target)
+        end_move(calm, name, target)
+        assert not await locks.read_write_lock(name, owner="c").read.try_lock()
+        await writing.renew()
+        await reading.release()
+        await writing.release()
 
 
 async def test_a_holder_is_told_in_time_when_its_keys_stay_on_two_servers(

@@ -17,7 +17,8 @@
 -- a writer that asks removes the expired holds.
 --
 -- Records of other holds, and the channel, are no keys of a script: in a cluster a key that does not exist would keep
--- the script from running while its slot moves. Records that cannot be read then count as alive.
+-- the script from running while its slot moves. Records that cannot be read then count as alive, and so do records that
+-- are missing at the server to which the slot moves: they may come later.
 
 local RECORD = ':rwlock_timeout:'
 -- Any client can write any count, and a loop over one hold's records blocks the server.
@@ -71,10 +72,16 @@ local function if_held_by(acquisition, lock, record, what)
   return redis.pcall('HEXISTS', lock, field_of(lock, record)) == 1 and found[2] or nil
 end
 
+-- Whether there is surely no *record* of the lock. While the slot moves, both servers refuse to look for two keys if one
+-- of them is elsewhere; asked for one key, the new server would say that it does not exist.
+local function is_missing(lock, record)
+  return redis.pcall('EXISTS', lock, record) == 1
+end
+
 -- Whether the writer has expired while its owner still reads, or while others read because the owner has detached its own
 -- read hold. Redisson's writers have no record, either; but beside them only their owner reads, without a record of ours.
 local function is_over(lock, field)
-  if redis.pcall('EXISTS', record_of(lock, field, 1)) ~= 0 then return false end
+  if not is_missing(lock, record_of(lock, field, 1)) then return false end
   local owner = owner_of(field)
   if redis.call('HLEN', lock) - 2 > redis.call('HEXISTS', lock, owner) then return true end
   return redis.pcall('TYPE', record_of(lock, owner, 1)).ok == 'hash'
@@ -84,8 +91,10 @@ end
 local function left_of(lock, field, count)
   local most = -2
   for number = 1, math.min(count, MOST_RECORDS) do
-    local left = redis.pcall('PTTL', record_of(lock, field, number))
-    most = math.max(most, type(left) == 'number' and left or redis.call('PTTL', lock))
+    local record = record_of(lock, field, number)
+    local left = redis.pcall('PTTL', record)
+    local is_known = type(left) == 'number' and (left ~= -2 or is_missing(lock, record))
+    most = math.max(most, is_known and left or redis.call('PTTL', lock))
   end
   if most < 0 and writes(field) and not is_over(lock, field) then return redis.call('PTTL', lock) end
   return math.max(0, most)
