@@ -27,7 +27,7 @@ from tests.support.observe import answered, until
 from tests.support.proxy import Action, Proxy, Rule, drop_reply, hold, reset, script
 from tests.support.waiters import waits_quietly
 
-CONFIG = LockConfig(command_timeout=12)
+CONFIG = LockConfig(command_timeout=12, release_timeout=12)
 # Each call has a client of its own, and a slow machine must still connect them in time.
 AT_ONCE = 13
 
