@@ -27,7 +27,7 @@ LossReason = Literal["expired", "taken", "forced", "unreachable", "closed", "orp
 ClosedReason = Literal["closed", "other loop", "other process"]
 
 _LOSSES: dict[LossReason, str] = {
-    "expired": "its lease ended: the key is gone or overwritten, or could not be renewed in time",
+    "expired": "its lease ended, or its key was deleted or overwritten",
     "taken": "another owner holds it now",
     "forced": "it was released by force",
     "unreachable": "no renewal was acknowledged before the lease ended",
@@ -119,10 +119,10 @@ class NotHeldError(AioLockError, RuntimeError):
         super().__init__(f"{_called(name, kind)} is not held by {quoted(owner)}: {why}. {advice}")
 
     @classmethod
-    def of_lease(cls, name: str, owner: str, kind: LockKind) -> "NotHeldError":
-        """The error for a lease that was released before."""
+    def of_lease(cls, name: str, owner: str, kind: LockKind, why: str = "was given back already") -> "NotHeldError":
+        """The error for a lease that was released before, or that will be."""
         error = cls(name, owner, None)
-        error.args = (f"this lease of {_called(name, kind)} was given back already",)
+        error.args = (f"this lease of {_called(name, kind)} {why}",)
         return error
 
 

@@ -409,7 +409,7 @@ async def test_after_a_step_down_another_leads_when_the_work_has_ended(
     [term] = terms
     term.step_down()
     for over in (term.check, partial(term.start, asyncio.sleep(0))):
-        with pytest.raises(NotHeldError):
+        with pytest.raises(NotHeldError, match=r"^this lease of lock '\w+' is over, because step_down\(\) has ended"):
             over()
     assert await waiting > term.token
     assert office.events == ["it begins", "it ends"]

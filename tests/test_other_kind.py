@@ -58,4 +58,4 @@ async def test_a_wait_that_ends_names_the_holder_of_the_other_kind(locks: LockCl
         with pytest.raises(LockTimeoutError) as late:
             async with OF[second](locks, "second").hold(wait=0.1):
                 pass
-    assert late.value.held_here == "a named owner"
+    assert late.value.held_here == "owner 'first'"

@@ -20,6 +20,7 @@ from aiolock._core.place import Place
 from aiolock._core.queue import Queue, Waiting
 from aiolock._core.report import Reporter
 from aiolock._errors import BackendError
+from aiolock._identity import owner_of
 from aiolock._keys import LockKeys
 from aiolock._scripts import Claim, Want
 from aiolock._scripts.replies import Changed, Refused
@@ -237,7 +238,7 @@ class Leases:
             return None
         task = hold.leases[0]._record.task()
         if is_named(hold.owner) or task is None:
-            return "a named owner" if is_named(hold.owner) else None
+            return f"owner {quoted(owner_of(hold.owner).text)}" if is_named(hold.owner) else None
         other = self._entries.waiting.name_for(hold.owner)
         return f"task {task.get_name()!r}" + ("" if other is None else f", which waits for {other!r},")
 

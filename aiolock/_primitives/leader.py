@@ -92,10 +92,10 @@ class Term(Unique, Entered["Term"]):
             LeaseLostError: the lock is lost, or about to be.
             NotHeldError: the lock was given back, or `step_down` is about to give it back.
         """
+        if self._stepped_down and not self.lost.is_set():
+            why = "is over, because step_down() has ended its term"
+            raise NotHeldError.of_lease(self.name, self.lease._hold.owner, self.lease._hold.kind, why)
         self.lease.check()
-        if self._stepped_down:
-            hold = self.lease._hold
-            raise NotHeldError.of_lease(self.name, hold.owner, hold.kind)
 
     def step_down(self) -> None:
         """
