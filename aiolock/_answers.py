@@ -101,7 +101,7 @@ def answered(
     @wraps(verb)
     def called(asked: S, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
         if kwargs and not (takes_all or words.issuperset(kwargs)):
-            raise unexpected(f"{type(asked).__name__}.{verb.__name__}", [word for word in kwargs if word not in words])
+            raise unexpected(verb.__name__, [word for word in kwargs if word not in words])
         return answer(asked, verb(asked, *args, **kwargs))
 
     _mark(called)

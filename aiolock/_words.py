@@ -6,10 +6,11 @@ from types import FunctionType
 from typing import NoReturn, TypedDict, TypeVar
 
 _KEYWORDS = {
-    "timeout": "the time to wait is `wait=`; the time to hold a lock is `lease=`, and without one it is renewed",
+    "timeout": "the time to wait is `wait=`, as in lock.hold(wait=5); the time to hold a lock is `lease=`, and without "
+    "one it is renewed",
     "blocking": "lock.acquire() waits, and lock.try_acquire() asks once",
-    "blocking_timeout": "write lock.try_acquire(wait=5), or `async with lock.hold(wait=5)`",
-    "wait": "acquire() waits as long as it takes; write lock.try_acquire(wait=5), or `async with lock.hold(wait=5)`",
+    "blocking_timeout": "write lock.try_acquire(wait=5) or lock.hold(wait=5)",
+    "wait": "acquire() waits as long as it takes; write lock.try_acquire(wait=5) or lock.hold(wait=5)",
     "lease": "give it to the call that acquires, such as lock.hold(lease=30); a counting semaphore has no leases",
     "value": "the number of permits is `permits=`",
     "sleep": "leave it out: a message wakes the waiters",
@@ -26,7 +27,8 @@ _ATTRIBUTES = {
     "unlock": "await lock.release()",
     "is_locked": "await lock.locked()",
     "local": "lease.token",
-    "token": "lease.token",
+    "token": "lease.token, or lease.tokens[name] of a multi lock",
+    "name": "lease.leases, which has the lease of each lock by its name",
     "renew": "await lease.renew()",
     "try_lock": "try_acquire, which does the same and which locks have, too",
 }
@@ -61,9 +63,10 @@ def shown_as(name: str) -> Callable[[C], C]:
 
 
 def tell_its_maker(owner: type, name: str) -> None:
-    """Let Python's error about wrong arguments of the constructor of *owner* say that a client makes each *name*."""
+    """Let Python's error about wrong arguments of the constructor of *owner*, a *name*, say what to call instead."""
     if isinstance(constructor := vars(owner).get("__init__"), FunctionType):
-        constructor.__qualname__ = f"{name} (made by LockClient).__init__"
+        made = "call a method of LockClient instead, such as LockClient(redis).lock('orders')"
+        constructor.__qualname__ = f"{made}: {name}.__init__"
 
 
 class NoMore(TypedDict):
@@ -75,6 +78,11 @@ def unexpected(called: str, words: Iterable[str]) -> TypeError:
     word = next(iter(words))
     instead = _KEYWORDS.get(word)
     return TypeError(f"{called}() got an unexpected keyword argument {word!r}" + (f": {instead}" if instead else ""))
+
+
+def refuse_block(lock: object) -> NoReturn:
+    """Raise for a block of a read-write *lock* that does not say which half to acquire."""
+    raise TypeError(f"{lock!r} has two halves, and a block acquires one of them: write `lock.read` or `lock.write`")
 
 
 def refuse_attribute(owner: object, name: str) -> NoReturn:

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 import aiolock
+import aiolock.blocking
 from aiolock import LockClient
 from tests.contract.acts import nothing_under_way
 from tests.support.calls import is_coroutine_function
 from tests.support.observe import all_parked, until
 
+# Errors name only the verb, which has the same name in the classes for threads.
 CALLS: dict[str, Callable[[Any, dict[str, object]], object]] = {
     "LockClient.lock": lambda locks, words: locks.lock("a", **words),
     "LockClient.fair_lock": lambda locks, words: locks.fair_lock("a", **words),
@@ -69,12 +71,13 @@ async def refusal(call: Callable[[], object], error: type[Exception]) -> str:
 
 @pytest.mark.parametrize("call", CALLS)
 async def test_the_word_of_redis_py_in_a_call_is_refused_with_that_of_aiolock(locks: LockClient, call: str) -> None:
+    verb = call if call.startswith("LockClient.") else call.partition(".")[2]
     for word, instead in KEYWORDS.items():
         told = await refusal(lambda word=word: CALLS[call](locks, {word: None}), TypeError)  # type: ignore[misc]
-        assert told.startswith(f"{call}() got an unexpected keyword argument {word!r}: ")
+        assert told.startswith(f"{verb}() got an unexpected keyword argument {word!r}: ")
         assert instead in told
     told = await refusal(lambda: CALLS[call](locks, {"nonsense": 1}), TypeError)
-    assert told == f"{call}() got an unexpected keyword argument 'nonsense'"
+    assert told == f"{verb}() got an unexpected keyword argument 'nonsense'"
 
 
 async def test_a_method_of_redis_pys_lock_is_refused_with_that_of_aiolock(locks: LockClient) -> None:
@@ -99,9 +102,9 @@ async def test_wrong_arguments_of_an_acquire_are_refused_at_the_call(locks: Lock
     lock: Any = locks.lock("a")
     with pytest.raises(TypeError, match=r"^lock\.acquire\(\) takes 1 positional argument but 2 were given$"):
         lock.acquire(5)
-    with pytest.raises(TypeError, match=r"^AsyncRLock\.acquire\(\) got an unexpected keyword argument 'timeout'"):
+    with pytest.raises(TypeError, match=r"^acquire\(\) got an unexpected keyword argument 'timeout'"):
         lock.acquire(timeout=5)
-    with pytest.raises(TypeError, match=r"^AsyncReadLock\.force_release\(\) got an unexpected keyword argument 't"):
+    with pytest.raises(TypeError, match=r"^force_release\(\) got an unexpected keyword argument 't"):
         locks.read_write_lock("a").read.force_release(token=5)  # type: ignore[call-arg, unused-coroutine]
 
 
@@ -218,9 +221,27 @@ MADE_OF_NAMES = {"AsyncMultiLock"}
 @pytest.mark.parametrize("kind", sorted(HANDLES.keys() - MADE_OF_NAMES))
 def test_the_error_of_a_constructor_says_who_makes_it(kind: str) -> None:
     for arguments, words in ((("redis", "a"), {"timeout": 5}), ((), {})):
-        with pytest.raises(TypeError, match=r"^(handle|Async\w+) \(made by LockClient\)\.__init__\(\) ") as refused:
+        with pytest.raises(TypeError, match=r"LockClient\(redis\)\.lock\('orders'\): \w+\.__init__\(\) ") as refused:
             getattr(aiolock, kind)(*arguments, **words)
         assert "Single" not in str(refused.value)
+
+
+async def test_a_block_of_a_whole_read_write_lock_is_refused_with_the_names_of_its_halves(locks: LockClient) -> None:
+    halves = r"AsyncReadWriteLock 'a'> has two halves, .*: write `lock\.read` or `lock\.write`$"
+    lock: Any = locks.read_write_lock("a")
+    with pytest.raises(TypeError, match=f"^<{halves}"):
+        async with lock:
+            pass
+    of_threads: Any = aiolock.blocking.LockClient.from_url("redis://localhost").read_write_lock("a")
+    with pytest.raises(TypeError, match=f"^<blocking {halves}"), of_threads:
+        pass
+
+
+async def test_the_error_about_an_attribute_of_one_lease_leads_to_the_leases_of_a_multi_lock(locks: LockClient) -> None:
+    async with locks.multi("a", "b") as both:
+        for name, instead in (("name", "lease.leases"), ("token", r"lease.tokens\[name\]")):
+            with pytest.raises(AttributeError, match=f"'MultiLease' object has no attribute '{name}': .*{instead}"):
+                getattr(both, name)
 
 
 async def test_a_block_of_a_verb_is_told_what_has_blocks(locks: LockClient) -> None:

@@ -212,7 +212,7 @@ class Lock(Single):
         is lost, the block is cancelled, once, and `LeaseLostError` is raised. *release* overrides `LockConfig.release`.
         """
         if unknown:
-            raise unexpected(f"{type(self).__name__}.hold", unknown)
+            raise unexpected("hold", unknown)
         return HeldLock(self, wait, lease, release)
 
     async def locked(self) -> bool:

@@ -108,7 +108,7 @@ class AsyncCountingSemaphore(Named):
         block, which then raises `LeaseLostError`.
         """
         if unknown:
-            raise unexpected("AsyncCountingSemaphore.hold", unknown)
+            raise unexpected("hold", unknown)
         return HeldCountingSemaphore(Block(self._sessions, self._want(permits), None), wait)
 
     async def locked(self) -> bool:

@@ -77,7 +77,7 @@ class AsyncRLock(Lock):
         *release* overrides `LockConfig.release`; ``"behind"`` with *at_least* raises `ValueError`.
         """
         if unknown:
-            raise unexpected(f"{type(self).__name__}.hold", unknown)
+            raise unexpected("hold", unknown)
         if at_least is not None:
             refuse_behind(release)
         return HeldLock(self._keeping(at_least, lease), wait, lease, release)

@@ -112,7 +112,7 @@ class AsyncSemaphore(Single):
         `LockConfig.release`.
         """
         if unknown:
-            raise unexpected("AsyncSemaphore.hold", unknown)
+            raise unexpected("hold", unknown)
         return HeldSemaphore(self._of(permits), wait, lease, release)
 
     async def release(self, permit: Lease | None = None) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from functools import partial
 from types import CoroutineType, MappingProxyType, TracebackType
-from typing import Any, Self, cast, final
+from typing import TYPE_CHECKING, Any, Self, cast, final
 
 from aiolock._answers import NoCondition
 from aiolock._core.detach import detach, refuse_to_detach
@@ -13,6 +13,7 @@ from aiolock._core.ticket import MOST_PARTS, MULTI, Ticket
 from aiolock._errors import LossReason
 from aiolock._helpers.together import Begun, all_of, leave_all
 from aiolock._types import BlockRelease, Duration, lease_seconds
+from aiolock._words import refuse_attribute
 
 
 @final
@@ -60,6 +61,9 @@ class MultiLease:
     """
 
     __slots__ = ("_leases",)
+
+    if not TYPE_CHECKING:
+        __getattr__ = refuse_attribute
 
     def __init__(self, leases: Iterable[Lease]) -> None:
         self._leases = tuple(leases)

@@ -128,7 +128,7 @@ class AsyncMultiLock(Entered[MultiLease]):
         given back, and `LeaseLostError` is raised. *release* overrides `LockConfig.release`, for all locks.
         """
         if unknown:
-            raise unexpected(f"{type(self).__name__}.hold", unknown)
+            raise unexpected("hold", unknown)
         return HeldMultiLock(self, wait, lease, release)
 
     async def locked(self) -> bool:
