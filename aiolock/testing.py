@@ -247,7 +247,7 @@ class _Delay(Fault):
             self.backend.submit(call)
             return
         patience = call.deadline - monotonic()
-        self._kept.append((call, asyncio.get_running_loop().call_later(patience, _fail, call, "a test keeps it back")))
+        self._kept.append((call, asyncio.get_running_loop().call_later(patience, _fail, call, "a test holds it back")))
 
     def send(self) -> None:
         """Send the renewals that have not failed yet."""
@@ -286,7 +286,7 @@ class _Failure(Fault):
         if not fails or (call.script.publishes and call.script.changes):
             self.backend.submit(call)
         if fails:
-            _fail(call, "a test wants it so")
+            _fail(call, "a test made it fail")
 
 
 def _fail(call: Call, why: str) -> None:

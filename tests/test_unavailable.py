@@ -77,7 +77,7 @@ async def test_a_function_runs_without_its_lock_and_everybody_can_see_that(
     assert set(names) >= {"order:7", "order:8"}
     assert len(names) == (4 if kind == "multi" else 2)
     assert {event.trouble for event in events if isinstance(event, Bypassed)} == {
-        f"acquire of '{name}' failed: a test wants it so" for name in ("order:7", "order:8")
+        f"acquire of '{name}' failed: a test made it fail" for name in ("order:7", "order:8")
     }
     # Without Redis each call would write a line: one a second is enough.
     warnings = [each for each in caplog.records if each.levelno == logging.WARNING]
