@@ -180,7 +180,7 @@ class Client(Protocol):
     """The owners that wait for a lock: a release may have an acquire of one of them sent along in the same turn."""
 
     def check_holds(self, had: Callable[[str], bool]) -> None:
-        """Check the locks on a server that may have lost them; *had* says of a key whether it was on that server."""
+        """Check the locks on a server that may have lost them; *had* tells whether a key was on that server."""
 
     def is_in_use(self) -> bool:
         """Whether a task holds a lock that it has yet to release: then more commands will come."""

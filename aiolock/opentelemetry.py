@@ -120,7 +120,7 @@ class _Reporter:
 
     def hear(self, event: LockEvent) -> None:
         try:
-            # This event comes in every section: going by a handler would take longer.
+            # This event comes in every section: calling a handler would take longer.
             if isinstance(event, Acquired):
                 group = self._groups and self._groups(event.name)
                 (self._acquires.get((event.kind, group)) or self._begin(event.kind, group)).number += 1

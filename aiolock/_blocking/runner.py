@@ -23,7 +23,7 @@ _LOOP_HERE = (
     "there, with `async with` and `await`; or call this in a thread (aiolock.to_thread)"
 )
 _BEGINS = (
-    "the handler of a signal has used a client of aiolock.blocking that the interrupted thread is just beginning: let "
+    "the handler of a signal has used a client of aiolock.blocking that the interrupted thread was just starting: let "
     "the handler raise, or call close()"
 )
 _PATCHED = (

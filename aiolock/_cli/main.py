@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parsed(arguments: Sequence[str] | None) -> Namespace:
     given = list(sys.argv[1:] if arguments is None else arguments)
-    # Behind -- stands a command for another program: argparse would interpret any further -- in it.
+    # The command after -- is for another program: argparse would interpret any further -- in it.
     end = given.index("--") if given[:1] == ["run"] and "--" in given else len(given)
     if not given:
         parser().print_help(sys.stderr)

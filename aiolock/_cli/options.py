@@ -57,7 +57,7 @@ def usual_url() -> str:
 
 
 NO_URL_HERE = (
-    "the URL of a server cannot stand here: give it in the environment variable REDIS_URL, or as --url URL where the "
+    "the URL of a server does not go here: give it in the environment variable REDIS_URL, or as --url URL where the "
     "command has that option"
 )
 

@@ -37,7 +37,7 @@ Act = Callable[[Namespace, Client], Awaitable[int]]
 def add_ticket(parser: ArgumentParser) -> None:
     """Add the arguments for the ticket and the server to *parser*."""
     what = (
-        f"what acquire, adopt or lease.detach() has given; - reads standard input; by default {VARIABLE}. An argument "
+        f"the ticket from acquire, adopt or lease.detach(); - reads standard input; by default {VARIABLE}. An argument "
         "can be seen in the list of processes"
     )
     parser.add_argument("ticket", metavar="TICKET", nargs="?", type=options.not_a_url, help=what)
@@ -92,7 +92,7 @@ def client_of(redis: Client, ticket: Ticket) -> LockClient:
 
 
 async def adopted(locks: LockClient, ticket: Ticket) -> Lease | MultiLease:
-    """What the *ticket* is for, adopted."""
+    """The lease of the lock, or of the locks, of the *ticket*, which this adopts."""
     return await locks.adopt(ticket.text(), kind=ticket.kind, owner=OWNER)
 
 
@@ -111,9 +111,9 @@ async def hand_over(parsed: Namespace, lease: Lease | MultiLease, keep: float) -
 
 async def _ignore_interrupts() -> None:
     """
-    Let Ctrl-C change nothing from now on; one that came before cancels here.
+    Let Ctrl-C change nothing from now on; a Ctrl-C that came before cancels here.
 
-    With another exit code than 0, a shell would throw the ticket away that was printed.
+    If the exit code were not 0, a shell would throw away the ticket that was printed.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     await asyncio.sleep(0)

@@ -13,7 +13,7 @@ A hold: one owner's part of one lock, from its first acquire to its last release
                                    `tell_early`; its task has ended while another runs under it: `orphan`
     LIVE, UNWINDING ──► LOST, GONE its time ended, the server says that it is not ours, or its bodies have left: `lose`
     GIVEN_BACK ──► GONE            the server answers, before the deadline, that it was not ours any more
-    LOST ──► GONE                  its last lease is given back, and the server is told so
+    LOST ──► GONE                  its last lease is given back, and the server is told
 
 The deadline lies on the monotonic clock, a margin before the key can expire on the server, because it is counted from
 the moment *before* the answered command was sent. No other owner can have the lock before the deadline.

@@ -197,7 +197,7 @@ class Queue:
 
     def granted(self, answer: Granted) -> None:
         """Note a grant to this client: let others try if that could help."""
-        # Of permits there may be another one, which a pending turn or probe is about.
+        # For a semaphore, a pending turn or probe may be about another permit.
         if self.scripts.exclusive:
             self._cancel_turn()
             self._cancel_probe()

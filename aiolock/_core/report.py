@@ -341,7 +341,7 @@ def _of_orphan(hold: Held, task: str) -> str:
     if any(lease._scoped for lease in hold.leases):
         return (
             f"task {task!r} ended inside of its block. {them} released, unless the event loop ends first. "
-            "What goes on in that block runs in another one, as a test does after the `yield` of its fixture: "
+            "The rest of the block runs in another task, as a test does after the `yield` of its fixture: "
             "use a named owner (owner=...)"
         )
     return (

@@ -130,7 +130,7 @@ def leave_out(app: FastAPI, call: Callable[..., Any]) -> None:
     Let our dependencies in *app* be called without the value of their dependency *call*, and find it themselves.
 
     FastAPI spends some 10 µs of each request on a dependency, however small. In an application that has overrides, it
-    finds out anew for each request what a dependency depends on; so it passes the value of an override of *call*.
+    looks up the dependencies of a dependency again for each request; so it passes the value of an override of *call*.
     """
     for route in routes_of(app):
         for each in dependants_in(route.dependant):

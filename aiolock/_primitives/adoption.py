@@ -39,7 +39,7 @@ class _Detached:
 
     async def prolong(self, keep: float | None) -> float:
         """
-        Keep the locks detached for at least *keep* seconds from now; returns the seconds for which they stay so.
+        Keep the locks detached for at least *keep* seconds from now; returns for how many seconds they stay detached.
 
         ``None`` means the *keep* of the detach.
         """

@@ -71,7 +71,7 @@ class HandlerBlock:
         return self._entered is None
 
     def _loss(self) -> LeaseLostError | None:
-        """The error of a lost lock; ``None`` if the lock is held, was released normally, or is done without."""
+        """The error of a lost lock; ``None`` if the lock is held or was released, or the handler runs without it."""
         if self._granted is None:
             return None
         try:

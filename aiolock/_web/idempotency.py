@@ -102,7 +102,7 @@ class Keeping(NamedTuple):
 
     @classmethod
     def of(cls, keep: Duration, on_unavailable: OnUnavailable) -> "Keeping":
-        """Check them: `TypeError` or `ValueError` for what cannot be."""
+        """Check the arguments; `TypeError` or `ValueError` for an invalid one."""
         check_choice(on_unavailable, OnUnavailable, "on_unavailable")
         return cls(lease_seconds(keep, "keep"), on_unavailable)
 

@@ -1,4 +1,4 @@
--- break: put permits of a semaphore back that one acquire took, if it still has them, and wake the waiters.
+-- break: put back the permits that one acquire of a semaphore took, if it still has them, and wake the waiters.
 --
 -- KEYS[1] count
 -- KEYS[2] permits

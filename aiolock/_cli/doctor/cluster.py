@@ -84,7 +84,7 @@ async def compare(probe: Probe, cluster: Cluster) -> Check:
         return Check("owners", "error", f"it does not list the owners of slots: {error}", on_refusal(error))
     slots = theirs.keys() | cluster.owners.keys()
     if different := sum(theirs.get(slot) != cluster.owners.get(slot) for slot in slots):
-        advice = "One of the two is out of date, and two may grant the same lock: see CLUSTER NODES of both."
+        advice = "One of the two is out of date, and both may grant the same lock: see CLUSTER NODES of both."
         return Check(
             "owners", "error", f"for {different} slots they differ from those of the server that was asked", advice
         )

@@ -83,7 +83,7 @@ def judge(primary: Watched) -> Check:
     )
     if primary.astray:
         said = ", ".join(place(*each) for each in primary.astray)
-        advice = "It was the primary and is not demoted yet: two may grant the same lock. Check again in some seconds."
+        advice = "It was the primary and is not demoted yet: both may grant the same lock. Check again in some seconds."
         return Check("topology", "error", f"{found}; {said} reports that it is a primary, too", advice)
     if primary.flags:
         advice = "It is down, or being replaced: check again in some seconds."

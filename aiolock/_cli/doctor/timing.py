@@ -113,7 +113,7 @@ def judge_lease(timing: Timing) -> Check:
 
 
 def judge_client(redis: "Redis", timing: Timing) -> Check:
-    """The settings of the `Redis` from the URL; they mean next to nothing to locks."""
+    """The settings of the `Redis` from the URL; locks use almost none of them."""
     limit = redis.connection_pool.make_connection().socket_timeout  # type: ignore[no-untyped-call]
     found = (
         f"socket_timeout {'none' if limit is None else f'{limit:g} s'}; locks use neither it nor retries: "

@@ -1,4 +1,4 @@
-"""One primary, which is asked many questions in one write; each costs it next to nothing."""
+"""One primary: many questions go to it in one write, and each costs it almost nothing."""
 
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence

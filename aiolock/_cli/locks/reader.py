@@ -45,7 +45,7 @@ class Reader:
         return [lock for locks in found for lock in locks]
 
     async def named(self, name: str) -> list[Lock]:
-        """The lock or counter called *name*, if it is in use, and after it what else has that name: a `once`."""
+        """The lock or counter called *name*, if it is in use, and after it a `once` of the same name."""
         node, found = self.node_of(name), list[Lock]()
         for look in (_describe_locks, describe_permits, describe_counters):
             found = found or await look(node, [name])

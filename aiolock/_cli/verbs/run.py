@@ -34,7 +34,7 @@ environment of the command:
   REDIS_URL      as it is, password included, unless --hide-url is given
 """
 
-BEHIND = "the command stands behind --, so that its options are its own: aiolock run NAME -- CMD ..."
+BEHIND = "the command comes after --, so that its options are its own: aiolock run NAME -- CMD ..."
 
 EXIT_CODES = (
     common("69")

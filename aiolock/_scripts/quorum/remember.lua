@@ -10,7 +10,7 @@
 -- The marker has three parts, separated by spaces: the server's run id, the time since which it has forgotten nothing,
 -- in milliseconds, and the longest lease that any client has asked with, in milliseconds. If there is no marker, or it
 -- is of another run, the server may have forgotten grants: it is new, has lost its memory, was flushed, or has loaded
--- an old file. Then it abstains until all grants of before must have ended. If the server does not tell its run id
+-- an old file. Then it abstains until all earlier grants must have ended. If the server does not tell its run id
 -- (ACL), the marker counts as being of this run. Since no connection outlives its server, each connection asks for the
 -- run id once: that costs as much as all the rest. A marker with a time in the future was written before the clock was
 -- set back: the wait begins again, and gets no longer than usual.
