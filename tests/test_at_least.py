@@ -228,9 +228,7 @@ async def test_synchronized(locks: LockClient, redis: Redis) -> None:
 async def nothing() -> None: ...
 
 
-async def test_a_fair_lock_is_kept_too_and_who_stands_in_line_gets_it_then(
-    locks: LockClient, other: LockClient
-) -> None:
+async def test_a_fair_lock_is_kept_too_and_then_goes_to_the_next_in_line(locks: LockClient, other: LockClient) -> None:
     async with locks.fair_lock("orders").hold(at_least=1):
         granted = monotonic()
         waiting = asyncio.create_task(other.fair_lock("orders", owner="waiter").acquire())

@@ -43,7 +43,9 @@ async def scripts(redis: Redis) -> int:
 
 
 @pytest.mark.parametrize(("calls", "commands"), [(1, 1), (2, 1), (32, 1), (33, 2), (100, 4)])
-async def test_what_leaves_together_is_one_command(client: LockClient, redis: Redis, calls: int, commands: int) -> None:
+async def test_calls_that_leave_together_are_one_command(
+    client: LockClient, redis: Redis, calls: int, commands: int
+) -> None:
     # The script is sent by its source, and then by its digest.
     for _ in range(2):
         before, said = await scripts(redis), client.statistics().commands
@@ -78,7 +80,7 @@ async def test_scripts_that_the_server_forgot_are_sent_again(client: LockClient,
     assert await scripts(redis) - before == 2, "the acquires are one command again, and so are the releases"
 
 
-async def test_one_whose_keys_are_wrong_fails_alone(client: LockClient, redis: Redis) -> None:
+async def test_a_call_whose_keys_are_wrong_fails_alone(client: LockClient, redis: Redis) -> None:
     await redis.set("aiolock_token:{name-7}", "no sorted set")
     granted = await asyncio.gather(*(lock.acquire() for lock in handles(client)), return_exceptions=True)
     failed = [number for number, lease in enumerate(granted) if isinstance(lease, BaseException)]
@@ -116,7 +118,7 @@ async def test_one_that_is_forbidden_fails_alone(redis: Redis, server: Server) -
 
 
 @pytest.mark.parametrize("number", [1, 3])
-async def test_what_is_refused_half_way_is_told(redis: Redis, server: Server, number: int) -> None:
+async def test_a_release_that_is_refused_half_way_raises(redis: Redis, server: Server, number: int) -> None:
     """The lock is free then, but no waiter was told: a second try would succeed as if nothing had been refused."""
     await redis.acl_setuser(
         "narrowed", enabled=True, passwords=["+pass"], keys=["*"], channels=["*"], commands=["+@all"]
@@ -158,7 +160,7 @@ class OneAnswer(Action):
 
 async def test_calls_whose_answers_are_missing_are_sent_again(client: LockClient, proxy: Proxy, redis: Redis) -> None:
     rule = proxy.install(Rule(script(ACQUIRE), OneAnswer()))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         leases = await together(handles(client))
     assert len(rule.requests) == 1
     assert [await client.lock(lease.name, owner="job").hold_count() for lease in leases] == [1] * MANY
@@ -166,7 +168,7 @@ async def test_calls_whose_answers_are_missing_are_sent_again(client: LockClient
     assert await redis.exists(*(lease.name for lease in leases)) == 0
 
 
-async def test_who_is_cancelled_leaves_the_others_theirs(client: LockClient, redis: Redis) -> None:
+async def test_cancelled_acquires_leave_the_other_acquires_their_locks(client: LockClient, redis: Redis) -> None:
     tasks = [asyncio.create_task(lock.acquire()) for lock in handles(client)]
     while client.statistics().pending < MANY:
         await asyncio.sleep(0)

@@ -118,9 +118,7 @@ async def test_a_once_is_taken_from_its_runner_and_the_next_one_runs_it_at_once(
     assert "delete the key 'aiolock_once:{report}'" in capsys.readouterr().out
 
 
-async def test_a_lock_and_what_runs_once_under_its_name_are_told_apart_by_the_token(
-    server: Server, locks: LockClient
-) -> None:
+async def test_the_token_tells_a_lock_from_a_once_of_its_name(server: Server, locks: LockClient) -> None:
     lock = await locks.lock("report").acquire()
     with pytest.raises(LeaseLostError, match="force"):
         async with locks.once("report", keep=60) as turn:

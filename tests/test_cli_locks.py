@@ -76,7 +76,7 @@ async def test_a_lock_is_listed_with_all_that_is_known_of_it(server: Server, red
     assert 0 < hold.left <= 30
 
 
-async def test_every_kind_is_told_by_what_is_in_redis(
+async def test_every_kind_is_recognized_by_its_keys(
     server: Server, redis: Redis, locks: LockClient, other: LockClient
 ) -> None:
     await locks.read_write_lock("menu").write.acquire()
@@ -247,7 +247,7 @@ async def test_a_list_reads_no_outcomes(own: Server) -> None:
         ),
     ],
 )
-async def test_inspect_tells_what_ran_once_and_what_it_came_to(
+async def test_inspect_shows_a_body_that_ran_once_and_its_outcome(
     result: Any,
     expected: tuple[dict[str, object], str],
     server: Server,
@@ -276,7 +276,7 @@ async def test_inspect_tells_what_ran_once_and_what_it_came_to(
     assert "x" * 300 not in text
 
 
-async def test_inspect_tells_of_a_lock_and_of_what_runs_once_under_its_name(
+async def test_inspect_shows_a_lock_and_a_once_of_one_name(
     server: Server, locks: LockClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with locks.once("report:7", keep=60) as turn, locks.lock("report:7") as lease:
@@ -515,7 +515,7 @@ async def test_clients_are_listed_with_how_much_they_hold(
         assert "shop" in capsys.readouterr().out
 
 
-async def test_a_user_who_may_not_look_is_told_which_command_that_takes(server: Server, redis: Redis) -> None:
+async def test_the_error_of_a_user_who_may_not_look_names_the_missing_command(server: Server, redis: Redis) -> None:
     await redis.acl_setuser("narrow", enabled=True, nopass=True, commands=["+@connection"], keys=["*"])
     try:
         with pytest.raises(VerbError, match=r"Redis refuses.*dbsize"), told_in_words():

@@ -201,7 +201,7 @@ async def test_a_database_that_the_user_may_not_use_is_told(own: Server, admin: 
     ],
     ids=["one", "chosen", "several", "another", "none"],
 )
-async def test_a_sentinel_is_told_and_what_it_watches(
+async def test_the_report_names_a_sentinel_and_the_primaries_that_it_watches(
     server: Server, watched: list[str], primary: str | None, said: str, advice: str
 ) -> None:
     config = "".join(f"sentinel monitor {name} 127.0.0.1 1 1\n" for name in watched)
@@ -213,7 +213,7 @@ async def test_a_sentinel_is_told_and_what_it_watches(
     assert advice in ended.checks["topology"]["advice"]
 
 
-async def test_a_sentinel_that_does_not_say_what_it_watches_is_told(server: Server) -> None:
+async def test_the_report_names_a_sentinel_that_lists_no_primaries(server: Server) -> None:
     config = "user limited on >secret ~* &* +@all -sentinel\nsentinel monitor primary 127.0.0.1 1 1\n"
     with Server(server._executable, options=("--sentinel",), config=config) as sentinel:
         ended = await examine(sentinel.url.replace("redis://", "redis://limited:secret@"))

@@ -27,8 +27,8 @@ from tests.contract.test_contract import (
     test_cancelled_waits_leave_nothing,
     test_closing_cancels_blocks_and_gives_back_what_they_have,
     test_closing_ends_waits,
-    test_no_more_have_it_than_may,
     test_the_holder_takes_it_again,
+    test_there_are_never_too_many_holders,
 )
 from tests.contract.test_held import (
     test_an_acquire_that_becomes_a_task_is_refused,
@@ -51,9 +51,9 @@ __all__ = [
     "test_closing_ends_waits",
     "test_force_cancels_a_block_and_is_told_once",
     "test_it_is_renewed_until_it_is_given_back",
-    "test_no_more_have_it_than_may",
     "test_the_holder_takes_it_again",
     "test_the_holds_of_a_task_that_ends_are_given_back_with_an_event",
+    "test_there_are_never_too_many_holders",
 ]
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks are new in Python 3.12")
 

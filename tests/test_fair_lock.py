@@ -341,7 +341,7 @@ async def test_a_waiter_for_the_plain_lock_is_not_forgotten_when_the_line_is_emp
     assert b"plain" in await members(redis)
 
 
-async def test_those_who_wait_for_the_plain_lock_are_told_before_their_turn_passes(
+async def test_waiters_for_the_plain_lock_are_told_before_their_turn_passes(
     redis: Redis, locks: LockClient, other: LockClient
 ) -> None:
     async with locks.fair_lock(NAME):
@@ -353,7 +353,7 @@ async def test_those_who_wait_for_the_plain_lock_are_told_before_their_turn_pass
     assert b"plain's turn" in await members(redis)
 
 
-async def test_the_turn_of_those_who_do_not_want_the_plain_lock_any_more_passes(
+async def test_the_turn_of_plain_waiters_that_have_given_up_passes(
     line: Line, redis: Redis, locks: LockClient, other: LockClient
 ) -> None:
     lease = await locks.fair_lock(NAME).acquire(lease=LONG)
@@ -448,7 +448,7 @@ async def test_a_prefix_is_a_part_of_the_name(redis: Redis, locks: LockClient) -
         assert await locks.fair_lock(NAME).try_lock(wait=0.01) is not None
 
 
-async def test_a_server_that_takes_no_commands_for_a_while_keeps_no_place_of_who_gave_up(
+async def test_a_server_that_takes_no_commands_for_a_while_keeps_no_place_of_a_waiter_that_gave_up(
     line: Line, redis: Redis, locks: LockClient, other: LockClient
 ) -> None:
     lease = await locks.fair_lock(NAME).acquire(lease=LONG)

@@ -257,7 +257,7 @@ async def test_a_block_that_was_doubted_is_left_by_its_task_all_the_same(clean: 
 
 
 @each_handle
-def test_a_forked_child_leaves_what_it_did_not_enter_in_silence(emptied: Server, make: Make) -> None:
+def test_a_forked_child_silently_leaves_a_block_that_it_did_not_enter(emptied: Server, make: Make) -> None:
     async def main() -> None:
         async with LockClient.from_url(emptied.url) as locks:
             handle = make(locks)

@@ -382,7 +382,9 @@ async def test_a_hold_that_has_a_first_lease_again_has_one_timer_for_its_mark(re
 
 
 @pytest.mark.parametrize(("interval", "closed"), [(0.1, False), (15, True)], ids=["", "with the client"])
-async def test_a_mark_of_whose_end_nobody_was_told_is_taken_away(redis: Redis, interval: float, closed: bool) -> None:
+async def test_a_mark_is_removed_though_no_event_reported_the_end_of_its_hold(
+    redis: Redis, interval: float, closed: bool
+) -> None:
     """The last acquire of such a hold was cancelled when all others had been given back."""
     async with Service(redis, LockConfig(renew_interval=interval)) as service:
         lock = service.locks.lock("orders", owner="job")

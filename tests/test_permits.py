@@ -67,7 +67,7 @@ async def test_a_waiter_for_too_many_that_leaves_lets_those_behind_try(two: Asyn
     assert (await asyncio.wait_for(behind, 10)).name == NAME
 
 
-async def test_those_who_ask_at_once_are_granted_in_their_order_whatever_they_want(
+async def test_acquires_at_the_same_moment_are_granted_in_order_whatever_they_want(
     two: AsyncSemaphore, theirs: AsyncSemaphore, locks: LockClient
 ) -> None:
     await two.set_permits(4)

@@ -335,7 +335,7 @@ async def _held(lock: Half) -> None:
         pass
 
 
-async def test_releasing_what_one_has_not_says_who_has_it(mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock) -> None:
+async def test_a_release_without_a_hold_names_the_holder(mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock) -> None:
     with pytest.raises(NotHeldError, match="nobody holds it"):
         await mine.read.release()
     async with theirs.read:
@@ -457,7 +457,7 @@ async def test_statistics_are_of_the_half(mine: AsyncReadWriteLock, people: Peop
     await people.stop("reader")
 
 
-async def test_readers_are_freed_by_force_and_their_own_writer_is_not_told_so(mine: AsyncReadWriteLock) -> None:
+async def test_readers_that_are_freed_by_force_are_no_loss_for_a_writer_that_reads(mine: AsyncReadWriteLock) -> None:
     writes, reads = await mine.write.acquire(), await mine.read.acquire()
     assert await mine.read.force_release()
     assert (reads.lost.is_set(), writes.lost.is_set()) == (True, False)

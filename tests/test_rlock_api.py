@@ -133,7 +133,7 @@ async def test_questions_about_a_free_lock(lock: AsyncRLock) -> None:
     assert await lock.force_release() is False
 
 
-async def test_holder_says_who(redis: Redis) -> None:
+async def test_holder_names_the_client_the_process_and_the_owner(redis: Redis) -> None:
     async with LockClient(redis, config=LockConfig(client_name="web-1", prefix="shop:")) as locks:
         lock = locks.lock("orders")
         async with lock, lock:
@@ -207,7 +207,7 @@ async def test_force_release_with_a_wrong_token_frees_no_lock(locks: LockClient,
 
 
 @pytest.mark.parametrize("holder", [None, "task", "named", "redisson"])
-async def test_release_by_somebody_else_says_who_holds_it(
+async def test_a_release_by_another_task_names_the_holder(
     locks: LockClient, lock: AsyncRLock, redis: Redis, holder: str | None
 ) -> None:
     match holder:

@@ -350,7 +350,7 @@ async def test_the_order_of_leaving_is_free_for_blocks_of_one_lock_and_task(lock
 
 
 @each_block
-async def test_a_method_leaves_what_the_frame_entered_that_calls_it(locks: LockClient, make: Make) -> None:
+async def test_a_method_leaves_the_block_that_its_caller_entered(locks: LockClient, make: Make) -> None:
     """A method may open something, fail, and close it again."""
     methods = ByMethods(make(locks))
     async with in_tasks(ByMethods(methods.block)) as [others]:
@@ -386,7 +386,7 @@ async def test_a_third_task_is_refused_when_two_tasks_have_blocks(locks: LockCli
 @each_block
 @each_way
 @pytest.mark.parametrize("ended", [True, False], ids=["has ended", "was destroyed"])
-async def test_a_generator_that_is_closed_leaves_what_it_entered_beside_that_of_a_task_which_is_no_more(
+async def test_a_closed_generator_leaves_its_own_block_and_not_that_of_a_task_which_is_gone(
     locks: LockClient, make: Make, way: Way, ended: bool
 ) -> None:
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)

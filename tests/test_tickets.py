@@ -106,7 +106,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("ticket", MALFORMED.values(), ids=MALFORMED)
-async def test_what_is_no_ticket_is_refused_without_showing_it(locks: LockClient, ticket: str) -> None:
+async def test_a_text_that_is_no_ticket_is_refused_and_not_shown(locks: LockClient, ticket: str) -> None:
     with pytest.raises(ValueError, match="this is no ticket, or not all of one") as caught:
         _ = locks.adopt(ticket)
     # An error of the parser has the text.

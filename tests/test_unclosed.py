@@ -147,7 +147,7 @@ del loop
 """
 
 
-def test_one_whose_loop_is_closed_with_its_tasks_ends_with_it(server: Server) -> None:
+def test_a_client_whose_loop_is_closed_with_its_tasks_ends_with_the_loop(server: Server) -> None:
     with python("-c", CLOSING_THE_LOOP, server.url, stderr=subprocess.PIPE) as ending:
         _, told = ending.communicate(timeout=30)
     # asyncio itself tells of the task.

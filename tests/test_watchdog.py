@@ -284,7 +284,7 @@ async def test_a_renewal_that_a_blocked_loop_delayed_is_told_and_logged(
     assert not any(isinstance(event, Lost) for event in events)
 
 
-async def test_the_first_renewal_is_told_to_be_late_as_well(server: Server, redis: Redis) -> None:
+async def test_a_late_first_renewal_is_reported_too(server: Server, redis: Redis) -> None:
     events: list[LockEvent] = []
     async with lock_client(server.url, lease=3, renew_interval=0.5, on_event=events.append) as client, client.lock("a"):
         time.sleep(1.2)

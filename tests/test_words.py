@@ -219,7 +219,7 @@ MADE_OF_NAMES = {"AsyncMultiLock"}
 
 
 @pytest.mark.parametrize("kind", sorted(HANDLES.keys() - MADE_OF_NAMES))
-def test_the_error_of_a_constructor_says_who_makes_it(kind: str) -> None:
+def test_the_error_of_a_constructor_says_what_to_call_instead(kind: str) -> None:
     for arguments, words in ((("redis", "a"), {"timeout": 5}), ((), {})):
         with pytest.raises(TypeError, match=r"LockClient\(redis\)\.lock\('orders'\): \w+\.__init__\(\) ") as refused:
             getattr(aiolock, kind)(*arguments, **words)
@@ -244,7 +244,7 @@ async def test_the_error_about_an_attribute_of_one_lease_leads_to_the_leases_of_
                 getattr(both, name)
 
 
-async def test_a_block_of_a_verb_is_told_what_has_blocks(locks: LockClient) -> None:
+async def test_the_error_about_a_block_of_a_verb_says_what_has_blocks(locks: LockClient) -> None:
     lock: Any = locks.lock("a")
     for verb in (lock.acquire, lock.try_lock):
         with pytest.raises(TypeError, match=r"not \w+\.\w+\(\): write `async with lock:`"):

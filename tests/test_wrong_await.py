@@ -42,7 +42,7 @@ async def test_a_body_sees_why_it_is_cancelled(lock: AsyncRLock) -> None:
     assert str(lost.value.__cause__) == f"lock '{NAME}' lost: forced"
 
 
-async def test_a_block_that_was_not_left_does_not_cancel_who_closes_the_client(redis: Redis) -> None:
+async def test_a_block_that_was_not_left_does_not_cancel_the_task_that_closes_the_client(redis: Redis) -> None:
     stack = contextlib.AsyncExitStack()
     with pytest.raises(KeyError, match="its own"):
         async with LockClient(redis) as locks:
@@ -66,7 +66,7 @@ async def test_an_error_in_such_a_block_is_not_replaced(redis: Redis) -> None:
     assert not await redis.exists(NAME)
 
 
-async def test_each_of_those_who_close_at_the_same_time_is_spared_and_others_are_told(redis: Redis) -> None:
+async def test_tasks_that_close_at_the_same_time_are_spared_and_other_holders_are_told(redis: Redis) -> None:
     locks = LockClient(redis)
     inside = [asyncio.Event() for _ in range(3)]
 

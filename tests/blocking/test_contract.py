@@ -19,8 +19,8 @@ from tests.contract.test_contract import (
     test_a_child_is_another_owner_and_a_named_one_is_the_same_in_any_task,
     test_a_wait_that_ends_leaves_nothing,
     test_a_waiter_is_woken_by_a_message,
-    test_no_more_have_it_than_may,
     test_the_holder_takes_it_again,
+    test_there_are_never_too_many_holders,
 )
 from tests.contract.test_detached import (
     test_a_block_that_fails_leaves_its_adopter_alone,
@@ -38,8 +38,8 @@ __all__ = [
     "test_a_wait_that_ends_leaves_nothing",
     "test_a_waiter_is_woken_by_a_message",
     "test_an_adopter_has_it_with_a_greater_token",
-    "test_no_more_have_it_than_may",
     "test_the_holder_takes_it_again",
+    "test_there_are_never_too_many_holders",
 ]
 
 pytestmark = pytest.mark.slow

@@ -31,6 +31,6 @@ def test_a_lease_that_was_detached_is_given_back(client: LockClient) -> None:
     client.adopt(ticket, name="it", kind="lock", lease=5, owner="job").release()
 
 
-def test_what_is_no_ticket_is_refused(client: LockClient) -> None:
+def test_a_text_that_is_no_ticket_is_refused(client: LockClient) -> None:
     with pytest.raises(ValueError, match="no ticket"):
         client.adopt("x")

@@ -147,7 +147,7 @@ def test_one_term_at_a_time(client: LockClient, elsewhere: LockClient) -> None:
     assert client.leader("scheduler").holder() is None
 
 
-def test_terms_follow_each_other_and_what_the_loop_leaves_is_given_back(client: LockClient) -> None:
+def test_terms_follow_each_other_and_the_loop_gives_each_lock_back(client: LockClient) -> None:
     leader, tokens = client.leader("scheduler", pause=0), []
     for term in leader:
         tokens.append(term.token)
@@ -246,7 +246,7 @@ def test_a_function_may_have_an_argument_of_any_name(client: LockClient) -> None
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 @pytest.mark.parametrize("function", [coroutine, asynchronous_generator, generator, None])
-def test_what_is_no_plain_function_is_refused(
+def test_a_function_that_is_not_plain_is_refused(
     client: LockClient, use: Callable[[LockClient, Any], object], function: object
 ) -> None:
     with pytest.raises(TypeError, match=r"returns when it is done, not .*; for a coroutine function use"):
@@ -254,7 +254,7 @@ def test_what_is_no_plain_function_is_refused(
 
 
 @pytest.mark.parametrize("use", [USES[each] for each in ("synchronized", "once", "leader")])
-def test_what_returns_a_coroutine_is_refused_when_it_has(
+def test_a_function_that_returns_a_coroutine_is_refused_after_its_call(
     client: LockClient, use: Callable[[LockClient, Any], object]
 ) -> None:
     with pytest.raises(TypeError, match="returned a coroutine"):

@@ -63,7 +63,7 @@ def test_patched_threads_are_refused(server: Server, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("database")
-def test_what_a_thread_is_told_is_about_threads(
+def test_messages_to_threads_are_about_threads(
     client: LockClient, orders: RLock, caplog: pytest.LogCaptureFixture
 ) -> None:
     def wrong() -> list[str]:

@@ -95,7 +95,7 @@ def test_each_verb_is_made_of_its_own_namesake(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_what_has_blocks_has_them_here(name: str) -> None:
+def test_a_class_with_blocks_has_them_in_threads_too(name: str) -> None:
     source, found = PAIRS[name], getattr(blocking, name)
     assert hasattr(found, "__enter__") == hasattr(source, "__aenter__")
     assert hasattr(found, "__iter__") == hasattr(source, "__aiter__")

@@ -54,7 +54,7 @@ def test_each_call_of_a_thread_is_of_the_same_owner_and_threads_never_share_a_nu
     assert len(set(owners)) == 6
 
 
-def test_what_a_dead_thread_holds_is_freed_with_a_warning(
+def test_locks_of_a_dead_thread_are_freed_with_a_warning(
     client: LockClient, elsewhere: LockClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     lease = in_thread(client.lock("orders").acquire, name="import-7")

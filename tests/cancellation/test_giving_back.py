@@ -100,12 +100,12 @@ async def test_asking(arena: Arena, mode: Mode) -> None:
 
 
 @each_mode
-async def test_forcing_what_is_free(arena: Arena, mode: Mode) -> None:
+async def test_forcing_a_free_lock(arena: Arena, mode: Mode) -> None:
     await visit(arena, mode, "cold", "free", force_what_is_free)
 
 
 @each_mode
-async def test_forcing_what_another_holds(arena: Arena, mode: Mode) -> None:
+async def test_forcing_a_lock_that_another_holds(arena: Arena, mode: Mode) -> None:
     """The lock is freed or not: if it is, a waiter gets it at once, and the holder cannot free it again."""
     holder, waiter = LockClient(arena.redis), LockClient(arena.redis)
     async with holder, waiter:

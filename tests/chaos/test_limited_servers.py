@@ -79,7 +79,7 @@ async def test_a_forbidden_channel_harms_no_other_name(
 
 
 @each_leased
-async def test_a_server_that_is_out_of_memory_serves_those_who_hold(own: Server, admin: Redis, kind: Kind) -> None:
+async def test_a_server_that_is_out_of_memory_serves_holders(own: Server, admin: Redis, kind: Kind) -> None:
     async with lock_client(own.url, lease=0.9) as locks:
         lease = await kind.take(locks)
         inner = await kind.take(locks) if kind.reentrant else None

@@ -33,7 +33,7 @@ from tests.support.proxy import Proxy, Request, Rule, drop_reply, hold, script
 
 
 @each_had
-async def test_no_more_have_it_than_may(kind: Kind, locks: LockClient, other: LockClient) -> None:
+async def test_there_are_never_too_many_holders(kind: Kind, locks: LockClient, other: LockClient) -> None:
     await check_that_no_more_have_it_than_may(kind, locks, other)
     await is_untouched(kind, other)
 

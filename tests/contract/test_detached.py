@@ -122,7 +122,9 @@ async def test_an_adopter_that_dies_has_it_for_one_lease(kind: Kind, locks: Lock
 
 
 @each_leased
-async def test_what_was_freed_by_force_is_adopted_by_nobody(kind: Kind, locks: LockClient, other: LockClient) -> None:
+async def test_a_lock_that_was_freed_by_force_cannot_be_adopted(
+    kind: Kind, locks: LockClient, other: LockClient
+) -> None:
     ticket = await detached(kind, locks)
     for each in kind.of(other)._members if isinstance(kind, Multi) else [kind.of(other)]:
         assert await each.force_release()

@@ -142,7 +142,9 @@ async def test_an_acquire_of_several_gets_them_when_there_are_enough(
     assert len(held) == 2
 
 
-async def test_the_number_is_of_the_first_who_says_one(kind: Kind, locks: LockClient, other: LockClient) -> None:
+async def test_the_first_client_with_a_number_of_permits_sets_it(
+    kind: Kind, locks: LockClient, other: LockClient
+) -> None:
     unknown = semaphore(kind, locks, None)
     assert not await unknown.try_acquire()
     assert (await unknown.available(), await unknown.locked()) == (0, True)
@@ -159,7 +161,9 @@ async def test_the_number_is_of_the_first_who_says_one(kind: Kind, locks: LockCl
     assert await unknown.available() == 3
 
 
-async def test_a_number_is_told_past_those_of_the_same_client_who_wait_for_it(kind: Kind, locks: LockClient) -> None:
+async def test_an_acquire_with_the_number_overtakes_waiters_of_its_client_without_one(
+    kind: Kind, locks: LockClient
+) -> None:
     unknown = semaphore(kind, locks, None)
 
     async def take() -> None:
@@ -172,7 +176,7 @@ async def test_a_number_is_told_past_those_of_the_same_client_who_wait_for_it(ki
         await asyncio.gather(*tasks)
 
 
-async def test_the_second_who_tells_the_number_goes_past_nobody(
+async def test_a_second_acquire_with_the_number_overtakes_no_waiter(
     kind: Kind, locks: LockClient, other: LockClient
 ) -> None:
     """The first waiter, which wants more permits than are available, has told the number already."""

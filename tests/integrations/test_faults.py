@@ -179,7 +179,7 @@ async def test_a_primitive_without_a_lease_is_refused(locks: LockClient) -> None
 
 
 @each_block
-async def test_commands_fail_whatever_they_are_about(of: Callable[[LockClient], Any], locks: LockClient) -> None:
+async def test_commands_of_every_kind_fail(of: Callable[[LockClient], Any], locks: LockClient) -> None:
     """No call is answered, but a lock that was asked for is not held, and a lock that was released is free."""
     block = of(locks)
     with failing_commands(locks, None), pytest.raises(BackendError):

@@ -325,7 +325,7 @@ async def test_a_response_that_a_handler_sends_is_refused_before_it_begins(
     assert locks.statistics().held == 0
 
 
-async def test_a_handler_that_returns_no_response_is_told_so_by_aiohttp(
+async def test_a_handler_that_returns_no_response_gets_the_error_of_aiohttp(
     locks: LockClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     @aiolock.aiohttp.idempotent(None)

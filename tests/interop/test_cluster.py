@@ -169,7 +169,7 @@ async def test_readers_and_writers_keep_each_other_out_of_every_slot(ours: LockC
         assert not await lock.write.locked()
 
 
-async def test_each_side_is_woken_by_who_writes_on_the_other(jvm: Service, ours: LockClient, theirs: Redisson) -> None:
+async def test_each_side_is_woken_by_the_writer_on_the_other(jvm: Service, ours: LockClient, theirs: Redisson) -> None:
     # They go on when the short lease ends, and the others by a message.
     lease = 3 if jvm.version in WITHOUT_SHARDED_MESSAGES else LEASE
     lock = ours.read_write_lock(NAME, owner="somebody")

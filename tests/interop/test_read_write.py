@@ -352,7 +352,7 @@ async def test_all_threads_that_wait_to_read_are_woken(ours: AsyncReadWriteLock,
     assert len(await ours.read.holders()) == 3
 
 
-async def test_a_thread_is_woken_when_the_last_who_reads_leaves(ours: AsyncReadWriteLock, theirs: Theirs) -> None:
+async def test_a_thread_is_woken_when_the_last_reader_leaves(ours: AsyncReadWriteLock, theirs: Theirs) -> None:
     await theirs.ask("read", "lock", thread=2, lease=LEASE)
     lease = await ours.read.acquire(lease=LEASE)
     waiting = theirs.post("write", "lock")
@@ -537,7 +537,7 @@ async def test_a_task_whose_lease_ends_leaves_the_hold_of_a_thread(
     assert await theirs.gets("write")
 
 
-async def test_both_watchdogs_keep_who_reads(jvm: Service, server: Server, redis: Redis) -> None:
+async def test_both_watchdogs_keep_readers(jvm: Service, server: Server, redis: Redis) -> None:
     theirs = Theirs(await jvm.connect(server.url, watchdog=RENEWED))
     async with LockClient.from_url(server.url, config=LockConfig(lease=RENEWED)) as locks:
         lock = locks.read_write_lock(NAME).read
@@ -573,7 +573,7 @@ async def test_the_watchdog_of_a_thread_beside_a_task_that_reads_twice(
     await theirs.redisson.shutdown()
 
 
-async def test_both_watchdogs_keep_who_writes(jvm: Service, server: Server, redis: Redis) -> None:
+async def test_both_watchdogs_keep_writers(jvm: Service, server: Server, redis: Redis) -> None:
     theirs = Theirs(await jvm.connect(server.url, watchdog=RENEWED))
     async with LockClient.from_url(server.url, config=LockConfig(lease=RENEWED)) as locks:
         lock = locks.read_write_lock(NAME)
@@ -672,7 +672,7 @@ async def test_force_unlock_of_redisson_frees_one_half_from_tasks(
     assert await theirs.has("write")
 
 
-async def test_force_unlock_of_redisson_frees_who_reads_on_both_sides(
+async def test_force_unlock_of_redisson_frees_readers_on_both_sides(
     ours: AsyncReadWriteLock, another: AsyncReadWriteLock, theirs: Theirs
 ) -> None:
     lease = await ours.read.acquire(lease=LEASE)

@@ -37,7 +37,7 @@ async def a_wide_waiter(table: Table) -> None:
     await asks_seldom(table)
 
 
-async def test_one_who_wants_one_is_overtaken_by_a_few_who_want_one(table: Table) -> None:
+async def test_a_waiter_for_one_permit_is_overtaken_by_a_few_acquires_of_one(table: Table) -> None:
     """A client may hand a permit from task to task, but not for ever."""
     await table.acquire(HOLDER, number=3)
     await narrow(table)

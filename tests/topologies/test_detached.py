@@ -49,7 +49,7 @@ async def test_a_ticket_and_its_adoption_survive_a_failover(server: Server) -> N
 
 
 @pytest.mark.parametrize("verb", ["detach", "adopt"])
-async def test_what_too_few_replicas_have_is_given_back(two: Replicated, verb: str) -> None:
+async def test_a_lock_that_too_few_replicas_have_is_given_back(two: Replicated, verb: str) -> None:
     redis = Redis.from_url(two.primary.url)
     await redis.flushall()
     wait_until(lambda: len(ask(two.primary, "ROLE")[2]) == 2, "both replicas are in step")

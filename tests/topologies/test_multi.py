@@ -11,7 +11,7 @@ from tests.support.topologies import ClusterOf, cut_off
 from tests.topologies.test_cluster_changes import name_on, successor, users_client
 
 
-async def test_in_whatever_order_tasks_of_two_clients_want_locks_of_several_servers(
+async def test_tasks_of_two_clients_get_locks_of_several_servers_in_any_order(
     calm: ClusterOf, ours: LockClient, theirs: LockClient, cluster: RedisCluster
 ) -> None:
     names = [name_on(calm, server) for server in calm.primaries]

@@ -107,7 +107,7 @@ async def test_with_replicas_it_grants_nothing(setup: Replicated, replicas: Any)
         assert ours.statistics().held == 0
 
 
-async def test_with_replicas_who_held_it_before_is_told_before_another_gets_it(setup: Replicated) -> None:
+async def test_with_replicas_the_former_holder_is_told_before_another_gets_it(setup: Replicated) -> None:
     async with inside(setup, replicas="all", replicas_timeout=0.3, lease=6, renew_interval=0.5) as ours:
         mine = await ours.lock(NAME, owner="job").acquire()
         await renewed(ours, 1)

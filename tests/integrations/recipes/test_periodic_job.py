@@ -148,7 +148,9 @@ class Worked:
             raise self._errors.pop()
 
 
-async def test_those_who_come_while_it_is_worked_find_it_done(run: Run, locks: LockClient, other: LockClient) -> None:
+async def test_workers_that_come_while_the_job_runs_find_it_done(
+    run: Run, locks: LockClient, other: LockClient
+) -> None:
     worked = Worked()
     async with background(*(run(client, "report", HOUR, worked) for client in (locks, other))):
         await until(lambda: locks.statistics().parked + other.statistics().parked == 1)
