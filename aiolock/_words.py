@@ -80,11 +80,6 @@ def unexpected(called: str, words: Iterable[str]) -> TypeError:
     return TypeError(f"{called}() got an unexpected keyword argument {word!r}" + (f": {instead}" if instead else ""))
 
 
-def refuse_block(lock: object) -> NoReturn:
-    """Raise for a block of a read-write *lock* that does not say which half to acquire."""
-    raise TypeError(f"{lock!r} has two halves, and a block acquires one of them: write `lock.read` or `lock.write`")
-
-
 def refuse_attribute(owner: object, name: str) -> NoReturn:
     """
     Raise for an attribute that *owner* does not have; for a name of redis-py's lock, the error says what to write.

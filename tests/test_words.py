@@ -226,17 +226,6 @@ def test_the_error_of_a_constructor_says_what_to_call_instead(kind: str) -> None
         assert "Single" not in str(refused.value)
 
 
-async def test_a_block_of_a_whole_read_write_lock_is_refused_with_the_names_of_its_halves(locks: LockClient) -> None:
-    halves = r"AsyncReadWriteLock 'a'> has two halves, .*: write `lock\.read` or `lock\.write`$"
-    lock: Any = locks.read_write_lock("a")
-    with pytest.raises(TypeError, match=f"^<{halves}"):
-        async with lock:
-            pass
-    of_threads: Any = aiolock.blocking.LockClient.from_url("redis://localhost").read_write_lock("a")
-    with pytest.raises(TypeError, match=f"^<blocking {halves}"), of_threads:
-        pass
-
-
 async def test_the_error_about_an_attribute_of_one_lease_leads_to_the_leases_of_a_multi_lock(locks: LockClient) -> None:
     async with locks.multi("a", "b") as both:
         for name, instead in (("name", "lease.leases"), ("token", r"lease.tokens\[name\]")):

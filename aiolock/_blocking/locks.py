@@ -1,6 +1,6 @@
 """The locks of threads, reentrant: the owner is the thread, or a named one."""
 
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
+from typing import Any, Final, Generic, TypeVar, final
 
 from aiolock._blocking.blocks import Entered
 from aiolock._blocking.lease import Lease, MultiLease
@@ -14,7 +14,6 @@ from aiolock._primitives.multi.lease import MultiLease as AsyncMultiLease
 from aiolock._primitives.multi.lock import AsyncMultiLock
 from aiolock._primitives.read_write import AsyncReadLock, AsyncReadWriteLock, AsyncWriteLock
 from aiolock._primitives.rlock import AsyncRLock
-from aiolock._words import refuse_block
 
 S = TypeVar("S", bound=Single)
 K = TypeVar("K", bound=base.Lock)
@@ -135,11 +134,6 @@ class ReadWriteLock(Handle[AsyncReadWriteLock]):
     """A reentrant lock for many readers or one writer; made by `LockClient.read_write_lock`."""
 
     __slots__ = ("_read", "_write")
-
-    if not TYPE_CHECKING:
-        __enter__ = refuse_block
-        # `with` looks for `__exit__` before it calls `__enter__`.
-        __exit__ = None
 
     def __init__(self, runner: Any, face_of: AsyncReadWriteLock) -> None:
         super().__init__(runner, face_of)

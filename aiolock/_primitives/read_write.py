@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from aiolock._answers import answering
 from aiolock._core.acquire import Acquisition
@@ -13,7 +13,6 @@ from aiolock._primitives.base import Lock, added_up
 from aiolock._scripts import INSPECT_READ_WRITE, READ, WRITE, Want
 from aiolock._scripts.replies import SeenHold
 from aiolock._types import Holder, LockStatistics, quoted
-from aiolock._words import refuse_block
 
 # Holders in one answer; the server looks at each.
 _MOST_NAMED = 1000
@@ -33,11 +32,6 @@ class AsyncReadWriteLock:
     """
 
     __slots__ = ("__weakref__", "_read", "_write")
-
-    if not TYPE_CHECKING:
-        __aenter__ = refuse_block
-        # `async with` looks for `__aexit__` before it calls `__aenter__`.
-        __aexit__ = None
 
     def __init__(self, sessions: Sessions, keys: tuple[LockKeys, LockKeys], named: str | None) -> None:
         reads, writes = keys
