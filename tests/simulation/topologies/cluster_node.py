@@ -10,11 +10,15 @@ from typing import Any
 
 from redis.crc import key_slot
 
+from tests.simulation.redis_data import COMMANDS as DATA_COMMANDS
 from tests.simulation.redis_data import RefusedError, Status
-from tests.simulation.server import Server, Session, encoded
+from tests.simulation.redis_lua import ERROR, NO_VALUE
+from tests.simulation.server import NOT_HERE, Server, Session, encoded
 from tests.simulation.world import World
 
 SLOTS = 16384
+# Commands whose arguments are all keys; of other commands, only the first one is.
+_OF_KEYS = (b"DEL", b"EXISTS")
 
 
 class View:
@@ -68,6 +72,8 @@ class Node(Server):
         # Slots that are being moved from here, or to here, and the server at the other end.
         self.migrating: dict[int, Node] = {}
         self.importing: dict[int, Node] = {}
+        # Whether the slot of the script that runs moves away, or here.
+        self._moves = ""
 
     def become_replica(self) -> None:
         """Keep all connections: a client that asks for keys is redirected."""
@@ -84,6 +90,19 @@ class Node(Server):
                 self.world.trace(self.name, f"{args[2].decode()}: {error}")
             return b"-%s\r\n" % str(error).encode()
         return super()._answer_script(session, name, args)
+
+    def run_script(self, source: bytes, keys: int, args: list[bytes]) -> bytes:
+        slot = key_slot(args[0])
+        self._moves = "away" if slot in self.migrating else "here" if slot in self.importing else ""
+        return super().run_script(source, keys, args)
+
+    def from_script(self, name: bytes, args: Sequence[bytes]) -> Any:
+        """Refuse a command with a key that is missing while its slot moves; only the new server lets one key pass."""
+        if self._moves and (name := name.upper()) in DATA_COMMANDS:
+            keys = args if name in _OF_KEYS else args[:1]
+            if (self._moves == "away" or len(keys) > 1) and any(self.data.find(key) is None for key in keys):
+                return NO_VALUE, ERROR, NOT_HERE
+        return super().from_script(name, args)
 
     def _check_slot(self, session: Session, keys: list[bytes]) -> None:
         """Whether the script's *keys* are to be found here."""
