@@ -168,6 +168,24 @@ async def test_work_that_fails_as_it_is_stopped_breaks_into_no_cleanup(locks: Lo
     assert ended == ["cleaned up"]
 
 
+async def test_of_several_failures_the_first_one_is_raised(locks: LockClient) -> None:
+    """The work that began first fails because it is stopped."""
+
+    async def stopped() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise KeyError
+
+    async def failing() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        async with locks.leader(NAME) as term:
+            _ = term.start(stopped()), term.start(failing())
+            await asyncio.Event().wait()
+
+
 async def test_the_exception_of_the_block_comes_first(locks: LockClient, office: Office) -> None:
     with pytest.raises(KeyError):
         async with locks.leader(NAME) as term:

@@ -48,8 +48,9 @@ class Works:
         self.to_clean_up: float = _TO_CLEAN_UP
         # Called with a failed task and its exception.
         self._failed = failed
-        # The tasks that run or have failed, in the order of their starts.
+        # The tasks whose end has not been noted.
         self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._failure: BaseException | None = None
         # Cancels the remaining tasks again.
         self._again: asyncio.TimerHandle | None = None
 
@@ -73,6 +74,8 @@ class Works:
     @property
     def failure(self) -> BaseException | None:
         """The exception of a task; if several tasks failed, that of the first one."""
+        if self._failure is not None:
+            return self._failure
         return next((error for task in self._tasks if (error := _failure(task)) is not None), None)
 
     def stop(self) -> None:
@@ -120,10 +123,10 @@ class Works:
             self._again = None
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._failure = self.failure
+        del self._tasks[task]
         if (error := _failure(task)) is not None:
             self._failed(task, error)
-        else:
-            del self._tasks[task]
 
 
 def _log_failure(task: asyncio.Task[Any], error: BaseException) -> None:
