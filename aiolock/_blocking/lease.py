@@ -101,7 +101,7 @@ class _Callback:
                 threading.Thread(target=function, args=(reason,), name="aiolock loss", daemon=True).start()
             except RuntimeError as error:
                 # At the end of the program no thread can be started, and nobody needs to be told.
-                if "shutdown" not in str(error):
+                if threading.main_thread().is_alive():
                     log.error("lock lost: %s; the callback of `on_loss` was not called: %s", reason, error)
 
 
