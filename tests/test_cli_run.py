@@ -58,12 +58,14 @@ PR_SET_CHILD_SUBREAPER = 36
 ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 sys.exit(subprocess.call(sys.argv[1:]))
 """
-# Prints the processor time of its parent, the guard, in ticks, when the guard has waited for a second.
-TIME_OF_THE_GUARD = """
+# Prints what its parent, the guard, has open, when the guard has let its standard output go.
+FILES_OF_THE_GUARD = """
 import os, time
-time.sleep(1)
-with open(f"/proc/{os.getppid()}/stat") as file:
-    print(sum(map(int, file.read().rpartition(")")[2].split()[11:13])))
+place = f"/proc/{os.getppid()}/fd"
+while os.readlink(f"{place}/1") != os.devnull:
+    time.sleep(0.01)
+for each in os.listdir(place):
+    print(os.readlink(f"{place}/{each}"))
 """
 LEASE = 6.0
 
@@ -368,13 +370,15 @@ def test_orphans_that_nobody_reaps_do_not_keep_a_stopped_command_from_its_end(ow
         assert process.wait(30) == 76
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc has the times")
-def test_the_guard_rests_though_standard_input_is_closed(server: Server, sync: Redis) -> None:
-    command = [*RUN, "orders", "--", sys.executable, "-c", TIME_OF_THE_GUARD]
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells what is open")
+def test_the_guard_can_wait_though_standard_input_is_closed(server: Server, sync: Redis) -> None:
+    """The pipe that wakes it has two ends: neither has got the number of standard input, which it gives away."""
+    command = [*RUN, "orders", "--", sys.executable, "-c", FILES_OF_THE_GUARD]
     output = subprocess.check_output(
-        ["sh", "-c", 'exec "$@" <&-', "sh", *command], env=os.environ | {"REDIS_URL": server.url}, timeout=30
+        ["sh", "-c", 'exec "$@" <&-', "sh", *command], env=os.environ | {"REDIS_URL": server.url}, text=True, timeout=30
     )
-    assert int(output) < os.sysconf("SC_CLK_TCK") / 2
+    pipes = [each for each in output.splitlines() if each.startswith("pipe:")]
+    assert [pipes.count(each) for each in pipes] == [2, 2]
 
 
 def test_a_command_runs_though_standard_error_is_closed(server: Server, sync: Redis) -> None:

@@ -2,7 +2,9 @@
 
 import asyncio
 import gc
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from time import monotonic
 from typing import Any
@@ -15,6 +17,7 @@ from redis.asyncio import Connection as RedisConnection
 from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.connection import AbstractConnection
 
+from aiolock import LockClient
 from aiolock._embedded_server import Server
 from aiolock._redis.connection import Connection
 from aiolock._redis.connector import Connector
@@ -456,3 +459,23 @@ async def test_cancelled_twice_by_somebody_else_it_ends_at_once(proxy: Proxy, us
     await asyncio.wait_for(asyncio.wait([reader]), 5)
     assert user.connection.stopped
     proxy.restore()
+
+
+def test_a_host_name_is_looked_up_when_a_thread_of_the_executor_is_free(server: Server) -> None:
+    """In the loop of asyncio; uvloop looks names up in threads of its own."""
+    gate = threading.Event()
+
+    async def connect() -> None:
+        threads = ThreadPoolExecutor(1)
+        asyncio.get_running_loop().set_default_executor(threads)
+        busy = asyncio.create_task(asyncio.to_thread(gate.wait))
+        async with LockClient.from_url(server.url.replace("127.0.0.1", "localhost")) as locks:
+            acquiring = asyncio.create_task(locks.lock("orders", owner="job").acquire())
+            await until(lambda: threads._work_queue.qsize() > 0)
+            assert locks.statistics().connections == 0
+            gate.set()
+            await (await acquiring).release()
+        await busy
+
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        runner.run(connect())

@@ -14,7 +14,7 @@ is_coroutine_function = inspect.iscoroutinefunction if sys.version_info >= (3, 1
 
 
 class Seen(Fault):
-    """Notes what is sent."""
+    """Notes the calls that are sent."""
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)

@@ -195,7 +195,7 @@ async def test_a_reader_whose_record_has_not_moved_yet_goes_on_reading(calm: Clu
 
 
 async def test_a_writer_whose_record_has_not_moved_yet_goes_on_writing(calm: ClusterOf, cluster: RedisCluster) -> None:
-    """The same for a writer who reads as well: the renewal of the read lock does not end the write lock."""
+    """The owner reads, too: the renewal of its read lock does not end its write lock."""
     name = "write on"
     async with LockClient(cluster) as locks:
         both = locks.read_write_lock(name, owner="a")
