@@ -27,7 +27,7 @@ _NEXT = 0.2
 # Remembered addresses from earlier answers that are not in the last one.
 _REMEMBERED = 100
 # The host of a server that should be named by its host name, but has none that is known.
-_NO_NAME = "?"
+_NO_NAME = b"?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Discovery:
 
         Servers without a name may have the same port: then it is one of them, and the wrong one redirects once more.
         """
-        if redirection.host != _NO_NAME:
+        if redirection.host != _NO_NAME.decode():
             return self._remap(redirection.host or by[0], redirection.port)
         others = self._unnamed.get(redirection.port, set()) - {by}
         return random.choice(sorted(others)) if others else None
@@ -126,14 +126,14 @@ class Discovery:
         self._named = dict.fromkeys(islice(named | self._named, len(named) + _REMEMBERED))
         self._unnamed = {}
         for _, _, owner, *_ in answer:
-            if owner[0] == _NO_NAME.encode():
+            if owner[0] == _NO_NAME:
                 self._unnamed.setdefault(owner[1], set()).add(self._reached(owner, by))
         return Slots(by, [(range(first, last + 1), self._reached(owner, by)) for first, last, owner, *_ in answer])
 
     def _reached(self, server: Any, by: Address) -> Address:
         """The reachable address of *server*, which the server at *by* has named."""
         host, port, _, *facts = server
-        if host == _NO_NAME.encode():
+        if host == _NO_NAME:
             host = dict(zip(facts[0][::2], facts[0][1::2], strict=True)).get(b"ip") if facts else None
         # A server without a host has the host of the server that was asked.
         return self._remap(host.decode() if host else by[0], port)
