@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -445,6 +446,20 @@ async def test_a_command_that_comes_after_the_reader_was_cancelled_and_has_ended
     await until(lambda: user.frames[1:] == [b"last words"])
     await until(lambda: user.connection.stopped)
     assert not [task for task in asyncio.all_tasks() if "_redis/connection.py" in repr(task)]
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_a_command_after_a_reader_that_the_ticker_ended_is_answered(user: Recorder, turns: int) -> None:
+    """The loop stands still while the cancelled reader closes its connection, so that the ticker finds it there."""
+    await user.answer("PING")
+    [reader] = [task for task in asyncio.all_tasks() if "<Connection._run()" in repr(task)]
+    reader.cancel()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    time.sleep(2 * PULSE)
+    await until(lambda: user.connection.stopped)
+    user.send(("ECHO", "last words"))
+    await until(lambda: user.frames[1:] == [b"last words"])
 
 
 async def test_cancelled_twice_by_somebody_else_it_ends_at_once(proxy: Proxy, user: Recorder) -> None:

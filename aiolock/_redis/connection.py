@@ -236,8 +236,9 @@ class Connection:
 
     def _tick(self, due: float, skipped: bool) -> None:
         self._ticker = None
-        if self._reader is not None and self._leaving and not self._user.has_work():
-            self._reader.cancel()
+        if self._reader is not None and self._leaving and not self._user.has_work() and self._reader.cancel():
+            # The reader looks again whether there is work, as after the cancellation by the loop.
+            self._leaving = False
         if not (self._user.busy() or (self._leaving and not self.stopped)):
             return
         now = monotonic()
