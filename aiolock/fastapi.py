@@ -29,7 +29,7 @@ from aiolock._fastapi.idempotency import (
     request_of,
     runs_of,
 )
-from aiolock._fastapi.inside import calls_of, routes_of, stack_of
+from aiolock._fastapi.inside import calls_of, route_of, routes_of, stack_of
 from aiolock._fastapi.names import Template, check_endpoints, depend, invalid, leave_out, refuse_to_yield
 from aiolock._primitives.handle import Handle, Terms
 from aiolock._primitives.section import Conduct, Section
@@ -204,7 +204,7 @@ def lock_for(
     keys = {f"name_{number}": each if callable(each) else Template(each) for number, each in enumerate((key, *more))}
 
     async def held(connection: HTTPConnection, **given: Any) -> Lease | MultiLease | None:
-        refuse_to_yield(connection.scope["route"].path, connection.scope["endpoint"])
+        refuse_to_yield(route_of(connection).path, connection.scope["endpoint"])
         locks = await _locks_of(connection, given)
         names = [each.name(connection) if isinstance(each, Template) else given[name] for name, each in keys.items()]
         lock = _lock(connection, locks, names if more else names[0], of)

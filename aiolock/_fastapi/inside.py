@@ -16,14 +16,26 @@ from starlette.requests import HTTPConnection
 
 _STACK = "fastapi_function_astack"
 _DOES_NOT_FIT = "This FastAPI lacks {}, which aiolock.fastapi needs: install another one, or a newer aiolock-redis"
+_NO_ENDPOINT = (
+    "{!r} has no endpoint, as it is a file of a `frontend`: `lock_for` and `idempotent` are for endpoints, so put them "
+    "into the dependencies of a router that has no `frontend`, and not of the application"
+)
 
 _contexts_of: Callable[[Any], Iterator[Any]] = getattr(routing, "iter_route_contexts", iter)
 _context_of: Callable[[Any], Any] = getattr(routing, "_get_scope_effective_route_context", lambda scope: None)
 
 
+def route_of(connection: HTTPConnection) -> Any:
+    """The route of this request; raises if FastAPI has none, as for the files of `FastAPI.frontend`."""
+    route = connection.scope.get("route")
+    if route is None:
+        raise RuntimeError(_NO_ENDPOINT.format(connection.scope["path"]))
+    return route
+
+
 def dependant_of(connection: HTTPConnection) -> Any:
     """The dependant of this request's endpoint, with the prefix and the dependencies of the routers around it."""
-    route, context = connection.scope["route"], _context_of(connection.scope)
+    route, context = route_of(connection), _context_of(connection.scope)
     effective = context if context is not None and context.original_route is route else route
     return effective.dependant
 

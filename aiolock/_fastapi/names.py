@@ -4,6 +4,7 @@ import enum
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from typing import Annotated, Any
 from weakref import WeakKeyDictionary, WeakSet
@@ -15,7 +16,7 @@ from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocket
 
 from aiolock._fastapi.idempotency import check_route
-from aiolock._fastapi.inside import calls_of, dependant_of, dependants_in, fields_of, routes_of
+from aiolock._fastapi.inside import calls_of, dependant_of, dependants_in, fields_of, route_of, routes_of
 from aiolock._web.key_template import filled, parameters_of
 
 _MISSING = {"type": "missing", "msg": "Field required", "input": None}
@@ -40,7 +41,7 @@ class Template:
     def _fields_of(self, connection: HTTPConnection) -> tuple[Any, list[Any], list[Any]]:
         dependant = dependant_of(connection)
         if id(dependant) not in self._fields:
-            self._fields[id(dependant)] = (dependant, *self.fields_in(connection.scope["route"], dependant))
+            self._fields[id(dependant)] = (dependant, *self.fields_in(route_of(connection), dependant))
         return self._fields[id(dependant)]
 
     def fields_in(self, route: Any, dependant: Any) -> tuple[list[Any], list[Any]]:
@@ -114,8 +115,7 @@ def refuse_to_yield(path: str, endpoint: Callable[..., Any]) -> None:
     """Raise if *endpoint* yields: FastAPI runs it while it sends the response, when our dependencies are over."""
     if endpoint in _that_return:
         return
-    function = inspect.unwrap(endpoint)
-    if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+    if _yields(endpoint):
         raise RuntimeError(
             f"the endpoint of {path} yields its response, and FastAPI runs it when `lock_for` and `idempotent` are "
             "over, so that it would work without the lock; take the lock in a `yield` dependency of the default scope"
@@ -123,6 +123,16 @@ def refuse_to_yield(path: str, endpoint: Callable[..., Any]) -> None:
     # An object with slots is asked each time.
     with suppress(TypeError):
         _that_return.add(endpoint)
+
+
+def _yields(endpoint: Callable[..., Any]) -> bool:
+    """Whether *endpoint*, a function, or an object that is called as one, is a generator in FastAPI's eyes."""
+    while isinstance(endpoint, partial):
+        endpoint = endpoint.func
+    called = inspect.unwrap(endpoint)
+    if not inspect.isroutine(called) and not inspect.isclass(called):
+        called = inspect.unwrap(type(called).__call__)
+    return inspect.isasyncgenfunction(called) or inspect.isgeneratorfunction(called)
 
 
 def leave_out(app: FastAPI, call: Callable[..., Any]) -> None:

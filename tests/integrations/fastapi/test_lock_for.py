@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import date, datetime
 from decimal import Decimal
+from pathlib import Path as PathOfFile
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -27,7 +28,7 @@ import aiolock.fastapi
 from aiolock import Lease, LockClient, LockTimeoutError, MultiLease
 from aiolock._embedded_server import Server
 from aiolock._scripts import RELEASE_CLEAN
-from aiolock.fastapi import Locks, lock_for
+from aiolock.fastapi import IdempotentRoute, Locks, idempotent, lock_for
 from aiolock.testing import failing_commands, lose
 from tests.support.asgi import served
 from tests.support.holding import client_behind
@@ -495,6 +496,27 @@ async def test_a_template_with_an_unknown_parameter_says_what_to_do(locks: LockC
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
         with pytest.raises(RuntimeError, match=r"'order' is no path or query parameter.*\(it has: order_id\)"):
             await client.get("/7")
+
+
+@pytest.mark.skipif(not hasattr(FastAPI, "frontend"), reason="this FastAPI serves no files by itself")
+@pytest.mark.parametrize("under", [lock_for("shop"), idempotent(None, required=False)], ids=["lock_for", "idempotent"])
+async def test_a_file_without_an_endpoint_is_not_locked_and_the_error_says_so(
+    under: Any, locks: LockClient, tmp_path: PathOfFile
+) -> None:
+    (tmp_path / "index.html").write_text("files")
+    app = FastAPI(dependencies=[under])
+    app.router.route_class = IdempotentRoute
+
+    @app.get("/endpoint")
+    async def endpoint() -> None: ...
+
+    app.frontend("/", directory=str(tmp_path))
+    app.dependency_overrides[aiolock.fastapi.get_locks] = lambda: locks
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        assert (await client.get("/endpoint")).status_code == 200
+        with pytest.raises(RuntimeError, match="'/' has no endpoint, as it is a file of a `frontend`"):
+            await client.get("/", headers={"Accept": "text/html"})
+    assert locks.statistics().held == 0
 
 
 @pytest.mark.parametrize("kind", ["get", "websocket"])

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Annotated, Any, Literal
 from uuid import uuid4
 
@@ -235,7 +236,22 @@ def yields_in_a_thread() -> Iterator[int]:
     yield 1
 
 
-@pytest.mark.parametrize("endpoint", [yields, yields_in_a_thread])
+class Yields:
+    async def __call__(self) -> AsyncIterator[int]:
+        raise AssertionError("it would work without the lock")
+        yield 1
+
+
+class YieldsInAThread:
+    def __call__(self) -> Iterator[int]:
+        raise AssertionError("it would work without the lock")
+        yield 1
+
+
+ENDPOINTS = [yields, yields_in_a_thread, Yields(), YieldsInAThread(), partial(yields), partial(Yields())]
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
 async def test_an_endpoint_that_yields_is_refused_because_it_would_work_without_the_lock(
     endpoint: Any, locks: LockClient, redis: Redis
 ) -> None:
