@@ -260,7 +260,8 @@ def idempotent(
         LockProblem: 400 if the key is missing or malformed; 409 while the first request is carried out, or if its
             response was too large; 415 for a multipart body; 422 if the first request was a different one; 503 when
             Redis fails or the lock is lost.
-        RuntimeError: the handler returned a stream, a file or a WebSocket; or there is no `LockClient`.
+        RuntimeError: the handler returned a stream, a file or a WebSocket, or reads ``request.content``; or there is
+            no `LockClient`.
         TypeError: *caller* returned neither a `str` nor an `int`.
         TypeError, ValueError: when decorating: the handler is no coroutine function, *keep* is not a duration, or
             *on_unavailable* is another word.

@@ -13,6 +13,7 @@ from aiolock._web.problem import Problem
 _UNSUPPORTED = Problem(
     415, "The body is a form of several parts", "Send it in another form, such as JSON.", retry=False
 )
+_READ = "`idempotent` has read the body: get it by request.read(), text(), json() or post(), not from request.content"
 _WHOLE = request_key("WHOLE")
 
 
@@ -37,7 +38,10 @@ async def fingerprint_of(request: web.Request) -> str:
     """The fingerprint of the request; aiohttp cannot read a form of several parts twice."""
     if request.content_type.startswith("multipart/"):
         raise BadRequestError(_UNSUPPORTED)
-    return fingerprint(request.method, request.path_qs, await request.read())
+    body = await request.read()
+    # This makes the handler fail, which would take the stream for an empty body.
+    request.content.set_exception(RuntimeError(_READ))
+    return fingerprint(request.method, request.path_qs, body)
 
 
 def answer_of(request: web.Request, response: web.StreamResponse) -> Answer:

@@ -7,12 +7,12 @@ from weakref import WeakSet
 
 from fastapi import HTTPException
 from fastapi.routing import APIRoute, APIWebSocketRoute
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Host, Match, Mount
 from starlette.types import Scope
 
-from aiolock._fastapi.inside import calls_of, declared, dependant_of
+from aiolock._fastapi.inside import calls_of, declared, dependant_of, route_of
 from aiolock._web.idempotency import HEADER, REPLAYED, Answer, Run, fingerprint, kept_headers
 
 _RUN = "aiolock.idempotency"
@@ -51,7 +51,7 @@ class IdempotentRoute(APIRoute):
             request.scope[_RUN] = runs
             if HEADER.lower() in request.headers and not IDEMPOTENT.isdisjoint(calls_of(dependant_of(request))):
                 # A form would be read without it, and the fingerprint is that of the body.
-                await request.body()
+                await _read(request)
             try:
                 response = await handle(request)
             except AnsweredError as replayed:
@@ -61,6 +61,14 @@ class IdempotentRoute(APIRoute):
             return response
 
         return once
+
+
+async def _read(request: Request) -> None:
+    """Let *request* keep its body; if the client has gone in the middle of it, the end is a 400, as in FastAPI."""
+    try:
+        await request.body()
+    except ClientDisconnect as gone:
+        raise HTTPException(400, "There was an error parsing the body") from gone
 
 
 def check_route(route: Any) -> None:
@@ -90,7 +98,7 @@ def endpoint_of(request: Request) -> str:
     """The name of the endpoint, which has keys of its own, as has each host, if `app.host` routes by it."""
     routed = _routes_host(request.scope["router"].routes, request.scope)
     host = request.url.hostname if routed else ""
-    path = getattr(dependant_of(request), "path", None) or request.scope["route"].path
+    path = getattr(dependant_of(request), "path", None) or route_of(request).path
     return f"{request.method} {host}{request.scope.get('root_path', '')}{path}"
 
 

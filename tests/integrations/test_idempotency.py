@@ -472,6 +472,25 @@ async def test_dependencies_that_check_the_caller_come_first(app: FastAPI, locks
         assert (await client.post("/", headers=KEY | {"authorization": "guess"})).status_code == 401
 
 
+async def test_a_commit_that_fails_is_a_failure_if_it_comes_before_the_end_of_the_endpoint(
+    app: FastAPI, locks: LockClient
+) -> None:
+    commits: list[Exception | None] = [ConnectionError(), None]
+
+    async def session() -> AsyncIterator[None]:
+        yield
+        if (failure := commits.pop(0)) is not None:
+            raise failure
+
+    @app.post("/pay", status_code=201, dependencies=[aiolock.fastapi.idempotent(None)])
+    async def pay(transaction: Annotated[None, Depends(session, scope="function")]) -> None: ...
+
+    app.dependency_overrides[aiolock.fastapi.get_locks] = lambda: locks
+    async with served(app) as client:
+        assert [(await client.post("/pay", headers=KEY)).status_code for _ in range(3)] == [500, 201, 201]
+    assert not commits
+
+
 async def test_streams_are_refused_and_nothing_is_kept(app: FastAPI, locks: LockClient) -> None:
     @app.post("/stream", dependencies=[once])
     async def stream() -> StreamingResponse:

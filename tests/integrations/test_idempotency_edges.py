@@ -217,6 +217,28 @@ async def test_an_endpoint_without_it_reads_its_body_piece_by_piece_whatever_its
         assert (await client.post("/", content=body(), headers=KEY)).json() == 9
 
 
+async def test_a_client_that_leaves_in_the_middle_of_its_body_is_no_failure_of_the_service(locks: LockClient) -> None:
+    app = part_of_fastapi(locks, "")
+    received = iter([{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}])
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return next(received)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    head = {
+        "type": "http",
+        "method": "POST",
+        "path": "/w",
+        "query_string": b"",
+        "headers": [(b"idempotency-key", b"7")],
+    }
+    await app(head, receive, send)
+    assert sent[0]["status"] == 400
+
+
 @pytest.mark.parametrize("where", ["lifespan", "mounted"])
 def test_a_websocket_is_refused_before_its_endpoint_runs(where: str) -> None:
     root, part = FastAPI(lifespan=aiolock.fastapi.lifespan("redis://127.0.0.1:1")), FastAPI()
@@ -323,6 +345,32 @@ async def test_a_response_that_a_handler_sends_is_refused_before_it_begins(
             async with session.get("/part/send") as response:
                 assert response.status == 200
     assert locks.statistics().held == 0
+
+
+async def test_a_handler_does_not_take_a_body_that_was_read_for_an_empty_one(
+    locks: LockClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    @aiolock.aiohttp.idempotent(None, required=False)
+    async def store(request: web.Request) -> web.Response:
+        return web.json_response(len(await request.content.read()))
+
+    @aiolock.aiohttp.idempotent(None)
+    async def fill_in(request: web.Request) -> web.Response:
+        return web.json_response([len(await request.read()), await request.text(), dict(await request.post())])
+
+    app = application(locks)
+    app.router.add_post("/store", store)
+    app.router.add_post("/fill-in", fill_in)
+    async with serving(app) as session:
+        async with session.post("/store", data=b"a=b", headers=KEY) as response:
+            assert response.status == 500
+        assert "`idempotent` has read the body" in caplog.text
+        async with session.post("/store", data=b"a=b") as response:
+            assert await response.json() == 3
+        async with session.post("/store", headers=KEY) as response:
+            assert await response.json() == 0
+        async with session.post("/fill-in", data={"a": "b"}, headers=KEY) as response:
+            assert await response.json() == [3, "a=b", {"a": "b"}]
 
 
 async def test_a_handler_that_returns_no_response_gets_the_error_of_aiohttp(
