@@ -49,6 +49,21 @@ async def test_a_line_leaves_nothing_when_it_is_over(fair: FairTable) -> None:
     assert members.keys() == {b"token", THEIRS.encode(), FIRST.encode()}
 
 
+async def test_clients_that_gave_up_leave_nothing_in_a_line_that_never_ends(fair: FairTable) -> None:
+    arrived = await a_line(fair, FIRST, "gone:1", SECOND)
+    await fair.release("gone:1", owner="gone:1", step=2)
+    await silence(fair, "gone")
+    await fair.wait(FIRST, arrived[FIRST])
+    assert await fair.line() == [FIRST, SECOND]
+    assert await signs_of_life(fair) == {"b", "c"}
+
+
+async def signs_of_life(fair: FairTable) -> set[str]:
+    """The clients that have a mark in the line."""
+    members = (await fair.look()).tokens
+    return {member.decode()[6:] for member in members if member.startswith(b"alive ")}
+
+
 @pytest.mark.parametrize("first", [FIRST, None], ids=["in line", "nobody"])
 async def test_one_message_to_the_next_waiter(fair: FairTable, first: str | None) -> None:
     await a_line(fair, *([first] if first else []))

@@ -72,5 +72,7 @@ if ARGV[8] == '0' then return {REFUSED, 0, soon} end
 if arrived == 0 then arrived = time end
 stand_in_line()
 redis.call('ZADD', KEYS[2], ALIVE + now + SILENCE, 'alive ' .. client)
+-- A line that is never empty would keep the marks of all clients that ever stood in it.
+remove_some(KEYS[2], ALIVE, ALIVE + now)
 redis.call('PEXPIRE', KEYS[2], retention)
 return {REFUSED, arrived, soon, 1, leads()}
