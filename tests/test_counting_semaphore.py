@@ -67,6 +67,27 @@ async def test_a_bare_release_hands_off_to_a_waiter(two: AsyncCountingSemaphore,
 # The number of permits.
 
 
+async def test_a_waiter_for_several_is_not_overtaken_by_one_behind_it(
+    two: AsyncCountingSemaphore, theirs: AsyncCountingSemaphore, locks: LockClient
+) -> None:
+    """A grant that leaves too few for the next waiter lets nobody behind it try."""
+    await theirs.acquire(2)
+    tasks = []
+    for permits in (1, 3, 1):
+        tasks.append(asyncio.create_task(two.acquire(permits)))
+        await all_parked(locks, len(tasks))
+    first, several, behind = tasks
+    await until(lambda: waits_quietly(locks, block_of(two)))
+    await theirs.release(3)
+    await first
+    await until(lambda: waits_quietly(locks, block_of(two)))
+    await theirs.release()
+    await asyncio.wait_for(several, 10)
+    assert not behind.done()
+    await two.release()
+    await behind
+
+
 async def test_set_once(two: AsyncCountingSemaphore, theirs: AsyncCountingSemaphore) -> None:
     assert await two.try_set_permits(4)
     assert not await theirs.try_set_permits(9)

@@ -15,6 +15,7 @@ from aiolock import LeaseLostError, LockClient, LockConfig, NotALockError
 from aiolock._backend import Call
 from aiolock._core.place import Place
 from aiolock._core.queue import MOST_HAND_OFFS, Queue, Waiting
+from aiolock._keys import LockKeys
 from aiolock._primitives.base import Lock
 from aiolock._primitives.named import Named
 from aiolock._scripts import LATCH, LOCK, RELEASE, WRITE, Want
@@ -379,8 +380,8 @@ def test_a_waiter_that_leaves_is_not_searched_for_among_the_others() -> None:
 
         __hash__ = object.__hash__
 
-    waiting = Waiting()
-    places = [Compared("client", "latch", lambda: Call(RELEASE, (), (), 0), None) for _ in range(100)]
+    waiting, want = Waiting(), Want(LockKeys.of_latch("latch", ""), LATCH)
+    places = [Compared("client", want, lambda: Call(RELEASE, (), (), 0), None) for _ in range(100)]
     for place in places:
         waiting.add(place)
     for place in reversed(places):

@@ -166,7 +166,7 @@ class Acquisition:
 
     async def _contend(self) -> Lease | None:
         """The wait loop: a place in the queue, a try at each turn. If one cannot reach the server, all waits end."""
-        place = Place(self._owner, self._want.keys.name, self._submit, self._ends)
+        place = Place(self._owner, self._want, self._submit, self._ends)
         queue = self._join(place)
         try:
             while await place.comes_up():

@@ -6,6 +6,7 @@ from contextlib import suppress
 from time import monotonic
 
 from aiolock._backend import Call
+from aiolock._scripts import Want
 
 
 class Place:
@@ -22,6 +23,7 @@ class Place:
         "_submit",
         "in_a_row",
         "name",
+        "number",
         "owner",
         "served",
         "since",
@@ -30,10 +32,11 @@ class Place:
         "woken",
     )
 
-    def __init__(self, owner: str, name: str, submit: Callable[[], Call], ends: float | None) -> None:
+    def __init__(self, owner: str, want: Want, submit: Callable[[], Call], ends: float | None) -> None:
         self.owner: str = owner
-        # The name that the task waits for.
-        self.name: str = name
+        # The name that the task waits for, and the number of permits.
+        self.name: str = want.keys.name
+        self.number: int = want.amount[0] if want.amount else 1
         self.since: float = monotonic()
         # This function sends the acquire.
         self._submit = submit

@@ -5,7 +5,7 @@ Rules:
 1. The queue watches the unlock channel while it has places. A message or a probe wakes one place, the head, which asks
    for all. An acquire that was refused before its place goes ahead of tasks that came meanwhile.
 2. A wake-up is never lost: a place that leaves without using it, or that was refused while another place became the
-   head, passes it to the head. A grant that leaves permits for others wakes the first places, as many as may have one.
+   head, passes it to the head. A grant that leaves permits wakes the first places for which these are enough.
 3. A release and the head's acquire are sent together; the message of that release is then ignored. After a number of
    such hand-offs in a row (`in_a_row`) the acquire is not sent along, and waiters in other processes go first.
 """
@@ -156,9 +156,18 @@ class Queue:
         elif hid_others or place.trying or place.woken.is_set():
             self.wake()
 
-    def wake(self, number: int = 1) -> None:
-        """Let the head try, or the first *number* of places."""
-        for place in islice(self._places, number):
+    def wake(self) -> None:
+        """Let the head try."""
+        for place in islice(self._places, 1):
+            place.woken.set()
+
+    def _wake_for(self, free: int) -> None:
+        """Let the head try, and the places behind it that can have their permits, too, if there are *free* ones."""
+        self.wake()
+        for place in islice(self._places, _MOST_WOKEN):
+            free -= place.number
+            if free < 0:
+                return
             place.woken.set()
 
     def answered(self, call: Call) -> None:
@@ -205,8 +214,8 @@ class Queue:
         if left > 0:
             self.probe_in(left)
         else:
-            # One more, because the place that was granted has not left yet.
-            self.wake(min(answer.free + 1, _MOST_WOKEN))
+            # In the next turn, because the place that was granted has not left yet.
+            self._loop.call_soon(self._wake_for, answer.free, context=Context())
 
     def hand_off(self, release: Call, in_a_row: int) -> None:
         """Send the head's acquire right behind *release*, which was submitted in this turn of the loop."""
