@@ -25,6 +25,12 @@ async def test_a_silent_client_is_passed_over_and_comes_back_to_its_place(fair: 
     assert await fair.line() == [FIRST, "d:1"]
 
 
+async def test_a_second_copy_is_told_the_arrival_of_the_first(fair: FairTable) -> None:
+    """If its client is passed over, or the server forgets, it comes back to that place."""
+    arrived = await a_line(fair, FIRST, SECOND)
+    assert (await fair.wait(FIRST, 0))[1] == arrived[FIRST]
+
+
 async def silence(fair: FairTable, client: str) -> None:
     """The *client* has given no sign of life for long."""
     await fair.redis.zincrby(KEYS.tokens, -SILENCE, f"alive {client}")

@@ -69,8 +69,11 @@ else
   end
 end
 if ARGV[8] == '0' then return {REFUSED, 0, soon} end
-if arrived == 0 then arrived = time end
+local is_new = arrived == 0
+if is_new then arrived = time end
 stand_in_line()
+-- The first copy of the call may have arrived before.
+if is_new then arrived = tonumber(redis.call('ZSCORE', KEYS[2], 'ticket ' .. acquisition)) - TICKETS end
 redis.call('ZADD', KEYS[2], ALIVE + now + SILENCE, 'alive ' .. client)
 -- A line that is never empty would keep the marks of all clients that ever stood in it.
 remove_some(KEYS[2], ALIVE, ALIVE + now)
