@@ -6,7 +6,8 @@ from aiolock._scripts.replies import EXPIRED, GRANTED, LOST, REFUSED
 from tests.lua.table import KEYS, OTHER, THEIRS, FairTable
 
 FIRST, SECOND, OURS = "b:1", "c:1", "b:2"
-SILENCE = 700
+SILENCE, TURN, HOUR = 700, 100, 3_600_000
+PLAIN = -800_000_000_000_000
 
 
 async def a_line(fair: FairTable, *ids: str) -> dict[str, int]:
@@ -44,6 +45,25 @@ async def test_many_dead_are_passed_over_by_more_than_one_command(fair: FairTabl
     assert (status, soon) == (REFUSED, 0)
     assert len(await fair.line()) == 101 - 64
     assert (await fair.wait(SECOND, arrived))[0] == GRANTED
+
+
+async def test_a_clock_that_was_set_back_keeps_no_silent_client_in_front(fair: FairTable) -> None:
+    arrived = await a_line(fair, FIRST, SECOND)
+    await fair.release(THEIRS, owner=OTHER)
+    await fair.redis.zincrby(KEYS.tokens, HOUR, "alive b")
+    assert (await fair.wait(SECOND, arrived[SECOND]))[0] == REFUSED
+    await silence(fair, "b")
+    assert (await fair.wait(SECOND, arrived[SECOND]))[0] == GRANTED
+
+
+async def test_a_clock_that_was_set_back_makes_no_turn_of_the_plain_lock_longer(fair: FairTable) -> None:
+    arrived = await a_line(fair, FIRST)
+    await fair.redis.zadd(KEYS.tokens, {"plain": PLAIN})
+    await fair.release(THEIRS, owner=OTHER)
+    await fair.redis.zincrby(KEYS.tokens, HOUR, "plain's turn")
+    assert (await fair.wait(FIRST, arrived[FIRST]))[::2] == [REFUSED, TURN, 1]
+    await fair.redis.zincrby(KEYS.tokens, -TURN, "plain's turn")
+    assert (await fair.wait(FIRST, arrived[FIRST]))[0] == GRANTED
 
 
 async def test_a_line_leaves_nothing_when_it_is_over(fair: FairTable) -> None:

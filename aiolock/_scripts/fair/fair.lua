@@ -38,6 +38,16 @@ local function leave_line(tokens, acquisition)
   return redis.call('ZREM', tokens, 'ticket ' .. acquisition) == 1
 end
 
+-- Milliseconds until the time of a *mark*, which was *most* milliseconds ahead when it was made; zero or less if it has
+-- passed, or there is no mark. If it is further ahead, the clock was set back, and the mark is made anew.
+local function left_of_mark(tokens, mark, base, now, most)
+  local score = redis.call('ZSCORE', tokens, mark)
+  local left = score and tonumber(score) - base - now or 0
+  if left <= most then return left end
+  redis.call('ZADD', tokens, base + now + most, mark)
+  return most
+end
+
 -- The first in line that may be granted the lock. Tickets of silent clients are removed, and so are the tickets that the
 -- client *speaking* has before its *own* one. Nil if the line is empty; false if there are more tickets to remove.
 local function next_in_line(tokens, now, speaking, own)
@@ -46,8 +56,7 @@ local function next_in_line(tokens, now, speaking, own)
     if not first or first == own then return first end
     local client = client_of(first)
     if client ~= speaking then
-      local alive = redis.call('ZSCORE', tokens, 'alive ' .. client)
-      if alive and tonumber(alive) - ALIVE > now then return first end
+      if left_of_mark(tokens, 'alive ' .. client, ALIVE, now, SILENCE) > 0 then return first end
     end
     leave_line(tokens, first)
   end
