@@ -47,6 +47,17 @@ async def test_many_dead_are_passed_over_by_more_than_one_command(fair: FairTabl
     assert (await fair.wait(SECOND, arrived))[0] == GRANTED
 
 
+async def test_nobody_overtakes_the_line_after_a_clock_was_set_back(fair: FairTable) -> None:
+    await a_line(fair, FIRST, "d:1")
+    for waiter in (FIRST, "d:1"):
+        await fair.redis.zincrby(KEYS.tokens, HOUR * 1000, f"ticket {waiter}")
+    _, arrived, *_ = await fair.wait(SECOND)
+    assert await fair.line() == [FIRST, "d:1", SECOND]
+    await fair.redis.zrem(KEYS.tokens, f"ticket {SECOND}")
+    await fair.wait(SECOND, arrived)
+    assert await fair.line() == [FIRST, "d:1", SECOND]
+
+
 async def test_a_clock_that_was_set_back_keeps_no_silent_client_in_front(fair: FairTable) -> None:
     arrived = await a_line(fair, FIRST, SECOND)
     await fair.release(THEIRS, owner=OTHER)

@@ -70,7 +70,12 @@ else
 end
 if ARGV[8] == '0' then return {REFUSED, 0, soon} end
 local is_new = arrived == 0
-if is_new then arrived = time end
+if is_new then
+  -- The clock may have been set back.
+  local last = redis.call(
+    'ZRANGE', KEYS[2], LAST_TICKET, FIRST_TICKET, 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')[2]
+  arrived = last and math.max(time, tonumber(last) - TICKETS + 1) or time
+end
 stand_in_line()
 -- The first copy of the call may have arrived before.
 if is_new then arrived = tonumber(redis.call('ZSCORE', KEYS[2], 'ticket ' .. acquisition)) - TICKETS end
