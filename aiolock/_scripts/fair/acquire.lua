@@ -45,7 +45,7 @@ end
 
 if holds > 1 then return end_as_lost(KEYS[1], KEYS[2], acquisition, tonumber(ARGV[7]), retention, '') end
 if kind == 'foreign' then return {NOT_A_LOCK, 0, 0} end
-local scores = redis.call('ZMSCORE', KEYS[2], acquisition, 'token')
+local scores = redis.call('ZMSCORE', KEYS[2], acquisition, 'token', "plain's turn")
 if scores[1] then return {STALE, 0, 0} end
 
 local time = microseconds()
@@ -56,12 +56,12 @@ if kind == 'held' then
 else
   if arrived > 0 then stand_in_line() end
   local first = next_in_line(KEYS[2], now, arrived > 0 and client, acquisition)
-  local turn = left_of_mark(KEYS[2], "plain's turn", PLAIN, now, TURN)
+  local turn = left_of_mark(KEYS[2], "plain's turn", scores[3], PLAIN + now, TURN)
   if turn > 0 then
     soon = turn
   elseif first == nil or first == acquisition then
     if first then leave_line(KEYS[2], acquisition) end
-    redis.call('ZREM', KEYS[2], "plain's turn")
+    if scores[3] then redis.call('ZREM', KEYS[2], "plain's turn") end
     local granted = grant(time, scores[2], 'aiolock:fair', '1')
     return {granted[1], granted[2], granted[3], HEARTBEAT, leads()}
   elseif not first then

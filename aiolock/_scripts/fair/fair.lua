@@ -38,13 +38,12 @@ local function leave_line(tokens, acquisition)
   return redis.call('ZREM', tokens, 'ticket ' .. acquisition) == 1
 end
 
--- Milliseconds until the time of a *mark*, which was *most* milliseconds ahead when it was made; zero or less if it has
--- passed, or there is no mark. If it is further ahead, the clock was set back, and the mark is made anew.
-local function left_of_mark(tokens, mark, base, now, most)
-  local score = redis.call('ZSCORE', tokens, mark)
-  local left = score and tonumber(score) - base - now or 0
+-- Milliseconds until the time of a *mark*, zero or less if it has passed. *at* is the score that it would have now. If its
+-- *score* is more than *most* ahead, the clock was set back: the mark gets the time that a new one has.
+local function left_of_mark(tokens, mark, score, at, most)
+  local left = score and tonumber(score) - at or 0
   if left <= most then return left end
-  redis.call('ZADD', tokens, base + now + most, mark)
+  redis.call('ZADD', tokens, at + most, mark)
   return most
 end
 
@@ -56,7 +55,9 @@ local function next_in_line(tokens, now, speaking, own)
     if not first or first == own then return first end
     local client = client_of(first)
     if client ~= speaking then
-      if left_of_mark(tokens, 'alive ' .. client, ALIVE, now, SILENCE) > 0 then return first end
+      local mark = 'alive ' .. client
+      local alive = redis.call('ZSCORE', tokens, mark)
+      if left_of_mark(tokens, mark, alive, ALIVE + now, SILENCE) > 0 then return first end
     end
     leave_line(tokens, first)
   end
