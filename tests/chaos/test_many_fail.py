@@ -72,7 +72,7 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> list[BackendError]:
 
 
 async def hold_lock(other: LockClient) -> None:
-    await other.lock("shared", owner="holder").acquire(lease=2)
+    await other.lock("shared", owner="holder").acquire(lease=6)
 
 
 async def lock(client: LockClient) -> None:
@@ -80,7 +80,7 @@ async def lock(client: LockClient) -> None:
 
 
 async def hold_writer(other: LockClient) -> None:
-    await other.read_write_lock("shared", owner="holder").write.acquire(lease=2)
+    await other.read_write_lock("shared", owner="holder").write.acquire(lease=6)
 
 
 async def read(client: LockClient) -> None:

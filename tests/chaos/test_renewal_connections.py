@@ -69,10 +69,11 @@ async def test_a_lock_is_kept_while_no_new_connection_can_be_made(
     own: Server, monkeypatch: pytest.MonkeyPatch, hinder: Callable[..., Awaitable[None]]
 ) -> None:
     async with lock_client(own.url, lease=1.5) as locks:
-        plain = await locks.lock(KEY).acquire()
-        permit = await locks.semaphore("pool", 1).acquire()
-        reader = await locks.read_write_lock("book").read.acquire()
+        await locks.ping()
         async with hinder(own, monkeypatch):  # type: ignore[attr-defined]
+            plain = await locks.lock(KEY).acquire()
+            permit = await locks.semaphore("pool", 1).acquire()
+            reader = await locks.read_write_lock("book").read.acquire()
             await until(lambda: locks.statistics().renewals >= 9)
             assert locks.statistics().connections == 1
             for lease in (plain, permit, reader):
