@@ -88,6 +88,24 @@ async def test_a_waiter_for_several_is_not_overtaken_by_one_behind_it(
     await behind
 
 
+async def test_waiters_do_not_ask_for_permits_that_others_get(
+    two: AsyncCountingSemaphore, theirs: AsyncCountingSemaphore, locks: LockClient
+) -> None:
+    """Each of several grants leaves permits, but the last one leaves none."""
+    await theirs.acquire(2)
+    waiters = [asyncio.create_task(two.acquire()) for _ in range(17)]
+    await all_parked(locks, len(waiters))
+    await until(lambda: waits_quietly(locks, block_of(two)))
+    before = locks.statistics().commands
+    await theirs.release(8)
+    await until(lambda: sum(waiter.done() for waiter in waiters) == 8)
+    await until(lambda: waits_quietly(locks, block_of(two)))
+    # If the answers come one by one, the next waiter tries once.
+    assert locks.statistics().commands - before <= 8 + 1
+    await theirs.release(9)
+    await asyncio.wait_for(asyncio.gather(*waiters), 10)
+
+
 async def test_set_once(two: AsyncCountingSemaphore, theirs: AsyncCountingSemaphore) -> None:
     assert await two.try_set_permits(4)
     assert not await theirs.try_set_permits(9)

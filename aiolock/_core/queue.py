@@ -66,7 +66,8 @@ class Queue:
     """
 
     # Invariant: a queue is made for its first place, and closed when the last one leaves, or when all fail. Meanwhile
-    # it watches its channels. Each of its places is in `_waiting`, too.
+    # it watches its channels. Each of its places is in `_waiting`, too. `_free` is the number of permits that the last
+    # grant left, until places are woken for them: an earlier grant of the same turn left permits that later ones took.
 
     def __init__(
         self,
@@ -82,14 +83,14 @@ class Queue:
         self.scripts: ScriptSet = scripts
         self._waiting = waiting
         self._channels = channels
-        self._notifier = notifier
-        self._emptied = emptied
+        self._notifier, self._emptied = notifier, emptied
         self._loop = asyncio.get_running_loop()
         self._places: OrderedDict[Place, None] = OrderedDict()
         self._probe: asyncio.TimerHandle | None = None
         # Releases of this client, and the time until which to expect their messages.
         self._echoes: deque[tuple[float, Call]] = deque()
         self._sits_out = 0
+        self._free: int | None = None
         # Wakes the head after others had their turn. The probe would not do: a grant of another permit cancels it.
         self._turn: asyncio.TimerHandle | None = None
         # While no place has sent the number of permits, an acquire that does goes first.
@@ -161,8 +162,11 @@ class Queue:
         for place in islice(self._places, 1):
             place.woken.set()
 
-    def _wake_for(self, free: int) -> None:
-        """Let the head try, and the places behind it that can have their permits, too, if there are *free* ones."""
+    def _wake_for_free(self) -> None:
+        """Let the head try, and the places behind it that can have their permits, too, if the last grant left these."""
+        free, self._free = self._free, None
+        if free is None:
+            return
         self.wake()
         for place in islice(self._places, _MOST_WOKEN):
             free -= place.number
@@ -211,11 +215,12 @@ class Queue:
             self._cancel_turn()
             self._cancel_probe()
         left = answer.left if self.scripts.exclusive else answer.others_after
+        self._free = None if left > 0 else answer.free
         if left > 0:
             self.probe_in(left)
         else:
             # In the next turn, because the place that was granted has not left yet.
-            self._loop.call_soon(self._wake_for, answer.free, context=Context())
+            self._loop.call_soon(self._wake_for_free, context=Context())
 
     def hand_off(self, release: Call, in_a_row: int) -> None:
         """Send the head's acquire right behind *release*, which was submitted in this turn of the loop."""
