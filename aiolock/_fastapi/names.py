@@ -126,13 +126,18 @@ def refuse_to_yield(path: str, endpoint: Callable[..., Any]) -> None:
 
 
 def _yields(endpoint: Callable[..., Any]) -> bool:
-    """Whether *endpoint*, a function, or an object that is called as one, is a generator in FastAPI's eyes."""
+    """Whether *endpoint* is a generator in FastAPI's eyes: a decorator's function, or what that wraps, may be one."""
     while isinstance(endpoint, partial):
         endpoint = endpoint.func
-    called = inspect.unwrap(endpoint)
+    return any(_is_generator(each) for each in (endpoint, inspect.unwrap(endpoint)))
+
+
+def _is_generator(called: Callable[..., Any]) -> bool:
+    """Whether *called*, a function, or an object that is called as one, yields."""
     if not inspect.isroutine(called) and not inspect.isclass(called):
-        called = inspect.unwrap(type(called).__call__)
-    return inspect.isasyncgenfunction(called) or inspect.isgeneratorfunction(called)
+        called = type(called).__call__
+    functions = (called, inspect.unwrap(called))
+    return any(inspect.isasyncgenfunction(each) or inspect.isgeneratorfunction(each) for each in functions)
 
 
 def leave_out(app: FastAPI, call: Callable[..., Any]) -> None:

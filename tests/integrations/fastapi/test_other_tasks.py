@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import partial, update_wrapper, wraps
 from typing import Annotated, Any, Literal
 from uuid import uuid4
 
@@ -248,7 +248,29 @@ class YieldsInAThread:
         yield 1
 
 
-ENDPOINTS = [yields, yields_in_a_thread, Yields(), YieldsInAThread(), partial(yields), partial(Yields())]
+class YieldsByItself(Yields):
+    def __init__(self) -> None:
+        update_wrapper(self, returns)
+
+
+async def returns() -> list[int]:
+    raise AssertionError("nothing calls it")
+
+
+@wraps(returns)
+async def yields_for_another() -> AsyncIterator[int]:
+    raise AssertionError("it would work without the lock")
+    yield 1
+
+
+@wraps(yields)
+async def returns_for_another() -> AsyncIterator[int]:
+    raise AssertionError("FastAPI takes it for what it wraps, and fails")
+
+
+OBJECTS = [Yields(), YieldsInAThread(), YieldsByItself()]
+WRAPPED = [yields_for_another, returns_for_another, partial(yields), partial(Yields()), partial(yields_for_another)]
+ENDPOINTS = [yields, yields_in_a_thread, *OBJECTS, *WRAPPED]
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
