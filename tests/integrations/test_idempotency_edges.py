@@ -356,7 +356,8 @@ async def test_a_handler_does_not_take_a_body_that_was_read_for_an_empty_one(
 
     @aiolock.aiohttp.idempotent(None)
     async def fill_in(request: web.Request) -> web.Response:
-        return web.json_response([len(await request.read()), await request.text(), dict(await request.post())])
+        body = [len(await request.read()), await request.text(), dict(await request.post())]
+        return web.json_response([request.body_exists, request.can_read_body, *body])
 
     app = application(locks)
     app.router.add_post("/store", store)
@@ -370,7 +371,7 @@ async def test_a_handler_does_not_take_a_body_that_was_read_for_an_empty_one(
         async with session.post("/store", headers=KEY) as response:
             assert await response.json() == 0
         async with session.post("/fill-in", data={"a": "b"}, headers=KEY) as response:
-            assert await response.json() == [3, "a=b", {"a": "b"}]
+            assert await response.json() == [True, False, 3, "a=b", {"a": "b"}]
 
 
 async def test_a_handler_that_returns_no_response_gets_the_error_of_aiohttp(
