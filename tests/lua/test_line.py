@@ -3,10 +3,10 @@
 import pytest
 
 from aiolock._scripts.replies import EXPIRED, GRANTED, LOST, REFUSED
-from tests.lua.table import KEYS, OTHER, THEIRS, FairTable
+from tests.lua.table import KEYS, OTHER, THEIRS, FairTable, Table
 
 FIRST, SECOND, OURS = "b:1", "c:1", "b:2"
-SILENCE, TURN, HOUR = 700, 100, 3_600_000
+SILENCE, TURN, LINE_FIRST, HOUR = 700, 100, 1000, 3_600_000
 PLAIN = -800_000_000_000_000
 
 
@@ -75,6 +75,29 @@ async def test_a_clock_that_was_set_back_makes_no_turn_of_the_plain_lock_longer(
     assert (await fair.wait(FIRST, arrived[FIRST]))[::2] == [REFUSED, TURN, 1]
     await fair.redis.zincrby(KEYS.tokens, -TURN, "plain's turn")
     assert (await fair.wait(FIRST, arrived[FIRST]))[0] == GRANTED
+
+
+async def test_a_clock_that_was_set_back_keeps_no_plain_waiter_from_a_free_lock(fair: FairTable) -> None:
+    """The client that stands in line is dead."""
+    plain = Table(fair.redis)
+    await a_line(fair, FIRST)
+    assert (await plain.acquire())[0] == REFUSED
+    await fair.release(THEIRS, owner=OTHER)
+    await fair.redis.zincrby(KEYS.tokens, HOUR, "plain")
+    assert await plain.acquire() == [REFUSED, 0, LINE_FIRST]
+    await fair.redis.zincrby(KEYS.tokens, -LINE_FIRST, "plain")
+    assert (await plain.acquire())[0] == GRANTED
+
+
+async def test_a_clock_that_was_set_back_puts_no_turn_of_the_plain_lock_off(fair: FairTable) -> None:
+    arrived = await a_line(fair, FIRST, SECOND)
+    assert (await Table(fair.redis).acquire())[0] == REFUSED
+    await fair.redis.zincrby(KEYS.tokens, HOUR, "plain")
+    await fair.release(THEIRS, owner=OTHER)
+    assert (await fair.wait(FIRST, arrived[FIRST]))[0] == GRANTED
+    await fair.redis.zincrby(KEYS.tokens, -LINE_FIRST, "plain")
+    await fair.release(FIRST, owner=FIRST)
+    assert b"plain's turn" in (await fair.look()).tokens
 
 
 async def test_a_line_leaves_nothing_when_it_is_over(fair: FairTable) -> None:

@@ -38,15 +38,6 @@ local function leave_line(tokens, acquisition)
   return redis.call('ZREM', tokens, 'ticket ' .. acquisition) == 1
 end
 
--- Milliseconds until the time of a *mark*, zero or less if it has passed. *at* is the score that it would have now. If its
--- *score* is more than *most* ahead, the clock was set back: the mark gets the time that a new one has.
-local function left_of_mark(tokens, mark, score, at, most)
-  local left = score and tonumber(score) - at or 0
-  if left <= most then return left end
-  redis.call('ZADD', tokens, at + most, mark)
-  return most
-end
-
 -- The first in line that may be granted the lock. Tickets of silent clients are removed, and so are the tickets that the
 -- client *speaking* has before its *own* one. Nil if the line is empty; false if there are more tickets to remove.
 local function next_in_line(tokens, now, speaking, own)

@@ -13,7 +13,7 @@ local function wake(channel, publish, acquisition)
   local first = next_in_line(KEYS[2], now)
   if first == false then first = first_in_line(KEYS[2]) end
   local due = redis.call('ZSCORE', KEYS[2], 'plain')
-  local is_due = due and tonumber(due) - PLAIN <= now
+  local is_due = due and left_of_mark(KEYS[2], 'plain', due, PLAIN + now, LINE_FIRST) <= 0
   if is_due then begin_turn_of_plain(now) end
   if due or not first then
     local receivers = redis.call(publish, channel, '0')

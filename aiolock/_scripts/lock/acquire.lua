@@ -19,9 +19,6 @@
 -- only by a later step, so neither a re-sent nor an overtaken call changes it or the TTL. An id that was
 -- released or given up is STALE: a call that arrives late grants nothing. A grant only lengthens the TTL.
 
--- Milliseconds for which the waiters for the fair lock go first.
-local LINE_FIRST = 1000
-
 local owner, acquisition, step, holds = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local lease, retention = tonumber(ARGV[5]), ARGV[6]
 
@@ -43,7 +40,7 @@ if kind == 'held' then
   return refused(KEYS[1], ttl)
 end
 if scores[3] then
-  local due = tonumber(scores[3]) - PLAIN - math.floor(microseconds() / 1000)
+  local due = left_of_mark(KEYS[2], 'plain', scores[3], PLAIN + math.floor(microseconds() / 1000), LINE_FIRST)
   if due > 0 and redis.call('ZRANGEBYSCORE', KEYS[2], FIRST_TICKET, LAST_TICKET, 'LIMIT', 0, 1)[1] then
     return {REFUSED, 0, due}
   end
