@@ -8,6 +8,7 @@ if a version lacks a name that is used here.
 
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
+from inspect import isfunction
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, routing
@@ -73,8 +74,8 @@ def fields_of(dependant: Any, kind: str) -> dict[str, Any]:
 
 
 def calls_of(dependant: Any) -> Iterator[Callable[..., Any]]:
-    """The functions that FastAPI calls for *dependant* and its dependencies."""
-    return (each.call for each in dependants_in(dependant) if each.call is not None)
+    """The functions that FastAPI calls for *dependant* and its dependencies; no objects, which may have no hash."""
+    return (each.call for each in dependants_in(dependant) if isfunction(each.call))
 
 
 def _missing_names() -> list[str]:

@@ -113,14 +113,15 @@ def check_endpoints(app: FastAPI) -> None:
 
 def refuse_to_yield(path: str, endpoint: Callable[..., Any]) -> None:
     """Raise if *endpoint* yields: FastAPI runs it while it sends the response, when our dependencies are over."""
-    if endpoint in _that_return:
-        return
+    # An object with slots, or without a hash, is asked each time.
+    with suppress(TypeError):
+        if endpoint in _that_return:
+            return
     if _yields(endpoint):
         raise RuntimeError(
             f"the endpoint of {path} yields its response, and FastAPI runs it when `lock_for` and `idempotent` are "
             "over, so that it would work without the lock; take the lock in a `yield` dependency of the default scope"
         )
-    # An object with slots is asked each time.
     with suppress(TypeError):
         _that_return.add(endpoint)
 
@@ -149,7 +150,7 @@ def leave_out(app: FastAPI, call: Callable[..., Any]) -> None:
     """
     for route in routes_of(app):
         for each in dependants_in(route.dependant):
-            if each.call in _templates:
+            if inspect.isfunction(each.call) and each.call in _templates:
                 each.dependencies = [inner for inner in each.dependencies if inner.call is not call]
 
 

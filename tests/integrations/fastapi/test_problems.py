@@ -18,6 +18,7 @@ from starlette.websockets import WebSocketDisconnect
 import aiolock.fastapi
 from aiolock import ClientClosedError, Lease, LeaseLostError, LockClient, LockTimeoutError
 from aiolock._embedded_server import Server
+from aiolock._fastapi.names import check_endpoints
 from aiolock._web import problem as _problem
 from aiolock.fastapi import Locks, add_exception_handlers, lock_for
 from aiolock.testing import failing_commands, lose
@@ -496,6 +497,40 @@ def test_the_schema_describes_each_status_by_what_has_it() -> None:
     assert locked["422"]["content"].keys() == {"application/json", "application/problem+json"}
     assert all("Retry-After" in locked[status]["headers"] for status in ("400", "422", "503"))
     assert responses(app.openapi(), "/declared/{order}")["422"] == {"description": "Mine"}
+
+
+class Role:
+    """A dependency, or an endpoint, that no weak reference can be made to."""
+
+    __slots__ = ()
+
+    async def __call__(self) -> str:
+        return "clerk"
+
+
+class Unhashable(Role):
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_the_schema_has_endpoints_and_dependencies_that_are_objects() -> None:
+    app = FastAPI()
+    app.add_api_route("/object", Role(), dependencies=[lock_for("order")])
+    app.add_api_route("/depends", returns_nothing, dependencies=[lock_for("order"), Depends(Role())])
+    add_exception_handlers(app)
+    for path in ("/object", "/depends"):
+        assert responses(app.openapi(), path).keys() == {"200", "409", "503"}
+
+
+async def returns_nothing() -> None: ...
+
+
+async def test_an_endpoint_that_has_no_hash_is_locked(locks: LockClient) -> None:
+    app = FastAPI()
+    app.add_api_route("/", Unhashable(), dependencies=[lock_for("order")])
+    check_endpoints(app)
+    async with requests(app, locks) as client:
+        for _ in range(2):
+            assert (await client.get("/")).json() == "clerk"
 
 
 def test_the_schema_of_a_mounted_application_is_its_own() -> None:
