@@ -9,16 +9,24 @@
 
 -- Lower scores are no turns.
 local FIRST_TURN = '-10000000000000'
+-- Milliseconds of the longest turn, see _core/commands.py.
+local LONGEST_TURN = 2000
 
--- The next one, and the milliseconds of its turn; nil if no waiter keeps others from overtaking.
+-- The next one, and the milliseconds of its turn; nil if no waiter keeps others from overtaking. If more than those of the
+-- longest turn are left, the clock was set back: the turn ends when the longest one would.
 local function turn(tokens, now)
   local first = redis.call('ZRANGEBYSCORE', tokens, FIRST_TURN, '(0', 'WITHSCORES', 'LIMIT', 0, 1)
   if not first[1] then return nil end
-  if -tonumber(first[2]) <= now then
+  local left = -tonumber(first[2]) - now
+  if left <= 0 then
     redis.call('ZREM', tokens, first[1])
     return nil
   end
-  return string.sub(first[1], 6), -tonumber(first[2]) - now
+  if left > LONGEST_TURN then
+    left = LONGEST_TURN
+    redis.call('ZADD', tokens, -now - left, first[1])
+  end
+  return string.sub(first[1], 6), left
 end
 
 local function take_turn(tokens, acquisition, ends, retention)

@@ -71,6 +71,16 @@ async def test_a_reader_that_does_not_follow_others_loses_its_turn_soon(table: T
     assert (await table.acquire("read", THIRD))[0] == REFUSED
 
 
+async def test_a_clock_that_was_set_back_keeps_no_dead_waiter_next(table: Table) -> None:
+    await states.writer_is_next(table)
+    await table.release("read", OTHER)
+    turn = f"turn {(await table.look()).turn}"
+    await table.redis.zincrby(TOKENS, -3_600_000, turn)
+    assert await table.acquire("read", waits=False) == [REFUSED, 0, KEEPS]
+    await table.redis.zincrby(TOKENS, KEEPS, turn)
+    assert (await table.acquire("read", waits=False))[0] == GRANTED
+
+
 async def test_a_writer_that_reads_leaves_the_next_ones_their_time(table: Table) -> None:
     await states.i_write(table)
     await table.acquire("read", THIRD)
