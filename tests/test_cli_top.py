@@ -11,6 +11,7 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
@@ -228,7 +229,7 @@ def on_a_terminal(server: Server, *arguments: str) -> Iterator[tuple[Any, int]]:
     environment.pop("NO_COLOR", None)
     command = [sys.executable, "-W", "error", "-m", "aiolock", "top", "--url", server.url, *arguments]
     with subprocess.Popen(
-        command, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, env=environment, start_new_session=True
+        command, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, env=environment, process_group=0
     ) as process:
         os.close(theirs)
         try:
@@ -267,3 +268,27 @@ async def test_on_a_terminal_it_stays_in_place_until_somebody_has_seen_enough(
             return process.wait(30), process.stderr.read()
 
     assert await asyncio.to_thread(watch) == (0, b"")
+
+
+@pytest.mark.slow
+async def test_the_terminal_is_given_back_before_a_signal_stops_or_ends_it(server: Server, locks: LockClient) -> None:
+    """The process is of our session: SIGTSTP stops no process whose group is an orphan."""
+    await locks.lock("orders:42").acquire()
+
+    def watch() -> tuple[int, bytes]:
+        with on_a_terminal(server) as (process, terminal):
+            read_until(terminal, b"orders:42")
+            process.send_signal(signal.SIGTSTP)
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+            read_until(terminal, b"\x1b[?1049l")
+            assert termios.tcgetattr(terminal)[3] & termios.ECHO
+            process.send_signal(signal.SIGCONT)
+            read_until(terminal, b"\x1b[?1049h")
+            read_until(terminal, b"orders:42")
+            process.send_signal(signal.SIGTERM)
+            ended = process.wait(30)
+            read_until(terminal, b"\x1b[?1049l")
+            assert termios.tcgetattr(terminal)[3] & termios.ECHO
+            return ended, process.stderr.read()
+
+    assert await asyncio.to_thread(watch) == (-signal.SIGTERM, b"")

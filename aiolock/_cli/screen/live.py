@@ -25,6 +25,8 @@ from aiolock._cli.screen.plain import Frame, Screen, silent
 
 # The keys q, Ctrl-C and Ctrl-D.
 _ENDS = b"qQ\3\4"
+# Signals that end or stop the process; the terminal is given back before.
+_TAKE_US_AWAY = (signal.SIGTERM, signal.SIGTSTP)
 _BAR = 10
 # Shares of a lease: with renewals in time, two thirds are always left.
 _LATE, _CLOSE = 0.5, 0.65
@@ -54,20 +56,29 @@ class LiveScreen(Screen):
         self._drawn = self._last
 
     def __enter__(self) -> Self:
+        self._take_terminal()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._give_terminal_back()
+
+    def _take_terminal(self) -> None:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGWINCH, self._draw_again)
+        for number in _TAKE_US_AWAY:
+            loop.add_signal_handler(number, self._go, number)
         if has_keyboard():
             self._before = termios.tcgetattr(sys.stdin)
             tty.setcbreak(sys.stdin)
             loop.add_reader(sys.stdin.fileno(), self._read)
         self._live.start()
-        self.draw(self._last)
-        return self
+        self.draw(self._drawn)
 
-    def __exit__(self, *_: object) -> None:
-        self._live.stop()
+    def _give_terminal_back(self) -> None:
         loop = asyncio.get_running_loop()
-        loop.remove_signal_handler(signal.SIGWINCH)
+        for number in (signal.SIGWINCH, *_TAKE_US_AWAY):
+            loop.remove_signal_handler(number)
+        self._live.stop()
         if self._before is not None:
             loop.remove_reader(sys.stdin.fileno())
             termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._before)
@@ -82,6 +93,12 @@ class LiveScreen(Screen):
     def draw(self, frame: Frame) -> None:
         self._drawn = frame
         self._live.update(self.picture(frame), refresh=True)
+
+    def _go(self, number: int) -> None:
+        """Do what the signal does by default, with the terminal as it was before; go on after a stop."""
+        self._give_terminal_back()
+        os.kill(os.getpid(), number)
+        self._take_terminal()
 
     def _draw_again(self) -> None:
         """Draw again after a change of the terminal's size."""
