@@ -98,7 +98,7 @@ class OneServer(Topology, Steering):
         if self._watch is not None:
             self._watch.ask()
 
-    def broken(self, *, was_open: bool) -> None:
+    def broken(self, error: Exception, *, was_open: bool) -> None:
         if was_open:
             self.client.check_holds(lambda key: True)
 

@@ -233,7 +233,7 @@ class Pipeline:
             self._overdue.clear()
             self._due = 0.0
             self._failures.tell(self._unsent, error, in_words(error))
-        self._steering.broken(was_open=not waited)
+        self._steering.broken(error, was_open=not waited)
         self.tick(monotonic())
 
     def tick(self, now: float) -> None:

@@ -33,5 +33,5 @@ class Steering(ABC):
         return False
 
     @abstractmethod
-    def broken(self, *, was_open: bool) -> None:
-        """Note that an open connection has failed (*was_open*), or that no connection could be made."""
+    def broken(self, error: Exception, *, was_open: bool) -> None:
+        """Note that an open connection has failed (*was_open*), or that no connection could be made, with *error*."""

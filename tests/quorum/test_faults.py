@@ -143,6 +143,35 @@ async def test_closing_waits_for_no_dead_server(mine: list[Server], of_mine: lis
     mine[0].resume()
 
 
+async def test_a_server_that_cannot_be_reached_is_told_to_the_log_once(
+    mine: list[Server], of_mine: list[Redis], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Otherwise nobody hears of it, as no call fails, until a second server is away, too."""
+    stranger = Redis.from_url(mine[0].url, username="somebody", password="wrong")
+
+    def told() -> int:
+        return sum(f"127.0.0.1:{mine[0].port} cannot be reached" in record.message for record in caplog.records)
+
+    async def refused() -> int:
+        [attempts] = await of_mine[0].acl_log() or [{"count": 0}]
+        return int(str(attempts["count"]))
+
+    async with LockClient.redlock([stranger, *of_mine[1:]]) as locks:
+        while await refused() < 3:
+            async with locks.lock("orders"):
+                pass
+        assert told() == 1
+        assert "WRONGPASS" in caplog.text
+        await of_mine[0].acl_setuser(
+            "somebody", enabled=True, passwords=["+wrong"], keys=["*"], channels=["*"], categories=["+@all"]
+        )
+        async with locks.lock("orders"):
+            await until(lambda: members_of(locks)[0].only.connected > 0)
+        mine[0].kill()
+        async with locks.lock("orders"):
+            await until(lambda: told() == 2)
+
+
 async def test_a_server_that_crashed_empty_has_no_vote(mine: list[Server], of_mine: list[Redis]) -> None:
     """No other client gets a lock that is held by two servers, one of which forgot it."""
     config = LockConfig(lease=LEASE)

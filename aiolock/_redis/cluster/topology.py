@@ -96,7 +96,7 @@ class Node(Steering):
         to.server.submit(call)
         return True
 
-    def broken(self, *, was_open: bool) -> None:
+    def broken(self, error: Exception, *, was_open: bool) -> None:
         self._doubt()
         if was_open:
             self.client.check_holds(lambda key: self._cluster.owner(key) is self)

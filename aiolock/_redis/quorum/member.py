@@ -9,6 +9,7 @@ from aiolock._backend import Client
 from aiolock._config import Timing
 from aiolock._log import log
 from aiolock._redis.backend import OneServer
+from aiolock._redis.hints import in_words
 from aiolock._scripts.replies import Abstains, Vote
 
 # Seconds for which a server counts as slow after a late answer, even if its next answers are in time.
@@ -28,6 +29,8 @@ class Member(OneServer):
         self._slow_until = 0.0
         # Whether the others have answered since its last answer.
         self._has_let_wait = False
+        # Whether no connection could be made since the last one.
+        self._is_unreachable = False
         # Whether its last answer was an abstention.
         self._abstains = False
 
@@ -49,9 +52,14 @@ class Member(OneServer):
     async def greet(self, connection: AbstractConnection) -> None:
         await super().greet(connection)
         self.is_new = True
+        self._is_unreachable = False
 
-    def broken(self, *, was_open: bool) -> None:
-        """Do nothing: the majority has the holds that this server may have lost."""
+    def broken(self, error: Exception, *, was_open: bool) -> None:
+        """Log that it cannot be reached: no call fails. The majority has the holds that this server may have lost."""
+        if not was_open and not self._is_unreachable:
+            self._is_unreachable = True
+            words = "%s cannot be reached, so that locks depend on the other servers of the quorum: %s"
+            log.warning(words, self.address, in_words(error) or "no answer in time")
 
     def note(self, vote: Vote, *, was_new: bool) -> None:
         """Note its answer to an acquire, on a connection that *was_new*; log its first abstention."""
