@@ -504,7 +504,7 @@ class Role:
 
     __slots__ = ()
 
-    async def __call__(self) -> str:
+    def __call__(self) -> str:
         return "clerk"
 
 
