@@ -216,7 +216,7 @@ async def try_for(on: Stage, wait: float) -> None:
     await on.lock.try_lock(wait)
 
 
-async def test_a_try_whose_reply_is_lost_is_granted_what_it_was_granted(proxy: Proxy, on: Stage) -> None:
+async def test_a_try_with_a_lost_reply_gets_the_grant_that_it_already_has(proxy: Proxy, on: Stage) -> None:
     lost = proxy.install(Rule(script(ACQUIRE), drop_reply(reset=False)))
     lease = await on.lock.try_lock(0.1)
     await lost.caught()

@@ -83,7 +83,7 @@ async def test_a_fixed_lease_is_lost_before_its_key_expires(redis: Redis, proxy:
         assert lost > 0.2 * LEASE
 
 
-async def test_the_margin_is_what_was_configured(redis: Redis, proxy: Proxy) -> None:
+async def test_the_margin_is_the_configured_one(redis: Redis, proxy: Proxy) -> None:
     async with client_behind(proxy, lease=2.0, drift=0.5) as locks:
         held = await locks.lock(KEY).acquire()
         proxy.black_hole()
@@ -180,7 +180,7 @@ async def test_a_lease_that_turns_out_to_be_shorter_is_lost_as_early(redis: Redi
         assert lost <= gone < 10
 
 
-async def test_a_fixed_lease_whose_answer_says_that_it_is_shorter_is_lost_as_early(redis: Redis, proxy: Proxy) -> None:
+async def test_a_fixed_lease_that_turns_out_to_be_shorter_is_lost_as_early(redis: Redis, proxy: Proxy) -> None:
     """Nothing renews it: after an outage, the client asks once whether the server still has it."""
     async with client_behind(proxy, drift=DRIFT) as locks:
         lease = await locks.lock(KEY).acquire(lease=60)

@@ -61,7 +61,7 @@ async def test_a_server_that_is_stopped() -> None:
             assert holder.after == [NotHeldError]
 
 
-async def test_a_release_after_the_server_stopped_and_the_lease_ended_asks_nobody() -> None:
+async def test_a_release_after_the_server_stopped_and_the_lease_ended_waits_for_no_answer() -> None:
     with Server() as server:
         async with lock_client(server.url, lease=LEASE) as locks:
             lock = locks.lock("job")

@@ -97,7 +97,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("user", "fault", "timeout"), CASES)
-async def test_a_disturbed_call_does_what_an_undisturbed_one_does(
+async def test_a_disturbed_call_has_the_effect_of_an_undisturbed_one(
     server: Server, redis: Redis, user: Callable[[Proxy], Redis], fault: Fault, timeout: float
 ) -> None:
     async def perform(name: str, operation: Operation, fault: Fault | None) -> Seen:

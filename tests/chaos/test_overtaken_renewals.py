@@ -84,7 +84,7 @@ async def test_a_renewal_by_a_fraction_of_a_millisecond_returns(proxy: Proxy, th
         assert sum(map(script(RENEW), proxy.requests)) == 2
 
 
-async def test_an_overtaken_renewal_of_a_lock_that_is_lost_meanwhile_says_so(
+async def test_an_overtaken_renewal_raises_when_the_lock_is_lost_meanwhile(
     proxy: Proxy, through: Redis, redis: Redis
 ) -> None:
     async with LockClient(through) as locks:

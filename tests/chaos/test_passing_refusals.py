@@ -184,7 +184,7 @@ async def test_ping_leaves_a_key_of_another_kind_alone(own: Server, admin: Redis
         assert await admin.get("aiolock-ping") == b"mine"
 
 
-async def test_a_holder_whose_renewals_are_refused_reads_the_servers_words(
+async def test_a_loss_after_refused_renewals_quotes_the_server(
     own: Server, admin: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     events: list[LockEvent] = []
@@ -206,7 +206,7 @@ async def test_a_holder_whose_renewals_are_refused_reads_the_servers_words(
     assert all(words in warning for warning in warnings)
 
 
-async def test_a_holder_whose_server_becomes_a_replica_reads_the_code_word(own: Server, admin: Redis) -> None:
+async def test_a_loss_on_a_server_that_becomes_a_replica_quotes_the_code_word(own: Server, admin: Redis) -> None:
     async with lock_client(own.url, lease=1.5, release_timeout=0.1) as locks:
         with pytest.raises(LeaseLostError, match="the last renewal failed: READONLY ") as raised:
             async with locks.lock(NAME):

@@ -164,7 +164,7 @@ async def test_a_fixed_lease_is_never_renewed(redis: Redis, proxy: Proxy) -> Non
         assert locks.statistics().renewals == 0
 
 
-async def test_a_fixed_lease_is_asked_after_when_the_connection_breaks_and_is_no_longer_for_that(
+async def test_a_fixed_lease_is_checked_when_the_connection_breaks_and_is_not_lengthened(
     redis: Redis, proxy: Proxy
 ) -> None:
     events: list[LockEvent] = []
@@ -190,7 +190,7 @@ async def test_a_fixed_lease_is_asked_after_when_the_connection_breaks_and_is_no
     assert not [event for event in events if isinstance(event, RenewalLate)]
 
 
-async def test_a_fixed_lease_is_asked_after_until_there_is_an_answer(redis: Redis, proxy: Proxy) -> None:
+async def test_a_fixed_lease_is_checked_until_there_is_an_answer(redis: Redis, proxy: Proxy) -> None:
     async with client_behind(proxy, lease=6, renew_interval=0.3, command_timeout=5) as locks:
         lease = await locks.lock(KEY).acquire(lease=60)
         await redis.delete(KEY)
@@ -200,7 +200,7 @@ async def test_a_fixed_lease_is_asked_after_until_there_is_an_answer(redis: Redi
         assert await asyncio.wait_for(lease.lost, 10) == "expired"
 
 
-async def test_a_fixed_lease_is_asked_after_once(redis: Redis, proxy: Proxy) -> None:
+async def test_a_fixed_lease_is_checked_once(redis: Redis, proxy: Proxy) -> None:
     events: list[LockEvent] = []
     async with client_behind(proxy, lease=30, renew_interval=1, command_timeout=5, on_event=events.append) as locks:
         lease = await locks.lock(KEY).acquire(lease=60)
@@ -232,7 +232,7 @@ async def test_a_doubt_is_not_settled_by_an_answer_that_is_older(
         assert await asyncio.wait_for(held.lost, 15) == "expired"
 
 
-async def test_a_fixed_lease_is_asked_after_again_when_the_server_refused_to_say(own: Server) -> None:
+async def test_a_fixed_lease_is_checked_again_after_the_server_refused_to_answer(own: Server) -> None:
     events: list[LockEvent] = []
     async with (
         Redis.from_url(own.url) as admin,

@@ -223,7 +223,7 @@ async def test_a_loss_says_why_no_connection_could_be_made(own: Server) -> None:
             await lease.release()
 
 
-async def test_a_loss_after_silence_says_so(proxy: Proxy, redis: Redis) -> None:
+async def test_a_loss_after_silence_says_that_no_reply_came(proxy: Proxy, redis: Redis) -> None:
     async with client_behind(proxy, lease=1.5) as locks:
         lease = await locks.lock(KEY).acquire()
         await lease.renew()

@@ -108,7 +108,7 @@ async def test_waking_does_not_depend_on_how_the_users_client_is_set_up(
     await user.aclose()
 
 
-async def test_waiters_whose_wait_ends_leave_the_others_their_places(locks: LockClient, other: LockClient) -> None:
+async def test_waiters_that_time_out_leave_the_others_in_their_places(locks: LockClient, other: LockClient) -> None:
     theirs = other.lock(NAME)
     await theirs.acquire(lease=60)
     impatient = [asyncio.create_task(_try(locks, 1)) for _ in range(5)]

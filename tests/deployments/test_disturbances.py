@@ -137,7 +137,7 @@ async def test_client_pause_holds_everything_up_and_harms_nothing(
         assert holder.statistics().losses == client.statistics().losses == 0
 
 
-async def test_a_pause_longer_than_the_lease_is_told_in_time(own: Server) -> None:
+async def test_a_holder_is_told_in_time_of_a_pause_longer_than_its_lease(own: Server) -> None:
     async with (
         lock_client(own.url, lease=1, command_timeout=20, release_timeout=20) as holder,
         lock_client(own.url, **PATIENT) as client,

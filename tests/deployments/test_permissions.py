@@ -67,7 +67,7 @@ async def test_the_user_may_do_all_that_is_needed_and_no_command_more(prefix: st
     assert refused <= {"client|setinfo", "client"}, "redis-py works without these"
 
 
-async def test_a_command_that_is_refused_is_told_of_and_a_lock_is_not_taken_for_something_else(
+async def test_a_refused_command_is_reported_and_a_lock_is_not_taken_for_something_else(
     own: Server, admin: Redis
 ) -> None:
     await allow(admin)

@@ -185,7 +185,7 @@ async def test_a_connection_of_another_kind_is_a_type_error() -> None:
         LockClient(Redis(connection_pool=pool))
 
 
-async def test_a_client_of_sentinels_is_taken_and_says_what_is_wrong() -> None:
+async def test_a_client_of_sentinels_is_accepted_and_fails_when_none_answers() -> None:
     sentinel = Sentinel([("127.0.0.1", 1)])  # type: ignore[no-untyped-call]
     user = sentinel.master_for("primary", redis_class=Redis)
     async with LockClient(user, config=LockConfig(command_timeout=0.9)) as client:

@@ -140,7 +140,7 @@ async def test_a_lock_is_kept_through_a_restart(tls: TlsServer) -> None:
 
 
 @pytest.mark.parametrize("plain", [False, True], ids=["tls", "unix"])
-async def test_more_than_the_connection_takes_waits_and_leaves_whole(tls: TlsServer, plain: bool) -> None:
+async def test_commands_that_the_connection_cannot_take_yet_wait_and_leave_whole(tls: TlsServer, plain: bool) -> None:
     """The server reads nothing for a while: what is written piles up, and is answered in its order afterwards."""
     user = Redis.from_url(tls.plain.unix_url) if plain else Redis.from_url(tls.url, **tls.settings)
     timing = Timing.of(LockConfig(command_timeout=30))

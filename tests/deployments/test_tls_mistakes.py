@@ -85,7 +85,7 @@ def tls(certificates: Certificates) -> Iterator[TlsServer]:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
-async def test_a_client_and_the_doctor_say_what_is_wrong(tls: TlsServer, mistake: Mistake) -> None:
+async def test_a_client_and_the_doctor_name_the_mistake(tls: TlsServer, mistake: Mistake) -> None:
     async with lock_client(mistake.of(tls), command_timeout=TIMEOUT) as client:
         with pytest.raises(BackendError) as raised:
             await client.lock("a").acquire()
@@ -95,5 +95,5 @@ async def test_a_client_and_the_doctor_say_what_is_wrong(tls: TlsServer, mistake
     assert ended.checks["reachable"]["advice"] == f"{mistake.hint[0].upper()}{mistake.hint[1:]}."
 
 
-async def test_a_good_address_is_none_of_them(tls: TlsServer) -> None:
+async def test_a_good_address_passes(tls: TlsServer) -> None:
     assert (await examine(f"{tls.url}?{urlencode(tls.settings)}")).code == 0

@@ -1,4 +1,4 @@
-"""Every script of what only counts, from each state: a second copy gets the same answer, and changes nothing."""
+"""Every script of a count, from each state: a second copy gets the same answer, and changes nothing."""
 
 from collections.abc import Awaitable, Callable
 
@@ -151,7 +151,7 @@ async def test_a_late_copy_of_a_refused_change_does_not_make_it(redis: Redis) ->
 
 
 @pytest.mark.parametrize("initial", [3, ""])
-async def test_permits_that_nobody_has_said_are_none(redis: Redis, initial: str | int) -> None:
+async def test_a_semaphore_without_a_number_has_no_permits(redis: Redis, initial: str | int) -> None:
     seats = Seats(redis)
     assert (await seats.acquire(initial=initial))[0] == (GRANTED if initial else REFUSED)
     assert await redis.exists(SEATS.lock) == bool(initial)

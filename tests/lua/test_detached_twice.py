@@ -392,7 +392,7 @@ async def test_a_writer_that_expires_after_its_reader_was_detached_keeps_nobody_
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-async def test_no_end_is_remembered_of_a_holder_whose_commands_are_known(redis: Redis, layout: type[Layout]) -> None:
+async def test_a_detach_remembers_no_end_that_it_is_told_to_forget(redis: Redis, layout: type[Layout]) -> None:
     """The next command that ends an acquisition of the name lets this end be forgotten."""
     on = layout(redis)
     await on.acquire(HOLDER)

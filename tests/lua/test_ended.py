@@ -38,7 +38,7 @@ async def remembered(table: Table) -> list[str]:
     ],
     ids=["release", "release that names one that is not there", "give up", "lost"],
 )
-async def test_one_command_takes_away_some_of_what_is_old_the_oldest_first(
+async def test_one_command_takes_away_some_of_the_old_ends_the_oldest_first(
     table: Table, end: Callable[[Table], Awaitable[Reply]]
 ) -> None:
     await table.acquire()

@@ -137,7 +137,7 @@ async def test_a_permit_of_another_that_has_expired_is_put_back_by_the_next_acqu
 
 
 @pytest.mark.parametrize("call", ["release", "renew"])
-async def test_the_rest_of_an_acquisition_whose_first_permit_is_gone_is_put_back(table: Table, call: str) -> None:
+async def test_an_acquisition_that_lost_its_first_permit_has_the_others_put_back(table: Table, call: str) -> None:
     """A Java service whose clock is ahead takes the permits that have expired by that clock, one by one."""
     await table.acquire()
     await table.redis.zrem("{places}:timeout", f"{MINE}#1")
@@ -147,7 +147,7 @@ async def test_the_rest_of_an_acquisition_whose_first_permit_is_gone_is_put_back
     assert not (await table.look()).permits
 
 
-async def test_a_grant_that_is_told_again_says_too_that_others_may_be_granted(table: Table) -> None:
+async def test_a_repeated_grant_also_says_that_others_may_be_granted(table: Table) -> None:
     await table.acquire()
     assert (await table.acquire())[3] == 0
     await table.acquire(THEIRS, number=1)
@@ -224,7 +224,7 @@ async def test_permits_that_are_acquired_count_when_their_number_was_forgotten(t
     assert await table.available() == 2
 
 
-async def test_a_release_does_not_say_how_many_there_are_where_nobody_knows_any_more(table: Table) -> None:
+async def test_a_release_restores_no_number_of_permits_that_was_forgotten(table: Table) -> None:
     await table.acquire(number=1)
     await table.redis.delete(COUNT)
     assert (await table.release(number=1))[0] == GRANTED

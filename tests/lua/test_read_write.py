@@ -1,4 +1,4 @@
-"""The scripts of a read-write lock: turns, times, messages, and what comes late."""
+"""The scripts of a read-write lock: turns, times, messages, and late commands."""
 
 from collections.abc import AsyncIterator
 from typing import Any, cast

@@ -204,7 +204,7 @@ async def test_ends_older_than_the_memory_are_forgotten_and_the_token_is_not(tab
     assert (await table.look()).tokens[b"token"] == token
 
 
-async def test_inspect_tells_who_holds_it(table: Table) -> None:
+async def test_inspect_tells_the_holder(table: Table) -> None:
     await states.others(table)
     status, holder, holds, left = await table.inspect()
     assert (status, holder, holds) == (GRANTED, states.OTHER.encode(), 1)

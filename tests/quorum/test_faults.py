@@ -143,7 +143,7 @@ async def test_closing_waits_for_no_dead_server(mine: list[Server], of_mine: lis
     mine[0].resume()
 
 
-async def test_a_server_that_cannot_be_reached_is_told_to_the_log_once(
+async def test_a_server_that_cannot_be_reached_is_logged_once(
     mine: list[Server], of_mine: list[Redis], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Otherwise nobody hears of it, as no call fails, until a second server is away, too."""

@@ -158,7 +158,7 @@ async def test_many_tasks_cost_one_acquire_each(locks: LockClient) -> None:
 # A majority has the lock.
 
 
-async def test_a_key_on_one_server_is_in_nobodys_way(redises: list[Redis], locks: LockClient) -> None:
+async def test_a_key_on_one_server_hinders_no_acquire(redises: list[Redis], locks: LockClient) -> None:
     """The state that a client leaves if it dies between its servers."""
     await redises[0].hset("orders", "somebody:1", "1")
     await redises[0].expire("orders", 60)
@@ -310,7 +310,7 @@ async def test_the_greatest_token_is_raised_to_a_majority_before_it_is_told(
         ahead = lease.token + 1000
 
 
-async def test_one_round_does_when_the_clocks_are_known(locks: LockClient) -> None:
+async def test_one_round_is_enough_when_the_clocks_are_known(locks: LockClient) -> None:
     """The proposed token is ahead of every clock: all grant with the same token, and none is raised."""
     lock, backend = locks.lock("orders"), session_of(locks).commands.backend
     assert isinstance(backend, QuorumBackend)
@@ -572,7 +572,7 @@ async def test_a_multi_lock_waits_for_votes_as_a_lock_does(redises: list[Redis],
     await asyncio.wait([task])
 
 
-async def test_memory_of_an_earlier_life_is_none(redises: list[Redis], locks: LockClient) -> None:
+async def test_memory_from_an_earlier_run_of_the_server_does_not_count(redises: list[Redis], locks: LockClient) -> None:
     """The server has started from an older file."""
     for redis in redises[:2]:
         await redis.set(QUORUM_KEY, f"{'0' * 40} 0")
@@ -632,7 +632,7 @@ async def test_one_more_hold_needs_a_majority_that_votes(redises: list[Redis], l
 
 
 @pytest.mark.parametrize("answers", [[OURS, THEIRS, AWAY], [OURS, Lost("expired"), THEIRS], [Stale(), Stale(), OURS]])
-async def test_one_more_hold_without_a_majority_says_what_each_server_said(answers: list[Vote]) -> None:
+async def test_one_more_hold_without_a_majority_fails_with_the_answer_of_each_server(answers: list[Vote]) -> None:
     members = [Silent() for _ in answers]
     call = Call(LOCK.acquire, (NAME,), ("me", "id", 2, 2, 9000, "0", "0"), time.monotonic() + 5)
     Election(call, members, lambda poll: None, Clock(), Longest(9)).ask()
@@ -679,7 +679,7 @@ async def test_a_client_with_a_shorter_longest_lease_goes_by_the_longer_one(
     assert not any(await who_has(redises, "invoices"))
 
 
-async def test_an_acquire_that_is_made_again_for_a_longer_lease_wakes_those_whom_its_first_try_refused(
+async def test_an_acquire_that_is_made_again_for_a_longer_lease_wakes_waiters_that_its_first_try_refused(
     redises: list[Redis], through: list[Redis], proxies: list[Proxy]
 ) -> None:
     """One server granted the first try before the others answer, which know of a longer lease."""

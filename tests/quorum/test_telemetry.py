@@ -31,7 +31,7 @@ async def hold(locks: LockClient, name: str) -> None:
         pass
 
 
-async def test_activity_says_who_holds_and_who_waits(locks: LockClient, other: LockClient) -> None:
+async def test_activity_lists_the_holders_and_the_waiters(locks: LockClient, other: LockClient) -> None:
     async with other.lock("a"), locks.lock("b"):
         waiting = asyncio.create_task(hold(locks, "a"), name="first")
         await until(lambda: locks.statistics().parked == 1)

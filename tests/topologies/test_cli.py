@@ -60,7 +60,7 @@ async def test_a_once_is_found_on_every_primary(
 
 
 @pytest.mark.parametrize("name", NAMES[:3])
-async def test_one_that_is_freed_wakes_a_waiter_on_its_server(
+async def test_a_lock_that_is_freed_wakes_a_waiter_on_its_server(
     name: str, calm: ClusterOf, ours: LockClient, theirs: LockClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lease = await ours.lock(name).acquire()

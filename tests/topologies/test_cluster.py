@@ -244,7 +244,7 @@ async def test_closing_leaves_no_connection_and_no_lock(calm: ClusterOf, cluster
     assert not any(ask(calm.owner_of(name), "EXISTS", name) for name in NAMES)
 
 
-async def test_one_server_of_a_cluster_is_refused_whatever_the_name(calm: ClusterOf) -> None:
+async def test_a_client_of_one_server_of_a_cluster_is_refused_for_every_name(calm: ClusterOf) -> None:
     """The server is refused also for its own names: clients of the cluster would not hear of the releases."""
     before = scripts_run(calm.primaries[0])
     async with Redis.from_url(calm.primaries[0].url) as redis, LockClient(redis) as locks:

@@ -72,7 +72,7 @@ async def test_once_the_slots_are_known_nothing_is_sent_astray(calm: ClusterOf, 
         assert redirections(calm) == before
 
 
-async def test_waiters_who_come_before_it_is_known_what_messages_there_are_hear_them(calm: ClusterOf) -> None:
+async def test_waiters_that_park_before_the_kind_of_messages_is_known_are_woken(calm: ClusterOf) -> None:
     seed = calm.primaries[0]
     name = next(name for name in NAMES if calm.owner_of(name) is seed)
     cluster = RedisCluster(host=seed.host, port=seed.port)
@@ -293,7 +293,9 @@ async def test_a_waiter_follows_its_slot_also_when_servers_hear_late_that_it_mov
     await cluster.aclose()
 
 
-async def test_a_waiter_follows_its_slot_also_when_nobody_says_at_first_where_it_went(quarrel: ClusterOf) -> None:
+async def test_a_waiter_follows_its_slot_though_the_servers_refuse_at_first_to_list_the_slots(
+    quarrel: ClusterOf,
+) -> None:
     old, new, _ = quarrel.primaries
     name = next(name for name in NAMES if quarrel.owner_of(name) is old)
     cluster = RedisCluster(host=old.host, port=old.port)

@@ -438,7 +438,7 @@ async def test_closing_leaves_no_connection_though_a_call_is_sent_to_another_ser
     await cluster.aclose()
 
 
-async def test_a_holder_whose_lock_did_not_reach_the_new_primary_is_told(fragile: ClusterOf) -> None:
+async def test_a_holder_is_told_that_its_lock_did_not_reach_the_new_primary(fragile: ClusterOf) -> None:
     cluster = users_client(fragile)
     config = LockConfig(lease=60, command_timeout=20)
     async with LockClient(cluster, config=config) as locks:

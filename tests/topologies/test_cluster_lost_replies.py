@@ -197,7 +197,7 @@ async def perform(calm: ClusterOf, cluster: RedisCluster, name: str, operation: 
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-async def test_a_disturbed_call_does_what_an_undisturbed_one_does(
+async def test_a_disturbed_call_has_the_effect_of_an_undisturbed_one(
     calm: ClusterOf, cluster: RedisCluster, fault: Fault
 ) -> None:
     room = asyncio.Semaphore(AT_ONCE)

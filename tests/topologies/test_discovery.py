@@ -50,7 +50,7 @@ def kill_all(cluster: ClusterOf) -> None:
         primary.kill()
 
 
-async def test_a_client_whose_servers_all_die_finds_the_replicas_that_take_their_places(fragile: ClusterOf) -> None:
+async def test_a_client_finds_the_new_primaries_after_all_old_ones_died(fragile: ClusterOf) -> None:
     async with holding(fragile) as (locks, lease):
         kill_all(fragile)
         await asyncio.to_thread(promote_all, fragile)
@@ -73,7 +73,9 @@ async def test_a_client_that_stood_still_while_every_primary_was_replaced_finds_
         await lease.release()
 
 
-async def test_a_client_whose_only_seed_died_asks_whom_the_users_client_has_found_since(fragile: ClusterOf) -> None:
+async def test_a_client_that_lost_its_only_seed_asks_the_servers_that_the_users_client_found(
+    fragile: ClusterOf,
+) -> None:
     seed = fragile.primaries[0]
     redis = RedisCluster(host=seed.host, port=seed.port)
     locks = LockClient(redis, config=LockConfig(command_timeout=15))

@@ -151,7 +151,7 @@ async def test_each_documented_permission_is_missed_when_one_primary_refuses_it(
         assert re.search(rf"\b{command.replace('|', ' ')}\b", found, re.IGNORECASE), report.text()
 
 
-async def test_slots_that_are_half_moved_are_told(calm: ClusterOf) -> None:
+async def test_slots_that_are_half_moved_are_reported(calm: ClusterOf) -> None:
     source, target, _ = calm.primaries
     ask(source, "CLUSTER", "SETSLOT", 77, "MIGRATING", calm.id_of(target))
     ask(target, "CLUSTER", "SETSLOT", 77, "IMPORTING", calm.id_of(source))
@@ -165,7 +165,7 @@ async def test_slots_that_are_half_moved_are_told(calm: ClusterOf) -> None:
     assert re.fullmatch(r"127\.0\.0\.1:\d+: slots moving (out 1, in 0|out 0, in 1): 77; 1 more like it", found)
 
 
-async def test_a_server_that_knows_other_owners_is_told(calm: ClusterOf) -> None:
+async def test_a_server_that_knows_other_owners_is_reported(calm: ClusterOf) -> None:
     address = (calm.primaries[1].host, calm.primaries[1].port)
     async with Redis.from_url(calm.primaries[1].url) as redis, Probe(redis) as probe:
         cluster = await learn(probe, await gather(probe), address)
@@ -177,7 +177,7 @@ async def test_a_server_that_knows_other_owners_is_told(calm: ClusterOf) -> None
 
 
 @pytest.mark.slow
-async def test_a_replica_of_a_cluster_that_does_not_know_the_user_is_told(fragile: ClusterOf) -> None:
+async def test_a_replica_of_a_cluster_that_does_not_know_the_user_is_reported(fragile: ClusterOf) -> None:
     for server in [*fragile.primaries, *fragile.replicas[1:]]:
         ask(server, "ACL", "SETUSER", "locker", "on", ">secret", "~*", "&*", "+@all")
     report = await report_on(fragile.primaries[1].url.replace("redis://", "redis://locker:secret@"), 30, "")
@@ -185,20 +185,20 @@ async def test_a_replica_of_a_cluster_that_does_not_know_the_user_is_told(fragil
     assert f"127.0.0.1:{fragile.replicas[0].port} refuses the user" in named(report, "warning")["failover"]
 
 
-async def test_an_address_that_a_cluster_client_cannot_use_is_told(calm: ClusterOf) -> None:
+async def test_an_address_that_a_cluster_client_cannot_use_is_reported(calm: ClusterOf) -> None:
     ended = await examine(calm.primaries[0].unix_url)
     assert (ended.code, ended.named("error")) == (1, ["topology"])
     assert "no unix socket" in ended.checks["topology"]["advice"]
 
 
-async def test_a_database_of_a_cluster_is_told(calm: ClusterOf) -> None:
+async def test_a_database_in_the_url_of_a_cluster_is_reported(calm: ClusterOf) -> None:
     ended = await examine(f"{calm.primaries[0].url}/3")
     assert (ended.code, list(ended.checks), ended.named("error")) == (1, ["reachable", "topology"], ["topology"])
     assert ended.checks["topology"]["found"] == "a cluster, and the URL names database 3"
     assert "only database 0" in ended.checks["topology"]["advice"]
 
 
-async def test_the_page_about_it_names_what_is_different(calm: ClusterOf) -> None:
+async def test_the_page_names_the_checks_of_a_cluster(calm: ClusterOf) -> None:
     [page] = [page for page in PAGES if page.name == "docs/how-to/check-a-server.md"]
     single, _, cluster = page.prose.partition("## A cluster")
     for name in ALL:

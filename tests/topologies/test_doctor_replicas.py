@@ -50,7 +50,7 @@ async def test_a_sentinel_leads_to_the_primary_that_it_names(group: Replicated) 
     assert ask(group.primary, "KEYS", "*") == []
 
 
-async def test_replicas_that_do_not_follow_are_told(group: Replicated) -> None:
+async def test_replicas_that_do_not_follow_are_reported(group: Replicated) -> None:
     for replica in group.replicas:
         replica.pause()
     try:
@@ -65,7 +65,7 @@ async def test_replicas_that_do_not_follow_are_told(group: Replicated) -> None:
 
 
 @pytest.mark.parametrize(("setting", "value"), [("maxmemory-policy", "allkeys-lru"), ("appendonly", "yes")])
-async def test_a_replica_that_is_set_up_in_another_way_is_told(group: Replicated, setting: str, value: str) -> None:
+async def test_a_replica_that_is_set_up_differently_is_reported(group: Replicated, setting: str, value: str) -> None:
     [replica, _] = group.replicas
     before = ask(replica, "CONFIG", "GET", setting)
     ask(replica, "CONFIG", "SET", setting, value)
@@ -78,7 +78,7 @@ async def test_a_replica_that_is_set_up_in_another_way_is_told(group: Replicated
     assert said.startswith(f"127.0.0.1:{replica.port} differs: {setting} {value} (the primary: ")
 
 
-async def test_a_replica_that_does_not_let_the_user_lock_is_told(group: Replicated) -> None:
+async def test_a_replica_that_does_not_let_the_user_lock_is_reported(group: Replicated) -> None:
     [replica, other] = group.replicas
     for server in (group.primary, other):
         ask(server, *USER)
@@ -92,7 +92,7 @@ async def test_a_replica_that_does_not_let_the_user_lock_is_told(group: Replicat
 
 
 @pytest.mark.slow
-async def test_two_that_take_themselves_for_the_primary_are_told(server: Server) -> None:
+async def test_two_servers_that_take_themselves_for_the_primary_are_reported(server: Server) -> None:
     """After a failover the old primary is back, and not demoted yet; here the Sentinel may not demote it."""
     with Replicated(server._executable, replicas=2, sentinels=1) as group:
         [back, _] = group.replicas

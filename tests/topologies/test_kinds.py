@@ -65,7 +65,7 @@ async def test_a_grant_that_reached_the_replica_is_held_across_the_failover(
         assert await kind.take(client)
 
 
-async def test_the_holder_of_a_grant_that_did_not_reach_the_replica_is_told(
+async def test_a_holder_is_told_that_its_grant_did_not_reach_the_replica(
     group: Replicated, clients: dict[Kind, LockClient]
 ) -> None:
     """Counted permits are the exception: they have no holders, and the new primary has as many as before."""

@@ -107,7 +107,7 @@ async def test_a_release_that_is_refused_is_made_good_when_the_replica_is_back(
         await freed(primary, NAME)
 
 
-async def test_a_block_whose_release_is_refused_raises_and_leaves_nothing_for_long(
+async def test_a_block_raises_when_its_release_is_refused_and_its_lock_is_soon_free(
     strict: Replicated, primary: Redis
 ) -> None:
     async with client_of(primary, release_timeout=0.6, lease=600) as locks:

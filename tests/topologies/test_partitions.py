@@ -135,7 +135,7 @@ async def test_a_primary_that_wants_its_replicas_stops_granting(setup: Replicate
             assert await is_refused()
 
 
-async def test_with_all_a_replica_on_its_side_is_all_that_a_primary_knows_of_after_a_while(setup: Replicated) -> None:
+async def test_with_all_a_primary_counts_only_the_replica_on_its_side_after_a_while(setup: Replicated) -> None:
     near, far = setup.replicas
     async with inside(setup, replicas="all") as ours:
         setup.part(setup.primary, near)
@@ -148,7 +148,7 @@ async def test_with_all_a_replica_on_its_side_is_all_that_a_primary_knows_of_aft
             await two_hold(mine, theirs.lock(NAME, owner="job"))
 
 
-async def test_with_a_number_a_replica_on_its_side_is_not_enough(setup: Replicated) -> None:
+async def test_with_two_wanted_one_replica_on_its_side_is_not_enough(setup: Replicated) -> None:
     near, far = setup.replicas
     async with inside(setup, replicas=2) as ours:
         setup.part(setup.primary, near)

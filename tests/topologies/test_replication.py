@@ -101,7 +101,7 @@ async def test_a_grant_that_too_few_have_is_undone(
         assert locks.statistics().held == 0
 
 
-async def test_all_means_those_that_there_are_now(server: Server) -> None:
+async def test_all_means_the_replicas_that_there_are_now(server: Server) -> None:
     with Replicated(server._executable) as group:
         redis = Redis.from_url(group.primary.url)
         async with client_of(redis, "all", replicas_timeout=1) as locks:
@@ -118,7 +118,7 @@ async def test_all_means_those_that_there_are_now(server: Server) -> None:
         await redis.aclose()
 
 
-async def test_how_many_are_all_is_asked_of_the_server(two: Replicated, primary: Redis) -> None:
+async def test_all_takes_the_number_of_replicas_from_the_server(two: Replicated, primary: Redis) -> None:
     async with client_of(primary, "all", replicas_timeout=5) as locks:
         async with paused(two.replicas[0]):
             acquiring = asyncio.create_task(acquire(locks.lock(NAME, owner="job")))
@@ -148,7 +148,7 @@ async def test_one_replica_of_two_is_enough_if_one_is_asked_for(two: Replicated,
         lease.check()
 
 
-async def test_no_replicas_are_too_few_also_for_all(own: Server) -> None:
+async def test_zero_replicas_are_too_few_also_for_all(own: Server) -> None:
     redis = Redis.from_url(own.url)
     async with client_of(redis, "all") as locks:
         with pytest.raises(ReplicationError) as caught:
@@ -325,7 +325,7 @@ async def test_a_result_that_the_replicas_have_counts(two: Replicated, primary: 
         assert [ask(replica, "HGET", ONCE_KEY, "aiolock:outcome") for replica in two.replicas] == ["spaid"] * 2
 
 
-async def test_a_result_that_too_few_have_is_told_and_remembered(two: Replicated, primary: Redis) -> None:
+async def test_a_result_that_too_few_have_is_reported_and_remembered(two: Replicated, primary: Redis) -> None:
     async with client_of(primary, 2, replicas_timeout=1) as locks:
         async with AsyncExitStack() as stack:
             with pytest.raises(ReplicationError, match="the result of once 'orders' reached 1 of 2 replicas") as caught:
@@ -336,7 +336,7 @@ async def test_a_result_that_too_few_have_is_told_and_remembered(two: Replicated
         assert await locks.once(NAME, keep=60).run(paid) == "paid"
 
 
-async def test_a_failure_that_too_few_have_is_told_by_a_note(two: Replicated, primary: Redis) -> None:
+async def test_a_failure_that_too_few_have_is_reported_by_a_note(two: Replicated, primary: Redis) -> None:
     async with client_of(primary, 2, replicas_timeout=1) as locks, AsyncExitStack() as stack:
         with pytest.raises(ValueError, match="broken") as caught:
             async with locks.once(NAME, keep=60, failures="remember"):
@@ -412,7 +412,7 @@ async def test_a_server_without_wait_is_refused_with_words(server: Server, caplo
         await redis.aclose()
 
 
-async def test_all_needs_to_know_how_many_there_are(server: Server) -> None:
+async def test_all_is_refused_on_a_server_that_hides_its_number_of_replicas(server: Server) -> None:
     with Server(server._executable, config='rename-command ROLE ""\n') as bare:
         redis = Redis.from_url(bare.url)
         async with client_of(redis, "all") as locks:

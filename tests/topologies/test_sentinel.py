@@ -70,7 +70,7 @@ async def lose_the_latest(setup: Replicated) -> None:
     await asyncio.to_thread(setup.promoted, setup.primary)
 
 
-async def test_a_holder_whose_lock_did_not_reach_the_new_primary_is_told_at_once(setup: Replicated) -> None:
+async def test_a_holder_is_told_at_once_that_its_lock_did_not_reach_the_new_primary(setup: Replicated) -> None:
     async with (
         users_client(setup) as redis,
         LockClient(redis, config=LockConfig(lease=60, command_timeout=20)) as locks,

@@ -87,7 +87,9 @@ async def test_a_silent_sentinel_costs_a_moment_and_keeps_no_connection(setup: R
         await until(lambda each=each: "name=asking" not in str(ask(each, "CLIENT", "LIST")))
 
 
-async def test_most_sentinels_are_believed_whoever_answers_first(setup: Replicated, other: Server) -> None:
+async def test_the_majority_of_sentinels_is_believed_even_if_another_answers_first(
+    setup: Replicated, other: Server
+) -> None:
     astray = setup.start("--sentinel", config=f"sentinel monitor {PRIMARY} {other.host} {other.port} 1\n")
     told = asyncio.Event()
 
@@ -144,7 +146,7 @@ async def test_when_none_answers_the_error_names_each(setup: Replicated) -> None
     assert f"{silent.host}:{silent.port}: no answer in time)" in str(caught.value)
 
 
-async def test_a_name_that_no_sentinel_knows_is_told(setup: Replicated) -> None:
+async def test_a_name_that_no_sentinel_knows_is_reported(setup: Replicated) -> None:
     async with users_client(setup.addresses, name="unheard-of") as redis:
         with pytest.raises(BackendError, match=f"{setup.addresses[2][1]}: No master found for 'unheard-of'"):
             await lock_through(redis, command_timeout=1.5)
