@@ -386,7 +386,7 @@ def test_a_key_that_may_be_a_function_of_the_request_is_taken(key: Any) -> None:
     assert callable(synchronized(key)(held))
 
 
-async def test_a_call_without_a_request_says_so() -> None:
+async def test_a_call_without_a_request_is_refused() -> None:
     with pytest.raises(TypeError, match="no request"):
         await synchronized("a")(held)("not a request")  # type: ignore[arg-type]
 
@@ -578,7 +578,7 @@ async def test_a_handler_that_raises_the_loss_has_no_success_either(app: web.App
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError(), web.HTTPNotFound(), LockTimeoutError("another", 1)])
-async def test_a_handler_whose_exception_a_middleware_answers_has_no_success(
+async def test_a_middleware_cannot_turn_a_lost_lock_into_a_success(
     app: web.Application, locks: LockClient, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     @web.middleware
@@ -898,6 +898,6 @@ async def test_the_response_may_come_before_the_release_is_answered(proxy: Proxy
             await answered(locks)
 
 
-def test_a_decorator_with_a_word_that_is_none_is_refused() -> None:
+def test_a_decorator_with_an_unknown_word_for_release_is_refused() -> None:
     with pytest.raises(ValueError, match=r'^release must be "answered" or "behind", not'):
         synchronized("all", release="later")  # type: ignore[arg-type]

@@ -139,7 +139,7 @@ async def test_with_handler_cancellation_aiohttp_breaks_into_a_rollback(redis: R
 
 
 @pytest.mark.parametrize("path", ["/a", "/hand/a"])
-async def test_those_of_clients_that_have_gone_are_cancelled_too(redis: Redis, other: LockClient, path: str) -> None:
+async def test_handlers_of_clients_that_have_gone_are_cancelled_too(redis: Redis, other: LockClient, path: str) -> None:
     names: Names = []
     async with running(redis, rolling_back_under(names)) as (runner, session):
         request = asyncio.create_task(told(session, path))

@@ -171,7 +171,7 @@ def test_an_object_that_is_no_coroutine_is_refused_at_once() -> None:
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="asyncio.wait_for does not swallow cancellations any more")
 @pytest.mark.usefixtures("hasty")
-async def test_work_whose_cancellation_wait_for_swallows() -> None:
+async def test_work_ends_though_wait_for_swallows_its_cancellation() -> None:
     """As redis-py does on Python 3.11 when its answer arrives in the turn of the cancellation."""
     answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     asked, answered, go = asyncio.Event(), asyncio.Event(), asyncio.Event()

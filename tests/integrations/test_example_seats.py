@@ -137,7 +137,7 @@ async def until_sold(session: ClientSession, process: WebProcess, seat: str, buy
     return status
 
 
-def test_the_database_refuses_what_comes_too_late() -> None:
+def test_the_database_refuses_a_sale_that_comes_too_late() -> None:
     """The database refuses late writes by itself, also without the lock."""
     names = runpy.run_path(str(FOLDER / "main.py"))
     hall, too_late = names["Hall"](":memory:"), names["TooLateError"]

@@ -119,7 +119,9 @@ async def test_no_more_print_than_there_are_printers(wallet: WebProcess) -> None
         assert Counter(answer.status_code for answer in answers) == {201: 100}
 
 
-async def test_money_is_kept_whatever_happens(wallet: WebProcess, redis_server: Server, tmp_path: Path) -> None:
+async def test_no_money_is_lost_when_clients_workers_and_redis_fail(
+    wallet: WebProcess, redis_server: Server, tmp_path: Path
+) -> None:
     """Clients that leave, a worker that is killed while it has two accounts, and a Redis that comes back empty."""
     choose = random.Random(1)
     async with wallet.client() as client, LockClient.from_url(redis_server.url) as watcher:

@@ -210,7 +210,7 @@ async def test_a_latch_is_counted_down_though_nobody_hears_of_it(locks: LockClie
     assert await latch.count() == 1
 
 
-async def test_delayed_renewals_cost_whatever_has_a_lease(redis: Redis, server: Server) -> None:
+async def test_delayed_renewals_cost_every_primitive_that_has_a_lease(redis: Redis, server: Server) -> None:
     async with lock_client(server.url, lease=LEASE) as locks:
         granted = [
             await locks.lock("a").acquire(),
@@ -307,7 +307,9 @@ async def test_the_renewals_of_several_are_delayed_and_all_arrive_in_the_end(red
         assert locks.statistics().losses == 0
 
 
-async def test_several_whose_renewals_are_delayed_for_too_long_are_all_lost(redis: Redis, server: Server) -> None:
+async def test_leases_renewed_together_are_all_lost_when_their_renewals_are_delayed_for_too_long(
+    redis: Redis, server: Server
+) -> None:
     async with lock_client(server.url, lease=2 * LEASE) as locks:
         with delayed_renewals(locks):
             leases = await asyncio.gather(*(take(locks, name) for name in SEVERAL))

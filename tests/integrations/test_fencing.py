@@ -263,7 +263,7 @@ async def test_accepted_writes_are_as_if_done_in_turn(pattern: Pattern, order: t
     assert (STALE in told) == (order == (STALE, STALE, NEWER, NEWER)), "a late holder was accepted"
 
 
-async def test_a_slot_has_one_report_whoever_is_late(tmp_path: Path) -> None:
+async def test_a_slot_has_one_report_though_either_worker_may_be_late(tmp_path: Path) -> None:
     """Without a token, the second writer is refused, who may be the newer holder."""
     for number, order in enumerate(ORDERS):
         told, right = await told_and_right(job_per_slot, order, tmp_path / str(number))

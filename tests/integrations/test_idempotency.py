@@ -514,7 +514,7 @@ async def test_a_service_without_exception_handlers_has_the_right_status(app: Fa
         assert (await client.post("/orders", headers=KEY)).status_code == 503
 
 
-async def test_a_route_that_keeps_no_responses_is_told_of(locks: LockClient) -> None:
+async def test_a_route_that_keeps_no_responses_is_refused(locks: LockClient) -> None:
     app, errors = FastAPI(), []
 
     @app.post("/orders", dependencies=[once])

@@ -157,7 +157,7 @@ async def test_services_with_prefixes_do_not_share_keys(redis: Redis) -> None:
     ("path", "host"),
     [("/b", "test"), ("/a%23", "test"), ("/a%3Fc=1", "test"), ("/b", "test/a?c=1#"), ("/b", "["), ("/a", "test?c=1#")],
 )
-async def test_another_path_or_query_is_another_request_whatever_its_host_says(
+async def test_another_path_or_query_is_another_request_for_any_host_header(
     path: str, host: str, locks: LockClient
 ) -> None:
     app = FastAPI()
@@ -193,7 +193,7 @@ async def test_a_response_that_is_repeated_is_no_failure_in_the_traces_of_fastap
     assert all(each.status.is_unset for each in spans)
 
 
-async def test_an_endpoint_without_it_reads_its_body_piece_by_piece_whatever_its_headers_say(
+async def test_an_endpoint_that_is_not_idempotent_reads_its_body_piece_by_piece_despite_a_key(
     locks: LockClient,
 ) -> None:
     router = APIRouter(route_class=IdempotentRoute)

@@ -87,7 +87,7 @@ async def test_a_service_whose_redis_answers_is_healthy(service: Service, redis:
 
 
 @BOTH
-async def test_a_service_whose_redis_is_gone_says_what_is_wrong(service: Service, own: Server) -> None:
+async def test_a_service_whose_redis_is_gone_names_redis_as_the_fault(service: Service, own: Server) -> None:
     async with Redis.from_url(own.url) as redis, service(redis) as (http, locks):
         await locks.ping()
         own.stop()
@@ -100,7 +100,7 @@ async def test_a_service_whose_redis_is_gone_says_what_is_wrong(service: Service
 
 
 @BOTH
-async def test_a_service_whose_redis_is_silent_says_so_within_a_second(service: Service, own: Server) -> None:
+async def test_a_service_whose_redis_is_silent_reports_it_within_a_second(service: Service, own: Server) -> None:
     async with Redis.from_url(own.url) as redis, service(redis) as (http, locks):
         await locks.ping()
         own.pause()
@@ -113,7 +113,7 @@ async def test_a_service_whose_redis_is_silent_says_so_within_a_second(service: 
 
 
 @BOTH
-async def test_an_error_of_redis_is_told_in_words(service: Service, redis: Redis) -> None:
+async def test_an_error_of_redis_is_reported_in_words(service: Service, redis: Redis) -> None:
     async with service(redis) as (http, locks):
         with failing_commands(locks, most=None):
             answer = await http.get("/healthz")
@@ -122,7 +122,7 @@ async def test_an_error_of_redis_is_told_in_words(service: Service, redis: Redis
 
 
 @BOTH
-async def test_a_password_that_is_wrong_is_told_in_one_sentence(service: Service, own: Server) -> None:
+async def test_a_wrong_password_is_reported_in_one_sentence(service: Service, own: Server) -> None:
     async with Redis.from_url(own.url.replace("//", "//nobody:sesame@")) as redis, service(redis) as (http, _):
         answer = await http.get("/healthz")
     detail = answer.json()["detail"]
@@ -182,7 +182,7 @@ class Reader(HTMLParser):
 
 
 @BOTH
-async def test_the_page_is_for_those_whom_the_service_lets_in(service: Service, redis: Redis) -> None:
+async def test_the_page_is_for_users_that_the_service_lets_in(service: Service, redis: Redis) -> None:
     async with service(redis) as (http, _):
         assert (await http.get("/locks")).status_code == 401
         answer = await http.get("/locks", headers=OPERATOR)
@@ -194,7 +194,7 @@ async def test_the_page_is_for_those_whom_the_service_lets_in(service: Service, 
 
 
 @BOTH
-async def test_the_page_shows_who_holds_and_who_waits_and_for_how_long(
+async def test_the_page_shows_holders_and_waiters_and_their_times(
     service: Service, redis: Redis, other: LockClient
 ) -> None:
     async with service(redis) as (http, locks), other.lock("elsewhere"), locks.lock("orders:42"):
@@ -326,7 +326,7 @@ async def page_of_long_names(locks: LockClient) -> str:
     return text
 
 
-async def test_long_names_are_cut_and_no_name_turns_what_is_beside_it_around(locks: LockClient) -> None:
+async def test_long_names_are_cut_and_no_name_reverses_the_text_beside_it(locks: LockClient) -> None:
     text = await page_of_long_names(locks)
     for letter, front in {"x": "orders:", "o": "owner ", "t": "task "}.items():
         assert f"<bdi>{front}{letter * (255 - len(front))}…</bdi>" in text

@@ -94,7 +94,7 @@ async def test_a_scope_that_is_cancelled_waits_for_the_thread_without_spinning()
     await cancelling
 
 
-async def test_a_timeout_is_told_when_the_thread_has_ended() -> None:
+async def test_a_timeout_is_raised_when_the_thread_has_ended() -> None:
     thread = Thread()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(None) as timeout:

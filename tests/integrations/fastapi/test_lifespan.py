@@ -60,7 +60,7 @@ async def test_a_lifespan_of_a_client_borrows_it(redis: Redis) -> None:
     assert await redis.ping()
 
 
-async def test_a_lifespan_that_is_not_called_says_how() -> None:
+async def test_the_error_of_a_lifespan_that_is_not_called_shows_the_call() -> None:
     app = FastAPI(lifespan=aiolock.fastapi.lifespan)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"lifespan\(url\)"), TestClient(app):
         pass
@@ -225,7 +225,9 @@ OF_DEPENDANTS = ("call", "dependencies", "path_params", "query_params")
 
 
 @pytest.mark.parametrize("name", ["dependant", *OF_DEPENDANTS])
-def test_a_fastapi_whose_routes_lack_what_templates_need_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fastapi_whose_routes_lack_an_attribute_that_templates_need_is_refused(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make = APIRoute.__init__
 
     def make_without(route: Any, *args: Any, **kwargs: Any) -> None:
@@ -246,7 +248,7 @@ def test_a_fastapi_that_keeps_no_exit_stack_for_endpoints_is_refused() -> None:
 
 @pytest.mark.skipif(not KEEPS_ROUTERS, reason="this FastAPI copies the routes of routers")
 @pytest.mark.parametrize("name", ["original_route", "dependant"])
-def test_a_fastapi_whose_included_routes_lack_what_templates_need_is_refused(
+def test_a_fastapi_whose_included_routes_lack_an_attribute_that_templates_need_is_refused(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lacking = SimpleNamespace(**dict.fromkeys({"original_route", "dependant"} - {name}))

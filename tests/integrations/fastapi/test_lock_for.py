@@ -176,7 +176,7 @@ async def test_an_object_without_a_text_is_no_part_of_a_name_because_each_reques
     assert locks.statistics().commands == 0
 
 
-async def test_a_client_may_send_what_looks_like_an_address(locks: LockClient) -> None:
+async def test_a_client_may_send_a_text_that_looks_like_an_address(locks: LockClient) -> None:
     app = FastAPI()
 
     @app.get("/{name}")
@@ -215,7 +215,7 @@ async def test_a_parameter_of_the_template_may_not_be_left_out_unless_it_has_a_d
     assert refused.json()["detail"][0].items() >= {"type": "missing", "loc": ["query", "order-id"]}.items()
 
 
-async def test_a_template_may_name_what_another_dependency_takes(locks: LockClient) -> None:
+async def test_a_template_may_name_a_parameter_of_another_dependency(locks: LockClient) -> None:
     app = FastAPI()
 
     async def order(number: int) -> str:
@@ -387,7 +387,7 @@ async def test_an_exception_under_a_counted_permit_passes(locks: LockClient) -> 
         assert (await client.post("/")).status_code == 500
 
 
-async def test_the_loss_of_one_of_several_is_told_as_any_loss(locks: LockClient) -> None:
+async def test_the_loss_of_one_of_several_is_reported_as_any_loss(locks: LockClient) -> None:
     app = FastAPI()
 
     @app.post("/{source}/{target}", dependencies=[lock_for("account:{source}", "account:{target}")])
@@ -400,7 +400,7 @@ async def test_the_loss_of_one_of_several_is_told_as_any_loss(locks: LockClient)
     assert not await locks.multi("account:1", "account:2").locked()
 
 
-async def test_an_override_that_gives_no_client_is_told_of() -> None:
+async def test_an_override_that_gives_no_client_is_refused() -> None:
     app = FastAPI()
 
     @app.get("/", dependencies=[lock_for("orders")])
@@ -859,6 +859,6 @@ async def test_the_response_may_come_before_the_release_is_answered(proxy: Proxy
         await answered(locks)
 
 
-def test_a_dependency_with_a_word_that_is_none_is_refused() -> None:
+def test_a_dependency_with_an_unknown_word_for_release_is_refused() -> None:
     with pytest.raises(ValueError, match=r'^release must be "answered" or "behind", not'):
         lock_for("all", release="later")  # type: ignore[arg-type]

@@ -459,7 +459,7 @@ def test_the_schema_describes_the_problems() -> None:
     json.dumps(app.openapi())
 
 
-def test_the_schema_describes_routers_and_what_is_declared_by_hand_stays() -> None:
+def test_the_schema_describes_routers_and_keeps_responses_that_are_declared_by_hand() -> None:
     app, router = FastAPI(), APIRouter(prefix="/orders/{order}")
 
     @router.post("/pay", dependencies=[lock_for("order:{order}")], responses={409: {"description": "Paid already"}})
@@ -480,7 +480,7 @@ def test_the_schema_describes_routers_and_what_is_declared_by_hand_stays() -> No
     assert responses(schema, "/locked/orders/{order}/look").keys() == {"200", "422", "423", "503"}
 
 
-def test_the_schema_describes_each_status_by_what_has_it() -> None:
+def test_the_schema_describes_each_status_by_all_of_its_causes() -> None:
     app = FastAPI()
 
     @app.get("/{order}", dependencies=[lock_for("order:{order}", status=422), lock_for("order:{order}", status=400)])

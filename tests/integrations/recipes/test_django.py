@@ -135,7 +135,7 @@ async def test_a_forced_shutdown_leaves_nothing_locked(
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-async def test_without_redis_it_starts_and_says_503(tmp_path: Path) -> None:
+async def test_without_redis_the_service_starts_and_answers_503(tmp_path: Path) -> None:
     with serving("redis://127.0.0.1:1", tmp_path) as service:
         async with service.client() as client:
             assert await statuses(client, "/orders/7/payment") == [503]

@@ -136,7 +136,7 @@ async def test_the_answers_to_clients(
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-async def test_without_redis_it_starts_and_says_503(
+async def test_without_redis_the_service_starts_and_answers_503(
     service_of: Callable[[str], str], tmp_path: Path, environment: dict[str, str]
 ) -> None:
     code = service_of("redis://127.0.0.1:1")
