@@ -1,4 +1,4 @@
-"""In a cluster, too: cancelled wherever it suspends, what takes a lock or gives it back leaves nothing behind."""
+"""In a cluster, too, a verb that is cancelled wherever it suspends leaves nothing behind."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
@@ -75,6 +75,8 @@ def described(scenario: tuple[Temperature, Scenario]) -> str:
 
 @each_mode
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=described)
-async def test_wherever_the_lock_is(arena: Arena, scenario: tuple[Temperature, Scenario], mode: Mode) -> None:
+async def test_a_verb_that_is_cancelled_anywhere_leaves_nothing(
+    arena: Arena, scenario: tuple[Temperature, Scenario], mode: Mode
+) -> None:
     temperature, (state, run, owner) = scenario
     await visit(arena, mode, temperature, state, run, owner=owner)

@@ -1,4 +1,4 @@
-"""Cancelled wherever it suspends, a release is sent; and what else is done to a lock leaves nothing behind."""
+"""A release that is cancelled wherever it suspends is sent; any other verb leaves nothing behind."""
 
 import asyncio
 from typing import Any

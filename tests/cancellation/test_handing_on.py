@@ -46,7 +46,7 @@ async def gets_it_at_once(client: LockClient) -> None:
 
 
 @pytest.mark.parametrize("local", [False, True], ids=["message", "hand-off"])
-async def test_several_woken_and_cancelled_in_a_row_pass_it_to_the_next(
+async def test_waiters_woken_and_cancelled_in_a_row_pass_the_lock_to_the_next(
     locks: LockClient, other: LockClient, local: bool
 ) -> None:
     holder = await (locks if local else other).lock("lock", owner="holder").acquire()
@@ -80,7 +80,7 @@ async def test_cancelled_between_grant_and_return(redis: Redis, other: LockClien
 
 
 @pytest.mark.parametrize("action", [withhold_reply(), drop_reply()], ids=["withheld", "dropped"])
-async def test_a_granted_acquire_whose_reply_is_on_its_way(
+async def test_a_granted_acquire_that_is_cancelled_before_its_reply_frees_the_lock(
     proxy: Proxy, proxied: LockClient, other: LockClient, redis: Redis, action: object
 ) -> None:
     rule = proxy.install(Rule(script(ACQUIRE), action))  # type: ignore[arg-type]

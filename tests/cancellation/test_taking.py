@@ -98,5 +98,5 @@ async def test_every_way_to_take_the_lock(arena: Arena, scenario: tuple[State, R
 
 
 @each_mode
-async def test_a_hold_whose_wait_ends(arena: Arena, mode: Mode) -> None:
+async def test_a_hold_that_is_cancelled_near_the_end_of_its_wait_leaves_nothing(arena: Arena, mode: Mode) -> None:
     await visit(arena, mode, "cold", "held", with_short_hold, fails=LockTimeoutError)

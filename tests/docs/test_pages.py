@@ -79,7 +79,7 @@ def test_every_hidden_comment_is_understood(page: Page) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_column_of_a_table_says_what_it_has(page: Page) -> None:
+def test_every_column_of_a_table_has_a_title(page: Page) -> None:
     for header in _HEADER.finditer(page.prose):
         assert all(cell.strip() for cell in header["cells"].split("|")), header[0]
 

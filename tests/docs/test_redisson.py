@@ -29,7 +29,7 @@ def test_it_names_tests_and_no_files() -> None:
 
 
 @pytest.mark.parametrize("suite", _CASES)
-def test_every_case_is_there_once_with_a_verdict_and_what_shows_it(suite: str) -> None:
+def test_every_case_is_there_once_with_a_verdict_and_its_tests(suite: str) -> None:
     table = _PAGE.partition(f"`{suite}`")[2].partition("`:\n")[0]
     cases = list(_CASE.finditer(table))
     assert len(cases) == len({case["case"] for case in cases}) == _CASES[suite]

@@ -1,4 +1,4 @@
-"""Processes that are killed while they lead, keep a lock, or run what runs once."""
+"""Processes that are killed while they lead, keep a lock, or run a body that runs once."""
 
 import asyncio
 from contextlib import AbstractContextManager

@@ -1,4 +1,4 @@
-"""Many processes read and write, and one of them dies: who writes is alone, and all are served."""
+"""Many processes read and write, and one of them dies: a writer is alone, and all are served."""
 
 from collections import Counter
 from dataclasses import dataclass

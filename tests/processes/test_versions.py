@@ -72,7 +72,7 @@ async def test_two_versions_exclude_each_other_and_go_on(
     assert max(float(each.entered) - float(each.asked) for each in visits) < LEASE + BUSY
 
 
-async def test_two_versions_do_once_what_is_done_once(
+async def test_two_versions_run_the_body_of_a_once_one_time(
     earlier: Path, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(KIND, "once")

@@ -184,7 +184,7 @@ def test_a_grant_of_the_new_primary_is_not_excused_by_the_old_one(stage: Stage) 
     assert stage.found == ["exclusion"]
 
 
-def test_a_holder_by_a_replaced_primary_is_told_of_its_loss_in_time_whatever_else_happens(stage: Stage) -> None:
+def test_a_holder_by_a_replaced_primary_must_be_told_of_its_loss_in_time_despite_other_faults(stage: Stage) -> None:
     stage.lose_data(until=2.0)
     stage.faults.plan.append(Fault(3.0, "reset", 0, 1.0, 0.0))
     stage.world.now = 1.0

@@ -1,4 +1,4 @@
-"""The harness cancels at every suspension, in each of its ways, and says what came of it."""
+"""The harness cancels at every suspension, in each of its ways, and reports the outcome."""
 
 import asyncio
 from typing import Any
@@ -117,7 +117,7 @@ async def stubborn(log: list[str]) -> str:
         ("scope", ["slept", "cancelled", "cancelled", "cancelled"]),
     ],
 )
-async def test_one_that_refuses_is_cancelled_as_often_as_its_mode_says(mode: Mode, expected: list[str]) -> None:
+async def test_a_coroutine_that_refuses_is_cancelled_as_often_as_the_mode_says(mode: Mode, expected: list[str]) -> None:
     log: list[str] = []
     outcome = await cancel_at(2, mode, lambda: stubborn(log))
     assert log == expected
@@ -136,7 +136,7 @@ async def test_late_cancellation_finds_the_result_there() -> None:
     assert future.result() == "granted"
 
 
-async def test_an_early_one_cancels_what_is_waited_for() -> None:
+async def test_an_early_cancellation_cancels_the_awaited_future() -> None:
     future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def waits() -> str:
@@ -189,7 +189,7 @@ async def test_a_shielded_cleanup_is_left_alone_by_the_scope() -> None:
     assert isinstance(outcome.error, asyncio.CancelledError)
 
 
-async def test_one_that_hangs_is_named_with_its_place() -> None:
+async def test_a_coroutine_that_hangs_is_reported_with_its_place() -> None:
     async def hangs() -> None:
         try:
             await asyncio.sleep(0)

@@ -22,12 +22,12 @@ async def test_until_awaits_the_answer(redis: Redis) -> None:
     await until(there)
 
 
-async def test_until_quotes_what_did_not_come_true() -> None:
+async def test_until_quotes_the_condition_that_did_not_come_true() -> None:
     with pytest.raises(AssertionError, match=r"not within 0.01 s: .*lambda: 1 > 2"):
         await until(lambda: 1 > 2, within=0.01)  # noqa: PLR0133
 
 
-async def test_until_describes_what_has_no_source() -> None:
+async def test_until_describes_a_condition_without_source() -> None:
     with pytest.raises(AssertionError, match="built-in method startswith"):
         await until(functools.partial("abc".startswith, "b"), within=0.01)
 

@@ -63,7 +63,7 @@ async def test_saw_waits_for_requests_and_counts_those_that_came_before(proxy: P
     await seeing
 
 
-async def test_saw_fails_with_what_came_instead(proxy: Proxy, wire: Wire) -> None:
+async def test_saw_fails_with_the_requests_that_came_instead(proxy: Proxy, wire: Wire) -> None:
     await wire.ask("GET key")
     with pytest.raises(AssertionError, match=r"1 of 1 requests did not come within 0.01 s.*GET"):
         await proxy.saw(command(b"SET"), within=0.01)
@@ -119,7 +119,9 @@ async def test_black_hole_accepts_new_connections(proxy: Proxy, redis: Redis) ->
     await wire.close()
 
 
-async def test_black_hole_delivers_late_what_a_client_left_behind(proxy: Proxy, wire: Wire, redis: Redis) -> None:
+async def test_black_hole_delivers_late_the_requests_of_a_client_that_left(
+    proxy: Proxy, wire: Wire, redis: Redis
+) -> None:
     await wire.ask("PING")
     proxy.black_hole()
     wire.send("INCRBY n 1")

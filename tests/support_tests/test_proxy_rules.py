@@ -109,7 +109,7 @@ async def test_hold_is_executed_only_upon_delivery(proxy: Proxy, client: Redis, 
     assert await count(redis) == 2
 
 
-async def test_hold_executes_what_came_before_and_nothing_after(proxy: Proxy, wire: Wire, redis: Redis) -> None:
+async def test_hold_executes_the_requests_before_it_and_none_after(proxy: Proxy, wire: Wire, redis: Redis) -> None:
     proxy.install(Rule(command(b"INCRBY"), hold()))
     wire.send("SET a 1", "INCRBY n 1", "SET b 1")
     assert await wire.receive() == b"+OK\r\n"

@@ -148,7 +148,7 @@ def test_starting_twice_is_an_error(own: Server) -> None:
         own.start()
 
 
-def test_a_method_that_needs_a_process_says_so(executable: str) -> None:
+def test_a_method_that_needs_a_process_is_refused_without_one(executable: str) -> None:
     own = Server(executable)
     for act in (own.pause, own.resume, lambda: own.pid):
         with pytest.raises(RuntimeError, match="not running"):
@@ -157,7 +157,7 @@ def test_a_method_that_needs_a_process_says_so(executable: str) -> None:
         own.url  # noqa: B018
 
 
-def test_ending_what_has_ended_does_nothing(own: Server) -> None:
+def test_ending_a_server_that_has_ended_does_nothing(own: Server) -> None:
     own.kill()
     own.kill()
     own.stop()

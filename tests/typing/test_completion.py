@@ -47,7 +47,7 @@ if find_spec("jedi") is not None:
             ("with locks.multi('a').hold() as given:\n        given.", {"check", "leases", "release", "tokens"}),
         ],
     )
-    def test_what_threads_use_is_completed(start: str, names: set[str]) -> None:
+    def test_the_members_of_the_blocking_client_are_completed(start: str, names: set[str]) -> None:
         source = f"import aiolock.blocking\ndef f(locks: aiolock.blocking.LockClient):\n    {start}"
         completed = {each.name for each in jedi.Script(source, project=jedi.Project(ROOT)).complete()}
         assert names <= completed
