@@ -140,7 +140,7 @@ def test_every_room_lies_in_a_folder_or_has_a_rule_of_its_own() -> None:
     every(MODULES, wrong)
 
 
-def test_a_folder_imports_only_what_it_may_know() -> None:
+def test_a_folder_imports_only_from_the_folders_that_it_may_know() -> None:
     def wrong(module: Path) -> str:
         here = place_of(module)
         allowed = MAY_IMPORT[here] | ({"__init__"} if is_a_face(here) else set())
@@ -247,7 +247,7 @@ def trailing_comments(path: Path) -> Iterator[str]:
                 yield f"{path}:{token.start[0]}: {token.string}"
 
 
-def test_script_headers_name_what_the_body_uses() -> None:
+def test_script_headers_name_the_parameters_that_the_body_uses() -> None:
     def wrong(script: Path) -> str:
         header, body = split_script(script)
         lines = [line for line in header if re.match(r"--\s*(KEYS|ARGV)\[\d+\]", line)]
@@ -270,8 +270,8 @@ def test_script_headers_state_reply_and_why_twice_is_safe() -> None:
     every(ENTRIES, wrong)
 
 
-def test_script_headers_say_what_is_in_front_of_the_script() -> None:
-    """What answers there, or else the parts whose functions it calls."""
+def test_script_headers_name_the_parts_in_front_of_the_script() -> None:
+    """The part that answers there, or else the parts whose functions the script calls."""
 
     def wrong(script: Path) -> str:
         parts = PARTS.get(script, set())

@@ -177,13 +177,13 @@ async def test_force_release_frees_it(lock: AsyncRLock, redis: Redis) -> None:
     await lock.release()
 
 
-async def test_a_release_of_what_is_only_kept_says_for_how_long_and_how_to_free_it(lock: AsyncRLock) -> None:
+async def test_a_release_of_a_lock_that_is_only_kept_says_for_how_long_and_how_to_free_it(lock: AsyncRLock) -> None:
     await kept(lock)
     with pytest.raises(NotHeldError, match=r"given back, and `at_least` keeps it for .* s more. `force_release\(\)`"):
         await lock.release()
 
 
-async def test_a_release_whose_reply_is_lost_keeps_it_once(proxy: Proxy, through: Redis, redis: Redis) -> None:
+async def test_a_release_with_a_lost_reply_keeps_the_lock_once(proxy: Proxy, through: Redis, redis: Redis) -> None:
     async with LockClient(through) as client:
         proxy.install(Rule(script(RELEASE_LATER), drop_reply()))
         await kept(client.lock("orders"))

@@ -255,9 +255,7 @@ async def test_a_reply_is_taken_for_no_other_call_when_all_tasks_are_cancelled_a
     rule.let_go()
 
 
-async def test_closing_fails_what_is_pending_and_what_comes_later(
-    redis: Redis, proxy: Proxy, backend: OneServer
-) -> None:
+async def test_closing_fails_pending_calls_and_later_ones(redis: Redis, proxy: Proxy, backend: OneServer) -> None:
     proxy.black_hole()
     pending = submit(backend, ECHO, (), ("pending",))
     await backend.aclose()
@@ -342,7 +340,7 @@ async def test_credentials_whose_refresh_is_cancelled_end_no_connection_for_good
         assert locks.statistics().connections == 2
 
 
-async def test_a_user_who_may_not_fails_at_once(own: Server) -> None:
+async def test_a_user_without_permission_fails_at_once(own: Server) -> None:
     async with Redis.from_url(own.url) as operator:
         await operator.acl_setuser("reader", enabled=True, passwords=["+x"], categories=["+@read", "+@connection"])
     async with backend_of(own.url, username="reader", password="x") as backend:
@@ -351,7 +349,7 @@ async def test_a_user_who_may_not_fails_at_once(own: Server) -> None:
         assert isinstance(raised.value.__cause__, NoPermissionError)
 
 
-async def test_a_password_that_is_asked_for_later_fails_what_is_sent_from_then_on(own: Server) -> None:
+async def test_a_password_that_the_server_demands_later_fails_the_next_call(own: Server) -> None:
     async with Redis.from_url(own.url) as operator, backend_of(own.url) as backend:
         assert await echo(backend, "x") == [b"x"]
         await operator.config_set("requirepass", "secret")

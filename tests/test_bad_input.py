@@ -95,7 +95,7 @@ async def test_hold_refuses_when_called_not_when_entered(lock: AsyncRLock) -> No
 
 
 @pytest.mark.parametrize(("value", "error"), [(0, ValueError), (math.nan, ValueError), ("1", TypeError)])
-async def test_a_renewal_by_what_cannot_work_is_refused(
+async def test_a_renewal_by_an_impossible_duration_is_refused(
     lock: AsyncRLock, redis: Redis, value: Any, error: type[Exception]
 ) -> None:
     lease = await lock.acquire(lease=5)
@@ -173,7 +173,7 @@ async def test_work_that_cannot_be_called_is_a_type_error(locks: LockClient) -> 
 @pytest.mark.parametrize(
     ("url", "error"), [(7, TypeError), (None, TypeError), (b"redis://", TypeError), ("", ValueError)]
 )
-def test_a_url_that_is_none(url: Any, error: type[Exception]) -> None:
+def test_an_invalid_url_is_refused(url: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="URL must"):
         LockClient.from_url(url)
 
@@ -385,7 +385,7 @@ async def test_names_whose_keys_would_be_in_several_slots_are_refused(name: str,
         pass
 
 
-def test_names_whose_keys_are_in_one_slot_are_just_those_that_a_cluster_takes() -> None:
+def test_a_cluster_takes_exactly_the_names_with_all_keys_in_one_slot() -> None:
     for length in range(1, 7):
         for letters in product("a{}", repeat=length):
             name = "".join(letters)
@@ -395,7 +395,7 @@ def test_names_whose_keys_are_in_one_slot_are_just_those_that_a_cluster_takes() 
             assert (len({key_slot(key.encode()) for key in every}) == 1) == stays_together(name), name
 
 
-def test_a_prefix_is_part_of_what_says_the_slot() -> None:
+def test_a_prefix_takes_part_in_choosing_the_slot() -> None:
     cluster = RedisCluster(host="127.0.0.1", port=1)
     LockClient(cluster, config=LockConfig(prefix="{shop}:")).lock("a{b")
     with pytest.raises(ValueError, match="several slots"):
@@ -410,7 +410,7 @@ class Name(str, Enum):  # noqa: UP042
     ORDERS = "orders"
 
 
-async def test_members_of_enumerations_are_what_they_stand_for(locks: LockClient, other: LockClient) -> None:
+async def test_a_member_of_an_enumeration_counts_as_its_value(locks: LockClient, other: LockClient) -> None:
     """Python writes a member as `Name.ORDERS`, which Redis would not understand, or would take for another name."""
     semaphore, permits = locks.counting_semaphore("seats", Size.LARGE), locks.semaphore("desks", Size.LARGE)
     assert await semaphore.try_acquire(permits=Size.LARGE)

@@ -150,7 +150,7 @@ def test_peers_that_no_figure_needs_are_measured_on_one_loop() -> None:
     assert {loop for _, loop, _ in runs(plan, "B16")} == {"asyncio"}
 
 
-def test_only_what_is_compared_may_be_measured() -> None:
+def test_a_plan_may_measure_only_the_peers_that_are_compared() -> None:
     plan = Plan(["B5"], None, ["asyncio", "uvloop"], 0.1, 1, compared=True)
     assert {peer for _, loop, peer in runs(plan, "B5") if loop == "asyncio"} == compared("B5")
     assert {"fair", "redisson", "redis-py"} < compared("B5") < set(WORKLOADS["B5"].peers)
@@ -317,7 +317,7 @@ def test_a_run_with_a_problem_counts_in_no_ratio() -> None:
     assert wanted.measured(records, "asyncio") is None
 
 
-def test_the_page_tells_figures_failures_and_who_is_ahead(tmp_path: Path) -> None:
+def test_the_page_has_the_figures_the_failures_and_the_peers_that_are_ahead(tmp_path: Path) -> None:
     records = [
         made("B1", "aiolock", seconds_per_section=2e-4, sections_per_second=5000, cpu_per_section=1e-4),
         made("B1", "bare", seconds_per_section=1e-4, sections_per_second=10000, cpu_per_section=1e-4),
@@ -351,7 +351,7 @@ def test_the_page_tells_figures_failures_and_who_is_ahead(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("beside", "told"), [([3000], "by 2 ×"), ([], "by 1.5 ×, of another day")])
-def test_who_is_ahead_is_told_by_the_session_with_both_if_there_is_one(beside: list[float], told: str) -> None:
+def test_a_peer_is_ahead_by_the_session_that_measured_both_if_there_is_one(beside: list[float], told: str) -> None:
     theirs = made("B1", "redis-py", sections_per_second=6000)
     ours = (made("B1", "aiolock", sections_per_second=each) for each in beside)
     newest = session(made("B1", "aiolock", sections_per_second=4000), commit="4567def")
@@ -360,7 +360,9 @@ def test_who_is_ahead_is_told_by_the_session_with_both_if_there_is_one(beside: l
     )
 
 
-def test_the_page_tells_what_it_was_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_has_remembered_figures_beside_the_present_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(page, "HISTORY", tmp_path / "history.json")
     path = tmp_path / "results.json"
 
@@ -399,7 +401,7 @@ def test_page_and_readme_have_the_figures_of_the_results_that_they_are_made_from
     assert "not measured" not in made
 
 
-def test_the_page_is_short_and_begins_with_what_to_conclude() -> None:
+def test_the_page_is_short_and_begins_with_its_conclusions() -> None:
     text = (page.DOCS / "benchmarks.md").read_text("utf-8")
     assert sum(len(line.split()) for line in text.splitlines() if not line.startswith("|")) <= 1500
     titles = re.findall(r"^## (.*)$", text, re.MULTILINE)

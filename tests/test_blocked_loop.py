@@ -275,7 +275,7 @@ async def test_the_renewal_numbers_of_both_threads_grow_together(server: Server,
         assert await redis.hget(NAME, "aiolock:renewal") == str(numbers[-1]).encode()
 
 
-async def test_a_loss_is_final_whatever_is_answered_later(server: Server, redis: Redis) -> None:
+async def test_a_loss_is_final_despite_later_answers(server: Server, redis: Redis) -> None:
     async with covered(server.url, lease=30) as locks:
         lease = await locks.lock(NAME, owner="a").acquire()
         hold = hold_of(lease)

@@ -93,7 +93,7 @@ async def test_a_call_whose_keys_are_wrong_fails_alone(client: LockClient, redis
         pass
 
 
-async def test_one_that_is_forbidden_fails_alone(redis: Redis, server: Server) -> None:
+async def test_a_call_that_is_forbidden_fails_alone(redis: Redis, server: Server) -> None:
     names = [
         key for number in range(MANY) if number != 7 for key in (f"name-{number}", f"aiolock_token:{{name-{number}}}")
     ]

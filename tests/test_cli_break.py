@@ -139,7 +139,7 @@ async def test_a_lock_that_is_kept_after_its_release_is_freed(
         assert await run(server.url, break_, "break", "poll", "--client", "0" * 36, "--yes") == 1
 
 
-async def test_on_a_server_of_a_quorum_it_says_that_the_others_have_a_say(
+async def test_on_a_server_of_a_quorum_it_says_that_the_server_is_one_of_several(
     server: Server, redis: Redis, locks: LockClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await locks.lock("orders").acquire()
@@ -265,7 +265,7 @@ async def test_a_holder_is_told_at_once_if_another_task_of_its_client_has_it(
     assert lost.value.reason == ("taken" if others else "forced")
 
 
-async def test_with_standard_input_closed_there_is_nobody_to_ask(
+async def test_with_standard_input_closed_it_demands_the_option_yes(
     server: Server, locks: LockClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await locks.lock("orders").acquire()

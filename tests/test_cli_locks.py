@@ -117,7 +117,7 @@ async def test_locks_of_java_are_shown_as_such(server: Server, redis: Redis) -> 
     assert found["prices"].holds[0].left <= 20
 
 
-async def test_a_permit_of_javas_that_never_ends_is_told_as_such(
+async def test_a_permit_of_java_that_never_ends_is_shown_as_such(
     server: Server, redis: Redis, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await redis.set("api", 3)
@@ -354,12 +354,12 @@ async def test_a_name_matches_where_its_key_does(redis: Redis, pattern: str) -> 
     ]
 
 
-async def test_a_pattern_that_is_none_is_told_in_words(server: Server) -> None:
+async def test_an_invalid_pattern_is_reported_in_words(server: Server) -> None:
     with pytest.raises(VerbError, match="pattern"):
         await run(server.url, ls, "ls", "\udcff*")
 
 
-async def test_whether_a_lock_counts_is_asked_once(own: Server) -> None:
+async def test_a_list_asks_few_questions_beside_those_for_each_lock(own: Server) -> None:
     async with Redis.from_url(own.url) as redis, lock_client(own.url) as locks:
         for number in range(100):
             await locks.lock(f"orders:{number}").acquire()
@@ -515,7 +515,7 @@ async def test_clients_are_listed_with_how_much_they_hold(
         assert "shop" in capsys.readouterr().out
 
 
-async def test_the_error_of_a_user_who_may_not_look_names_the_missing_command(server: Server, redis: Redis) -> None:
+async def test_the_error_for_a_user_without_permission_names_the_missing_command(server: Server, redis: Redis) -> None:
     await redis.acl_setuser("narrow", enabled=True, nopass=True, commands=["+@connection"], keys=["*"])
     try:
         with pytest.raises(VerbError, match=r"Redis refuses.*dbsize"), told_in_words():
@@ -524,7 +524,7 @@ async def test_the_error_of_a_user_who_may_not_look_names_the_missing_command(se
         await redis.acl_deluser("narrow")
 
 
-async def test_a_password_that_is_wrong_is_told_in_sentences(server: Server) -> None:
+async def test_a_wrong_password_is_reported_in_sentences(server: Server) -> None:
     with pytest.raises(VerbError, match=r"correct\? Put the right") as refused, told_in_words():
         await run(server.url.replace("//", "//:sesame@"), ls, "ls")
     assert refused.value.code == 69
@@ -551,7 +551,7 @@ def lock_of(holds: Iterable[Hold] = (), **more: Any) -> Lock:
     return Lock(name="orders", kind="lock", server="s", holds=list(holds), **more)
 
 
-def test_nothing_in_a_name_reaches_the_terminal() -> None:
+def test_control_characters_in_a_name_do_not_reach_the_terminal() -> None:
     assert printable("a\33[2Jb\n") == "a�[2Jb�"
     [row] = rows(Lock(name="\33]0;x\7", kind="lock", server="s", holds=[hold("\33[1m")]))
     assert "\33" not in "".join(row)
@@ -561,7 +561,7 @@ def hold(owner: str) -> Hold:
     return Hold(owner_id=f"{JAVA}:named:{owner}", library="aiolock", holds=1, left=3)
 
 
-def test_long_lists_are_cut_and_what_is_left_out_is_counted() -> None:
+def test_a_long_list_is_cut_and_counts_the_locks_that_it_leaves_out() -> None:
     shown = rows(lock_of([hold(str(number)) for number in range(9)], more=3))
     assert len(shown) == 6
     assert "and 7 more" in shown[-1]
@@ -570,7 +570,7 @@ def test_long_lists_are_cut_and_what_is_left_out_is_counted() -> None:
     assert lines[0].count("…") == 2
 
 
-def test_columns_stay_below_each_other_whatever_is_in_a_name() -> None:
+def test_columns_stay_aligned_with_wide_and_combining_characters() -> None:
     wide, combining = "\N{CJK UNIFIED IDEOGRAPH-65E5}", "e\N{COMBINING ACUTE ACCENT}"
     assert aligned([("a" * 6, "k"), (wide * 3, "k"), (combining * 3, "k")], None) == [
         "a" * 6 + "  k",

@@ -424,7 +424,9 @@ def test_ignored_signals_stay_ignored(server: Server, sync: Redis, tmp_path: Pat
         (["orders", "--js", "--", "true"], 2, "unrecognized arguments: --js"),
     ],
 )
-def test_a_failure_is_said_in_words(arguments: list[str], code: int, words: str, server: Server, sync: Redis) -> None:
+def test_a_failure_is_reported_in_words(
+    arguments: list[str], code: int, words: str, server: Server, sync: Redis
+) -> None:
     found, output, errors = run(server, *arguments)
     assert (found, output) == (code, "")
     assert words in errors

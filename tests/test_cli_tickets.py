@@ -296,14 +296,16 @@ async def test_standard_input_without_text_is_wrong_usage(
     assert "standard input" in await shell.fails(USAGE, "release", "-")
 
 
-async def test_the_error_about_a_ticket_of_another_database_says_so(shell: Shell, redis: Redis, server: Server) -> None:
+async def test_the_error_about_a_ticket_of_another_database_names_the_cause(
+    shell: Shell, redis: Redis, server: Server
+) -> None:
     ticket = await shell("acquire", "deploy")
     async with Redis.from_url(f"{server.url}/3") as other:
         shell.redis = other
         assert "in another database" in await shell.fails(LOST, "release", ticket)
 
 
-async def test_the_error_about_a_released_ticket_says_so_though_nobody_holds_the_lock(shell: Shell) -> None:
+async def test_the_error_about_a_released_ticket_names_the_cause_though_nobody_holds_the_lock(shell: Shell) -> None:
     ticket = await shell("acquire", "deploy")
     await shell("release", ticket)
     assert "adopted or released before" in await shell.fails(LOST, "release", ticket)

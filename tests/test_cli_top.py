@@ -142,7 +142,7 @@ async def test_a_server_that_is_gone_for_a_while_ends_nothing(
     await asyncio.gather(watching, return_exceptions=True)
 
 
-async def test_a_server_that_is_silent_is_told_at_once_and_shown_as_soon_as_it_answers(
+async def test_a_server_that_is_silent_is_reported_at_once_and_shown_as_soon_as_it_answers(
     own: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(top, "_SILENT", 0.5)

@@ -124,7 +124,7 @@ async def test_a_lease_without_a_scope_is_lost_when_its_client_is_closed(redis: 
 
 
 @pytest.mark.parametrize("state", ["paused", "killed"])
-async def test_closing_is_bounded_when_the_server_is(state: str, own: Server) -> None:
+async def test_closing_is_bounded_when_the_server_is_paused_or_killed(state: str, own: Server) -> None:
     config = LockConfig(release_timeout=0.5, command_timeout=1)
     locks = LockClient.from_url(own.url, config=config)
     holder = LockClient.from_url(own.url, config=config)
@@ -846,7 +846,7 @@ async def test_a_client_that_was_never_used_is_closed_by_leaving_it(server: Serv
         await locks.lock(NAME).acquire()
 
 
-async def test_a_task_that_only_closes_it_does_not_keep_it(redis: Redis) -> None:
+async def test_a_client_remembers_no_task_that_only_closes_it(redis: Redis) -> None:
     """Such a task may live long, and make one client after the other for other tasks."""
     async with LockClient(redis) as locks:
         await locks.ping()

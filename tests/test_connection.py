@@ -91,7 +91,7 @@ async def user(proxy: Proxy) -> AsyncIterator[Recorder]:
     await user.connection.aclose()
 
 
-async def test_it_connects_when_its_user_has_something_to_say(proxy: Proxy, user: Recorder) -> None:
+async def test_a_connection_is_made_when_its_user_has_something_to_send(proxy: Proxy, user: Recorder) -> None:
     assert not user.connection.connected
     assert not proxy.connections
     assert await user.answer("PING") == b"PONG"
@@ -151,7 +151,7 @@ async def test_a_connection_that_dies_is_made_again_while_its_user_is_busy(proxy
     assert await user.answer("PING") == b"PONG"
 
 
-async def test_a_connection_that_dies_is_not_made_again_for_nobody(proxy: Proxy, user: Recorder) -> None:
+async def test_a_connection_that_dies_is_not_made_again_while_its_user_is_idle(proxy: Proxy, user: Recorder) -> None:
     await user.answer("PING")
     user.wanted = False
     proxy.reset_all()
@@ -229,7 +229,7 @@ async def test_commands_wait_for_a_choked_transport_and_leave_in_one_write(
     assert user.writes == [1, 1, 2]
 
 
-async def test_what_a_choked_transport_does_not_take_is_given_up_with_the_connection(
+async def test_commands_that_a_choked_transport_does_not_take_are_given_up_with_the_connection(
     user: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await user.answer("PING")
@@ -369,7 +369,7 @@ async def test_a_server_that_is_reached_and_needs_longer_than_the_patience_is_co
     assert len(user.errors) == 2, "the next attempt had as much time as the connection before had needed"
 
 
-async def test_a_refused_password_is_told(server: Server) -> None:
+async def test_a_refused_password_is_reported(server: Server) -> None:
     user = Recorder(Connector.of(Redis.from_url(server.url, password="wrong"), None, 5))
     user.send(("PING",))
     await until(lambda: bool(user.errors))
@@ -423,7 +423,9 @@ async def test_connections_do_not_decode_and_are_never_timed_out(server: Server,
     await user.connection.aclose()
 
 
-async def test_cancelled_by_somebody_else_it_ends_when_nothing_is_owed(proxy: Proxy, user: Recorder) -> None:
+async def test_a_reader_that_is_cancelled_from_outside_ends_when_every_reply_has_come(
+    proxy: Proxy, user: Recorder
+) -> None:
     """asyncio.run cancels every task that is left: last words are still written, and their answers are read."""
     await user.answer("PING")
     before = asyncio.all_tasks()
@@ -462,7 +464,7 @@ async def test_a_command_after_a_reader_that_the_ticker_ended_is_answered(user: 
     await until(lambda: user.frames[1:] == [b"last words"])
 
 
-async def test_cancelled_twice_by_somebody_else_it_ends_at_once(proxy: Proxy, user: Recorder) -> None:
+async def test_a_reader_that_is_cancelled_twice_from_outside_ends_at_once(proxy: Proxy, user: Recorder) -> None:
     await user.answer("PING")
     proxy.black_hole()
     user.send(("ECHO", "unheard"))

@@ -157,7 +157,7 @@ async def test_a_release_after_the_server_forgot_everything_comes_on_top(
     assert await two.available() == 3
 
 
-async def test_a_block_whose_server_forgot_everything_makes_no_permits(
+async def test_a_block_adds_no_permits_after_the_server_forgot_everything(
     two: AsyncCountingSemaphore, redis: Redis
 ) -> None:
     async with two:
@@ -256,7 +256,7 @@ async def test_blocks_of_one_task_and_of_an_exit_in_another_order(two: AsyncCoun
 # Refusals.
 
 
-async def test_other_numbers_that_are_none(two: AsyncCountingSemaphore, locks: LockClient) -> None:
+async def test_a_bad_number_of_permits_or_a_bad_wait_is_refused(two: AsyncCountingSemaphore, locks: LockClient) -> None:
     with pytest.raises(TypeError, match="must be an int"):
         await two.add_permits(1.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="wait must be zero or more"):

@@ -74,7 +74,7 @@ async def test_the_demo_shows_every_fault_and_nothing_is_lost_on_a_server_that_i
 
 
 @pytest.mark.slow
-def test_a_reader_who_goes_ends_the_demo_quietly(tmp_path: Path) -> None:
+def test_the_demo_ends_quietly_when_the_reader_of_its_output_has_gone(tmp_path: Path) -> None:
     demo = start(tmp_path)
     assert demo.stdout is not None
     # Another task than the story's prints it.
@@ -87,7 +87,7 @@ def test_a_reader_who_goes_ends_the_demo_quietly(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_demo_ends_what_it_started(tmp_path: Path, number: signal.Signals) -> None:
+def test_an_interrupted_demo_ends_its_child_processes(tmp_path: Path, number: signal.Signals) -> None:
     demo = start(tmp_path)
     assert demo.stdout is not None
     for line in demo.stdout:
@@ -134,7 +134,7 @@ def test_the_demo_needs_nothing_that_only_tests_need() -> None:
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
-def test_without_a_server_the_demo_says_so() -> None:
+def test_the_demo_reports_that_it_has_no_server() -> None:
     for url, reason in (("redis://127.0.0.1:1", "no answer from the server"), ("nonsense", "REDIS_URL")):
         environ = environment(REDIS_URL=url)
         ended = subprocess.run(COMMAND, cwd=ROOT, env=environ, capture_output=True, text=True, check=False, timeout=30)
@@ -156,7 +156,7 @@ def test_a_server_that_the_workers_cannot_use_is_reported(tmp_path: Path) -> Non
     assert "secret" not in output + errors
 
 
-def test_the_account_logs_what_it_refused_to_write(tmp_path: Path) -> None:
+def test_the_account_logs_refused_writes(tmp_path: Path) -> None:
     """The tests of the examples show that the account refuses in every order of reads and writes."""
     account = Account(tmp_path)
     account.create()
@@ -214,9 +214,7 @@ def moved(record: Record, token: int, what: What, at: float) -> Record:
         (7.9, {"2": "killed", "3": "frozen"}, "nobody holds, 1 wait"),
     ],
 )
-def test_the_line_of_the_present_moment_knows_whose_lease_blocks(
-    until: float, condition: dict[str, str], said: str
-) -> None:
+def test_the_status_line_names_the_worker_with_the_lease(until: float, condition: dict[str, str], said: str) -> None:
     team = Team(Settings("", "", "", LEASE))
     team.condition = condition
     for event in sorted(story().events, key=lambda event: event.at):

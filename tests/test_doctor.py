@@ -177,14 +177,14 @@ async def test_another_database_is_where_the_lock_is_tried(own: Server, admin: R
         assert await third.keys("*") == await admin.keys("*") == []
 
 
-async def test_a_database_that_there_is_not_is_told(own: Server) -> None:
+async def test_a_database_that_does_not_exist_is_reported(own: Server) -> None:
     ended = await examine(f"{own.url}/99")
     assert (ended.code, list(ended.checks), ended.named("error")) == (1, ["reachable", "database"], ["database"])
     assert "out of range" in ended.checks["database"]["found"]
     assert "setting databases" in ended.checks["database"]["advice"]
 
 
-async def test_a_database_that_the_user_may_not_use_is_told(own: Server, admin: Redis) -> None:
+async def test_a_database_that_the_user_may_not_use_is_reported(own: Server, admin: Redis) -> None:
     ended = await examine(f"{await limit(admin, own, '-select')}/3")
     assert (ended.code, ended.named("error")) == (1, ["database"])
     assert ended.checks["database"]["advice"] == PERMISSIONS
@@ -334,7 +334,7 @@ async def test_keys_that_the_doctor_may_not_delete_end_by_themselves(own: Server
     await keys_end(admin)
 
 
-async def test_a_server_that_refuses_even_a_ping_is_told(own: Server, admin: Redis) -> None:
+async def test_a_server_that_refuses_even_a_ping_is_reported(own: Server, admin: Redis) -> None:
     check = await examine_the_unreachable(await limit(admin, own, "-ping"))
     assert "PING was refused" in check["found"]
     assert check["advice"] == PERMISSIONS
@@ -368,7 +368,7 @@ async def test_each_documented_permission_is_missed_when_it_is_not_there(own: Se
     await keys_end(admin)
 
 
-async def test_a_connection_that_may_nothing_is_told(own: Server, admin: Redis) -> None:
+async def test_a_connection_without_any_permission_is_reported(own: Server, admin: Redis) -> None:
     report = await judged(own.url, admin, "mute", "-@connection")
     assert "PING was refused" in named(report, "error")["reachable"]
 
@@ -401,7 +401,7 @@ async def test_a_config_that_is_renamed_away_is_no_failure(server: Server) -> No
     assert "the server refuses CONFIG" in ended.checks["persistence"]["found"]
 
 
-async def test_nobody_there() -> None:
+async def test_a_server_that_is_not_there_is_reported() -> None:
     check = await examine_the_unreachable("redis://127.0.0.1:1")
     assert "127.0.0.1" in check["found"]
     assert "no such file" in (await examine_the_unreachable("unix:///no/such/socket"))["found"].lower()
@@ -421,11 +421,11 @@ async def test_a_black_hole_is_no_hang(proxy: Proxy, scheme: str) -> None:
     assert "no answer within" in check["found"]
 
 
-async def test_tls_to_a_server_without_it_is_told(own: Server) -> None:
+async def test_tls_to_a_server_without_it_is_reported(own: Server) -> None:
     await examine_the_unreachable(own.url.replace("redis:", "rediss:"))
 
 
-async def test_a_wrong_password_is_told_and_not_printed(own: Server, admin: Redis) -> None:
+async def test_a_wrong_password_is_reported_and_not_printed(own: Server, admin: Redis) -> None:
     await admin.config_set("requirepass", "secret")
     for password in ("", ":guessed@", "somebody:guessed@"):
         check = await examine_the_unreachable(own.url.replace("redis://", f"redis://{password}"))

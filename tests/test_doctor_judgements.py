@@ -245,7 +245,7 @@ def test_round_trips_are_judged_by_the_lease() -> None:
     assert timing.judge_round_trip(pings(0.3), Timing.of(LockConfig(lease=1))).status == "error"
 
 
-def test_median_and_p99_are_what_they_are_called() -> None:
+def test_the_median_and_the_p99_of_the_pings_are_right() -> None:
     check = timing.judge_round_trip(pings(*(number / 1000 for number in range(1, 101))), TIMING)
     assert check.found == "median 50.5 ms, p99 99 ms, of 100 pings"
     assert timing.judge_round_trip(pings(1.5), TIMING).found == "median 1.5 s, p99 1.5 s, of 1 pings"
@@ -291,7 +291,7 @@ def test_how_far_a_clock_may_jump(jump: float, status: str, sign: int) -> None:
         (900.0, "100 s ahead", "note"),
     ],
 )
-def test_the_offset_to_our_clock_is_told(ours: float, said: str, status: str) -> None:
+def test_the_offset_to_our_clock_is_reported(ours: float, said: str, status: str) -> None:
     check = clock((0.0, 1000.0, 0.0), ours=ours)
     assert said in check.found
     assert check.status == status

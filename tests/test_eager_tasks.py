@@ -21,11 +21,11 @@ from aiolock import (
 )
 from aiolock._embedded_server import Server
 from tests.contract.test_contract import (
-    test_a_block_whose_wait_ends_says_so,
+    test_a_block_raises_a_timeout_when_its_wait_ends,
     test_a_child_is_another_owner_and_a_named_one_is_the_same_in_any_task,
     test_a_waiter_is_woken_by_a_message,
     test_cancelled_waits_leave_nothing,
-    test_closing_cancels_blocks_and_gives_back_what_they_have,
+    test_closing_cancels_blocks_and_releases_every_hold,
     test_closing_ends_waits,
     test_the_holder_takes_it_again,
     test_there_are_never_too_many_holders,
@@ -42,12 +42,12 @@ from tests.support.proxy import Proxy
 from tests.test_connection import PATIENCE, Recorder
 
 __all__ = [
-    "test_a_block_whose_wait_ends_says_so",
+    "test_a_block_raises_a_timeout_when_its_wait_ends",
     "test_a_child_is_another_owner_and_a_named_one_is_the_same_in_any_task",
     "test_a_waiter_is_woken_by_a_message",
     "test_an_acquire_that_becomes_a_task_is_refused",
     "test_cancelled_waits_leave_nothing",
-    "test_closing_cancels_blocks_and_gives_back_what_they_have",
+    "test_closing_cancels_blocks_and_releases_every_hold",
     "test_closing_ends_waits",
     "test_force_cancels_a_block_and_is_told_once",
     "test_it_is_renewed_until_it_is_given_back",

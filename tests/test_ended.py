@@ -68,7 +68,9 @@ async def test_a_copy_of_an_acquire_that_arrives_after_many_sections_is_granted_
     assert not await redis.exists(NAME)
 
 
-async def test_a_client_keeps_in_mind_what_to_forget_of_so_many_names_only(locks: LockClient, redis: Redis) -> None:
+async def test_a_client_remembers_the_ends_to_forget_of_a_limited_number_of_names(
+    locks: LockClient, redis: Redis
+) -> None:
     for number in range(_MOST_FORGETTABLE + 1):
         await sections(locks.read_write_lock(f"{NAME}:{number}").write, 1)
     for number in (1, 0):

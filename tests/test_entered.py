@@ -64,7 +64,7 @@ async def test_a_task_that_nobody_refers_to_any_more_is_destroyed_in_a_block(
             pass
 
 
-async def test_but_not_before_the_work_has_ended_that_it_started(redis: Redis) -> None:
+async def test_a_leader_that_nobody_refers_to_any_more_is_destroyed_when_its_work_has_ended(redis: Redis) -> None:
     async with LockClient(redis, config=LockConfig(lease=60)) as locks:
         leader, go = locks.leader("orders"), asyncio.Event()
         await forgotten_in(leader, go.wait())

@@ -72,7 +72,7 @@ each_error = pytest.mark.parametrize(
 
 
 @each_error
-def test_it_says_what_happened_and_carries_it_as_data(
+def test_an_error_has_a_message_and_its_facts_as_attributes(
     error: AioLockError, data: dict[str, object], message: str
 ) -> None:
     assert str(error) == message
@@ -100,7 +100,7 @@ def test_a_copy_is_equal_and_independent(error: AioLockError, data: dict[str, ob
     assert not hasattr(error, "__notes__")
 
 
-def test_a_quorum_error_carries_what_each_server_said() -> None:
+def test_a_quorum_error_carries_the_answer_of_each_server() -> None:
     said = {"a:1": "no route", "b:2": "late"}
     error = pickle.loads(pickle.dumps(QuorumError("acquire", said)))
     assert error.errors == said
@@ -112,13 +112,13 @@ def test_a_quorum_error_carries_what_each_server_said() -> None:
     assert str(QuorumError("acquire", {})) == "acquire failed: no majority of servers (no server answered)"
 
 
-def test_a_remembered_failure_says_what_it_was() -> None:
+def test_a_remembered_failure_quotes_the_first_error() -> None:
     error = pickle.loads(pickle.dumps(OnceFailedError("invoice:42", "ValueError: no total")))
     assert (error.name, error.failure) == ("invoice:42", "ValueError: no total")
     assert "'invoice:42' has failed" in str(error)
 
 
-def test_nobody_holds_it_is_said_too() -> None:
+def test_a_not_held_error_also_says_that_nobody_holds_the_lock() -> None:
     same = str(NotHeldError("orders", f"{HOLDER.client}:{HOLDER.owner}", HOLDER))
     assert "the server has it for this owner, but the owner has no lease by this kind of handle. Release it" in same
     assert "is not held by 'me': nobody holds it." in str(NotHeldError("orders", "me", None))

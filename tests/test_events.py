@@ -156,7 +156,7 @@ async def _forgets(permits: AsyncSemaphore) -> None:
     await permits.acquire()
 
 
-async def test_a_wait_tells_that_it_begins_and_whom_it_waits_for(redis: Redis, events: Events) -> None:
+async def test_a_wait_reports_its_start_and_the_holder_that_it_waits_for(redis: Redis, events: Events) -> None:
     async with listening(redis, events) as locks:
         await hand_on(locks)
     acquired = [event for event in events if isinstance(event, Acquired)]
@@ -208,7 +208,7 @@ async def test_a_wait_that_ends_inside_of_an_except_block_is_no_error(
     assert [event.reason for event in events if isinstance(event, NotAcquired)] == ["busy"]
 
 
-async def test_a_wait_that_python_destroys_is_not_told(redis: Redis, events: Events, other: LockClient) -> None:
+async def test_a_wait_that_python_destroys_is_not_reported(redis: Redis, events: Events, other: LockClient) -> None:
     """Python may destroy the wait in any thread, when there is no loop any more."""
     async with listening(redis, events) as locks, other.lock("orders"):
         waiting = locks.lock("orders", owner="b").acquire()
@@ -233,7 +233,7 @@ async def test_released_and_lost_tell_how_long_it_was_held(redis: Redis, events:
     assert 0.04 < lost <= whole - released
 
 
-async def test_a_release_without_an_answer_is_told_and_not_confirmed(redis: Redis, events: Events) -> None:
+async def test_a_release_without_an_answer_is_reported_and_not_confirmed(redis: Redis, events: Events) -> None:
     async with listening(redis, events) as locks:
         lease = await locks.lock("orders").acquire()
         releasing = asyncio.create_task(lease.release())
@@ -268,7 +268,7 @@ async def test_after_a_loss_nothing_more_is_told_of_the_hold(redis: Redis, event
     assert kinds(events) == ["Acquired", "Acquired", "Lost"]
 
 
-async def test_events_say_what_kind_of_lock_it_is(redis: Redis, events: Events) -> None:
+async def test_events_name_the_kind_of_the_lock(redis: Redis, events: Events) -> None:
     async with listening(redis, events) as locks:
         both = locks.read_write_lock("prices")
         wanted: list[tuple[LockKind, Any]] = [

@@ -399,7 +399,9 @@ async def test_another_kind_of_the_name_is_granted_at_once_when_the_fair_lock_is
 
 
 @pytest.mark.parametrize("fair", [True, False])
-async def test_forced_by_way_of_the_other_kind_its_holder_is_told_at_once(locks: LockClient, fair: bool) -> None:
+async def test_a_holder_is_told_at_once_of_a_force_release_by_way_of_the_other_kind(
+    locks: LockClient, fair: bool
+) -> None:
     kinds = (locks.lock(NAME), locks.fair_lock(NAME))
     lease = await kinds[fair].acquire()
     assert await kinds[not fair].force_release()

@@ -79,7 +79,7 @@ def test_each_client_has_random_bits_of_its_own() -> None:
     "client",
     ["", "3f0e7bd4-0000-4000-8000-000000000001", "0" * 32, "0" * 32 + "@web", "0" * 32 + "@web/x", "@web/1", "a@web/1"],
 )
-def test_an_id_of_redisson_or_of_an_older_client_says_nothing_more(client: str) -> None:
+def test_an_id_of_redisson_or_of_an_older_client_names_no_host(client: str) -> None:
     assert identity_of(client) == Identity(None, None, None)
 
 
@@ -96,7 +96,7 @@ def test_an_identity_has_the_names_of_its_fields_in_json() -> None:
         ("kept", "kept", False),
     ],
 )
-def test_the_id_of_an_owner_says_who_it_is_also_while_its_lock_is_detached(within: str, text: str, named: bool) -> None:
+def test_an_owner_is_read_from_its_id_also_while_its_lock_is_detached(within: str, text: str, named: bool) -> None:
     client = new_id("api")
     owner = f"{client}:{within}"
     assert owner_of(owner) == Owner(client, text, named, detached=False)

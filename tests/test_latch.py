@@ -120,12 +120,12 @@ async def test_a_wait_is_a_task_of_its_own_and_no_event(latch: AsyncCountDownLat
 @pytest.mark.parametrize(
     ("count", "error"), [(0, ValueError), (-1, ValueError), (True, TypeError), ("1", TypeError), (2**31, ValueError)]
 )
-async def test_counts_that_are_none(latch: AsyncCountDownLatch, count: Any, error: type[Exception]) -> None:
+async def test_invalid_counts_are_refused(latch: AsyncCountDownLatch, count: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="count must be"):
         await latch.try_set_count(count)
 
 
 @pytest.mark.parametrize("wait", [-1, "1", float("nan")])
-async def test_waits_that_are_none(latch: AsyncCountDownLatch, wait: Any) -> None:
+async def test_invalid_waits_are_refused(latch: AsyncCountDownLatch, wait: Any) -> None:
     with pytest.raises((TypeError, ValueError), match="wait must be"):
         await latch.wait(wait=wait)

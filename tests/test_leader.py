@@ -526,7 +526,7 @@ async def test_work_that_a_loop_started_fails_at_its_next_turn(locks: LockClient
     assert office.events == ["it begins", "it ends"]
 
 
-async def test_a_loop_that_catches_what_the_work_raises_stands_again(locks: LockClient, office: Office) -> None:
+async def test_a_loop_that_catches_the_error_of_the_work_stands_again(locks: LockClient, office: Office) -> None:
     office.fail.set()
     failed = 0
     async for term in locks.leader(NAME, pause=0):
@@ -555,7 +555,7 @@ async def test_run_leads_beside_a_block_and_ends_with_it(locks: LockClient, offi
     assert await locks.leader(NAME).holder() is None
 
 
-async def test_run_raises_what_the_work_raises(locks: LockClient, office: Office) -> None:
+async def test_run_raises_the_error_of_the_work(locks: LockClient, office: Office) -> None:
     office.fail.set()
     with pytest.raises(ZeroDivisionError):
         await asyncio.create_task(locks.leader(NAME).run(lambda term: office.work(str(term.token))))
@@ -616,7 +616,7 @@ async def test_blocks_of_one_handle_are_each_left_by_their_own(locks: LockClient
     assert len(set(tokens)) == 5
 
 
-async def test_run_in_a_block_is_refused_with_what_to_do_instead(locks: LockClient, office: Office) -> None:
+async def test_run_in_a_block_is_refused_with_the_alternatives(locks: LockClient, office: Office) -> None:
     async with locks.leader(NAME) as term:
         with pytest.raises(RuntimeError, match=r"`await term\.start\(work\)` there, or use `async for"):
             await term.run(office.work("it"))

@@ -11,7 +11,7 @@ from tests.support.inside import session_of
 from tests.support.observe import until
 
 
-async def test_a_lease_says_what_is_held(redis: Redis, locks: LockClient) -> None:
+async def test_a_lease_describes_its_hold(redis: Redis, locks: LockClient) -> None:
     lock = locks.lock("a")
     outer = await lock.acquire(lease=10)
     inner = await lock.acquire(lease=20)
@@ -138,7 +138,9 @@ async def test_a_release_that_leaves_holds_learns_of_the_loss(redis: Redis, lock
         await outer.release()
 
 
-async def test_renew_of_what_another_took_says_so_and_leaves_it_alone(redis: Redis, locks: LockClient) -> None:
+async def test_a_renewal_of_a_lock_that_another_took_raises_and_leaves_it_alone(
+    redis: Redis, locks: LockClient
+) -> None:
     lease = await locks.lock("a").acquire(lease=20)
     await seize(redis, "a")
     await redis.pexpire("a", 5000)
@@ -219,7 +221,7 @@ async def test_each_lease_gives_back_one_hold_in_any_order(lock: AsyncRLock) -> 
     assert not await lock.locked()
 
 
-async def test_lock_release_gives_back_what_was_acquired_last(lock: AsyncRLock) -> None:
+async def test_lock_release_gives_back_the_last_acquire(lock: AsyncRLock) -> None:
     outer, inner = await lock.acquire(), await lock.acquire()
     await lock.release()
     assert (outer.given_back, inner.given_back) == (False, True)
@@ -228,7 +230,7 @@ async def test_lock_release_gives_back_what_was_acquired_last(lock: AsyncRLock) 
 
 @pytest.mark.parametrize("inner", [None, 1])
 @pytest.mark.parametrize("outer", [None, 60])
-async def test_a_nested_acquire_never_shortens_what_the_outer_one_was_promised(
+async def test_a_nested_acquire_never_shortens_the_outer_lease(
     lock: AsyncRLock, redis: Redis, outer: float | None, inner: float | None
 ) -> None:
     lease = await lock.acquire(lease=outer)

@@ -9,7 +9,7 @@ from aiolock import AsyncRLock, LeaseLostError, LockClient, NotHeldError
 from tests.support.observe import until
 
 
-async def test_it_gives_back_what_was_acquired(lock: AsyncRLock, redis: Redis) -> None:
+async def test_the_block_of_a_lease_gives_it_back(lock: AsyncRLock, redis: Redis) -> None:
     async with await lock.acquire() as lease:
         assert lease.holds == 1
         assert await lock.held()

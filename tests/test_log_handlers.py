@@ -80,7 +80,7 @@ def test_an_exception_of_a_handler_is_reported_as_in_the_standard_library(
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError, ValueError])
-def test_where_that_cannot_be_told_nothing_ends_either(
+def test_nothing_ends_when_standard_error_cannot_be_written_either(
     error: type[Exception], broken: Broken, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Standard error is closed, or its reader has died."""
@@ -95,7 +95,7 @@ def test_where_that_cannot_be_told_nothing_ends_either(
     assert broken.records == ["unread"]
 
 
-def test_without_a_standard_error_it_is_told_nowhere(
+def test_without_a_standard_error_the_exception_is_reported_nowhere(
     broken: Broken, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(logging, "raiseExceptions", True)

@@ -140,7 +140,7 @@ async def test_nothing_is_kept_of_a_task_that_waited(locks: LockClient, other: L
     assert not session.entries.waiting
 
 
-async def test_one_that_waits_for_another_client_is_not_told(
+async def test_a_task_that_waits_for_another_client_is_not_warned(
     redis: Redis, other: LockClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with LockClient(redis, config=LockConfig(lease=LEASE)) as locks:
@@ -165,7 +165,7 @@ def expirable(locks: LockClient) -> Semaphore:
 
 
 @pytest.mark.parametrize("make", [counting, pytest.param(expirable, marks=pytest.mark.slow)])
-async def test_permits_of_which_nobody_said_how_many_there_are(
+async def test_a_long_wait_for_permits_without_a_number_is_logged(
     redis: Redis, caplog: pytest.LogCaptureFixture, make: Callable[[LockClient], Semaphore]
 ) -> None:
     async with LockClient(redis, config=LockConfig(lease=LEASE)) as locks:

@@ -145,7 +145,7 @@ def test_an_empty_variable_of_the_environment_is_the_same_as_none(monkeypatch: p
     assert options.usual_url() == options.DEFAULT_URL
 
 
-def test_no_option_of_the_whole_is_abbreviated(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_global_option_cannot_be_abbreviated(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--vers"])
     assert (ended.value.code, capsys.readouterr().out) == (2, "")
@@ -242,7 +242,7 @@ def test_wrong_usage_of_a_command_shows_how_to_use_that(
 
 
 @each_way_to_print
-def test_a_reader_who_has_gone_ends_it_quietly(arguments: list[str]) -> None:
+def test_a_command_ends_quietly_when_the_reader_of_its_output_has_gone(arguments: list[str]) -> None:
     reader, output = os.pipe()
     os.close(reader)
     try:
@@ -253,14 +253,14 @@ def test_a_reader_who_has_gone_ends_it_quietly(arguments: list[str]) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has it")
 @each_way_to_print
-def test_output_that_cannot_be_written_is_told_in_a_line(arguments: list[str]) -> None:
+def test_output_that_cannot_be_written_is_reported_in_a_line(arguments: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
         code, errors = run_into(full.fileno(), *arguments)
     assert (code, errors) == (2, "aiolock: the output cannot be written: No space left on device\n")
 
 
 @each_way_to_print
-def test_output_that_is_closed_is_told_in_a_line(arguments: list[str]) -> None:
+def test_output_that_is_closed_is_reported_in_a_line(arguments: list[str]) -> None:
     closing = ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, *arguments]
     ended = subprocess.run(closing, stderr=subprocess.PIPE, text=True, check=False, timeout=30)
     assert (ended.returncode, ended.stderr) == (2, "aiolock: standard output is closed\n")

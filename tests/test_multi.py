@@ -227,7 +227,7 @@ async def test_while_all_are_free_they_cost_one_round_trip(locks: LockClient) ->
         assert (after.batches - before.batches, after.commands - before.commands) == (1, 10)
 
 
-async def test_one_that_is_taken_leaves_none(
+async def test_a_lock_that_is_taken_leaves_no_hold_of_the_others(
     locks: LockClient, three: AsyncMultiLock, other: LockClient, redis: Redis
 ) -> None:
     async with other.lock("b"):

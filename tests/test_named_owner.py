@@ -174,7 +174,7 @@ async def test_tasks_of_an_owner_may_give_back_by_lock_and_by_lease(
     assert locks.statistics().held == 0
 
 
-async def test_a_task_that_acquired_nothing_gives_back_what_another_acquired(locks: LockClient) -> None:
+async def test_a_task_without_a_hold_gives_back_the_hold_of_another(locks: LockClient) -> None:
     job = locks.lock(NAME, owner="job")
     await job.acquire()
     releasing = Worker(job, by_lease)
@@ -187,7 +187,7 @@ async def test_a_task_that_acquired_nothing_gives_back_what_another_acquired(loc
     assert not await job.locked()
 
 
-async def test_a_release_that_the_last_one_overtakes_is_answered_as_what_it_was(
+async def test_a_release_that_the_last_one_overtakes_keeps_its_own_answer(
     locks: LockClient, other: LockClient, redis: Redis
 ) -> None:
     """The release is refused for a moment. Before it is sent again, the lock is freed, and another owner has it."""

@@ -262,7 +262,7 @@ async def test_a_subscription_that_the_server_refuses_is_made_again(
     await user.aclose()
 
 
-async def test_it_is_told_once_that_no_connection_for_messages_can_be_made(
+async def test_a_connection_for_messages_that_cannot_be_made_is_logged_once(
     redis: Redis, proxy: Proxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A waiter then waits for the end of the lease. Its commands go by another connection, which works."""
@@ -283,7 +283,7 @@ async def test_it_is_told_once_that_no_connection_for_messages_can_be_made(
 
 
 @pytest.mark.parametrize("fault", [reset, withhold_reply])
-async def test_it_is_told_once_that_subscriptions_die_on_connections_that_can_be_made(
+async def test_subscriptions_that_die_on_good_connections_are_logged_once(
     redis: Redis, proxy: Proxy, caplog: pytest.LogCaptureFixture, fault: Callable[[], Action]
 ) -> None:
     """A proxy may close a connection at its first command of pub/sub."""

@@ -145,7 +145,7 @@ async def test_a_failure_lets_the_next_run_it(locks: LockClient, other: LockClie
     assert await second == "report 7"
 
 
-async def test_a_failure_that_is_remembered_is_told_and_not_tried_again(
+async def test_a_failure_that_is_remembered_is_raised_and_not_tried_again(
     locks: LockClient, other: LockClient, report: Report
 ) -> None:
     failing = at_once(Report(error=ZeroDivisionError("by zero")))
@@ -350,7 +350,7 @@ async def test_cancelled_anywhere_it_is_done_or_runs_again(mode: Mode, locks: Lo
 # Slots.
 
 
-async def test_all_agree_on_the_slot_whatever_their_clocks_say(
+async def test_all_clients_agree_on_the_slot_though_their_clocks_differ(
     locks: LockClient, other: LockClient, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = time.time()
@@ -369,7 +369,7 @@ async def test_all_agree_on_the_slot_whatever_their_clocks_say(
     assert not await redis.keys()
 
 
-async def test_a_slot_is_over_when_it_says_so(locks: LockClient) -> None:
+async def test_a_slot_is_over_when_its_remaining_time_is(locks: LockClient) -> None:
     slot = await locks.slot("often", every=0.02)
     while slot.remaining:
         # Timers may ring a little early.

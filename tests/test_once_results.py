@@ -116,7 +116,7 @@ async def later() -> float:
         (lambda _: float("inf"), ValueError),
     ],
 )
-async def test_a_keep_that_is_none_is_a_failure_and_the_next_one_runs_it(
+async def test_an_invalid_keep_is_a_failure_and_the_next_one_runs_it(
     locks: LockClient, other: LockClient, refresh: Refresh, keep: Callable[[object], Any], error: type[Exception]
 ) -> None:
     with pytest.raises(error):

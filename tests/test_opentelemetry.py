@@ -138,7 +138,7 @@ async def forget(lock: aiolock.AsyncRLock) -> None:
     await lock.acquire()
 
 
-async def test_losses_are_counted_by_reason_and_not_what_was_left_to_end(service: Service) -> None:
+async def test_losses_are_counted_by_reason_without_leases_that_were_left_to_end(service: Service) -> None:
     async with service:
         locks = service.locks
         await locks.lock("forced").acquire()
@@ -560,9 +560,7 @@ class Marking(Picky):
 @pytest.mark.parametrize(
     ("answer", "told"), [(False, 0), (True, 1), (ZeroDivisionError(), 1)], ids=["no", "yes", "fails"]
 )
-async def test_a_telemetry_may_say_that_a_release_is_of_no_use(
-    redis: Redis, answer: bool | Exception, told: int
-) -> None:
+async def test_a_telemetry_may_refuse_to_hear_of_a_release(redis: Redis, answer: bool | Exception, told: int) -> None:
     picky = Picky(answer)
     async with (
         LockClient(redis, config=LockConfig(on_event=picky.hear, telemetry=picky)) as locks,
@@ -584,15 +582,15 @@ async def test_a_hook_that_is_not_the_telemetrys_hears_all(redis: Redis) -> None
     assert picky.heard == ["Acquired", "Released"]
 
 
-async def test_a_release_is_of_use_to_the_log(redis: Redis, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_release_that_the_telemetry_refuses_is_logged(redis: Redis, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", "aiolock")
     async with LockClient(redis, config=LockConfig(telemetry=Picky(False))) as locks, locks.lock("orders"):
         pass
     assert [record.getMessage().endswith(": released") for record in caplog.records][-1:] == [True]
 
 
-async def test_the_duration_of_a_hold_within_a_trace_is_always_told(redis: Redis) -> None:
-    """The duration is told even after so many holds that others are not recorded."""
+async def test_the_duration_of_a_hold_within_a_trace_is_always_reported(redis: Redis) -> None:
+    """The duration is reported even after so many holds that others are not recorded."""
     async with Service(redis) as service:
         for _ in range(30):
             async with service.locks.lock("orders"):

@@ -1,4 +1,4 @@
-"""An owner is one task of one client, never twice the same, and what it holds ends with it."""
+"""An owner is one task of one client, never twice the same, and its holds end with it."""
 
 import asyncio
 import gc
@@ -187,7 +187,7 @@ async def test_an_orphaned_lock_is_not_renewed_when_one_of_its_leases_is_given_b
         assert not hold_of(first).watch.renews
 
 
-async def test_a_task_that_ends_after_a_loss_is_no_orphan_and_frees_nobody_else(
+async def test_a_task_that_ends_after_a_loss_is_no_orphan_and_leaves_the_next_holder_alone(
     redis: Redis, locks: LockClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     lock = locks.lock("a")

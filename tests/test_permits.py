@@ -67,7 +67,7 @@ async def test_a_waiter_for_too_many_that_leaves_lets_those_behind_try(two: Asyn
     assert (await asyncio.wait_for(behind, 10)).name == NAME
 
 
-async def test_acquires_at_the_same_moment_are_granted_in_order_whatever_they_want(
+async def test_acquires_at_the_same_moment_are_granted_in_order_for_any_number_of_permits(
     two: AsyncSemaphore, theirs: AsyncSemaphore, locks: LockClient
 ) -> None:
     await two.set_permits(4)
@@ -193,7 +193,7 @@ async def test_a_waiter_for_several_that_leaves_lets_others_pass(
         assert held.remaining > 0
 
 
-async def test_an_owner_whose_name_has_spaces_does_not_have_the_fencing_token_forgotten(
+async def test_an_owner_with_spaces_in_its_name_keeps_the_fencing_token_remembered(
     locks: LockClient, redis: Redis
 ) -> None:
     seats = locks.semaphore(NAME, 1, owner="a token b")
@@ -369,7 +369,7 @@ async def test_no_more_than_a_thousand_at_once(two: AsyncSemaphore) -> None:
         await two.acquire(1001)
 
 
-async def test_a_release_without_a_permit_gives_back_what_is_in_no_block(locks: LockClient) -> None:
+async def test_a_release_without_a_permit_gives_back_one_that_is_in_no_block(locks: LockClient) -> None:
     """A lock's release does the same; here the permit of the block is the newer one."""
     semaphore = locks.semaphore("a", 4)
     permit = await semaphore.acquire(2)

@@ -1,4 +1,4 @@
-"""What the page of versions calls public is what the modules call public."""
+"""The page of versions and the modules call the same names public."""
 
 import importlib
 import re

@@ -313,7 +313,7 @@ def _accepted(signature: inspect.Signature) -> inspect.Signature:
     return signature.replace(parameters=[each for name, each in signature.parameters.items() if name != "unknown"])
 
 
-def test_all_is_what_is_written_here_and_sorted() -> None:
+def test_all_has_the_listed_names_and_is_sorted() -> None:
     assert aiolock.__all__ == NAMES == sorted(NAMES)
 
 
@@ -450,13 +450,13 @@ def qualified(of: type) -> str:
 
 
 @pytest.mark.parametrize("primitive", ACQUIRED, ids=qualified)
-def test_whatever_can_be_acquired_waits_by_the_house_rule(primitive: Any) -> None:
+def test_acquire_waits_for_ever_and_try_acquire_not_at_all(primitive: Any) -> None:
     assert "wait" not in defaults(primitive.acquire), "acquire() waits for ever"
     assert defaults(primitive.try_acquire)["wait"] == 0
 
 
 @pytest.mark.parametrize("primitive", GIVEN_BACK, ids=qualified)
-def test_whatever_is_acquired_and_given_back_has_the_same_verbs(primitive: Any) -> None:
+def test_every_primitive_that_is_given_back_has_the_same_verbs(primitive: Any) -> None:
     assert {"try_acquire", "hold", "locked", "statistics", "name"} <= set(dir(primitive))
     assert hasattr(primitive, "__aenter__") != hasattr(primitive, "__enter__")
     assert defaults(primitive.hold)["wait"] is None
@@ -472,7 +472,7 @@ def test_all_kinds_that_are_given_back_are_found() -> None:
 
 @pytest.mark.parametrize("of", [aiolock.LockClient.counting_semaphore, aiolock.AsyncCountingSemaphore])
 @pytest.mark.parametrize("blocking", [False, True], ids=["async", "blocking"])
-def test_the_first_sentence_about_the_counting_semaphore_says_what_it_loses(of: Any, blocking: bool) -> None:
+def test_the_first_sentence_about_the_counting_semaphore_warns_of_lost_permits(of: Any, blocking: bool) -> None:
     name = of.__name__.removeprefix("Async")
     owner = aiolock.blocking.LockClient if inspect.isfunction(of) else aiolock.blocking
     text = inspect.getdoc(getattr(owner, name) if blocking else of) or ""

@@ -163,7 +163,7 @@ async def test_a_grant_beside_others_never_puts_off_the_next_try(locks: LockClie
         await writing.release()
 
 
-async def test_a_wake_up_that_another_waiter_has_used_in_vain_goes_to_the_one_whose_turn_it_is(
+async def test_a_wake_up_that_a_waiter_used_in_vain_goes_to_the_waiter_that_has_the_turn(
     proxy: Proxy, other: LockClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The message of a release may overtake the refusal that gave the turn to a writer: it wakes the waiter behind."""
@@ -192,7 +192,7 @@ async def test_a_wake_up_that_another_waiter_has_used_in_vain_goes_to_the_one_wh
             await asyncio.gather(*writers)
 
 
-async def test_a_release_that_told_nobody_has_no_echo(locks: LockClient, other: LockClient) -> None:
+async def test_a_release_whose_message_reached_nobody_has_no_echo(locks: LockClient, other: LockClient) -> None:
     """One reader of several releases like that: the message that comes next is another's."""
     async with parked(locks, other, NAME, 1) as (_, _waiters):
         queue = queue_of(locks.lock(NAME))
@@ -298,9 +298,7 @@ async def wait_for_all(kind: str, locks: LockClient) -> None:
 
 
 @pytest.mark.parametrize("kind", ["read", "latch", "once"])
-async def test_one_place_asks_for_all_while_nothing_is_to_be_had(
-    locks: LockClient, other: LockClient, kind: str
-) -> None:
+async def test_one_place_asks_for_all_while_nothing_is_free(locks: LockClient, other: LockClient, kind: str) -> None:
     """One place asks when a probe is due, and when a message comes."""
     async with several_wait(kind, locks, other) as (queue, _, let_go):
         for wake in (queue._look, lambda: queue._signal(True)):
@@ -324,7 +322,7 @@ async def test_a_message_for_all_costs_each_waiter_one_command_or_one_for_all(
 
 
 @pytest.mark.parametrize("kind", ["read", "latch", "once"])
-async def test_a_place_that_leaves_when_it_is_to_ask_for_all_leaves_that_to_another(
+async def test_a_place_that_leaves_when_it_should_ask_hands_the_question_to_another(
     locks: LockClient, other: LockClient, kind: str
 ) -> None:
     async with several_wait(kind, locks, other) as (queue, tasks, let_go):
@@ -336,7 +334,7 @@ async def test_a_place_that_leaves_when_it_is_to_ask_for_all_leaves_that_to_anot
         await let_go()
 
 
-async def test_an_answer_holds_for_nobody_who_came_after_it(locks: LockClient, other: LockClient) -> None:
+async def test_an_answer_does_not_count_for_waiters_that_came_after_it(locks: LockClient, other: LockClient) -> None:
     """The latch was open, and has been closed since."""
     async with several_wait("latch", locks, other) as (queue, _, let_go):
         late = Call(LATCH.acquire, (), (), deadline=monotonic() + 5)

@@ -33,7 +33,7 @@ async def test_it_is_locked_by_another_holder(lock: AsyncRLock) -> None:
     assert 50 < (await lock.remaining() or 0) <= 60
 
 
-async def test_holder_shows_what_can_be_shown(lock: AsyncRLock, field: bytes) -> None:
+async def test_holder_shows_as_much_of_a_foreign_id_as_it_can(lock: AsyncRLock, field: bytes) -> None:
     holder = await lock.holder()
     assert holder is not None
     assert holder.holds == 2
@@ -43,7 +43,7 @@ async def test_holder_shows_what_can_be_shown(lock: AsyncRLock, field: bytes) ->
     assert (holder.client, holder.owner) == (client, owner.removeprefix("named:"))
 
 
-async def test_a_release_by_one_who_holds_nothing_names_the_holder(lock: AsyncRLock) -> None:
+async def test_a_release_without_a_hold_names_the_holder(lock: AsyncRLock) -> None:
     with pytest.raises(NotHeldError, match="holds it") as refused:
         await lock.release()
     assert refused.value.holder is not None

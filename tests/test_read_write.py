@@ -349,7 +349,7 @@ async def test_a_release_without_a_hold_names_the_holder(mine: AsyncReadWriteLoc
 # Waits that end.
 
 
-async def test_a_wait_that_ends_says_which_task_of_the_client_is_in_the_way(
+async def test_a_wait_that_ends_names_the_task_of_the_client_that_holds_the_lock(
     mine: AsyncReadWriteLock, people: People
 ) -> None:
     people.start(mine.read, "the reader")

@@ -42,7 +42,7 @@ async def behind(redis: Redis) -> AsyncIterator[LockClient]:
 
 
 @pytest.mark.parametrize("value", ["later", "", None, True])
-def test_a_word_that_is_none_is_refused(value: Any, locks: LockClient) -> None:
+def test_an_unknown_word_for_release_is_refused(value: Any, locks: LockClient) -> None:
     with pytest.raises(ValueError, match=r'^release must be "answered" or "behind", not '):
         LockConfig(release=value)
     if value is not None:
@@ -134,7 +134,7 @@ async def test_a_loss_by_the_clock_is_raised(behind: LockClient) -> None:
             hold.deadline = hold.expires = 0.0
 
 
-async def test_a_loss_that_an_inner_release_tells_cancels_what_runs_around_it(behind: LockClient, redis: Redis) -> None:
+async def test_a_loss_that_an_inner_release_finds_cancels_the_body_around_it(behind: LockClient, redis: Redis) -> None:
     with pytest.raises(LeaseLostError):
         async with behind.lock("a"):
             async with behind.lock("a"):

@@ -50,7 +50,7 @@ async def test_sections_of_a_client_leave_one_mark(behind: AnyLock, redis: Redis
         assert await members(redis) == (1, 0)
 
 
-async def test_a_second_copy_of_a_release_is_told_what_the_first_one_did(
+async def test_a_second_copy_of_a_release_gets_the_answer_of_the_first(
     behind: AnyLock, proxy: Proxy, redis: Redis, other: LockClient
 ) -> None:
     lease = await behind.acquire()
@@ -90,7 +90,7 @@ async def flushed(redis: Redis, other: LockClient) -> None:
 
 @pytest.mark.parametrize("copies", [1, 2])
 @pytest.mark.parametrize("lose", [deleted, deleted_and_taken, forced, flushed], ids=lambda lose: lose.__name__)
-async def test_a_release_of_what_was_lost_says_so_however_often_it_is_sent(
+async def test_a_release_of_a_lost_lock_raises_however_often_it_is_sent(
     on: Stage, lose: Callable[[Redis, LockClient], Awaitable[None]], copies: int
 ) -> None:
     behind, proxy, redis, other = on
@@ -136,7 +136,9 @@ async def test_a_long_hold_is_remembered_by_its_id(behind: AnyLock, redis: Redis
     assert await members(redis) == (0, 1)
 
 
-async def test_what_keeps_the_lock_for_a_while_is_remembered_by_its_id(locks: LockClient, redis: Redis) -> None:
+async def test_a_release_that_keeps_the_lock_for_a_while_is_remembered_by_its_id(
+    locks: LockClient, redis: Redis
+) -> None:
     async with locks.lock(NAME).hold(at_least=0.1):
         pass
     assert await members(redis) == (0, 1)

@@ -15,7 +15,7 @@ from tests.support.proxy import ALWAYS, Proxy, Rule, delay, script
 NAME = "orders"
 
 
-async def test_an_acquire_whose_leases_are_over_before_they_arrive_says_so(redis: Redis, proxy: Proxy) -> None:
+async def test_an_acquire_raises_when_its_leases_are_over_before_they_arrive(redis: Redis, proxy: Proxy) -> None:
     proxy.install(Rule(script(ACQUIRE), delay(0.05), ALWAYS))
     async with client_behind(proxy) as locks:
         async with asyncio.timeout(30):

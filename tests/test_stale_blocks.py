@@ -443,7 +443,9 @@ async def test_the_exit_of_a_block_may_be_awaited_by_another_task(
 
 
 @each_block
-async def test_a_class_that_hands_on_what_a_block_returns_leaves_its_own(locks: LockClient, make: Make) -> None:
+async def test_a_class_that_hands_on_the_coroutines_of_a_block_leaves_its_own_block(
+    locks: LockClient, make: Make
+) -> None:
     block = make(locks)
 
     class Handing:

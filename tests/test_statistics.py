@@ -68,7 +68,7 @@ async def _subscribed(redis: Redis, channels: set[str]) -> bool:
     return await pubsub_channels(redis) == channels
 
 
-async def test_commands_are_what_the_server_has_run(locks: LockClient, redis: Redis) -> None:
+async def test_the_number_of_commands_is_that_of_the_server(locks: LockClient, redis: Redis) -> None:
     lock = locks.lock("orders")
     await lock.locked()
     before, ran = locks.statistics().commands, await scripts_run(redis)
@@ -148,7 +148,7 @@ async def settled(locks: LockClient, parked: int) -> None:
     assert locks.statistics().parked == parked
 
 
-async def test_activity_says_who_holds_and_who_waits(locks: LockClient, other: LockClient) -> None:
+async def test_activity_lists_the_holders_and_the_waiters(locks: LockClient, other: LockClient) -> None:
     assert LockClient.from_url("redis://127.0.0.1:1").activity() == []
     async with locks.lock("b"), locks.lock("b"), locks.counting_semaphore("c", 1), other.lock("a"):
         first = asyncio.create_task(hold_until(asyncio.Event(), locks.lock("a")), name="first")

@@ -315,7 +315,7 @@ async def test_calls_of_one_name_exclude_each_other_and_others_do_not(locks: Loc
     assert running == []
 
 
-async def test_a_fixed_lease_is_taken_for_what_it_is(locks: LockClient) -> None:
+async def test_a_fixed_lease_has_the_length_that_was_asked_for(locks: LockClient) -> None:
     @locks.synchronized("order", lease=5)
     async def ship() -> float | None:
         return await locks.lock("order").remaining()
@@ -344,7 +344,7 @@ async def test_it_runs_under_any_primitive_of_its_name(kind: str, locks: LockCli
         assert await read(8)
 
 
-async def test_several_names_are_one_multi_lock_of_what_is_made_of_each(locks: LockClient) -> None:
+async def test_several_names_are_one_multi_lock_of_primitives_made_of_each_name(locks: LockClient) -> None:
     @locks.synchronized("{one}", "{two}", of=lambda locks, name: locks.read_write_lock(name).write)
     async def swap(one: str, two: str) -> list[bool]:
         return [await locks.read_write_lock(name).write.held() for name in (one, two)]

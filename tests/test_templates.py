@@ -62,7 +62,7 @@ VALUES: dict[str, Any] = {
         "{empty}{formatted:{width}}",
     ],
 )
-def test_a_name_is_what_format_makes_also_if_each_value_is_looked_at(template: str) -> None:
+def test_a_filled_template_is_that_of_str_format(template: str) -> None:
     assert filled(template, VALUES) == template.format_map(VALUES)
 
 
@@ -90,7 +90,7 @@ def test_a_format_that_cuts_an_address_does_not_hide_it() -> None:
         filled(f"{{value!s:.{shortest}}}", {"value": Bare()})
 
 
-def test_what_a_client_sends_may_look_like_an_address() -> None:
+def test_a_text_from_a_client_may_look_like_an_address() -> None:
     sent = str(Bare())
     assert filled("name:{value}", {"value": sent}, sent=True) == f"name:{sent}"
     with pytest.raises(ValueError, match=r"the address of an object in {value}"):

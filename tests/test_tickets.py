@@ -177,7 +177,7 @@ async def test_an_owner_that_reads_and_writes_detaches_neither(locks: LockClient
                 await lease.detach(60)
 
 
-async def test_a_named_owner_that_begins_to_read_does_not_detach_what_it_writes(locks: LockClient) -> None:
+async def test_a_named_owner_that_begins_to_read_does_not_detach_its_write_lock(locks: LockClient) -> None:
     """Its other task would read while the adopter writes; the acquire is on its way when `detach` looks."""
     both = locks.read_write_lock("orders", owner="job")
     writing = await both.write.acquire()
@@ -229,7 +229,7 @@ async def test_several_of_which_one_is_lost_are_all_freed(locks: LockClient, oth
 
 
 @pytest.mark.parametrize("kind", ["lock", "write"])
-async def test_a_renewal_counts_whatever_the_clocks_of_others_that_renewed_it(
+async def test_a_renewal_counts_though_a_renewer_with_a_fast_clock_came_before(
     locks: LockClient, redis: Redis, kind: str
 ) -> None:
     lock = locks.lock("orders") if kind == "lock" else locks.read_write_lock("orders").write
@@ -335,7 +335,7 @@ async def test_another_task_does_not_await_it(locks: LockClient) -> None:
     await (await adoption).release()
 
 
-async def test_an_adoption_that_was_never_awaited_is_told(locks: LockClient) -> None:
+async def test_an_adoption_that_was_never_awaited_is_reported(locks: LockClient) -> None:
     ticket = await ticket_of(locks)
 
     def forget() -> None:
@@ -389,7 +389,7 @@ HALVES: list[Callable[[LockClient], Any]] = [
 
 
 @pytest.mark.parametrize("of", HALVES)
-async def test_holders_of_other_kinds_say_so_too(
+async def test_holders_of_other_kinds_are_shown_as_detached_too(
     locks: LockClient, other: LockClient, of: Callable[[LockClient], Any]
 ) -> None:
     await (await of(locks).acquire()).detach(60)

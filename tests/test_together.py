@@ -28,7 +28,7 @@ def a_future() -> "asyncio.Future[str]":
     return asyncio.get_running_loop().create_future()
 
 
-async def test_begun_it_has_run_to_its_first_wait_and_awaited_it_goes_on_in_the_same_task() -> None:
+async def test_a_begun_coroutine_runs_to_its_first_wait_and_goes_on_in_the_same_task() -> None:
     log: Log = []
     one, two = a_future(), a_future()
     begun = [Begun(steps(log, each)) for each in (one, two)]
@@ -39,7 +39,7 @@ async def test_begun_it_has_run_to_its_first_wait_and_awaited_it_goes_on_in_the_
     assert log == ["begun", "begun", "over", "over"]
 
 
-async def test_one_that_ends_at_once_has_its_result_or_its_error() -> None:
+async def test_a_begun_coroutine_that_ends_at_once_has_its_result_or_its_error() -> None:
     async def at_once() -> int:
         return 7
 
@@ -52,7 +52,7 @@ async def test_one_that_ends_at_once_has_its_result_or_its_error() -> None:
         await failed
 
 
-async def test_a_cancellation_reaches_the_one_that_is_awaited_and_closes_the_others() -> None:
+async def test_a_cancellation_reaches_the_awaited_coroutine_and_closes_the_others() -> None:
     log: Log = []
     futures = [a_future(), a_future()]
 
@@ -92,7 +92,7 @@ async def test_a_loss_is_raised_before_an_earlier_error() -> None:
     assert raised.value.__notes__ == ["aiolock: refused"]
 
 
-async def test_in_the_task_that_begins_it_a_coroutine_sees_that_task() -> None:
+async def test_a_begun_coroutine_sees_the_task_that_begins_it() -> None:
     async def who() -> "asyncio.Task[object] | None":
         before = asyncio.current_task()
         await asyncio.sleep(0)
@@ -102,7 +102,7 @@ async def test_in_the_task_that_begins_it_a_coroutine_sees_that_task() -> None:
     assert await all_of([Begun(who()), Begun(who())]) == [asyncio.current_task()] * 2
 
 
-async def test_closed_it_leaves_no_error_behind_that_nobody_sees() -> None:
+async def test_a_closed_coroutine_leaves_no_unseen_error_behind() -> None:
     """A call may fail when nobody waits for it any more, or while its task waits for others."""
     told: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))

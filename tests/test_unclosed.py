@@ -81,7 +81,7 @@ async def test_a_handle_keeps_the_client(server: Server, redis: Redis) -> None:
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_a_client_that_is_closed_or_whose_loop_is_gives_no_warning(server: Server, closed: bool) -> None:
+def test_a_client_gives_no_warning_after_it_or_its_loop_was_closed(server: Server, closed: bool) -> None:
     async def main() -> LockClient:
         locks = LockClient.from_url(server.url)
         async with locks.lock("orders"):
@@ -97,7 +97,7 @@ def test_a_client_that_is_closed_or_whose_loop_is_gives_no_warning(server: Serve
         gc.collect()
 
 
-def test_one_that_was_never_used_has_nothing_to_close(server: Server) -> None:
+def test_a_client_that_was_never_used_has_nothing_to_close(server: Server) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         LockClient.from_url(server.url)
@@ -123,7 +123,7 @@ asyncio.kept = [dict(sys.modules), loop, loop.run_until_complete(main(sys.argv[1
 """
 
 
-def test_one_that_the_exit_of_python_deletes_fails_in_no_destructor(server: Server) -> None:
+def test_a_client_that_the_exit_of_python_deletes_fails_in_no_destructor(server: Server) -> None:
     with python("-c", EXITING, server.url, stderr=subprocess.PIPE) as exiting:
         _, told = exiting.communicate(timeout=30)
     assert "__del__" not in told

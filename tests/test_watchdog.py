@@ -117,7 +117,7 @@ async def test_a_guard_does_not_keep_the_context_of_the_task_that_acquired(locks
     await locks.lock("a", owner="job").release()
 
 
-async def test_the_missing_one_of_those_that_are_renewed_together_is_lost(server: Server, redis: Redis) -> None:
+async def test_a_missing_lock_among_those_that_are_renewed_together_is_lost(server: Server, redis: Redis) -> None:
     async with lock_client(server.url, lease=30, renew_interval=0.1, command_timeout=10) as client:
         async with asyncio.TaskGroup() as tasks:
             granted = [tasks.create_task(acquire(client.lock(f"a:{number}", owner="all"))) for number in range(5)]
@@ -129,7 +129,7 @@ async def test_the_missing_one_of_those_that_are_renewed_together_is_lost(server
         assert [lease.lost.is_set() for lease in leases] == [False, False, False, True, False]
 
 
-async def test_one_that_cannot_be_renewed_keeps_no_other_from_it(quick: LockClient, redis: Redis) -> None:
+async def test_a_lock_that_cannot_be_renewed_keeps_no_other_from_being_renewed(quick: LockClient, redis: Redis) -> None:
     """The server answers the renewal of all with an error, and then each renewal by itself."""
     names = [f"a:{number}" for number in range(5)]
     async with asyncio.TaskGroup() as tasks:
@@ -177,7 +177,7 @@ async def test_a_fixed_lease_that_the_server_forgot_is_lost_though_somebody_canc
     assert len(cancelled) == 1
 
 
-async def test_a_doubt_is_not_put_off_by_an_answer_to_what_was_sent_before(locks: LockClient) -> None:
+async def test_a_doubt_is_not_put_off_by_an_answer_to_an_earlier_request(locks: LockClient) -> None:
     """The acquire is nested, and has the hold watched again; the next renewal is due in ten seconds."""
     lease = await locks.lock("a").acquire()
     watchdog = session_of(locks).watchdog
@@ -259,7 +259,7 @@ async def test_a_watched_acquire_in_a_short_fixed_one_is_renewed_in_time(quick: 
     await outer.release()
 
 
-async def test_a_renewal_that_a_blocked_loop_delayed_is_told_and_logged(
+async def test_a_renewal_that_a_blocked_loop_delayed_is_reported_and_logged(
     server: Server, redis: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     events: list[LockEvent] = []
@@ -292,7 +292,7 @@ async def test_a_late_first_renewal_is_reported_too(server: Server, redis: Redis
     assert [type(event) for event in events if isinstance(event, RenewalLate)] == [RenewalLate]
 
 
-async def test_renewals_in_time_are_told_and_never_called_late(server: Server, redis: Redis) -> None:
+async def test_renewals_in_time_are_reported_and_never_called_late(server: Server, redis: Redis) -> None:
     events: list[LockEvent] = []
     async with (
         lock_client(server.url, lease=6, renew_interval=1, on_event=events.append) as client,
@@ -305,7 +305,7 @@ async def test_renewals_in_time_are_told_and_never_called_late(server: Server, r
     assert not any(isinstance(event, RenewalLate) for event in events)
 
 
-async def test_a_server_that_does_not_answer_is_told_before_the_lock_is_lost(own: Server) -> None:
+async def test_a_server_that_does_not_answer_is_reported_before_the_lock_is_lost(own: Server) -> None:
     events: list[LockEvent] = []
     async with lock_client(own.url, lease=1, on_event=events.append) as client:
         lease = await client.lock("a").acquire()

@@ -115,7 +115,7 @@ async def test_an_acquire_by_a_block_is_refused_in_a_task_of_its_own(locks: Lock
 
 
 @each_run
-async def test_a_named_owner_may_be_acquired_so(locks: LockClient, run: Run) -> None:
+async def test_a_named_owner_may_be_acquired_in_a_task_of_its_own(locks: LockClient, run: Run) -> None:
     job = locks.lock("orders", owner="job-17")
     for name, acquire in ACQUIRES.items():
         await run(acquire(job))
@@ -137,7 +137,7 @@ async def test_a_question_about_the_owner_is_refused_in_a_task_of_its_own(locks:
         await run(job.held())
 
 
-async def test_within_a_task_of_ones_own_it_is_welcome(lock: AsyncRLock) -> None:
+async def test_an_acquire_within_the_body_of_a_task_is_granted(lock: AsyncRLock) -> None:
     async def work() -> int:
         lease = await lock.acquire()
         await lock.release()
@@ -165,7 +165,7 @@ async def test_a_wrapper_of_the_coroutine_of_a_task_may_wrap_the_work_that_acqui
     await asyncio.create_task(trace_coroutine(work()))
 
 
-async def test_one_that_is_never_awaited_has_the_name_of_the_verb(lock: AsyncRLock) -> None:
+async def test_a_coroutine_that_is_never_awaited_has_the_name_of_the_verb(lock: AsyncRLock) -> None:
     with pytest.warns(RuntimeWarning, match=r"coroutine 'lock\.acquire' was never awaited"):
         lock.acquire()  # type: ignore[unused-coroutine]
 

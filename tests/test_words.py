@@ -186,7 +186,7 @@ def test_handles_has_a_line_for_each_primitive() -> None:
     assert not without, f"add a line to HANDLES for each of {sorted(without)}: its verbs are tried without `await`"
 
 
-async def test_such_a_coroutine_is_one_for_asyncio_and_for_debuggers(locks: LockClient) -> None:
+async def test_the_coroutine_of_a_verb_is_a_coroutine_for_asyncio_and_for_debuggers(locks: LockClient) -> None:
     lock = locks.lock("a", owner="job-17")
     elsewhere, lease = await asyncio.gather(locks.lock("b").locked(), lock.try_lock())
     assert (elsewhere, type(lease)) == (False, aiolock.Lease)
@@ -203,7 +203,7 @@ async def test_such_a_coroutine_is_one_for_asyncio_and_for_debuggers(locks: Lock
     await task
 
 
-async def test_a_cancelled_task_of_such_a_coroutine_ends(locks: LockClient, other: LockClient) -> None:
+async def test_a_cancelled_task_of_the_coroutine_of_a_verb_ends(locks: LockClient, other: LockClient) -> None:
     async with other.lock("a"):
         waiting = asyncio.create_task(locks.lock("a", owner="job-17").acquire())
         await all_parked(locks, 1)
@@ -233,7 +233,7 @@ async def test_the_error_about_an_attribute_of_one_lease_leads_to_the_leases_of_
                 getattr(both, name)
 
 
-async def test_the_error_about_a_block_of_a_verb_says_what_has_blocks(locks: LockClient) -> None:
+async def test_the_error_about_a_block_of_a_verb_shows_the_block_of_the_lock(locks: LockClient) -> None:
     lock: Any = locks.lock("a")
     for verb in (lock.acquire, lock.try_lock):
         with pytest.raises(TypeError, match=r"not \w+\.\w+\(\): write `async with lock:`"):

@@ -52,7 +52,7 @@ async def test_an_acquire_that_no_server_ever_saw_leaves_nothing_to_wait_for(cap
 
 @pytest.mark.parametrize("settings", [{}, {"client_name": "web"}], ids=["plain", "named"])
 @pytest.mark.parametrize("path", ["", "/1"])
-async def test_a_password_that_is_missing_is_told_at_once(own: Server, path: str, settings: dict[str, str]) -> None:
+async def test_a_missing_password_is_reported_at_once(own: Server, path: str, settings: dict[str, str]) -> None:
     async with Redis.from_url(own.url) as admin:
         await admin.config_set("requirepass", "secret")
     async with lock_client(own.url + path, command_timeout=10, **settings) as client, asyncio.timeout(5):
@@ -60,14 +60,14 @@ async def test_a_password_that_is_missing_is_told_at_once(own: Server, path: str
             await client.lock("a").acquire()
 
 
-async def test_a_password_that_is_wrong_is_told_with_the_code_word(own: Server) -> None:
+async def test_a_wrong_password_is_reported_with_the_code_word(own: Server) -> None:
     url = own.url.replace("//", "//somebody:secret@")
     async with lock_client(url, command_timeout=10) as client, asyncio.timeout(5):
         with pytest.raises(BackendError, match="acquire of 'a' failed: WRONGPASS "):
             await client.lock("a").acquire()
 
 
-async def test_a_permission_that_is_missing_is_told_with_the_code_word(own: Server) -> None:
+async def test_a_missing_permission_is_reported_with_the_code_word(own: Server) -> None:
     async with Redis.from_url(own.url) as admin:
         rules = ("on", "nopass", "~*", "&*", "+@all", "-eval")
         await admin.execute_command("ACL", "SETUSER", "somebody", *rules)  # type: ignore[no-untyped-call]
@@ -77,7 +77,7 @@ async def test_a_permission_that_is_missing_is_told_with_the_code_word(own: Serv
             await client.lock("a").acquire()
 
 
-async def test_a_server_without_scripts_is_told_without_the_script(server: Server) -> None:
+async def test_a_server_without_scripts_is_reported_without_the_script(server: Server) -> None:
     with Server(server._executable, config='rename-command EVAL ""\n') as without:
         async with lock_client(without.url, command_timeout=10) as client, asyncio.timeout(5):
             with pytest.raises(BackendError) as raised:
@@ -110,7 +110,7 @@ def test_a_setting_of_ours_among_those_of_redis_is_a_type_error(settings: dict[s
         LockClient.from_url("redis://127.0.0.1:1", **settings)
 
 
-async def test_a_database_that_there_is_not_is_told_at_once(server: Server) -> None:
+async def test_a_database_that_does_not_exist_is_reported_at_once(server: Server) -> None:
     async with lock_client(f"{server.url}/99", command_timeout=10) as client, asyncio.timeout(5):
         with pytest.raises(BackendError, match=r"out of range; see the server's setting databases") as refused:
             await client.lock("a").acquire()

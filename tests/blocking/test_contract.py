@@ -15,7 +15,7 @@ from aiolock._core.session import Session
 from aiolock.blocking import LockClient
 from tests.blocking.threads import in_thread
 from tests.contract.test_contract import (
-    test_a_block_whose_wait_ends_says_so,
+    test_a_block_raises_a_timeout_when_its_wait_ends,
     test_a_child_is_another_owner_and_a_named_one_is_the_same_in_any_task,
     test_a_wait_that_ends_leaves_nothing,
     test_a_waiter_is_woken_by_a_message,
@@ -30,9 +30,9 @@ from tests.contract.test_detached import (
 )
 
 __all__ = [
+    "test_a_block_raises_a_timeout_when_its_wait_ends",
     "test_a_block_that_fails_leaves_its_adopter_alone",
     "test_a_block_that_fails_takes_it_back",
-    "test_a_block_whose_wait_ends_says_so",
     "test_a_child_is_another_owner_and_a_named_one_is_the_same_in_any_task",
     "test_a_ticket_is_used_up_by_one_adoption",
     "test_a_wait_that_ends_leaves_nothing",

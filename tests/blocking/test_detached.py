@@ -7,7 +7,7 @@ from aiolock.blocking import LockClient
 from tests.blocking.threads import in_thread
 
 
-def test_another_thread_adopts_what_a_thread_detached(client: LockClient) -> None:
+def test_a_thread_adopts_a_lock_that_another_thread_detached(client: LockClient) -> None:
     """The thread that detached the lock has ended before another thread adopts it."""
     lock = client.lock("it")
 

@@ -136,7 +136,7 @@ TAKES: dict[str, Enter] = {
 
 
 @pytest.mark.parametrize("enter", TAKES.values(), ids=TAKES)
-def test_whichever_step_an_interrupt_comes_at_nothing_stays_held(client: LockClient, enter: Enter) -> None:
+def test_an_interrupt_at_any_step_leaves_nothing_held(client: LockClient, enter: Enter) -> None:
     client.ping()
     for step in range(1, _MOST_STEPS):
         was_interrupted = interrupted_at(step, enter(client))
@@ -150,7 +150,7 @@ def test_whichever_step_an_interrupt_comes_at_nothing_stays_held(client: LockCli
 _PYTHON = str(Path(threading.__file__).parent)
 
 
-def test_whichever_step_of_python_itself_an_interrupt_comes_at_the_loop_goes_on(client: LockClient) -> None:
+def test_the_loop_goes_on_after_an_interrupt_at_any_step_of_python_itself(client: LockClient) -> None:
     client.ping()
     for step in range(1, _MOST_STEPS):
         was_interrupted = interrupted_at(step, client.lock("orders").locked, within=_PYTHON)
@@ -161,7 +161,7 @@ def test_whichever_step_of_python_itself_an_interrupt_comes_at_the_loop_goes_on(
 
 
 @pytest.mark.usefixtures("database")
-def test_whichever_step_of_python_itself_an_interrupt_comes_at_a_thread_may_begin(
+def test_a_thread_may_begin_after_an_interrupt_at_any_step_of_python_itself(
     server: Server,
 ) -> None:
     for step in range(1, _MOST_STEPS):
@@ -191,7 +191,7 @@ def test_an_interrupt_of_the_first_wait_leaves_no_thread_behind(server: Server) 
 _LINES_BEFORE_TRY = 2
 
 
-def test_whichever_step_an_interrupt_comes_at_a_block_that_ends_is_left(client: LockClient) -> None:
+def test_a_block_that_ends_is_left_despite_an_interrupt_at_any_step(client: LockClient) -> None:
     lock = client.lock("orders")
     for step in range(1 + _LINES_BEFORE_TRY, _MOST_STEPS):
         block = lock.hold()
@@ -219,7 +219,7 @@ MADE: dict[str, Enter] = {
 @pytest.mark.usefixtures("database")
 @pytest.mark.filterwarnings("ignore:.*was never entered")
 @pytest.mark.parametrize("make", MADE.values(), ids=MADE)
-def test_whichever_step_an_interrupt_comes_at_as_an_object_is_made_no_destructor_fails(
+def test_no_destructor_fails_after_an_interrupt_at_any_step_as_an_object_is_made(
     server: Server, make: Enter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed: list[object] = []
@@ -235,7 +235,7 @@ def test_whichever_step_an_interrupt_comes_at_as_an_object_is_made_no_destructor
 @pytest.mark.parametrize(
     "verb", [CountingSemaphore.acquire, CountingSemaphore.try_acquire, CountingSemaphore.__enter__]
 )
-def test_whichever_step_an_interrupt_comes_at_no_permit_is_gone(
+def test_an_interrupt_at_any_step_loses_no_permit(
     client: LockClient, verb: Callable[[CountingSemaphore], object]
 ) -> None:
     semaphore = client.counting_semaphore("orders", 1)
@@ -250,7 +250,7 @@ def test_whichever_step_an_interrupt_comes_at_no_permit_is_gone(
 
 @pytest.mark.parametrize("is_fresh", [True, False], ids=["first use", "later use"])
 @pytest.mark.parametrize("within", [str(PACKAGE), _PYTHON], ids=["aiolock", "Python"])
-def test_whichever_step_the_handler_of_a_signal_closes_the_client_at_the_client_ends(
+def test_a_client_ends_when_a_signal_handler_closes_it_at_any_step(
     server: Server, database: "synchronous.Redis", within: str, is_fresh: bool
 ) -> None:
     def closed_at(step: int) -> bool:
@@ -267,7 +267,7 @@ def test_whichever_step_the_handler_of_a_signal_closes_the_client_at_the_client_
     assert 5 < step < _MOST_STEPS
 
 
-def test_whichever_step_the_handler_of_a_signal_uses_the_client_at_the_client_stays_whole(server: Server) -> None:
+def test_a_client_stays_whole_when_a_signal_handler_uses_it_at_any_step(server: Server) -> None:
     def used_at(step: int) -> bool:
         with LockClient.from_url(server.url) as locks:
 

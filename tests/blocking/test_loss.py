@@ -69,7 +69,7 @@ def test_a_callback_is_called_in_a_thread_of_its_own_once(orders: RLock) -> None
     assert told == [("forced", False)] * 2
 
 
-def test_a_callback_for_which_no_thread_can_be_started_is_told_to_the_log(
+def test_a_callback_for_which_no_thread_can_be_started_is_logged(
     orders: RLock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(thread: threading.Thread) -> None:

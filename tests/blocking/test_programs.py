@@ -57,7 +57,7 @@ def test_ctrl_c_within_a_block_gives_the_lock_back(server: Server, elsewhere: Lo
     assert elsewhere.lock("orders").try_lock() is not None
 
 
-def test_a_program_that_ends_releases_what_it_holds(server: Server, elsewhere: LockClient) -> None:
+def test_a_program_that_ends_releases_its_locks(server: Server, elsewhere: LockClient) -> None:
     with program("lease = locks.lock('orders').acquire()\nprint('holds')", server) as holding:
         assert said(holding) == "holds"
         assert "Traceback" not in rest(holding)

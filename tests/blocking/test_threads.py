@@ -119,7 +119,7 @@ def test_a_block_that_was_not_entered_is_refused(orders: RLock) -> None:
         orders.__exit__(None, None, None)
 
 
-def test_a_release_by_the_handle_leaves_alone_what_a_block_gives_back(orders: RLock) -> None:
+def test_a_release_by_the_handle_is_refused_for_the_hold_of_a_block(orders: RLock) -> None:
     with orders, pytest.raises(RuntimeError, match="gives it back"):
         orders.release()
     assert not orders.locked()

@@ -90,7 +90,7 @@ async def users_keys(redis: Redis) -> set[bytes]:
 
 
 @each_block
-async def test_a_block_whose_wait_ends_says_so(kind: Kind, locks: LockClient, other: LockClient) -> None:
+async def test_a_block_raises_a_timeout_when_its_wait_ends(kind: Kind, locks: LockClient, other: LockClient) -> None:
     remove = await kind.obstruct(other)
     with pytest.raises(LockTimeoutError, match="not granted within"):
         async with kind.of(locks).hold(wait=0.01):
@@ -295,9 +295,7 @@ async def test_closing_ends_waits(kind: Kind, redis: Redis, other: LockClient) -
 
 
 @each_had
-async def test_closing_cancels_blocks_and_gives_back_what_they_have(
-    kind: Kind, redis: Redis, other: LockClient
-) -> None:
+async def test_closing_cancels_blocks_and_releases_every_hold(kind: Kind, redis: Redis, other: LockClient) -> None:
     """The close of a client frees its locks, also the holds that were acquired without a block."""
     client = LockClient(redis)
     inside = asyncio.Event()
@@ -357,7 +355,7 @@ async def test_a_key_that_is_something_else_is_not_touched(
 
 
 @each_kind
-async def test_handles_are_cheap_and_equal_in_what_they_do(kind: Kind, locks: LockClient) -> None:
+async def test_handles_are_cheap_and_behave_alike(kind: Kind, locks: LockClient) -> None:
     handle = kind.of(locks)
     assert NAME in (handle.names if isinstance(kind, Multi) else [handle.name])
     assert ref(handle)() is handle
@@ -375,7 +373,7 @@ async def test_handles_are_cheap_and_equal_in_what_they_do(kind: Kind, locks: Lo
     "make",
     ["lock", "fair_lock", "multi", "read_write_lock", "semaphore", "counting_semaphore", "count_down_latch"],
 )
-def test_names_that_are_none(make: str) -> None:
+def test_invalid_names_are_refused(make: str) -> None:
     client = LockClient.from_url("redis://127.0.0.1:1")
     for no_name in (7, None):
         with pytest.raises(TypeError, match=f"not (of )?{no_name}"):

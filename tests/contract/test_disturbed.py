@@ -172,7 +172,7 @@ async def test_a_disturbed_call_counts_once(server: Server, redis: Redis, other:
 
 
 @pytest.mark.parametrize("kind", ["permits", "readers"])
-async def test_all_whom_one_release_lets_in_get_in_though_the_reply_to_one_is_lost(
+async def test_a_release_lets_in_every_waiter_though_the_reply_to_one_is_lost(
     proxy: Proxy, through: Redis, other: LockClient, kind: str
 ) -> None:
     theirs = Stage(other, "")

@@ -23,7 +23,7 @@ from tests.support.observe import all_parked, until
 
 
 @pytest.mark.parametrize("kind", [kind for kind in LEASED if kind.reentrant], ids=repr)
-async def test_owner_and_others_are_told_who_has_it(kind: Kind, locks: LockClient, other: LockClient) -> None:
+async def test_owner_and_others_are_told_the_holder(kind: Kind, locks: LockClient, other: LockClient) -> None:
     mine, theirs = kind.of(locks), kind.of(other)
     for _ in range(2):
         await kind.take(locks)
@@ -163,7 +163,7 @@ async def test_a_hold_that_is_never_entered_is_noticed(kind: Kind, locks: LockCl
 
 
 @each_block
-async def test_a_block_gives_back_what_it_took_though_its_body_fails(kind: Kind, locks: LockClient) -> None:
+async def test_a_block_releases_its_hold_though_its_body_fails(kind: Kind, locks: LockClient) -> None:
     with pytest.raises(ZeroDivisionError) as raised:
         async with kind.of(locks):
             raise ZeroDivisionError

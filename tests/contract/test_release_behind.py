@@ -207,7 +207,7 @@ async def test_an_explicit_release_waits_and_raises(
 
 
 @pytest.mark.parametrize("kind", [kind for kind in LEASED if not isinstance(kind, Fair)], ids=repr)
-async def test_one_block_may_say_otherwise(kind: Kind, proxy: Proxy, through: Redis) -> None:
+async def test_one_block_may_choose_otherwise_than_the_config(kind: Kind, proxy: Proxy, through: Redis) -> None:
     for config, said, is_behind in (("behind", "answered", False), ("answered", "behind", True)):
         async with LockClient(through, config=LockConfig(release=config)) as client:  # type: ignore[arg-type]
             async with kind.of(client).hold(release=said):

@@ -71,7 +71,7 @@ async def test_each_side_keeps_the_other_from_several_slots_at_once(ours: LockCl
     await theirs.ask("unlock", NAMES[3])
 
 
-async def test_either_watchdog_keeps_what_it_holds_until_its_side_is_gone(
+async def test_either_watchdog_keeps_its_locks_until_its_side_is_gone(
     jvm: Service, cluster: ClusterOf, ours: LockClient, theirs: Redisson
 ) -> None:
     url = cluster.primaries[0].url
@@ -186,7 +186,9 @@ async def test_each_side_is_woken_by_the_writer_on_the_other(jvm: Service, ours:
         await thread
 
 
-async def test_each_side_is_woken_by_what_the_other_counts(jvm: Service, ours: LockClient, theirs: Redisson) -> None:
+async def test_each_side_is_woken_by_counted_permits_and_latches_of_the_other(
+    jvm: Service, ours: LockClient, theirs: Redisson
+) -> None:
     """Without messages from the other side, tasks ask by themselves, but threads would wait for ever."""
     semaphore, latch = ours.counting_semaphore("seats"), ours.count_down_latch("jobs")
     async with asyncio.timeout(20):

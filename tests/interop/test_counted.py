@@ -65,7 +65,7 @@ async def waits(locks: LockClient, channel: str) -> None:
 # Permits.
 
 
-async def test_each_side_counts_what_the_other_does(
+async def test_each_side_sees_the_permits_that_the_other_takes_and_adds(
     semaphore: AsyncCountingSemaphore, java: Java, redis: Redis
 ) -> None:
     assert await java("trySetPermits", 5)
@@ -179,7 +179,7 @@ async def test_a_task_is_woken(
 # Latches.
 
 
-async def test_each_side_counts_down_what_the_other_set(latch: AsyncCountDownLatch, java_latch: Java) -> None:
+async def test_each_side_counts_down_a_latch_that_the_other_set(latch: AsyncCountDownLatch, java_latch: Java) -> None:
     assert await latch.try_set_count(3)
     assert not await java_latch("trySetCount", 5)
     await java_latch("countDown")

@@ -32,7 +32,9 @@ async def test_each_side_keeps_the_other_from_all_or_any(locks: LockClient, redi
     assert not await several.locked()
 
 
-async def test_one_that_the_other_side_has_leaves_none(locks: LockClient, redisson: Redisson, redis: Redis) -> None:
+async def test_a_lock_that_the_other_side_has_leaves_no_hold_of_the_others(
+    locks: LockClient, redisson: Redisson, redis: Redis
+) -> None:
     for name in NAMES:
         await redisson.ask("lock", name)
         assert await locks.multi(*NAMES).try_lock() is None

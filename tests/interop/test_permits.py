@@ -62,7 +62,7 @@ async def given_back_in_vain(redisson: Redisson, permit: str) -> None:
 
 
 @pytest.mark.parametrize("lease", [{"lease": 60}, {}], ids=["for a time", "for ever"])
-async def test_a_task_gets_what_redisson_leaves(
+async def test_a_task_gets_the_permits_that_redisson_leaves(
     semaphore: AsyncSemaphore, redisson: Redisson, counts: Counts, lease: dict[str, Any]
 ) -> None:
     assert await redisson.ask("trySetPermits", NAME, permits=3)
@@ -83,7 +83,9 @@ async def test_a_task_gets_what_redisson_leaves(
     assert await counts() == (3, 0, 3)
 
 
-async def test_redisson_gets_what_a_task_leaves(semaphore: AsyncSemaphore, redisson: Redisson, counts: Counts) -> None:
+async def test_redisson_gets_the_permits_that_a_task_leaves(
+    semaphore: AsyncSemaphore, redisson: Redisson, counts: Counts
+) -> None:
     await semaphore.set_permits(3)
     both = await semaphore.acquire(2, lease=60)
     assert await counts() == (1, 2, 3)

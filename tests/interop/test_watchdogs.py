@@ -13,7 +13,7 @@ LEASE = 1.5
 
 
 @pytest.mark.slow
-async def test_both_watchdogs_keep_what_they_hold(jvm: Service, server: Server, redis: Redis) -> None:
+async def test_both_watchdogs_keep_their_locks(jvm: Service, server: Server, redis: Redis) -> None:
     redisson = await jvm.connect(server.url, watchdog=LEASE)
     async with LockClient.from_url(server.url, config=LockConfig(lease=LEASE)) as locks:
         await redisson.ask("lock", "java's")
