@@ -16,7 +16,7 @@ from aiolock._types import milliseconds
 
 _PING = "aiolock-ping"
 _MEMORY = str(milliseconds(ENDED_MEMORY))
-# Milliseconds after its last try for which others may not overtake a waiter for a read or write lock.
+# Milliseconds after its last try for which others may not overtake a waiter for a read or write lock, as in turns.lua.
 _TURN = 2000
 # Names for which this client remembers ended acquisitions that the server may forget.
 _MOST_FORGETTABLE = 1024

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from redis.asyncio import Redis
 
+from aiolock._core.commands import _TURN
 from aiolock._keys import LockKeys
 from aiolock._scripts import INSPECT_READ_WRITE, READ, WRITE, Script, ScriptSet
 
@@ -20,7 +21,7 @@ REQUEST = "operator:r1"
 LEASE = 30_000
 RETENTION = 3_600_000
 MEMORY = 60_000
-KEEPS = 2_000
+KEEPS = _TURN
 
 Reply = list[Any]
 
