@@ -590,7 +590,7 @@ async def test_a_release_that_the_telemetry_refuses_is_logged(redis: Redis, capl
 
 
 async def test_the_duration_of_a_hold_within_a_trace_is_always_reported(redis: Redis) -> None:
-    """The duration is reported even after so many holds that others are not recorded."""
+    """The holds before it use up the share of their part of the second."""
     async with Service(redis) as service:
         for _ in range(30):
             async with service.locks.lock("orders"):
