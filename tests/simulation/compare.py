@@ -13,7 +13,7 @@ both servers have the model's clock (`clock.lua`), and no real time is involved.
 
 import argparse
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,7 +79,7 @@ def recorded(seeds: range) -> dict[bytes, Traffic]:
 
 
 class Pair:
-    """A model and a real server, which get the same calls, and have the same clock."""
+    """A model and a real server, which get the same calls, and have the same clock; the real one gets many at once."""
 
     def __init__(self, real: Redis) -> None:
         self.real = real
@@ -91,7 +91,10 @@ class Pair:
         # The fields of a hash are in the order in which they were set, as in the model, however long they are.
         real.config_set("hash-max-listpack-value", 1_000_000)
         real.config_set("hash-max-listpack-entries", 1_000_000)
-        self._scripts: dict[bytes, Any] = {}
+        self._digests: dict[bytes, str] = {}
+        # The calls for the real server, and the replies of the model to them.
+        self._calls = real.pipeline(transaction=False)
+        self._replies: list[Any] = []
         self.start_over()
 
     def start_over(self) -> None:
@@ -103,51 +106,64 @@ class Pair:
         self.world.now += seconds
         self.model.tick()
 
-    def run(self, source: bytes, keys: int, args: list[bytes]) -> str | None:
-        """Run a script on both; returns the difference."""
+    def run(self, source: bytes, keys: int, args: list[bytes]) -> None:
+        """Run a script on the model now, and on the real server before the next look for a difference."""
         self.history.append(f"{self.world.now - _FAR:.6f} {script_name(source)} {keys} {args!r}")
-        try:
-            real = self._run_on_real(source, keys, args)
-        except ResponseError as error:
-            real = error
-        model = _decoded(self.model.run_script(source, keys, args))
-        return None if _same(real, model) else f"real {real!r}, model {model!r}"
+        self._call(source, keys, args)
+        self._replies.append(_decoded(self.model.run_script(source, keys, args)))
 
-    def _run_on_real(self, source: bytes, keys: int, args: list[bytes]) -> Any:
-        script = self._scripts.get(source)
-        if script is None:
-            script = self._scripts[source] = self.real.register_script(_CLOCK + source.decode())
-        return script(args[:keys], [*args[keys:], self.model.microseconds])
+    def _call(self, source: bytes, keys: int, args: Sequence[bytes]) -> None:
+        digest = self._digests.get(source)
+        if digest is None:
+            digest = self._digests[source] = self.real.script_load(_CLOCK + source.decode())
+        self._calls.evalsha(digest, keys, *args, self.model.microseconds)
 
-    def write(self, name: bytes, key: bytes, *args: bytes) -> str | None:
-        """Write to both; returns the difference."""
-        return self.run(_COMMAND, 1, [key, name, *args])
+    def write(self, name: bytes, key: bytes, *args: bytes) -> None:
+        """Write to both."""
+        self.run(_COMMAND, 1, [key, name, *args])
 
     def difference(self) -> str | None:
-        """The difference between the keys of both."""
+        """The first difference between the replies since the last look, or between the keys of both."""
+        real_replies, model_replies, self._replies = self._calls.execute(raise_on_error=False), self._replies, []
+        calls = self.history[-len(model_replies) :]
+        for call, real, model in zip(calls, real_replies, model_replies, strict=True):
+            if not _same(real, model):
+                return f"{call}: real {real!r}, model {model!r}"
+        return self._difference_of_keys()
+
+    def _difference_of_keys(self) -> str | None:
         for key in list(self.model.data.values):
             self.model.data.find(key)
         names: Any = self.real.keys()
-        self._run_on_real(_NOTHING, len(names), names)
-        names = self.real.keys()
+        self._call(_NOTHING, len(names), names)
+        self._calls.keys()
+        names = self._calls.execute()[-1]
         if set(names) != set(self.model.data.values):
             return f"real keys {sorted(names)}, model keys {sorted(self.model.data.values)}"
-        for key in names:
-            real = _content(self.real, key), self.real.pexpiretime(key)
+        for key, real in _contents(self.real, names).items():
             model = self.model.data.values[key], self.model.data.expires.get(key, -1)
             if real != model:
                 return f"{key!r}: real {real!r}, model {model!r}"
         return None
 
 
-def _content(real: Redis, key: bytes) -> Any:
-    kind: Any = real.type(key)
-    if kind == b"hash":
-        return real.hgetall(key)
-    if kind == b"zset":
-        ranked: Any = real.zrange(key, 0, -1, withscores=True)
-        return SortedSet(ranked)
-    return real.get(key)
+def _contents(real: Redis, keys: list[Any]) -> dict[bytes, tuple[Any, int]]:
+    """The value of each key, and the time at which it ends."""
+    pipeline = real.pipeline(transaction=False)
+    for key in keys:
+        pipeline.type(key)
+    kinds = pipeline.execute()
+    for key, kind in zip(keys, kinds, strict=True):
+        if kind == b"hash":
+            pipeline.hgetall(key)
+        elif kind == b"zset":
+            pipeline.zrange(key, 0, -1, withscores=True)
+        else:
+            pipeline.get(key)
+        pipeline.pexpiretime(key)
+    found = pipeline.execute()
+    values = [SortedSet(value) if kind == b"zset" else value for kind, value in zip(kinds, found[::2], strict=True)]
+    return dict(zip(keys, zip(values, found[1::2], strict=True), strict=True))
 
 
 def _decoded(reply: bytes) -> Any:
@@ -165,8 +181,8 @@ def _same(real: Any, model: Any) -> bool:
     return bool(real == model)
 
 
-def disturb(pair: Pair, draw: random.Random, keys: list[bytes], values: list[bytes]) -> str | None:
-    """Write something to a key, as no script would; returns the difference."""
+def disturb(pair: Pair, draw: random.Random, keys: list[bytes], values: list[bytes]) -> None:
+    """Write something to a key, as no script would."""
     key, value = draw.choice(keys), draw.choice(values)
     now = pair.model.microseconds // 1000
     command = draw.choice(
@@ -180,7 +196,7 @@ def disturb(pair: Pair, draw: random.Random, keys: list[bytes], values: list[byt
             (b"PERSIST", key),
         ]
     )
-    return pair.write(*command)
+    pair.write(*command)
 
 
 def compare(pair: Pair, traffic: list[Traffic], calls: int, seed: int) -> dict[str, int]:
@@ -189,20 +205,21 @@ def compare(pair: Pair, traffic: list[Traffic], calls: int, seed: int) -> dict[s
     keys = list(dict.fromkeys(key for each in traffic for call in each.calls[:20] for key in call[: each.keys]))
     values = list(dict.fromkeys(value for each in traffic for call in each.calls[:5] for value in call[each.keys :]))
     made: dict[str, int] = {}
-    for number in range(calls):
-        if number % (10 * _BATCH) == 0:
-            pair.start_over()
+    for number in range(1, calls + 1):
         pair.pass_time(draw.choice(_STEPS) * draw.random())
-        different = disturb(pair, draw, keys, values) if draw.random() < 0.1 else None
+        if draw.random() < 0.1:
+            disturb(pair, draw, keys, values)
         each = draw.choice(traffic)
-        different = different or pair.run(each.source, each.keys, each.mixed(draw))
-        if different is None and number % _BATCH == 0:
-            different = pair.difference()
-        if different is not None:
-            print("\n".join(pair.history[-30:]))
-            raise SystemExit(f"call {number}: {different}")
+        pair.run(each.source, each.keys, each.mixed(draw))
         name = script_name(each.source)
         made[name] = made.get(name, 0) + 1
+        if number % _BATCH and number != calls:
+            continue
+        if (different := pair.difference()) is not None:
+            print("\n".join(pair.history[-2 * _BATCH :]))
+            raise SystemExit(f"within {_BATCH} calls before call {number}: {different}")
+        if number % (10 * _BATCH) == 0:
+            pair.start_over()
     return made
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-QUICK, MORE, EAGER = 50, 800, 30
+QUICK, MORE, EAGER = 50, 2000, 30
 FIRST_EAGER = 2050
 
 
@@ -40,7 +40,7 @@ def test_seeds_whose_tasks_all_begin_at_once_find_nothing() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(2400)
 def test_more_seeds_find_nothing() -> None:
     run = simulated("--seeds", str(MORE), "--start", str(QUICK), "--jobs", "2")
     assert run.returncode == 0, run.stdout + run.stderr
