@@ -214,7 +214,7 @@ class LockClient(Factories):
         flat = [name for each in several for name in (each if isinstance(each, _SEVERAL) else (each,))]
         if not flat:
             raise TypeError(f"the name must be a str, or a list, tuple or set of them, not {names!r}")
-        return AsyncMultiLock(make(self, name) for name in flat)
+        return AsyncMultiLock(members=(make(self, name) for name in flat))
 
     async def ping(self) -> None:
         """

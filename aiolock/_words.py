@@ -63,7 +63,11 @@ def shown_as(name: str) -> Callable[[C], C]:
 
 
 def tell_its_maker(owner: type, name: str) -> None:
-    """Let Python's error about wrong arguments of the constructor of *owner*, a *name*, say what to call instead."""
+    """
+    Let Python's error about wrong arguments of the constructor of *owner*, a *name*, say what to call instead.
+
+    The constructor takes its parts by keyword, so that positional arguments, as for redis-py's lock, are wrong.
+    """
     if isinstance(constructor := vars(owner).get("__init__"), FunctionType):
         made = "call a method of LockClient instead, such as LockClient(redis).lock('orders')"
         constructor.__qualname__ = f"{made}: {name}.__init__"

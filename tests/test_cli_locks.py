@@ -210,7 +210,7 @@ async def test_a_new_primitive_is_listed_as_soon_as_its_keys_are_described(
 
     assert all(beginning in OWN_KEYS for beginning in OWN_LOCKS)
     monkeypatch.setitem(OWN_LOCKS, "aiolock_chief_cook:", of_leader)
-    cook = AsyncRLock(locks._sessions, Want(of_leader("shop:a", ""), LOCK), "nightly")
+    cook = AsyncRLock(locks._sessions, want=Want(of_leader("shop:a", ""), LOCK), named="nightly")
     lease = await cook.acquire()
     lock = (await all_locks(server, "shop:*"))["shop:a"]
     assert (lock.kind, lock.holds[0].token, lock.holds[0].owner) == ("chief cook", lease.token, "nightly")

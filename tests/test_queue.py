@@ -249,7 +249,8 @@ async def try_and_return(locks: LockClient, wait: float) -> None:
 
 def locks_of_kind(locks: LockClient, **policies: Any) -> Lock:
     """A lock with the *policies* of another primitive."""
-    return Lock(locks._sessions, Want(keys_of(locks.lock(NAME)), replace(LOCK, **policies)), None)
+    want = Want(keys_of(locks.lock(NAME)), replace(LOCK, **policies))
+    return Lock(locks._sessions, want=want, named=None)
 
 
 @asynccontextmanager

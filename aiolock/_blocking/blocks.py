@@ -11,6 +11,7 @@ from aiolock._blocking.runner import Runner, is_in_loop
 from aiolock._blocking.verbs import A_co, Handle, Leavable, Untaken
 from aiolock._core.owners import running_task
 from aiolock._errors import ClientClosedError
+from aiolock._words import shown_as
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -23,13 +24,14 @@ class _Block(NamedTuple):
     entered: Leavable
 
 
+@shown_as("handle")
 class Entered(Handle[A_co], Generic[A_co, T_co]):
     """A handle with blocks: several threads may enter it, and each thread several times."""
 
     __slots__ = ("_blocks",)
 
-    def __init__(self, runner: Runner, face_of: A_co) -> None:
-        super().__init__(runner, face_of)
+    def __init__(self, runner: Runner, *, face_of: A_co) -> None:
+        super().__init__(runner, face_of=face_of)
         # In the order of their enters; only the loop uses this list.
         self._blocks: list[_Block] = []
 

@@ -11,7 +11,7 @@ from redis.asyncio import Redis, RedisCluster
 from aiolock._blocking.functions import called, check_plain
 from aiolock._blocking.latch import CountDownLatch
 from aiolock._blocking.leader import Leader
-from aiolock._blocking.lease import Lease, MultiLease, face_of
+from aiolock._blocking.lease import Lease, MultiLease, lease_of
 from aiolock._blocking.locks import (
     FairLock,
     MultiLock,
@@ -61,7 +61,7 @@ class LockClient(Handle[AsyncLockClient]):
         self._put_together(AsyncLockClient(redis, config=config))
 
     def _put_together(self, client: AsyncLockClient) -> None:
-        super().__init__(Runner(client.aclose, functools.partial(_let_go, client)), client)
+        super().__init__(Runner(client.aclose, functools.partial(_let_go, client)), face_of=client)
 
     @classmethod
     def from_url(cls, url: str, *, config: LockConfig | None = None, **settings: Any) -> Self:
@@ -111,7 +111,7 @@ class LockClient(Handle[AsyncLockClient]):
             raise TypeError(f"a multi lock of a blocking client has names, and locks of that client, not {other!r}")
         if any(isinstance(each, Handle) and each._runner is not self._runner for each in locks):
             raise ValueError("the locks of a multi lock must be of one client: each blocking client has its own loop")
-        return MultiLock(self._runner, self._async.multi(*map(async_of, locks), owner=owner))
+        return MultiLock(self._runner, face_of=self._async.multi(*map(async_of, locks), owner=owner))
 
     @overload
     def adopt(
@@ -212,7 +212,7 @@ class LockClient(Handle[AsyncLockClient]):
 
             @functools.wraps(function)
             def under_lock(*args: P.args, **kwargs: P.kwargs) -> R | None:
-                with Section(self._runner, section_for(*args, **kwargs)) as runs:
+                with Section(self._runner, face_of=section_for(*args, **kwargs)) as runs:
                     return called(function, *args, **kwargs) if runs else None
 
             return under_lock
@@ -248,7 +248,7 @@ async def _adopted(client: AsyncLockClient, ticket: str, **how: Any) -> AsyncLea
     return adopted
 
 
-_adopt: Callable[..., Lease | MultiLease] = grant(_adopted, face_of)
+_adopt: Callable[..., Lease | MultiLease] = grant(_adopted, lease_of)
 
 
 def _let_go(client: AsyncLockClient, task: "Task[object]") -> None:

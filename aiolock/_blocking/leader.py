@@ -27,7 +27,7 @@ class Term(Entered[AsyncTerm, "Term"]):
     @property
     def lease(self) -> Lease:
         """The lease of the leader's lock."""
-        return Lease(self._runner, self._async.lease)
+        return Lease(self._runner, face_of=self._async.lease)
 
     @property
     def name(self) -> str:
@@ -105,7 +105,7 @@ class Leader(Entered[AsyncLeader, Term]):
 
         async def following() -> Term | None:
             term = await anext(terms, None)
-            return None if term is None else Term(self._runner, term)
+            return None if term is None else Term(self._runner, face_of=term)
 
         try:
             while (term := self._wait_for(Job(following))) is not None:
@@ -128,5 +128,5 @@ class Leader(Entered[AsyncLeader, Term]):
     async def _begin(self) -> tuple[Term, Term]:
         led = await self._async.try_lead(None)
         assert led is not None, "a wait without a limit ends with a term"
-        term = Term(self._runner, led)
+        term = Term(self._runner, face_of=led)
         return term._in_block(), term

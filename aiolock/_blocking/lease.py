@@ -110,8 +110,8 @@ class _Leased(Entered[A, T_co], Generic[A, T_co]):
 
     __slots__ = ("_release",)
 
-    def __init__(self, runner: Runner, face_of: A) -> None:
-        super().__init__(runner, face_of)
+    def __init__(self, runner: Runner, *, face_of: A) -> None:
+        super().__init__(runner, face_of=face_of)
         # The `release` of its block.
         self._release: BlockRelease | None = None
 
@@ -239,7 +239,7 @@ class Lease(_Leased[AsyncLease, "Lease"]):
     @property
     def lost(self) -> Loss:
         """Whether the lock is lost: ``lease.lost.is_set()``, ``lease.lost.wait(5)``."""
-        return Loss(self._runner, self._async.lost)
+        return Loss(self._runner, face_of=self._async.lost)
 
     async def _begin(self) -> "tuple[Lease, Lease]":
         self._refuse_block()
@@ -262,7 +262,7 @@ class MultiLease(_Leased[AsyncMultiLease, "MultiLease"]):
     @property
     def leases(self) -> Mapping[str, Lease]:
         """The lease of each lock, by its name."""
-        return {name: Lease(self._runner, lease) for name, lease in self._async.leases.items()}
+        return {name: Lease(self._runner, face_of=lease) for name, lease in self._async.leases.items()}
 
     @property
     def tokens(self) -> Mapping[str, int]:
@@ -272,7 +272,7 @@ class MultiLease(_Leased[AsyncMultiLease, "MultiLease"]):
     @property
     def lost(self) -> MultiLoss:
         """Whether any of the locks is lost; see `Lease.lost`."""
-        return MultiLoss(self._runner, self._async.lost)
+        return MultiLoss(self._runner, face_of=self._async.lost)
 
     async def _begin(self) -> "tuple[MultiLease, MultiLease]":
         self._refuse_block()
@@ -282,6 +282,8 @@ class MultiLease(_Leased[AsyncMultiLease, "MultiLease"]):
         return self._async._leases
 
 
-def face_of(runner: Runner, granted: AsyncLease | AsyncMultiLease) -> Lease | MultiLease:
-    """The blocking lease for the asynchronous lease *granted*."""
-    return MultiLease(runner, granted) if isinstance(granted, AsyncMultiLease) else Lease(runner, granted)
+def lease_of(runner: Runner, *, face_of: AsyncLease | AsyncMultiLease) -> Lease | MultiLease:
+    """The blocking lease for the asynchronous one."""
+    if isinstance(face_of, AsyncMultiLease):
+        return MultiLease(runner, face_of=face_of)
+    return Lease(runner, face_of=face_of)

@@ -1,9 +1,10 @@
 """The locks of threads, reentrant: the owner is the thread, or a named one."""
 
-from typing import Any, Final, Generic, TypeVar, final
+from typing import Final, Generic, TypeVar, final
 
 from aiolock._blocking.blocks import Entered
 from aiolock._blocking.lease import Lease, MultiLease
+from aiolock._blocking.runner import Runner
 from aiolock._blocking.verbs import Handle, grant, part, perhaps, plain, verb
 from aiolock._core.lease import Lease as AsyncLease
 from aiolock._primitives import base
@@ -14,6 +15,7 @@ from aiolock._primitives.multi.lease import MultiLease as AsyncMultiLease
 from aiolock._primitives.multi.lock import AsyncMultiLock
 from aiolock._primitives.read_write import AsyncReadLock, AsyncReadWriteLock, AsyncWriteLock
 from aiolock._primitives.rlock import AsyncRLock
+from aiolock._words import tell_its_maker
 
 S = TypeVar("S", bound=Single)
 K = TypeVar("K", bound=base.Lock)
@@ -26,7 +28,7 @@ class HeldOne(Entered[HeldBlock[AsyncLease], Lease]):
     __slots__ = ()
 
     async def _begin(self) -> tuple[Lease, Lease]:
-        lease = Lease(self._runner, await self._async._acquire())
+        lease = Lease(self._runner, face_of=await self._async._acquire())
         return lease._in_block(self._async._release), lease
 
 
@@ -44,7 +46,7 @@ class HeldMultiLock(Entered[HeldBlock[AsyncMultiLease], MultiLease]):
     __slots__ = ()
 
     async def _begin(self) -> tuple[MultiLease, MultiLease]:
-        lease = MultiLease(self._runner, await self._async._acquire())
+        lease = MultiLease(self._runner, face_of=await self._async._acquire())
         return lease._in_block(self._async._release), lease
 
 
@@ -61,7 +63,7 @@ class One(Entered[S, Lease], Generic[S]):
         return self._async.name
 
     async def _begin(self) -> tuple[Lease, Lease]:
-        lease = Lease(self._runner, await self._async._acquire_or_raise(None, None))
+        lease = Lease(self._runner, face_of=await self._async._acquire_or_raise(None, None))
         return lease._in_block(), lease
 
 
@@ -135,10 +137,10 @@ class ReadWriteLock(Handle[AsyncReadWriteLock]):
 
     __slots__ = ("_read", "_write")
 
-    def __init__(self, runner: Any, face_of: AsyncReadWriteLock) -> None:
-        super().__init__(runner, face_of)
-        self._read = ReadLock(runner, face_of.read)
-        self._write = WriteLock(runner, face_of.write)
+    def __init__(self, runner: Runner, *, face_of: AsyncReadWriteLock) -> None:
+        super().__init__(runner, face_of=face_of)
+        self._read = ReadLock(runner, face_of=face_of.read)
+        self._write = WriteLock(runner, face_of=face_of.write)
 
     locked: Final = verb(AsyncReadWriteLock.locked)
     holders: Final = verb(AsyncReadWriteLock.holders)
@@ -159,6 +161,9 @@ class ReadWriteLock(Handle[AsyncReadWriteLock]):
     def write(self) -> WriteLock:
         """The lock that one owner may hold at a time, while no other owner reads."""
         return self._write
+
+
+tell_its_maker(ReadWriteLock, "ReadWriteLock")
 
 
 @final
@@ -191,5 +196,5 @@ class MultiLock(Entered[AsyncMultiLock, MultiLease]):
         return self._async.name
 
     async def _begin(self) -> tuple[MultiLease, MultiLease]:
-        lease = MultiLease(self._runner, await self._async._acquire_or_raise(None, None))
+        lease = MultiLease(self._runner, face_of=await self._async._acquire_or_raise(None, None))
         return lease._in_block(), lease

@@ -28,10 +28,10 @@ class Turn(Handle[AsyncTurn]):
 
     __slots__ = ("_lease", "_once")
 
-    def __init__(self, runner: Runner, face_of: AsyncTurn, once: AsyncOnce) -> None:
-        super().__init__(runner, face_of)
+    def __init__(self, runner: Runner, *, face_of: AsyncTurn, once: AsyncOnce) -> None:
+        super().__init__(runner, face_of=face_of)
         self._once = once
-        self._lease = None if face_of.lease is None else Lease(runner, face_of.lease)._in_block()
+        self._lease = None if face_of.lease is None else Lease(runner, face_of=face_of.lease)._in_block()
 
     def __bool__(self) -> bool:
         return bool(self._async)
@@ -117,5 +117,5 @@ class Once(Entered[AsyncOnce, Turn]):
         return cast("R | None", turn.result)
 
     async def _begin(self) -> tuple[Turn, Turn]:
-        turn = Turn(self._runner, await self._async._ask(), self._async)
+        turn = Turn(self._runner, face_of=await self._async._ask(), once=self._async)
         return turn, turn

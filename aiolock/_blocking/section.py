@@ -1,7 +1,7 @@
 """One call of a plain function under its lock, or without it; see `aiolock._primitives.section`."""
 
 from aiolock._blocking.blocks import Entered
-from aiolock._blocking.lease import Lease, MultiLease, face_of
+from aiolock._blocking.lease import Lease, MultiLease, lease_of
 from aiolock._primitives.section import UNAVAILABLE
 from aiolock._primitives.section import Section as AsyncSection
 
@@ -30,5 +30,5 @@ class Section(Entered[AsyncSection, bool]):
 
     async def _begin(self) -> tuple[_Under, bool]:
         granted = await self._async.acquire()
-        lease = None if granted is None else face_of(self._runner, granted)._in_block(self._async.release)
+        lease = None if granted is None else lease_of(self._runner, face_of=granted)._in_block(self._async.release)
         return _Under(self._async, lease), self._async.runs

@@ -30,7 +30,7 @@ class HeldCountingSemaphore(Entered[AsyncHeldCountingSemaphore, None]):
     __slots__ = ()
 
     async def _begin(self) -> tuple[Lease, None]:
-        return Lease(self._runner, await self._async._held._acquire())._in_block(), None
+        return Lease(self._runner, face_of=await self._async._held._acquire())._in_block(), None
 
 
 @final
@@ -57,10 +57,10 @@ class CountingSemaphore(Entered[AsyncCountingSemaphore, None]):
 
     def taking(self, permits: int) -> "CountingSemaphore":
         """The same semaphore; an acquire or a release without a number is one of *permits*. No I/O."""
-        return CountingSemaphore(self._runner, self._async.taking(permits))
+        return CountingSemaphore(self._runner, face_of=self._async.taking(permits))
 
     async def _begin(self) -> tuple[Lease, None]:
-        return Lease(self._runner, await self._async._block._acquire_or_raise(None, None))._in_block(), None
+        return Lease(self._runner, face_of=await self._async._block._acquire_or_raise(None, None))._in_block(), None
 
 
 @final
@@ -92,7 +92,7 @@ class Semaphore(One[AsyncSemaphore]):
 
     def taking(self, permits: int) -> "Semaphore":
         """The same semaphore; an acquire without a number takes *permits*. No I/O."""
-        return Semaphore(self._runner, self._async.taking(permits))
+        return Semaphore(self._runner, face_of=self._async.taking(permits))
 
     def release(self, permit: Lease | None = None) -> None:
         """Give *permit* back, from any thread; see `AsyncSemaphore.release`."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol
 from aiolock._blocking.deputy import Job
 from aiolock._blocking.runner import Runner
 from aiolock._process import Unique
-from aiolock._words import refuse_attribute_in_threads
+from aiolock._words import refuse_attribute_in_threads, shown_as
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -20,7 +20,9 @@ T = TypeVar("T")
 A = TypeVar("A")
 A_co = TypeVar("A_co", covariant=True)
 G = TypeVar("G")
+G_contra = TypeVar("G_contra", contravariant=True)
 B = TypeVar("B")
+B_co = TypeVar("B_co", covariant=True)
 
 
 class Untaken(BaseException):
@@ -37,6 +39,7 @@ class Leavable(Protocol):
 L = TypeVar("L", bound=Leavable)
 
 
+@shown_as("handle")
 class Handle(Unique, Generic[A_co]):
     """The blocking counterpart of an asynchronous object."""
 
@@ -45,12 +48,19 @@ class Handle(Unique, Generic[A_co]):
     if not TYPE_CHECKING:
         __getattr__ = refuse_attribute_in_threads
 
-    def __init__(self, runner: Runner, face_of: A_co) -> None:
+    def __init__(self, runner: Runner, *, face_of: A_co) -> None:
         self._runner = runner
         self._async = face_of
 
     def __repr__(self) -> str:
         return f"<blocking {repr(self._async)[1:]}"
+
+
+class Made(Protocol[G_contra, B_co]):
+    """A blocking class, or a function that chooses one."""
+
+    def __call__(self, runner: Runner, *, face_of: G_contra) -> B_co:
+        """The blocking object for an asynchronous one."""
 
 
 def async_of(handle: object) -> Any:
@@ -75,13 +85,13 @@ def verb(
 
 
 def grant(
-    function: Callable[Concatenate[A, P], Coroutine[Any, Any, G]], made: Callable[[Runner, G], L]
+    function: Callable[Concatenate[A, P], Coroutine[Any, Any, G]], made: Made[G, L]
 ) -> Callable[Concatenate[Handle[A], P], L]:
     """As `verb`, for a *function* that acquires; *made* makes a blocking object from the grant."""
 
     def job(handle: Handle[A], /, *args: P.args, **kwargs: P.kwargs) -> Job[L]:
         async def granted() -> L:
-            return made(handle._runner, await function(handle._async, *args, **kwargs))
+            return made(handle._runner, face_of=await function(handle._async, *args, **kwargs))
 
         return Job(granted, left)
 
@@ -89,28 +99,26 @@ def grant(
 
 
 def perhaps(
-    function: Callable[Concatenate[A, P], Coroutine[Any, Any, G | None]], made: Callable[[Runner, G], L]
+    function: Callable[Concatenate[A, P], Coroutine[Any, Any, G | None]], made: Made[G, L]
 ) -> Callable[Concatenate[Handle[A], P], L | None]:
     """As `grant`, for a *function* whose result may be ``None``."""
 
     def job(handle: Handle[A], /, *args: P.args, **kwargs: P.kwargs) -> Job[L | None]:
         async def granted() -> L | None:
             found = await function(handle._async, *args, **kwargs)
-            return None if found is None else made(handle._runner, found)
+            return None if found is None else made(handle._runner, face_of=found)
 
         return Job(granted, left)
 
     return waited_for(job, function)
 
 
-def part(
-    function: Callable[Concatenate[A, P], G], made: Callable[[Runner, G], B]
-) -> Callable[Concatenate[Handle[A], P], B]:
+def part(function: Callable[Concatenate[A, P], G], made: Made[G, B]) -> Callable[Concatenate[Handle[A], P], B]:
     """A method for a *function* without I/O; *made* makes a blocking object from its result."""
 
     @wraps(function, updated=())
     def called(handle: Handle[A], /, *args: P.args, **kwargs: P.kwargs) -> B:
-        return made(handle._runner, function(handle._async, *args, **kwargs))
+        return made(handle._runner, face_of=function(handle._async, *args, **kwargs))
 
     return called
 

@@ -33,8 +33,8 @@ class Single(Named):
 
     __slots__ = ("_named", "_want")
 
-    def __init__(self, sessions: Sessions, want: Want, named: str | None) -> None:
-        super().__init__(sessions, want.keys)
+    def __init__(self, sessions: Sessions, *, want: Want, named: str | None) -> None:
+        super().__init__(sessions, keys=want.keys)
         self._want = want
         self._named = named
 

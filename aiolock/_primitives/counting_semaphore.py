@@ -34,12 +34,12 @@ class AsyncCountingSemaphore(Named):
 
     __slots__ = ("_block", "_initial", "_number")
 
-    def __init__(self, sessions: Sessions, keys: LockKeys, initial: int | None, *, number: int = 1) -> None:
-        super().__init__(sessions, keys)
+    def __init__(self, sessions: Sessions, *, keys: LockKeys, initial: int | None, number: int = 1) -> None:
+        super().__init__(sessions, keys=keys)
         self._initial = initial
         # The permits of an acquire or a release without a number.
         self._number = number
-        self._block = Block(sessions, self._want(None), None)
+        self._block = Block(sessions, want=self._want(None), named=None)
 
     def taking(self, permits: int) -> "AsyncCountingSemaphore":
         """
@@ -51,7 +51,7 @@ class AsyncCountingSemaphore(Named):
             TypeError, ValueError: *permits* is not a whole number above zero.
         """
         number = number_of_permits(permits, least=1)
-        return AsyncCountingSemaphore(self._sessions, self._keys, self._initial, number=number)
+        return AsyncCountingSemaphore(self._sessions, keys=self._keys, initial=self._initial, number=number)
 
     async def acquire(self, permits: int | None = None) -> None:
         """
@@ -109,7 +109,7 @@ class AsyncCountingSemaphore(Named):
         """
         if unknown:
             raise unexpected("hold", unknown)
-        return HeldCountingSemaphore(Block(self._sessions, self._want(permits), None), wait)
+        return HeldCountingSemaphore(Block(self._sessions, want=self._want(permits), named=None), wait)
 
     async def locked(self) -> bool:
         """Whether fewer permits are available than an acquire takes, by Redis; waits and raises like `available`."""

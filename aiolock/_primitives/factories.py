@@ -51,7 +51,7 @@ class Factories:
         if unknown:
             raise unexpected("LockClient.lock", unknown)
         keys = LockKeys.of(self._checked(name), self._config.prefix)
-        return AsyncRLock(self._sessions, Want(keys, LOCK), _named(owner))
+        return AsyncRLock(self._sessions, want=Want(keys, LOCK), named=_named(owner))
 
     def fair_lock(self, name: str, *, owner: str | None = None, **unknown: Unpack[NoMore]) -> AsyncFairLock:
         """
@@ -68,7 +68,7 @@ class Factories:
             raise unexpected("LockClient.fair_lock", unknown)
         self._refuse_in_quorum("a fair lock")
         keys = LockKeys.of_fair(self._checked(name), self._config.prefix)
-        return AsyncFairLock(self._sessions, Want(keys, FAIR), _named(owner))
+        return AsyncFairLock(self._sessions, want=Want(keys, FAIR), named=_named(owner))
 
     def read_write_lock(self, name: str, *, owner: str | None = None, **unknown: Unpack[NoMore]) -> AsyncReadWriteLock:
         """
@@ -87,7 +87,7 @@ class Factories:
         named = _named(owner)
         if named is not None and named.endswith(WRITER):
             raise ValueError(f"owner must not end with {WRITER!r}: {owner!r}")
-        return AsyncReadWriteLock(self._sessions, keys, named)
+        return AsyncReadWriteLock(self._sessions, keys=keys, named=named)
 
     def semaphore(
         self, name: str, permits: int | None = None, *, owner: str | None = None, **unknown: Unpack[NoMore]
@@ -112,7 +112,7 @@ class Factories:
         self._refuse_in_quorum("a semaphore")
         keys = LockKeys.of_permits(self._checked_apart(name), self._config.prefix)
         number = None if permits is None else number_of_permits(permits, least=0)
-        return AsyncSemaphore(self._sessions, keys, number, _named(owner))
+        return AsyncSemaphore(self._sessions, keys=keys, initial=number, named=_named(owner))
 
     def counting_semaphore(
         self, name: str, permits: int | None = None, **unknown: Unpack[NoMore]
@@ -136,7 +136,7 @@ class Factories:
         self._refuse_in_quorum("a counting semaphore")
         keys = LockKeys.of_counting_semaphore(self._checked(name), self._config.prefix)
         number = None if permits is None else number_of_permits(permits, least=0)
-        return AsyncCountingSemaphore(self._sessions, keys, number)
+        return AsyncCountingSemaphore(self._sessions, keys=keys, initial=number)
 
     def count_down_latch(self, name: str) -> AsyncCountDownLatch:
         """
@@ -148,7 +148,8 @@ class Factories:
             TypeError, ValueError: `lock` would refuse *name*, too; or this is a client of several servers (`redlock`).
         """
         self._refuse_in_quorum("a count-down latch")
-        return AsyncCountDownLatch(self._sessions, LockKeys.of_latch(self._checked(name), self._config.prefix))
+        keys = LockKeys.of_latch(self._checked(name), self._config.prefix)
+        return AsyncCountDownLatch(self._sessions, keys=keys)
 
     def once(
         self,
@@ -189,7 +190,15 @@ class Factories:
         """
         self._refuse_in_quorum("`once`")
         keys = LockKeys.of_once(self._checked(key), self._config.prefix)
-        return AsyncOnce(self._sessions, keys, keep, wait, failures, stale=stale, on_unavailable=on_unavailable)
+        return AsyncOnce(
+            self._sessions,
+            keys=keys,
+            keep=keep,
+            wait=wait,
+            failures=failures,
+            stale=stale,
+            on_unavailable=on_unavailable,
+        )
 
     async def slot(self, name: str, *, every: Duration) -> Slot:
         """
@@ -215,7 +224,7 @@ class Factories:
         Raises:
             TypeError, ValueError: `lock` would refuse *name*, too, or *pause* is not a duration.
         """
-        return AsyncLeader(self.lock(name), pause)
+        return AsyncLeader(lock=self.lock(name), pause=pause)
 
     def multi(self, *locks: str | Member, owner: str | None = None) -> AsyncMultiLock:
         """
@@ -229,7 +238,8 @@ class Factories:
             TypeError, ValueError: there is no lock; or one has no lease, such as a counting semaphore; or `lock` would
                 refuse a name; or two different locks have the same name, or the same key in Redis.
         """
-        return AsyncMultiLock(self.lock(each, owner=owner) if isinstance(each, str) else each for each in locks)
+        members = (self.lock(each, owner=owner) if isinstance(each, str) else each for each in locks)
+        return AsyncMultiLock(members=members)
 
     @overload
     def adopt(

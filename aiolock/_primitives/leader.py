@@ -311,7 +311,7 @@ class AsyncLeader(Entered[Term]):
 
     __slots__ = ("_lock", "_pause")
 
-    def __init__(self, lock: AsyncRLock, pause: Duration) -> None:
+    def __init__(self, *, lock: AsyncRLock, pause: Duration) -> None:
         super().__init__(lock._sessions)
         self._lock = lock
         self._pause = seconds(pause, "pause", zero=True)

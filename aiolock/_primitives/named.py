@@ -19,7 +19,7 @@ class Named:
     if not TYPE_CHECKING:
         __getattr__ = refuse_attribute
 
-    def __init__(self, sessions: Sessions, keys: LockKeys) -> None:
+    def __init__(self, sessions: Sessions, *, keys: LockKeys) -> None:
         self._sessions = sessions
         self._keys = keys
 

@@ -145,11 +145,11 @@ class AsyncOnce(Entered[Turn]):
     def __init__(
         self,
         sessions: Sessions,
+        *,
         keys: LockKeys,
         keep: Keep,
         wait: Duration | None,
         failures: Failures,
-        *,
         stale: Duration | None,
         on_unavailable: OnUnavailable,
     ) -> None:
@@ -168,7 +168,7 @@ class AsyncOnce(Entered[Turn]):
         self._on_unavailable: OnUnavailable = on_unavailable
         # With remembered failures, the body of a dead process is not run again while `keep` lasts.
         at_least = 0.0 if callable(self._keep) or not self._remembers else self._keep
-        self._lock = Lock(sessions, Want(keys, ONCE, at_least=at_least), None)
+        self._lock = Lock(sessions, want=Want(keys, ONCE, at_least=at_least), named=None)
 
     @property
     def name(self) -> str:

@@ -33,10 +33,10 @@ class AsyncReadWriteLock:
 
     __slots__ = ("__weakref__", "_read", "_write")
 
-    def __init__(self, sessions: Sessions, keys: tuple[LockKeys, LockKeys], named: str | None) -> None:
+    def __init__(self, sessions: Sessions, *, keys: tuple[LockKeys, LockKeys], named: str | None) -> None:
         reads, writes = keys
-        self._read = AsyncReadLock(sessions, Want(reads, READ), named)
-        self._write = AsyncWriteLock(sessions, Want(writes, WRITE), named)
+        self._read = AsyncReadLock(sessions, want=Want(reads, READ), named=named)
+        self._write = AsyncWriteLock(sessions, want=Want(writes, WRITE), named=named)
 
     @property
     def name(self) -> str:

@@ -39,9 +39,9 @@ class AsyncSemaphore(Single):
     __slots__ = ("_initial", "_number")
 
     def __init__(
-        self, sessions: Sessions, keys: LockKeys, initial: int | None, named: str | None, *, number: int = 1
+        self, sessions: Sessions, *, keys: LockKeys, initial: int | None, named: str | None, number: int = 1
     ) -> None:
-        super().__init__(sessions, Want(keys, PERMIT, (number,), initial), named)
+        super().__init__(sessions, want=Want(keys, PERMIT, (number,), initial), named=named)
         self._initial = initial
         # The permits of an acquire without a number.
         self._number = number
@@ -56,7 +56,7 @@ class AsyncSemaphore(Single):
             TypeError, ValueError: *permits* is not a whole number above zero.
         """
         number = number_of_permits(permits, least=1, most=_MOST_AT_ONCE)
-        return AsyncSemaphore(self._sessions, self._keys, self._initial, self._named, number=number)
+        return AsyncSemaphore(self._sessions, keys=self._keys, initial=self._initial, named=self._named, number=number)
 
     @in_own_task
     async def acquire(self, permits: int | None = None, *, lease: Duration | None = None) -> Lease:

@@ -42,7 +42,7 @@ class AsyncMultiLock(Entered[MultiLease]):
     if not TYPE_CHECKING:
         __getattr__ = refuse_attribute
 
-    def __init__(self, members: Iterable[object]) -> None:
+    def __init__(self, *, members: Iterable[object]) -> None:
         self._members: Sequence[Member] = in_order(members)
         super().__init__(self._members[0]._sessions)
 
