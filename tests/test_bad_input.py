@@ -178,6 +178,18 @@ def test_an_invalid_url_is_refused(url: Any, error: type[Exception]) -> None:
         LockClient.from_url(url)
 
 
+def test_the_refusal_of_a_url_does_not_show_its_password() -> None:
+    class Dsn:
+        """A URL of a library for settings."""
+
+        def __repr__(self) -> str:
+            return "Dsn('redis://:secret@localhost')"
+
+    dsn: Any = Dsn()
+    with pytest.raises(TypeError, match=r"^URL must be a str, such as str\(url\), not a Dsn$"):
+        LockClient.from_url(dsn)
+
+
 def make_sentinel() -> Any:
     return Sentinel([("127.0.0.1", 1)])  # type: ignore[no-untyped-call]
 
