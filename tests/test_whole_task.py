@@ -98,7 +98,7 @@ async def test_an_acquire_that_becomes_a_task_is_refused(
         "locks.lock(name, owner=...)",
     )
     for name, acquire in ACQUIRES.items():
-        with pytest.raises(RuntimeError, match="was called in one task and runs in another") as caught:
+        with pytest.raises(RuntimeError, match="'orders'>: this was called in one task and runs in another") as caught:
             await run(acquire(lock))
         assert [way_out for way_out in ways_out if way_out not in str(caught.value)] == [], name
     assert locks.statistics().commands == 0, "the refusal touches no server"
@@ -109,7 +109,7 @@ async def test_an_acquire_that_becomes_a_task_is_refused(
 async def test_an_acquire_by_a_block_is_refused_in_a_task_of_its_own(locks: LockClient, redis: Redis, run: Run) -> None:
     semaphore, leader, once = locks.counting_semaphore("seats", 1), locks.leader("jobs"), locks.once("report", keep=60)
     for handle in (semaphore, semaphore.hold(), leader, once):
-        with pytest.raises(RuntimeError, match="was called in one task and runs in another"):
+        with pytest.raises(RuntimeError, match=f"^{handle!r}: this was called in one task and runs in another"):
             await run(handle.__aenter__())
     assert await redis.dbsize() == 0
 

@@ -19,7 +19,7 @@ from aiolock._answers import Answer, answered
 from aiolock._identity import NAMED
 
 _NAMED = f":{NAMED}"
-ELSEWHERE = (
+_ELSEWHERE = (
     "this was called in one task and runs in another, which is another owner, and may end at once "
     "(create_task, gather, and wait_for on Python 3.11 make a task of it). Await it inside of the task that does the "
     "work; for a time limit use try_acquire(wait=...), hold(wait=...) or asyncio.timeout(); to acquire here and "
@@ -200,4 +200,4 @@ def refuse_elsewhere(
 ) -> None:
     """Raise if another task than *caller* is *running* a verb of the owner: that task is another owner."""
     if caller is not running and not owned._acts_as_one:
-        raise RuntimeError(ELSEWHERE)
+        raise RuntimeError(f"{owned!r}: {_ELSEWHERE}")

@@ -216,6 +216,9 @@ class Block(Single):
         """A block that acquires within *wait* seconds."""
         return HeldBlock(self, wait, None)
 
+    def __repr__(self) -> str:
+        return f"<AsyncCountingSemaphore {quoted(self.name)}>"
+
 
 async def _without_lease(entering: Coroutine[Any, Any, Lease]) -> None:
     await entering
