@@ -24,7 +24,7 @@ from aiolock._blocking.once import Once
 from aiolock._blocking.runner import Runner
 from aiolock._blocking.section import Section
 from aiolock._blocking.semaphores import CountingSemaphore, Semaphore
-from aiolock._blocking.verbs import Handle, async_of, grant, part, plain, verb
+from aiolock._blocking.verbs import Handle, grant, part, plain, verb
 from aiolock._client import LockClient as AsyncLockClient
 from aiolock._config import LockConfig
 from aiolock._core.lease import Lease as AsyncLease
@@ -37,6 +37,8 @@ from aiolock._types import BlockRelease, Duration, LockKind, OnBusy, OnUnavailab
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_OF_MUST = "of must return a lock, one half of a read-write lock, or a semaphore, of this client"
 
 Member = RLock | FairLock | ReadLock | WriteLock | Semaphore
 
@@ -106,12 +108,9 @@ class LockClient(Handle[AsyncLockClient]):
             TypeError: one of the locks is neither a name nor a lock of a blocking client.
             ValueError: one of the locks is of another client, which has its own event loop.
         """
-        given: tuple[object, ...] = locks
-        if (other := next((each for each in given if not isinstance(each, str | Handle)), None)) is not None:
-            raise TypeError(f"a multi lock of a blocking client has names, and locks of that client, not {other!r}")
-        if any(isinstance(each, Handle) and each._runner is not self._runner for each in locks):
-            raise ValueError("the locks of a multi lock must be of one client: each blocking client has its own loop")
-        return MultiLock(self._runner, face_of=self._async.multi(*map(async_of, locks), owner=owner))
+        must = "a multi lock of a blocking client has names, and locks of that client"
+        members = (each if isinstance(each, str) else self._own(each, must) for each in locks)
+        return MultiLock(self._runner, face_of=self._async.multi(*members, owner=owner))
 
     @overload
     def adopt(
@@ -198,10 +197,10 @@ class LockClient(Handle[AsyncLockClient]):
 
         Raises:
             TypeError, ValueError: as in `aiolock.LockClient.synchronized`; or the function is a coroutine function or a
-                generator function.
+                generator function; or *of* returned a lock of another client.
         """
         check_maker(of)
-        make = None if of is None else lambda _, name: async_of(of(self, name))
+        make = None if of is None else lambda _, name: self._own(of(self, name), _OF_MUST)
         conduct = Conduct.of(Terms.of(wait, lease, release), busy, on_unavailable)
         names = (name, *more)
         guard = guard_of(names, self._async._making(names, make, conduct.terms, at_least), conduct)

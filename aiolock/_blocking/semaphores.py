@@ -1,15 +1,15 @@
 """The semaphores of threads."""
 
-from typing import Final, final
+from typing import Any, Final, final
 
 from aiolock._blocking.blocks import Entered
 from aiolock._blocking.lease import Lease
 from aiolock._blocking.locks import HeldOne, One
-from aiolock._blocking.verbs import async_of, grant, part, perhaps, plain, verb
+from aiolock._blocking.verbs import grant, part, perhaps, plain, verb
 from aiolock._primitives.counting_semaphore import AsyncCountingSemaphore
 from aiolock._primitives.counting_semaphore import HeldCountingSemaphore as AsyncHeldCountingSemaphore
 from aiolock._primitives.semaphore import AsyncSemaphore
-from aiolock._types import Duration
+from aiolock._types import Duration, quoted
 
 
 async def _put_back(taken: None, semaphore: AsyncCountingSemaphore, permits: int | None = None) -> None:
@@ -96,8 +96,11 @@ class Semaphore(One[AsyncSemaphore]):
 
     def release(self, permit: Lease | None = None) -> None:
         """Give *permit* back, from any thread; see `AsyncSemaphore.release`."""
-        self._release(async_of(permit))
+        self._release(None if permit is None else self._lease_of(permit))
 
     def renew(self, permit: Lease, lease: Duration | None = None) -> None:
         """Renew the lease of *permit*, from any thread; see `AsyncSemaphore.renew`."""
-        self._renew(async_of(permit), lease)
+        self._renew(self._lease_of(permit), lease)
+
+    def _lease_of(self, permit: object) -> Any:
+        return self._own(permit, f"permit must be a Lease that an acquire of {quoted(self.name)} returned")

@@ -55,17 +55,26 @@ class Handle(Unique, Generic[A_co]):
     def __repr__(self) -> str:
         return f"<blocking {repr(self._async)[1:]}"
 
+    def _own(self, handle: object, must: str) -> Any:
+        """
+        The asynchronous object of *handle*; *must* says in an error what it must be.
+
+        Raises:
+            TypeError: *handle* is no blocking object.
+            ValueError: it is of another client, whose locks work in another event loop only.
+        """
+        if not isinstance(handle, Handle):
+            raise TypeError(f"{must}, not {handle!r}")
+        if handle._runner is not self._runner:
+            raise ValueError(f"{must}, not {handle!r}, which is of another client: each has an event loop of its own")
+        return handle._async
+
 
 class Made(Protocol[G_contra, B_co]):
     """A blocking class, or a function that chooses one."""
 
     def __call__(self, runner: Runner, *, face_of: G_contra) -> B_co:
         """The blocking object for an asynchronous one."""
-
-
-def async_of(handle: object) -> Any:
-    """The asynchronous object of *handle*; any other object is returned as it is, and the library refuses it."""
-    return handle._async if isinstance(handle, Handle) else handle
 
 
 def verb(

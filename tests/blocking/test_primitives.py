@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from aiolock import OnceFailedError
+from aiolock._embedded_server import Server
 from aiolock.blocking import Leader, Lease, LockClient, MultiLease, RLock, Term
 from tests.blocking.threads import begin, in_thread, until
 
@@ -45,10 +46,27 @@ def test_multi_lock(client: LockClient, elsewhere: LockClient) -> None:
     lease = both.acquire()
     both.release()
     assert lease.given_back
-    with pytest.raises(ValueError, match="of one client"):
-        client.multi("a", elsewhere.lock("b"))
-    with pytest.raises(TypeError, match="has names, and locks of that client"):
-        client.multi("a", client.lock("b")._async)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda client, lock: client.multi("a", lock),
+        lambda client, lock: client.synchronized("a", of=lambda _, name: lock)(lambda: None)(),
+        lambda client, lock: client.semaphore("b", 1).release(lock),
+        lambda client, lock: client.semaphore("b", 1).renew(lock),
+    ],
+    ids=["multi", "of", "release", "renew"],
+)
+def test_a_client_takes_no_locks_of_another_client(
+    client: LockClient, server: Server, use: Callable[[LockClient, Any], object]
+) -> None:
+    with LockClient.from_url(server.url) as another:
+        with pytest.raises(ValueError, match=r"'b'>, which is of another client: each has an event loop of its own$"):
+            use(client, another.lock("b"))
+        with pytest.raises(TypeError, match=r"(that client|this client|returned), not <AsyncRLock 'b'>$"):
+            use(client, another.lock("b")._async)
+        another.ping()
 
 
 def test_semaphore(client: LockClient) -> None:
