@@ -356,6 +356,16 @@ def test_use_in_a_later_loop_is_refused_at_once(server: Server) -> None:
     asyncio.run(second())
 
 
+def test_use_without_asyncio_says_so() -> None:
+    locks = LockClient(Redis())
+    lock = locks.lock("orders")
+    uses = (locks.__aenter__, locks.ping, lock.acquire, lock.locked, lock.__aenter__, lock.hold().__aenter__)
+    for use in (*uses, locks.leader("jobs").__aenter__, locks.counting_semaphore("seats", 1).acquire, locks.aclose):
+        # As trio would run it.
+        with pytest.raises(RuntimeError, match="an asyncio task; none runs here"):
+            use().send(None)  # type: ignore[attr-defined]
+
+
 def test_locks_and_their_statistics_need_no_loop() -> None:
     locks = LockClient(Redis())
     assert locks.lock("orders").statistics().held == 0

@@ -47,9 +47,11 @@ def current_task() -> "asyncio.Task[object] | None":
 
 def running_task() -> asyncio.Task[object]:
     """The running task; `RuntimeError` outside of one."""
-    task = asyncio.current_task()
+    task = current_task()
     if task is None:
-        raise RuntimeError("a lock is used, and owned, by an asyncio task; there is none here")
+        raise RuntimeError(
+            "a lock is used, and owned, by an asyncio task; none runs here, as in a callback, or with trio"
+        )
     return task
 
 

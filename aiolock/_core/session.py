@@ -24,7 +24,7 @@ from aiolock._core.commands import Commands
 from aiolock._core.covered import CoveredHold
 from aiolock._core.hold import Hold
 from aiolock._core.leases import Entries, Leases
-from aiolock._core.owners import FrameId, Owners, OwningTask
+from aiolock._core.owners import FrameId, Owners, OwningTask, running_task
 from aiolock._core.report import Observer, Reporter
 from aiolock._core.stand_in import StandIn
 from aiolock._core.watchdog import Watchdog
@@ -57,12 +57,12 @@ class Session(Unique):
     def __init__(
         self, connect: Callable[[Client], Backend], config: LockConfig, longest_lease: float, observe: Observe | None
     ) -> None:
+        self._loop = running_task().get_loop()
         # Loads anyio's backend now, and not when a lock has to be released.
         anyio.CancelScope()
         self.client: str = new_id(config.client_name)
         self.timing: Timing = Timing.of(config, longest_lease)
         self.closed: bool = False
-        self._loop = asyncio.get_running_loop()
         self._forks = Lineage.forks
         self._closing: asyncio.Task[None] | None = None
         # Closing waits for the ends of the acquires under way.
