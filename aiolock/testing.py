@@ -171,7 +171,7 @@ def _keys_of(locks: LockClient, lock: object) -> Sequence[LockKeys]:
     if isinstance(lock, AsyncReadWriteLock):
         return [lock.read._keys, lock.write._keys]
     if not isinstance(lock, Leased | AsyncOnce):
-        raise TypeError(f"{lock!r} has no lease that could be lost")
+        raise TypeError(f"lose takes a name, or the handle of a primitive that has leases, not {lock!r}")
     return [lock._keys]
 
 

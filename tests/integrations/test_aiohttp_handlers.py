@@ -111,8 +111,8 @@ async def test_a_middleware_may_be_decorated_as_well(app: web.Application, locks
 
 
 def test_the_application_comes_first() -> None:
-    with pytest.raises(TypeError, match="setup needs the application first"):
-        setup("redis://localhost", web.Application())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"setup needs the application first, as in setup\(app, redis\), not a str$"):
+        setup("redis://:secret@localhost", web.Application())  # type: ignore[arg-type]
 
 
 async def test_a_middleware_that_takes_a_lock_by_hand_comes_after_setup(

@@ -172,8 +172,9 @@ async def test_faults_are_for_asynchronous_clients(server: Server) -> None:
 async def test_a_primitive_without_a_lease_is_refused(locks: LockClient) -> None:
     semaphore = locks.counting_semaphore("a", 2)
     async with semaphore:
-        for wrong in (semaphore, locks.count_down_latch("b"), semaphore.hold, 7):
-            with pytest.raises(TypeError, match="has no lease that could be lost"):
+        lease = await locks.lock("c").acquire()
+        for wrong in (semaphore, locks.count_down_latch("b"), semaphore.hold, 7, lease):
+            with pytest.raises(TypeError, match="a name, or the handle of a primitive that has leases, not"):
                 await lose(locks, wrong)  # type: ignore[arg-type]
         assert await semaphore.available() == 1
 
