@@ -8,6 +8,7 @@ from redis.asyncio import Redis
 from aiolock import (
     Acquired,
     AsyncCountingSemaphore,
+    LeaseLostError,
     LockClient,
     LockConfig,
     LockEvent,
@@ -219,6 +220,18 @@ async def test_a_task_that_ends_in_a_block_that_it_never_leaves(redis: Redis, th
 
 async def enter(semaphore: AsyncCountingSemaphore) -> None:
     await semaphore.__aenter__()
+
+
+async def test_a_fixture_is_told_to_use_no_block(two: AsyncCountingSemaphore, caplog: pytest.LogCaptureFixture) -> None:
+    async def set_up() -> None:
+        await two.__aenter__()
+
+    await asyncio.create_task(set_up())
+    await until(lambda: len(caplog.messages) == 1)
+    assert caplog.messages[0].endswith("of its fixture: call acquire() and release(), without a block")
+    with pytest.raises(LeaseLostError, match="has ended"):
+        await two.__aexit__(None, None, None)
+    assert await two.available() == 2
 
 
 async def test_events_are_of_blocks(redis: Redis) -> None:

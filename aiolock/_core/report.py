@@ -339,10 +339,12 @@ def _of_orphan(hold: Held, task: str) -> str:
     """The text of the log record about the end of the *task* that acquired *hold*."""
     held, them = ("held the lock", "It is") if _is_lock(hold.kind) else ("had them", "They are")
     if any(lease._scoped for lease in hold.leases):
+        # It has no owners.
+        counted = hold.kind == "counting_semaphore"
+        instead = "call acquire() and release(), without a block" if counted else "use a named owner (owner=...)"
         return (
             f"task {task!r} ended inside of its block. {them} released, unless the event loop ends first. "
-            "The rest of the block runs in another task, as a test does after the `yield` of its fixture: "
-            "use a named owner (owner=...)"
+            f"The rest of the block runs in another task, as a test does after the `yield` of its fixture: {instead}"
         )
     return (
         f"task {task!r} ended while it {held}. {them} released, unless the event loop ends first. Let one task "

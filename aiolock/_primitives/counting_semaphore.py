@@ -105,7 +105,8 @@ class AsyncCountingSemaphore(Named):
 
         *wait* is in seconds, as in `try_acquire`, but a wait that ends raises `LockTimeoutError`. The block puts the
         permits back at its end, even if its task is cancelled or the client is closed. Closing the client cancels the
-        block, which then raises `LeaseLostError`.
+        block, which then raises `LeaseLostError`. If the task that entered the block ends before, as that of a pytest
+        fixture does, the permits are put back then, and the end of the block raises `LeaseLostError`.
         """
         if unknown:
             raise unexpected("hold", unknown)
