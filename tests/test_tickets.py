@@ -132,7 +132,7 @@ async def test_an_adopter_may_demand_a_name_and_a_kind_and_needs_the_prefix(lock
     ticket = await ticket_of(locks)
     with pytest.raises(ValueError, match="this ticket is of 'orders', not of 'other'"):
         _ = locks.adopt(ticket, name="other")
-    with pytest.raises(ValueError, match="this ticket is of kind 'lock', not 'fair_lock'"):
+    with pytest.raises(ValueError, match="ticket is of kind 'lock', not 'fair_lock'"):
         _ = locks.adopt(ticket, kind="fair_lock")
     elsewhere = LockClient(redis, config=LockConfig(prefix="shop:"))
     with pytest.raises(ValueError, match="this ticket is of the prefix '', and this client's is 'shop:'"):
@@ -142,7 +142,7 @@ async def test_an_adopter_may_demand_a_name_and_a_kind_and_needs_the_prefix(lock
 
 async def test_an_adopter_of_several_locks_may_demand_their_names_and_must_say_their_kind(locks: LockClient) -> None:
     ticket = await (await locks.multi("b", "a").acquire()).detach(60)
-    with pytest.raises(ValueError, match="of kind 'multi_lock', not 'lock'"):
+    with pytest.raises(ValueError, match=r"of kind 'multi_lock', not 'lock': write adopt\(..., kind='multi_lock'\)$"):
         _ = locks.adopt(ticket)
     with pytest.raises(ValueError, match="this ticket is of 'a', 'b', not of"):
         _ = locks.adopt(ticket, kind="multi_lock", name=["a"])

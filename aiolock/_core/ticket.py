@@ -105,7 +105,7 @@ class Ticket:
         if others:
             raise ValueError(f"this ticket is of the prefix {quoted(others.pop())}, and this client's is {prefix!r}")
         if kind is not None and kind != self.kind:
-            raise ValueError(f"this ticket is of kind {self.kind!r}, not {kind!r}")
+            raise ValueError(f"the ticket is of kind {self.kind!r}, not {kind!r}: write adopt(..., kind={self.kind!r})")
         names = [part.name for part in self.parts]
         if name is not None and sorted([name] if isinstance(name, str) else name) != sorted(names):
             raise ValueError(f"this ticket is of {', '.join(map(quoted, names))}, not of {name!r}")
