@@ -363,7 +363,7 @@ def test_use_without_asyncio_says_so() -> None:
     for use in (*uses, locks.leader("jobs").__aenter__, locks.counting_semaphore("seats", 1).acquire, locks.aclose):
         # As trio would run it.
         with pytest.raises(RuntimeError, match="an asyncio task; none runs here"):
-            use().send(None)  # type: ignore[attr-defined]
+            use().send(None)
 
 
 def test_locks_and_their_statistics_need_no_loop() -> None:
