@@ -22,6 +22,7 @@ S = TypeVar("S")
 P = ParamSpec("P")
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
+F = TypeVar("F", bound=Callable[..., object])
 
 
 class Answer(Coroutine[Any, Any, T]):
@@ -90,6 +91,15 @@ class NoCondition:
         raise TypeError(f"{self!r} is no condition: call its is_set()")
 
 
+def marked(function: F) -> F:
+    """Let mocks, and code that runs coroutine functions from threads, recognize *function* as a coroutine function."""
+    if sys.version_info >= (3, 12):
+        inspect.markcoroutinefunction(function)
+    else:
+        setattr(function, _MARK, getattr(asyncio.coroutines, _MARK))
+    return function
+
+
 def answered(
     verb: Callable[Concatenate[S, P], Coroutine[Any, Any, T]], answer: type[Answer[Any]] = Answer
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
@@ -104,8 +114,7 @@ def answered(
             raise unexpected(verb.__name__, [word for word in kwargs if word not in words])
         return answer(asked, verb(asked, *args, **kwargs))
 
-    _mark(called)
-    return cast("Callable[Concatenate[S, P], Coroutine[Any, Any, T]]", called)
+    return cast("Callable[Concatenate[S, P], Coroutine[Any, Any, T]]", marked(called))
 
 
 def answering(owner: C) -> C:
@@ -123,11 +132,3 @@ def answering(owner: C) -> C:
             setattr(owner, name, answered(verb))
     tell_its_maker(owner, owner.__name__)
     return owner
-
-
-def _mark(function: Callable[..., object]) -> None:
-    """Let mocks, and code that runs coroutine functions from threads, recognize *function* as a coroutine function."""
-    if sys.version_info >= (3, 12):
-        inspect.markcoroutinefunction(function)
-    else:
-        setattr(function, _MARK, getattr(asyncio.coroutines, _MARK))

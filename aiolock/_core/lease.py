@@ -5,7 +5,7 @@ from time import monotonic
 from types import CoroutineType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast, final
 
-from aiolock._answers import NoCondition
+from aiolock._answers import NoCondition, marked
 from aiolock._core.detach import UNDER_WORK, detach, refuse_to_detach
 from aiolock._core.hold import BaseLease, Hold
 from aiolock._core.session import Session
@@ -108,6 +108,7 @@ class Lease(BaseLease):
         self._open_block()
         return self
 
+    @marked
     def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> "CoroutineType[Any, Any, None]":

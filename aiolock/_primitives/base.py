@@ -8,7 +8,7 @@ from time import monotonic
 from types import CoroutineType, TracebackType
 from typing import Any, Unpack, cast
 
-from aiolock._answers import answering
+from aiolock._answers import answering, marked
 from aiolock._core.acquire import Acquisition
 from aiolock._core.hold import BaseLease
 from aiolock._core.lease import Lease, refuse_under_work
@@ -48,9 +48,11 @@ class Single(Named):
         return self._named is not None
 
     # pyright accepts only the type that it gives to an `async def`, and mypy gives it another: therefore the casts.
+    @marked
     def __aenter__(self) -> "CoroutineType[Any, Any, Lease]":
         return cast("CoroutineType[Any, Any, Lease]", self._enter(frame_id(sys._getframe(1)), current_task()))
 
+    @marked
     def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> "CoroutineType[Any, Any, None]":

@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from types import CoroutineType, TracebackType
 from typing import Any, Unpack, cast, final
 
-from aiolock._answers import answering
+from aiolock._answers import answering, marked
 from aiolock._core.lease import Lease
 from aiolock._core.owners import FrameId, current_task, frame_id
 from aiolock._core.session import Sessions
@@ -163,10 +163,12 @@ class AsyncCountingSemaphore(Named):
         how = (number_of_permits(permits, least=0), self._keys.channel)
         return await self._sessions.open().change(SET_PERMITS, self._keys, *how) is not None
 
+    @marked
     def __aenter__(self) -> "CoroutineType[Any, Any, None]":
         entering = _without_lease(self._block._enter(frame_id(sys._getframe(1)), current_task()))
         return cast("CoroutineType[Any, Any, None]", entering)
 
+    @marked
     def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> "CoroutineType[Any, Any, None]":

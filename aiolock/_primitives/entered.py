@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from types import CoroutineType, TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
+from aiolock._answers import marked
 from aiolock._core.blocks import find_left, forget_settled, nothing_to_give_back, refuse_to_leave
 from aiolock._core.lease import Lease
 from aiolock._core.owners import FrameId, OwningTask, current_task, frame_id, refuse_elsewhere, running_task
@@ -54,9 +55,11 @@ class Entered(ABC, Generic[T]):
     async def _begin(self) -> tuple[AbstractAsyncContextManager[Any], T]:
         """Begin an ``async with``; returns the block, and the value after ``as``."""
 
+    @marked
     def __aenter__(self) -> "CoroutineType[Any, Any, T]":
         return cast("CoroutineType[Any, Any, T]", self._enter(frame_id(sys._getframe(1)), current_task()))
 
+    @marked
     def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> "CoroutineType[Any, Any, None]":

@@ -6,7 +6,7 @@ from functools import partial
 from types import CoroutineType, MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast, final
 
-from aiolock._answers import NoCondition
+from aiolock._answers import NoCondition, marked
 from aiolock._core.detach import detach, refuse_to_detach
 from aiolock._core.lease import Lease
 from aiolock._core.ticket import MOST_PARTS, MULTI, Ticket
@@ -115,6 +115,7 @@ class MultiLease:
         self._open_block()
         return self
 
+    @marked
     def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> "CoroutineType[Any, Any, None]":
