@@ -85,6 +85,19 @@ async def test_callers_during_the_run_wait_and_all_are_told_at_once(
     assert other.statistics().batches - before.batches <= 3
 
 
+async def test_a_turn_is_done_when_its_body_has_run_to_its_end(locks: LockClient) -> None:
+    once = locks.once(KEY, keep=KEEP)
+    with pytest.raises(ZeroDivisionError):
+        async with once as failed:
+            raise ZeroDivisionError
+    async with once as turn:
+        assert (turn.done, repr(turn)) == (False, "<Turn to be run>")
+    assert [(bool(each), each.done, repr(each)) for each in (failed, turn)] == [
+        (True, False, "<Turn to be run>"),
+        (True, True, "<Turn done>"),
+    ]
+
+
 async def test_a_caller_that_need_not_wait_skips_it(locks: LockClient, other: LockClient, report: Report) -> None:
     runner = asyncio.create_task(locks.once(KEY, keep=KEEP).run(report))
     await report.begun.wait()

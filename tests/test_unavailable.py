@@ -219,6 +219,7 @@ async def test_the_turn_of_a_body_says_that_it_has_no_lock(heard: LockClient, ot
         async with heard.once("invoice", keep=60, on_unavailable="run") as turn:
             assert (bool(turn), turn.bypassed, turn.lease, turn.done) == (True, True, None, False)
             turn.result = "not remembered"
+    assert turn.done
     async with other.once("invoice", keep=60) as turn:
         assert (bool(turn), turn.bypassed) == (True, False)
 

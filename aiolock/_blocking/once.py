@@ -43,7 +43,7 @@ class Turn(Handle[AsyncTurn]):
 
     @property
     def done(self) -> bool:
-        """Whether the body has run; false if the wait ended while another caller still runs it."""
+        """Whether the body has run, before or in this turn; false if the wait ended while another caller runs it."""
         return self._async.done
 
     @property
@@ -77,6 +77,7 @@ class Turn(Handle[AsyncTurn]):
 
     async def _leave(self, error: BaseException | None) -> None:
         if self._lease is None:
+            self._async.done = self._async.done or (self._async.bypassed and error is None)
             return
         if not isinstance(error, Untaken):
             try:

@@ -69,7 +69,7 @@ class Turn:
         self.bypassed: bool = bypassed
         """Whether Redis failed, and this caller runs the body without a lease (``on_unavailable="run"``)."""
         self.done: bool = outcome is not None
-        """Whether the body has run; false if the wait ended while another caller still runs it."""
+        """Whether the body has run, before or in this turn; false if the wait ended while another caller runs it."""
         kind, value = (b"", b"") if outcome is None else (outcome[:1], outcome[1:])
         self.failure: str | None = value.decode(errors="replace") if kind == b"f" else None
         """The failure, if it was remembered."""
@@ -102,7 +102,7 @@ class Turn:
         self._result = result
 
     def __repr__(self) -> str:
-        state = "to be run" if self else "failed" if self.failure is not None else "done" if self.done else "skipped"
+        state = "failed" if self.failure is not None else "done" if self.done else "to be run" if self else "skipped"
         return f"<Turn {state}>"
 
     def _outcome(self) -> bytes:
@@ -221,6 +221,7 @@ class AsyncOnce(Entered[Turn]):
         turn = await self._ask()
         if turn.lease is None:
             yield turn
+            turn.done = turn.done or turn.bypassed
             return
         ended = False
         try:
@@ -274,6 +275,7 @@ class AsyncOnce(Entered[Turn]):
         the same, unless another caller was granted the lock in between.
         """
         if error is None:
+            turn.done = True
             keep, outcome = self._keep_of(turn.result), turn._outcome()
         elif self._remembers:
             keep = self._keep_of(None)

@@ -58,7 +58,8 @@ def test_a_function_runs_without_its_lock_while_redis_fails(nowhere: tuple[LockC
     assert client.synchronized("orders", on_unavailable="run")(partial(count, runs))() == "token 1"
     assert client.once("invoice", keep=60, on_unavailable="run").run(partial(count, runs)) == "token 2"
     with client.once("invoice", keep=60, on_unavailable="run") as turn:
-        assert (bool(turn), turn.bypassed, turn.lease) == (True, True, None)
+        assert (bool(turn), turn.bypassed, turn.lease, turn.done) == (True, True, None, False)
+    assert turn.done
     assert [event.name for event in events if isinstance(event, Bypassed)] == ["orders", "invoice", "invoice"]
 
 

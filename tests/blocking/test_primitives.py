@@ -129,6 +129,8 @@ def test_a_turn_sets_its_result(client: LockClient) -> None:
         assert turn
         assert turn.lease is not None
         turn.result = b"done"
+        assert not turn.done
+    assert turn.done
     with client.once("report", keep=60, wait=0) as turn:
         assert (bool(turn), turn.done, turn.result, turn.lease) == (False, True, b"done", None)
 
