@@ -1,5 +1,5 @@
--- late: the common part for commands that may arrive late: the clock, and the ends of acquisitions; it is put behind
--- ends.lua, and behind scripts that may answer without it.
+-- late: the common part for commands that may arrive late: the clock, marks with a time, and the ends of acquisitions; it
+-- is put behind ends.lua, and behind scripts that may answer without it.
 
 local function microseconds()
   local now = redis.call('TIME')
@@ -8,6 +8,15 @@ end
 
 local function milliseconds()
   return math.floor(microseconds() / 1000)
+end
+
+-- Milliseconds until the time of a *mark*, zero or less if it has passed. *at* is the score that it would have now. If its
+-- *score* is more than *most* ahead, the clock was set back: the mark gets the time that a new one has.
+local function left_of_mark(tokens, mark, score, at, most)
+  local left = score and tonumber(score) - at or 0
+  if left <= most then return left end
+  redis.call('ZADD', tokens, at + most, mark)
+  return most
 end
 
 -- The kind of the acquisition's end; nil if it has not ended.

@@ -113,3 +113,13 @@ async def test_permits_that_are_put_back_by_force_leave_no_line(table: Table) ->
     await table.force()
     assert (await table.look()).line == []
     assert not await is_asked(table)
+
+
+async def test_a_clock_that_was_set_back_keeps_no_permits_for_a_dead_waiter(table: Table) -> None:
+    await a_wide_waiter(table)
+    _, arrived, *_ = await narrow(table)
+    assert await is_asked(table)
+    await table.redis.zincrby(TOKENS, 3_600_000, "next")
+    assert (await narrow(table, arrived=arrived))[0] == REFUSED
+    await table.redis.zincrby(TOKENS, -SILENCE, "next")
+    assert (await narrow(table, arrived=arrived))[0] == GRANTED

@@ -29,15 +29,6 @@ local FIRST_TICKET, LAST_TICKET = -4000000000000000, -1000000000000000
 -- Milliseconds for which the line goes first when a waiter was refused the plain lock.
 local LINE_FIRST = 1000
 
--- Milliseconds until the time of a *mark*, zero or less if it has passed. *at* is the score that it would have now. If its
--- *score* is more than *most* ahead, the clock was set back: the mark gets the time that a new one has.
-local function left_of_mark(tokens, mark, score, at, most)
-  local left = score and tonumber(score) - at or 0
-  if left <= most then return left end
-  redis.call('ZADD', tokens, at + most, mark)
-  return most
-end
-
 -- The state of the lock: 'free', 'held', or 'foreign' for a key that is no lock and must not be touched; and the
 -- milliseconds left.
 local function state(key)

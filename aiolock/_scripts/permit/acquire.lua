@@ -68,7 +68,8 @@ local function pass_over()
     local first, wants = first_in_line(KEYS[3])
     if not first or first == me then return first, wants end
     local asks_until = redis.call('ZSCORE', KEYS[3], 'next')
-    if wants <= total and not (asks_until and tonumber(asks_until) - NEXT <= now) then return first, wants end
+    local is_silent = asks_until and left_of_mark(KEYS[3], 'next', asks_until, NEXT + now, SILENCE) <= 0
+    if wants <= total and not is_silent then return first, wants end
     leave_line(KEYS[3], first)
     others_look = true
   end
