@@ -123,3 +123,11 @@ async def test_a_clock_that_was_set_back_keeps_no_permits_for_a_dead_waiter(tabl
     assert (await narrow(table, arrived=arrived))[0] == REFUSED
     await table.redis.zincrby(TOKENS, -SILENCE, "next")
     assert (await narrow(table, arrived=arrived))[0] == GRANTED
+
+
+async def test_nobody_overtakes_the_line_after_the_clock_was_set_back(table: Table) -> None:
+    await a_wide_waiter(table)
+    await table.redis.zincrby(TOKENS, 3_600_000_000, f"turn 3 {WIDE}")
+    for id in (NARROW, NEXT):
+        assert (await narrow(table, id))[0] == REFUSED
+    assert (await table.look()).line == [WIDE, NARROW, NEXT]

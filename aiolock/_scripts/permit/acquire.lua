@@ -83,7 +83,12 @@ local overtakes = kept == 1 and wanted == 1 and available == 1 and overtaken < M
 
 -- Put *me* into the line, in the order of arrival; returns the time of arrival.
 local function stand_in_line(arrived)
-  redis.call('ZADD', KEYS[3], 'NX', LINE + (arrived > 0 and arrived or time), me)
+  if arrived == 0 then
+    -- The clock may have been set back.
+    local last = redis.call('ZRANGE', KEYS[3], LINE_ENDS, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')[2]
+    arrived = last and math.max(time, tonumber(last) - LINE + 1) or time
+  end
+  redis.call('ZADD', KEYS[3], 'NX', LINE + arrived, me)
   redis.call('PEXPIRE', KEYS[3], ARGV[3])
   return tonumber(redis.call('ZSCORE', KEYS[3], me)) - LINE
 end
