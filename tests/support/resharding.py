@@ -28,6 +28,14 @@ def end_move(cluster: ClusterOf, name: str, target: Server) -> None:
         ask(server, "CLUSTER", "SETSLOT", key_slot(name.encode()), "NODE", cluster.id_of(target))
 
 
+def move_as_a_whole(cluster: ClusterOf, name: str) -> Server:
+    """Begin to move the slot of *name* with its keys in one step, to any server, which is returned."""
+    slot, source = key_slot(name.encode()), cluster.owner_of(name)
+    target = next(server for server in cluster.primaries if server is not source)
+    ask(source, "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", cluster.id_of(target))
+    return target
+
+
 def move(cluster: ClusterOf, name: str, target: Server | None = None) -> Server:
     """Move the slot of *name*, with its keys; returns the target."""
     source, target = begin_to_move(cluster, name, target)
