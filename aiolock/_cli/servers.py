@@ -3,18 +3,19 @@
 import asyncio
 import signal
 from argparse import Namespace
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from redis.asyncio import Redis, RedisCluster, Sentinel
 from redis.asyncio.connection import SSLConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.crc import key_slot
 from redis.exceptions import RedisClusterException
 
-from aiolock._cli.doctor import sentinel
+from aiolock._cli.doctor import cluster, sentinel
 from aiolock._cli.failure import told_in_words
 from aiolock._cli.options import url_of
 from aiolock._cli.probe import PATIENCE, Address, Probe, with_address, without_settings
@@ -38,17 +39,19 @@ class Servers:
     primaries: Mapping[str, Redis]
     sharded: bool
     """Whether unlock messages are sharded: they stay on the server of their slot."""
+    slots: Mapping[str, Container[int]] = field(default_factory=dict)
+    """The slots of each primary of a cluster."""
 
     def address_of(self, key: str) -> str:
         """The address of the primary that has *key*."""
         if not isinstance(self.client, RedisCluster):
             [only] = self.primaries
             return only
-        node = self.client.get_node_from_key(key)
-        where = place(node.host, int(node.port)) if node is not None else ""
-        if where not in self.primaries:
-            raise VerbError(f"no server of the cluster has the slot of {key!r}", UNREACHABLE)
-        return where
+        slot = key_slot(key.encode())
+        for primary, slots in self.slots.items():
+            if slot in slots:
+                return primary
+        raise VerbError(f"no server of the cluster has the slot of {key!r}", UNREACHABLE)
 
 
 def asked(parsed: Namespace, verb: Callable[[Namespace, Servers], Awaitable[int]]) -> int:
@@ -134,9 +137,13 @@ async def _of_a_cluster(stack: AsyncExitStack, url: str, probe: Probe) -> Server
         )
         raise VerbError(words, USAGE) from error
     stack.push_async_callback(client.aclose)
-    _ = await client.initialize()
-    primaries: dict[str, Redis] = {}
-    for node in client.get_primaries():
-        redis = _client_of(with_address(url, (node.host, int(node.port))))
-        primaries[place(node.host, int(node.port))] = await stack.enter_async_context(redis)
-    return Servers(client, primaries, await probe.accepts("PUBSUB", "SHARDNUMSUB"))
+    # redis-py would ask for more commands than a user needs, and refuse a cluster in which a slot has no owner.
+    [seed] = client.nodes_manager.startup_nodes.values()
+    found = await cluster.learn(probe, (seed.host, int(seed.port)))
+    if not found.slots:
+        raise VerbError("a cluster in which no server has a slot: none keeps locks", UNREACHABLE)
+    primaries = {
+        place(*each): await stack.enter_async_context(_client_of(with_address(url, each))) for each in found.slots
+    }
+    slots = {place(*each): slots for each, slots in found.slots.items()}
+    return Servers(client, primaries, found.sharded, slots)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shlex
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -17,8 +18,10 @@ from aiolock._cli.verbs.clients import clients
 from aiolock._cli.verbs.inspect import inspect
 from aiolock._cli.verbs.ls import ls
 from aiolock._embedded_server import Server
+from tests.docs.test_command_line import LINE
 from tests.support.cli import run
 from tests.support.observe import answered, until
+from tests.support.ports import reserved_port
 from tests.support.topologies import NAME, ClusterOf, Replicated, ask, wait_until
 from tests.test_cli_run import ended, pid_in, program, running
 
@@ -98,6 +101,39 @@ def test_a_command_runs_under_a_lock_of_a_cluster(calm: ClusterOf, tmp_path: Pat
 async def test_a_database_is_no_url_of_a_cluster(calm: ClusterOf, cluster: RedisCluster) -> None:
     with pytest.raises(VerbError, match="no database"):
         await run(f"{calm.primaries[0].url}/3", ls, "ls")
+
+
+async def test_a_user_with_the_permissions_of_the_page_can_look_at_a_cluster(
+    calm: ClusterOf, ours: LockClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for primary in calm.primaries:
+        ask(primary, *shlex.split(LINE))
+    watcher = calm.primaries[0].url.replace("//", "//watcher:secret@")
+    for name in NAMES:
+        await ours.lock(name).acquire()
+        assert await run(watcher, inspect, "inspect", name) == 0
+    capsys.readouterr()
+    assert await run(watcher, ls, "ls", "--json") == 0
+    assert len(json.loads(capsys.readouterr().out)["locks"]) == len(NAMES)
+
+
+async def test_a_slot_without_an_owner_hides_no_name_of_another_slot(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with reserved_port() as bus:
+        options = ("--cluster-enabled", "yes", "--cluster-port", str(bus), "--cluster-require-full-coverage", "no")
+        with Server(server._executable, options=options) as node:
+            with pytest.raises(VerbError, match="no server has a slot"):
+                await run(node.url, ls, "ls")
+            ask(node, "CLUSTER", "ADDSLOTS", key_slot(b"orders"))
+            wait_until(lambda: "cluster_state:ok" in str(ask(node, "CLUSTER", "INFO")), "it is up")
+            async with LockClient(RedisCluster.from_url(node.url)) as locks, locks.lock("orders"):
+                assert await run(node.url, inspect, "inspect", "orders") == 0
+                assert await run(node.url, ls, "ls", "--json") == 0
+            [found] = json.loads(capsys.readouterr().out.splitlines()[-1])["locks"]
+            assert found["name"] == "orders"
+            with pytest.raises(VerbError, match="no server of the cluster has the slot of 'prices'"):
+                await run(node.url, inspect, "inspect", "prices")
 
 
 def test_behind_sentinels_the_command_goes_on_when_the_primary_is_another(server: Server, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from redis.asyncio import Redis
 
 from aiolock._cli.doctor.check import Check
 from aiolock._cli.doctor.cluster import Cluster, compare, learn
-from aiolock._cli.doctor.facts import gather
 from aiolock._cli.doctor.primaries import merged, throw_away
 from aiolock._cli.doctor.report import Report, report_on
 from aiolock._cli.probe import Probe, with_address
@@ -168,7 +167,7 @@ async def test_slots_that_are_half_moved_are_reported(calm: ClusterOf) -> None:
 async def test_a_server_that_knows_other_owners_is_reported(calm: ClusterOf) -> None:
     address = (calm.primaries[1].host, calm.primaries[1].port)
     async with Redis.from_url(calm.primaries[1].url) as redis, Probe(redis) as probe:
-        cluster = await learn(probe, await gather(probe), address)
+        cluster = await learn(probe, address)
         assert (await compare(probe, cluster)).status == "ok"
         cluster.owners[5] = "another"
         check = await compare(probe, cluster)
@@ -245,7 +244,7 @@ def test_the_address_of_another_server(url: str, there: str) -> None:
 
 
 def test_throw_away_locks_are_where_they_can_be() -> None:
-    cluster = Cluster("a primary", "ok", True)
+    cluster = Cluster("ok", True)
     cluster.slots = {HERE: {5}, THERE: set(range(6, 16384))}
     assert set(throw_away(cluster, "")) == {HERE, THERE}
     assert len(throw_away(cluster, "{tag}:")) == 1

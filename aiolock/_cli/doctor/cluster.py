@@ -21,7 +21,6 @@ class Cluster:
     of a slot, the id of its owner.
     """
 
-    asked: str
     state: str
     sharded: bool
     slots: dict[Address, set[int]] = field(default_factory=dict)
@@ -29,14 +28,14 @@ class Cluster:
     replicas: dict[Address, set[Address]] = field(default_factory=dict)
 
 
-async def learn(probe: Probe, facts: Facts, asked: Address) -> Cluster:
+async def learn(probe: Probe, asked: Address) -> Cluster:
     """Ask for everything that a check needs; a server that reports no host of its own is at *asked*."""
     try:
         state = fields(await probe.ask("CLUSTER", "INFO")).get("cluster_state", "not known")
     except ResponseError:
         state = "not known"
     sharded = await probe.accepts("PUBSUB", "SHARDNUMSUB")
-    cluster = Cluster("a replica" if facts.info.get("role") == "slave" else "a primary", state, sharded)
+    cluster = Cluster(state, sharded)
     answer = await probe.ask("CLUSTER", "SLOTS")
     cluster.owners = _owners(answer)
     for first, last, primary, *replicas in answer:
@@ -55,14 +54,15 @@ def _address(server: Any, asked: Address) -> Address:
     return (host.decode() if host else asked[0], port)
 
 
-def judge(cluster: Cluster) -> list[Check]:
-    """Every check of the whole."""
-    return [_topology(cluster), _slots(cluster)]
+def judge(cluster: Cluster, facts: Facts) -> list[Check]:
+    """Every check of the whole; *facts* are those of the server that was asked."""
+    return [_topology(cluster, facts), _slots(cluster)]
 
 
-def _topology(cluster: Cluster) -> Check:
-    count = sum(map(len, cluster.replicas.values()))
-    found = f"a cluster: primaries {len(cluster.slots)}, replicas {count}; {cluster.asked} was asked"
+def _topology(cluster: Cluster, facts: Facts) -> Check:
+    count, asked = sum(map(len, cluster.replicas.values())), facts.info.get("role")
+    which = "a replica" if asked == "slave" else "a primary"
+    found = f"a cluster: primaries {len(cluster.slots)}, replicas {count}; {which} was asked"
     return Check("topology", "ok", found)
 
 

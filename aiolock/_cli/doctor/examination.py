@@ -95,11 +95,11 @@ class Examination:
             return
         [seed] = client.nodes_manager.startup_nodes.values()
         try:
-            found = await cluster.learn(probe, facts, (seed.host, int(seed.port)))
+            found = await cluster.learn(probe, (seed.host, int(seed.port)))
         except ResponseError as error:
             self._fail(f"a cluster that does not list the owners of slots: {error}", on_refusal(error))
             return
-        self.checks += cluster.judge(found) + await Primaries(self.url, client, found, self.config).examine()
+        self.checks += cluster.judge(found, facts) + await Primaries(self.url, client, found, self.config).examine()
         self._judge_settings(self.redis)
 
     def _judge_settings(self, redis: Redis) -> None:

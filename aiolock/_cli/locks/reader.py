@@ -60,6 +60,9 @@ class Reader:
 
     async def is_of_a_quorum(self, name: str) -> bool:
         """Whether the server of *name* is one of a quorum, where a majority decides who holds it."""
+        # A node of a cluster never is; it may refuse a key of another slot.
+        if self._servers.slots:
+            return False
         [marker] = await self.node_of(name).ask([("GET", QUORUM_KEY)])
         return marker is not None
 
