@@ -5,6 +5,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from itertools import permutations
 
@@ -40,6 +41,7 @@ from tests.quorum.several import (
 from tests.support.cancellation import MODES, Mode, Outcome, every_suspension
 from tests.support.inside import keys_of, session_of
 from tests.support.observe import asked_in_a_thread, renewed, until
+from tests.support.ports import reserved_port
 from tests.support.proxy import Proxy, Request, Rule, drop_reply, hold, script, slow_reply, withhold_reply
 
 TIMING = Timing.of(LockConfig())
@@ -849,6 +851,20 @@ async def test_the_doctor_looks_whether_they_are_independent(three: list[Server]
     assert f"replicates {mine[0].host}:{mine[0].port}" in found
     assert "reachable" in found
     assert "Use three, or five." in (await report_on_quorum([server.url for server in three[:2]], 30, "")).text()
+
+
+@pytest.mark.slow
+async def test_the_doctor_accepts_no_other_than_single_servers(three: list[Server]) -> None:
+    watching = f"sentinel monitor orders {three[2].host} {three[2].port} 1\n"
+    with reserved_port() as bus, ExitStack() as stack:
+        for options, config, found in (
+            (("--cluster-enabled", "yes", "--cluster-port", str(bus)), "", "a node of a cluster"),
+            (("--sentinel",), watching, "a Sentinel, which keeps no locks"),
+        ):
+            another = stack.enter_context(Server(three[0]._executable, options=options, config=config))
+            report = await report_on_quorum([three[0].url, three[1].url, another.url], 30, "")
+            [error] = [check for check in report.checks if check.status == "error"]
+            assert (error.name, error.found) == ("topology", f"redis://{another.host}:{another.port}/0: {found}")
 
 
 def of_clocks(*clocks: float | None) -> str:

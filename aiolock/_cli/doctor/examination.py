@@ -17,15 +17,22 @@ from aiolock._cli.way_in import entered
 from aiolock._config import LockConfig, Timing
 from aiolock._redis.address import database
 
+_NOT_SINGLE = {"sentinel": "a Sentinel, which keeps no locks", "cluster": "a node of a cluster"}
+
 
 @dataclass(slots=True)
 class Examination:
-    """The checks of *url* and of *redis*, made from it; *primary* is the name of a primary that a Sentinel watches."""
+    """
+    The checks of *url* and of *redis*, made from it.
+
+    *primary* is the name of a primary that a Sentinel watches. A server *of_a_quorum* has to be a single one.
+    """
 
     url: str
     redis: Redis
     config: LockConfig
-    primary: str | None
+    primary: str | None = None
+    of_a_quorum: bool = False
     checks: list[Check] = field(default_factory=list)
 
     async def run(self) -> list[Check]:
@@ -41,7 +48,9 @@ class Examination:
     async def _examine(self, probe: Probe) -> None:
         self.checks.append(Check("reachable", "ok", "it answers"))
         facts = await gather(probe)
-        if facts.mode == "sentinel":
+        if self.of_a_quorum and facts.mode in _NOT_SINGLE:
+            self._fail(_NOT_SINGLE[facts.mode], "A quorum consists of single servers: give the address of one.")
+        elif facts.mode == "sentinel":
             await self._examine_what_it_watches(probe)
         elif self.primary is not None:
             self._fail(sentinel.NONE, "Leave --primary out, or give the URL of a Sentinel.")

@@ -42,7 +42,7 @@ class Member:
 
 async def examine(servers: Sequence[tuple[str, "Redis"]], config: LockConfig) -> list[Check]:
     """The checks of all *servers*, each with its URL."""
-    each = await asyncio.gather(*(Examination(url, redis, config, None).run() for url, redis in servers))
+    each = await asyncio.gather(*(Examination(url, redis, config, of_a_quorum=True).run() for url, redis in servers))
     checks = [check for (_, redis), found in zip(servers, each, strict=True) for check in _in_short(redis, found)]
     members = [member for url, _ in servers if (member := await _asked(url)) is not None]
     return [*checks, *judge(members, len(servers), Timing.of(config))]
