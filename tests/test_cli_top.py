@@ -13,7 +13,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -99,17 +99,32 @@ async def test_plain_lines_and_objects_for_programs(
     assert [look["locks"][0]["name"] for look in looks] == ["orders"] * 2
 
 
-def test_a_last_look_that_failed_is_an_exit_code(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["top", "--count", "1", "--interval", "0.1", "--plain", "--url"]
-    assert main([*asked, server.url]) == 0
-    assert main([*asked, f"{server.url}/99"]) == 69
-    assert "out of range" in capsys.readouterr().out
-    assert main(["top", "--count", "1", "--url", server.url, "\udcff"]) == 2
+def test_a_last_look_that_failed_is_an_exit_code(own: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["top", "--interval", "0.1", "--plain", "--url", own.url, "--count"]
+    assert main([*asked, "1"]) == 0
+    assert main([*asked, "1", "\udcff"]) == 2
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr("aiolock._cli.screen.plain.Screen.left_within", stopping(own))
+        assert main([*asked, "2"]) == 69
+    shown = capsys.readouterr().out
+    assert "0 held" in shown
+    assert "Redis cannot be reached" in shown
 
 
-def test_a_server_that_does_not_answer_the_first_time_ends_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["top", "--url", "redis://127.0.0.1:1"]) == 69
-    assert "cannot be reached" in capsys.readouterr().err
+def stopping(server: Server) -> Callable[..., Awaitable[bool]]:
+    """In place of the pause between two looks: the server stops."""
+
+    async def left_within(*_: object) -> bool:
+        server.stop()
+        return False
+
+    return left_within
+
+
+def test_a_first_look_that_fails_ends_it(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    for url, said in ("redis://127.0.0.1:1", "cannot be reached"), (f"{server.url}/99", "out of range"):
+        assert main(["top", "--url", url]) == 69
+        assert said in capsys.readouterr().err
 
 
 def test_characters_that_the_output_lacks_end_nothing(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

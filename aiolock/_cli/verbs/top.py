@@ -127,10 +127,9 @@ async def _frames(parsed: Namespace, answers: Answers) -> AsyncGenerator[Frame, 
         try:
             with told_in_words():
                 async with connected(options.url_of(parsed), parsed.primary) as servers:
-                    server = ", ".join(servers.primaries)
                     while True:
-                        frame = await _look(parsed, servers, server, answers)
-                        locks = [*frame.locks]
+                        frame = await _look(parsed, servers, answers)
+                        server, locks = frame.server, [*frame.locks]
                         yield frame
         except VerbError as error:
             if not server:
@@ -138,13 +137,13 @@ async def _frames(parsed: Namespace, answers: Answers) -> AsyncGenerator[Frame, 
             yield Frame(now(), server, locks, error=str(error))
 
 
-async def _look(parsed: Namespace, servers: Servers, server: str, answers: Answers) -> Frame:
+async def _look(parsed: Namespace, servers: Servers, answers: Answers) -> Frame:
     began = monotonic()
     answers.heard()
     answers.longest = 0.0
     found = await Reader(servers, answered=answers.heard).locks(parsed.pattern)
     took = monotonic() - began
-    return Frame(now(), server, ordered(found, parsed.sort), took - answers.longest)
+    return Frame(now(), ", ".join(servers.primaries), ordered(found, parsed.sort), took - answers.longest)
 
 
 def _screen(parsed: Namespace) -> Screen:
