@@ -266,6 +266,15 @@ def test_output_that_is_closed_is_reported_in_a_line(arguments: list[str]) -> No
     assert (ended.returncode, ended.stderr) == (2, "aiolock: standard output is closed\n")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has it")
+@pytest.mark.parametrize("arguments", ["ls", "run orders --json -- true"])
+def test_errors_that_cannot_be_written_leave_the_exit_code_as_it_is(arguments: str) -> None:
+    environment = os.environ | {"REDIS_URL": "redis://127.0.0.1:1"}
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run([*COMMAND, *arguments.split()], stderr=full, env=environment, check=False, timeout=30)
+    assert ended.returncode == 69
+
+
 def test_with_standard_error_closed_nothing_of_it_goes_to_standard_output() -> None:
     closing = ["sh", "-c", 'exec "$@" 2>&-', "sh", *COMMAND, "ls", "--url", "redis://127.0.0.1:1"]
     ended = subprocess.run(closing, stdout=subprocess.PIPE, text=True, check=False, timeout=30)

@@ -1,7 +1,6 @@
 """The failure of a verb: in words, with an exit code."""
 
 import json
-import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from aiolock import AioLockError, BackendError, LeaseLostError, NotALockError
 from aiolock._cli.advice import on_refusal
+from aiolock._cli.output import write_error
 from aiolock._cli.probe import SilentError
 from aiolock._cli.verb import LOST, UNREACHABLE, USAGE, VerbError
 from aiolock._redis.error_replies import words_of
@@ -57,5 +57,5 @@ def told_as_json(parsed: Namespace, run: Callable[[], int], **more: object) -> i
     except VerbError as error:
         if not parsed.json:
             raise
-        print(json.dumps({**more, "event": "failed", "words": str(error)}), file=sys.stderr)
+        write_error(json.dumps({**more, "event": "failed", "words": str(error)}))
         return error.code

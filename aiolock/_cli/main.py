@@ -10,7 +10,7 @@ from io import TextIOWrapper
 
 from aiolock import __version__
 from aiolock._cli import options
-from aiolock._cli.output import OutputError, ReaderGoneError, flush, tell
+from aiolock._cli.output import OutputError, ReaderGoneError, flush, tell, write_error
 from aiolock._cli.verb import USAGE, Verb, VerbError, text
 from aiolock._cli.verbs import (
     acquire,
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tell(str(error))
         return error.code
     except KeyboardInterrupt:
-        print("\naiolock: interrupted", file=sys.stderr)
+        write_error("\naiolock: interrupted")
         return 130
     return exit_code
 

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 _MOST_SHOWN = 256
 
@@ -19,7 +19,15 @@ class ReaderGoneError(OutputError):
 
 def tell(words: str) -> None:
     """Tell the user something, on standard error."""
-    print(f"aiolock: {printable(words)}", file=sys.stderr)
+    write_error(f"aiolock: {printable(words)}")
+
+
+def write_error(text: str) -> None:
+    """Write *text* and a line end on standard error; if nobody can read it, the exit code still says what happened."""
+    try:
+        print(text, file=sys.stderr)
+    except OSError:
+        _drop(sys.stderr)
 
 
 def write_json(data: object) -> None:
@@ -48,12 +56,16 @@ def flush() -> None:
 
 
 def _given_up(error: OSError) -> OutputError:
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    # At exit the interpreter writes the rest, and must not fail again.
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+    _drop(sys.stdout)
     kind = ReaderGoneError if isinstance(error, BrokenPipeError) else OutputError
     return kind(error.strerror)
+
+
+def _drop(stream: TextIO) -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    # At exit the interpreter writes the rest, and must not fail again.
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def printable(text: str) -> str:

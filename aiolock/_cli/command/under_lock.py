@@ -18,7 +18,7 @@ from aiolock._cli import options
 from aiolock._cli.command.guard import PASSED_ON
 from aiolock._cli.command.guarded import Guarded
 from aiolock._cli.failure import told_as_json, told_in_words
-from aiolock._cli.output import short, tell
+from aiolock._cli.output import short, tell, write_error
 from aiolock._cli.servers import connected
 from aiolock._cli.taking import Handle, holders_of, lock_of
 from aiolock._cli.verb import LOST, NOT_GRANTED, OF_A_SIGNAL
@@ -181,6 +181,6 @@ class UnderLock:
     def _say(self, what: str, words: str, **more: object) -> None:
         name = self.parsed.name
         if self.parsed.json:
-            print(json.dumps({"lock": name, "event": what, "words": words, **more}), file=sys.stderr)
+            write_error(json.dumps({"lock": name, "event": what, "words": words, **more}))
         else:
             tell(f"lock {name!r} {words}")
