@@ -323,6 +323,11 @@ async def test_a_waiter_in_a_shell_gets_it_when_the_ticket_is_released(shell: Sh
     assert await asyncio.wait_for(waiting, 15) == 0
 
 
+def test_a_server_that_refuses_is_not_called_unreachable(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["acquire", "deploy", "--url", f"{server.url}/99"]) == UNREACHABLE
+    assert capsys.readouterr().err.startswith("aiolock: acquire of 'deploy' failed: DB index is out of range")
+
+
 def test_errors_as_json_and_their_codes(capsys: pytest.CaptureFixture[str]) -> None:
     nowhere = ("--json", "--url", "redis://127.0.0.1:1")
     for arguments, code, words in (

@@ -473,6 +473,12 @@ async def test_an_answer_to_tls_in_plain_text_is_reported() -> None:
     assert check["advice"] == "See that the port speaks TLS."
 
 
+async def test_a_server_that_loads_its_data_is_not_said_to_be_elsewhere() -> None:
+    async with stranger(lambda _: b"-LOADING Redis is loading the dataset in memory\r\n") as url:
+        check = await examine_the_unreachable(url)
+    assert check["advice"] == "It answers when it has all of its data."
+
+
 @pytest.mark.parametrize("name", [b"INFO", b"TIME"])
 async def test_a_server_that_falls_silent_in_the_middle_is_no_hang(proxy: Proxy, name: bytes) -> None:
     proxy.install(Rule(command(name), withhold_reply(), ALWAYS))

@@ -26,12 +26,15 @@ def told_in_words() -> Iterator[None]:
         raise VerbError(f"Redis cannot be reached: {_sentence(str(error))} {error.advice}", UNREACHABLE) from error
     except ResponseError as error:
         raise VerbError(f"Redis refuses: {_sentence(words_of(error))} {on_refusal(error)}", UNREACHABLE) from error
-    except (RedisError, OSError, TimeoutError, BackendError) as error:
+    except (RedisError, OSError, TimeoutError) as error:
         raise VerbError(f"Redis cannot be reached: {in_words(error)}", UNREACHABLE) from error
     except NotALockError as error:
         # The error's own text advises a setting of the library.
         words = f"the key of {quoted(error.name)} holds something else, which was left as it is; use another name"
         raise VerbError(words, USAGE) from error
+    except BackendError as error:
+        # Its text says whether the server refused or did not answer.
+        raise VerbError(str(error), UNREACHABLE) from error
     except AioLockError as error:
         raise VerbError(str(error), LOST if isinstance(error, LeaseLostError) else USAGE) from error
 

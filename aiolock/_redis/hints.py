@@ -15,6 +15,7 @@ _TIMEOUTS = (TimeoutError, RedisTimeoutError)
 _HINTS = (
     (r"unknown command [`'\"]?eval", "locks need a server, or a proxy, that runs scripts: EVAL, EVALSHA"),
     (r"authenticat", "the server wants a password"),
+    (r"loading the dataset", "it answers when it has all of its data"),
     (r"db index is out of range", "see the server's setting databases, which counts them from 0; a cluster has only 0"),
     (r"select is not allowed in cluster mode", "this server is part of a cluster, which has only database 0"),
     (r"hostname mismatch|ip address mismatch", "use a host name that the server's certificate has"),
