@@ -203,6 +203,11 @@ def test_wrong_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFi
             "aiolock break: error: argument --token: needs a whole number, 1 or more, not '0'",
         ),
         (["ls", "a", "b"], "aiolock ls: error: too many arguments"),
+        (
+            ["run", "x", "--url", "redis://locks-1", "--url", "redis://:sesame@locks-2", "--", "true"],
+            "aiolock run: error: argument --url: give one server; locks of a quorum are taken with "
+            "LockClient.redlock, in Python",
+        ),
         *(
             ([verb, "x", "--lease", "2e9"], f"aiolock {verb}: error: argument --lease: {SECONDS}, not '2e9'")
             for verb in ("acquire", "renew", "adopt")

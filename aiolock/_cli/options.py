@@ -3,8 +3,9 @@
 import math
 import os
 import re
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable
+from argparse import Action, ArgumentError, ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from aiolock._types import LONGEST
 
@@ -20,10 +21,25 @@ environment:
 """
 
 
+class _One(Action):
+    """An option that may be given once: the last of several servers is not a quorum."""
+
+    def __call__(
+        self,
+        parser: ArgumentParser,
+        namespace: Namespace,
+        values: str | Sequence[Any] | None,
+        option: str | None = None,
+    ) -> None:
+        if getattr(namespace, self.dest) is not None:
+            raise ArgumentError(self, "give one server; locks of a quorum are taken with LockClient.redlock, in Python")
+        setattr(namespace, self.dest, values)
+
+
 def add_server(parser: ArgumentParser, *, as_json: str | None = None) -> None:
     """Add the options for the server, and, if the verb has any output, the one for JSON."""
     what = "a server, a node of a cluster, or a Sentinel: redis://, rediss:// or unix://; by default REDIS_URL, else"
-    parser.add_argument("--url", type=filled, metavar="URL", help=f"{what} {DEFAULT_URL}")
+    parser.add_argument("--url", type=filled, action=_One, metavar="URL", help=f"{what} {DEFAULT_URL}")
     primary = "which primary, if a Sentinel watches several"
     parser.add_argument("--primary", type=filled, metavar="NAME", help=primary)
     if as_json is not None:
