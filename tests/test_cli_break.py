@@ -2,8 +2,12 @@
 
 import asyncio
 import json
+import os
+import pty
+import signal
 import sys
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
@@ -284,6 +288,30 @@ async def test_it_asks_before_it_acts(
         monkeypatch.setattr(sys, "stdin", Person(answer))
         assert await run(server.url, break_, "break", "orders") == code
         assert str(lease.token) in capsys.readouterr().err
+
+
+async def test_ctrl_c_ends_the_question(server: Server, locks: LockClient) -> None:
+    lease = await locks.lock("orders").acquire()
+    ours, theirs = pty.openpty()
+    asking = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "aiolock", "break", "orders", "--url", server.url),
+        stdin=theirs,
+        stderr=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+    )
+    os.close(theirs)
+    try:
+        assert asking.stderr is not None
+        await asyncio.wait_for(asking.stderr.readuntil(b"[y/N]"), 30)
+        asking.send_signal(signal.SIGINT)
+        assert b"interrupted" in await asyncio.wait_for(asking.stderr.read(), 10)
+        assert await asking.wait() == 130
+    finally:
+        with suppress(ProcessLookupError):
+            asking.kill()
+        await asking.wait()
+        os.close(ours)
+    await lease.release()
 
 
 class Person:

@@ -1,5 +1,6 @@
 """`aiolock break`: shows the holders of a lock, asks for confirmation, and frees the lock from exactly those."""
 
+import signal
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
@@ -98,8 +99,17 @@ def _agreed(lock: Lock, chosen: Sequence[Hold]) -> bool:
         age = "" if hold.age is None else f", for {duration(hold.age)}"
         token = "" if hold.token is None else f", token {hold.token}"
         print(f"  {how(hold)}{age}{token}", file=sys.stderr)
-    print("Free it? [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return _answer("Free it? [y/N] ").strip().lower() in ("y", "yes")
+
+
+def _answer(question: str) -> str:
+    """The user's answer. Ctrl-C ends the question at once; asyncio would only take note of it, and read on."""
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        print(question, end="", file=sys.stderr, flush=True)
+        return sys.stdin.readline()
+    finally:
+        signal.signal(signal.SIGINT, usual)
 
 
 async def _break(parsed: Namespace, reader: Reader, lock: Lock, chosen: Sequence[Hold]) -> int:
