@@ -246,6 +246,25 @@ def test_wrong_usage_of_a_command_shows_how_to_use_that(
     assert errors[0].startswith(f"usage: aiolock {arguments[0]} [-h]")
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "locks-1",
+        "redis://:sesame@[::1",
+        "redis://:sesame\udcff@127.0.0.1",
+        "rediss://:sesame@a?ssl_cert_reqs=CERT_NONE",
+    ],
+)
+@pytest.mark.parametrize("arguments", [["ls", "--url"], ["doctor"]])
+def test_a_url_that_cannot_be_used_is_wrong_usage(
+    arguments: list[str], url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, url]) == 2
+    errors = capsys.readouterr().err
+    assert errors.startswith("aiolock: redis-py cannot use this URL")
+    assert "sesame" not in errors
+
+
 @each_way_to_print
 def test_a_command_ends_quietly_when_the_reader_of_its_output_has_gone(arguments: list[str]) -> None:
     reader, output = os.pipe()

@@ -153,6 +153,6 @@ def without_user(url: str) -> str:
 
 def without_settings(url: str, *names: str) -> str:
     """The same *url* without the settings of these *names*."""
-    parts = urlsplit(url)
-    query = "&".join(each for each in parts.query.split("&") if each.split("=")[0] not in names)
-    return parts._replace(query=query).geturl() if query != parts.query else url
+    front, _, query = url.partition("?")
+    kept = "&".join(each for each in query.split("&") if each.split("=")[0] not in names)
+    return f"{front}?{kept}" if kept else front

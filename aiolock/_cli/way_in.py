@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
 from aiolock._cli.probe import PATIENCE, Probe, SilentError, hello, without_user
 from aiolock._cli.verb import USAGE, VerbError
 from aiolock._redis.connector import Connector
+from aiolock._types import text
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +25,9 @@ class WayIn:
 def client_of(url: str, **settings: Any) -> Redis:
     """A client for *url*, which does no I/O yet; `VerbError` if redis-py does not accept the URL."""
     try:
-        redis = Redis.from_url(url, **settings)
+        redis = Redis.from_url(text(url, "URL"), **settings)
         Connector.of(redis, None, PATIENCE)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RedisError) as error:
         # The text of the error may contain the password.
         raise VerbError(
             "redis-py cannot use this URL. A URL has to begin with redis://, rediss:// or unix://, and to have only "
