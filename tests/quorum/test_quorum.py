@@ -879,6 +879,12 @@ def test_clocks_that_do_not_agree() -> None:
     assert of_clocks(1.0, 1.1, None).startswith("unknown")
 
 
+def test_of_a_server_that_does_not_answer_nothing_is_known() -> None:
+    members = [Member(f"{number}", Facts(info={"run_id": str(number)}), 1.0) for number in range(2)]
+    unknown = [check.name for check in judge(members, 3, TIMING) if check.status == "unknown"]
+    assert unknown == ["independence", "clocks"]
+
+
 async def test_a_lock_is_kept_while_no_new_connection_can_be_made(through: list[Redis], proxies: list[Proxy]) -> None:
     async with LockClient.redlock(through, config=LockConfig(lease=2)) as locks:
         lease = await locks.lock("a").acquire()
