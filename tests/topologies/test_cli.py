@@ -108,6 +108,7 @@ async def test_a_user_with_the_permissions_of_the_page_can_look_at_a_cluster(
 ) -> None:
     for primary in calm.primaries:
         ask(primary, *shlex.split(LINE))
+        ask(primary, "ACL", "LOG", "RESET")
     watcher = calm.primaries[0].url.replace("//", "//watcher:secret@")
     for name in NAMES:
         await ours.lock(name).acquire()
@@ -115,6 +116,7 @@ async def test_a_user_with_the_permissions_of_the_page_can_look_at_a_cluster(
     capsys.readouterr()
     assert await run(watcher, ls, "ls", "--json") == 0
     assert len(json.loads(capsys.readouterr().out)["locks"]) == len(NAMES)
+    assert [ask(primary, "ACL", "LOG") for primary in calm.primaries] == [[], [], []]
 
 
 async def test_a_slot_without_an_owner_hides_no_name_of_another_slot(

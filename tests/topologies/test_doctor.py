@@ -244,7 +244,7 @@ def test_the_address_of_another_server(url: str, there: str) -> None:
 
 
 def test_throw_away_locks_are_where_they_can_be() -> None:
-    cluster = Cluster("ok", True)
+    cluster = Cluster(True)
     cluster.slots = {HERE: {5}, THERE: set(range(6, 16384))}
     assert set(throw_away(cluster, "")) == {HERE, THERE}
     assert len(throw_away(cluster, "{tag}:")) == 1

@@ -21,7 +21,6 @@ class Cluster:
     of a slot, the id of its owner.
     """
 
-    state: str
     sharded: bool
     slots: dict[Address, set[int]] = field(default_factory=dict)
     owners: dict[int, str] = field(default_factory=dict)
@@ -30,12 +29,7 @@ class Cluster:
 
 async def learn(probe: Probe, asked: Address) -> Cluster:
     """Ask for everything that a check needs; a server that reports no host of its own is at *asked*."""
-    try:
-        state = fields(await probe.ask("CLUSTER", "INFO")).get("cluster_state", "not known")
-    except ResponseError:
-        state = "not known"
-    sharded = await probe.accepts("PUBSUB", "SHARDNUMSUB")
-    cluster = Cluster(state, sharded)
+    cluster = Cluster(await probe.accepts("PUBSUB", "SHARDNUMSUB"))
     answer = await probe.ask("CLUSTER", "SLOTS")
     cluster.owners = _owners(answer)
     for first, last, primary, *replicas in answer:
@@ -54,9 +48,13 @@ def _address(server: Any, asked: Address) -> Address:
     return (host.decode() if host else asked[0], port)
 
 
-def judge(cluster: Cluster, facts: Facts) -> list[Check]:
-    """Every check of the whole; *facts* are those of the server that was asked."""
-    return [_topology(cluster, facts), _slots(cluster)]
+async def judge(probe: Probe, cluster: Cluster, facts: Facts) -> list[Check]:
+    """Every check of the whole; *facts* are those of the server of *probe*."""
+    try:
+        state = fields(await probe.ask("CLUSTER", "INFO")).get("cluster_state", "not known")
+    except ResponseError:
+        state = "not known"
+    return [_topology(cluster, facts), _slots(cluster, state)]
 
 
 def _topology(cluster: Cluster, facts: Facts) -> Check:
@@ -66,12 +64,12 @@ def _topology(cluster: Cluster, facts: Facts) -> Check:
     return Check("topology", "ok", found)
 
 
-def _slots(cluster: Cluster) -> Check:
+def _slots(cluster: Cluster, state: str) -> Check:
     served = sum(map(len, cluster.slots.values()))
-    found = f"{served} of {_SLOTS} have an owner; cluster_state {cluster.state}"
+    found = f"{served} of {_SLOTS} have an owner; cluster_state {state}"
     if served < _SLOTS:
         return Check("slots", "error", found, "Names of the others cannot be locked: give every slot an owner.")
-    if cluster.state not in ("ok", "not known"):
+    if state not in ("ok", "not known"):
         return Check("slots", "error", found, "See with CLUSTER NODES which server failed.")
     return Check("slots", "ok", found)
 

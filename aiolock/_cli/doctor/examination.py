@@ -108,7 +108,8 @@ class Examination:
         except ResponseError as error:
             self._fail(f"a cluster that does not list the owners of slots: {error}", on_refusal(error))
             return
-        self.checks += cluster.judge(found, facts) + await Primaries(self.url, client, found, self.config).examine()
+        self.checks += await cluster.judge(probe, found, facts)
+        self.checks += await Primaries(self.url, client, found, self.config).examine()
         self._judge_settings(self.redis)
 
     def _judge_settings(self, redis: Redis) -> None:
