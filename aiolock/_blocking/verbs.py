@@ -20,9 +20,7 @@ T = TypeVar("T")
 A = TypeVar("A")
 A_co = TypeVar("A_co", covariant=True)
 G = TypeVar("G")
-G_contra = TypeVar("G_contra", contravariant=True)
 B = TypeVar("B")
-B_co = TypeVar("B_co", covariant=True)
 
 
 class Untaken(BaseException):
@@ -70,13 +68,6 @@ class Handle(Unique, Generic[A_co]):
         return handle._async
 
 
-class Made(Protocol[G_contra, B_co]):
-    """A blocking class, or a function that chooses one."""
-
-    def __call__(self, runner: Runner, *, face_of: G_contra) -> B_co:
-        """The blocking object for an asynchronous one."""
-
-
 def verb(
     function: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
     undo: Callable[Concatenate[T, A, P], Coroutine[Any, Any, object]] | None = None,
@@ -94,9 +85,9 @@ def verb(
 
 
 def grant(
-    function: Callable[Concatenate[A, P], Coroutine[Any, Any, G]], made: Made[G, L]
+    function: Callable[Concatenate[A, P], Coroutine[Any, Any, G]], made: Callable[..., L]
 ) -> Callable[Concatenate[Handle[A], P], L]:
-    """As `verb`, for a *function* that acquires; *made* makes a blocking object from the grant."""
+    """As `verb`, for a *function* that acquires; *made* makes a blocking object, `face_of` the grant."""
 
     def job(handle: Handle[A], /, *args: P.args, **kwargs: P.kwargs) -> Job[L]:
         async def granted() -> L:
@@ -108,7 +99,7 @@ def grant(
 
 
 def perhaps(
-    function: Callable[Concatenate[A, P], Coroutine[Any, Any, G | None]], made: Made[G, L]
+    function: Callable[Concatenate[A, P], Coroutine[Any, Any, G | None]], made: Callable[..., L]
 ) -> Callable[Concatenate[Handle[A], P], L | None]:
     """As `grant`, for a *function* whose result may be ``None``."""
 
@@ -122,8 +113,8 @@ def perhaps(
     return waited_for(job, function)
 
 
-def part(function: Callable[Concatenate[A, P], G], made: Made[G, B]) -> Callable[Concatenate[Handle[A], P], B]:
-    """A method for a *function* without I/O; *made* makes a blocking object from its result."""
+def part(function: Callable[Concatenate[A, P], G], made: Callable[..., B]) -> Callable[Concatenate[Handle[A], P], B]:
+    """A method for a *function* without I/O; *made* makes a blocking object, `face_of` its result."""
 
     @wraps(function, updated=())
     def called(handle: Handle[A], /, *args: P.args, **kwargs: P.kwargs) -> B:
