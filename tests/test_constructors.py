@@ -1,4 +1,4 @@
-"""Handles are made by a client; whoever calls a class as redis-py's lock is called learns that at once."""
+"""A client makes the handles; a call of their classes, like that of redis-py's lock, is refused at once."""
 
 import inspect
 import re

@@ -879,7 +879,7 @@ def test_clocks_that_do_not_agree() -> None:
     assert of_clocks(1.0, 1.1, None).startswith("unknown")
 
 
-def test_of_a_server_that_does_not_answer_nothing_is_known() -> None:
+def test_nothing_is_known_of_a_server_that_does_not_answer() -> None:
     members = [Member(f"{number}", Facts(info={"run_id": str(number)}), 1.0) for number in range(2)]
     unknown = [check.name for check in judge(members, 3, TIMING) if check.status == "unknown"]
     assert unknown == ["independence", "clocks"]

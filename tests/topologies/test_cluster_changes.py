@@ -21,7 +21,7 @@ from aiolock._scripts import INSPECT
 from tests.support.calls import acquire_and_release
 from tests.support.inside import backend_of, cluster_of, hold_of, keys_of, ordinary_of, submit
 from tests.support.observe import renewed, until
-from tests.support.resharding import begin_to_move, end_move, move_as_a_whole, move_keys
+from tests.support.resharding import begin_to_move, end_move, move_keys
 from tests.support.topologies import ClusterOf, ask, cut_off, errors, mute, replicated, role, waited
 from tests.support.waiters import Waiters, parked
 
@@ -136,29 +136,6 @@ async def test_a_name_without_keys_is_granted_when_its_slot_has_moved(calm: Clus
         await until(lambda: errors(target, "TRYAGAIN") > before + 1)
         end_move(calm, name, target)
         await asyncio.wait_for(acquiring, 10)
-
-
-async def test_locks_are_granted_and_released_while_their_slot_moves_as_a_whole(
-    calm: ClusterOf, cluster: RedisCluster
-) -> None:
-    async with LockClient(cluster) as ours, LockClient(cluster) as theirs:
-        lock = ours.fair_lock(NAME)
-        lease = await theirs.fair_lock(NAME).acquire()
-        waiting = asyncio.create_task(acquire_and_release(lock))
-        await until(lambda: lock.statistics().parked == 1)
-        refused = [errors(server, "TRYAGAIN") for server in calm.primaries]
-        try:
-            target = move_as_a_whole(calm, NAME)
-        except ResponseError:
-            pytest.skip("this server has no CLUSTER MIGRATESLOTS")
-        await lease.release()
-        await waiting
-        while calm.owner_of(NAME, [target]) is not target:
-            await acquire_and_release(lock)
-        async with lock as last:
-            assert last.token > lease.token
-            assert ask(target, "HGET", NAME, "aiolock:token") == str(last.token)
-        assert [errors(server, "TRYAGAIN") for server in calm.primaries] == refused
 
 
 @pytest.mark.parametrize("half", ["read", "write"])
