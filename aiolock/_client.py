@@ -28,9 +28,9 @@ from aiolock._types import (
     LockActivity,
     OnBusy,
     OnUnavailable,
+    checked_url,
     lease_seconds,
     seconds,
-    text,
 )
 
 # Seconds: the default of `longest_lease` for a quorum.
@@ -85,10 +85,7 @@ class LockClient(Factories):
         Raises:
             TypeError, ValueError: *url* is not a non-empty `str`, or redis-py refuses the URL or a setting.
         """
-        if not isinstance(url, str):
-            # The message does not show the URL, because it may have a password.
-            raise TypeError(f"URL must be a str, such as str(url), not a {type(url).__name__}")
-        client = cls(Redis.from_url(text(url, "URL"), **settings), config=config)
+        client = cls(Redis.from_url(checked_url(url), **settings), config=config)
         client._owns_redis = True
         return client
 

@@ -104,6 +104,17 @@ def quoted(value: str) -> str:
     return repr(value)
 
 
+def checked_url(value: object) -> str:
+    """The URL *value*, checked. Errors do not show it: it may have a password, which may also be a long token."""
+    if not isinstance(value, str):
+        raise TypeError(f"URL must be a str, such as str(url), not a {type(value).__name__}")
+    if not value:
+        raise ValueError("URL must not be empty")
+    if any("\ud800" <= each <= "\udfff" for each in value):
+        raise ValueError("URL must be text that can be encoded as UTF-8")
+    return value
+
+
 def text(value: object, what: str) -> str:
     """The non-empty string *value*, checked; it becomes part of a Redis key."""
     if not isinstance(value, str):

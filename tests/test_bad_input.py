@@ -188,6 +188,12 @@ def test_the_refusal_of_a_url_does_not_show_its_password() -> None:
     dsn: Any = Dsn()
     with pytest.raises(TypeError, match=r"^URL must be a str, such as str\(url\), not a Dsn$"):
         LockClient.from_url(dsn)
+    with pytest.raises(ValueError, match=r"^URL must be text that can be encoded as UTF-8$"):
+        LockClient.from_url("redis://:secret\udcff@localhost")
+
+
+def test_the_password_in_a_url_may_be_a_long_token() -> None:
+    assert LockClient.from_url(f"redis://:{'t' * 4000}@localhost").statistics().held == 0
 
 
 def make_sentinel() -> Any:

@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 from aiolock._cli.probe import PATIENCE, Probe, SilentError, hello, without_user
 from aiolock._cli.verb import USAGE, VerbError
 from aiolock._redis.connector import Connector
-from aiolock._types import text
+from aiolock._types import checked_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class WayIn:
 def client_of(url: str, **settings: Any) -> Redis:
     """A client for *url*, which does no I/O yet; `VerbError` if redis-py does not accept the URL."""
     try:
-        redis = Redis.from_url(text(url, "URL"), **settings)
+        redis = Redis.from_url(checked_url(url), **settings)
         Connector.of(redis, None, PATIENCE)
     except (TypeError, ValueError, RedisError) as error:
         # The text of the error may contain the password.
