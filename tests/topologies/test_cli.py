@@ -119,6 +119,22 @@ async def test_a_user_with_the_permissions_of_the_page_can_look_at_a_cluster(
     assert [ask(primary, "ACL", "LOG") for primary in calm.primaries] == [[], [], []]
 
 
+@pytest.mark.parametrize("preferred", ["unknown-endpoint", "hostname"])
+async def test_a_cluster_is_listed_whose_servers_have_no_names(
+    calm: ClusterOf, ours: LockClient, preferred: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in NAMES:
+        await ours.lock(name).acquire()
+    for primary in calm.primaries:
+        ask(primary, "CONFIG", "SET", "cluster-preferred-endpoint-type", preferred)
+    try:
+        assert await run(calm.primaries[0].url, ls, "ls", "--json") == 0
+    finally:
+        for primary in calm.primaries:
+            ask(primary, "CONFIG", "SET", "cluster-preferred-endpoint-type", "ip")
+    assert len(json.loads(capsys.readouterr().out)["locks"]) == len(NAMES)
+
+
 async def test_a_slot_without_an_owner_hides_no_name_of_another_slot(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,6 +9,7 @@ from aiolock._cli.advice import on_refusal
 from aiolock._cli.doctor.check import Check
 from aiolock._cli.doctor.facts import Facts, fields
 from aiolock._cli.probe import Address, Probe
+from aiolock._redis.cluster.discovery import address_in
 
 _SLOTS = 16384
 # The most slots on their way that are named.
@@ -33,19 +34,14 @@ async def learn(probe: Probe, asked: Address) -> Cluster:
     answer = await probe.ask("CLUSTER", "SLOTS")
     cluster.owners = _owners(answer)
     for first, last, primary, *replicas in answer:
-        owner = _address(primary, asked)
+        owner = address_in(primary, asked)
         cluster.slots.setdefault(owner, set()).update(range(first, last + 1))
-        cluster.replicas.setdefault(owner, set()).update(_address(replica, asked) for replica in replicas)
+        cluster.replicas.setdefault(owner, set()).update(address_in(replica, asked) for replica in replicas)
     return cluster
 
 
 def _owners(answer: Any) -> dict[int, str]:
     return {slot: primary[2].decode() for first, last, primary, *_ in answer for slot in range(first, last + 1)}
-
-
-def _address(server: Any, asked: Address) -> Address:
-    host, port, *_ = server
-    return (host.decode() if host else asked[0], port)
 
 
 async def judge(probe: Probe, cluster: Cluster, facts: Facts) -> list[Check]:

@@ -30,6 +30,15 @@ _REMEMBERED = 100
 _NO_NAME = b"?"
 
 
+def address_in(server: Any, by: Address) -> Address:
+    """The address of *server* in the answer to CLUSTER SLOTS of the server at *by*."""
+    host, port, _, *facts = server
+    if host == _NO_NAME:
+        host = dict(zip(facts[0][::2], facts[0][1::2], strict=True)).get(b"ip") if facts else None
+    # A server without a host has the host of the server that was asked.
+    return (host.decode() if host else by[0], port)
+
+
 @dataclass(frozen=True, slots=True)
 class Slots:
     """The answer of the server at the address *by*: the owner of each range of slots."""
@@ -132,8 +141,4 @@ class Discovery:
 
     def _reached(self, server: Any, by: Address) -> Address:
         """The reachable address of *server*, which the server at *by* has named."""
-        host, port, _, *facts = server
-        if host == _NO_NAME:
-            host = dict(zip(facts[0][::2], facts[0][1::2], strict=True)).get(b"ip") if facts else None
-        # A server without a host has the host of the server that was asked.
-        return self._remap(host.decode() if host else by[0], port)
+        return self._remap(*address_in(server, by))
