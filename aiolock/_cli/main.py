@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     if sys.stderr is None:
         # `print` would write to standard output instead.
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        sys.stderr = open(os.devnull, "w", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
     if isinstance(sys.stdout, TextIOWrapper):
         # A name may have characters that this encoding lacks.
         sys.stdout.reconfigure(errors="replace")
