@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -304,13 +305,27 @@ async def test_ctrl_c_ends_the_question(server: Server, locks: LockClient) -> No
         assert asking.stderr is not None
         await asyncio.wait_for(asking.stderr.readuntil(b"[y/N]"), 30)
         asking.send_signal(signal.SIGINT)
-        assert b"interrupted" in await asyncio.wait_for(asking.stderr.read(), 10)
+        assert b"interrupted" in await asyncio.wait_for(asking.stderr.read(), 30)
         assert await asking.wait() == 130
     finally:
         with suppress(ProcessLookupError):
             asking.kill()
         await asking.wait()
         os.close(ours)
+    await lease.release()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has it")
+async def test_a_question_that_nobody_can_read_frees_nothing(server: Server, locks: LockClient) -> None:
+    lease = await locks.lock("orders").acquire()
+    ours, theirs = pty.openpty()
+    os.write(ours, b"y\n")
+    arguments = (sys.executable, "-m", "aiolock", "break", "orders", "--url", server.url)
+    with Path("/dev/full").open("w") as full:
+        asking = await asyncio.create_subprocess_exec(*arguments, stdin=theirs, stderr=full)
+    os.close(theirs)
+    assert await asyncio.wait_for(asking.wait(), 30) == 2
+    os.close(ours)
     await lease.release()
 
 

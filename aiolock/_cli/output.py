@@ -30,6 +30,15 @@ def write_error(text: str) -> None:
         _drop(sys.stderr)
 
 
+def write_question(text: str) -> None:
+    """Write *text* on standard error, at once and without a line end; a question that nobody can read is an error."""
+    try:
+        print(text, end="", file=sys.stderr, flush=True)
+    except OSError as error:
+        _drop(sys.stderr)
+        raise OutputError(error.strerror) from error
+
+
 def write_json(data: object) -> None:
     """Write *data* as one JSON object; each object in it that has fields says them by its `as_dict`."""
     write(json.dumps(data, default=_fields))

@@ -12,7 +12,7 @@ from aiolock._cli.locks.model import FOREIGN, Hold, Lock
 from aiolock._cli.locks.names import checked
 from aiolock._cli.locks.reader import Reader
 from aiolock._cli.locks.words import duration, how
-from aiolock._cli.output import has_keyboard, tell, write, write_json
+from aiolock._cli.output import has_keyboard, tell, write, write_json, write_question
 from aiolock._cli.servers import Servers, asked
 from aiolock._cli.verb import FAILED, NO_LOCK, USAGE, VerbError, common
 from aiolock._keys import LockKeys
@@ -94,19 +94,19 @@ def _is_meant(parsed: Namespace, hold: Hold) -> bool:
 def _agreed(lock: Lock, chosen: Sequence[Hold]) -> bool:
     if not has_keyboard():
         raise VerbError("standard input is not a terminal, so there is nobody to ask: pass --yes to free it", USAGE)
-    print(f"{lock.kind} {lock.name!r} is held by", file=sys.stderr)
+    lines = [f"{lock.kind} {lock.name!r} is held by"]
     for hold in chosen:
         age = "" if hold.age is None else f", for {duration(hold.age)}"
         token = "" if hold.token is None else f", token {hold.token}"
-        print(f"  {how(hold)}{age}{token}", file=sys.stderr)
-    return _answer("Free it? [y/N] ").strip().lower() in ("y", "yes")
+        lines.append(f"  {how(hold)}{age}{token}")
+    return _answer("\n".join([*lines, "Free it? [y/N] "])).strip().lower() in ("y", "yes")
 
 
 def _answer(question: str) -> str:
     """The user's answer. Ctrl-C ends the question at once; asyncio would only take note of it, and read on."""
     usual = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        print(question, end="", file=sys.stderr, flush=True)
+        write_question(question)
         return sys.stdin.readline()
     finally:
         signal.signal(signal.SIGINT, usual)
