@@ -121,6 +121,10 @@ async def test_an_invalid_keep_is_a_failure_and_the_next_one_runs_it(
 ) -> None:
     with pytest.raises(error):
         await locks.once(KEY, keep=keep).run(refresh)
+    with pytest.raises(error):
+        async with locks.once(KEY, keep=keep) as turn:
+            pass
+    assert not turn.done
     assert locks.statistics().held == 0
     assert await other.once(KEY, keep=KEEP).run(refresh) == "token 2"
 

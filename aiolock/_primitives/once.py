@@ -275,8 +275,8 @@ class AsyncOnce(Entered[Turn]):
         the same, unless another caller was granted the lock in between.
         """
         if error is None:
-            turn.done = True
             keep, outcome = self._keep_of(turn.result), turn._outcome()
+            turn.done = True
         elif self._remembers:
             keep = self._keep_of(None)
             outcome = f"f{type(error).__name__}: {error}"[:_MOST_OF_A_FAILURE].encode(errors="replace")

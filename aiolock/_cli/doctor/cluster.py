@@ -29,7 +29,7 @@ class Cluster:
 
 
 async def learn(probe: Probe, asked: Address) -> Cluster:
-    """Ask for everything that a check needs; a server that reports no host of its own is at *asked*."""
+    """Ask for the owners of the slots and their replicas; a server that reports no host of its own is at *asked*."""
     cluster = Cluster(await probe.accepts("PUBSUB", "SHARDNUMSUB"))
     answer = await probe.ask("CLUSTER", "SLOTS")
     cluster.owners = _owners(answer)

@@ -94,7 +94,7 @@ def _independence(members: Sequence[Member], number: int) -> Check:
     if replicas:
         return Check(name, "error", "; ".join(replicas), "Each must be a primary of its own: REPLICAOF NO ONE.")
     if sum(member.life is not None for member in members) < number:
-        advice = "See that no two are the same, and allow INFO: else a server cannot tell that it was restarted."
+        advice = "See that each answers and allows INFO, and that no two are the same."
         return Check(name, "unknown", "not all of them say their run id", advice)
     return Check(name, "ok", "all are different, and none replicates another")
 
@@ -102,7 +102,7 @@ def _independence(members: Sequence[Member], number: int) -> Check:
 def _clocks(members: Sequence[Member], number: int, timing: Timing) -> Check:
     clocks = [member.clock for member in members if member.clock is not None]
     if len(clocks) < number:
-        return Check("clocks", "unknown", "not all of them say their time", "Allow TIME.")
+        return Check("clocks", "unknown", "not all of them say their time", "See that each answers, and allow TIME.")
     apart, allowed = max(clocks) - min(clocks), margin(timing.lease, timing)
     found = f"{apart:.3g} s apart"
     if apart > timing.lease:
