@@ -55,7 +55,7 @@ class Handle(Unique, Generic[A_co]):
 
     def _own(self, handle: object, must: str) -> Any:
         """
-        The asynchronous object of *handle*; *must* says in an error what it must be.
+        The asynchronous object of *handle*; the text *must*, with which an error begins, tells users what to pass.
 
         Raises:
             TypeError: *handle* is no blocking object.

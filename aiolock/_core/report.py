@@ -339,7 +339,7 @@ def _of_orphan(hold: Held, task: str) -> str:
     """The text of the log record about the end of the *task* that acquired *hold*."""
     held, them = ("held the lock", "It is") if _is_lock(hold.kind) else ("had them", "They are")
     if any(lease._scoped for lease in hold.leases):
-        # It has no owners.
+        # A counting semaphore has no owners.
         counted = hold.kind == "counting_semaphore"
         instead = "call acquire() and release(), without a block" if counted else "use a named owner (owner=...)"
         return (
