@@ -177,7 +177,7 @@ class Client(Protocol):
     """The user of a backend."""
 
     waiting: Sized
-    """The owners that wait for a lock: a release may have an acquire of one of them sent along in the same turn."""
+    """Not empty while a task waits for a lock: a release may have that task's acquire sent along in the same turn."""
 
     def check_holds(self, had: Callable[[str], bool]) -> None:
         """Check the locks on a server that may have lost them; *had* tells whether a key was on that server."""

@@ -126,6 +126,26 @@ async def test_naming_a_holder_costs_the_same_however_many_others_wait(locks: Lo
     await asyncio.gather(*waiting)
 
 
+async def test_a_holder_is_said_to_wait_only_while_it_waits(locks: LockClient, other: LockClient) -> None:
+    wanted, outer, goes_on = await other.lock("b").acquire(), locks.lock("a"), asyncio.Event()
+
+    async def holds() -> None:
+        async with outer, locks.lock("b"):
+            await goes_on.wait()
+
+    def holder() -> str | None:
+        return session_of(locks).leases.held_here(outer._want)
+
+    holding = asyncio.create_task(holds(), name="first")
+    await parked(locks, 1)
+    assert holder() == "task 'first', which waits for 'b',"
+    await wanted.release()
+    await until(lambda: locks.statistics().held == 2)
+    assert holder() == "task 'first'"
+    goes_on.set()
+    await holding
+
+
 @pytest.mark.parametrize("closed", [False, True])
 async def test_nothing_is_kept_of_a_task_that_waited(locks: LockClient, other: LockClient, closed: bool) -> None:
     session = session_of(locks)

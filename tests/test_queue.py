@@ -13,9 +13,7 @@ from redis.asyncio import Redis
 import aiolock._core.commands
 from aiolock import LeaseLostError, LockClient, LockConfig, NotALockError
 from aiolock._backend import Call
-from aiolock._core.place import Place
-from aiolock._core.queue import MOST_HAND_OFFS, Queue, Waiting
-from aiolock._keys import LockKeys
+from aiolock._core.queue import MOST_HAND_OFFS, Queue
 from aiolock._primitives.base import Lock
 from aiolock._primitives.named import Named
 from aiolock._scripts import LATCH, LOCK, RELEASE, WRITE, Want
@@ -365,26 +363,3 @@ async def test_a_holder_keeps_others_from_asking_only_if_it_excludes_them(locks:
 async def give_back_when_granted(lock: Lock) -> None:
     async with lock:
         pass
-
-
-def test_a_waiter_that_leaves_is_not_searched_for_among_the_others() -> None:
-    """Thousands may wait for a latch, and all of them are places of one owner."""
-
-    class Compared(Place):
-        others = 0
-
-        def __eq__(self, other: object) -> bool:
-            Compared.others += 1
-            return self is other
-
-        __hash__ = object.__hash__
-
-    waiting, want = Waiting(), Want(LockKeys.of_latch("latch", ""), LATCH)
-    places = [Compared("client", want, lambda: Call(RELEASE, (), (), 0), None) for _ in range(100)]
-    for place in places:
-        waiting.add(place)
-    for place in reversed(places):
-        waiting.remove(place)
-    assert not waiting
-    # Two hashes may meet.
-    assert Compared.others < 10

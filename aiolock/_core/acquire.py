@@ -71,8 +71,7 @@ class Acquisition:
         self._wait: Wait | None = None
         # The end of the wait, on the monotonic clock; 0 for no wait.
         self._ends: float | None = None
-        self._let_go_first = 0.0
-        self._too_late = 0
+        self._let_go_first, self._too_late = 0.0, 0
 
     @property
     def _waits(self) -> bool:
@@ -166,10 +165,11 @@ class Acquisition:
 
     async def _contend(self) -> Lease | None:
         """The wait loop: a place in the queue, a try at each turn. If one cannot reach the server, all waits end."""
-        place = Place(self._owner, self._want, self._submit, self._ends)
+        place = Place(self._owner, self.record, self._want, self._submit, self._ends)
         queue = self._join(place)
         try:
             while await place.comes_up():
+                place.note_wake_up()
                 if not queue.may_try(place, self._held):
                     continue
                 first = queue.is_head(place)

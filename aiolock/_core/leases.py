@@ -17,7 +17,7 @@ from aiolock._core.commands import Commands
 from aiolock._core.hold import BaseLease, Hold
 from aiolock._core.owners import OwningTask, is_named
 from aiolock._core.place import Place
-from aiolock._core.queue import Queue, Waiting
+from aiolock._core.queue import Queue
 from aiolock._core.report import Reporter
 from aiolock._errors import BackendError
 from aiolock._identity import owner_of
@@ -68,9 +68,8 @@ class Entry:
             own = (self.keys.channel_of(self._entries.unique),) if scripts.line else ()
             channels = (self.keys.channel, *own)
             entries = self._entries
-            self.queue = Queue(
-                self.keys.name, channels, entries.notifier, scripts, waiting=entries.waiting, emptied=self._emptied
-            )
+            self.queue = Queue(self.keys.name, channels, entries.notifier, scripts, self._emptied)
+            entries.waiting[self.queue] = None
             if scripts.exclusive and self.hold is not None:
                 self.queue.probe_in(self.hold.expires - monotonic())
             elif refusal is not None:
@@ -115,6 +114,8 @@ class Entry:
             del self._entries[self.keys.entry]
 
     def _emptied(self) -> None:
+        assert self.queue is not None
+        del self._entries.waiting[self.queue]
         self.queue = None
         self.drop_if_empty()
 
@@ -126,7 +127,8 @@ class Entries(dict[str, Entry]):
         super().__init__()
         self.unique: str = unique
         self.notifier: Notifier = notifier
-        self.waiting: Waiting = Waiting()
+        # The queues of all entries: each has a waiter.
+        self.waiting: dict[Queue, None] = {}
 
     def of(self, keys: LockKeys) -> Entry:
         """The entry of a name, made if there is none; the caller has to add something to a new one."""
@@ -236,10 +238,10 @@ class Leases:
         hold = None if entry is None else entry.hold
         if hold is None or not hold.leases or not hold.claim.want.scripts.reentrant:
             return None
-        task = hold.leases[0]._record.task()
+        record = hold.leases[0]._record
+        task, other = record.task(), record.waits_for
         if is_named(hold.owner) or task is None:
             return f"owner {quoted(owner_of(hold.owner).text)}" if is_named(hold.owner) else None
-        other = self._entries.waiting.name_for(hold.owner)
         return f"task {task.get_name()!r}" + ("" if other is None else f", which waits for {other!r},")
 
     def task_ended(self, task: OwningTask) -> None:

@@ -63,7 +63,7 @@ def is_named(owner: str) -> bool:
 class OwningTask:
     """The record of a numbered task, which outlives the task."""
 
-    __slots__ = ("ended", "name", "owner", "scopes", "task")
+    __slots__ = ("ended", "name", "owner", "scopes", "task", "waits_for")
 
     def __init__(self, task: "ref[asyncio.Task[object]]", owner: str, name: str) -> None:
         self.task: ref[asyncio.Task[object]] = task
@@ -71,6 +71,8 @@ class OwningTask:
         self.name: str = name
         # Still false when the task is gone: Python has destroyed the task, because nothing referred to its future.
         self.ended: bool = False
+        # The name of the lock that the task waits for.
+        self.waits_for: str | None = None
         # The open blocks of the task, outermost first: see `scope`.
         self.scopes: list[Any] = []
 
@@ -103,6 +105,8 @@ class Owners(dict["ref[asyncio.Task[object]]", OwningTask]):
         self._last = 0
         # For the callbacks, so that they keep no context of a task alive.
         self._context = Context()
+        # Each task refers to these two: a bound method of its own would take memory for each.
+        self._on_end, self._on_destruction = self._ended, self._destroyed
 
     def acting(self, named: str | None) -> tuple[str, OwningTask]:
         """The id of the owner in the running task, which is the task itself or the owner *named*; and the task."""
@@ -126,9 +130,9 @@ class Owners(dict["ref[asyncio.Task[object]]", OwningTask]):
         assert task is not None, "it is running"
         self._last += 1
         # With a callback, so that the reference is dead before the coroutine of the task is closed.
-        key = ref(task, self._destroyed)
+        key = ref(task, self._on_destruction)
         record = self[key] = OwningTask(key, f"{self._client}:{self._last}", task.get_name())
-        task.add_done_callback(self._ended, context=self._context)
+        task.add_done_callback(self._on_end, context=self._context)
         return record
 
     def _ended(self, task: asyncio.Task[object]) -> None:

@@ -1,11 +1,13 @@
 """A place in the queue of a name: one waiting task, and the tries that are made for it."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from time import monotonic
+from typing import Any
 
 from aiolock._backend import Call
+from aiolock._core.owners import OwningTask
 from aiolock._scripts import Want
 
 
@@ -22,9 +24,9 @@ class Place:
         "_error",
         "_submit",
         "in_a_row",
-        "name",
         "number",
         "owner",
+        "record",
         "served",
         "since",
         "told_long",
@@ -32,10 +34,12 @@ class Place:
         "woken",
     )
 
-    def __init__(self, owner: str, want: Want, submit: Callable[[], Call], ends: float | None) -> None:
+    def __init__(
+        self, owner: str, record: OwningTask, want: Want, submit: Callable[[], Call], ends: float | None
+    ) -> None:
         self.owner: str = owner
-        # The name that the task waits for, and the number of permits.
-        self.name: str = want.keys.name
+        # The task that waits, and the number of permits for which it does.
+        self.record: OwningTask = record
         self.number: int = want.amount[0] if want.amount else 1
         self.since: float = monotonic()
         # This function sends the acquire.
@@ -54,20 +58,22 @@ class Place:
         self._call: Call | None = None
         self._error: Exception | None = None
 
-    async def comes_up(self) -> bool:
-        """Wait until a try could help; returns ``False`` at the end of the wait."""
-        if self._ends is None:
-            await self.woken.wait()
-        else:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, self._ends - monotonic())):
-                    await self.woken.wait()
-        if not self.woken.is_set():
-            return False
+    def comes_up(self) -> Coroutine[Any, Any, bool]:
+        """Wait until the task is woken; returns ``False`` at the end of the wait."""
+        # A wait without an end needs no coroutine of its own, which would take memory for each waiter.
+        return self.woken.wait() if self._ends is None else self._comes_up_before(self._ends)
+
+    async def _comes_up_before(self, ends: float) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, ends - monotonic())):
+                await self.woken.wait()
+        return self.woken.is_set()
+
+    def note_wake_up(self) -> None:
+        """Note that the task goes on; raises the error that ends its wait, if there is one."""
         if self._error is not None:
             raise self._error
         self.woken.clear()
-        return True
 
     def begin(self) -> Call | None:
         """Begin a try; returns the one that was sent along with a release for this place, which the caller must use."""

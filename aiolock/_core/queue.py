@@ -38,25 +38,6 @@ _MOST_WOKEN = 64
 _LONGEST_PROBE = 30.0
 
 
-class Waiting(dict[str, dict[Place, None]]):
-    """The places of each owner in all queues, so that no search goes through all names, or through all places."""
-
-    # All waiters of latches and of counting semaphores count as one owner: a list of their places would be searched.
-
-    def add(self, place: Place) -> None:
-        self.setdefault(place.owner, {})[place] = None
-
-    def remove(self, place: Place) -> None:
-        places = self[place.owner]
-        del places[place]
-        if not places:
-            del self[place.owner]
-
-    def name_for(self, owner: str) -> str | None:
-        """The name that *owner* waits for; the first, if it waits for several."""
-        return next((place.name for place in self.get(owner, ())), None)
-
-
 class Queue:
     """
     The places of one name.
@@ -66,8 +47,8 @@ class Queue:
     """
 
     # Invariant: a queue is made for its first place, and closed when the last one leaves, or when all fail. Meanwhile
-    # it watches its channels. Each of its places is in `_waiting`, too. `_free` is the number of permits that the last
-    # grant left, until places are woken for them: an earlier grant of the same turn left permits that later ones took.
+    # it watches its channels. `_free` is the number of permits that the last grant left, until places are woken for
+    # them: an earlier grant of the same turn left permits that later ones took.
 
     def __init__(
         self,
@@ -75,13 +56,10 @@ class Queue:
         channels: Sequence[str],
         notifier: Notifier,
         scripts: ScriptSet,
-        *,
-        waiting: Waiting,
         emptied: Callable[[], object],
     ) -> None:
         self.name: str = name
         self.scripts: ScriptSet = scripts
-        self._waiting = waiting
         self._channels = channels
         self._notifier, self._emptied = notifier, emptied
         self._loop = asyncio.get_running_loop()
@@ -116,7 +94,7 @@ class Queue:
 
     def join(self, place: Place, first: bool) -> None:
         self._places[place] = None
-        self._waiting.add(place)
+        place.record.waits_for = self.name
         if first:
             self._places.move_to_end(place, last=False)
 
@@ -144,13 +122,13 @@ class Queue:
             self.wake()
 
     def leave(self, place: Place) -> None:
+        place.record.waits_for = None
         # `fail` has removed it.
         if place not in self._places:
             return
         # As the head, it may have kept waiters for fewer permits from trying.
         hid_others = not self.scripts.exclusive and place is self.head and not place.served
         del self._places[place]
-        self._waiting.remove(place)
         if not self._places:
             self._close()
         # It is the head, or was the head when it was woken: pass the wake-up on.
@@ -180,12 +158,12 @@ class Queue:
 
     def has(self, owner: str) -> bool:
         """Whether *owner* waits."""
-        return any(place in self._places for place in self._waiting.get(owner, ()))
+        return any(place.owner == owner for place in self._places)
 
     def wake_owner(self, owner: str) -> None:
         """Wake the places of a named owner that has just got the lock: a nested hold needs no turn."""
-        for place in self._waiting.get(owner, ()):
-            if place in self._places:
+        for place in self._places:
+            if place.owner == owner:
                 place.woken.set()
 
     def probe_in(self, seconds: float) -> None:
@@ -268,8 +246,6 @@ class Queue:
         if self._places:
             places = deque(self._places)
             self._places.clear()
-            for place in places:
-                self._waiting.remove(place)
             self._close()
             self._some(places, lambda place: place.fail(make_error()))
 
