@@ -67,7 +67,7 @@ class LockConfig:
     Tokens keep growing even if the server's clock is set back by up to this time.
     """
     release_timeout: Duration = 5.0
-    """The time limit for the reply to a release, and for closing the client; open blocks have 60 % of the latter."""
+    """The time limit for the reply to a release, and for closing the client, which leaves open blocks 60 % of it."""
     release: BlockRelease = "answered"
     """
     The end of an ``async with``: ``"answered"`` waits for the reply to its release, ``"behind"`` does not.
@@ -78,7 +78,8 @@ class LockConfig:
     """
     command_timeout: Duration = 5.0
     """
-    The time for which any other command is tried before it raises `BackendError`; a shorter outage raises nothing.
+    The time for which all other commands, such as an acquire or a question, are tried before they raise `BackendError`;
+    a shorter outage raises nothing.
     """
     replicas: int | Literal["all"] | None = None
     """

@@ -25,6 +25,7 @@ from aiolock._words import EACH_AN_OWNER
 
 LossReason = Literal["expired", "taken", "forced", "unreachable", "closed", "orphaned", "max_hold"]
 ClosedReason = Literal["closed", "other loop", "other process"]
+Replicated = Literal["grant", "hold", "renewal", "result"]
 
 _LOSSES: dict[LossReason, str] = {
     "expired": "its lease ended, or its key was deleted or overwritten",
@@ -44,6 +45,14 @@ _USELESS: dict[LossReason, str] = {
 _ENDED = (
     "its time has ended, it was adopted or released before, or its lock is on another server or in another database"
 )
+
+# What became of a command that too few replicas acknowledged.
+_SHORT: dict[Replicated, str] = {
+    "grant": "{lock} reached {acks} of {wanted} replicas and was given back",
+    "hold": "one more hold of {lock} reached {acks} of {wanted} replicas and was given back",
+    "renewal": "the renewal of {lock} reached {acks} of {wanted} replicas and does not count: its lease ends as before",
+    "result": "the result of once {name} reached {acks} of {wanted} replicas and may be forgotten in a failover",
+}
 
 _ELSEWHERE = (
     "A task or a thread can only release what it acquired itself; to release elsewhere, use `lease.release()` or a "
@@ -182,17 +191,17 @@ class ReplicationError(AioLockError):
     """
     Fewer replicas than `LockConfig.replicas` acknowledged a command.
 
-    If the command was an acquire, its grant was undone. If it stored the result of a `once`, a failover may lose it.
+    If the command was an acquire, its grant was undone. If it was a renewal, the lease is as long as before. If it
+    stored the result of a `once`, a failover may lose it.
     """
 
-    def __init__(self, name: str, acks: int, wanted: int, *, kind: LockKind = "lock", undone: bool = True) -> None:
+    def __init__(
+        self, name: str, acks: int, wanted: int, *, kind: LockKind = "lock", what: Replicated = "grant"
+    ) -> None:
         self.name = name
         self.acks = acks
         self.wanted = wanted
-        what, then = _called(name, kind), "was given back"
-        if not undone:
-            what, then = f"the result of once {quoted(name)}", "may be forgotten in a failover"
-        super().__init__(f"{what} reached {acks} of {wanted} replicas and {then}")
+        super().__init__(_SHORT[what].format(lock=_called(name, kind), name=quoted(name), acks=acks, wanted=wanted))
 
 
 class OnceFailedError(AioLockError):

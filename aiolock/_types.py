@@ -217,8 +217,8 @@ class LockStatistics:
 
     held: int = 0
     """
-    Holds of this client: 0 or 1 for a lock, nested or not; one per reading owner for a read lock; one per acquire for a
-    semaphore.
+    Holds of this client: 0 or 1 for a lock, however often its owner has acquired it; one per reading owner for a read
+    lock; one per acquire for a semaphore.
     """
     parked: int = 0
     """Tasks that have a place in this client's queue for the name."""

@@ -148,7 +148,7 @@ async def lose(locks: LockClient, lock: str | Losable) -> None:
     entries = [entry for keys in every if (entry := session.entries.get(keys.entry)) is not None]
     holds = [hold for entry in entries for hold in entry.holds.values()]
     if not holds:
-        why = "it holds no lock of this kind and name; another kind needs its handle"
+        why = "this client holds no lock of this kind and name: acquire it, or pass the handle of another kind"
         raise NotHeldError(every[0].name, session.client, None, why)
     gone = {key for hold in holds for key in hold.claim.keys if key != hold.keys.tokens}
     # In a cluster the keys may be on several servers.

@@ -26,7 +26,7 @@ _RATIOS = (
 _VALUES = (
     ("1,000 tasks with a lock each: connections", "B3", "connections", 1, ""),
     ("time until a released lock is held by a waiter in another process", "B4", "median", 1e3, " ms"),
-    ("50 tasks on one lock: turns of the task that gets the fewest, of a fair share", "B5", "least_share", 100, " %"),
+    ("50 tasks on one lock: turns of the task with the fewest, of an equal share", "B5", "least_share", 100, " %"),
 )
 
 

@@ -216,8 +216,8 @@ async def test_a_longer_memory_of_tokens_stays(server: Server, redis: Redis, loc
     ("arguments", "why"),
     [
         (("nobody", "--yes"), "nobody holds it"),
-        (("held", "--token", "7", "--yes"), "not by that grant"),
-        (("held", "--client", "nobody", "--yes"), "not by that grant"),
+        (("held", "--token", "7", "--yes"), "none of its holders is the one that you named"),
+        (("held", "--client", "nobody", "--yes"), "none of its holders is the one that you named"),
         (("seats", "--yes"), "no owner"),
     ],
 )

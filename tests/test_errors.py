@@ -57,6 +57,16 @@ ERRORS: list[tuple[AioLockError, dict[str, object], str]] = [
         {"name": "orders", "acks": 1, "wanted": 2},
         "lock 'orders' reached 1 of 2 replicas and was given back",
     ),
+    (
+        ReplicationError("orders", 1, 2, what="hold"),
+        {"name": "orders"},
+        "one more hold of lock 'orders' reached 1 of 2 replicas and was given back",
+    ),
+    (
+        ReplicationError("orders", 1, 2, kind="semaphore", what="renewal"),
+        {"name": "orders"},
+        "the renewal of permit of 'orders' reached 1 of 2 replicas and does not count: its lease ends as before",
+    ),
     (ClientClosedError("closed"), {"reason": "closed"}, "this LockClient is closed"),
     (
         ClientClosedError("other loop"),

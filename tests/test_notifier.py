@@ -303,4 +303,4 @@ async def test_subscriptions_that_die_on_good_connections_are_logged_once(
 def warnings(caplog: pytest.LogCaptureFixture) -> int:
     """The number of warnings about it; their words name the consequence, and the failure."""
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    return sum("waiters fall back to the lease: no subscription can be made (" in each for each in said)
+    return sum("the holder's lease ends: no subscription can be made (" in each for each in said)

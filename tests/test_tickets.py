@@ -107,7 +107,7 @@ MALFORMED = {
 
 @pytest.mark.parametrize("ticket", MALFORMED.values(), ids=MALFORMED)
 async def test_a_text_that_is_no_ticket_is_refused_and_not_shown(locks: LockClient, ticket: str) -> None:
-    with pytest.raises(ValueError, match="this is no ticket, or not all of one") as caught:
+    with pytest.raises(ValueError, match="this is not a ticket, or only a part of one") as caught:
         _ = locks.adopt(ticket)
     # An error of the parser has the text.
     assert not isinstance(caught.value.__context__, ValueError | TypeError)
@@ -130,21 +130,23 @@ async def test_another_type_is_refused_without_showing_it(locks: LockClient, tic
 
 async def test_an_adopter_may_demand_a_name_and_a_kind_and_needs_the_prefix(locks: LockClient, redis: Redis) -> None:
     ticket = await ticket_of(locks)
-    with pytest.raises(ValueError, match="this ticket is of 'orders', not of 'other'"):
+    with pytest.raises(ValueError, match="this ticket is for 'orders', not for 'other'"):
         _ = locks.adopt(ticket, name="other")
-    with pytest.raises(ValueError, match="ticket is of kind 'lock', not 'fair_lock'"):
+    with pytest.raises(ValueError, match="this ticket is for a 'lock', not for a 'fair_lock'"):
         _ = locks.adopt(ticket, kind="fair_lock")
     elsewhere = LockClient(redis, config=LockConfig(prefix="shop:"))
-    with pytest.raises(ValueError, match="this ticket is of the prefix '', and this client's is 'shop:'"):
+    with pytest.raises(ValueError, match="this ticket is for the prefix '', not for this client's, 'shop:'"):
         _ = elsewhere.adopt(ticket)
     await (await locks.adopt(ticket, name="orders", kind="lock")).release()
 
 
 async def test_an_adopter_of_several_locks_may_demand_their_names_and_must_say_their_kind(locks: LockClient) -> None:
     ticket = await (await locks.multi("b", "a").acquire()).detach(60)
-    with pytest.raises(ValueError, match=r"of kind 'multi_lock', not 'lock': write adopt\(..., kind='multi_lock'\)$"):
+    with pytest.raises(
+        ValueError, match=r"for a 'multi_lock', not for a 'lock': write adopt\(..., kind='multi_lock'\)$"
+    ):
         _ = locks.adopt(ticket)
-    with pytest.raises(ValueError, match="this ticket is of 'a', 'b', not of"):
+    with pytest.raises(ValueError, match="this ticket is for 'a', 'b', not for"):
         _ = locks.adopt(ticket, kind="multi_lock", name=["a"])
     await (await locks.adopt(ticket, kind="multi_lock", name=["b", "a"])).release()
 
@@ -191,7 +193,7 @@ async def test_a_named_owner_that_begins_to_read_does_not_detach_its_write_lock(
 
 async def test_a_lock_with_at_least_is_not_detached(locks: LockClient) -> None:
     async with locks.lock("orders").hold(at_least=0.01) as lease:
-        with pytest.raises(RuntimeError, match="`at_least` keeps it"):
+        with pytest.raises(RuntimeError, match="acquired with `at_least`"):
             await lease.detach(60)
 
 
@@ -311,7 +313,7 @@ async def test_an_owner_that_has_a_hold_adopts_no_second_one(locks: LockClient) 
 
     ticket = await asyncio.create_task(detached())
     async with lock:
-        with pytest.raises(RuntimeError, match="its adopter holds it already"):
+        with pytest.raises(RuntimeError, match="this owner holds it already"):
             await locks.adopt(ticket)
     async with locks.adopt(ticket):
         assert await lock.held()

@@ -81,7 +81,7 @@ async def connected(url: str, primary: str | None) -> AsyncIterator[Servers]:
         async with AsyncExitStack() as until_known:
             way_in = await entered(until_known, url, redis)
             if primary is not None and way_in.mode != "sentinel":
-                raise VerbError(sentinel.NONE, USAGE)
+                raise VerbError(f"{sentinel.NONE}. Leave --primary out, or give the URL of a Sentinel", USAGE)
             if way_in.mode == "sentinel":
                 servers = await _behind_sentinels(stack, url, way_in, primary)
             elif way_in.mode == "cluster":
@@ -132,16 +132,14 @@ async def _of_a_cluster(stack: AsyncExitStack, url: str, probe: Probe) -> Server
     try:
         client = RedisCluster.from_url(url)
     except (TypeError, RedisClusterException) as error:
-        words = (
-            "a cluster, and redis-py makes no RedisCluster of this URL: give host and port of a node, and no database"
-        )
+        words = "a cluster, and redis-py cannot use this URL for one: give host and port of a node, and no database"
         raise VerbError(words, USAGE) from error
     stack.push_async_callback(client.aclose)
     # redis-py would ask for more commands than a user needs, and refuse a cluster in which a slot has no owner.
     [seed] = client.nodes_manager.startup_nodes.values()
     found = await cluster.learn(probe, (seed.host, int(seed.port)))
     if not found.slots:
-        raise VerbError("a cluster in which no server has a slot: none keeps locks", UNREACHABLE)
+        raise VerbError("no server of this cluster has a slot, so that none can keep locks", UNREACHABLE)
     primaries = {
         place(*each): await stack.enter_async_context(_client_of(with_address(url, each))) for each in found.slots
     }

@@ -216,7 +216,7 @@ class Acquisition:
         return self._claim
 
     async def _attempt(self, handed: Call[Acquired] | None, *, first: bool = False) -> Lease | None:
-        """One try, by the *first* waiter of this client or another; *handed* is a call that others sent for it."""
+        """One try, as the *first* in the queue or another; *handed* is a call that another task has sent for it."""
         if handed is None and (hold := self._held()) is not None:
             return await self._nest(hold)
         call = handed or self._submit(first)
@@ -339,7 +339,7 @@ class Acquisition:
                 assert isinstance(call.trouble, QuorumError), "one server alone grants it, or has lost it"
                 raise call.trouble
             if call.short is not None:
-                raise ReplicationError(self._want.keys.name, *call.short, kind=self._want.scripts.kind)
+                raise ReplicationError(self._want.keys.name, *call.short, kind=self._want.scripts.kind, what="hold")
         except BaseException as error:
             _ = hold.take_back(lease)
             if isinstance(error, BackendError):

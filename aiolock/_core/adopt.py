@@ -45,4 +45,4 @@ class Adoption(Acquisition):
     def _has_it_already(self) -> RuntimeError:
         """The error for an adopter that holds the same lock already: adopting cannot make a nested hold."""
         name = quoted(self._want.keys.name)
-        return RuntimeError(f"lock {name}: its adopter holds it already; adopt in another task, or as another owner")
+        return RuntimeError(f"lock {name}: this owner holds it already; adopt in another task, or as another owner")

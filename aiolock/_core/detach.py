@@ -37,14 +37,14 @@ def _why_not(lease: BaseLease, session: Session) -> str | None:
     if hold.has_work_under(lease):
         return UNDER_WORK
     if hold.claim.want.scripts.detach is NONE:
-        return "this kind of lock cannot"
+        return "only locks, fair locks, readers, writers and permits of a semaphore can be"
     if len(hold.leases) > 1:
         return f"its owner has {len(hold.leases)} holds, and a ticket is for one; release the others before"
     other = session.entries.get(hold.keys.other)
     if other is not None and hold.owner in other.holds:
         return _BOTH
     if hold.remains is not None:
-        return "`at_least` keeps it after its release, which an adopter does not know of"
+        return "it was acquired with `at_least`, of which an adopter would not know"
     return None
 
 
@@ -85,7 +85,7 @@ async def prolong(part: Part, want: Want, session: Session, keep: float) -> floa
     if isinstance(answer, Lost):
         raise LeaseLostError.of_ticket(part.name, part.token, answer.reason, part.kind)
     if call.short is not None:
-        raise ReplicationError(part.name, *call.short, kind=part.kind)
+        raise ReplicationError(part.name, *call.short, kind=part.kind, what="renewal")
     return answer.left
 
 

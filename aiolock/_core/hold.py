@@ -243,7 +243,7 @@ class Hold(Held):
         if not self._is_given_back(call, holds_left, released_at):
             raise self.error()
         if call.short is not None:
-            raise ReplicationError(self.keys.name, *call.short, kind=self.kind, undone=False)
+            raise ReplicationError(self.keys.name, *call.short, kind=self.kind, what="result")
 
     def _is_given_back(self, call: Call[Changed], holds_left: int, released_at: float, *, behind: bool = False) -> bool:
         """Handle the answer to a release at *released_at* that left *holds_left*; returns false for a lost lock."""

@@ -84,7 +84,7 @@ class Entry:
             self.queue.look_again()
 
     def look_later(self, left: float, *, handed: bool) -> None:
-        """Note that the holder has it for *left* seconds: waiters try again after that, or after a message."""
+        """Note that the holder has the lock for *left* seconds: waiters try again then, or after a message."""
         if self.queue is not None:
             self.queue.probe_in(left)
             # A try that was sent together with a release may have run before the release.
@@ -148,8 +148,11 @@ class Entries(dict[str, Entry]):
         if other is None or owner not in other.holds or (same is not None and owner in same.holds):
             return
         if keys.record is None:
-            kind = other.holds[owner].kind
-            raise RuntimeError(f"lock {quoted(keys.name)}: this owner has it as a {kind}, and would wait for itself")
+            kind = other.holds[owner].kind.replace("_", " ")
+            raise RuntimeError(
+                f"lock {quoted(keys.name)}: this owner has it as a {kind}, and would wait for itself; acquire it with "
+                "that handle, or release it before"
+            )
         raise RuntimeError(
             f"lock {quoted(keys.name)}: its reader cannot get the write lock, because it would wait for itself; "
             "release the read lock before, or acquire the write lock first and then the read lock"
@@ -196,7 +199,7 @@ class Leases:
             entry = self._entries.of(keys)
         entry.holds[key] = hold
         if entry.forced >= hold.confirmed_at:
-            # It may have been granted before that: the watchdog asks at once.
+            # The hold may have been granted before the lock was freed by force: the watchdog asks at once.
             hold.watch.doubted = entry.forced
         self._owned.setdefault(claim.owner, []).append(hold)
         if self._lost:
@@ -327,8 +330,10 @@ class Leases:
 
 def _replaced_by(claim: Claim, entry: Entry, excluded: Entry | None) -> list[Hold]:
     """
-    The holds that are lost if *claim* was granted: those of other owners in the *excluded* entry, for a writer may read
-    as well; and in its own *entry* all of them, or only that of the same owner.
+    The holds that the server has lost, because it granted *claim*.
+
+    In the *excluded* entry these are the holds of other owners, for a writer may read as well; in the claim's own
+    *entry* all of them, if one owner at a time may have the lock, else that of the same owner.
     """
     scripts = claim.want.scripts
     others = [] if excluded is None else [hold for hold in excluded.holds.values() if hold.owner != claim.owner]

@@ -15,8 +15,8 @@ from aiolock._scripts.replies import Permits
 from aiolock._words import EACH_AN_OWNER
 
 _UNKNOWN = (
-    "no number of permits is set, so that none is granted. Give the number to the method of LockClient "
-    "that makes the semaphore"
+    "no number of permits is set, so that none is granted. Give it where you make the semaphore, as in "
+    "locks.semaphore(name, 4)"
 )
 
 

@@ -168,7 +168,7 @@ T = TypeVar("T")
 def in_own_task(
     verb: Callable[Concatenate[S, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
-    """The coroutine function *verb* of the owner; its coroutine raises in another task than the caller's."""
+    """*verb*, whose coroutine raises if it runs in another task than the one that called it."""
     return answered(verb, _OwnAnswer)
 
 

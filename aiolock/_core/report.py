@@ -267,14 +267,17 @@ class Reporter:
         # `orphaned` has reported it, with the task's name.
         if hold.orphan_of is not None:
             return
-        text = "lock %s: its `async with` was left by a task that did not enter it; it could not have learned of a loss"
+        text = (
+            "lock %s: its `async with` was left by a task that did not enter it, and that a loss of the lock would not "
+            "have cancelled. Leave the block in the task that entered it"
+        )
         log.warning(text, quoted(hold.keys.name), extra={"lock_name": hold.keys.name, "client": self._client})
 
     def abandoned(self, names: Sequence[str]) -> None:
         """The program has dropped the client without closing it, while it held *names*."""
         text = (
-            "this LockClient has no references any more, was not closed and holds %s, which stays until it is "
-            "released or its task ends. Keep the client, and use `async with LockClient(...)`"
+            "nothing refers to this LockClient any more, but it was not closed. It holds %s until a release, or the "
+            "end of the holder's task. Keep the client, and use `async with LockClient(...)`"
         )
         log.warning(text, _some_of(names), extra={"client": self._client})
 

@@ -34,7 +34,7 @@ _LONGEST_FIELD = 2 * LONGEST_TEXT
 # Hexadecimal digits: as many bits as the secret has.
 _DIGEST = 32
 _MALFORMED = (
-    "this is no ticket, or not all of one: give the whole text that `Lease.detach` or `aiolock acquire` has returned"
+    "this is not a ticket, or only a part of one: give the whole text that `Lease.detach` or `aiolock acquire` returned"
 )
 
 
@@ -103,12 +103,14 @@ class Ticket:
         """Raise if the ticket is for another *prefix*, *name* or *kind*."""
         others = {part.prefix for part in self.parts} - {prefix}
         if others:
-            raise ValueError(f"this ticket is of the prefix {quoted(others.pop())}, and this client's is {prefix!r}")
+            raise ValueError(f"this ticket is for the prefix {quoted(others.pop())}, not for this client's, {prefix!r}")
         if kind is not None and kind != self.kind:
-            raise ValueError(f"the ticket is of kind {self.kind!r}, not {kind!r}: write adopt(..., kind={self.kind!r})")
+            raise ValueError(
+                f"this ticket is for a {self.kind!r}, not for a {kind!r}: write adopt(..., kind={self.kind!r})"
+            )
         names = [part.name for part in self.parts]
         if name is not None and sorted([name] if isinstance(name, str) else name) != sorted(names):
-            raise ValueError(f"this ticket is of {', '.join(map(quoted, names))}, not of {name!r}")
+            raise ValueError(f"this ticket is for {', '.join(map(quoted, names))}, not for {name!r}")
 
 
 def _opened(text: str) -> Ticket | None:

@@ -218,7 +218,7 @@ class Watchdog(Renewer[Hold]):
         call = self._commands.renew([_numbered(hold, seconds)], patience)
         [answer] = await call
         if call.short is not None:
-            raise ReplicationError(hold.keys.name, *call.short, kind=hold.kind)
+            raise ReplicationError(hold.keys.name, *call.short, kind=hold.kind, what="renewal")
         return self._acknowledged(hold, call, answer)
 
     def _note(self, hold: Hold, call: Renewal, answer: Renewed) -> bool:

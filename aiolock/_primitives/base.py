@@ -236,7 +236,8 @@ class Lock(Single):
         """
         Whether the current owner holds the lock, according to Redis; waits and raises like `locked`.
 
-        In another task than its caller's, which is another owner, its coroutine raises `RuntimeError`.
+        If its coroutine runs in another task, as in ``gather(lock.held())``, it raises `RuntimeError`: that task is
+        another owner.
         """
         return await self.hold_count() > 0
 

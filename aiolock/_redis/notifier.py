@@ -28,7 +28,7 @@ AGAIN = 10.0
 _PULSE = 0.25
 # Time without an answer after which the silence is logged, in units of `patience`.
 _SILENT = 3
-DEAF = "unlock messages cannot be received, waiters fall back to the lease"
+DEAF = "unlock messages cannot be received: waiters ask again only when the holder's lease ends"
 
 _MESSAGES = (b"message", b"smessage")
 # Frames after which the subscription is confirmed.
@@ -232,7 +232,7 @@ class Notifier:
 
     def _note_refusal(self, error: ResponseError) -> None:
         if not self._warned:
-            log.warning("%s (said once): %s", self._deaf, error)
+            log.warning("%s (logged once): %s", self._deaf, error)
         self._warned = True
         if self._refused is None:
             self._refused = monotonic()

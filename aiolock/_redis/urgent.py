@@ -18,7 +18,7 @@ from aiolock._redis.pipeline import Pipeline
 
 
 class Copy(Call):
-    """A copy of an urgent call, which is sent instead of its *original*."""
+    """A copy of an urgent call: copies are sent, their *original* is not."""
 
     __slots__ = ("original",)
 

@@ -133,9 +133,9 @@ class Claim:
     """
     The identity of one acquisition on the server.
 
-    It has a *number* among those of its client, which finds its hold by the name and the *key*: the owner of a
-    reentrant one, else the id with a ``#`` in front, so that it is not an owner's. One that was made from a ticket has
-    the number 0 and no key: no client has its hold. Its commands are sent with these *keys*.
+    *number* counts the acquisitions of a client. The client finds the hold by the name and the *key*: the owner, if the
+    primitive is reentrant, else the id with a ``#`` in front, so that it is not an owner's. A claim from a ticket has
+    the number 0 and no key, because no client has its hold. The commands of the claim are sent with these *keys*.
     """
 
     want: Want

@@ -529,7 +529,7 @@ async def test_a_server_without_memory_abstains(
         with pytest.raises(QuorumError, match="no vote") as raised:
             await locks.lock("orders").try_lock(wait)
         # On a busy machine, the answer of one may not be there when the other two decide.
-        return sum("has no vote for another" in said for said in raised.value.errors.values()) == 2
+        return sum("has no vote for " in said for said in raised.value.errors.values()) == 2
 
     for wait in (0, 0.1):
         await until(partial(both_abstain, wait))
@@ -764,7 +764,9 @@ def test_further_refusals(three: list[Server]) -> None:
     with pytest.raises(TypeError, match="RedisCluster"):
         LockClient.redlock([*of(1, 2), RedisCluster(host="localhost")])  # type: ignore[list-item]
     behind_sentinels = Sentinel([("localhost", 26379)]).master_for("locks")  # type: ignore[no-untyped-call]
-    with pytest.raises(TypeError, match="a primary behind Sentinels may be two at a time, with a vote each; give"):
+    with pytest.raises(
+        TypeError, match="a primary behind Sentinels may be two servers at a time, with a vote each; give"
+    ):
         LockClient.redlock([*of(1, 2), behind_sentinels])
     with pytest.raises(TypeError, match=r"not a builtins\.int"):
         LockClient.redlock([*of(1, 2), 7])  # type: ignore[list-item]

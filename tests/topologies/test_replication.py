@@ -177,7 +177,7 @@ async def test_a_nested_acquire_that_too_few_have_is_undone_alone(two: Replicate
         lock = locks.lock(NAME, owner="job")
         lease = await lock.acquire()
         async with paused(two.replicas[0]):
-            with pytest.raises(ReplicationError):
+            with pytest.raises(ReplicationError, match=r"^one more hold of lock 'orders' reached 1 of 2 replicas and"):
                 await lock.acquire()
             await answered(locks)
             assert lease.holds == 1
@@ -190,7 +190,7 @@ async def test_a_renewal_that_too_few_have_moves_no_deadline(two: Replicated, pr
         lease = await locks.lock(NAME, owner="job").acquire()
         await renewed(locks, 1)
         async with paused(*two.replicas):
-            with pytest.raises(ReplicationError):
+            with pytest.raises(ReplicationError, match=r"^the renewal of lock 'orders' reached 0 of 2 replicas and"):
                 await lease.renew(60)
             assert lease.remaining < 3
             before = locks.statistics().renewals

@@ -100,7 +100,7 @@ class Examination:
             client = RedisCluster.from_url(self.url)
         except (TypeError, RedisClusterException):
             advice = "Give host and port of a node, and no setting that a RedisCluster lacks: no unix socket."
-            self._fail("a cluster, and redis-py makes no RedisCluster of this URL", advice)
+            self._fail("a cluster, and redis-py cannot use this URL for one", advice)
             return
         [seed] = client.nodes_manager.startup_nodes.values()
         try:

@@ -63,8 +63,8 @@ class Reader:
         # A node of a cluster never is; it may refuse a key of another slot.
         if self._servers.slots:
             return False
-        [marker] = await self.node_of(name).ask([("GET", QUORUM_KEY)])
-        return marker is not None
+        [note] = await self.node_of(name).ask([("GET", QUORUM_KEY)])
+        return note is not None
 
     async def last_token(self, name: str) -> int | None:
         """The last token that was granted for *name*, as long as the server remembers it."""

@@ -24,7 +24,7 @@ Shows the holders of the lock, asks for confirmation (unless --yes is given), an
 If the lock was granted to someone else in the meantime, that grant is left alone. A key that is not a lock is left
 alone, too.
 
-The holder notices the loss with its next renewal, after a third of its lease, or at once if another task of its
+The holder notices the loss with its next renewal, within a third of its lease, or at once if another task of its
 client gets the lock. Until then it keeps working, and only the fencing token protects your data from it.
 """
 
@@ -78,7 +78,7 @@ async def break_(parsed: Namespace, servers: Servers) -> int:
 
 def _why_nothing(found: Sequence[Lock]) -> str:
     if holds := [hold for lock in found for hold in lock.holds]:
-        return f"it is held, but not by that grant; by {'; '.join(map(_named, holds[:5]))}"
+        return f"none of its holders is the one that you named; it is held by {'; '.join(map(_named, holds[:5]))}"
     for lock in found:
         if lock.outcome is not None:
             key = LockKeys.of_once(lock.name, "").lock

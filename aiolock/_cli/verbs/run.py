@@ -72,7 +72,7 @@ def run(parsed: Namespace) -> int:
     if not parsed.command:
         parsed.parser.error("give a command, as in aiolock run NAME -- CMD ...")
     if sys.platform == "win32":
-        parsed.parser.error("it needs the signals and process groups of Linux or macOS")
+        parsed.parser.error("`aiolock run` needs the signals and process groups of Linux or macOS")
     taking.check_lock(parsed)
     if parsed.grace is not None and parsed.grace > parsed.lease / 2:
         parsed.parser.error(f"--grace must be at most half the lease, {parsed.lease / 2:g} s")

@@ -65,7 +65,7 @@ class Node(Steering):
         if self._cluster.sharded is None:
             await check_kind(connection, in_a_cluster=True)
         while self._cluster.sharded is None:
-            # Redisson sends the same command: a server that knows it has sharded messages.
+            # A server that knows this command has sharded messages. Redisson asks in the same way.
             answer = await ask(connection, "PUBSUB", "SHARDNUMSUB")
             if is_passing(answer):
                 await asyncio.sleep(_PAUSE)

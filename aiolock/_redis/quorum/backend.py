@@ -24,7 +24,7 @@ from aiolock._redis.quorum.poll import Poll, Question
 from aiolock._scripts import LOCK
 
 FEWEST_SERVERS = 3
-_TWO = "may be two at a time, with a vote each; give the servers by their addresses, and no replicas"
+_TWO = "may be two servers at a time, with a vote each; give the address of each server, and no replicas"
 _SEVERAL = "[Redis.from_url(url), ...] with the URL of each server"
 # Seconds in which the other servers get the calls that a majority has answered.
 _LINGER = 0.25

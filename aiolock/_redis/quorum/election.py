@@ -204,7 +204,7 @@ class Election(Poll):
 
     def answer_in_words(self, answer: object) -> str:
         if isinstance(answer, Abstains):
-            return f"has no vote for another {answer.left:.3g} s: new, started, or without its memory"
+            return f"has no vote for {answer.left:.3g} s: it is new, was started again, or has lost its data"
         return super().answer_in_words(answer)
 
     # Answers without a grant.

@@ -67,6 +67,6 @@ class Member(OneServer):
             self.is_new = False
         abstains = isinstance(vote, Abstains)
         if isinstance(vote, Abstains) and not self._abstains:
-            words = "%s has no vote for %.3g s: it is new, was started, or has lost its memory"
+            words = "%s has no vote for %.3g s: it is new, was started again, or has lost its data"
             log.warning(words, self.address, vote.left)
         self._abstains = abstains
