@@ -156,11 +156,6 @@ class Held:
         return monotonic() >= self.deadline and not any(lease.watched or lease._scoped for lease in self.leases)
 
     @property
-    def may_be_at_work(self) -> bool:
-        """Whether its holder, who learns of the loss at the deadline, may still be at work before the key ends."""
-        return bool(self.leases) and self.deadline <= monotonic() < self.expires
-
-    @property
     def is_awaited(self) -> bool:
         """Whether a live task is going to release it: the owner, or a task inside one of its blocks."""
         return not is_named(self.owner) or any(not body.has_lost_its_task for body in self.bodies)

@@ -13,7 +13,7 @@ A hold: one owner's part of one lock, from its first acquire to its last release
                                    `tell_early`; its task has ended while another runs under it: `orphan`
     LIVE, UNWINDING ──► LOST, GONE its time ended, the server says that it is not ours, or its bodies have left: `lose`
     GIVEN_BACK ──► GONE            the server answers, before the deadline, that it was not ours any more
-    LOST ──► GONE                  its last lease is given back, or the key ends: the server is told
+    LOST ──► GONE                  its last lease is given back, and the server is told
 
 The deadline lies on the monotonic clock, a margin before the key can expire on the server, because it is counted from
 the moment *before* the answered command was sent. No other owner can have the lock before the deadline.
@@ -21,7 +21,6 @@ the moment *before* the answered command was sent. No other owner can have the l
 
 import asyncio
 import math
-from contextvars import Context
 from functools import partial
 from logging import DEBUG
 from time import monotonic
@@ -130,13 +129,17 @@ class Hold(Held):
         self.token = token
         self.since: float = monotonic()
         self.state: State = State.LIVE
-        self.loss = self.orphan_of = None
-        self.delivery = self.remains = None
+        self.loss: LossReason | None = None
+        self.orphan_of: str | None = None
+        self.delivery: Delivery | None = None
+        self.remains: Remains | None = None
         self.leases: list[BaseLease] = []
         self.bodies: list[Body] = []
         self.step: int = 1
         self.open_changes: int = int(repeated)
-        self.confirmed_at = self.expires = self.deadline = 0.0
+        self.confirmed_at: float = 0.0
+        self.expires: float = 0.0
+        self.deadline: float = 0.0
         self.watch: Watch = Watch()
         self._keeper = keeper
         self._lost: asyncio.Event | None = None
@@ -320,10 +323,7 @@ class Hold(Held):
             self._tell(reason, behind=behind)
         # Otherwise nothing needs to be sent: the key has expired, and no command on its way can bring it back.
         if reason == "closed" or self.orphan_of is not None or self.watch.number or self.step > 1 or self.open_changes:
-            if reason != "closed" and self.may_be_at_work:
-                asyncio.get_running_loop().call_later(self.expires - monotonic(), self.free, context=Context())
-            else:
-                self.free()
+            self.free()
         self._keeper.lost(self)
 
     def notice_end(self) -> None:

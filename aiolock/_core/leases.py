@@ -316,10 +316,6 @@ class Leases:
         finally:
             for hold in self._entries.holds():
                 hold.lose("closed")
-            # These would be freed when their keys end, after the client was closed.
-            for hold in self._lost.values():
-                if hold.may_be_at_work:
-                    hold.free()
 
     async def _bodies_left(self) -> None:
         """Wait until every body has left, or its task has ended."""

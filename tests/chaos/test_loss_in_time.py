@@ -1,17 +1,15 @@
 """A server that hangs: the holder is told before the key expires, by the clocks of both."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from time import monotonic
 
-import pytest
 from redis.asyncio import Redis
 
-from aiolock import AsyncRLock, Lease, LeaseLostError, LockClient, LockConfig
+from aiolock import Lease
 from aiolock._scripts import ACQUIRE, RENEW
 from tests.support.cancellation import cancelling
 from tests.support.holding import Holder, client_behind
-from tests.support.inside import hold_of, session_of
+from tests.support.inside import session_of
 from tests.support.observe import renewed, until
 from tests.support.proxy import ALWAYS, Proxy, Rule, delay, script, withhold_reply
 from tests.support.told import Told
@@ -190,46 +188,3 @@ async def test_a_fixed_lease_that_turns_out_to_be_shorter_is_lost_as_early(redis
         session_of(locks).check_holds(lambda key: True)
         lost, gone = await measured(redis, lease)
         assert lost <= gone < 10
-
-
-async def renew_it(lock: AsyncRLock, lease: Lease) -> None:
-    await lease.renew()
-
-
-async def nest(lock: AsyncRLock, lease: Lease) -> None:
-    inner = await lock.acquire(lease=LEASE)
-    await inner.release()
-
-
-@pytest.mark.parametrize("then", [renew_it, nest])
-async def test_a_holder_that_is_told_has_the_rest_of_its_lease_to_leave(
-    locks: LockClient, redis: Redis, then: Callable[[AsyncRLock, Lease], Awaitable[None]]
-) -> None:
-    """Its key might come back by a late command, so that it is freed on the server: at the end of the lease."""
-    granted: list[float] = []
-
-    async def next_one() -> None:
-        async with locks.lock(KEY):
-            granted.append(monotonic())
-
-    async with LockClient(redis, config=LockConfig(drift=DRIFT)) as client:
-        lock = client.lock(KEY)
-        with pytest.raises(LeaseLostError):
-            async with lock.hold(lease=LEASE) as lease:
-                waiting = asyncio.create_task(next_one())
-                await then(lock, lease)
-                try:
-                    await asyncio.sleep(10)
-                finally:
-                    await waiting
-    assert granted[0] >= hold_of(lease).expires
-
-
-async def test_closing_frees_what_a_holder_has_lost_and_not_left(locks: LockClient, redis: Redis) -> None:
-    async with LockClient(redis, config=LockConfig(lease=LEASE, drift=LEASE / 4)) as client:
-        lease = await client.lock(KEY).acquire(lease=LEASE)
-        await lease.renew()
-        await lease.lost
-        await client.aclose()
-        in_time = monotonic() < hold_of(lease).expires
-        assert not await redis.exists(KEY) or not in_time

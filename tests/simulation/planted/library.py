@@ -80,8 +80,8 @@ _HOLDS = (
     Fault(
         "a lock that is lost is not freed on the server",
         "_core/hold.py",
-        "                self.free()\n        self._keeper.lost(self)",
-        "                pass\n        self._keeper.lost(self)",
+        "            self.free()\n        self._keeper.lost(self)",
+        "            pass\n        self._keeper.lost(self)",
     ),
     Fault(
         "a loss wakes no waiter",
