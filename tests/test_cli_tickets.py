@@ -132,7 +132,7 @@ async def test_an_empty_ticket_is_not_that_of_the_environment(
     assert ended.value.code == USAGE
     assert "argument TICKET: must not be empty" in capsys.readouterr().err
     monkeypatch.setattr(sys, "stdin", io.StringIO())
-    assert "no ticket" in await shell.fails(USAGE, verb, "-")
+    assert "not a ticket" in await shell.fails(USAGE, verb, "-")
     await shell("release", ticket)
 
 
@@ -181,7 +181,7 @@ async def test_a_ticket_of_a_service_with_a_prefix_and_of_several_locks(shell: S
 @pytest.mark.parametrize("verb", ["renew", "adopt", "release"])
 async def test_a_text_that_is_no_ticket_is_wrong_usage(shell: Shell, verb: str) -> None:
     words = await shell.fails(USAGE, verb, "aiolock1.sesame")
-    assert "no ticket" in words
+    assert "not a ticket" in words
     assert "sesame" not in words
 
 
@@ -332,7 +332,7 @@ def test_errors_as_json_and_their_codes(capsys: pytest.CaptureFixture[str]) -> N
     nowhere = ("--json", "--url", "redis://127.0.0.1:1")
     for arguments, code, words in (
         (("acquire", "deploy"), UNREACHABLE, "cannot be reached"),
-        (("release", "sesame"), USAGE, "no ticket"),
+        (("release", "sesame"), USAGE, "not a ticket"),
         (("release",), USAGE, "give a ticket"),
     ):
         assert main([*arguments, *nowhere]) == code

@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Any
 from weakref import ref
 
+import anyio
 import pytest
 from redis.asyncio import Redis
 
@@ -600,6 +601,17 @@ async def test_a_cancelled_leader_lets_its_work_end_and_leaves_no_orphan(
     assert task.cancelled()
     assert office.events == ["it begins", "it ends"]
     assert caplog.records == []
+    assert locks.statistics().held == 0
+
+
+async def test_a_cancelled_scope_of_anyio_stops_the_work_and_gives_the_lead_back(
+    locks: LockClient, office: Office
+) -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(office.lead, locks.leader(NAME), "it")
+        await office.saw("it begins")
+        group.cancel_scope.cancel()
+    assert office.events == ["it begins", "it ends"]
     assert locks.statistics().held == 0
 
 

@@ -105,15 +105,15 @@ class Works:
         If they are being stopped already, a cancellation of the caller breaks into their cleanup only with *insist*.
         """
         cancelled: asyncio.CancelledError | None = None
-        # Without the shield, a cancelled scope of anyio would end each wait at once.
-        with anyio.CancelScope(shield=True):
-            while running := self.running:
-                try:
+        while running := self.running:
+            try:
+                # Without the shield, a cancelled scope of anyio would end each later wait at once.
+                with anyio.CancelScope(shield=self.stopping or cancelled is not None):
                     await asyncio.wait(running)
-                except asyncio.CancelledError as error:
-                    cancelled = error
-                    if insist or not self.stopping:
-                        self.stop()
+            except asyncio.CancelledError as error:
+                cancelled = error
+                if insist or not self.stopping:
+                    self.stop()
         if cancelled is not None:
             raise cancelled
 

@@ -32,5 +32,5 @@ def test_a_lease_that_was_detached_is_given_back(client: LockClient) -> None:
 
 
 def test_a_text_that_is_no_ticket_is_refused(client: LockClient) -> None:
-    with pytest.raises(ValueError, match="no ticket"):
+    with pytest.raises(ValueError, match="not a ticket"):
         client.adopt("x")
