@@ -200,7 +200,7 @@ class Session(Unique):
             numbers["connections"] += self.stand_in.connections
         return ClientStatistics(
             held=sum(len(entry.holds) for entry in self.entries.all()),
-            parked=sum(map(len, self.entries.waiting)),
+            parked=sum(map(len, tuple(self.entries.waiting))),
             subscriptions=self.entries.notifier.subscriptions,
             **numbers,
             renewals=self.report.renewals,
