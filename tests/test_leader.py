@@ -615,6 +615,20 @@ async def test_a_cancelled_scope_of_anyio_stops_the_work_and_gives_the_lead_back
     assert locks.statistics().held == 0
 
 
+async def test_work_that_fails_after_a_loss_is_raised_by_run(locks: LockClient) -> None:
+    async def work() -> None:
+        try:
+            await lose(locks, NAME)
+            await asyncio.sleep(SOON)
+        finally:
+            raise ZeroDivisionError("the rollback failed")
+
+    term = await locks.leader(NAME).try_lead()
+    assert term is not None
+    with pytest.raises(ZeroDivisionError):
+        await term.run(work())
+
+
 async def test_blocks_of_one_handle_are_each_left_by_their_own(locks: LockClient) -> None:
     leader = locks.leader(NAME)
 
@@ -650,6 +664,8 @@ async def test_a_lease_under_which_work_runs_is_not_given_away(
         for give in (term.lease.release, partial(term.lease.detach, 60), *(() if in_block else (handle.release,))):
             with pytest.raises(RuntimeError, match=r"work of its term runs.*`term\.step_down\(\)`"):
                 await give()
+        with pytest.raises(RuntimeError, match="is in a block already" if in_block else "`async with term`"):
+            await term.lease.__aenter__()
         nested = await handle.acquire()
         await nested.release()
         term.check()

@@ -11,8 +11,9 @@ import pytest
 from redis.asyncio import Redis
 
 import aiolock._primitives.once
-from aiolock import LockClient
+from aiolock import LeaseLostError, LockClient, LockConfig
 from aiolock._keys import LockKeys, old_key
+from aiolock._primitives.once import Failures
 from aiolock._scripts import OLD, ONCE, RELEASE_LATER
 from tests.support.cancellation import MODES, Mode, Outcome, every_suspension
 from tests.support.observe import answered, until
@@ -334,3 +335,28 @@ async def test_cancelled_anywhere_it_leaves_the_old_result_or_a_new_one(
         assert await redis.hget(OLD_KEY, "aiolock:outcome") is not None
 
     assert await every_suspension(mode, setup, run, verify) > 1
+
+
+@pytest.mark.parametrize("failures", ["release", "remember"])
+@pytest.mark.parametrize("swallows", [True, False])
+async def test_after_a_loss_by_the_clock_no_outcome_is_stored(
+    locks: LockClient, redis: Redis, failures: Failures, swallows: bool
+) -> None:
+    """The release comes while the key is still there: after the deadline, and before the end of the lease."""
+
+    async def body() -> str:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            if not swallows:
+                raise
+        return "partial"
+
+    async with LockClient(redis, config=LockConfig(lease=0.8, max_hold=1.0, drift=0.2)) as client:
+        with pytest.raises(LeaseLostError):
+            await client.once(KEY, keep=0.8 if failures == "remember" else KEEP, failures=failures).run(body)
+    assert await locks.once(KEY, keep=KEEP).run(answered_now) == "second"
+
+
+async def answered_now() -> str:
+    return "second"

@@ -79,7 +79,10 @@ class Turn(Handle[AsyncTurn]):
         if self._lease is None:
             self._async.done = self._async.done or (self._async.bypassed and error is None)
             return
-        if not isinstance(error, Untaken):
+        if isinstance(error, Untaken):
+            # The body has not begun, so that another caller may run it at once.
+            self._lease._async._hold.remains = None
+        else:
             try:
                 self._once._note(self._async, self._lease._async, error)
             except Exception as failure:

@@ -177,8 +177,14 @@ class Held:
 
     def has_work_under(self, lease: object) -> bool:
         """Whether work of a term runs under *lease*; others must not get the lock before this work has ended."""
-        works = [body for body in self.bodies if body.lease is lease and not body.is_block]
-        return not self.ended and any(not work.has_lost_its_task for work in works)
+        return not self.ended and any(not work.has_lost_its_task for work in self._works(lease))
+
+    def has_term(self, lease: object) -> bool:
+        """Whether *lease* is that of a leader's term which is not over."""
+        return bool(self._works(lease))
+
+    def _works(self, lease: object) -> list[Body]:
+        return [body for body in self.bodies if body.lease is lease and not body.is_block]
 
     def was_lost_before(self, answer: Lost) -> bool:
         """

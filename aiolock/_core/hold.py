@@ -10,7 +10,8 @@ A hold: one owner's part of one lock, from its first acquire to its last release
 
     LIVE ──► GIVEN_BACK            the last lease is given back: `give_back`, or detached
     LIVE ──► UNWINDING             the client is closed, or its time will be over before a leader's work has stopped:
-                                   `tell_early`; its task has ended while another runs under it: `orphan`
+                                   `tell_early`; its time is over, and a body runs under it: `notice_end`; its task
+                                   has ended while another runs under it: `orphan`
     LIVE, UNWINDING ──► LOST, GONE its time ended, the server says that it is not ours, or its bodies have left: `lose`
     GIVEN_BACK ──► GONE            the server answers, before the deadline, that it was not ours any more
     LOST ──► GONE                  its last lease is given back, and the server is told
@@ -129,17 +130,13 @@ class Hold(Held):
         self.token = token
         self.since: float = monotonic()
         self.state: State = State.LIVE
-        self.loss: LossReason | None = None
-        self.orphan_of: str | None = None
-        self.delivery: Delivery | None = None
-        self.remains: Remains | None = None
+        self.loss = self.orphan_of = None
+        self.delivery = self.remains = None
         self.leases: list[BaseLease] = []
         self.bodies: list[Body] = []
         self.step: int = 1
         self.open_changes: int = int(repeated)
-        self.confirmed_at: float = 0.0
-        self.expires: float = 0.0
-        self.deadline: float = 0.0
+        self.confirmed_at = self.expires = self.deadline = 0.0
         self.watch: Watch = Watch()
         self._keeper = keeper
         self._lost: asyncio.Event | None = None
@@ -229,7 +226,7 @@ class Hold(Held):
         if released_at >= self.deadline:
             self.notice_end()
         behind = behind and self.remains is None
-        if (call := self.take_back(lease, behind=behind)) is None:
+        if (call := self.take_back(lease, behind=behind)) is None or released_at >= self.deadline:
             raise self.error()
         holds_left, report = len(self.leases), self._keeper.report
         if behind:
@@ -327,9 +324,12 @@ class Hold(Held):
         self._keeper.lost(self)
 
     def notice_end(self) -> None:
-        """Lose the lock if the deadline has passed, even before the timer notices that."""
-        if self.expired:
-            self.lose(self.why_over)
+        """At the deadline, tell the holder; the lock is lost once its bodies have left, or when its key ends."""
+        if self.expired and self.has_body and monotonic() < self.expires:
+            self.tell_early(self.why_over)
+            self.watch.renews = False
+        elif self.expired:
+            self.lose(self.loss or self.why_over)
 
     def tell_early(self, reason: LossReason) -> None:
         """Tell the holder of a loss in advance, so that its bodies end, and roll back, before the lock is free."""

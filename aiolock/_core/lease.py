@@ -105,6 +105,10 @@ class Lease(BaseLease):
 
     async def __aenter__(self) -> Self:
         self._refuse_block()
+        if self._hold.has_term(self):
+            raise RuntimeError(
+                f"lock {quoted(self.name)}: this is the lease of a leader's term: use `async with term:`"
+            )
         self._open_block()
         return self
 
@@ -193,7 +197,8 @@ class Lease(BaseLease):
 
 def refuse_under_work(lease: BaseLease) -> None:
     """Raise if work of a term runs under *lease*: another leader would begin before this work has ended."""
-    # The release of a lock that is lost says so.
     lease._hold.notice_end()
     if lease._hold.has_work_under(lease):
+        if monotonic() >= lease._hold.deadline:
+            raise lease._hold.error()
         raise RuntimeError(f"lock {quoted(lease._hold.keys.name)} cannot be released: {UNDER_WORK}")

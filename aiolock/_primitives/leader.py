@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from contextvars import Context
 from functools import partial
 from time import monotonic
@@ -159,6 +159,7 @@ class Term(Unique, Entered["Term"]):
         except LeaseLostError:
             if not self.lost.is_set():
                 raise
+            self._raise_failure()
         finally:
             # Work that was started has ended by now; this closes work that was not.
             for each in work:
@@ -173,7 +174,10 @@ class Term(Unique, Entered["Term"]):
 
     @asynccontextmanager
     async def _block(self) -> AsyncIterator["Term"]:
-        async with self.lease:
+        async with AsyncExitStack() as stack:
+            self.lease._refuse_block()
+            self.lease._open_block()
+            stack.push_async_exit(self.lease)
             try:
                 with _Body(running_task()) as self._body:
                     yield self

@@ -1,16 +1,18 @@
 """A server that hangs: the holder is told before the key expires, by the clocks of both."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from time import monotonic
 
+import pytest
 from redis.asyncio import Redis
 
-from aiolock import Lease
+from aiolock import AsyncRLock, Lease, LeaseLostError, LockClient, LockConfig
 from aiolock._scripts import ACQUIRE, RENEW
 from tests.support.cancellation import cancelling
 from tests.support.holding import Holder, client_behind
-from tests.support.inside import session_of
-from tests.support.observe import renewed, until
+from tests.support.inside import hold_of, session_of
+from tests.support.observe import all_parked, renewed, until
 from tests.support.proxy import ALWAYS, Proxy, Rule, delay, script, withhold_reply
 from tests.support.told import Told
 
@@ -188,3 +190,70 @@ async def test_a_fixed_lease_that_turns_out_to_be_shorter_is_lost_as_early(redis
         session_of(locks).check_holds(lambda key: True)
         lost, gone = await measured(redis, lease)
         assert lost <= gone < 10
+
+
+async def renew_it(lock: AsyncRLock, lease: Lease) -> None:
+    await lease.renew()
+
+
+async def nest(lock: AsyncRLock, lease: Lease) -> None:
+    inner = await lock.acquire(lease=LEASE)
+    await inner.release()
+
+
+@pytest.mark.parametrize("then", [renew_it, nest])
+async def test_a_holder_that_is_told_has_the_rest_of_its_lease_to_leave(
+    locks: LockClient, redis: Redis, then: Callable[[AsyncRLock, Lease], Awaitable[None]]
+) -> None:
+    """Its key might come back by a late command, so that it is freed on the server: at the end of the lease."""
+    granted: list[float] = []
+
+    async def next_one() -> None:
+        async with locks.lock(KEY):
+            granted.append(monotonic())
+
+    async with LockClient(redis, config=LockConfig(drift=DRIFT)) as client:
+        lock = client.lock(KEY)
+        with pytest.raises(LeaseLostError):
+            async with lock.hold(lease=LEASE) as lease:
+                waiting = asyncio.create_task(next_one())
+                await then(lock, lease)
+                try:
+                    await asyncio.sleep(10)
+                finally:
+                    await waiting
+    assert granted[0] >= hold_of(lease).expires
+
+
+async def test_closing_waits_for_a_body_that_leaves_after_the_deadline(locks: LockClient, redis: Redis) -> None:
+    """The body rolls back before its lease ends on the server."""
+    acts: list[str] = []
+
+    async def next_one() -> None:
+        async with locks.lock(KEY):
+            acts.append("the next one has it")
+
+    async with LockClient(redis, config=LockConfig(drift=7.5)) as client:
+
+        async def work() -> None:
+            async with client.lock(KEY).hold(lease=30) as lease:
+                await lease.renew(30)
+                # As at the end of the lease, but for the margin.
+                hold_of(lease).deadline = monotonic()
+                with pytest.raises(LeaseLostError):
+                    await client.lock(KEY).acquire()
+                told.set()
+                try:
+                    await asyncio.sleep(60)
+                finally:
+                    await all_parked(locks, 1)
+                    await asyncio.sleep(0.1)
+                    acts.append("it has rolled back")
+
+        told = asyncio.Event()
+        working = asyncio.create_task(work())
+        await told.wait()
+        waiting = asyncio.create_task(next_one())
+        await client.aclose()
+        await asyncio.wait([working, waiting])
+    assert acts == ["it has rolled back", "the next one has it"]
