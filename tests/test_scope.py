@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from aiolock import AsyncRLock, Lease, LeaseLostError, LockClient
+from aiolock._core.hold import CLEANUP
 from tests.support.holding import ROLLBACK, Holder
 from tests.support.inside import hold_of
 
@@ -161,6 +162,31 @@ async def test_the_outer_lock_lost_while_the_inner_scope_cleans_up_lets_it_finis
     assert lost.value.name == "outer"
     assert steps == ["rolled back", "inner", "cancelled for the outer lock"]
     assert cancelling() == 0
+
+
+@pytest.mark.parametrize("first", [0, 1])
+async def test_a_lock_of_another_client_that_is_lost_meanwhile_lets_the_cleanup_finish(
+    locks: LockClient, other: LockClient, first: int
+) -> None:
+    ended = False
+
+    async def body(_: Lease) -> None:
+        nonlocal ended
+        try:
+            await for_ever()
+        except asyncio.CancelledError:
+            await lose(held[1 - first])
+            # Longer than the time that a cleanup after a cancellation by the user has.
+            await asyncio.sleep(2 * CLEANUP)
+            ended = True
+            raise
+
+    held = locks.lock("a"), other.lock("b")
+    async with running(body, *held) as task:
+        await lose(held[first])
+        with pytest.raises(LeaseLostError):
+            await task
+    assert ended
 
 
 async def test_the_inner_lock_lost_while_the_outer_unwinds_adds_nothing(locks: LockClient) -> None:

@@ -9,6 +9,7 @@ user keep their meaning: `Task.cancelling` and `Task.uncancel` tell them from th
 import asyncio
 from contextvars import Context
 from time import monotonic
+from weakref import WeakSet
 
 from aiolock._core.hold import CLEANUP, BaseLease, Hold
 from aiolock._core.owners import FrameId, OwningTask
@@ -17,6 +18,8 @@ from aiolock._types import quoted
 
 # Seconds between two checks whether a body has finished its cleanup.
 _LOOK_AGAIN = 0.05
+# The tasks in which a scope has fired and not exited, of any client: the body of one may hold locks of several clients.
+_unwinding: WeakSet[asyncio.Task[object]] = WeakSet()
 
 
 class Scope:
@@ -137,6 +140,8 @@ class Scope:
 
     def _end(self) -> None:
         """Stop watching for a loss."""
+        if self.fired and (task := self.task) is not None:
+            _unwinding.discard(task)
         if self._next is not None:
             self._next.cancel()
         if self in self.hold.bodies:
@@ -148,10 +153,11 @@ class Scope:
         self._due = self._due or self.hold.patient_until or self._since + min(CLEANUP, self.lease.lease)
         if self._next is not None:
             self._next.cancel()
-        if task.cancelling() > self._cancelling and monotonic() < self._due:
+        if task in _unwinding or (task.cancelling() > self._cancelling and monotonic() < self._due):
             self._next = loop.call_later(_LOOK_AGAIN, self.cancel_if_lost, context=Context())
         else:
             self.fired = True
+            _unwinding.add(task)
             self._counted = task.cancelling()
             # In the next turn: the body may be in the running task.
             self._next = loop.call_soon(self._cancel, context=Context())
