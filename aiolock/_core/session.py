@@ -295,10 +295,11 @@ class Session(Unique):
             for entry in self.entries.all():
                 entry.fail(lambda: ClientClosedError("closed"))
             try:
+                await self.leases.close(self.timing.release_timeout * _TO_LEAVE)
+            finally:
+                # Until then its thread renews the locks of blocks that still roll back.
                 if self.stand_in is not None:
                     await self.stand_in.end(self.timing.release_timeout * _TO_END)
-            finally:
-                await self.leases.close(self.timing.release_timeout * _TO_LEAVE)
 
     async def _drained(self) -> None:
         """Wait until every acquire has ended and every command is answered."""
