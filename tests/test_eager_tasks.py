@@ -186,3 +186,24 @@ async def test_a_hook_may_give_back_the_lease_of_a_destroyed_task(redis: Redis) 
         assert first.holds == await lock.hold_count() == 1
         await first.release()
     assert [each["message"] for each in problems if "exception" in each] == []
+
+
+async def test_work_of_a_leader_that_steps_down_at_once_is_stopped_before_another_leads(redis: Redis) -> None:
+    async with LockClient(redis) as locks, LockClient(redis) as other:
+        term = await locks.leader("scheduler").try_lead()
+        assert term is not None
+        ended = False
+
+        async def work() -> None:
+            nonlocal ended
+            term.step_down()
+            try:
+                await asyncio.sleep(60)
+            finally:
+                await asyncio.sleep(0.05)
+                ended = True
+
+        working = term.start(work())
+        async with other.leader("scheduler"):
+            assert ended
+        assert working.cancelled()

@@ -664,7 +664,7 @@ async def test_a_lease_under_which_work_runs_is_not_given_away(
         for give in (term.lease.release, partial(term.lease.detach, 60), *(() if in_block else (handle.release,))):
             with pytest.raises(RuntimeError, match=r"work of its term runs.*`term\.step_down\(\)`"):
                 await give()
-        with pytest.raises(RuntimeError, match="is in a block already" if in_block else "`async with term:`"):
+        with pytest.raises(RuntimeError, match="`async with term:`"):
             await term.lease.__aenter__()
         nested = await handle.acquire()
         await nested.release()

@@ -104,11 +104,15 @@ class Lease(BaseLease):
         self._refuse_if_given_back()
 
     async def __aenter__(self) -> Self:
-        self._refuse_block()
         if self._hold.has_term(self):
             raise RuntimeError(
                 f"lock {quoted(self.name)}: this is the lease of a leader's term: use `async with term:`"
             )
+        return self._entered()
+
+    def _entered(self) -> Self:
+        """Begin a block that gives this lease back, and return it."""
+        self._refuse_block()
         self._open_block()
         return self
 

@@ -51,15 +51,29 @@ class Works:
         # The tasks whose end has not been noted.
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._failure: BaseException | None = None
+        # Whether a task is being started, and how often the tasks were cancelled.
+        self._begins, self._stops = False, 0
         # Cancels the remaining tasks again.
         self._again: asyncio.TimerHandle | None = None
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run *work* in a task of its own."""
-        task = asyncio.create_task(work, name=getattr(work, "__qualname__", None))
+        # An eager task begins here, and may stop the tasks before it is one of them.
+        self._begins, stops = True, self._stops
+        try:
+            task = asyncio.create_task(work, name=getattr(work, "__qualname__", None))
+        finally:
+            self._begins = False
         self._tasks[task] = None
         task.add_done_callback(self._ended)
+        if self._stops != stops:
+            self.stop()
         return task
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a task has not ended, or is just beginning."""
+        return self._begins or bool(self.running)
 
     @property
     def running(self) -> list[asyncio.Task[Any]]:
@@ -80,6 +94,7 @@ class Works:
 
     def stop(self) -> None:
         """Cancel the tasks, again and again until they have ended."""
+        self._stops += 1
         self._go_on()
         running = self.running
         for task in running:

@@ -175,9 +175,7 @@ class Term(Unique, Entered["Term"]):
     @asynccontextmanager
     async def _block(self) -> AsyncIterator["Term"]:
         async with AsyncExitStack() as stack:
-            self.lease._refuse_block()
-            self.lease._open_block()
-            stack.push_async_exit(self.lease)
+            stack.push_async_exit(self.lease._entered())
             try:
                 with _Body(running_task()) as self._body:
                     yield self
@@ -216,7 +214,7 @@ class Term(Unique, Entered["Term"]):
     def _let_go(self) -> None:
         """Give the lock back, without waiting for the answer, if no running work or block will do it."""
         lease, hold = self.lease, self.lease._hold
-        if self._works.running or lease._scoped or lease.given_back:
+        if self._works.is_busy or lease._scoped or lease.given_back:
             return
         self._watch_no_more()
         if hold.take_back(lease) is not None and hold.loss is None:
@@ -286,7 +284,7 @@ class _Watch:
     @property
     def has_lost_its_task(self) -> bool:
         """Whether no work of the term runs."""
-        return not self._works.running
+        return not self._works.is_busy
 
     def cancel_if_lost(self) -> None:
         """Stop the work, because the lock is lost."""
