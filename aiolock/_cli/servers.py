@@ -139,7 +139,7 @@ async def _of_a_cluster(stack: AsyncExitStack, url: str, probe: Probe) -> Server
     [seed] = client.nodes_manager.startup_nodes.values()
     found = await cluster.learn(probe, (seed.host, int(seed.port)))
     if not found.slots:
-        raise VerbError("no server has a slot of this cluster, so that none can keep locks", UNREACHABLE)
+        raise VerbError("a cluster where no server has a slot, so that none can keep locks", UNREACHABLE)
     primaries = {
         place(*each): await stack.enter_async_context(_client_of(with_address(url, each))) for each in found.slots
     }

@@ -249,7 +249,8 @@ class Watchdog(Renewer[Hold]):
             self._guard(hold)
             return
         hold.notice_end()
-        if not hold.ended:
+        # A body may go on until the key ends.
+        if not hold.ended and hold.watch.guard is None:
             self._set_guard(hold, hold.expires)
 
     def _guard(self, hold: Hold) -> None:

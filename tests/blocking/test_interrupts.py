@@ -130,6 +130,7 @@ TAKES: dict[str, Enter] = {
     "with lock": WAITS["with lock"],
     "with multi": WAITS["with multi"],
     "with once": lambda locks: locks.once("orders", keep=60, failures="release").__enter__,
+    "with remembered once": lambda locks: locks.once("orders", keep=3600, failures="remember").__enter__,
     "try_lead": lambda locks: locks.leader("orders").try_lead,
     "permit": lambda locks: locks.semaphore("orders", 1).acquire,
 }

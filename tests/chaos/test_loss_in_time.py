@@ -205,7 +205,7 @@ async def nest(lock: AsyncRLock, lease: Lease) -> None:
 async def test_a_holder_that_is_told_has_the_rest_of_its_lease_to_leave(
     locks: LockClient, redis: Redis, then: Callable[[AsyncRLock, Lease], Awaitable[None]]
 ) -> None:
-    """Its key might come back by a late command, so that it is freed on the server: at the end of the lease."""
+    """The next holder gets the lock when the body has left, or when the lease ends on the server."""
     granted: list[float] = []
 
     async def next_one() -> None:
@@ -233,7 +233,7 @@ async def test_closing_waits_for_a_body_that_leaves_after_the_deadline(locks: Lo
         async with locks.lock(KEY):
             acts.append("the next one has it")
 
-    async with LockClient(redis, config=LockConfig(drift=7.5)) as client:
+    async with LockClient(redis, config=LockConfig(drift=7.5, release_timeout=30)) as client:
 
         async def work() -> None:
             async with client.lock(KEY).hold(lease=30) as lease:
