@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from aiolock import AsyncRLock, Lease, LeaseLostError, LockClient
-from aiolock._core.hold import CLEANUP
+from aiolock._core.held import CLEANUP
 from tests.support.holding import ROLLBACK, Holder
 from tests.support.inside import hold_of
 

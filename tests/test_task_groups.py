@@ -7,7 +7,7 @@ from time import monotonic
 import pytest
 
 from aiolock import AsyncRLock, LeaseLostError, LockClient
-from aiolock._core.hold import CLEANUP
+from aiolock._core.held import CLEANUP
 
 NAME = "counted"
 

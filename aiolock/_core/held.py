@@ -19,6 +19,10 @@ from aiolock._scripts import Claim
 from aiolock._scripts.replies import Lost
 from aiolock._types import LockKind
 
+# If the user has cancelled a body, and the lock is lost meanwhile, the body has this long for its cleanup, in seconds.
+# The guard begins to look at the bodies this long before the deadline, to see the user's cancellation before the loss.
+CLEANUP = 0.5
+
 
 class DoneError(Exception):
     """The body of a `once` has run, with this *outcome*, so nothing can be acquired any more."""

@@ -9,9 +9,8 @@ A hold: one owner's part of one lock, from its first acquire to its last release
     GONE         it is lost          no                        does not have it, or is being told
 
     LIVE ──► GIVEN_BACK            the last lease is given back: `give_back`, or detached
-    LIVE ──► UNWINDING             the client is closed, or its time will be over before a leader's work has stopped:
-                                   `tell_early`; its time is over, and a body runs under it: `notice_end`; its task
-                                   has ended while another runs under it: `orphan`
+    LIVE ──► UNWINDING             the client is closed, or a leader's time is nearly over: `tell_early`; its time is
+                                   over, and a body runs: `notice_end`; its task has ended, and a body runs: `orphan`
     LIVE, UNWINDING ──► LOST, GONE its time ended, the server says that it is not ours, or its bodies have left: `lose`
     GIVEN_BACK ──► GONE            the server answers, before the deadline, that it was not ours any more
     LOST ──► GONE                  its last lease is given back, and the server is told
@@ -42,9 +41,6 @@ from aiolock._process import Unique
 from aiolock._scripts import Claim
 from aiolock._scripts.replies import Acquired, Changed, Lost
 
-# If the user has cancelled a body, and the lock is lost meanwhile, the body has this long for its cleanup, in seconds.
-# The guard begins to look at the bodies this long before the deadline, to see the user's cancellation before the loss.
-CLEANUP = 0.5
 # Seconds by which the life in the server's answer may be shorter than the command asked for, because of rounding.
 ROUNDED = 0.01
 
@@ -130,13 +126,17 @@ class Hold(Held):
         self.token = token
         self.since: float = monotonic()
         self.state: State = State.LIVE
-        self.loss = self.orphan_of = None
-        self.delivery = self.remains = None
+        self.loss: LossReason | None = None
+        self.orphan_of: str | None = None
+        self.delivery: Delivery | None = None
+        self.remains: Remains | None = None
         self.leases: list[BaseLease] = []
         self.bodies: list[Body] = []
         self.step: int = 1
         self.open_changes: int = int(repeated)
-        self.confirmed_at = self.expires = self.deadline = 0.0
+        self.confirmed_at: float = 0.0
+        self.expires: float = 0.0
+        self.deadline: float = 0.0
         self.watch: Watch = Watch()
         self._keeper = keeper
         self._lost: asyncio.Event | None = None

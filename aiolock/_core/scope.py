@@ -11,7 +11,8 @@ from contextvars import Context
 from time import monotonic
 from weakref import WeakSet
 
-from aiolock._core.hold import CLEANUP, BaseLease, Hold
+from aiolock._core.held import CLEANUP
+from aiolock._core.hold import BaseLease, Hold
 from aiolock._core.owners import FrameId, OwningTask
 from aiolock._keys import LockKeys
 from aiolock._types import quoted

@@ -18,7 +18,8 @@ from time import monotonic
 from aiolock._config import Timing
 from aiolock._core import commands
 from aiolock._core.commands import Commands
-from aiolock._core.hold import CLEANUP, BaseLease, Hold, margin
+from aiolock._core.held import CLEANUP
+from aiolock._core.hold import BaseLease, Hold, margin
 from aiolock._core.renewer import Renewal, Renewer, next_number
 from aiolock._core.report import Reporter
 from aiolock._core.watch import Watch

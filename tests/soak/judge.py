@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from aiolock._core.hold import CLEANUP
+from aiolock._core.held import CLEANUP
 from tests.soak.faults import Fault, beyond
 from tests.soak.journal import READS
 from tests.soak.lives import Life, Stay, all_stays
