@@ -106,6 +106,34 @@ async def test_a_task_group_that_failed_before_the_block_does_not_delay_its_loss
     assert await Loss(locks.lock(NAME)).run(groups=0) < CLEANUP
 
 
+async def test_a_loss_whose_cancellation_a_failing_task_group_drops_is_raised_by_check(lock: AsyncRLock) -> None:
+    checked = False
+
+    async def fail_at_its_cancellation() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await fail()
+
+    async def body() -> None:
+        nonlocal checked
+        async with lock as lease:
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(fail_at_its_cancellation())
+                    await lock.force_release()
+                    await asyncio.sleep(60)
+            except* ValueError:
+                pass
+            with pytest.raises(LeaseLostError):
+                lease.check()
+            checked = True
+
+    with pytest.raises(LeaseLostError):
+        await body()
+    assert checked
+
+
 class Body:
     """A body that is cancelled by its user, loses the lock as it begins to clean up, and cleans up for a while."""
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
+from tests.soak.forms import TICK
 from tests.soak.journal import Entry, entries
 
 
@@ -44,10 +45,11 @@ class Stay:
         """
         The seconds for which the body ran on after the loss, though the loop was running.
 
-        A paused process may come to one mark; its loop has turned before it comes to the next.
+        A paused process may come to one mark; its loop has turned before it comes to the next. From mark to mark, at
+        most a tick counts: beyond that, the process was paused or the machine busy.
         """
         late = [mark.at for mark in self.marks if not mark.deadline]
-        return late[-1] - late[0] if late else 0.0
+        return sum(min(after - before, TICK) for before, after in pairwise(late))
 
 
 @dataclass(slots=True)

@@ -106,6 +106,17 @@ def test_a_body_that_comes_to_one_mark_before_it_is_cancelled(tmp_path: Path) ->
     assert not findings(tmp_path, [*section(1, 1, 100, 103, until=101), Entry("mark", 101.1, 1)])
 
 
+def test_a_task_group_that_unwinds_after_the_loss_while_its_process_is_paused(tmp_path: Path) -> None:
+    held = section(1, 1, 100, 103, until=101, form="group")
+    assert not findings(tmp_path, [*held, *(Entry("mark", at, 1) for at in (101.1, 101.15, 102.8))])
+
+
+def test_a_task_group_that_goes_on_after_the_loss(tmp_path: Path) -> None:
+    held = section(1, 1, 100, 103, until=101, form="group")
+    marks = [Entry("mark", 101 + tick / 20, 1) for tick in range(15)]
+    assert "told late" in only(findings(tmp_path, [*held, *marks]))
+
+
 def test_a_hang_and_a_worker_that_gets_nothing(tmp_path: Path) -> None:
     waits = [Entry("begin", 100), *(Entry("beat", at, asked=101) for at in (101, 105, 120))]
     hang, starved = findings(tmp_path, waits, end=END)
