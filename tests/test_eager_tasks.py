@@ -188,7 +188,10 @@ async def test_a_hook_may_give_back_the_lease_of_a_destroyed_task(redis: Redis) 
     assert [each["message"] for each in problems if "exception" in each] == []
 
 
-async def test_work_of_a_leader_that_steps_down_at_once_is_stopped_before_another_leads(redis: Redis) -> None:
+@pytest.mark.parametrize("works", [1, 2])
+async def test_work_of_a_leader_that_steps_down_at_once_is_stopped_before_another_leads(
+    redis: Redis, works: int
+) -> None:
     async with LockClient(redis) as locks, LockClient(redis) as other:
         term = await locks.leader("scheduler").try_lead()
         assert term is not None
@@ -196,6 +199,8 @@ async def test_work_of_a_leader_that_steps_down_at_once_is_stopped_before_anothe
 
         async def work() -> None:
             nonlocal ended
+            for _ in range(1, works):
+                await term.start(asyncio.sleep(0))
             term.step_down()
             try:
                 await asyncio.sleep(60)

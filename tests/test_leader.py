@@ -629,6 +629,31 @@ async def test_work_that_fails_after_a_loss_is_raised_by_run(locks: LockClient) 
         await term.run(work())
 
 
+@pytest.mark.parametrize("steps_down", [True, False])
+async def test_work_that_asks_its_term_in_its_cleanup_has_not_failed(locks: LockClient, steps_down: bool) -> None:
+    terms = 0
+
+    async def work(term: Term) -> None:
+        nonlocal terms
+        terms += 1
+        if terms > 1:
+            return
+        try:
+            if steps_down:
+                term.step_down()
+            else:
+                await lose(locks, NAME)
+            await asyncio.sleep(SOON)
+        finally:
+            term.check()
+
+    leading = asyncio.create_task(locks.leader(NAME, pause=0.01).run(work))
+    await until(lambda: terms > 1)
+    leading.cancel()
+    await asyncio.wait([leading])
+    assert leading.cancelled()
+
+
 async def test_blocks_of_one_handle_are_each_left_by_their_own(locks: LockClient) -> None:
     leader = locks.leader(NAME)
 

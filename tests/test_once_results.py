@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from time import monotonic
@@ -335,6 +336,19 @@ async def test_cancelled_anywhere_it_leaves_the_old_result_or_a_new_one(
         assert await redis.hget(OLD_KEY, "aiolock:outcome") is not None
 
     assert await every_suspension(mode, setup, run, verify) > 1
+
+
+async def test_after_a_loss_that_nothing_has_noticed_no_outcome_is_stored(locks: LockClient, redis: Redis) -> None:
+    """The body has blocked the loop beyond the deadline; the lease has not ended on the server."""
+
+    async def body() -> str:
+        time.sleep(0.75)
+        return "partial"
+
+    async with LockClient(redis, config=LockConfig(lease=0.8, max_hold=0.8, drift=0.2)) as client:
+        with pytest.raises(LeaseLostError):
+            await client.once(KEY, keep=KEEP).run(body)
+    assert await locks.once(KEY, keep=KEEP).run(answered_now) == "second"
 
 
 @pytest.mark.parametrize("failures", ["release", "remember"])

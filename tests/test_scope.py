@@ -10,6 +10,7 @@ from aiolock import AsyncRLock, Lease, LeaseLostError, LockClient
 from aiolock._core.held import CLEANUP
 from tests.support.holding import ROLLBACK, Holder
 from tests.support.inside import hold_of
+from tests.support.observe import until
 
 Body = Callable[[Lease], Awaitable[object]]
 
@@ -186,6 +187,39 @@ async def test_a_lock_of_another_client_that_is_lost_meanwhile_lets_the_cleanup_
         await lose(held[first])
         with pytest.raises(LeaseLostError):
             await task
+    assert ended
+
+
+async def test_a_users_cancellation_after_the_loss_of_another_clients_lock_has_time_for_its_cleanup(
+    locks: LockClient, other: LockClient
+) -> None:
+    ended = False
+
+    async def within(lease: Lease) -> None:
+        try:
+            await for_ever()
+        finally:
+            await lose(outer)
+            # Longer than the time that a cleanup after a cancellation by the user has.
+            asyncio.get_running_loop().call_later(1.5 * CLEANUP, tasks[0].cancel)
+            await asyncio.sleep(2 * CLEANUP)
+
+    async def body(_: Lease) -> None:
+        nonlocal ended
+        try:
+            async with inner as lease:
+                await within(lease)
+        finally:
+            await asyncio.sleep(CLEANUP / 2)
+            ended = True
+
+    outer, inner = other.lock("outer"), locks.lock("inner")
+    tasks: list[asyncio.Task[object]] = []
+    async with running(body, outer) as task:
+        tasks.append(task)
+        await until(lambda: locks.statistics().held == 1)
+        await lose(inner)
+        await asyncio.wait([task])
     assert ended
 
 

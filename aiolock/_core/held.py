@@ -181,7 +181,7 @@ class Held:
 
     def has_work_under(self, lease: object) -> bool:
         """Whether work of a term runs under *lease*; others must not get the lock before this work has ended."""
-        return not self.ended and any(not work.has_lost_its_task for work in self._works(lease))
+        return any(not work.has_lost_its_task for work in self._works(lease))
 
     def has_term(self, lease: object) -> bool:
         """Whether *lease* is that of a leader's term which is not over."""

@@ -9,8 +9,8 @@ A hold: one owner's part of one lock, from its first acquire to its last release
     GONE         it is lost          no                        does not have it, or is being told
 
     LIVE ──► GIVEN_BACK            the last lease is given back: `give_back`, or detached
-    LIVE ──► UNWINDING             the client is closed, or a leader's time is nearly over: `tell_early`; its time is
-                                   over, and a body runs: `notice_end`; its task has ended, and a body runs: `orphan`
+    LIVE ──► UNWINDING             the client is closed, or its time will be over before a leader's work has stopped:
+                                   `tell_early`; its task has ended while another runs under it: `orphan`
     LIVE, UNWINDING ──► LOST, GONE its time ended, the server says that it is not ours, or its bodies have left: `lose`
     GIVEN_BACK ──► GONE            the server answers, before the deadline, that it was not ours any more
     LOST ──► GONE                  its last lease is given back, and the server is told
@@ -226,7 +226,7 @@ class Hold(Held):
         if released_at >= self.deadline:
             self.notice_end()
         behind = behind and self.remains is None
-        if (call := self.take_back(lease, behind=behind)) is None or released_at >= self.deadline:
+        if (call := self.take_back(lease, behind=behind)) is None:
             raise self.error()
         holds_left, report = len(self.leases), self._keeper.report
         if behind:
@@ -318,18 +318,17 @@ class Hold(Held):
         self.state = State.GONE if gone else State.LOST
         if self.loss is None:
             self._tell(reason, behind=behind)
-        # Otherwise nothing needs to be sent: the key has expired, and no command on its way can bring it back.
-        if reason == "closed" or self.orphan_of is not None or self.watch.number or self.step > 1 or self.open_changes:
+        # A body that still runs frees the lock when it leaves. If only the acquire was sent, nothing needs to be sent:
+        # the key ends by itself, and no command on its way can bring it back.
+        sent_more = self.orphan_of is not None or self.watch.number or self.step > 1 or self.open_changes
+        if reason == "closed" or (sent_more and not self.has_body):
             self.free()
         self._keeper.lost(self)
 
     def notice_end(self) -> None:
-        """At the deadline, tell the holder; the lock is lost once its bodies have left, or when its key ends."""
-        if self.expired and self.has_body and monotonic() < self.expires:
-            self.tell_early(self.why_over)
-            self.watch.renews = False
-        elif self.expired:
-            self.lose(self.loss or self.why_over)
+        """Lose the lock if the deadline has passed, even before the timer notices that."""
+        if self.expired:
+            self.lose(self.why_over)
 
     def tell_early(self, reason: LossReason) -> None:
         """Tell the holder of a loss in advance, so that its bodies end, and roll back, before the lock is free."""

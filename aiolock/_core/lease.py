@@ -203,6 +203,6 @@ def refuse_under_work(lease: BaseLease) -> None:
     """Raise if work of a term runs under *lease*: another leader would begin before this work has ended."""
     lease._hold.notice_end()
     if lease._hold.has_work_under(lease):
-        if monotonic() >= lease._hold.deadline:
+        if lease._hold.ended:
             raise lease._hold.error()
         raise RuntimeError(f"lock {quoted(lease._hold.keys.name)} cannot be released: {UNDER_WORK}")

@@ -14,6 +14,7 @@ from aiolock._backend import Call, Notifier
 from aiolock._config import Timing
 from aiolock._core.behind import Behind
 from aiolock._core.commands import Commands
+from aiolock._core.held import State
 from aiolock._core.hold import BaseLease, Hold
 from aiolock._core.owners import OwningTask, is_named
 from aiolock._core.place import Place
@@ -305,7 +306,11 @@ class Leases:
             hold.tell_early("closed")
 
     async def close(self, patience: float) -> None:
-        """Free every lock: at once if it has no body, else when the body has left, or after *patience* seconds."""
+        """
+        Free every lock: at once if it has no body, else when the body has left, or after *patience* seconds.
+
+        The server may still have a lock that is lost, because its body has not left.
+        """
         try:
             for hold in self._entries.holds():
                 if not hold.has_body:
@@ -316,16 +321,22 @@ class Leases:
         finally:
             for hold in self._entries.holds():
                 hold.lose("closed")
+            for hold in self._lost_under_bodies():
+                hold.free()
 
     async def _bodies_left(self) -> None:
         """Wait until every body has left, or its task has ended."""
-        holds = list(self._entries.holds())
+        holds = [*self._entries.holds(), *self._lost_under_bodies()]
         while holds:
             if holds[-1].has_body:
                 self.body_ended = asyncio.Event()
                 await self.body_ended.wait()
             else:
                 holds.pop()
+
+    def _lost_under_bodies(self) -> list[Hold]:
+        """The holds that are lost, whose bodies have not left."""
+        return [hold for hold in self._lost.values() if hold.state is State.LOST and hold.has_body]
 
 
 def _replaced_by(claim: Claim, entry: Entry, excluded: Entry | None) -> list[Hold]:

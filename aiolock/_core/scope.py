@@ -150,11 +150,9 @@ class Scope:
 
     def _fire(self, task: asyncio.Task[object]) -> None:
         loop = asyncio.get_running_loop()
-        self.look(monotonic())
-        self._due = self._due or self.hold.patient_until or self._since + min(CLEANUP, self.lease.lease)
         if self._next is not None:
             self._next.cancel()
-        if task in _unwinding or (task.cancelling() > self._cancelling and monotonic() < self._due):
+        if self._is_to_wait(task):
             self._next = loop.call_later(_LOOK_AGAIN, self.cancel_if_lost, context=Context())
         else:
             self.fired = True
@@ -162,6 +160,14 @@ class Scope:
             self._counted = task.cancelling()
             # In the next turn: the body may be in the running task.
             self._next = loop.call_soon(self._cancel, context=Context())
+
+    def _is_to_wait(self, task: asyncio.Task[object]) -> bool:
+        """Whether the body has time for a cleanup: after a loss of another client, or after a cancellation."""
+        if task in _unwinding:
+            return True
+        self.look(monotonic())
+        self._due = self._due or self.hold.patient_until or self._since + min(CLEANUP, self.lease.lease)
+        return task.cancelling() > self._cancelling and monotonic() < self._due
 
     def _cancel(self) -> None:
         task = self.task

@@ -149,7 +149,7 @@ class Watchdog(Renewer[Hold]):
         late = monotonic() - watch.renew_at
         if not hold.ended and watch.renews and not watch.unanswered and late > self._interval / 2:
             self._report.renewal_late(hold, late)
-        return not (hold.ended or hold.expired)
+        return not hold.ended
 
     def _next(self, hold: Hold) -> commands.Renewal:
         # For a hold without renewals, 0 seconds only ask whether the server has it.
@@ -246,13 +246,10 @@ class Watchdog(Renewer[Hold]):
     # Deadlines.
 
     def _lose_or_guard(self, hold: Hold) -> None:
-        if monotonic() < hold.deadline:
+        if monotonic() >= hold.deadline:
+            hold.lose(hold.why_over)
+        else:
             self._guard(hold)
-            return
-        hold.notice_end()
-        # A body may go on until the key ends.
-        if not hold.ended and hold.watch.guard is None:
-            self._set_guard(hold, hold.expires)
 
     def _guard(self, hold: Hold) -> None:
         """Make sure that a timer, the guard, notices the deadline."""

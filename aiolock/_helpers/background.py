@@ -59,11 +59,11 @@ class Works:
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run *work* in a task of its own."""
         # An eager task begins here, and may stop the tasks before it is one of them.
-        self._begins, stops = True, self._stops
+        began, self._begins, stops = self._begins, True, self._stops
         try:
             task = asyncio.create_task(work, name=getattr(work, "__qualname__", None))
         finally:
-            self._begins = False
+            self._begins = began
         self._tasks[task] = None
         task.add_done_callback(self._ended)
         if self._stops != stops:

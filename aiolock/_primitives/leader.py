@@ -101,9 +101,8 @@ class Term(Unique, Entered["Term"]):
         """
         End the term: cancel its work, and give the lock back when the work has ended. No I/O; any task may call it.
 
-        Then `run` returns, and a loop runs for election again after its pause, so that another process can lead. The
-        body of an ``async with`` or of a loop is not cancelled; an ``async with`` gives the lock back at its end. Does
-        nothing when the term is over.
+        Then `run` returns, and a loop runs for election again after its pause. The body of an ``async with`` or of a
+        loop is not cancelled; an ``async with`` gives the lock back at its end. Does nothing when the term is over.
         """
         self._stepped_down = True
         self._works.stop()
@@ -136,8 +135,8 @@ class Term(Unique, Entered["Term"]):
         """
         Run *work* until it has ended or the term is over, and give the lock back: for ``async for term in ...``.
 
-        Also returns if the lock is lost: then another process leads, or this one in the loop's next term. Cancelling
-        `run` stops the work, waits until the work has ended, and gives the lock back.
+        Also returns if the lock is lost, unless the work fails then: another process leads, or this one in the loop's
+        next term. Cancelling `run` stops the work, waits until the work has ended, and gives the lock back.
 
         Raises:
             TypeError: as in `start`.
@@ -221,7 +220,9 @@ class Term(Unique, Entered["Term"]):
             lease._session.report.released(hold, len(hold.leases), monotonic(), confirmed=False)
 
     def _raise_failure(self) -> None:
-        if (failure := self._works.failure) is not None and not self._has_raised:
+        # Work that was told of the end of its term has not failed.
+        told = (LeaseLostError, NotHeldError) if self._stepped_down or self.lost.is_set() else ()
+        if (failure := self._works.failure) is not None and not self._has_raised and not isinstance(failure, told):
             self._has_raised = True
             raise failure
 
@@ -307,8 +308,7 @@ class AsyncLeader(Entered[Term]):
 
     The holder of the lock *name* leads. ``async with locks.leader(name) as term:`` waits until this task leads, for one
     term; ``async for term in locks.leader(name):`` runs for election again after each term; `run` does the same with
-    one function. The other candidates wait for a message. If a leader ends, another candidate leads a moment later; if
-    a leader is killed, one lease later.
+    one function. The others wait for a message. When a leader ends, another one leads; after a kill, a lease later.
     """
 
     __slots__ = ("_lock", "_pause")

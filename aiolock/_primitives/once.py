@@ -274,6 +274,7 @@ class AsyncOnce(Entered[Turn]):
         After a loss of the lock there is no outcome. A release that arrives after the end of the lease stores it all
         the same, unless another caller was granted the lock in between.
         """
+        lease._hold.notice_end()
         if lease._hold.loss not in (None, "closed"):
             return
         if error is None:

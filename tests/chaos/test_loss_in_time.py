@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from time import monotonic
 
 import pytest
@@ -223,6 +224,67 @@ async def test_a_holder_that_is_told_has_the_rest_of_its_lease_to_leave(
                 finally:
                     await waiting
     assert granted[0] >= hold_of(lease).expires
+
+
+@pytest.mark.parametrize("then", [renew_it, nest])
+async def test_the_next_one_gets_the_lock_when_the_body_of_the_loser_has_left(
+    locks: LockClient, redis: Redis, then: Callable[[AsyncRLock, Lease], Awaitable[None]]
+) -> None:
+    async def next_one() -> None:
+        async with locks.lock(KEY):
+            pass
+
+    async with LockClient(redis, config=LockConfig(drift=7.5)) as client:
+        lock = client.lock(KEY)
+        with pytest.raises(LeaseLostError):
+            async with lock.hold(lease=30) as lease:
+                waiting = asyncio.create_task(next_one())
+                await all_parked(locks, 1)
+                await then(lock, lease)
+                # As at the end of the lease, but for the margin.
+                hold_of(lease).deadline = monotonic()
+                assert lease.lost.is_set()
+                await asyncio.sleep(0.1)
+        await asyncio.wait_for(waiting, 5)
+
+
+async def test_another_task_of_the_owner_waits_until_the_body_of_the_loser_has_left(redis: Redis) -> None:
+    acts: list[str] = []
+
+    async def next_one() -> None:
+        async with client.lock(KEY, owner="clerk"):
+            acts.append("the next one has it")
+
+    async with LockClient(redis, config=LockConfig(drift=7.5)) as client:
+        with pytest.raises(LeaseLostError):
+            async with client.lock(KEY, owner="clerk").hold(lease=30) as lease:
+                hold_of(lease).deadline = monotonic()
+                with pytest.raises(LeaseLostError):
+                    lease.check()
+                try:
+                    await asyncio.sleep(60)
+                finally:
+                    waiting = asyncio.create_task(next_one())
+                    await all_parked(client, 1)
+                    acts.append("it has rolled back")
+        await asyncio.wait_for(waiting, 5)
+    assert acts == ["it has rolled back", "the next one has it"]
+
+
+async def test_an_answer_that_comes_after_the_deadline_does_not_take_the_loss_back(redis: Redis, proxy: Proxy) -> None:
+    """The body swallows its cancellation."""
+    # The watchdog waits for the answer to its third renewal as the deadline comes.
+    async with client_behind(proxy, lease=3.0, command_timeout=10, drift=0.55) as locks:
+        withheld = proxy.install(Rule(script(RENEW), withhold_reply(), times=100))
+        with pytest.raises(LeaseLostError):
+            async with locks.lock(KEY) as lease:
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(30)
+                assert hold_of(lease).watch.unanswered
+                proxy.clear_rules()
+                withheld.let_go()
+                await asyncio.sleep(0.2)
+                assert not lease.remaining
 
 
 async def test_closing_waits_for_a_body_that_leaves_after_the_deadline(locks: LockClient, redis: Redis) -> None:
