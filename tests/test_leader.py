@@ -654,6 +654,23 @@ async def test_work_that_asks_its_term_in_its_cleanup_has_not_failed(locks: Lock
     assert leading.cancelled()
 
 
+async def test_work_that_loses_another_lock_has_failed_though_the_leader_steps_down(locks: LockClient) -> None:
+    async def work() -> None:
+        async with locks.lock("other"):
+            await lose(locks, "other")
+            await asyncio.sleep(SOON)
+
+    async def lead() -> None:
+        async with locks.leader(NAME) as term:
+            try:
+                await term.start(work())
+            finally:
+                term.step_down()
+
+    with pytest.raises(LeaseLostError, match="'other'"):
+        await lead()
+
+
 async def test_blocks_of_one_handle_are_each_left_by_their_own(locks: LockClient) -> None:
     leader = locks.leader(NAME)
 

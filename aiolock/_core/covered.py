@@ -76,7 +76,7 @@ class CoveredHold(Hold):
     # Invariant: the thread writes `news`, and nothing else; the event loop writes everything but `news`.
     # Invariant: the thread writes `news` before it checks whether the hold has ended, and the event loop ends a hold
     # before it reads the news. So a hold that ends while the thread renews it counts as one with a renewal on its way:
-    # a lost hold is freed on the server, and the server remembers the end of a released one.
+    # a lost hold is freed on the server in the end, and the server remembers the end of a released one.
 
     __slots__ = ("_deadline", "_expires", "_taken", "_thread", "_watch", "heard", "news")
 

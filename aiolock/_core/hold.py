@@ -5,7 +5,7 @@ A hold: one owner's part of one lock, from its first acquire to its last release
     LIVE         it is held          if a lease asks for it    has it
     UNWINDING    it is lost          if a lease asks for it    has it, until the work under it has ended
     GIVEN_BACK   it was given back   no                        is being told
-    LOST         it is lost          no                        may have it, or is being told
+    LOST         it is lost          no                        may have it, until the work under it has ended
     GONE         it is lost          no                        does not have it, or is being told
 
     LIVE ──► GIVEN_BACK            the last lease is given back: `give_back`, or detached
@@ -13,7 +13,7 @@ A hold: one owner's part of one lock, from its first acquire to its last release
                                    `tell_early`; its task has ended while another runs under it: `orphan`
     LIVE, UNWINDING ──► LOST, GONE its time ended, the server says that it is not ours, or its bodies have left: `lose`
     GIVEN_BACK ──► GONE            the server answers, before the deadline, that it was not ours any more
-    LOST ──► GONE                  its last lease is given back, and the server is told
+    LOST ──► GONE                  its bodies have left, and the server is told
 
 The deadline lies on the monotonic clock, a margin before the key can expire on the server, because it is counted from
 the moment *before* the answered command was sent. No other owner can have the lock before the deadline.
@@ -119,7 +119,7 @@ class Hold(Held):
     # Invariant: when all commands are answered, the server's hold count is len(leases). Each change of the count has
     # the next step, each renewal a greater number (`Watch.number`); the server ignores a command with an earlier one.
 
-    __slots__ = ("_keeper", "_lost")
+    __slots__ = ("__weakref__", "_keeper", "_lost")
 
     def __init__(self, claim: Claim, token: int, keeper: Keeper, *, repeated: bool = False) -> None:
         self.claim = claim
@@ -270,7 +270,6 @@ class Hold(Held):
         if self.state is not State.LIVE and self.state is not State.UNWINDING:
             if not self.leases:
                 self._keeper.lost_given_back(self)
-                self.free()
             return None
         self.open_changes += 1
         if self.leases and (self.orphan_of is None or self.in_use):
@@ -282,7 +281,9 @@ class Hold(Held):
         return call
 
     def notice_body_end(self) -> None:
-        """Note that a body, or its task, has ended: `Leases.close` may be waiting for that."""
+        """Note that a body, or its task, has ended: a lock that is lost is free then, and closing may wait for that."""
+        if self.state is State.LOST and not self.in_use:
+            self.free()
         if (body_ended := self._keeper.body_ended) is not None:
             body_ended.set()
 
@@ -321,7 +322,7 @@ class Hold(Held):
         # A body that still runs frees the lock when it leaves. If only the acquire was sent, nothing needs to be sent:
         # the key ends by itself, and no command on its way can bring it back.
         sent_more = self.orphan_of is not None or self.watch.number or self.step > 1 or self.open_changes
-        if reason == "closed" or (sent_more and not self.has_body):
+        if reason == "closed" or (sent_more and not self.in_use):
             self.free()
         self._keeper.lost(self)
 

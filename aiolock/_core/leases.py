@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
+from weakref import WeakSet
 
 from aiolock._backend import Call, Notifier
 from aiolock._config import Timing
@@ -184,6 +185,8 @@ class Leases:
         self._entries = entries
         self._owned: dict[str, list[Hold]] = {}
         self._lost: OrderedDict[tuple[str, str], Hold] = OrderedDict()
+        # The holds that were lost while a body ran under each.
+        self._lost_in_use: WeakSet[Hold] = WeakSet()
 
     def keep(self, hold: Hold) -> bool:
         """Add *hold*, which was granted; returns ``False`` if a later grant, which was heard of before, excludes it."""
@@ -240,6 +243,7 @@ class Leases:
         """The holder in this client of the entry *name*, and the lock that this holder waits for, as a text."""
         entry = self._entries.get(name)
         hold = None if entry is None else entry.hold
+        hold = hold or next((each for each in self.rolling_back if each.keys.entry == name), None)
         if hold is None or not hold.leases or not hold.claim.want.scripts.reentrant:
             return None
         record = hold.leases[0]._record
@@ -268,7 +272,14 @@ class Leases:
         if entry.queue is not None and entry.leads:
             entry.queue.hand_off(release, in_a_row)
 
+    @property
+    def rolling_back(self) -> list[Hold]:
+        """The lost holds that the server may still have, because a body of each has not left."""
+        return [hold for hold in self._lost_in_use if hold.state is State.LOST and hold.in_use]
+
     def lost(self, hold: Hold) -> None:
+        if hold.in_use:
+            self._lost_in_use.add(hold)
         if hold.leases and hold.orphan_of is None:
             self._lost[hold.claim.key, hold.keys.entry] = hold
             if len(self._lost) > REMEMBERED_LOSSES:
@@ -321,22 +332,18 @@ class Leases:
         finally:
             for hold in self._entries.holds():
                 hold.lose("closed")
-            for hold in self._lost_under_bodies():
+            for hold in self.rolling_back:
                 hold.free()
 
     async def _bodies_left(self) -> None:
         """Wait until every body has left, or its task has ended."""
-        holds = [*self._entries.holds(), *self._lost_under_bodies()]
+        holds = [*self._entries.holds(), *self.rolling_back]
         while holds:
             if holds[-1].has_body:
                 self.body_ended = asyncio.Event()
                 await self.body_ended.wait()
             else:
                 holds.pop()
-
-    def _lost_under_bodies(self) -> list[Hold]:
-        """The holds that are lost, whose bodies have not left."""
-        return [hold for hold in self._lost.values() if hold.state is State.LOST and hold.has_body]
 
 
 def _replaced_by(claim: Claim, entry: Entry, excluded: Entry | None) -> list[Hold]:

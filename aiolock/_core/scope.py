@@ -147,6 +147,8 @@ class Scope:
             self._next.cancel()
         if self in self.hold.bodies:
             self.hold.bodies.remove(self)
+            if self.hold.loss is not None:
+                self.hold.notice_body_end()
 
     def _fire(self, task: asyncio.Task[object]) -> None:
         loop = asyncio.get_running_loop()

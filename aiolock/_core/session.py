@@ -255,7 +255,7 @@ class Session(Unique):
 
     def _close_if_unused(self, first: bool) -> None:
         """Close, or look again later: the user may have kept a lease, which still has to be released."""
-        names = sorted({hold.keys.name for hold in self.entries.holds()})
+        names = sorted({hold.keys.name for hold in (*self.entries.holds(), *self.leases.rolling_back)})
         if names and first:
             self.report.abandoned(names)
         if names or self.acquiring:

@@ -220,9 +220,10 @@ class Term(Unique, Entered["Term"]):
             lease._session.report.released(hold, len(hold.leases), monotonic(), confirmed=False)
 
     def _raise_failure(self) -> None:
-        # Work that was told of the end of its term has not failed.
-        told = (LeaseLostError, NotHeldError) if self._stepped_down or self.lost.is_set() else ()
-        if (failure := self._works.failure) is not None and not self._has_raised and not isinstance(failure, told):
+        failure, over = self._works.failure, self._stepped_down or self.lost.is_set()
+        # Work that was told of the end of its own term has not failed.
+        told = over and isinstance(failure, (LeaseLostError, NotHeldError)) and failure.name == self.name
+        if failure is not None and not told and not self._has_raised:
             self._has_raised = True
             raise failure
 
@@ -276,11 +277,10 @@ class _Watch:
 
     is_block = False
 
-    def __init__(self, lease: Lease, works: Works, hurry: float) -> None:
+    def __init__(self, lease: Lease, works: Works, cancel_every: float) -> None:
         self.lease: Lease = lease
         self._works = works
-        # Seconds between two cancellations after a loss.
-        self._hurry = hurry
+        self._cancel_every = cancel_every
 
     @property
     def has_lost_its_task(self) -> bool:
@@ -289,7 +289,7 @@ class _Watch:
 
     def cancel_if_lost(self) -> None:
         """Stop the work, because the lock is lost."""
-        self._works.to_clean_up = min(self._works.to_clean_up, self._hurry)
+        self._works.to_clean_up = min(self._works.to_clean_up, self._cancel_every)
         self._works.stop()
 
     def look(self, due: float) -> None:

@@ -1,19 +1,18 @@
 """A server that hangs: the holder is told before the key expires, by the clocks of both."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from time import monotonic
 
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import AsyncRLock, Lease, LeaseLostError, LockClient, LockConfig
+from aiolock import Lease, LeaseLostError
 from aiolock._scripts import ACQUIRE, RENEW
 from tests.support.cancellation import cancelling
 from tests.support.holding import Holder, client_behind
 from tests.support.inside import hold_of, session_of
-from tests.support.observe import all_parked, renewed, until
+from tests.support.observe import renewed, until
 from tests.support.proxy import ALWAYS, Proxy, Rule, delay, script, withhold_reply
 from tests.support.told import Told
 
@@ -193,84 +192,6 @@ async def test_a_fixed_lease_that_turns_out_to_be_shorter_is_lost_as_early(redis
         assert lost <= gone < 10
 
 
-async def renew_it(lock: AsyncRLock, lease: Lease) -> None:
-    await lease.renew()
-
-
-async def nest(lock: AsyncRLock, lease: Lease) -> None:
-    inner = await lock.acquire(lease=LEASE)
-    await inner.release()
-
-
-@pytest.mark.parametrize("then", [renew_it, nest])
-async def test_a_holder_that_is_told_has_the_rest_of_its_lease_to_leave(
-    locks: LockClient, redis: Redis, then: Callable[[AsyncRLock, Lease], Awaitable[None]]
-) -> None:
-    """The next holder gets the lock when the body has left, or when the lease ends on the server."""
-    granted: list[float] = []
-
-    async def next_one() -> None:
-        async with locks.lock(KEY):
-            granted.append(monotonic())
-
-    async with LockClient(redis, config=LockConfig(drift=DRIFT)) as client:
-        lock = client.lock(KEY)
-        with pytest.raises(LeaseLostError):
-            async with lock.hold(lease=LEASE) as lease:
-                waiting = asyncio.create_task(next_one())
-                await then(lock, lease)
-                try:
-                    await asyncio.sleep(10)
-                finally:
-                    await waiting
-    assert granted[0] >= hold_of(lease).expires
-
-
-@pytest.mark.parametrize("then", [renew_it, nest])
-async def test_the_next_one_gets_the_lock_when_the_body_of_the_loser_has_left(
-    locks: LockClient, redis: Redis, then: Callable[[AsyncRLock, Lease], Awaitable[None]]
-) -> None:
-    async def next_one() -> None:
-        async with locks.lock(KEY):
-            pass
-
-    async with LockClient(redis, config=LockConfig(drift=7.5)) as client:
-        lock = client.lock(KEY)
-        with pytest.raises(LeaseLostError):
-            async with lock.hold(lease=30) as lease:
-                waiting = asyncio.create_task(next_one())
-                await all_parked(locks, 1)
-                await then(lock, lease)
-                # As at the end of the lease, but for the margin.
-                hold_of(lease).deadline = monotonic()
-                assert lease.lost.is_set()
-                await asyncio.sleep(0.1)
-        await asyncio.wait_for(waiting, 5)
-
-
-async def test_another_task_of_the_owner_waits_until_the_body_of_the_loser_has_left(redis: Redis) -> None:
-    acts: list[str] = []
-
-    async def next_one() -> None:
-        async with client.lock(KEY, owner="clerk"):
-            acts.append("the next one has it")
-
-    async with LockClient(redis, config=LockConfig(drift=7.5)) as client:
-        with pytest.raises(LeaseLostError):
-            async with client.lock(KEY, owner="clerk").hold(lease=30) as lease:
-                hold_of(lease).deadline = monotonic()
-                with pytest.raises(LeaseLostError):
-                    lease.check()
-                try:
-                    await asyncio.sleep(60)
-                finally:
-                    waiting = asyncio.create_task(next_one())
-                    await all_parked(client, 1)
-                    acts.append("it has rolled back")
-        await asyncio.wait_for(waiting, 5)
-    assert acts == ["it has rolled back", "the next one has it"]
-
-
 async def test_an_answer_that_comes_after_the_deadline_does_not_take_the_loss_back(redis: Redis, proxy: Proxy) -> None:
     """The body swallows its cancellation."""
     # The watchdog waits for the answer to its third renewal as the deadline comes.
@@ -285,37 +206,3 @@ async def test_an_answer_that_comes_after_the_deadline_does_not_take_the_loss_ba
                 withheld.let_go()
                 await asyncio.sleep(0.2)
                 assert not lease.remaining
-
-
-async def test_closing_waits_for_a_body_that_leaves_after_the_deadline(locks: LockClient, redis: Redis) -> None:
-    """The body rolls back before its lease ends on the server."""
-    acts: list[str] = []
-
-    async def next_one() -> None:
-        async with locks.lock(KEY):
-            acts.append("the next one has it")
-
-    async with LockClient(redis, config=LockConfig(drift=7.5, release_timeout=30)) as client:
-
-        async def work() -> None:
-            async with client.lock(KEY).hold(lease=30) as lease:
-                await lease.renew(30)
-                # As at the end of the lease, but for the margin.
-                hold_of(lease).deadline = monotonic()
-                with pytest.raises(LeaseLostError):
-                    await client.lock(KEY).acquire()
-                told.set()
-                try:
-                    await asyncio.sleep(60)
-                finally:
-                    await all_parked(locks, 1)
-                    await asyncio.sleep(0.1)
-                    acts.append("it has rolled back")
-
-        told = asyncio.Event()
-        working = asyncio.create_task(work())
-        await told.wait()
-        waiting = asyncio.create_task(next_one())
-        await client.aclose()
-        await asyncio.wait([working, waiting])
-    assert acts == ["it has rolled back", "the next one has it"]
