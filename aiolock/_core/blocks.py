@@ -97,7 +97,7 @@ class Blocks:
         return (release or self._release) == "behind" and not hold.claim.want.scripts.awaited
 
     def refuse_in_lost(self, task: OwningTask, keys: LockKeys, owner: str) -> None:
-        """Raise if the innermost open block of *task* for that lock and *owner* has lost the lock."""
+        """Raise if the innermost open block of *task* for that lock and *owner* has lost it: they would wait for it."""
         scope = next((each for each in reversed(task.scopes) if each.is_of(keys, owner)), None)
         if scope is not None:
             scope.hold.refuse_if_over()

@@ -155,6 +155,11 @@ class Held:
         return monotonic() >= self.deadline and not self.ended
 
     @property
+    def may_be_kept(self) -> bool:
+        """Whether the server may still have the key, by the commands that were sent."""
+        return monotonic() < max(self.expires, self.watch.asked_until)
+
+    @property
     def ran_out(self) -> bool:
         """Whether it ended as the user wanted: the watchdog renews none of its leases, and no block runs under it."""
         return monotonic() >= self.deadline and not any(lease.watched or lease._scoped for lease in self.leases)

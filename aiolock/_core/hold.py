@@ -270,6 +270,7 @@ class Hold(Held):
         if self.state is not State.LIVE and self.state is not State.UNWINDING:
             if not self.leases:
                 self._keeper.lost_given_back(self)
+                self.free()
             return None
         self.open_changes += 1
         if self.leases and (self.orphan_of is None or self.in_use):
@@ -319,8 +320,7 @@ class Hold(Held):
         self.state = State.GONE if gone else State.LOST
         if self.loss is None:
             self._tell(reason, behind=behind)
-        # A body that still runs frees the lock when it leaves. If only the acquire was sent, nothing needs to be sent:
-        # the key ends by itself, and no command on its way can bring it back.
+        # If only the acquire was sent, the key ends, and nothing brings it back. A running body frees it at its end.
         sent_more = self.orphan_of is not None or self.watch.number or self.step > 1 or self.open_changes
         if reason == "closed" or (sent_more and not self.in_use):
             self.free()

@@ -243,7 +243,6 @@ class Leases:
         """The holder in this client of the entry *name*, and the lock that this holder waits for, as a text."""
         entry = self._entries.get(name)
         hold = None if entry is None else entry.hold
-        hold = hold or next((each for each in self.rolling_back if each.keys.entry == name), None)
         if hold is None or not hold.leases or not hold.claim.want.scripts.reentrant:
             return None
         record = hold.leases[0]._record
@@ -275,7 +274,7 @@ class Leases:
     @property
     def rolling_back(self) -> list[Hold]:
         """The lost holds that the server may still have, because a body of each has not left."""
-        return [hold for hold in self._lost_in_use if hold.state is State.LOST and hold.in_use]
+        return [hold for hold in self._lost_in_use if hold.state is State.LOST and hold.in_use and hold.may_be_kept]
 
     def lost(self, hold: Hold) -> None:
         if hold.in_use:

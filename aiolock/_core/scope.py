@@ -87,8 +87,8 @@ class Scope:
             self.cancel_if_lost()
 
     def is_of(self, keys: LockKeys, owner: str) -> bool:
-        """Whether this is a block of the lock with these *keys*, and of *owner*."""
-        return self.hold.keys.entry == keys.entry and self.hold.owner == owner
+        """Whether this is a block of *owner* for the lock with these *keys*, or for its other half or kind."""
+        return self.hold.keys.entry in (keys.entry, keys.other) and self.hold.owner == owner
 
     def is_by_handle_of(self, named: str | None, amount: tuple[int, ...]) -> bool:
         """Whether a handle for *amount*, of the owner *named* or of any task, entered it and has not left it."""

@@ -80,7 +80,8 @@ class Single(Named):
         if lease is not None or self._want.at_least:
             session.timing.check_lease(max(lease or 0.0, self._want.at_least))
         owner, task = session.owners.acting(self._named)
-        if self._keys.entry in session.blocks.opened and self._want.scripts.reentrant:
+        opened = session.blocks.opened
+        if (self._keys.entry in opened or self._keys.other in opened) and self._want.scripts.reentrant:
             session.blocks.refuse_in_lost(task, self._keys, owner)
         return Acquisition(session, self._want, owner, task, lease)
 

@@ -8,9 +8,20 @@ from time import monotonic
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import AsyncRLock, Lease, LeaseLostError, LockClient, LockConfig, LockTimeoutError
+from aiolock import (
+    AsyncFairLock,
+    AsyncReadLock,
+    AsyncRLock,
+    AsyncWriteLock,
+    Lease,
+    LeaseLostError,
+    LockClient,
+    LockConfig,
+)
 from tests.support.inside import hold_of
 from tests.support.observe import all_parked
+
+Lock = AsyncRLock | AsyncFairLock | AsyncReadLock | AsyncWriteLock
 
 KEY = "job"
 LEASE = 1.0
@@ -77,8 +88,7 @@ async def be_lost(lease: Lease) -> None:
     """Lose the lock, which was renewed, as at the end of its lease; the server has it for half a minute."""
     await lease.renew(30)
     hold_of(lease).deadline = monotonic()
-    with pytest.raises(LeaseLostError):
-        lease.check()
+    hold_of(lease).notice_end()
 
 
 async def test_the_owner_of_a_lost_lock_gets_it_again_when_its_block_has_left(redis: Redis) -> None:
@@ -102,6 +112,26 @@ async def test_a_lost_lock_is_free_when_its_body_closes_the_client(locks: LockCl
                 await be_lost(lease)
                 await client.aclose()
                 assert await locks.lock(KEY).try_lock(5) is not None
+
+
+async def test_closing_frees_a_lost_lock_whose_body_does_not_leave_in_time(locks: LockClient, redis: Redis) -> None:
+    async def work() -> None:
+        async with client.lock(KEY).hold(lease=30) as lease:
+            await be_lost(lease)
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+            told.set()
+            await go_on.wait()
+
+    told, go_on = asyncio.Event(), asyncio.Event()
+    async with LockClient(redis, config=LockConfig(drift=7.5, release_timeout=1)) as client:
+        working = asyncio.create_task(work())
+        await told.wait()
+        await client.aclose()
+        assert await locks.lock(KEY).try_lock(5) is not None
+        go_on.set()
+        await asyncio.wait([working])
+    assert isinstance(working.exception(), LeaseLostError)
 
 
 async def test_closing_waits_for_the_body_of_a_lost_lock_though_its_owner_has_ended(
@@ -136,25 +166,6 @@ async def test_closing_waits_for_the_body_of_a_lost_lock_though_its_owner_has_en
         await working.result()
 
 
-async def test_a_wait_for_a_lost_lock_names_the_task_whose_body_has_not_left(redis: Redis) -> None:
-    async def work() -> None:
-        async with client.lock(KEY).hold(lease=30) as lease:
-            await be_lost(lease)
-            with suppress(asyncio.CancelledError):
-                await asyncio.sleep(60)
-            told.set()
-            await asyncio.sleep(60)
-
-    told = asyncio.Event()
-    async with LockClient(redis, config=LockConfig(drift=7.5)) as client:
-        working = asyncio.create_task(work(), name="the loser")
-        await told.wait()
-        with pytest.raises(LockTimeoutError, match="task 'the loser' of this client holds it"):
-            await client.lock(KEY).hold(0.1).__aenter__()
-        working.cancel()
-        await asyncio.wait([working])
-
-
 async def test_another_task_of_the_owner_waits_until_the_body_of_the_loser_has_left(redis: Redis) -> None:
     acts: list[str] = []
 
@@ -165,9 +176,7 @@ async def test_another_task_of_the_owner_waits_until_the_body_of_the_loser_has_l
     async with LockClient(redis, config=LockConfig(drift=7.5)) as client:
         with pytest.raises(LeaseLostError):
             async with client.lock(KEY, owner="clerk").hold(lease=30) as lease:
-                hold_of(lease).deadline = monotonic()
-                with pytest.raises(LeaseLostError):
-                    lease.check()
+                await be_lost(lease)
                 try:
                     await asyncio.sleep(60)
                 finally:
@@ -210,3 +219,55 @@ async def test_closing_waits_for_a_body_that_leaves_after_the_deadline(locks: Lo
         await client.aclose()
         await asyncio.wait([working, waiting])
     assert acts == ["it has rolled back", "the next one has it"]
+
+
+async def test_closing_does_not_wait_for_the_body_of_a_lost_lock_whose_lease_has_ended(redis: Redis) -> None:
+    async def work() -> None:
+        async with client.lock(KEY).hold(lease=0.3):
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+            told.set()
+            await go_on.wait()
+
+    told, go_on = asyncio.Event(), asyncio.Event()
+    async with LockClient(redis, config=LockConfig(release_timeout=30)) as client:
+        working = asyncio.create_task(work())
+        await told.wait()
+        while await redis.exists(KEY):
+            await asyncio.sleep(0.01)
+        await asyncio.wait_for(client.aclose(), 10)
+        assert not working.done()
+        go_on.set()
+        await asyncio.wait([working])
+
+
+async def test_a_release_in_the_body_of_a_lost_lock_frees_it_at_once(locks: LockClient, redis: Redis) -> None:
+    async with LockClient(redis, config=LockConfig(drift=7.5)) as client:
+        with pytest.raises(LeaseLostError):
+            async with client.lock(KEY).hold(lease=30) as lease:
+                await be_lost(lease)
+                with pytest.raises(LeaseLostError):
+                    await lease.release()
+                assert await locks.lock(KEY).try_lock(5) is not None
+
+
+def read_then_write(client: LockClient) -> tuple[Lock, Lock]:
+    both = client.read_write_lock(KEY)
+    return both.read, both.write
+
+
+def plain_then_fair(client: LockClient) -> tuple[Lock, Lock]:
+    return client.lock(KEY), client.fair_lock(KEY)
+
+
+@pytest.mark.parametrize("kinds", [read_then_write, plain_then_fair])
+async def test_a_lost_block_that_asks_for_the_other_kind_is_told_and_does_not_wait_for_itself(
+    redis: Redis, kinds: Callable[[LockClient], tuple[Lock, Lock]]
+) -> None:
+    async with LockClient(redis, config=LockConfig(drift=7.5)) as client:
+        first, other = kinds(client)
+        with pytest.raises(LeaseLostError):
+            async with first.hold(lease=30) as lease:
+                await be_lost(lease)
+                with pytest.raises(LeaseLostError):
+                    await other.try_lock(10)

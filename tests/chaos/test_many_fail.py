@@ -16,7 +16,7 @@ from tests.support.observe import until
 from tests.support.proxy import Proxy
 
 MANY = 400
-CONFIG = LockConfig(command_timeout=1, release_timeout=0.5)
+CONFIG = LockConfig(command_timeout=2, release_timeout=0.5)
 
 
 @pytest.fixture
