@@ -17,12 +17,12 @@ from redis.asyncio import Redis
 
 from aiolock import BackendError, ClientClosedError, Lease, LeaseLostError, LockClient, LockConfig
 from aiolock._embedded_server import Server
-from aiolock._scripts import RELEASE, RELEASE_CLEAN
+from aiolock._scripts import ACQUIRE, RELEASE, RELEASE_CLEAN
 from tests.support.calls import CALLS, acquire_and_release
 from tests.support.cancellation import suspended_in
 from tests.support.inside import reader_of, redis_of, session_of
 from tests.support.observe import connected, freed, renewed, until, until_connected
-from tests.support.proxy import Proxy, script
+from tests.support.proxy import Proxy, Rule, script, withhold_reply
 from tests.support.waiters import Waiters
 
 NAME = "closing"
@@ -327,6 +327,41 @@ async def test_a_holder_that_waits_for_another_lock_rolls_back_under_its_own(red
     assert held == [1, 1]
     ends = await asyncio.gather(*handlers, return_exceptions=True)
     assert [type(end) for end in ends] == [LeaseLostError] * 2
+
+
+async def test_a_holder_whose_try_for_another_lock_is_answered_meanwhile_rolls_back_once(
+    redis: Redis, other: LockClient, proxy: Proxy
+) -> None:
+    """The answer to the try comes some turns before the holder is cancelled, or after."""
+    rolled_back = 0
+
+    async def handle(locks: LockClient, held: asyncio.Event) -> None:
+        nonlocal rolled_back
+        async with locks.lock("first"):
+            held.set()
+            try:
+                await locks.lock("second").acquire()
+            finally:
+                await asyncio.sleep(0.05)
+                rolled_back += 1
+
+    async def close_after(turns: int) -> None:
+        locks, held = LockClient.from_url(proxy.url), asyncio.Event()
+        handling = asyncio.create_task(handle(locks, held))
+        await held.wait()
+        withheld = proxy.install(Rule(script(ACQUIRE), withhold_reply()))
+        await withheld.caught()
+        withheld.let_go()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await locks.aclose()
+        await asyncio.wait([handling])
+        assert isinstance(handling.exception(), LeaseLostError)
+
+    async with other.lock("second"):
+        for turns in range(12):
+            await close_after(turns)
+            assert rolled_back == turns + 1
 
 
 async def test_a_lock_that_a_rollback_takes_does_not_end_it(redis: Redis) -> None:

@@ -13,7 +13,7 @@ from contextvars import Context
 from dataclasses import asdict
 from math import inf
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import anyio
 
@@ -113,6 +113,12 @@ class Session(Unique):
         """Raise if the session is closed: this is then the reason why calls fail."""
         if self.closed:
             raise ClientClosedError("closed")
+
+    async def end_wait(self) -> NoReturn:
+        """Raise because the client is closed, after the task has learned of the loss of another lock that it holds."""
+        for _ in range(1 + _TURNS_OF_A_LOSS):
+            await asyncio.sleep(0)
+        raise ClientClosedError("closed")
 
     def can_leave(self, error: BaseException | None) -> bool:
         """
