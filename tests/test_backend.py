@@ -24,7 +24,7 @@ from tests.support.calls import acquire_and_release
 from tests.support.inside import Nobody, keys_of, notifier_of
 from tests.support.inside import submit as submit_within
 from tests.support.observe import connected, until, until_connected
-from tests.support.proxy import ALWAYS, Proxy, Rule, drop_reply, reset, script, slow_reply, withhold_reply
+from tests.support.proxy import ALWAYS, Proxy, Rule, drop_reply, refuse, reset, script, slow_reply, withhold_reply
 
 TIMEOUT = 1.8
 TIMING = Timing.of(LockConfig(command_timeout=TIMEOUT))
@@ -47,9 +47,9 @@ def submit(backend: OneServer, script: Script, keys: tuple[str, ...], *args: Any
 
 
 @asynccontextmanager
-async def backend_of(url: str, **settings: Any) -> AsyncIterator[OneServer]:
+async def backend_of(url: str, command_timeout: float = TIMEOUT, **settings: Any) -> AsyncIterator[OneServer]:
     user = Redis.from_url(url, **settings)
-    backend = OneServer(Connector.of(user, None, 5), TIMING, Nobody())
+    backend = OneServer(Connector.of(user, None, 5), Timing.of(LockConfig(command_timeout=command_timeout)), Nobody())
     try:
         yield backend
     finally:
@@ -211,6 +211,20 @@ async def test_a_call_is_tried_no_longer_than_its_patience(proxy: Proxy, backend
     assert monotonic() - started < TIMEOUT
     proxy.restore()
     await backend.drained()
+
+
+async def test_a_call_that_fails_tells_its_own_trouble(proxy: Proxy) -> None:
+    """The server has refused one call for the moment, and has not answered the other one."""
+    async with backend_of(proxy.url, command_timeout=30) as backend:
+        proxy.install(Rule(script(ECHO), refuse(b"OOM command not allowed"), ALWAYS))
+        silent = proxy.install(Rule(script(ADD), withhold_reply()))
+        refused, unanswered = submit(backend, ECHO, (), ("x",)), submit(backend, ADD, ("x",))
+        with pytest.raises(BackendError, match=r"refused all the time \(OOM command not allowed"):
+            await refused
+        with pytest.raises(BackendError, match=r"no answer in time \(no reply in time"):
+            await unanswered
+        silent.let_go()
+        await backend.drained()
 
 
 async def test_a_call_with_a_later_end_is_sent_though_its_caller_was_told_of_a_failure(

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextvars import Context
 
 from aiolock._backend import Call
@@ -22,24 +22,23 @@ class Failures:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._next: deque[Call] = deque()
-        self._cause: BaseException | None = None
-        self._why = ""
+        self._fail: Callable[[Call], None] | None = None
 
     def __bool__(self) -> bool:
         """Whether some calls have not failed yet."""
         return bool(self._next)
 
-    def tell(self, calls: Iterable[Call], cause: BaseException, why: str) -> None:
-        """Fail *calls*, and earlier calls that have not failed yet, with *cause*: some now, the others soon."""
+    def tell(self, calls: Iterable[Call], fail: Callable[[Call], None]) -> None:
+        """Fail *calls*, and earlier calls that have not failed yet, by *fail*: some now, the others soon."""
         idle = not self._next
         self._next.extend(calls)
-        self._cause, self._why = cause, why
+        self._fail = fail
         if idle:
             self._tell_some()
 
     def _tell_some(self) -> None:
-        assert self._cause is not None
+        assert self._fail is not None
         for _ in range(min(len(self._next), _MOST_AT_ONCE)):
-            self._next.popleft().fail(self._cause, self._why)
+            self._fail(self._next.popleft())
         if self._next:
             self._loop.call_soon(self._tell_some, context=Context())

@@ -232,7 +232,8 @@ class Pipeline:
                 call.resend_until = 0.0
             self._overdue.clear()
             self._due = 0.0
-            self._failures.tell(self._unsent, error, in_words(error))
+            why = in_words(error)
+            self._failures.tell(self._unsent, lambda call: call.fail(error, why))
         self._steering.broken(error, was_open=not waited)
         self.tick(monotonic())
 
@@ -260,7 +261,7 @@ class Pipeline:
             return
         calls, over = [call for call in self._all() if not call.ended], self.connection.stopped
         if late := [call for call in calls if over or now >= call.deadline]:
-            self._failures.tell(late, self._last_error, f"{self._outcome()} ({in_words(self._last_error)})")
+            self._failures.tell(late, self._fail_late)
         # A call that was written stays in `_sent` until its reply; any other is overdue now, or forgotten.
         ended = [call for call in self._unsent if call.ended]
         for call in ended:
@@ -269,10 +270,14 @@ class Pipeline:
         ends = [call.deadline for call in calls if now < call.deadline] + [call.resend_until for call in self._overdue]
         self._due = 0.0 if self._failures else min(ends, default=math.inf)
 
-    def _outcome(self) -> str:
+    def _fail_late(self, call: Call) -> None:
+        """Fail *call* with its own trouble, if it had one: other calls of this server may have had another."""
         if self.connection.stopped:
-            return "there will be no answer"
-        return "refused all the time" if isinstance(self._last_error, ResponseError) else "no answer in time"
+            cause, outcome = self._last_error, "there will be no answer"
+        else:
+            cause = call.trouble or self._last_error
+            outcome = "refused all the time" if isinstance(cause, ResponseError) else "no answer in time"
+        call.fail(cause, f"{outcome} ({in_words(cause)})")
 
     def _all(self) -> list[Call]:
         return [*self._sent_calls(), *self._replication.calls(), *self._unsent, *self._resting]
@@ -383,7 +388,6 @@ class Pipeline:
         elif self._steering.redirected(call, error):
             pass
         elif is_passing(error) and (not call.script.probe or isinstance(error, ReadOnlyError)):
-            self._last_error = error
             # A refused call has done nothing, as if it was not sent.
             call.sent = call.sent if call.repeated else 0.0
             call.note(error)
