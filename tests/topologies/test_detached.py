@@ -37,7 +37,7 @@ async def test_a_ticket_and_its_adoption_survive_a_failover(server: Server) -> N
             await replicated(group.primary, 2)
             old = group.primary
             old.kill()
-            await asyncio.to_thread(group.promoted, old)
+            await replicated(await asyncio.to_thread(group.promoted, old), 1)
             with pytest.raises(LeaseLostError) as caught:
                 await locks.adopt(used, owner="late")
             assert caught.value.reason == "taken"
