@@ -5,6 +5,7 @@ import gc
 import os
 import subprocess
 import sys
+import time
 import warnings
 from contextlib import AsyncExitStack, nullcontext, suppress
 from time import monotonic
@@ -362,6 +363,53 @@ async def test_a_holder_whose_try_for_another_lock_is_answered_meanwhile_rolls_b
         for turns in range(12):
             await close_after(turns)
             assert rolled_back == turns + 1
+
+
+async def test_a_holder_that_asks_for_another_lock_as_its_client_closes_rolls_back_once(redis: Redis) -> None:
+    """The holder asks some turns before it is cancelled."""
+    rolled_back = 0
+
+    async def handle(locks: LockClient, held: asyncio.Event, turns: int) -> None:
+        nonlocal rolled_back
+        async with locks.lock("first"):
+            held.set()
+            try:
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                async with locks.lock("second"):
+                    await asyncio.sleep(60)
+            finally:
+                await asyncio.sleep(0.05)
+                rolled_back += 1
+
+    for turns in range(12):
+        locks, held = LockClient(redis), asyncio.Event()
+        handling = asyncio.create_task(handle(locks, held, turns))
+        await held.wait()
+        await locks.aclose()
+        await asyncio.wait([handling])
+        assert isinstance(handling.exception(), LeaseLostError)
+        assert rolled_back == turns + 1
+
+
+async def test_a_block_that_is_entered_as_its_client_closes_rolls_back_under_its_lock(redis: Redis) -> None:
+    held: list[int] = []
+
+    async def close_after(turns: int) -> type[BaseException]:
+        locks = LockClient(redis, config=LockConfig(release_timeout=20))
+        await acquire_and_release(locks.lock("before"))
+        handling = asyncio.create_task(hold(locks, redis, 0.05, held))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        # Meanwhile the grant arrives.
+        time.sleep(0.05)
+        await locks.aclose()
+        await asyncio.wait([handling])
+        return type(handling.exception())
+
+    ends = {await close_after(turns) for turns in range(12)}
+    assert ends == {ClientClosedError, LeaseLostError}
+    assert held == [1] * len(held)
 
 
 async def test_a_lock_that_a_rollback_takes_does_not_end_it(redis: Redis) -> None:

@@ -27,7 +27,7 @@ from aiolock._core.place import Place
 from aiolock._core.queue import Queue
 from aiolock._core.report import Failure, Wait
 from aiolock._core.session import Session
-from aiolock._errors import BackendError, NotALockError, QuorumError, ReplicationError
+from aiolock._errors import BackendError, ClientClosedError, NotALockError, QuorumError, ReplicationError
 from aiolock._log import logger
 from aiolock._scripts import Claim, Want
 from aiolock._scripts.replies import Acquired, Done, Granted, Lost, Refused, Stale
@@ -222,7 +222,7 @@ class Acquisition:
         call = handed or self._submit(first)
         answer = await call
         if self._session.closed:
-            await self._session.end_wait()
+            raise ClientClosedError("closed")
         if isinstance(answer, Granted):
             return self._grant_in_time(call, answer)
         if isinstance(answer, Stale):

@@ -13,7 +13,7 @@ from contextvars import Context
 from dataclasses import asdict
 from math import inf
 from time import monotonic
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 
@@ -113,12 +113,6 @@ class Session(Unique):
         """Raise if the session is closed: this is then the reason why calls fail."""
         if self.closed:
             raise ClientClosedError("closed")
-
-    async def end_wait(self) -> NoReturn:
-        """Raise because the client is closed, after the task has learned of the loss of another lock that it holds."""
-        for _ in range(1 + _TURNS_OF_A_LOSS):
-            await asyncio.sleep(0)
-        raise ClientClosedError("closed")
 
     def can_leave(self, error: BaseException | None) -> bool:
         """
@@ -277,10 +271,7 @@ class Session(Unique):
     async def _close(self) -> None:
         """Close within the release timeout; locks that the server was not told about end with their leases."""
         ends = self._loop.time() + self.timing.release_timeout
-        self.closed = True
         try:
-            # With eager tasks, this runs before the caller has stored the task.
-            await asyncio.sleep(0)
             await self._end_all()
             async with asyncio.timeout_at(ends):
                 await self._drained()
@@ -292,12 +283,17 @@ class Session(Unique):
 
     async def _end_all(self) -> None:
         """Let the holders leave, and end every parked wait; a try on its way ends with its answer."""
-        self.leases.tell_closing(self.timing.release_timeout * _TO_ROLL_BACK)
         try:
-            # A holder that waits for a second lock learns of its loss first, and not of the end of the wait.
+            # With eager tasks, this runs before the caller has stored the task.
+            await asyncio.sleep(0)
+            self.leases.tell_closing(self.timing.release_timeout * _TO_ROLL_BACK)
+            # A holder that asks for a second lock learns of its loss first, and not that the client is closed.
             for _ in range(_TURNS_OF_A_LOSS):
                 await asyncio.sleep(0)
         finally:
+            self.closed = True
+            # Locks may have been granted in these turns.
+            self.leases.tell_closing(self.timing.release_timeout * _TO_ROLL_BACK)
             for entry in self.entries.all():
                 entry.fail(lambda: ClientClosedError("closed"))
             try:

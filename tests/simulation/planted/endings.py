@@ -84,8 +84,8 @@ ENDINGS = (
     Fault(
         "a client that is closed is used on",
         "_core/acquire.py",
-        "        if self._session.closed:\n            await self._session.end_wait()",
-        "        if False:\n            await self._session.end_wait()",
+        "        if self._session.closed:\n            raise ClientClosedError(",
+        "        if False:\n            raise ClientClosedError(",
         _CLOSES,
     ),
     Fault(
