@@ -84,7 +84,7 @@ class Call(Generic[A]):
         self.ended: bool = False
         self.number: int = 0
         self.error: BackendError | None = None
-        self.trouble: BaseException | None = None
+        self.trouble: Exception | None = None
         self._waiter: asyncio.Future[Any] | None = None
         self._tell: list[Callable[[Call[A]], object]] | None = None
 
@@ -156,11 +156,11 @@ class Call(Generic[A]):
         name = self.script.name
         return name if self.script.probe or not self.keys else f"{name} of {quoted(self.keys[0])}"
 
-    def note(self, trouble: BaseException) -> None:
+    def note(self, trouble: Exception) -> None:
         """Note the *trouble* of this attempt: a refusal by the server, or an error of the connection."""
         self.trouble = trouble
 
-    def fail(self, cause: BaseException, why: str) -> None:
+    def fail(self, cause: Exception, why: str) -> None:
         """End the call with a `BackendError` whose cause is *cause*."""
         if not self.ended:
             self.note(cause)

@@ -47,9 +47,9 @@ def submit(backend: OneServer, script: Script, keys: tuple[str, ...], *args: Any
 
 
 @asynccontextmanager
-async def backend_of(url: str, command_timeout: float = TIMEOUT, **settings: Any) -> AsyncIterator[OneServer]:
+async def backend_of(url: str, timing: Timing = TIMING, **settings: Any) -> AsyncIterator[OneServer]:
     user = Redis.from_url(url, **settings)
-    backend = OneServer(Connector.of(user, None, 5), Timing.of(LockConfig(command_timeout=command_timeout)), Nobody())
+    backend = OneServer(Connector.of(user, None, 5), timing, Nobody())
     try:
         yield backend
     finally:
@@ -215,7 +215,7 @@ async def test_a_call_is_tried_no_longer_than_its_patience(proxy: Proxy, backend
 
 async def test_a_call_that_fails_tells_its_own_trouble(proxy: Proxy) -> None:
     """The server has refused one call for the moment, and has not answered the other one."""
-    async with backend_of(proxy.url, command_timeout=30) as backend:
+    async with backend_of(proxy.url, Timing.of(LockConfig(command_timeout=30))) as backend:
         proxy.install(Rule(script(ECHO), refuse(b"OOM command not allowed"), ALWAYS))
         silent = proxy.install(Rule(script(ADD), withhold_reply()))
         refused, unanswered = submit(backend, ECHO, (), ("x",)), submit(backend, ADD, ("x",))
@@ -308,7 +308,7 @@ async def test_each_kind_of_address_works(server: Server, redis: Redis, url: str
 
 
 @pytest.mark.parametrize("settings", [{}, {"password": "wrong"}, {"username": "nobody", "password": "x"}], ids=str)
-async def test_wrong_credentials_fail_at_once(own: Server, settings: dict[str, str]) -> None:
+async def test_wrong_credentials_fail_at_once(own: Server, settings: dict[str, Any]) -> None:
     async with Redis.from_url(own.url) as operator:
         await operator.config_set("requirepass", "secret")
     async with backend_of(own.url, **settings) as backend:

@@ -395,7 +395,7 @@ async def test_a_holder_that_asks_for_another_lock_as_its_client_closes_rolls_ba
 async def test_a_block_that_is_entered_as_its_client_closes_rolls_back_under_its_lock(redis: Redis) -> None:
     held: list[int] = []
 
-    async def close_after(turns: int) -> type[BaseException]:
+    async def close_after(turns: int) -> BaseException | None:
         locks = LockClient(redis, config=LockConfig(release_timeout=20))
         await acquire_and_release(locks.lock("before"))
         handling = asyncio.create_task(hold(locks, redis, 0.05, held))
@@ -405,9 +405,9 @@ async def test_a_block_that_is_entered_as_its_client_closes_rolls_back_under_its
         time.sleep(0.05)
         await locks.aclose()
         await asyncio.wait([handling])
-        return type(handling.exception())
+        return handling.exception()
 
-    ends = {await close_after(turns) for turns in range(12)}
+    ends = {type(await close_after(turns)) for turns in range(12)}
     assert ends == {ClientClosedError, LeaseLostError}
     assert held == [1] * len(held)
 

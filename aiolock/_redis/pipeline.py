@@ -272,11 +272,11 @@ class Pipeline:
 
     def _fail_late(self, call: Call) -> None:
         """Fail *call* with its own trouble, if it had one: other calls of this server may have had another."""
+        cause, outcome = call.trouble or self._last_error, "no answer in time"
         if self.connection.stopped:
             cause, outcome = self._last_error, "there will be no answer"
-        else:
-            cause = call.trouble or self._last_error
-            outcome = "refused all the time" if isinstance(cause, ResponseError) else "no answer in time"
+        elif isinstance(cause, ResponseError):
+            outcome = "refused all the time"
         call.fail(cause, f"{outcome} ({in_words(cause)})")
 
     def _all(self) -> list[Call]:

@@ -28,7 +28,7 @@ class Copy(Call):
         self.hops = original.hops
         self.original = original
 
-    def note(self, trouble: BaseException) -> None:
+    def note(self, trouble: Exception) -> None:
         super().note(trouble)
         self.original.note(trouble)
 

@@ -126,7 +126,7 @@ class Poll(ABC):
         return True
 
     def _drop(self, copy: Call) -> None:
-        copy.fail(asyncio.CancelledError(), "it was withdrawn before it was sent")
+        copy.fail(ConnectionAbortedError("withdrawn"), "it was withdrawn before it was sent")
 
     # The methods of a `Delivery`.
 
