@@ -155,9 +155,9 @@ class Held:
         return monotonic() >= self.deadline and not self.ended
 
     @property
-    def kept_until(self) -> float:
-        """The time until which the server may have the key, by the commands that were sent (monotonic clock)."""
-        return max(self.expires, self.watch.asked_until)
+    def may_be_kept(self) -> bool:
+        """Whether the server may still have the key, by the commands that were sent."""
+        return monotonic() < max(self.expires, self.watch.asked_until)
 
     @property
     def ran_out(self) -> bool:

@@ -300,7 +300,7 @@ class Hold(Held):
     def _release(self, holds_left: int) -> Call[Changed]:
         """Send a release that leaves *holds_left* holds."""
         commands, remains = self._keeper.commands, self.remains
-        until = self.kept_until + ENDED_MEMORY
+        until = max(self.expires, self.watch.asked_until) + ENDED_MEMORY
         if not holds_left and remains is not None and remains.ends > monotonic():
             return commands.release_later(self.claim, self.token, remains, until, undoes=self.delivery)
         if self.state is State.GIVEN_BACK and (call := commands.release_clean(self, until)) is not None:

@@ -274,8 +274,7 @@ class Leases:
     @property
     def rolling_back(self) -> list[Hold]:
         """The lost holds that the server may still have, because a body of each has not left."""
-        lost, now = (hold for hold in self._lost_in_use if hold.state is State.LOST), monotonic()
-        return [hold for hold in lost if hold.in_use and now < hold.kept_until]
+        return [hold for hold in self._lost_in_use if hold.state is State.LOST and hold.in_use and hold.may_be_kept]
 
     def lost(self, hold: Hold) -> None:
         if hold.in_use:

@@ -19,7 +19,7 @@ from typing import Any
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import NoScriptError, ReadOnlyError, ResponseError
 
-from aiolock._backend import Argument, Call
+from aiolock._backend import Call
 from aiolock._config import Timing
 from aiolock._errors import BackendError
 from aiolock._redis.aside import Answered, Aside, ignore
@@ -232,8 +232,7 @@ class Pipeline:
                 call.resend_until = 0.0
             self._overdue.clear()
             self._due = 0.0
-            why = in_words(error)
-            self._failures.tell(self._unsent, lambda call: call.fail(error, why))
+            self._failures.tell(self._unsent, lambda call: call.fail(error, in_words(error)))
         self._steering.broken(error, was_open=not waited)
         self.tick(monotonic())
 
@@ -335,11 +334,8 @@ class Pipeline:
         script = calls[0].script
         bundle = script.bundle
         how = ("EVAL", bundle.source) if self._is_new(bundle) else ("EVALSHA", bundle.sha)
-        keys: list[str] = []
-        arguments: list[Argument] = []
-        for call in calls:
-            keys += call.keys
-            arguments += call.arguments(publish)
+        keys = [key for call in calls for key in call.keys]
+        arguments = [argument for call in calls for argument in call.arguments(publish)]
         command = (*how, len(keys), *keys, len(calls), *arguments)
         return self._expect(command, partial(self._bundle_answered, script, calls), calls)
 

@@ -75,9 +75,9 @@ ENDINGS = (
     ),
     Fault(
         "closing tells holders nothing",
-        "_core/session.py",
-        "        self.leases.tell_closing(self.timing.release_timeout * _TO_ROLL_BACK)\n",
-        "",
+        "_core/leases.py",
+        '            hold.tell_early("closed")\n',
+        "            pass\n",
         _CLOSES,
         missed="they are told when their locks are freed",
     ),
