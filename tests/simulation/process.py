@@ -90,8 +90,8 @@ class Process(asyncio.BaseEventLoop):
         try:
             if self._arrived:
                 self._read_what_arrived()
-            if self._timers:
-                self._ring_timers()
+            if self._timers and self._timers[0][0] < (until := self.time() + self._clock_resolution):
+                self._ring_timers(until)
             ready = self._ready
             for _ in range(len(ready)):
                 handle = ready.popleft()
@@ -113,8 +113,8 @@ class Process(asyncio.BaseEventLoop):
         for transport in arrived:
             self._ready.append(_Handle(transport.read_ready, (), self, transport.context))
 
-    def _ring_timers(self) -> None:
-        timers, until = self._timers, self.time() + self._clock_resolution
+    def _ring_timers(self, until: float) -> None:
+        timers = self._timers
         while timers and timers[0][0] < until:
             timer = heapq.heappop(timers)[1]
             if not timer._cancelled:

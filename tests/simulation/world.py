@@ -119,19 +119,17 @@ class World:
             elif due < when:
                 when = due
         if ready:
-            self._turn(ready[0] if len(ready) == 1 else ready[int(self._order.random() * len(ready))])
+            process = ready[0] if len(ready) == 1 else ready[int(self._order.random() * len(ready))]
+            process.turn()
+            self.turns += 1
+            # A turn takes between one and thirty-one microseconds.
+            self.now += 1e-6 + 3e-5 * self._order.random()
+            self._happened += _pack(self.now, process.number)
             return True
         if when == NEVER:
             return False
         self.now = max(now, min(when, until + 1e-9))
         return True
-
-    def _turn(self, process: Any) -> None:
-        process.turn()
-        self.turns += 1
-        # A turn takes between one and thirty-one microseconds.
-        self.now += 1e-6 + 3e-5 * self._order.random()
-        self._happened += _pack(self.now, process.number)
 
     def trace(self, who: str, text: str) -> None:
         if self.lines is not None:

@@ -14,6 +14,8 @@ import random
 from collections.abc import Callable, Sequence
 from contextvars import Context
 from functools import partial
+from itertools import compress
+from operator import is_not
 
 from redis.asyncio.connection import AbstractConnection
 from redis.crc import key_slot
@@ -30,6 +32,7 @@ from aiolock._redis.server import Server
 from aiolock._redis.steering import Steering
 from aiolock._redis.topology import Topology
 
+_SLOTS = 16384
 # Seconds between two questions for the slots, while the client is used and no server is in doubt.
 _REFRESH = 60.0
 # Seconds between two questions for the slots, if a server is in doubt; without an answer the pause gets longer.
@@ -90,7 +93,7 @@ class Node(Steering):
         if call.hops == 0 or to is None:
             return False
         if isinstance(error, MovedError):
-            self._cluster.note_owners({error.slot_id: to})
+            self._cluster.note_owner(error.slot_id, to)
         else:
             call.asking = True
         to.server.submit(call)
@@ -106,7 +109,7 @@ class Cluster(Topology):
     """The topology of a cluster; see `Discovery` for *seeds* and *remap*."""
 
     # Invariant: `_nodes` has every known owner of a slot, and every server that still has to answer a call, connected
-    # or not. `_owners` has the last known owner of each slot.
+    # or not. `_owners` has the last known owner of each slot, by its number.
 
     apart = Node.apart
     closed: bool = False
@@ -135,7 +138,7 @@ class Cluster(Topology):
         self._timing = timing
         self._loop = asyncio.get_running_loop()
         self._nodes: dict[Address, Node] = {}
-        self._owners: dict[int, Node] = {}
+        self._owners: list[Node | None] = [None] * _SLOTS
         # Servers in doubt since the last question for the slots.
         self._doubts: set[Address] = set()
         self.notifier: ClusterNotifier = ClusterNotifier(self)
@@ -155,11 +158,11 @@ class Cluster(Topology):
 
     def owner(self, key: str) -> Node:
         """The known owner of the slot of *key*; while no owner is known, the first seed."""
-        owner = self._owners.get(key_slot(key.encode()))
+        owner = self._owners[key_slot(key.encode())]
         if owner is not None:
             return owner
         seed = self.node(self._seeds()[0])
-        if not self._owners:
+        if not any(self._owners):
             self.doubt(seed)
         return seed
 
@@ -174,15 +177,11 @@ class Cluster(Topology):
         address = self._discovery.named_in(redirection, by.address)
         return None if address is None else self.node(address)
 
-    def note_owners(self, owners: dict[int, Node]) -> None:
-        """Note the *owners* of slots, and check the locks of slots with a new owner, which may not have them."""
-        # The owners of the slots seldom change.
-        if owners == self._owners:
-            return
-        moved = {slot for slot, owner in owners.items() if self._owners.get(slot, owner) is not owner}
-        self._owners.update(owners)
-        if moved:
-            self.client.check_holds(lambda key: key_slot(key.encode()) in moved)
+    def note_owner(self, slot: int, owner: Node) -> None:
+        """Note the *owner* of *slot*, and check the locks of the slot if that is new: the owner may not have them."""
+        before, self._owners[slot] = self._owners[slot], owner
+        if before is not None and before is not owner:
+            self.client.check_holds(lambda key: key_slot(key.encode()) == slot)
 
     def doubt(self, node: Node) -> None:
         """Ask for the slots, because *node* may no longer own its slots."""
@@ -228,7 +227,7 @@ class Cluster(Topology):
         The order is: connected owners of slots, idle owners, servers that own nothing, the server that answered last
         time (it may be cut off from the others), and finally the servers in doubt.
         """
-        serving = {node.address for node in set(self._owners.values())}
+        serving = {node.address for node in set(self._owners) if node is not None}
 
         def rank(address: Address) -> tuple[bool, ...]:
             node = self._nodes.get(address)
@@ -245,16 +244,20 @@ class Cluster(Topology):
         return True
 
     def _adopt(self, slots: Slots) -> None:
-        owners: dict[int, Node] = {}
+        before, self._owners = self._owners, self._owners.copy()
         for some, address in slots.ranges:
-            owners.update(dict.fromkeys(some, self.node(address)))
-        self.note_owners(owners)
+            self._owners[some.start : some.stop] = [self.node(address)] * len(some)
+        # The owners of the slots seldom change.
+        if self._owners != before:
+            changed = compress(range(_SLOTS), map(is_not, before, self._owners))
+            moved = {slot for slot in changed if before[slot] is not None}
+            self.client.check_holds(lambda key: key_slot(key.encode()) in moved)
         self._rehouse()
         self._leave_idle()
 
     def _leave_idle(self) -> None:
         """Disconnect servers that own no slots, and forget them once they have no calls to answer."""
-        owners = set(self._owners.values())
+        owners = set(self._owners)
         for node in [node for node in self.nodes() if node not in owners]:
             node.server.disconnect()
             if not (node.server.pending or node.notifier.subscriptions):
