@@ -3,8 +3,8 @@
 import random
 from dataclasses import dataclass
 
-# Seconds in which acts and faults begin; afterwards all is well.
-HORIZON = 6.0
+# Seconds in which acts and faults begin, and seconds after which all is well.
+HORIZON, ALL_WELL = 2.0, 6.0
 # Seconds of the leases that a seed may choose for all its clients.
 LEASES = (0.6, 2.0, 6.0)
 
@@ -90,7 +90,7 @@ def plan_of(seed: int, profile: str) -> list[Fault]:
     plan = []
     for kind, most in PROFILES[profile].items():
         for _ in range(draw.randint(0 if profile == "all" else 1, most)):
-            at = draw.uniform(0.01, HORIZON - 1)
-            lasts = min(draw.choice((0.02, 0.2, 1.0, 4.0)) * draw.uniform(0.5, 1.5), HORIZON - at)
+            at = draw.uniform(0.01, HORIZON)
+            lasts = min(draw.choice((0.02, 0.2, 1.0, 4.0)) * draw.uniform(0.5, 1.5), ALL_WELL - at)
             plan.append(Fault(at, kind, draw.randrange(1000), lasts, draw.random()))
     return sorted(plan, key=lambda fault: fault.at)

@@ -133,7 +133,7 @@ def simulate(choice: Choice, *, tracing: bool = False, acts: list[Act] | None = 
 def _run(world: World, fleet: Fleet) -> None:
     fleet.checks.look()
     try:
-        world.run_until(HORIZON)
+        world.run_until(max([HORIZON, *(fault.at + fault.lasts for fault in fleet.faults.plan)]))
         _let_acts_end(world, fleet)
         lasts_long = fleet.topology.replaces_primaries or fleet.faults.refused_for_good
         settle(world, fleet, _SETTLED_WITH_LEASES if lasts_long else _SETTLED)
