@@ -32,7 +32,7 @@ from tests.simulation import world
 world.install()
 
 from tests.simulation.campaign import Tally, command, is_same_twice, most_common, run, shrink, start_job, unexercised  # noqa: E402
-from tests.simulation.profiles import HORIZON, PROFILES  # noqa: E402
+from tests.simulation.profiles import PROFILES  # noqa: E402
 from tests.simulation.scenario import Choice, ErrorsAreViolations, Outcome, simulate  # noqa: E402
 from tests.simulation.topologies import TOPOLOGIES  # noqa: E402
 
@@ -58,7 +58,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--eager", action="store_true", help="each task begins at once, from Python 3.12 on")
     parser.add_argument("--faults", help="only these faults of the plan, by number, with commas between; or none")
-    parser.add_argument("--horizon", type=float, default=HORIZON, help="seconds for which acts are begun")
+    parser.add_argument("--horizon", type=float, help="seconds for which acts are begun")
     parser.add_argument("--trace", action="store_true", help="print what happens, with the virtual time")
     parser.add_argument("--twice", action="store_true", help="run each seed twice and compare the digests")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="the longest time for all seeds")

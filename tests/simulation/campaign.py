@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.simulation.profiles import HORIZON, PROFILES
+from tests.simulation.profiles import PROFILES
 from tests.simulation.scenario import Choice, Outcome, simulate
 from tests.simulation.topologies import TOPOLOGIES
 
@@ -107,7 +107,7 @@ def shrink(outcome: Outcome) -> Outcome:
         tried = simulate(smaller(best.choice))
         if tried.kinds & outcome.kinds:
             best = tried
-    horizon = HORIZON
+    horizon = outcome.horizon
     while horizon / 2 >= _LEAST_HORIZON:
         horizon /= 2
         tried = simulate(replace(best.choice, horizon=horizon))
@@ -142,7 +142,7 @@ def command(choice: Choice) -> str:
         words.append("--eager")
     if choice.faults is not None:
         words.append(f"--faults {','.join(map(str, choice.faults)) or 'none'}")
-    if choice.horizon != HORIZON:
+    if choice.horizon is not None:
         words.append(f"--horizon {choice.horizon:g}")
     return " ".join(words)
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import aiolock
 from aiolock._types import BlockRelease
 from tests.simulation.process import Process
-from tests.simulation.profiles import HORIZON
 
 if TYPE_CHECKING:
     from tests.simulation.checks import Checks
@@ -76,7 +75,7 @@ class Fleet:
 
     def start(self) -> None:
         """Start one more process, while there are acts to do for it."""
-        if self.world.now > HORIZON:
+        if self.world.now > self.topology.horizon:
             return
         name = f"p{len(self.members) + 1}"
         offset, rate = self._draw.uniform(0, 1e5), 1 + self._draw.uniform(-0.001, 0.001)

@@ -3,8 +3,8 @@
 import random
 from dataclasses import dataclass
 
-# Seconds in which acts and faults begin, and seconds after which all is well.
-HORIZON, ALL_WELL = 2.0, 6.0
+# Seconds within which all faults end, after the time in which they begin.
+_LAST = 4.0
 # Seconds of the leases that a seed may choose for all its clients.
 LEASES = (0.6, 2.0, 6.0)
 
@@ -84,13 +84,13 @@ class Fault:
         return f"{self.kind} of {self.target} for {self.lasts:.3f} s ({self.detail:.3f})"
 
 
-def plan_of(seed: int, profile: str) -> list[Fault]:
-    """The faults of a seed, in order of time."""
+def plan_of(seed: int, profile: str, horizon: float) -> list[Fault]:
+    """The faults of a seed, in order of time; they begin before the *horizon*."""
     draw = random.Random(f"{seed} faults")
     plan = []
     for kind, most in PROFILES[profile].items():
         for _ in range(draw.randint(0 if profile == "all" else 1, most)):
-            at = draw.uniform(0.01, HORIZON)
-            lasts = min(draw.choice((0.02, 0.2, 1.0, 4.0)) * draw.uniform(0.5, 1.5), ALL_WELL - at)
+            at = draw.uniform(0.01, horizon)
+            lasts = min(draw.choice((0.02, 0.2, 1.0, 4.0)) * draw.uniform(0.5, 1.5), horizon + _LAST - at)
             plan.append(Fault(at, kind, draw.randrange(1000), lasts, draw.random()))
     return sorted(plan, key=lambda fault: fault.at)

@@ -13,7 +13,7 @@ from tests.simulation.checks.leftovers import check_closed, check_settled
 from tests.simulation.faults import Faults
 from tests.simulation.fleet import Act, Fleet, Settings
 from tests.simulation.network import Network
-from tests.simulation.profiles import HORIZON, LEASES, Fault, plan_of
+from tests.simulation.profiles import LEASES, Fault, plan_of
 from tests.simulation.topologies import TOPOLOGIES, drawn
 from tests.simulation.world import HangError, World
 
@@ -40,7 +40,8 @@ class Choice:
     # The name of a topology.
     on: str | None = None
     faults: tuple[int, ...] | None = None
-    horizon: float = HORIZON
+    # Seconds in which acts begin; without a choice, those of the topology.
+    horizon: float | None = None
     act: str | None = None
     # Whether each task of every process begins at once; Python 3.11 cannot do that.
     eager: bool = False
@@ -72,6 +73,7 @@ class Outcome:
     lines: list[str]
     plan: list[Fault]
     profile: str
+    horizon: float
     struck: dict[str, int] = field(default_factory=dict)
     acts: dict[str, int] = field(default_factory=dict)
 
@@ -99,7 +101,7 @@ def simulate(choice: Choice, *, tracing: bool = False, acts: list[Act] | None = 
     profile = choice.profile or draw.choice(TOPOLOGIES[on].profiles)
     network = Network(world, draw.choice(_LATENCIES))
     topology = TOPOLOGIES[on](network, draw, profile)
-    plan = plan_of(choice.seed, profile)
+    plan = plan_of(choice.seed, profile, topology.horizon)
     if choice.faults is not None:
         plan = [plan[number] for number in choice.faults]
     leases = [lease for lease in LEASES if lease >= 72 * network.latency[1]]
@@ -107,7 +109,7 @@ def simulate(choice: Choice, *, tracing: bool = False, acts: list[Act] | None = 
         acts=acts or draw.choice(choice.mixes(on)),
         lease=draw.choice(leases),
         leases=leases,
-        horizon=choice.horizon,
+        horizon=choice.horizon or topology.horizon,
         replicas=topology.replicas(draw),
         cancelled=draw.choice((0.1, 0.25, 0.6)),
         cancelled_on_arrival=draw.choice((0.005, 0.02, 0.2)),
@@ -123,7 +125,7 @@ def simulate(choice: Choice, *, tracing: bool = False, acts: list[Act] | None = 
     _run(world, fleet)
     outcome = Outcome(
         choice, world.digest, world.turns, world.now, list(world.violations), list(world.lines or ()), plan, profile,
-        fleet.faults.struck, dict(fleet.shared.counts),
+        settings.horizon, fleet.faults.struck, dict(fleet.shared.counts),
     )  # fmt: skip
     for process in fleet.members:
         process.end()
@@ -133,7 +135,7 @@ def simulate(choice: Choice, *, tracing: bool = False, acts: list[Act] | None = 
 def _run(world: World, fleet: Fleet) -> None:
     fleet.checks.look()
     try:
-        world.run_until(max([HORIZON, *(fault.at + fault.lasts for fault in fleet.faults.plan)]))
+        world.run_until(max([fleet.topology.horizon, *(fault.at + fault.lasts for fault in fleet.faults.plan)]))
         _let_acts_end(world, fleet)
         lasts_long = fleet.topology.replaces_primaries or fleet.faults.refused_for_good
         settle(world, fleet, _SETTLED_WITH_LEASES if lasts_long else _SETTLED)

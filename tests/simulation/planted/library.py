@@ -158,7 +158,7 @@ _WAITS = (
         "_core/queue.py",
         "elif hid_others or place.trying or place.woken.is_set():",
         "elif hid_others:",
-        f"{_CALM} --act in_time",
+        f"{_CALM} --act crowd",
     ),
     Fault(
         "every message is taken for an echo",

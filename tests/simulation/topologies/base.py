@@ -27,6 +27,8 @@ class Topology(ABC):
     # Profiles that it can be in.
     profiles: ClassVar[tuple[str, ...]]
     mixes: ClassVar[list[list[Act]]] = MIXES
+    # Seconds in which acts and faults begin.
+    horizon: ClassVar[float] = 2.0
     # Whether a primary may be replaced and still go on for a while.
     replaces_primaries: ClassVar[bool] = False
 
