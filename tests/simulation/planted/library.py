@@ -97,7 +97,6 @@ _HOLDS = (
         "    if isinstance(answer, Lost) and not hold.ended:\n",
         "    if False:\n",
         "--on one --profile data",
-        missed="the refusal leaves the lease no time",
     ),
     Fault(
         "a release takes no step of its own",
@@ -259,7 +258,6 @@ _CONNECTIONS = (
         "(*self._overdue, *ended) if now < call.resend_until}",
         "(*self._overdue, *ended) if now < call.deadline}",
         "--on one",
-        missed="its lease is nearly over by then",
     ),
     Fault(
         "a script that the server does not know is not sent whole",
@@ -296,7 +294,6 @@ _CONNECTIONS = (
         "            self._check_alive(now)\n",
         "            pass\n",
         "--on one --profile network",
-        missed="waiters ask when the lease is over",
     ),
     Fault(
         "a refused subscription is not made again",
