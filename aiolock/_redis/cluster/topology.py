@@ -115,7 +115,7 @@ class Cluster(Topology):
     closed: bool = False
     # Whether messages stay on their slot's servers; None until known.
     sharded: bool | None = None
-    # The server that answered last.
+    # The server that answered last; None until one has answered.
     _told: Address | None = None
     # The time of the last question for the slots; a doubt causes the first.
     _refreshed = math.inf
@@ -162,7 +162,7 @@ class Cluster(Topology):
         if owner is not None:
             return owner
         seed = self.node(self._seeds()[0])
-        if not any(self._owners):
+        if self._told is None:
             self.doubt(seed)
         return seed
 

@@ -27,8 +27,6 @@ class Topology(ABC):
     # Profiles that it can be in.
     profiles: ClassVar[tuple[str, ...]]
     mixes: ClassVar[list[list[Act]]] = MIXES
-    # Seconds in which acts and faults begin.
-    horizon: ClassVar[float] = 2.0
     # Whether a primary may be replaced and still go on for a while.
     replaces_primaries: ClassVar[bool] = False
 
@@ -39,6 +37,11 @@ class Topology(ABC):
         self.faults: Faults
         # Every server that keeps locks, or will when it becomes a primary.
         self.servers: list[Server] = []
+
+    @property
+    def horizon(self) -> float:
+        """Seconds in which acts and faults begin: more where a primary that was replaced goes on for a while."""
+        return 6.0 if self.replaces_primaries else 2.0
 
     @property
     def truths(self) -> Sequence[Server]:

@@ -37,8 +37,6 @@ class Move:
 
 class Cluster(Topology):
     profiles = FOR_CLUSTERS
-    # A primary that was replaced goes on for seconds.
-    horizon = 6.0
     replaces_primaries = True
 
     def __init__(self, network: Network, draw: Random, profile: str) -> None:

@@ -62,8 +62,6 @@ class Sentinel(Server):
 
 class Sentinels(Topology):
     profiles = FOR_SENTINELS
-    # A primary that was replaced goes on for seconds.
-    horizon = 6.0
     replaces_primaries = True
 
     def __init__(self, network: Network, draw: Random, profile: str) -> None:
