@@ -11,6 +11,7 @@ import random
 from tests.simulation.network import ForkedChild
 from tests.simulation.process import Process
 from tests.simulation.shutdown import cancel_all
+from tests.simulation.world import NEVER
 
 # Seconds for which the child goes on: longer than any lease.
 _GOES_ON = 8.0
@@ -19,10 +20,10 @@ _CONNECTS = 1.0
 
 
 def may_fork(process: Process) -> bool:
-    """Whether no code of the process runs, and none of its connections is being made."""
-    new = process.world.now - _CONNECTS
-    links = [link for link in process.network.links if link.process is process]
-    return not process.in_turn and process.froze_last < new and all(link.opened_at < new for link in links)
+    """Whether no code of the process runs, and none of its connections is being made, broken ones included."""
+    network, new = process.network, process.world.now - _CONNECTS
+    connects = process in network.connecting or network.connected_last.get(process, -NEVER) >= new
+    return not process.in_turn and process.froze_last < new and not connects
 
 
 def use_in_child(process: Process, *, cancels: bool) -> list[str]:

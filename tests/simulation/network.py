@@ -41,6 +41,9 @@ class Network:
         self.servers: dict[str, Server] = {}
         self.links: dict[Link, None] = {}
         self._paths: dict[tuple[str, str], Path] = {}
+        # A process for each connection that it waits for, and the time of its last connection.
+        self.connecting: list[Process] = []
+        self.connected_last: dict[Process, float] = {}
         # The child, if this world is the copy in a forked child.
         self.child: ForkedChild | None = None
 
@@ -61,7 +64,12 @@ class Network:
         path = self.path(process.name, server.name)
         answered = process.create_future()
         self.world.after(self.delay(path) + self.delay(path), self._answer, answered, server, path)
-        await answered
+        self.connecting.append(process)
+        try:
+            await answered
+        finally:
+            self.connecting.remove(process)
+        self.connected_last[process] = self.world.now
         transport = Transport(process, Link(self, process, server, path))
         transport.protocol = protocol = protocol_factory()
         protocol.connection_made(transport)
@@ -87,7 +95,6 @@ class Link:
         # The number of replies that still arrive before the connection breaks.
         self.replies_left: int | None = None
         self.wrote_at = 0.0
-        self.opened_at = self.world.now
         self._ended_at_server = False
         self._arrives_there = self._arrives_here = 0.0
         self.session: Session = server.accept(self)

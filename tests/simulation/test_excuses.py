@@ -80,6 +80,15 @@ class Stage:
         assert status == GRANTED
         return token
 
+    def grant_to_read(self, client: str) -> int:
+        """Grant the read-write lock to the client as a reader; returns the token."""
+        owner, acquisition = ids(client)
+        words = (owner, acquisition, "1", "1", "100", *MEMORY, "0", "redisson_rwlock:{rw}", "PUBLISH")
+        keys = ("rw", "aiolock_token:{rw}", f"{{rw}}:{owner}:rwlock_timeout:1")
+        status, token, *_ = self.run(self.primary, READ.acquire, *words, keys=keys)
+        assert status == GRANTED
+        return token
+
     def ask_in_line(self, client: str, arrived: int = 0) -> tuple[int, int]:
         """The client asks for the fair lock, and waits; returns the status, and its time of arrival or its token."""
         words = (*ids(client), "1", "1", "6000", *MEMORY, "1", str(arrived))
@@ -89,9 +98,9 @@ class Stage:
     def release_in_line(self, client: str) -> None:
         self.run(self.primary, FAIR.release, *ids(client), "2", "0", *MEMORY, "", *CHANNEL)
 
-    def tell(self, client: str, token: int) -> None:
+    def tell(self, client: str, token: int, name: str = LOCK) -> None:
         """The client hears of its grant."""
-        self.checks.holders.took(self.processes[client], LOCK, Lease(token))
+        self.checks.holders.took(self.processes[client], name, Lease(token))
 
     def lose_data(self, until: float) -> None:
         """Servers may forget their grants until then."""
@@ -232,6 +241,22 @@ def test_a_grant_that_was_lost_may_be_told_after_a_later_one(stage: Stage) -> No
     assert stage.found == []
 
 
+@pytest.mark.parametrize(("is_lost", "found"), [(True, []), (False, ["fencing"])])
+def test_a_grant_to_read_may_be_told_after_a_later_one_only_if_it_was_lost(
+    stage: Stage, is_lost: bool, found: list[str]
+) -> None:
+    stage.world.now = 1.0
+    first = stage.grant_to_read("p1")
+    stage.world.now = 2.0
+    if is_lost:
+        stage.restart_empty()
+    stage.world.now = 2.5
+    stage.tell("p2", stage.grant_to_read("p2"), "rw")
+    stage.checks.holders.held.clear()
+    stage.tell("p1", first, "rw")
+    assert stage.found == found
+
+
 @pytest.mark.parametrize("lost_at", [None, 2.0])
 def test_a_grant_that_was_not_lost_is_told_before_a_later_one(stage: Stage, lost_at: float | None) -> None:
     if lost_at is not None:
@@ -320,11 +345,9 @@ def read_until_the_clock_steps_back(stage: Stage, *, is_removed: bool) -> None:
 
     *is_removed*: a command finds the expired record in between, which removes it, and yet it comes back.
     """
-    (owner, acquisition), data = ids("p1"), stage.primary.data
-    record = f"{{rw}}:{owner}:rwlock_timeout:1"
+    data, record = stage.primary.data, f"{{rw}}:{ids('p1')[0]}:rwlock_timeout:1"
     stage.world.now = 1.0
-    words = (owner, acquisition, "1", "1", "100", *MEMORY, "0", "redisson_rwlock:{rw}", "PUBLISH")
-    assert stage.run(stage.primary, READ.acquire, *words, keys=("rw", "aiolock_token:{rw}", record))[0] == GRANTED
+    _ = stage.grant_to_read("p1")
     values, expires = data.snapshot()
     stage.world.now = 1.2
     stage.grant(stage.primary, "p2")

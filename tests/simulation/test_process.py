@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.fork import use_in_child
+from tests.simulation.fork import may_fork, use_in_child
 from tests.simulation.network import Network
 from tests.simulation.process import Process
+from tests.simulation.server import Server
 from tests.simulation.world import World
 
 
@@ -50,6 +51,25 @@ def test_the_end_of_a_process_leaves_no_coroutine_to_the_garbage_collector(
     process.end()
     assert task.get_coro().cr_frame is None  # type: ignore[union-attr]
     assert ignored == []
+
+
+def test_a_process_forks_only_while_no_connection_is_being_made(process: Process) -> None:
+    world, network = process.world, process.network
+    server = network.servers["s1:6379"] = Server(world, "s1")
+    world.run_until(5.0)
+    assert may_fork(process)
+    connecting = process.start(network.connect(process, asyncio.Protocol, server.address), "connect")
+    world.run_until(5.0001)
+    assert not connecting.done()
+    assert not may_fork(process)
+    world.run_until(5.1)
+    assert connecting.done()
+    # The connection breaks before the process has used it.
+    for link in list(network.links):
+        link.reset(forget=True)
+    assert not may_fork(process)
+    world.run_until(6.1)
+    assert may_fork(process)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")

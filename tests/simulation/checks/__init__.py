@@ -70,6 +70,7 @@ class Checks:
         self.load.scripts += not ran.is_refused
         self.losses.script_ran(ran)
         self.family.judge(server, ran)
+        self.holders.note_grant(ran.family_call)
         self.holders.counted.script_ran(server, ran)
         freed = self.effects.judge(server, ran)
         truths = self.topology.truths

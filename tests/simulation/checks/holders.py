@@ -20,7 +20,7 @@ from tests.simulation.checks.counted import Counted
 from tests.simulation.faults import Faults
 from tests.simulation.process import Process
 from tests.simulation.profiles import LEASES
-from tests.simulation.script_calls import GRANTED, LockCall
+from tests.simulation.script_calls import GRANTED, FamilyCall, LockCall
 from tests.simulation.server import Server
 from tests.simulation.world import NEVER, World
 
@@ -163,6 +163,11 @@ class Holders:
                     self._granted(_name_of(key), now.token)
                 elif before != now and (before is None or before.token != now.token):
                     self.world.violation("ticket", f"{key!r}: {before} was detached as {now}")
+
+    def note_grant(self, call: FamilyCall | None) -> None:
+        """Note the time at which a read-write lock or permits were granted, if *call* has done that."""
+        if call is not None and call.token:
+            self._granted_at.setdefault((_name_of(call.key), call.token), self.world.now)
 
     def _granted(self, name: str, token: int) -> None:
         self.grants[name] = self.grants.get(name, 0) + 1

@@ -34,14 +34,11 @@ class Topology(ABC):
         self.world, self.network = network.world, network
         # The protocol of the clients of redis-py. aiolock's own connections speak RESP2 in any case.
         self.protocol = draw.choice((2, 3))
+        # Seconds in which acts and faults begin: more where a primary that was replaced goes on for a while.
+        self.horizon = draw.choice((2.0, 3.0, 5.0) if self.replaces_primaries else (0.5, 0.5, 1.0, 2.0))
         self.faults: Faults
         # Every server that keeps locks, or will when it becomes a primary.
         self.servers: list[Server] = []
-
-    @property
-    def horizon(self) -> float:
-        """Seconds in which acts and faults begin: more where a primary that was replaced goes on for a while."""
-        return 6.0 if self.replaces_primaries else 2.0
 
     @property
     def truths(self) -> Sequence[Server]:
