@@ -21,7 +21,7 @@ from aiolock._redis.backend import OneServer
 from aiolock._redis.connector import Connector
 from aiolock._scripts import Script
 from tests.support.calls import acquire_and_release
-from tests.support.inside import Nobody, keys_of, notifier_of
+from tests.support.inside import Nobody, keys_of, notifier_of, task_of
 from tests.support.inside import submit as submit_within
 from tests.support.observe import connected, until, until_connected
 from tests.support.proxy import ALWAYS, Proxy, Rule, drop_reply, refuse, reset, script, slow_reply, withhold_reply
@@ -225,6 +225,20 @@ async def test_a_call_that_fails_tells_its_own_trouble(proxy: Proxy) -> None:
             await unanswered
         silent.let_go()
         await backend.drained()
+
+
+async def test_a_call_whose_connection_has_no_task_any_more_fails_at_once(proxy: Proxy, backend: OneServer) -> None:
+    """Other code cancels the task; the first time, it waits for answers that are still to come."""
+    silent = proxy.install(Rule(script(ADD), withhold_reply()))
+    unanswered = submit(backend, ADD, ("x",))
+    await silent.caught()
+    reader = task_of(backend)
+    while not reader.done():
+        reader.cancel()
+        await asyncio.sleep(0)
+    with pytest.raises(BackendError, match=r"no answer \(the task of the connection was cancelled\)"):
+        await unanswered
+    silent.let_go()
 
 
 async def test_a_call_with_a_later_end_is_sent_though_its_caller_was_told_of_a_failure(

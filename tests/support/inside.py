@@ -152,8 +152,13 @@ def forget_news(lease: Lease) -> None:
 
 
 def reader_of(locks: LockClient) -> asyncio.Task[None]:
+    """The task of the client's connection for everything that is not urgent."""
+    return task_of(backend_of(locks))
+
+
+def task_of(backend: Topology) -> asyncio.Task[None]:
     """The task of the connection for everything that is not urgent."""
-    [server] = backend_of(locks).servers()
+    [server] = backend.servers()
     reader = server.ordinary.connection._reader
     assert reader is not None
     return reader
