@@ -250,10 +250,10 @@ class _Gathering:
     def _drop_lost(self) -> None:
         """Give up the first member that was lost during the wait for others, and all later ones: `_ask` asks again."""
         for place, lease in enumerate(self._granted):
-            if lease.given_back or lease.lost.is_set():
+            if lease.given_back or lease._hold.over:
                 let_go(self._granted[place:])
                 del self._granted[place:]
-                self._lost += lease.lost.is_set()
+                self._lost += lease._hold.over
                 if self._lost == _MOST_LOST:
                     raise lease._hold.error()
                 return
@@ -289,7 +289,8 @@ class _Gathering:
         except BaseException:
             let_go(surplus)
             raise
-        await _give_back(surplus)
+        if surplus:
+            await _give_back(surplus)
         return refused
 
     async def _tried(self, answer: Begun[Lease | None]) -> Lease | None:
