@@ -309,7 +309,7 @@ def test_scripts_name_their_parameters_one_by_one() -> None:
 
     def wrong(script: Path) -> str:
         body = split_script(script)[1]
-        computed = set(re.findall(r"(KEYS|ARGV)(?!\[\d+\])", body))
+        computed = set(re.findall(r"\b(KEYS|ARGV)(?!\[\d+\])", body))
         texts = [script.read_text(), *(part.read_text() for part in PARTS.get(script, ()))]
         repeated = {table for text in texts for table in re.findall(r"^--\s+(KEYS|ARGV)\s", text, re.MULTILINE)}
         differs = sorted(computed ^ repeated)

@@ -188,7 +188,8 @@ RELEASE = _script(
 )
 RENEW = _script("lock/renew", replies.renewed, *_LOCK, lasts=True, urgent=True, fold="renewed")
 FORCE_RELEASE = _script("lock/force_release", replies.changed, *_LOCK, publishes=True)
-_LATER = ("lock/release_later", replies.changed, *_LOCK)
+_REPLACE_LOCK = (*_LOCK, "lock/replace")
+_LATER = ("lock/release_later", replies.changed, *_REPLACE_LOCK)
 RELEASE_LATER = _script(*_LATER, publishes=True)
 _CLEAN_PARTS = ("answers", "lock/free_and_mark", "lock/tell_waiters", "ends", "lock/add_mark", "lock/tell_waiters")
 _CLEAN = ("lock/release_clean", replies.changed, *_CLEAN_PARTS, *_LATE_LOCK)
@@ -196,7 +197,7 @@ _CLEAN = ("lock/release_clean", replies.changed, *_CLEAN_PARTS, *_LATE_LOCK)
 RELEASE_CLEAN = replace(_script(*_CLEAN, publishes=True, bundled=True), name=RELEASE.name)
 LOCK = ScriptSet(
     *(ACQUIRE, RELEASE, RENEW, FORCE_RELEASE, RELEASE_LATER, RELEASE_CLEAN),
-    detach=_script("lock/detach", replies.acquired, *_LOCK, publishes=True, lasts=True),
+    detach=_script("lock/detach", replies.acquired, *_REPLACE_LOCK, publishes=True, lasts=True),
     adopt=_script("lock/adopt", replies.acquired, "answers", "lock/grant", *_GRANT_AGAIN, publishes=True, lasts=True),
     kind="lock",
     form="lock",

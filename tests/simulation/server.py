@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 _GROWS = frozenset({b"SET", b"INCR", b"INCRBY", b"DECRBY", b"HSET", b"HINCRBY", b"ZADD"})
 _SHRINKS = frozenset({b"DEL", b"UNLINK", b"PEXPIRE", b"PERSIST", b"HDEL", b"ZREM", b"ZREMRANGEBYSCORE", b"ZPOPMIN"})
-_WRITES = _GROWS | _SHRINKS
-_FOR_SCRIPTS = {name: (command, name in _WRITES) for name, command in DATA_COMMANDS.items()}
+WRITES = _GROWS | _SHRINKS
+_FOR_SCRIPTS = {name: (command, name in WRITES) for name, command in DATA_COMMANDS.items()}
 # The answer to a command of a script in a cluster, one of whose keys has not moved yet, or has moved away.
 NOT_HERE = b"ERR Script attempted to access a non local key in a cluster node"
 # Commands whose times differ by fewer microseconds came at once: each has a time of its own, in their order.

@@ -138,6 +138,35 @@ async def test_a_name_without_keys_is_granted_when_its_slot_has_moved(calm: Clus
         await asyncio.wait_for(acquiring, 10)
 
 
+async def test_a_lock_is_handed_over_while_its_slot_begins_to_move(calm: ClusterOf, cluster: RedisCluster) -> None:
+    """The old server has both keys, and cuts a script short that uses a key after it has deleted it."""
+    name = "handed over"
+    async with LockClient(cluster) as ours, LockClient(cluster) as theirs:
+        lease = await ours.lock(name).acquire()
+        source, target = begin_to_move(calm, name)
+        before = errors(source, "ERR")
+        async with theirs.adopt(await lease.detach(keep=60)) as adopted:
+            assert ask(source, "HGET", name, "aiolock:token") == str(adopted.token)
+            assert adopted.token > lease.token
+        assert errors(source, "ERR") == before
+        move_keys(calm, name, source, target)
+        end_move(calm, name, target)
+
+
+async def test_a_result_is_kept_while_its_slot_begins_to_move(calm: ClusterOf, cluster: RedisCluster) -> None:
+    name = "runs once"
+    async with LockClient(cluster) as locks:
+        async with locks.once(name, keep=60) as turn:
+            source, target = begin_to_move(calm, name)
+            before = errors(source, "ERR")
+            assert turn
+        async with locks.once(name, keep=60) as turn:
+            assert not turn
+        assert errors(source, "ERR") == before
+        move_keys(calm, name, source, target)
+        end_move(calm, name, target)
+
+
 @pytest.mark.parametrize("half", ["read", "write"])
 async def test_a_reader_or_writer_that_detaches_while_its_slot_moves_is_detached_when_it_has_moved(
     calm: ClusterOf, cluster: RedisCluster, half: str

@@ -1,6 +1,6 @@
 -- detach: give the lock of its holder to a detached hold, for a given time; for plain and fair locks. A detached hold
--- can be adopted only with a secret, of which its id has a digest. In front of it, ends.lua, late.lua, lives.lua and
--- lock.lua define its functions.
+-- can be adopted only with a secret, of which its id has a digest. In front of it, ends.lua, late.lua, lives.lua,
+-- lock.lua and replace.lua define its functions.
 --
 -- KEYS[1] lock
 -- KEYS[2] tokens
@@ -34,10 +34,8 @@ token = if_held_by(acquisition, KEYS[1], 'aiolock:token', '0')
 if not token then return end_as_lost(KEYS[1], KEYS[2], acquisition, memory, retention, ARGV[6]) end
 
 local ttl, fair = redis.call('PTTL', KEYS[1]), redis.call('HGET', KEYS[1], 'aiolock:fair')
-redis.call('DEL', KEYS[1])
-remember(KEYS[2], FREED, acquisition, memory, retention, ARGV[6])
-redis.call('HSET', KEYS[1], detached, '1', 'aiolock:acquisition', detached, 'aiolock:token', token)
+replace_fields(KEYS[1], keep, detached, '1', 'aiolock:acquisition', detached, 'aiolock:token', token)
 if fair then redis.call('HSET', KEYS[1], 'aiolock:fair', fair) end
-redis.call('PEXPIRE', KEYS[1], keep)
+remember(KEYS[2], FREED, acquisition, memory, retention, ARGV[6])
 if keep < ttl then redis.call(ARGV[8], ARGV[7], '0') end
 return {GRANTED, tonumber(token), keep}

@@ -1,6 +1,6 @@
 -- release_later: release the last hold, and leave a field without an owner in the lock's place for some time: the field
--- keeps the lock from others (`at_least`), or is the result of a `once`. In front of it, ends.lua, late.lua, lives.lua
--- and lock.lua define its functions.
+-- keeps the lock from others (`at_least`), or is the result of a `once`. In front of it, ends.lua, late.lua, lives.lua,
+-- lock.lua and replace.lua define its functions.
 --
 -- KEYS[1] lock
 -- KEYS[2] tokens
@@ -37,10 +37,8 @@ local function is_vacant()
 end
 
 if if_held_by(acquisition, KEYS[1], 'aiolock:step', '1') or is_vacant() then
-  redis.call('DEL', KEYS[1])
+  replace_fields(KEYS[1], ARGV[5], ARGV[6], ARGV[7])
   remember(KEYS[2], FREED, acquisition, tonumber(ARGV[3]), ARGV[2], ARGV[4])
-  redis.call('HSET', KEYS[1], ARGV[6], ARGV[7])
-  redis.call('PEXPIRE', KEYS[1], ARGV[5])
   if KEYS[3] then
     redis.call('HSET', KEYS[3], ARGV[6], ARGV[7])
     redis.call('PEXPIRE', KEYS[3], ARGV[9])

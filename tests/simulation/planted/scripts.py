@@ -4,6 +4,7 @@ from tests.simulation.planted.fault import Fault
 
 _LATE = "--on one --profile late"
 _CALM = "--on one --profile calm"
+_SLOTS = "--on cluster --profile slots"
 _READERS = "--on one --act reads"
 _PERMITS = "--on one --act permit"
 _COUNTED = "--on one --act counted"
@@ -140,16 +141,23 @@ _LOCK = (
     Fault(
         "a release that leaves something behind leaves nothing",
         "_scripts/lock/release_later.lua",
-        "  redis.call('HSET', KEYS[1], ARGV[6], ARGV[7])\n",
-        "",
+        "  replace_fields(KEYS[1], ARGV[5], ARGV[6], ARGV[7])\n",
+        "  redis.call('DEL', KEYS[1])\n",
         f"{_CALM} --act once",
     ),
     Fault(
         "what a release leaves behind stays for ever",
         "_scripts/lock/release_later.lua",
-        "  redis.call('PEXPIRE', KEYS[1], ARGV[5])\n",
-        "",
+        "  replace_fields(KEYS[1], ARGV[5], ARGV[6], ARGV[7])\n",
+        "  replace_fields(KEYS[1], ARGV[5], ARGV[6], ARGV[7])\n  redis.call('PERSIST', KEYS[1])\n",
         f"{_CALM} --act at_least",
+    ),
+    Fault(
+        "a lock is deleted before something else is written in its place",
+        "_scripts/lock/replace.lua",
+        "  redis.call('PEXPIRE', key, lease)\n  redis.call('HSET', key, ...)\n",
+        "  redis.call('DEL', key)\n  redis.call('HSET', key, ...)\n",
+        f"{_SLOTS} --act adopts",
     ),
     Fault(
         "an old result is not replaced by that of the next run",

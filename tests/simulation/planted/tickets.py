@@ -29,8 +29,8 @@ TICKETS = (
     Fault(
         "a detached lock keeps the lease of its holder",
         "_scripts/lock/detach.lua",
-        "redis.call('PEXPIRE', KEYS[1], keep)\n",
-        "redis.call('PEXPIRE', KEYS[1], ttl)\n",
+        "replace_fields(KEYS[1], keep, detached,",
+        "replace_fields(KEYS[1], ttl, detached,",
         _ACT,
     ),
     Fault(

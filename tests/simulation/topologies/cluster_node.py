@@ -13,12 +13,16 @@ from redis.crc import key_slot
 from tests.simulation.redis_data import COMMANDS as DATA_COMMANDS
 from tests.simulation.redis_data import RefusedError, Status
 from tests.simulation.redis_lua import ERROR, NO_VALUE
-from tests.simulation.server import NOT_HERE, Server, Session, encoded
+from tests.simulation.server import NOT_HERE, WRITES, Server, Session, encoded, script_name
 from tests.simulation.world import World
 
 SLOTS = 16384
 # Commands whose arguments are all keys; of other commands, only the first one is.
 _OF_KEYS = (b"DEL", b"EXISTS")
+# Writes that do no harm if the script is cut short after them: they remove what is over, or let a key live.
+_TIDIES_UP = (b"ZREM", b"ZREMRANGEBYSCORE", b"INCRBY", b"PEXPIRE")
+# A reader's release has remembered its end before it asks for the records of others; waiters ask when the slot has moved.
+_MAY_BE_CUT = ("read_write/release",)
 
 
 class View:
@@ -74,6 +78,8 @@ class Node(Server):
         self.importing: dict[int, Node] = {}
         # Whether the slot of the script that runs moves away, or here.
         self._moves = ""
+        # Whether the script that runs has changed more than what is over.
+        self._running, self._has_changed = b"", False
 
     def become_replica(self) -> None:
         """Keep all connections: a client that asks for keys is redirected."""
@@ -94,6 +100,7 @@ class Node(Server):
     def run_script(self, source: bytes, keys: int, args: list[bytes]) -> bytes:
         slot = key_slot(args[0])
         self._moves = "away" if slot in self.migrating else "here" if slot in self.importing else ""
+        self._running, self._has_changed = source, False
         return super().run_script(source, keys, args)
 
     def from_script(self, name: bytes, args: Sequence[bytes]) -> Any:
@@ -101,8 +108,16 @@ class Node(Server):
         if self._moves and (name := name.upper()) in DATA_COMMANDS:
             keys = args if name in _OF_KEYS else args[:1]
             if (self._moves == "away" or len(keys) > 1) and any(self.data.find(key) is None for key in keys):
+                self._judge_cut(name, keys)
                 return NO_VALUE, ERROR, NOT_HERE
+        self._has_changed = self._has_changed or (name in WRITES and name not in _TIDIES_UP)
         return super().from_script(name, args)
+
+    def _judge_cut(self, name: bytes, keys: Sequence[bytes]) -> None:
+        """The running script is cut short: whether it has changed anything before, and not only removed what is over."""
+        script = script_name(self._running)
+        if self._has_changed and script not in _MAY_BE_CUT:
+            self.world.violation("cut", f"{self.name}: {script} has written, and is cut short at {name!r} of {keys!r}")
 
     def _check_slot(self, session: Session, keys: list[bytes]) -> None:
         """Whether the script's *keys* are to be found here."""

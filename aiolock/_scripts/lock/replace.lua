@@ -1,0 +1,17 @@
+-- replace: other fields in the place of all that a lock has, for release_later.lua and detach.lua.
+--
+-- The key exists all the time: see lock.lua. A server out of memory would refuse HSET as the first write of a script.
+
+-- Give the hash *key* these fields and values, remove its others, and let it live for *lease* milliseconds.
+local function replace_fields(key, lease, ...)
+  local are_new = {}
+  for place = 1, select('#', ...), 2 do are_new[select(place, ...)] = true end
+  local old = redis.call('HKEYS', key)
+  redis.call('PEXPIRE', key, lease)
+  redis.call('HSET', key, ...)
+  for _, field in ipairs(old) do
+    if not are_new[field] then redis.call('HDEL', key, field) end
+  end
+  redis.call('PEXPIRE', key, lease)
+end
+
