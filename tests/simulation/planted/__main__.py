@@ -7,7 +7,7 @@ from tests.simulation.planted import __doc__ as words
 from tests.simulation.planted.fault import Fault, look_for
 from tests.simulation.planted.faults import FAULTS
 
-BUDGET = 600
+BUDGET = 1000
 
 
 def _options() -> argparse.Namespace:

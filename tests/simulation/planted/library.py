@@ -257,7 +257,7 @@ _CONNECTIONS = (
         "_redis/pipeline.py",
         "(*self._overdue, *ended) if now < call.resend_until}",
         "(*self._overdue, *ended) if now < call.deadline}",
-        "--on one",
+        "--on one --profile connections",
     ),
     Fault(
         "a script that the server does not know is not sent whole",

@@ -45,7 +45,7 @@ QUORUM = (
         "_core/acquire.py",
         "        if answer.has_some:\n",
         "        if answer.has_some and self._held() is None:\n",
-        "--on quorum --act named_owner",
+        "--on quorum --act named_owner --horizon 4",
     ),
     Fault(
         "a late server of a quorum with a greater token confirms",

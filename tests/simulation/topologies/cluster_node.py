@@ -21,7 +21,7 @@ SLOTS = 16384
 _OF_KEYS = (b"DEL", b"EXISTS")
 # Writes that do no harm if the script is cut short after them: they remove what is over, or let a key live.
 _TIDIES_UP = (b"ZREM", b"ZREMRANGEBYSCORE", b"INCRBY", b"PEXPIRE")
-# A reader's release has remembered its end before it asks for the records of others; waiters ask when the slot has moved.
+# A reader's release remembers its end before it asks for the records of others; waiters ask when the slot has moved.
 _MAY_BE_CUT = ("read_write/release",)
 
 
@@ -114,7 +114,7 @@ class Node(Server):
         return super().from_script(name, args)
 
     def _judge_cut(self, name: bytes, keys: Sequence[bytes]) -> None:
-        """The running script is cut short: whether it has changed anything before, and not only removed what is over."""
+        """The running script is cut short: whether it has done more before than remove what is over."""
         script = script_name(self._running)
         if self._has_changed and script not in _MAY_BE_CUT:
             self.world.violation("cut", f"{self.name}: {script} has written, and is cut short at {name!r} of {keys!r}")
