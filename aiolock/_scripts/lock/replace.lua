@@ -6,11 +6,11 @@
 local function replace_fields(key, lease, ...)
   local are_new = {}
   for place = 1, select('#', ...), 2 do are_new[select(place, ...)] = true end
-  local old = redis.call('HKEYS', key)
+  local old = redis.call('HGETALL', key)
   redis.call('PEXPIRE', key, lease)
   redis.call('HSET', key, ...)
-  for _, field in ipairs(old) do
-    if not are_new[field] then redis.call('HDEL', key, field) end
+  for place = 1, #old, 2 do
+    if not are_new[old[place]] then redis.call('HDEL', key, old[place]) end
   end
   redis.call('PEXPIRE', key, lease)
 end
