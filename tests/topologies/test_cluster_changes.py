@@ -144,11 +144,9 @@ async def test_a_lock_is_handed_over_while_its_slot_begins_to_move(calm: Cluster
     async with LockClient(cluster) as ours, LockClient(cluster) as theirs:
         lease = await ours.lock(name).acquire()
         source, target = begin_to_move(calm, name)
-        before = errors(source, "ERR")
         async with theirs.adopt(await lease.detach(keep=60)) as adopted:
             assert ask(source, "HGET", name, "aiolock:token") == str(adopted.token)
             assert adopted.token > lease.token
-        assert errors(source, "ERR") == before
         move_keys(calm, name, source, target)
         end_move(calm, name, target)
 
@@ -158,11 +156,9 @@ async def test_a_result_is_kept_while_its_slot_begins_to_move(calm: ClusterOf, c
     async with LockClient(cluster) as locks:
         async with locks.once(name, keep=60) as turn:
             source, target = begin_to_move(calm, name)
-            before = errors(source, "ERR")
             assert turn
         async with locks.once(name, keep=60) as turn:
             assert not turn
-        assert errors(source, "ERR") == before
         move_keys(calm, name, source, target)
         end_move(calm, name, target)
 
