@@ -124,6 +124,21 @@ async def acquired(lock: AsyncRLock) -> int:
     return (await lock.acquire()).token
 
 
+async def test_a_server_out_of_memory_takes_all_that_holders_give_back(own: Server, admin: Redis) -> None:
+    async with LockClient.from_url(own.url) as locks, LockClient.from_url(own.url) as others:
+        lease, _ = [await locks.read_write_lock("rw", owner=owner).read.acquire() for owner in ("a", "b")]
+        handed_over = await locks.lock("handed over").acquire()
+        async with locks.lock("kept").hold(at_least=60), locks.once("done", keep=60) as turn:
+            assert turn
+            await out_of_memory(admin)
+        await lease.release()
+        assert await handed_over.detach(keep=60)
+        await has_memory(admin)
+        assert not await others.lock("kept").try_lock()
+        async with others.once("done", keep=60) as turn:
+            assert not turn
+
+
 @each_refusal
 async def test_an_acquire_waits_for_a_server_that_recovers_in_time(
     own: Server, admin: Redis, refuse: Change, recover: Change, code: str

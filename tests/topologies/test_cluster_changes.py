@@ -163,6 +163,24 @@ async def test_a_result_is_kept_while_its_slot_begins_to_move(calm: ClusterOf, c
         end_move(calm, name, target)
 
 
+async def test_a_semaphore_gives_all_its_permits_when_it_is_drained_while_its_slot_moves(
+    calm: ClusterOf, cluster: RedisCluster
+) -> None:
+    """The old server cuts the script short when it has forgotten the only end."""
+    name = "drained"
+    async with LockClient(cluster) as locks:
+        jobs = locks.counting_semaphore(name, 2)
+        await jobs.acquire()
+        await jobs.release()
+        source, target = begin_to_move(calm, name)
+        before = errors(source, "TRYAGAIN")
+        draining = asyncio.create_task(jobs.drain())
+        await until(lambda: errors(source, "TRYAGAIN") > before + 1)
+        move_keys(calm, name, source, target)
+        end_move(calm, name, target)
+        assert await asyncio.wait_for(draining, 10) == 2
+
+
 @pytest.mark.parametrize("half", ["read", "write"])
 async def test_a_reader_or_writer_that_detaches_while_its_slot_moves_is_detached_when_it_has_moved(
     calm: ClusterOf, cluster: RedisCluster, half: str

@@ -24,6 +24,7 @@ if ended then
 end
 
 available = math.max(0, available or tonumber(ARGV[5]))
+-- The server may cut the script short when it has forgotten the only end, if the slot moves: see lock.lua.
 remember(KEYS[2], FREED, ARGV[1], ARGV[3], ARGV[2], ARGV[4])
 redis.call('ZADD', KEYS[2], redis.call('ZSCORE', KEYS[2], ARGV[1]), took .. available)
 if available > 0 then redis.call('SET', KEYS[1], 0, 'KEEPTTL') end

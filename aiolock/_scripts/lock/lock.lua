@@ -10,8 +10,8 @@
 --   aiolock:fair         exists if the lock was granted as a fair lock
 --
 -- All of this is one key, which exists while the lock is held: a script that finds only some of its keys does not run while
--- their slot moves to another server. A script that runs meanwhile is cut short as soon as it uses a key that does not exist,
--- or not any more, and what it wrote before stays: therefore no script deletes a key and goes on to use it.
+-- their slot moves to another server. The server cuts a script short that uses a missing key meanwhile, and keeps its earlier
+-- writes: therefore a script that deletes a lock does not use the key again.
 --
 -- If a waiter is refused the plain lock because the fair lock of the name is held, it leaves marks in the set of tokens,
 -- which also contains the line of the fair lock (fair.lua):

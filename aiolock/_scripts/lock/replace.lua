@@ -1,6 +1,7 @@
 -- replace: other fields in the place of all that a lock has, for release_later.lua and detach.lua.
 --
--- The key exists all the time: see lock.lua. A server out of memory would refuse HSET as the first write of a script.
+-- The key exists all the time: see lock.lua. PEXPIRE comes first, because a server out of memory refuses HSET, unless the
+-- script has written before.
 
 -- Give the hash *key* these fields and values, remove its others, and let it live for *lease* milliseconds.
 local function replace_fields(key, lease, ...)

@@ -139,9 +139,8 @@ if available - kept < wanted and not overtakes then
 end
 
 local token = next_token(KEYS[3], redis.call('ZSCORE', KEYS[3], 'token'), time, ARGV[3])
--- In a cluster, the script may be cut short at the first of these commands: see lock.lua.
-for i = 1, wanted do redis.call('ZADD', KEYS[2], now + lease, permit(acquisition, i)) end
 redis.call('DECRBY', KEYS[1], wanted)
+for i = 1, wanted do redis.call('ZADD', KEYS[2], now + lease, permit(acquisition, i)) end
 local ttl = redis.call('PTTL', KEYS[1])
 if ttl > 0 then redis.call('PEXPIRE', KEYS[2], ttl) end
 local left = available - wanted

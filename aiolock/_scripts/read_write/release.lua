@@ -39,10 +39,8 @@ if last and left > 0 then
   return {APPLIED, 0, 0}
 end
 if last then
-  -- In a cluster, `leave` may be cut short when it asks for the records of others: see lock.lua.
-  redis.call('PEXPIRE', KEYS[2], ARGV[5])
-  remember(KEYS[2], FREED, acquisition, ARGV[6], ARGV[5], ARGV[7])
   local others = leave(KEYS[1], field, KEYS[3])
+  remember(KEYS[2], FREED, acquisition, ARGV[6], ARGV[5], ARGV[7])
   return {APPLIED, (writing or not others) and announce() or 0, 0}
 end
 

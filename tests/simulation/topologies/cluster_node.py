@@ -19,10 +19,11 @@ from tests.simulation.world import World
 SLOTS = 16384
 # Commands whose arguments are all keys; of other commands, only the first one is.
 _OF_KEYS = (b"DEL", b"EXISTS")
-# Writes that do no harm if the script is cut short after them: they remove what is over, or let a key live.
-_TIDIES_UP = (b"ZREM", b"ZREMRANGEBYSCORE", b"INCRBY", b"PEXPIRE")
-# A reader's release remembers its end before it asks for the records of others; waiters ask when the slot has moved.
-_MAY_BE_CUT = ("read_write/release",)
+# A script may be cut short after these writes: they remove expired members, or let a key live.
+_TIDIES_UP = (b"ZREM", b"ZREMRANGEBYSCORE", b"PEXPIRE")
+# A reader's release goes on, because it asks for the records of others by `pcall`; an acquire of permits has only put
+# expired permits back.
+_MAY_BE_CUT = ("read_write/release", "permit/acquire")
 
 
 class View:
@@ -78,7 +79,7 @@ class Node(Server):
         self.importing: dict[int, Node] = {}
         # Whether the slot of the script that runs moves away, or here.
         self._moves = ""
-        # Whether the script that runs has changed more than what is over.
+        # The script that runs, and whether it has written anything that must not stay without its other writes.
         self._running, self._has_changed = b"", False
 
     def become_replica(self) -> None:
@@ -110,11 +111,11 @@ class Node(Server):
             if (self._moves == "away" or len(keys) > 1) and any(self.data.find(key) is None for key in keys):
                 self._judge_cut(name, keys)
                 return NO_VALUE, ERROR, NOT_HERE
-        self._has_changed = self._has_changed or (name in WRITES and name not in _TIDIES_UP)
+            self._has_changed = self._has_changed or (name in WRITES and name not in _TIDIES_UP)
         return super().from_script(name, args)
 
     def _judge_cut(self, name: bytes, keys: Sequence[bytes]) -> None:
-        """The running script is cut short: whether it has done more before than remove what is over."""
+        """The server cuts the running script short: that is a violation if half of its writes stay."""
         script = script_name(self._running)
         if self._has_changed and script not in _MAY_BE_CUT:
             self.world.violation("cut", f"{self.name}: {script} has written, and is cut short at {name!r} of {keys!r}")
