@@ -34,6 +34,8 @@ local token = if_held_by(detached, KEYS[1], 'aiolock:token', '0')
 if not token then return end_as_lost(KEYS[1], KEYS[2], detached, memory, retention, '') end
 
 local ttl, fair = redis.call('PTTL', KEYS[1]), redis.call('HGET', KEYS[1], 'aiolock:fair')
+-- A server out of memory refuses what remember() writes, unless the script has written before.
+redis.call('PEXPIRE', KEYS[2], retention)
 remember(KEYS[2], TAKEN, detached, memory, retention, '')
 local last = math.max(tonumber(token), tonumber(redis.call('ZSCORE', KEYS[2], 'token') or 0))
 granted = fair and grant(microseconds(), last, 'aiolock:fair', fair) or grant(microseconds(), last)
