@@ -6,19 +6,19 @@ from aiolock._backend import Call
 from aiolock._scripts import Script
 
 
-def together(batch: Sequence[Call]) -> list[list[Call]]:
+def together(batch: Sequence[Call]) -> list[tuple[Script, list[Call]]]:
     """The calls of *batch*, grouped by their scripts; calls of one lock keep their order."""
-    groups: list[list[Call]] = []
+    groups: list[tuple[Script, list[Call]]] = []
     # The number of the last group of each script.
     of_script: dict[Script, int] = {}
     # The number of the group that has the last call of each lock.
     of_lock: dict[tuple[str, ...], int] = {}
     for call in batch:
-        lock = call.keys[:1]
-        number = of_script.get(call.script, -1)
+        script, lock = call.script, call.keys[:1]
+        number = of_script.get(script, -1)
         if number < of_lock.get(lock, 0):
-            number = of_script[call.script] = len(groups)
-            groups.append([])
-        groups[number].append(call)
+            number = of_script[script] = len(groups)
+            groups.append((script, []))
+        groups[number][1].append(call)
         of_lock[lock] = number
     return groups

@@ -58,8 +58,7 @@ class Writer:
         self._context = Context()
         self._sending: Coroutine[Any, Any, None] | None = None
 
-    @property
-    def free(self) -> bool:
+    def is_free(self) -> bool:
         """Whether the connection is open, and no earlier data wait for the transport."""
         return self._sending is None and self._connection.is_connected
 
@@ -179,7 +178,7 @@ class Connection:
     def _write(self) -> None:
         """Write the pending commands as one batch; while there is no connection, or it is choked, they wait."""
         # Nothing is written to a connection that is given up; a forked child must not use its parent's connection.
-        if not self.connected or Lineage.forks != self._forks or self._writer is None or not self._writer.free:
+        if not self.connected or Lineage.forks != self._forks or self._writer is None or not self._writer.is_free():
             return
         try:
             if data := b"".join(map(hiredis.pack_command, self._user.outgoing())):

@@ -19,7 +19,7 @@ from typing import Any
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import NoScriptError, ReadOnlyError, ResponseError
 
-from aiolock._backend import Call
+from aiolock._backend import Argument, Call
 from aiolock._config import Timing
 from aiolock._errors import BackendError
 from aiolock._redis.aside import Answered, Aside, ignore
@@ -82,8 +82,8 @@ class Pipeline:
         self._sent: deque[Call | Aside] = deque()
         # Calls that the server has refused for the moment: the next tick sends them again.
         self._resting: dict[Call, None] = {}
-        # The digests of the scripts that were sent with their source on this connection.
-        self._known: set[str] = set()
+        # The scripts that were sent with their source on this connection.
+        self._known: set[Script] = set()
         self._last_error: Exception = TimeoutError("no connection could be made in time")
         self._failures = Failures()
         pulse, rest = min(_PULSE, self._silence / 4), self._silence
@@ -198,7 +198,11 @@ class Pipeline:
         self._unsent.clear()
         self._traffic.batches += 1
         self._traffic.commands += len(batch)
-        commands = self._written(batch, self._steering.publish)
+        publish = self._steering.publish
+        commands = self._commands(batch[0], publish) if len(batch) == 1 else self._several(batch, publish)
+        now = monotonic()
+        for call in batch:
+            call.sent = now
         if self._replication.is_wanted and any(call.script.lasts for call in batch):
             commands += [self._expect(*question) for question in self._replication.questions()]
         return commands
@@ -303,47 +307,42 @@ class Pipeline:
             call.fail(self._last_error, f"its connection failed twice ({in_words(self._last_error)})")
         return bool(unanswered or stuck)
 
-    def _written(self, batch: list[Call], publish: str) -> list[Command]:
+    def _several(self, batch: list[Call], publish: str) -> list[Command]:
         """The commands that make the calls of *batch*."""
         commands: list[Command] = []
-        now = monotonic()
-        for calls in [batch] if len(batch) == 1 else together(batch):
-            may_be_bundled = len(calls) > 1 and calls[0].script.bundled and not self._steering.apart
-            if may_be_bundled and not any(call.whole for call in calls):
-                chunks = [calls[first : first + _MOST_BUNDLED] for first in range(0, len(calls), _MOST_BUNDLED)]
-                commands += [self._bundle(chunk, publish) for chunk in chunks]
+        for script, calls in together(batch):
+            if script.bundled and len(calls) > 1 and not self._steering.apart and not any(call.whole for call in calls):
+                for first in range(0, len(calls), _MOST_BUNDLED):
+                    commands.append(self._bundle(script, calls[first : first + _MOST_BUNDLED], publish))
             else:
                 for call in calls:
                     commands += self._commands(call, publish)
-        for call in batch:
-            call.sent = now
         return commands
 
     def _commands(self, call: Call, publish: str) -> list[Command]:
         """The commands that make *call*."""
         asking = [self._expect(("ASKING",), ignore)] if call.asking else []
-        call.asking = False
+        call.asking, script = False, call.script
         # Later calls on this connection need only the digest of a script that was sent with its source.
-        call.whole = call.whole or self._is_new(call.script)
+        if script not in self._known:
+            self._known.add(script)
+            call.whole = True
         self._sent.append(call)
-        how = ("EVAL", call.script.source) if call.whole else ("EVALSHA", call.script.sha)
+        how = ("EVAL", script.source) if call.whole else ("EVALSHA", script.sha)
         return [*asking, (*how, len(call.keys), *call.keys, *call.arguments(publish))]
 
-    def _bundle(self, calls: list[Call], publish: str) -> Command:
-        """Several *calls*, which have the same script, as one command."""
-        script = calls[0].script
+    def _bundle(self, script: Script, calls: list[Call], publish: str) -> Command:
+        """Several *calls* of *script* as one command."""
         bundle = script.bundle
-        how = ("EVAL", bundle.source) if self._is_new(bundle) else ("EVALSHA", bundle.sha)
-        keys = [key for call in calls for key in call.keys]
-        arguments = [argument for call in calls for argument in call.arguments(publish)]
+        how = ("EVALSHA", bundle.sha) if bundle in self._known else ("EVAL", bundle.source)
+        self._known.add(bundle)
+        keys: list[str] = []
+        arguments: list[Argument] = []
+        for call in calls:
+            keys += call.keys
+            arguments += call.arguments(publish)
         command = (*how, len(keys), *keys, len(calls), *arguments)
         return self._expect(command, partial(self._bundle_answered, script, calls), calls)
-
-    def _is_new(self, script: Script) -> bool:
-        """Whether *script* was not sent on this connection before; notes that it is sent now."""
-        known = script.sha in self._known
-        self._known.add(script.sha)
-        return not known
 
     def _expect(self, command: Command, tell: Answered, calls: Sequence[Call] = ()) -> Command:
         self._sent.append(Aside(tell, calls))
@@ -370,14 +369,14 @@ class Pipeline:
         for call in calls:
             call.whole = True
         # The server may not know the bundle's script.
-        self._known.discard(script.bundle.sha)
+        self._known.discard(script.bundle)
         return calls
 
     def _refused(self, call: Call, error: Any) -> None:
         if not isinstance(error, ResponseError):
             call.fail(ResponseError(f"{error!r:.300}"), f"the server answered with {error!r:.300}")
         elif isinstance(error, NoScriptError) and not call.whole:
-            self._known.discard(call.script.sha)
+            self._known.discard(call.script)
             call.whole = True
             self._unsent[call] = None
             self.connection.wake()
