@@ -83,7 +83,6 @@ class Acquisition:
         """The task that acquires: it is the owner, or acts for a named owner."""
         return self._lease[2]
 
-    @property
     def _asked_for(self) -> float:
         """The seconds for which the server is to keep the lock."""
         return max(self._lease[0], self._want.at_least)
@@ -205,8 +204,9 @@ class Acquisition:
     def _submit(self, first: bool = True) -> Call[Acquired]:
         """Send a try for the owner's first hold; all tries have the same acquisition id until that is given up."""
         self._may_have_grant = True
-        waits, lease = self._waits and (first or not self._want.scripts.client_line), self._asked_for
+        waits = self._ends != 0 and (first or not self._want.scripts.client_line)
         arrived = 0 if self._refusal is None else self._refusal.arrived
+        lease = self._asked_for()
         self._call = self._session.commands.acquire(self._claimed(), lease, waits=waits, arrived=arrived)
         return self._call
 
@@ -327,7 +327,7 @@ class Acquisition:
         """One more hold for an owner that has the lock."""
         hold.refuse_if_over()
         lease = Lease(hold, self._session, *self._lease)
-        lasts = max(SHORTEST, hold.renewable(self._asked_for)) if lease.watched else self._asked_for
+        lasts = max(SHORTEST, hold.renewable(self._asked_for())) if lease.watched else self._asked_for()
         call = hold.acquire_again(lasts)
         try:
             answer = await call
@@ -387,7 +387,7 @@ class Acquisition:
         # The only try that the server can have granted.
         only_one = self._call if not (self._repeated or self._has_turn) else None
         delivery = None if only_one is None else only_one.delivery
-        self._session.commands.give_up(self._claimed(), self._asked_for, undoes=delivery, quietly=quietly)
+        self._session.commands.give_up(self._claimed(), self._asked_for(), undoes=delivery, quietly=quietly)
         self._claim = None
         self._may_have_grant = self._repeated = self._has_turn = False
 

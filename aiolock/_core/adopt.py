@@ -39,7 +39,8 @@ class Adoption(Acquisition):
 
     def _submit(self, first: bool = True) -> Call[Acquired]:
         self._may_have_grant = True
-        self._call = self._session.commands.adopt(self._claimed(), self._part.claim(self._want), self._asked_for)
+        detached, lease = self._part.claim(self._want), self._asked_for()
+        self._call = self._session.commands.adopt(self._claimed(), detached, lease)
         return self._call
 
     def _has_it_already(self) -> RuntimeError:

@@ -85,7 +85,7 @@ class Blocks:
     ) -> None:
         hold, task = lease._hold, record.task()
         assert task is not None, "it is running"
-        opened = self.opened.setdefault(hold.keys.entry, [])
+        opened = self.opened.setdefault(hold.claim.want.keys.entry, [])
         forget_settled(opened)
         behind = self.leaves_behind(hold, release)
         scope = Scope(lease, record, task.cancelling(), entered_by, behind=behind)
@@ -103,11 +103,11 @@ class Blocks:
             scope.hold.refuse_if_over()
 
     def leave_handle(
-        self, here: FrameId, running: Task | None, want: Want, named: str | None, error: BaseException | None
+        self, here: FrameId, want: Want, named: str | None, error: BaseException | None
     ) -> Coroutine[Any, Any, None] | None:
         """Leave a block of the owner *named*, or of a task, from the frame *here*; ``None`` if there is none."""
         owner = None if named is None else self._owners.named(named)
-        opened = self.opened.get(want.keys.entry, ())
+        running, opened = current_task(), self.opened.get(want.keys.entry, ())
         scope = find_left(here, running, opened, lambda each: each.is_by_handle_of(owner, want.amount))
         return None if scope is None else self._leave(scope, running, error)
 
@@ -167,7 +167,7 @@ class Blocks:
             scope.let_go()
 
     def _forget(self, scope: Scope) -> None:
-        name = scope.hold.keys.entry
+        name = scope.hold.claim.want.keys.entry
         opened = self.opened[name]
         opened.remove(scope)
         if not opened:

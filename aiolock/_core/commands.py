@@ -72,8 +72,9 @@ class Commands:
 
         If the server keeps a line, *arrived* is the time of arrival from its earlier refusal, or 0 in the first try.
         """
-        keys, scripts, amount, number, _ = claim.want
-        initial = "" if number is None else number
+        want = claim.want
+        keys, scripts, amount = want.keys, want.scripts, want.amount
+        initial = "" if want.initial is None else want.initial
         owner, id, length, kept = claim.owner, claim.id, round(lease * 1000), self._retention
         arguments: tuple[Argument, ...]
         match scripts.form:
@@ -93,14 +94,14 @@ class Commands:
 
     def detach(self, claim: Claim, detached: Claim, keep: float) -> Call[Acquired]:
         """Give the lock or the permits of the acquisition *claim* to the acquisition *detached*, for *keep* seconds."""
-        keys, scripts, amount, *_ = claim.want
+        keys, scripts, amount = claim.want.keys, claim.want.scripts, claim.want.amount
         memory = (self._retention, _MEMORY, self._take_forgettable(keys))
         arguments: tuple[Argument, ...] = (claim.id, detached.id, milliseconds(keep), *memory, *amount, keys.channel)
         return self.send(scripts.detach, claim.keys, arguments)
 
     def adopt(self, claim: Claim, detached: Claim, lease: float) -> Call[Acquired]:
         """Acquire the lock or the permits that the acquisition *detached* has."""
-        keys, scripts, amount, *_ = claim.want
+        keys, scripts, amount = claim.want.keys, claim.want.scripts, claim.want.amount
         who: tuple[Argument, ...] = (claim.id,)
         if scripts.form in ("lock", "fair lock"):
             # As in an acquire, this is step 1, with hold count 1.

@@ -4,7 +4,7 @@ from time import monotonic
 
 from aiolock._backend import Call
 from aiolock._core.detached import Detached
-from aiolock._core.held import State
+from aiolock._core.held import GIVEN_BACK
 from aiolock._core.hold import BaseLease, Hold
 from aiolock._core.session import Session
 from aiolock._core.ticket import Part
@@ -94,7 +94,7 @@ def _end(hold: Hold, lease: BaseLease, detached: Detached) -> None:
     lease.given_back, lease._detached = True, detached
     hold.leases.remove(lease)
     hold.open_changes += 1
-    hold._end(State.GIVEN_BACK)
+    hold._end(GIVEN_BACK)
     hold._keeper.ended(hold)
 
 

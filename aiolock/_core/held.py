@@ -42,6 +42,10 @@ class State(Enum):
     GONE = "gone"
 
 
+# Before Python 3.12, it takes long to find a member in its class.
+LIVE, UNWINDING, GIVEN_BACK, LOST, GONE = State
+
+
 class Body(Protocol):
     """A piece of work under a hold, which a loss cancels."""
 
@@ -142,7 +146,7 @@ class Held:
     @property
     def ended(self) -> bool:
         """Whether the hold was given back, or is lost for good."""
-        return self.state is not State.LIVE and self.state is not State.UNWINDING
+        return self.state is not LIVE and self.state is not UNWINDING
 
     @property
     def over(self) -> bool:

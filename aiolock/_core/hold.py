@@ -30,7 +30,7 @@ from aiolock._backend import Call, Delivery
 from aiolock._config import ENDED_MEMORY, Timing
 from aiolock._core.commands import Commands
 from aiolock._core.detached import Detached
-from aiolock._core.held import Body, Held, Remains, State
+from aiolock._core.held import GIVEN_BACK, GONE, LIVE, LOST, UNWINDING, Body, Held, Remains, State
 from aiolock._core.owners import OwningTask
 from aiolock._core.report import Reporter
 from aiolock._core.watch import Watch
@@ -125,7 +125,7 @@ class Hold(Held):
         self.claim = claim
         self.token = token
         self.since: float = monotonic()
-        self.state: State = State.LIVE
+        self.state: State = LIVE
         self.loss: LossReason | None = None
         self.orphan_of: str | None = None
         self.delivery: Delivery | None = None
@@ -267,7 +267,7 @@ class Hold(Held):
         lease.given_back = True
         self.leases.remove(lease)
         self.notice_body_end()
-        if self.state is not State.LIVE and self.state is not State.UNWINDING:
+        if self.state is not LIVE and self.state is not UNWINDING:
             if not self.leases:
                 self._keeper.lost_given_back(self)
                 self.free()
@@ -276,14 +276,14 @@ class Hold(Held):
         if self.leases and (self.orphan_of is None or self.in_use):
             self.watch.renews = self.orphan_of is None and any(each.watched for each in self.leases)
             return self._release(len(self.leases))
-        self._end(State.GIVEN_BACK if self.loss is None else State.LOST)
+        self._end(GIVEN_BACK if self.loss is None else LOST)
         call = self._release(0)
         self._keeper.given_back(self, call, lease._in_a_row, behind=behind)
         return call
 
     def notice_body_end(self) -> None:
         """Note that a body, or its task, has ended: a lock that is lost is free then, and closing may wait for that."""
-        if self.state is State.LOST and not self.in_use:
+        if self.state is LOST and not self.in_use:
             self.free()
         if (body_ended := self._keeper.body_ended) is not None:
             body_ended.set()
@@ -294,7 +294,7 @@ class Hold(Held):
 
     def _change_closed(self) -> None:
         self.open_changes -= 1
-        if self.state is State.GIVEN_BACK and not self.open_changes:
+        if self.state is GIVEN_BACK and not self.open_changes:
             self._keeper.commands.may_forget(self.claim.want.keys, self.claim.id)
 
     def _release(self, holds_left: int) -> Call[Changed]:
@@ -303,7 +303,7 @@ class Hold(Held):
         until = max(self.expires, self.watch.asked_until) + ENDED_MEMORY
         if not holds_left and remains is not None and remains.ends > monotonic():
             return commands.release_later(self.claim, self.token, remains, until, undoes=self.delivery)
-        if self.state is State.GIVEN_BACK and (call := commands.release_clean(self, until)) is not None:
+        if self.state is GIVEN_BACK and (call := commands.release_clean(self, until)) is not None:
             return call
         self.step += 1
         return commands.release(self.claim, self.step, holds_left, until, undoes=self.delivery)
@@ -312,12 +312,12 @@ class Hold(Held):
 
     def lose(self, reason: LossReason, *, gone: bool = False, behind: bool = False) -> None:
         """Lose the lock: *gone* if the server has said so, *behind* if only a release said so that nobody waits for."""
-        if self.state is State.LOST or self.state is State.GONE or (self.state is State.GIVEN_BACK and not gone):
+        if self.state is LOST or self.state is GONE or (self.state is GIVEN_BACK and not gone):
             return
         if not self.ended:
-            self._end(State.LOST)
+            self._end(LOST)
             self._keeper.ended(self)
-        self.state = State.GONE if gone else State.LOST
+        self.state = GONE if gone else LOST
         if self.loss is None:
             self._tell(reason, behind=behind)
         # If only the acquire was sent, the key ends, and nothing brings it back. A running body frees it at its end.
@@ -334,7 +334,7 @@ class Hold(Held):
     def tell_early(self, reason: LossReason) -> None:
         """Tell the holder of a loss in advance, so that its bodies end, and roll back, before the lock is free."""
         if self.loss is None and not self.ended:
-            self.state = State.UNWINDING
+            self.state = UNWINDING
             self._tell(reason)
 
     def orphan(self, task: str) -> None:
@@ -349,7 +349,7 @@ class Hold(Held):
         if self.loss is None:
             self._tell("orphaned")
         if self.in_use:
-            self.state = State.UNWINDING
+            self.state = UNWINDING
         else:
             self.lose("orphaned")
 
@@ -390,8 +390,8 @@ class Hold(Held):
 
     def free(self) -> None:
         """Tell the server that the hold has ended, unless the server has said so. Nothing waits for the answer."""
-        if self.state is not State.GONE:
-            self.state = State.GONE
+        if self.state is not GONE:
+            self.state = GONE
             _ = self._release(0)
 
 

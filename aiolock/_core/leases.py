@@ -15,7 +15,7 @@ from aiolock._backend import Call, Notifier
 from aiolock._config import Timing
 from aiolock._core.behind import Behind
 from aiolock._core.commands import Commands
-from aiolock._core.held import State
+from aiolock._core.held import LOST
 from aiolock._core.hold import BaseLease, Hold
 from aiolock._core.owners import OwningTask, is_named
 from aiolock._core.place import Place
@@ -274,7 +274,7 @@ class Leases:
     @property
     def rolling_back(self) -> list[Hold]:
         """The lost holds that the server may still have, because a body of each has not left."""
-        return [hold for hold in self._lost_in_use if hold.state is State.LOST and hold.in_use and hold.may_be_kept]
+        return [hold for hold in self._lost_in_use if hold.state is LOST and hold.in_use and hold.may_be_kept]
 
     def lost(self, hold: Hold) -> None:
         if hold.in_use:

@@ -94,7 +94,7 @@ class Scope:
         """Whether a handle for *amount*, of the owner *named* or of any task, entered it and has not left it."""
         if self.entered_by is None or self.left or self.hold.claim.want.amount != amount:
             return False
-        return self.hold.owner == (named or self.record.owner)
+        return self.hold.claim.owner == (named or self.record.owner)
 
     def exit(self, error: BaseException | None) -> bool:
         """Close the scope; returns ``True`` if *error* is the scope's own cancellation."""

@@ -53,8 +53,8 @@ class Watchdog(Renewer[Hold]):
         in_doubt = watch.doubted >= hold.confirmed_at
         if watch.renews or in_doubt:
             due = monotonic() if in_doubt else watch.renew_at
-            # The first alarm rings halfway, to connect for the first renewal.
-            self._set_alarm(hold, due, early=0.0 if watch.number else (due - monotonic()) / 2)
+            # Before the first renewal, the alarm also rings half an interval early, to connect.
+            self._set_alarm(hold, due, early=0.0 if watch.number else self._interval / 2)
         # Before the first renewal no guard is needed, because the alarm rings before the deadline.
         if not watch.renews or watch.number > 0 or watch.renew_at >= hold.deadline:
             self._guard(hold)

@@ -57,7 +57,7 @@ class Single(Named):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> "CoroutineType[Any, Any, None]":
         # Find the block now: another task may await the coroutine.
-        left = self._leave(frame_id(sys._getframe(1)), current_task(), error)
+        left = self._sessions.leave(frame_id(sys._getframe(1)), self._want, self._named, error)
         return cast("CoroutineType[Any, Any, None]", left)
 
     async def _enter(self, entered_by: FrameId, caller: "asyncio.Task[object] | None") -> Lease:
@@ -76,14 +76,14 @@ class Single(Named):
 
     def _acquisition(self, lease: float | None) -> Acquisition:
         """A new acquire by the owner; raises if the server could not grant it."""
-        session = self._sessions.open()
-        if lease is not None or self._want.at_least:
-            session.timing.check_lease(max(lease or 0.0, self._want.at_least))
+        session, want = self._sessions.open(), self._want
+        if lease is not None or want.at_least:
+            session.timing.check_lease(max(lease or 0.0, want.at_least))
         owner, task = session.owners.acting(self._named)
-        opened = session.blocks.opened
-        if (self._keys.entry in opened or self._keys.other in opened) and self._want.scripts.reentrant:
-            session.blocks.refuse_in_lost(task, self._keys, owner)
-        return Acquisition(session, self._want, owner, task, lease)
+        opened, keys = session.blocks.opened, want.keys
+        if want.scripts.reentrant and (keys.entry in opened or keys.other in opened):
+            session.blocks.refuse_in_lost(task, keys, owner)
+        return Acquisition(session, want, owner, task, lease)
 
     def _is_same(self, other: "Single") -> bool:
         """Whether *other* is a handle of the same lock, for the same owner."""
@@ -107,12 +107,6 @@ class Single(Named):
         """The error after a wait of *waited* seconds without a grant."""
         held_here = self._sessions.here().leases.held_here(self._want)
         return LockTimeoutError(self._keys.name, waited, held_here, kind=self._want.scripts.kind)
-
-    def _leave(
-        self, here: FrameId, running: "asyncio.Task[object] | None", error: BaseException | None
-    ) -> Coroutine[Any, Any, None]:
-        """Leave a block of this handle, with *error* or without, from the frame *here* of the *running* task."""
-        return self._sessions.leave(here, running, self._want, self._named, error)
 
 
 def refuse_release(lease: BaseLease) -> None:

@@ -1,6 +1,7 @@
 """AsyncRLock: a reentrant lock, owned by one asyncio task or by a named owner."""
 
 from copy import copy
+from dataclasses import replace
 from enum import IntEnum
 from typing import Self, Unpack
 
@@ -115,7 +116,7 @@ class AsyncRLock(Lock):
     def _kept(self, at_least: float) -> Self:
         """A handle of the same lock whose holds last *at_least* seconds."""
         kept = copy(self)
-        kept._want = self._want._replace(at_least=at_least)
+        kept._want = replace(self._want, at_least=at_least)
         return kept
 
     async def holder(self) -> Holder | None:

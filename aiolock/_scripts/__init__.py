@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib import resources
-from typing import Any, Generic, Literal, NamedTuple
+from typing import Any, Generic, Literal
 
 from aiolock._keys import LockKeys
 from aiolock._scripts import replies
@@ -107,7 +107,8 @@ class ScriptSet:
     awaited: bool = False
 
 
-class Want(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Want:
     """
     What an acquire asks for: a primitive with its keys, and an amount of it.
 

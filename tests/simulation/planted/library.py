@@ -108,8 +108,8 @@ _HOLDS = (
     Fault(
         "the server forgets ends that late commands need",
         "_core/hold.py",
-        "if self.state is State.GIVEN_BACK and not self.open_changes:",
-        "if self.state is State.GIVEN_BACK:",
+        "if self.state is GIVEN_BACK and not self.open_changes:",
+        "if self.state is GIVEN_BACK:",
         _LATE,
     ),
 )

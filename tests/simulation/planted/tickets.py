@@ -50,7 +50,7 @@ TICKETS = (
     Fault(
         "the watchdog goes on with what was detached",
         "_core/detach.py",
-        "    hold._end(State.GIVEN_BACK)\n",
+        "    hold._end(GIVEN_BACK)\n",
         "",
         _ACT,
     ),
