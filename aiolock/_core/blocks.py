@@ -103,11 +103,11 @@ class Blocks:
             scope.hold.refuse_if_over()
 
     def leave_handle(
-        self, here: FrameId, want: Want, named: str | None, error: BaseException | None
+        self, here: FrameId, running: Task | None, want: Want, named: str | None, error: BaseException | None
     ) -> Coroutine[Any, Any, None] | None:
         """Leave a block of the owner *named*, or of a task, from the frame *here*; ``None`` if there is none."""
         owner = None if named is None else self._owners.named(named)
-        running, opened = current_task(), self.opened.get(want.keys.entry, ())
+        opened = self.opened.get(want.keys.entry, ())
         scope = find_left(here, running, opened, lambda each: each.is_by_handle_of(owner, want.amount))
         return None if scope is None else self._leave(scope, running, error)
 

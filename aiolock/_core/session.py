@@ -19,7 +19,7 @@ import anyio
 
 from aiolock._backend import Argument, Backend, Client
 from aiolock._config import LockConfig, Timing
-from aiolock._core.blocks import Blocks, nothing_to_give_back, refuse_to_leave
+from aiolock._core.blocks import Blocks, Task, nothing_to_give_back, refuse_to_leave
 from aiolock._core.commands import Commands
 from aiolock._core.covered import CoveredHold
 from aiolock._core.hold import Hold
@@ -371,15 +371,15 @@ class Sessions(Unique):
         return self.session is None or self.session.can_leave(error)
 
     def leave(
-        self, here: FrameId, want: Want, named: str | None, error: BaseException | None
+        self, here: FrameId, running: Task | None, want: Want, named: str | None, error: BaseException | None
     ) -> Coroutine[Any, Any, None]:
         """
         Leave a block from the frame *here*, with *error* or without.
 
-        Any task may be running, and the thread may be another one: Python may destroy a block at any moment.
+        Any task may be *running*, and the thread may be another one: Python may destroy a block at any moment.
         """
         session = self.session
-        leaving = None if session is None else session.blocks.leave_handle(here, want, named, error)
+        leaving = None if session is None else session.blocks.leave_handle(here, running, want, named, error)
         if leaving is not None:
             return leaving
         if self.can_leave(error):

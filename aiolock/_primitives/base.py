@@ -57,7 +57,7 @@ class Single(Named):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> "CoroutineType[Any, Any, None]":
         # Find the block now: another task may await the coroutine.
-        left = self._sessions.leave(frame_id(sys._getframe(1)), self._want, self._named, error)
+        left = self._sessions.leave(frame_id(sys._getframe(1)), current_task(), self._want, self._named, error)
         return cast("CoroutineType[Any, Any, None]", left)
 
     async def _enter(self, entered_by: FrameId, caller: "asyncio.Task[object] | None") -> Lease:

@@ -172,7 +172,7 @@ class AsyncCountingSemaphore(Named):
     def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> "CoroutineType[Any, Any, None]":
-        left = self._sessions.leave(frame_id(sys._getframe(1)), self._block._want, None, error)
+        left = self._sessions.leave(frame_id(sys._getframe(1)), current_task(), self._block._want, None, error)
         return cast("CoroutineType[Any, Any, None]", left)
 
     def _want(self, permits: int | None) -> Want:
