@@ -15,7 +15,7 @@ from tests.support import timers
 
 PACKAGE = Path(aiolock.__file__).parent
 # Rooms and moves.
-MOST = {"acquire": (14, 26), "release": (12, 23), "block": (15, 56)}
+MOST = {"acquire": (14, 26), "release": (12, 23), "block": (15, 54)}
 
 
 @contextmanager

@@ -192,7 +192,7 @@ class _OwnAnswer(Answer[T]):
 
     def _refuse_elsewhere(self) -> None:
         try:
-            refuse_elsewhere(self._asked, self._caller, current_task())
+            refuse_elsewhere(self._asked)
         except RuntimeError:
             self._coroutine.close()
             raise
@@ -201,9 +201,7 @@ class _OwnAnswer(Answer[T]):
 _OwnAnswer.__name__ = Answer.__name__
 
 
-def refuse_elsewhere(
-    owned: Owned, caller: "asyncio.Task[object] | None", running: "asyncio.Task[object] | None"
-) -> None:
-    """Raise if another task than *caller* is *running* a verb of the owner: that task is another owner."""
-    if caller is not running and not owned._acts_as_one:
+def refuse_elsewhere(owned: Owned) -> None:
+    """Raise because another task than the caller's runs a verb of *owned*, unless all tasks are the same owner."""
+    if not owned._acts_as_one:
         raise RuntimeError(f"{owned!r}: {_ELSEWHERE}")

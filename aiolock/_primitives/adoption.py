@@ -108,5 +108,6 @@ class Adoption(HeldBlock[G]):
         return self._adopted().__await__()
 
     async def _adopted(self) -> G:
-        refuse_elsewhere(self, self._caller, current_task())
+        if self._caller is not current_task():
+            refuse_elsewhere(self)
         return await self._acquire()

@@ -62,7 +62,8 @@ class Single(Named):
 
     async def _enter(self, entered_by: FrameId, caller: "asyncio.Task[object] | None") -> Lease:
         acquisition = self._acquisition(None)
-        refuse_elsewhere(self, caller, acquisition.record.task())
+        if caller is not acquisition.record.task():
+            refuse_elsewhere(self)
         granted = await acquisition.run(None)
         # A wait without a limit ends with a grant.
         assert granted is not None

@@ -74,7 +74,8 @@ class Entered(ABC, Generic[T]):
         return cast("CoroutineType[Any, Any, None]", nothing_to_give_back())
 
     async def _enter(self, entered_by: FrameId, caller: "Task[object] | None") -> T:
-        refuse_elsewhere(self, caller, running_task())
+        if caller is not running_task():
+            refuse_elsewhere(self)
         block, entered = await self._begin()
         record = self._sessions.here().owners.running()
         forget_settled(self._blocks)
