@@ -54,7 +54,9 @@ class Begun(Generic[T]):
         return self._result
 
     def close(self) -> None:
-        """Stop the coroutine, because nothing awaits it any more."""
+        """Stop the coroutine, if it has not ended, because nothing awaits it any more."""
+        if self._ended:
+            return
         self._ended = True
         self._coroutine.close()
         if self._waits_for is not None:
