@@ -13,9 +13,3 @@ local function answer_again(tokens, request)
   return ended and {ended % 10 == FREED and APPLIED or REFUSED, 0, 0}
 end
 
--- Refuse a change; returns the reply.
-local function refuse(tokens, request, memory, retention, others)
-  redis.call('PEXPIRE', tokens, retention)
-  remember(tokens, EXPIRED, request, memory, retention, others)
-  return {REFUSED, 0, 0}
-end

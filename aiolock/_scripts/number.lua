@@ -4,12 +4,13 @@
 -- then the key belongs to something else, and must not be touched.
 local function number_of(text)
   local number = tonumber(text)
-  return number and math.abs(number) < 2 ^ 53 and string.format('%.0f', number) == text and number or nil
+  return number and number < 2 ^ 53 and number > -2 ^ 53 and string.format('%.0f', number) == text and number or nil
 end
 
 -- Whether the key is a whole number or does not exist; and the number, if there is one.
 local function counter(key)
   local value = redis.pcall('GET', key)
+  if not value then return true end
   if type(value) == 'table' then
     -- If the key may be a number, the user lacks the permission to read it: that error goes to the client.
     local kind = redis.call('TYPE', key).ok
@@ -17,6 +18,6 @@ local function counter(key)
     return false
   end
   local number = number_of(value)
-  return not value or number ~= nil, number
+  return number ~= nil, number
 end
 

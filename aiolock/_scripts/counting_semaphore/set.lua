@@ -20,6 +20,9 @@ local is_counter, available = counter(KEYS[1])
 if not is_counter then return {NOT_A_LOCK, 0, 0} end
 local again = answer_again(KEYS[2], ARGV[1])
 if again then return again end
-if available then return refuse(KEYS[2], ARGV[1], ARGV[3], ARGV[2], ARGV[4]) end
-remember(KEYS[2], FREED, ARGV[1], ARGV[3], ARGV[2], ARGV[4])
+
+-- A server out of memory refuses a first write that needs memory, and SET anyway.
+if available then redis.call('PEXPIRE', KEYS[2], ARGV[2]) end
+remember(KEYS[2], available and EXPIRED or FREED, ARGV[1], ARGV[3], ARGV[2], ARGV[4])
+if available then return {REFUSED, 0, 0} end
 return {APPLIED, set(KEYS[1], ARGV[5], ARGV[6], ARGV[7]), 0}

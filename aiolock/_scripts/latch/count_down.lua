@@ -20,12 +20,12 @@ local is_counter, count = counter(KEYS[1])
 if not is_counter then return {NOT_A_LOCK, 0, 0} end
 local again = answer_again(KEYS[2], ARGV[1])
 if again then return again end
-if not count then return refuse(KEYS[2], ARGV[1], ARGV[3], ARGV[3], ARGV[4]) end
 
 -- A server out of memory refuses a first write that needs memory; if there are ends to forget, forgetting comes first.
 if ARGV[4] == '' then redis.call('PEXPIRE', KEYS[2], ARGV[2]) end
-local left = ARGV[5] == '' and 0 or count - ARGV[5]
-remember(KEYS[2], FREED, ARGV[1], ARGV[3], left > 0 and ARGV[2] or ARGV[3], ARGV[4])
+local left = ARGV[5] ~= '' and count and count - ARGV[5] or 0
+remember(KEYS[2], count and FREED or EXPIRED, ARGV[1], ARGV[3], left > 0 and ARGV[2] or ARGV[3], ARGV[4])
+if not count then return {REFUSED, 0, 0} end
 if left > 0 then
   redis.call('DECRBY', KEYS[1], ARGV[5])
 else

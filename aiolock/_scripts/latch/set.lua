@@ -19,8 +19,11 @@ local is_counter, count = counter(KEYS[1])
 if not is_counter then return {NOT_A_LOCK, 0, 0} end
 local again = answer_again(KEYS[2], ARGV[1])
 if again then return again end
-if count then return refuse(KEYS[2], ARGV[1], ARGV[3], ARGV[2], ARGV[4]) end
-remember(KEYS[2], FREED, ARGV[1], ARGV[3], ARGV[2], ARGV[4])
+
+-- A server out of memory refuses a first write that needs memory, and SET anyway.
+if count then redis.call('PEXPIRE', KEYS[2], ARGV[2]) end
+remember(KEYS[2], count and EXPIRED or FREED, ARGV[1], ARGV[3], ARGV[2], ARGV[4])
+if count then return {REFUSED, 0, 0} end
 redis.call('SET', KEYS[1], ARGV[5])
 redis.call(ARGV[7], ARGV[6], CLOSED)
 return {APPLIED, 0, 0}

@@ -331,9 +331,9 @@ _FAMILY = (
     ),
     Fault(
         "a change of a latch that was refused is not remembered",
-        "_scripts/counter.lua",
-        "  remember(tokens, EXPIRED, request, memory, retention, others)\n",
-        "",
+        "_scripts/latch/set.lua",
+        "remember(KEYS[2], count and EXPIRED or FREED, ARGV[1], ARGV[3], ARGV[2], ARGV[4])\n",
+        "if not count then remember(KEYS[2], FREED, ARGV[1], ARGV[3], ARGV[2], ARGV[4]) end\n",
         "--on one --profile late --act latched",
     ),
     Fault(
