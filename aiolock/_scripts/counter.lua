@@ -7,9 +7,3 @@
 -- Milliseconds until a waiter asks again, if no message comes.
 local PROBE = 5000
 
--- The reply to a change that was made or refused before; nil for a new one.
-local function answer_again(tokens, request)
-  local ended = redis.call('ZSCORE', tokens, request)
-  return ended and {ended % 10 == FREED and APPLIED or REFUSED, 0, 0}
-end
-

@@ -13,7 +13,7 @@
 
 -- One command removes no more old ends, because the server runs nothing else meanwhile.
 local MOST_AT_ONCE = 16
--- An end that replaces one, or will be replaced, looks for old ends in one millisecond of this many.
+-- An end that replaces one, or will be replaced, looks for old ends in one microsecond of this many.
 local SELDOM = 16
 
 -- Remove some members with scores from *least* to *most*, the lowest first.
@@ -28,13 +28,16 @@ end
 -- read.
 local function remember(tokens, how, acquisition, memory, retention, others, time)
   time = time or redis.call('TIME')
-  local now, replaced = math.floor(time[1] * 1000 + time[2] / 1000), others and 0 or 1
+  local replaced = others and 0 or 1
   if others and not string.find(others, ' ', 1, true) then
     if others ~= '' then replaced = redis.call('ZREM', tokens, others) end
   elseif others then
     for other in string.gmatch(others, '%S+') do replaced = replaced + redis.call('ZREM', tokens, other) end
   end
-  if replaced == 0 or now % SELDOM == 0 then remove_some(tokens, 0, (now - memory) * 10) end
-  redis.call('ZADD', tokens, string.format('%.0f', now * 10 + how), acquisition)
+  if replaced == 0 or time[2] % SELDOM == 0 then
+    remove_some(tokens, 0, (math.floor(time[1] * 1000 + time[2] / 1000) - memory) * 10)
+  end
+  -- The first three of the six digits of the microseconds.
+  redis.call('ZADD', tokens, time[1] .. string.sub('00000' .. time[2], -6, -4) .. how, acquisition)
   redis.call('PEXPIRE', tokens, retention)
 end

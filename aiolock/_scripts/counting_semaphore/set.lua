@@ -1,4 +1,4 @@
--- set: set the number of permits, unless it is set already. In front of it, ends.lua, number.lua, counter.lua and
+-- set: set the number of permits, unless it is set already. In front of it, ends.lua, number.lua and
 -- counting_semaphore.lua define its functions.
 --
 -- KEYS[1] count
@@ -18,8 +18,8 @@
 
 local is_counter, available = counter(KEYS[1])
 if not is_counter then return {NOT_A_LOCK, 0, 0} end
-local again = answer_again(KEYS[2], ARGV[1])
-if again then return again end
+local ended = redis.call('ZSCORE', KEYS[2], ARGV[1])
+if ended then return {ended % 10 == FREED and APPLIED or REFUSED, 0, 0} end
 
 -- A server out of memory refuses a first write that needs memory, and SET anyway.
 if available then redis.call('PEXPIRE', KEYS[2], ARGV[2]) end

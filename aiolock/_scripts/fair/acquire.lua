@@ -62,7 +62,7 @@ else
   elseif first == nil or first == acquisition then
     if first then leave_line(KEYS[2], acquisition) end
     if scores[3] then redis.call('ZREM', KEYS[2], "plain's turn") end
-    local granted = grant(time, scores[2], 'aiolock:fair', '1')
+    local granted = grant(time, nil, scores[2], 'aiolock:fair', '1')
     return {granted[1], granted[2], granted[3], HEARTBEAT, leads()}
   elseif not first then
     soon = 0

@@ -1,5 +1,5 @@
--- count_down: lower the count, or set it to zero; at zero all waiters are released. In front of it, ends.lua,
--- number.lua and counter.lua define its functions.
+-- count_down: lower the count, or set it to zero; at zero all waiters are released. In front of it, ends.lua
+-- and number.lua define its functions.
 --
 -- KEYS[1] count
 -- KEYS[2] tokens
@@ -18,8 +18,8 @@
 
 local is_counter, count = counter(KEYS[1])
 if not is_counter then return {NOT_A_LOCK, 0, 0} end
-local again = answer_again(KEYS[2], ARGV[1])
-if again then return again end
+local ended = redis.call('ZSCORE', KEYS[2], ARGV[1])
+if ended then return {ended % 10 == FREED and APPLIED or REFUSED, 0, 0} end
 
 -- A server out of memory refuses a first write that needs memory; if there are ends to forget, forgetting comes first.
 if ARGV[4] == '' then redis.call('PEXPIRE', KEYS[2], ARGV[2]) end

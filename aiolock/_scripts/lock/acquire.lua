@@ -46,4 +46,4 @@ if scores[3] then
   end
 end
 if scores[3] or scores[4] then redis.call('ZREM', KEYS[2], 'plain', "plain's turn") end
-return grant(microseconds(), scores[2])
+return grant(microseconds(), nil, scores[2])

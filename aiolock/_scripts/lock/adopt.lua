@@ -38,7 +38,7 @@ local ttl, fair = redis.call('PTTL', KEYS[1]), redis.call('HGET', KEYS[1], 'aiol
 redis.call('PEXPIRE', KEYS[2], retention)
 remember(KEYS[2], TAKEN, detached, memory, retention, '')
 local last = math.max(tonumber(token), tonumber(redis.call('ZSCORE', KEYS[2], 'token') or 0))
-granted = fair and grant(microseconds(), last, 'aiolock:fair', fair) or grant(microseconds(), last)
+granted = fair and grant(microseconds(), nil, last, 'aiolock:fair', fair) or grant(microseconds(), nil, last)
 redis.call('HDEL', KEYS[1], detached)
 if lease < ttl then redis.call(ARGV[10], ARGV[9], '0') end
 return granted

@@ -11,7 +11,8 @@ do
   if is_sound and available and available >= wanted then
     local scores = redis.call('ZMSCORE', KEYS[3], ARGV[1], 'token')
     if not scores[1] and not redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', LINE_ENDS, 'LIMIT', 0, 1)[1] then
-      local token = next_token(KEYS[3], scores[2], time[1] * 1000000 + time[2], ARGV[3])
+      local text = time[1] .. string.sub('00000' .. time[2], -6)
+      local token = next_token(KEYS[3], scores[2], time[1] * 1000000 + time[2], ARGV[3], text)
       local left, expires = redis.call('DECRBY', KEYS[1], wanted), string.format('%.0f', now + lease)
       for number = 1, wanted do redis.call('ZADD', KEYS[2], expires, ARGV[1] .. '#' .. number) end
       local ttl = redis.call('PTTL', KEYS[1])

@@ -127,8 +127,8 @@ _LOCK = (
     Fault(
         "ends are forgotten at once",
         "_scripts/ends.lua",
-        "remove_some(tokens, 0, (now - memory) * 10)",
-        "remove_some(tokens, 0, now * 10)",
+        "(math.floor(time[1] * 1000 + time[2] / 1000) - memory) * 10",
+        "math.floor(time[1] * 1000 + time[2] / 1000) * 10",
         _LATE,
     ),
     Fault(
@@ -325,7 +325,7 @@ _FAMILY = (
     Fault(
         "a latch that is counted down by a call that is sent twice counts twice",
         "_scripts/latch/count_down.lua",
-        "if again then return again end\n",
+        "if ended then return {ended % 10 == FREED and APPLIED or REFUSED, 0, 0} end\n",
         "",
         "--on one --profile network --act latched",
     ),
