@@ -204,7 +204,7 @@ class Acquisition:
     def _submit(self, first: bool = True) -> Call[Acquired]:
         """Send a try for the owner's first hold; all tries have the same acquisition id until that is given up."""
         self._may_have_grant = True
-        waits = self._ends != 0 and (first or not self._want.scripts.client_line)
+        waits = self._waits and (first or not self._want.scripts.client_line)
         arrived = 0 if self._refusal is None else self._refusal.arrived
         lease = self._asked_for()
         self._call = self._session.commands.acquire(self._claimed(), lease, waits=waits, arrived=arrived)

@@ -199,7 +199,7 @@ class Pipeline:
         self._traffic.batches += 1
         self._traffic.commands += len(batch)
         publish = self._steering.publish
-        commands = self._commands(batch[0], publish) if len(batch) == 1 else self._several(batch, publish)
+        commands = self._commands(batch[0], publish) if len(batch) == 1 else self._commands_of(batch, publish)
         now = monotonic()
         for call in batch:
             call.sent = now
@@ -307,7 +307,7 @@ class Pipeline:
             call.fail(self._last_error, f"its connection failed twice ({in_words(self._last_error)})")
         return bool(unanswered or stuck)
 
-    def _several(self, batch: list[Call], publish: str) -> list[Command]:
+    def _commands_of(self, batch: list[Call], publish: str) -> list[Command]:
         """The commands that make the calls of *batch*."""
         commands: list[Command] = []
         for script, calls in together(batch):
@@ -322,7 +322,8 @@ class Pipeline:
     def _commands(self, call: Call, publish: str) -> list[Command]:
         """The commands that make *call*."""
         asking = [self._expect(("ASKING",), ignore)] if call.asking else []
-        call.asking, script = False, call.script
+        call.asking = False
+        script = call.script
         # Later calls on this connection need only the digest of a script that was sent with its source.
         if script not in self._known:
             self._known.add(script)

@@ -3,7 +3,7 @@
 -- A redis.call costs as much as all the rest of a short script, so a script makes no more of them than it needs.
 -- Defining a function costs, too: a script first does what most of its calls need, and returns.
 --
--- So does the format of a large number: a time that is only written stays the text that TIME answers.
+-- Formatting a large number costs, too: a time that is only written stays the text that TIME answers.
 --
 -- A server out of memory refuses a script whose first write takes memory, so a PEXPIRE or a DEL comes first.
 

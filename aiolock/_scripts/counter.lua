@@ -2,7 +2,8 @@
 --
 -- The number is a string, as in Redisson. Each change of it is remembered in the set of tokens, under the id of the
 -- acquisition or of the request, so that it is made once even if it is sent several times. So is each refused change,
--- as EXPIRED: a late copy of it does not make the change when it has become possible.
+-- as EXPIRED: a late copy of it does not make the change when it has become possible. So a script first asks for the id,
+-- and answers a copy by the end that it finds.
 
 -- Milliseconds until a waiter asks again, if no message comes.
 local PROBE = 5000

@@ -139,6 +139,16 @@ async def test_a_server_out_of_memory_takes_all_that_holders_give_back(own: Serv
             assert not turn
 
 
+async def test_a_server_out_of_memory_refuses_changes_of_counts_as_ever(own: Server, admin: Redis) -> None:
+    async with LockClient.from_url(own.url) as locks, LockClient.from_url(own.url) as others:
+        await others.count_down_latch("set").try_set_count(1)
+        await others.counting_semaphore("set").try_set_permits(1)
+        await out_of_memory(admin)
+        assert not await locks.count_down_latch("set").try_set_count(2)
+        assert not await locks.counting_semaphore("set").try_set_permits(2)
+        await locks.count_down_latch("open").count_down()
+
+
 @each_refusal
 async def test_an_acquire_waits_for_a_server_that_recovers_in_time(
     own: Server, admin: Redis, refuse: Change, recover: Change, code: str

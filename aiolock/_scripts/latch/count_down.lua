@@ -1,5 +1,5 @@
--- count_down: lower the count, or set it to zero; at zero all waiters are released. In front of it, ends.lua
--- and number.lua define its functions.
+-- count_down: lower the count, or set it to zero; at zero all waiters are released. In front of it, ends.lua and
+-- number.lua define its functions.
 --
 -- KEYS[1] count
 -- KEYS[2] tokens
@@ -19,10 +19,12 @@
 local is_counter, count = counter(KEYS[1])
 if not is_counter then return {NOT_A_LOCK, 0, 0} end
 local ended = redis.call('ZSCORE', KEYS[2], ARGV[1])
+-- This request was made, or refused, before.
 if ended then return {ended % 10 == FREED and APPLIED or REFUSED, 0, 0} end
 
 -- A server out of memory refuses a first write that needs memory; if there are ends to forget, forgetting comes first.
 if ARGV[4] == '' then redis.call('PEXPIRE', KEYS[2], ARGV[2]) end
+-- Also 0 if there is no count: then this is a refusal.
 local left = ARGV[5] ~= '' and count and count - ARGV[5] or 0
 remember(KEYS[2], count and FREED or EXPIRED, ARGV[1], ARGV[3], left > 0 and ARGV[2] or ARGV[3], ARGV[4])
 if not count then return {REFUSED, 0, 0} end

@@ -3,8 +3,9 @@
 
 local SECOND = 1000000
 
--- Grant the free lock, at this *time* in microseconds, whose *text* may be nil. The new token is greater than the *last*
--- one, which may be nil. The other arguments are further fields and values of the lock.
+-- Grant the free lock, at this *time* in microseconds. *text* is the time as text, or nil: its seconds, and its microseconds
+-- with six digits. The new token is greater than the *last* one, which may be nil. The other arguments are further fields
+-- and values of the lock.
 local function grant(time, text, last, ...)
   last = tonumber(last or 0)
   local token = math.max(last + 1, time)
