@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Sized
 from dataclasses import dataclass
 from itertools import count
 from time import monotonic
-from typing import Any, Generic, Protocol
+from typing import Any, Generic, Protocol, cast
 
 from aiolock._errors import BackendError
 from aiolock._scripts import Script
@@ -45,13 +45,17 @@ class Call(Generic[A]):
     servers that do not own the slot. If the slot is being moved, the next server needs *asking*. A *whole* call must go
     alone and with its source, because its digest, or its bundle, was refused.
 
+    *arrival* is what the connection's reader awaits, if the next data should bring the reply: the call's task awaits it
+    as well, and goes on in the same turn of the loop as the reader.
+
     *undoes* is the delivery of the acquire that this call undoes. *number* is the place of this call in the order in
     which all calls ended.
     """
 
     __slots__ = (
-        *("answer", "args", "asking", "deadline", "delivery", "ended", "error", "hops", "keys", "number", "repeated"),
-        *("script", "sent", "short", "trouble", "undoes", "resend_until", "whole", "__weakref__", "_tell", "_waiter"),
+        *("answer", "args", "arrival", "asking", "deadline", "delivery", "ended", "error", "hops", "keys", "number"),
+        *("repeated", "resend_until", "script", "sent", "short", "trouble", "undoes", "whole", "__weakref__"),
+        *("_tell", "_waiter"),
     )
 
     # Set when the call has ended; `None` if it failed.
@@ -71,8 +75,7 @@ class Call(Generic[A]):
         self.deadline: float = deadline
         self.resend_until: float = resend_until if resend_until > deadline else deadline
         self.hops = 0
-        self.asking = False
-        self.whole = False
+        self.asking = self.whole = False
         # The time of the last sending, which is the one that was answered; zero if no sending can have had an effect.
         # With several servers it is set at the end.
         self.sent: float = 0.0
@@ -85,7 +88,8 @@ class Call(Generic[A]):
         self.number: int = 0
         self.error: BackendError | None = None
         self.trouble: Exception | None = None
-        self._waiter: asyncio.Future[Any] | None = None
+        self.arrival: asyncio.Future[Any] | None = None
+        self._waiter: asyncio.Future[None] | None = None
         self._tell: list[Callable[[Call[A]], object]] | None = None
 
     @property
@@ -110,13 +114,29 @@ class Call(Generic[A]):
         self.deadline = sooner
 
     def __await__(self) -> Generator[Any, None, A]:
-        waiter: asyncio.Future[Any] = asyncio.Future()
-        self._waiter = waiter
+        if self.arrival is not None:
+            yield from self._until_arrival(self.arrival)
+        if not self.ended:
+            self._waiter = asyncio.Future()
+            yield from self._waiter
         if self.error is not None:
-            waiter.set_exception(self.error)
-        elif self.ended:
-            waiter.set_result(self.answer)
-        return waiter.__await__()
+            raise self.error
+        return cast("A", self.answer)
+
+    def _until_arrival(self, arrival: asyncio.Future[Any]) -> Generator[Any, None, None]:
+        """Wait until the connection has read something, which need not answer this call, or until the call ends."""
+        task = asyncio.current_task()
+        # A task that has been cancelled before could not tell whose cancellation it meets here.
+        if task is None or task.cancelling():
+            return
+        try:
+            yield from arrival
+        except asyncio.CancelledError:
+            if task.cancelling():
+                raise
+        # The reader gets the same error, and deals with it.
+        except Exception:
+            return
 
     def when_ended(self, tell: Callable[["Call[A]"], object]) -> None:
         """Call *tell* when the call ends, even if nothing awaits it; at once if it has ended."""
@@ -137,13 +157,13 @@ class Call(Generic[A]):
             return
         self.ended, self.number = True, next(_ENDS)
         self.answer, self.error = answer, error
-        waiter = self._waiter
         # A waiter that is done was cancelled: its task undoes what the server did.
-        if waiter is not None and not waiter.done():
-            if error is None:
-                waiter.set_result(answer)
-            else:
-                waiter.set_exception(error)
+        if self._waiter is not None:
+            if not self._waiter.done():
+                self._waiter.set_result(None)
+        elif self.arrival is not None:
+            # The call may have ended before data arrived.
+            self.arrival.cancel()
         if (listeners := self._tell) is not None:
             # A callback that refers to the call would keep both alive until the garbage collector finds the cycle.
             self._tell = None

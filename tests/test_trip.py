@@ -15,7 +15,7 @@ from tests.support import timers
 
 PACKAGE = Path(aiolock.__file__).parent
 # Rooms and moves.
-MOST = {"acquire": (14, 26), "release": (12, 23), "block": (15, 54)}
+MOST = {"acquire": (14, 29), "release": (12, 26), "block": (15, 60)}
 
 
 @contextmanager

@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from aiolock._backend import Call
 from aiolock._scripts import Script
 
+# Calls in one command: the server runs nothing else meanwhile.
+_MOST_IN_GROUP = 32
+
 
 def together(batch: Sequence[Call]) -> list[tuple[Script, list[Call]]]:
     """The calls of *batch*, grouped by their scripts; calls of one lock keep their order."""
@@ -16,7 +19,7 @@ def together(batch: Sequence[Call]) -> list[tuple[Script, list[Call]]]:
     for call in batch:
         script, lock = call.script, call.keys[:1]
         number = of_script.get(script, -1)
-        if number < of_lock.get(lock, 0):
+        if number < of_lock.get(lock, 0) or len(groups[number][1]) == _MOST_IN_GROUP:
             number = of_script[script] = len(groups)
             groups.append((script, []))
         groups[number][1].append(call)

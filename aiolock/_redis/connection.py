@@ -13,10 +13,11 @@ Rules:
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from contextvars import Context
 from time import monotonic
+from types import coroutine
 from typing import Any
 
 import hiredis
@@ -117,6 +118,9 @@ class Connection:
     raw: AbstractConnection | None = None
     connected: bool = False
     closed: bool = False
+    # What the reader awaits until data arrive, or has awaited last. Another task that awaits it as well goes on in the
+    # same turn of the loop, after the reader. If the cancellation of that task cancels it, the reader reads again.
+    arrival: "asyncio.Future[Any] | None" = None
     _reader: asyncio.Task[None] | None = None
     _writer: Writer | None = None
     _ticker: asyncio.TimerHandle | None = None
@@ -354,6 +358,22 @@ class Connection:
         """Let the next attempt take *seconds*, but at least and at most what the class docstring says."""
         self._allowed = min(max(self._patience, seconds), _MOST_PATIENT * self._patience)
 
+    @coroutine
+    def _reply(self, raw: AbstractConnection) -> Generator[Any, None, Any]:
+        """Read one reply by the steps of redis-py's own coroutine, which tell what it awaits."""
+        reading = raw.read_response(disable_decoding=True, disconnect_on_error=False)
+        try:
+            self.arrival = reading.send(None)
+            while True:
+                try:
+                    yield self.arrival
+                except BaseException as error:
+                    self.arrival = reading.throw(error)
+                else:
+                    self.arrival = reading.send(None)
+        except StopIteration as read:
+            return read.value
+
     async def _read(self, raw: AbstractConnection) -> None:
         """Read until the connection fails or is given up; after a cancellation, until no more replies are to come."""
         woken = 0
@@ -363,7 +383,7 @@ class Connection:
                     woken = 0
                     await asyncio.sleep(0)
                 try:
-                    frame = await raw.read_response(disable_decoding=True, disconnect_on_error=False)
+                    frame = await self._reply(raw)
                 except ResponseError as error:
                     frame = understood(error)
                 woken += self._user.received(frame)

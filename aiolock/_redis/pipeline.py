@@ -2,8 +2,7 @@
 The calls that share one connection.
 
 Rules:
-1. A command is never cancelled, only the wait for it is; the command goes on without its caller. A command that was not
-   sent yet may be withdrawn.
+1. A command is never cancelled, only the wait for it: it goes on without its caller. An unsent one can be withdrawn.
 2. A call whose connection failed is sent again until `Call.resend_until`, as every script may be sent twice.
 3. With `LockConfig.replicas`, a grant counts when the wanted number of replicas have acknowledged it.
 """
@@ -37,8 +36,8 @@ from aiolock._scripts import Script
 from aiolock._scripts.replies import was_done
 
 _PULSE = 0.05
-# Calls in one command: the server runs nothing else meanwhile.
-_MOST_BUNDLED = 32
+# Calls whose tasks the arrival of data wakes: a release that was left behind, and the acquire after it.
+_MOST_SHARED = 2
 
 
 class Pipeline:
@@ -86,8 +85,8 @@ class Pipeline:
         self._known: set[Script] = set()
         self._last_error: Exception = TimeoutError("no connection could be made in time")
         self._failures = Failures()
-        pulse, rest = min(_PULSE, self._silence / 4), self._silence
-        self.connection: Connection = Connection(self, connect, patience=timing.patience, rest=rest, pulse=pulse)
+        patience, pulse = timing.patience, min(_PULSE, self._silence / 4)
+        self.connection: Connection = Connection(self, connect, patience=patience, rest=self._silence, pulse=pulse)
 
     @property
     def pending(self) -> int:
@@ -105,6 +104,9 @@ class Pipeline:
         alone = not (self.busy() or self._steering.client.waiting or self._replication.is_wanted)
         self._unsent[call] = None
         self._due = call.deadline if call.deadline < self._due else self._due
+        # The next data bring the reply to this call, and to hardly any before it.
+        if not self._sent and len(self._unsent) <= _MOST_SHARED:
+            call.arrival = self.connection.arrival
         # The first unsent call wakes the connection for all.
         if len(self._unsent) == 1:
             self.connection.wake(at_once=alone and self._was_alone)
@@ -179,7 +181,6 @@ class Pipeline:
         self._waits = max(self._silence, min(took, self._timing.patience)) + self._timing.replicas_patience
         if not self._heard and isinstance(self._last_error, TimeoutError):
             self._last_error = TimeoutError("no reply in time")
-        # It may be another server.
         self._known.clear()
         # Calls are left if the last connection ended without a call of `broken`.
         self._send_again()
@@ -312,8 +313,7 @@ class Pipeline:
         commands: list[Command] = []
         for script, calls in together(batch):
             if script.bundled and len(calls) > 1 and not self._steering.apart and not any(call.whole for call in calls):
-                for first in range(0, len(calls), _MOST_BUNDLED):
-                    commands.append(self._bundle(script, calls[first : first + _MOST_BUNDLED], publish))
+                commands.append(self._bundle(script, calls, publish))
             else:
                 for call in calls:
                     commands += self._commands(call, publish)

@@ -8,6 +8,7 @@ from time import monotonic
 import pytest
 from redis import RedisError
 from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from aiolock import AsyncRLock, BackendError, Lease, LeaseLostError, LockClient, LockConfig
 from aiolock._embedded_server import Server
@@ -59,6 +60,32 @@ async def test_an_acquire_that_never_reaches_the_server_fails_in_time_and_leaves
     assert isinstance(raised.value.__cause__, (RedisError, OSError, TimeoutError))
     proxy.restore()
     await settled(redis, client)
+
+
+async def test_a_release_fails_in_time_although_its_connection_is_kept(
+    redis: Redis, proxy: Proxy, through: Redis
+) -> None:
+    """A connection is given up after a silence of a third of the command timeout, which is 10 s here."""
+    async with LockClient(through, config=LockConfig(command_timeout=30, release_timeout=0.1)) as client:
+        lock = client.lock(NAME)
+        await lock.acquire()
+        withheld = proxy.install(Rule(script(RELEASE, RELEASE_CLEAN), withhold_reply()))
+        connections = set(proxy.connections)
+        with pytest.raises(BackendError, match="release of 'unanswered' failed: no answer in time"):
+            await lock.release()
+        assert proxy.connections == connections
+        withheld.let_go()
+        # The answers still come on the same connection.
+        assert not await lock.locked()
+        assert proxy.connections == connections
+
+
+async def test_the_cause_of_a_failure_is_an_error_of_redis_py(proxy: Proxy, lock: AsyncRLock) -> None:
+    """asyncio tells redis-py of a reset connection by an error of the operating system."""
+    proxy.install(Rule(script(ACQUIRE), reset(), ALWAYS))
+    with pytest.raises(BackendError) as raised:
+        await lock.acquire()
+    assert type(raised.value.__cause__) is RedisConnectionError
 
 
 @pytest.mark.parametrize("in_silence", [False, True])
