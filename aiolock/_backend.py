@@ -120,7 +120,11 @@ class Call(Generic[A]):
             self._waiter = asyncio.Future()
             yield from self._waiter
         if self.error is not None:
-            raise self.error
+            try:
+                raise self.error
+            finally:
+                # The traceback of the error refers to this frame.
+                del self
         return cast("A", self.answer)
 
     def _until_arrival(self, arrival: asyncio.Future[Any]) -> Generator[Any, None, None]:
@@ -134,9 +138,9 @@ class Call(Generic[A]):
         except asyncio.CancelledError:
             if task.cancelling():
                 raise
-        # The reader gets the same error, and deals with it.
-        except Exception:
-            return
+        except Exception as error:
+            # The reader reports the error, and keeps it; its traceback would keep this task.
+            error.__traceback__ = None
 
     def when_ended(self, tell: Callable[["Call[A]"], object]) -> None:
         """Call *tell* when the call ends, even if nothing awaits it; at once if it has ended."""
@@ -162,7 +166,7 @@ class Call(Generic[A]):
             if not self._waiter.done():
                 self._waiter.set_result(None)
         elif self.arrival is not None:
-            # The call may have ended before data arrived.
+            # If no data have arrived, this wakes the task.
             self.arrival.cancel()
         if (listeners := self._tell) is not None:
             # A callback that refers to the call would keep both alive until the garbage collector finds the cycle.

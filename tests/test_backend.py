@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, suppress
 from time import monotonic
 from typing import Any
+from weakref import ref
 
 import pytest
 from redis import AuthenticationError, ReadOnlyError, RedisError, ResponseError
@@ -25,6 +26,7 @@ from tests.support.inside import Nobody, keys_of, notifier_of, task_of
 from tests.support.inside import submit as submit_within
 from tests.support.observe import connected, until, until_connected
 from tests.support.proxy import ALWAYS, Proxy, Rule, drop_reply, refuse, reset, script, slow_reply, withhold_reply
+from tests.support.uncollected import uncollected
 
 TIMEOUT = 1.8
 TIMING = Timing.of(LockConfig(command_timeout=TIMEOUT))
@@ -95,6 +97,45 @@ async def test_a_lone_call_leaves_in_the_turn_that_submits_it(backend: OneServer
         call = submit(backend, ECHO, (), (word,))
         assert backend.statistics().batches == batches + 1
         assert await call == [word.encode()]
+
+
+async def test_a_call_that_moves_to_another_server_before_it_is_sent_wakes_its_task(
+    server: Server, backend: OneServer
+) -> None:
+    async with backend_of(server.url) as other:
+        # After two calls in one turn, the next one leaves in the turn after its own.
+        assert [*await asyncio.gather(echo(backend, "one"), echo(backend, "two"))] == [[b"one"], [b"two"]]
+        asking = asyncio.create_task(echo(backend, "word"))
+
+        def move() -> None:
+            [call] = backend.only.ordinary.take(lambda call: True)
+            other.submit(call)
+
+        asyncio.get_running_loop().call_soon(move)
+        async with asyncio.timeout(10):
+            assert await asking == [b"word"]
+
+
+async def test_a_call_that_fails_is_freed_without_the_garbage_collector(backend: OneServer) -> None:
+    call = ref(failing := submit(backend, FAIL, ()))
+    with uncollected():
+        with pytest.raises(BackendError):
+            await failing
+        del failing
+        assert call() is None
+
+
+async def test_a_connection_that_was_reset_keeps_no_task(proxy: Proxy, backend: OneServer) -> None:
+    reset_once = proxy.install(Rule(script(ECHO), reset()))
+    asking = asyncio.create_task(echo(backend, "word"))
+    with uncollected():
+        assert await asking == [b"word"]
+        assert reset_once.requests
+        asked = ref(asking)
+        del asking
+        # The loop keeps it until the next turn.
+        await asyncio.sleep(0)
+        assert asked() is None
 
 
 async def test_a_call_does_not_wait_for_the_reply_of_an_earlier_one(proxy: Proxy, backend: OneServer) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from aiolock._backend import Call
 from aiolock._scripts import Script
 
-# Calls in one command: the server runs nothing else meanwhile.
+# The server runs nothing else while it runs the command of a group.
 _MOST_IN_GROUP = 32
 
 

@@ -119,7 +119,7 @@ class Connection:
     connected: bool = False
     closed: bool = False
     # What the reader awaits until data arrive, or has awaited last. Another task that awaits it as well goes on in the
-    # same turn of the loop, after the reader. If the cancellation of that task cancels it, the reader reads again.
+    # same turn of the loop, after the reader. If other code cancels it, the reader reads again.
     arrival: "asyncio.Future[Any] | None" = None
     _reader: asyncio.Task[None] | None = None
     _writer: Writer | None = None
@@ -392,7 +392,7 @@ class Connection:
                     self._pause = 0.0
             except asyncio.CancelledError:
                 assert self._reader is not None
-                # The limit cancels the reader, too; other code may have cancelled it in the same turn.
+                # The limit cancels the reader, too; other code may have cancelled it in the same turn, or `arrival`.
                 given_up = self._limit.expired()
                 if self._reader.cancelling() > given_up and not self._begins_to_leave():
                     raise

@@ -2,7 +2,7 @@
 The calls that share one connection.
 
 Rules:
-1. A command is never cancelled, only the wait for it: it goes on without its caller. An unsent one can be withdrawn.
+1. A command that was sent is never cancelled, only the wait for it is; the command goes on without its caller.
 2. A call whose connection failed is sent again until `Call.resend_until`, as every script may be sent twice.
 3. With `LockConfig.replicas`, a grant counts when the wanted number of replicas have acknowledged it.
 """
@@ -36,7 +36,7 @@ from aiolock._scripts import Script
 from aiolock._scripts.replies import was_done
 
 _PULSE = 0.05
-# Calls whose tasks the arrival of data wakes: a release that was left behind, and the acquire after it.
+# A call awaits the arrival of data if at most so many leave together: a release that is left behind, and an acquire.
 _MOST_SHARED = 2
 
 
@@ -55,7 +55,6 @@ class Pipeline:
     _due = math.inf
     # The time of the server's last message.
     _heard = 0.0
-    # Set when no call is pending any more.
     _idle: asyncio.Event | None = None
 
     def __init__(
@@ -104,8 +103,8 @@ class Pipeline:
         alone = not (self.busy() or self._steering.client.waiting or self._replication.is_wanted)
         self._unsent[call] = None
         self._due = call.deadline if call.deadline < self._due else self._due
-        # The next data bring the reply to this call, and to hardly any before it.
-        if not self._sent and len(self._unsent) <= _MOST_SHARED:
+        # The next data should bring the reply. The task may await data of another server, to which the call went first.
+        if not self._sent and len(self._unsent) <= _MOST_SHARED and call.arrival is None:
             call.arrival = self.connection.arrival
         # The first unsent call wakes the connection for all.
         if len(self._unsent) == 1:
@@ -181,6 +180,7 @@ class Pipeline:
         self._waits = max(self._silence, min(took, self._timing.patience)) + self._timing.replicas_patience
         if not self._heard and isinstance(self._last_error, TimeoutError):
             self._last_error = TimeoutError("no reply in time")
+        # It may be another server.
         self._known.clear()
         # Calls are left if the last connection ended without a call of `broken`.
         self._send_again()

@@ -62,20 +62,25 @@ async def test_an_acquire_that_never_reaches_the_server_fails_in_time_and_leaves
     await settled(redis, client)
 
 
-async def test_a_release_fails_in_time_although_its_connection_is_kept(
-    redis: Redis, proxy: Proxy, through: Redis
+@pytest.mark.parametrize(("cancels", "expected"), [(False, BackendError), (True, asyncio.CancelledError)])
+async def test_a_release_that_ends_before_its_answer_leaves_its_connection(
+    proxy: Proxy, through: Redis, cancels: bool, expected: type[BaseException]
 ) -> None:
     """A connection is given up after a silence of a third of the command timeout, which is 10 s here."""
-    async with LockClient(through, config=LockConfig(command_timeout=30, release_timeout=0.1)) as client:
+    config = LockConfig(command_timeout=30, release_timeout=30 if cancels else 0.1)
+    async with LockClient(through, config=config) as client:
         lock = client.lock(NAME)
-        await lock.acquire()
+        lease = await lock.acquire()
         withheld = proxy.install(Rule(script(RELEASE, RELEASE_CLEAN), withhold_reply()))
         connections = set(proxy.connections)
-        with pytest.raises(BackendError, match="release of 'unanswered' failed: no answer in time"):
-            await lock.release()
-        assert proxy.connections == connections
+        releasing = asyncio.create_task(lease.release())
+        await withheld.caught()
+        if cancels:
+            releasing.cancel()
+        with pytest.raises(expected):
+            await releasing
         withheld.let_go()
-        # The answers still come on the same connection.
+        # The next answer comes on the same connection.
         assert not await lock.locked()
         assert proxy.connections == connections
 

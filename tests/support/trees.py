@@ -1,11 +1,11 @@
 """The syntax trees of the package."""
 
 import ast
-import gc
 from functools import cache
 from pathlib import Path
 
 import aiolock
+from tests.support.uncollected import uncollected
 
 PACKAGE = Path(aiolock.__file__).parent
 
@@ -17,8 +17,5 @@ def trees() -> dict[Path, ast.Module]:
 
     CPython 3.11 sometimes fails to parse if garbage is collected meanwhile.
     """
-    gc.disable()
-    try:
+    with uncollected():
         return {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
-    finally:
-        gc.enable()
