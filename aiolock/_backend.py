@@ -123,7 +123,7 @@ class Call(Generic[A]):
             try:
                 raise self.error
             finally:
-                # The traceback of the error refers to this frame.
+                # The call refers to the error, whose traceback refers to this frame: that cycle would keep all three.
                 del self
         return cast("A", self.answer)
 

@@ -360,7 +360,7 @@ class Connection:
 
     @coroutine
     def _reply(self, raw: AbstractConnection) -> Generator[Any, None, Any]:
-        """Read one reply by the steps of redis-py's own coroutine, which tell what it awaits."""
+        """Read one reply. Each step of redis-py's own coroutine yields the future that it awaits: `arrival`."""
         reading = raw.read_response(disable_decoding=True, disconnect_on_error=False)
         try:
             self.arrival = reading.send(None)

@@ -36,7 +36,7 @@ from aiolock._scripts import Script
 from aiolock._scripts.replies import was_done
 
 _PULSE = 0.05
-# A call awaits the arrival of data if at most so many leave together: a release that is left behind, and an acquire.
+# The limit of calls that leave together and share `arrival`: a release that is left behind, and an acquire.
 _MOST_SHARED = 2
 
 
@@ -103,7 +103,7 @@ class Pipeline:
         alone = not (self.busy() or self._steering.client.waiting or self._replication.is_wanted)
         self._unsent[call] = None
         self._due = call.deadline if call.deadline < self._due else self._due
-        # The next data should bring the reply. The task may await data of another server, to which the call went first.
+        # The next data should bring the reply. The task of a call that moved here may await data of the earlier server.
         if not self._sent and len(self._unsent) <= _MOST_SHARED and call.arrival is None:
             call.arrival = self.connection.arrival
         # The first unsent call wakes the connection for all.

@@ -1,6 +1,5 @@
 """An interrupt (Ctrl-C, the soft limit of Celery) at any step leaves no lock held that no caller got."""
 
-import gc
 import signal
 import sys
 import threading
@@ -21,6 +20,7 @@ from aiolock._embedded_server import Server
 from aiolock.blocking import CountingSemaphore, Lease, LockClient
 from tests.blocking.threads import begin, until
 from tests.support.trees import PACKAGE
+from tests.support.uncollected import uncollected
 
 _FOLDER = str(PACKAGE / "_blocking")
 _MOST_STEPS = 400
@@ -113,15 +113,14 @@ def interrupted_at(
 
     tracing = sys.gettrace()
     # Python ignores an interrupt in a destructor, which the garbage collector may call at any step.
-    gc.disable()
-    sys.settrace(trace)
-    try:
-        _ = act()
-    except (KeyboardInterrupt, ClientClosedError):
-        return True
-    finally:
-        sys.settrace(tracing)
-        gc.enable()
+    with uncollected():
+        sys.settrace(trace)
+        try:
+            _ = act()
+        except (KeyboardInterrupt, ClientClosedError):
+            return True
+        finally:
+            sys.settrace(tracing)
     return left <= 0
 
 
