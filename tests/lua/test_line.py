@@ -1,9 +1,11 @@
 """The line of a fair lock, by its scripts: who stands in line, who is next, and that a second copy changes nothing."""
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 
 from aiolock._scripts.replies import EXPIRED, GRANTED, LOST, REFUSED
-from tests.lua.table import KEYS, OTHER, THEIRS, FairTable, Table
+from tests.lua.table import KEYS, OTHER, THEIRS, FairTable, Reply, Table
 
 FIRST, SECOND, OURS = "b:1", "c:1", "b:2"
 SILENCE, TURN, LINE_FIRST, HOUR = 700, 100, 1000, 3_600_000
@@ -115,7 +117,8 @@ async def test_clients_that_gave_up_leave_nothing_in_a_line_that_never_ends(fair
     await silence(fair, "gone")
     await fair.wait(FIRST, arrived[FIRST])
     assert await fair.line() == [FIRST, SECOND]
-    assert await signs_of_life(fair) == {"b", "c"}
+    await fair.wait("d:1")
+    assert await signs_of_life(fair) == {"b", "c", "d"}
 
 
 async def signs_of_life(fair: FairTable) -> set[str]:
@@ -124,15 +127,38 @@ async def signs_of_life(fair: FairTable) -> set[str]:
     return {member.decode()[6:] for member in members if member.startswith(b"alive ")}
 
 
-@pytest.mark.parametrize("first", [FIRST, None], ids=["in line", "nobody"])
-async def test_one_message_to_the_next_waiter(fair: FairTable, first: str | None) -> None:
-    await a_line(fair, *([first] if first else []))
+@pytest.mark.parametrize(("second", "leads"), [(OURS, 1), (SECOND, 0), (None, 0)])
+async def test_a_grant_tells_whether_the_next_in_line_is_of_the_same_client(
+    fair: FairTable, second: str | None, leads: int
+) -> None:
+    arrived = await a_line(fair, FIRST, *([second] if second else []))
+    await fair.release(THEIRS, owner=OTHER)
+    granted = await fair.wait(FIRST, arrived[FIRST])
+    assert (granted[0], granted[4]) == (GRANTED, leads)
+
+
+HOLDER = "other:1"
+RELEASES: dict[str, Callable[[FairTable], Awaitable[Reply]]] = {
+    "remembered": lambda fair: fair.release(HOLDER, owner=OTHER),
+    "clean": lambda fair: fair.clean(HOLDER, mark="freed other"),
+}
+
+
+@pytest.mark.parametrize("release", RELEASES.values(), ids=RELEASES)
+@pytest.mark.parametrize("first", [FIRST, "other:2", None], ids=["another client", "the same client", "nobody"])
+async def test_one_message_to_the_next_waiter(
+    fair: FairTable, first: str | None, release: Callable[[FairTable], Awaitable[Reply]]
+) -> None:
+    """The reply has the number of receivers only if the releasing client is one of them."""
+    await fair.acquire(HOLDER, owner=OTHER)
+    if first:
+        await fair.wait(first)
     async with fair.redis.pubsub() as heard:
         await heard.psubscribe("*")
         assert (await heard.get_message(timeout=5))["type"] == "psubscribe"
-        assert await fair.release(THEIRS, owner=OTHER) == [GRANTED, 0 if first else 1, 0]
+        assert await release(fair) == [GRANTED, 0 if first == FIRST else 1, 0]
         message = await heard.get_message(timeout=5)
-        assert message["channel"].decode() == (f"{KEYS.channel}:b" if first else KEYS.channel)
+        assert message["channel"].decode() == (f"{KEYS.channel}:{first[:-2]}" if first else KEYS.channel)
         assert message["data"] == b"0"
         await fair.redis.publish("end", "")
         assert (await heard.get_message(timeout=5))["channel"] == b"end"

@@ -27,8 +27,9 @@ local owner, acquisition, step, holds = ARGV[1], ARGV[2], tonumber(ARGV[3]), ton
 local lease, retention, arrived = tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[9])
 local client = client_of(acquisition)
 
+-- Whether it stands in line only now.
 local function stand_in_line()
-  redis.call('ZADD', KEYS[2], 'NX', TICKETS + arrived, 'ticket ' .. acquisition)
+  return redis.call('ZADD', KEYS[2], 'NX', TICKETS + arrived, 'ticket ' .. acquisition) == 1
 end
 
 -- Whether the first in line is of the same client.
@@ -76,11 +77,12 @@ if is_new then
     'ZRANGE', KEYS[2], LAST_TICKET, FIRST_TICKET, 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')[2]
   arrived = last and math.max(time, tonumber(last) - TICKETS + 1) or time
 end
-stand_in_line()
 -- The first copy of the call may have arrived before.
-if is_new then arrived = tonumber(redis.call('ZSCORE', KEYS[2], 'ticket ' .. acquisition)) - TICKETS end
-redis.call('ZADD', KEYS[2], ALIVE + now + SILENCE, 'alive ' .. client)
--- A line that is never empty would keep the marks of all clients that ever stood in it.
-remove_some(KEYS[2], ALIVE, ALIVE + now)
+if not stand_in_line() and is_new then
+  arrived = tonumber(redis.call('ZSCORE', KEYS[2], 'ticket ' .. acquisition)) - TICKETS
+end
+-- A line that is never empty would keep the marks of all clients that ever stood in it: a new mark takes the place of some.
+local is_added = redis.call('ZADD', KEYS[2], ALIVE + now + SILENCE, 'alive ' .. client) == 1
+if is_added then remove_some(KEYS[2], ALIVE, ALIVE + now) end
 redis.call('PEXPIRE', KEYS[2], retention)
 return {REFUSED, arrived, soon, 1, leads()}
