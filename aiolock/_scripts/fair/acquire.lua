@@ -1,5 +1,5 @@
 -- acquire: grant the lock to an owner whose turn it is, or put the acquisition into the line. In front of it,
--- grant_if_free.lua answers if the lock is free and its line is empty.
+-- grant_if_free.lua answers if the lock is free and no other acquisition stands before it in line.
 --
 -- KEYS[1] lock
 -- KEYS[2] tokens
