@@ -4,12 +4,13 @@ import asyncio
 import selectors
 from itertools import pairwise
 from statistics import median
-from typing import Literal
 
 import pytest
+from redis.asyncio import Redis
 
 from aiolock import LockClient, LockConfig
 from aiolock._embedded_server import Server
+from aiolock._types import BlockRelease
 from tests.support import timers
 
 _SECTIONS = 50
@@ -42,13 +43,32 @@ async def take_turns(
 
 @pytest.mark.parametrize(("release", "turns"), [("answered", 4), ("behind", 3)])
 def test_a_section_of_a_lone_task_takes_few_turns(
-    server: Server, release: Literal["answered", "behind"], turns: int, monkeypatch: pytest.MonkeyPatch
+    server: Server, release: BlockRelease, turns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
     A reply arrives in one turn; in the next one, the connection reads it, and the task that awaits it goes on.
 
-    An acquire behind a release is written a turn later, together with it.
+    Behind, the connection has a third turn, in which it looks whether more calls follow the release and the acquire.
     """
     config, selector = LockConfig(release=release), CountingSelector()
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
         assert median(runner.run(take_turns(server.url, config, selector, monkeypatch))) == turns
+
+
+@pytest.mark.parametrize("release", ["answered", "behind"])
+async def test_a_lone_task_sends_what_it_has_without_waiting_for_other_tasks(
+    redis: Redis, release: BlockRelease
+) -> None:
+    """With ``"behind"``, that is a release and the next acquire; otherwise each of them."""
+    loop, later = asyncio.get_running_loop(), list[int]()
+    async with LockClient(redis, config=LockConfig(release=release)) as locks:
+        lock = locks.lock("orders")
+
+        def note(before: int) -> None:
+            later.append(locks.statistics().batches - before)
+
+        for _ in range(5):
+            async with lock:
+                # The next turn begins with this callback.
+                loop.call_soon(note, locks.statistics().batches)
+        assert later[2:4] == [1, 1]

@@ -36,8 +36,8 @@ from aiolock._scripts import Script
 from aiolock._scripts.replies import was_done
 
 _PULSE = 0.05
-# The limit of calls that leave together and share `arrival`: a release that is left behind, and an acquire.
-_MOST_SHARED = 2
+# The limit of calls that leave at once together, and share `arrival`: a release that is left behind, and an acquire.
+_MOST_ALONE = 2
 
 
 class Pipeline:
@@ -49,8 +49,8 @@ class Pipeline:
 
     # The pipeline connects until this time, even without calls.
     _wanted = 0.0
-    # Whether no reply was to come, and no task waited, when the last call was submitted.
-    _was_alone = False
+    # The number of calls that left last, if they left alone: no other reply was to come. Else 0.
+    _left_alone = 0
     # A call may fail, or be given up, from this time on; at 0 the next tick looks for the time again.
     _due = math.inf
     # The time of the server's last message.
@@ -93,23 +93,22 @@ class Pipeline:
         return len(self._all()) + len(self._overdue)
 
     def submit(self, call: Call) -> None:
-        """Send *call*, in its turn: at once if calls come one by one, else with the others of this turn of the loop."""
+        """Send *call*: now, if as many calls are unsent as left alone last; else with the others of this turn."""
         if self.connection.closed:
             call.fail(self._last_error, "the client was closed")
             return
         if self.outage.since is not None and self.outage.lasts and not call.script.urgent:
             call.fail_within(self.outage.one_attempt)
             self.connection.hurry()
-        alone = not (self.busy() or self._steering.client.waiting or self._replication.is_wanted)
+        alone = not (self._sent or self._steering.client.waiting or self._replication.is_wanted)
         self._unsent[call] = None
         self._due = call.deadline if call.deadline < self._due else self._due
-        # The next data should bring the reply. The task of a call that moved here may await data of the earlier server.
-        if not self._sent and len(self._unsent) <= _MOST_SHARED and call.arrival is None:
+        # The next data should bring the reply. A call that moved here may await data of the earlier server.
+        if not self._sent and len(self._unsent) <= _MOST_ALONE and call.arrival is None:
             call.arrival = self.connection.arrival
-        # The first unsent call wakes the connection for all.
-        if len(self._unsent) == 1:
-            self.connection.wake(at_once=alone and self._was_alone)
-        self._was_alone = alone
+        at_once = alone and len(self._unsent) == self._left_alone <= _MOST_ALONE
+        if at_once or len(self._unsent) == 1:
+            self.connection.wake(at_once=at_once)
 
     def prepare(self, seconds: float) -> None:
         """Connect, and go on trying for *seconds*, because a call will follow."""
@@ -197,6 +196,7 @@ class Pipeline:
             return []
         self._overdue.clear()
         self._unsent.clear()
+        self._left_alone = 0 if self._sent else len(batch)
         self._traffic.batches += 1
         self._traffic.commands += len(batch)
         publish = self._steering.publish
