@@ -171,6 +171,22 @@ async def test_a_failure_that_is_remembered_is_raised_and_not_tried_again(
         assert (bool(turn), turn.done, turn.failure) == (False, True, "ZeroDivisionError: by zero")
 
 
+class Speechless(Exception):
+    """An exception that cannot make its text."""
+
+    def __str__(self) -> str:
+        raise AttributeError("the session that the text needs is closed")
+
+
+async def test_a_failure_whose_text_cannot_be_made_is_raised_and_remembered(
+    locks: LockClient, other: LockClient, report: Report
+) -> None:
+    with pytest.raises(Speechless):
+        await locks.once(KEY, keep=KEEP, failures="remember").run(at_once(Report(error=Speechless())))
+    with pytest.raises(OnceFailedError, match="Speechless: an error without a text"):
+        await other.once(KEY, keep=KEEP).run(report)
+
+
 @pytest.mark.parametrize("failures", ["release", "remember"])
 async def test_a_body_that_is_cancelled(locks: LockClient, other: LockClient, report: Report, failures: str) -> None:
     task = asyncio.create_task(locks.once(KEY, keep=KEEP, failures=failures).run(report))  # type: ignore[arg-type]

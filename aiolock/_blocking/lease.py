@@ -162,6 +162,7 @@ class _Leased(Entered[A, T_co], Generic[A, T_co]):
 
     def _refuse_block(self) -> None:
         for lease in self._parts():
+            lease._refuse_own_block()
             lease._refuse_block()
 
     def _in_block(self, release: BlockRelease | None = None) -> Self:

@@ -104,14 +104,11 @@ class Lease(BaseLease):
         self._refuse_if_given_back()
 
     async def __aenter__(self) -> Self:
-        if self._hold.has_term(self):
-            raise RuntimeError(
-                f"lock {quoted(self.name)}: this is the lease of a leader's term: use `async with term:`"
-            )
+        self._refuse_own_block()
         return self._entered()
 
     def _entered(self) -> Self:
-        """Begin a block that gives this lease back, and return it."""
+        """Begin a block that gives this lease back, its own or that of a term, and return it."""
         self._refuse_block()
         self._open_block()
         return self
@@ -126,8 +123,16 @@ class Lease(BaseLease):
         """Begin a block that gives this lease back; *release* overrides `LockConfig.release`."""
         self._session.blocks.enter_lease(self, release)
 
+    def _refuse_own_block(self) -> None:
+        """Raise if this lease is that of a leader's term, whose block gives it back."""
+        if self._hold.has_term(self):
+            raise RuntimeError(
+                f"lock {quoted(self.name)}: this is the lease of a leader's term: use the block of the term, as in "
+                "`async with term:`"
+            )
+
     def _refuse_block(self) -> None:
-        """Raise if this lease cannot be given back by an ``async with``."""
+        """Raise if this lease cannot be given back by a block."""
         self._session.check_place()
         self._hold.refuse_if_over()
         self._refuse_if_given_back()

@@ -282,7 +282,7 @@ class AsyncOnce(Entered[Turn]):
             turn.done = True
         elif self._remembers:
             keep = self._keep_of(None)
-            outcome = f"f{type(error).__name__}: {error}"[:_MOST_OF_A_FAILURE].encode(errors="replace")
+            outcome = f"f{_described(error)}"[:_MOST_OF_A_FAILURE].encode(errors="replace")
         else:
             return
         if keep < SHORTEST:
@@ -311,6 +311,15 @@ async def slot_of(sessions: Sessions, keys: LockKeys, every: Duration) -> Slot:
     length = lease_seconds(every, "every")
     number, left = await sessions.open().commands.send(SLOT, (keys.lock,), (milliseconds(length),))
     return Slot(f"{keys.name}:{number}", number, monotonic() + left)
+
+
+def _described(error: BaseException) -> str:
+    """The type and the text of *error*; a method of the user's makes the text, and may fail."""
+    try:
+        text = str(error)
+    except Exception:
+        text = "an error without a text, because its own __str__ failed"
+    return f"{type(error).__name__}: {text}"
 
 
 def _bytes_of(result: str | bytes) -> bytes:

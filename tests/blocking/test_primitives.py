@@ -162,6 +162,8 @@ def test_one_term_at_a_time(client: LockClient, elsewhere: LockClient) -> None:
         assert elsewhere.leader("scheduler").try_lead() is None
     tried = elsewhere.leader("scheduler").try_lead()
     assert isinstance(tried, Term)
+    with pytest.raises(RuntimeError, match="use the block of the term"):
+        tried.lease.__enter__()
     with tried:
         assert client.leader("scheduler").holder() is not None
     assert client.leader("scheduler").holder() is None
