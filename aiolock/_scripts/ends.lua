@@ -22,12 +22,11 @@ local function remove_some(tokens, least, most)
   if old[1] then redis.call('ZREM', tokens, unpack(old)) end
 end
 
--- Remember the end of *acquisition*, and forget *others*: ends that may be forgotten, separated by spaces. If it replaces no
--- other end, some ends that are older than *memory* are removed, the oldest first: the set never has more ends than that
--- time brings. Leave *others* out for an acquire: its release will replace this end. If *time* is nil, the server's clock is
--- read.
-local function remember(tokens, how, acquisition, memory, retention, others, time)
-  time = time or redis.call('TIME')
+-- Make room for an end at this *time*, and forget *others*: ends that may be forgotten, separated by spaces. If the new end
+-- replaces no other, some ends that are older than *memory* are removed, the oldest first: the set never has more ends than
+-- that time brings. Leave *others* out for an acquire: its release will replace this end. Returns the score of the new end,
+-- whose kind is *how*.
+local function make_room(tokens, how, memory, others, time)
   local replaced = others and 0 or 1
   if others and not string.find(others, ' ', 1, true) then
     if others ~= '' then replaced = redis.call('ZREM', tokens, others) end
@@ -38,6 +37,12 @@ local function remember(tokens, how, acquisition, memory, retention, others, tim
     remove_some(tokens, 0, (math.floor(time[1] * 1000 + time[2] / 1000) - memory) * 10)
   end
   -- The first three of the six digits of the microseconds.
-  redis.call('ZADD', tokens, time[1] .. string.sub('00000' .. time[2], -6, -4) .. how, acquisition)
+  return time[1] .. string.sub('00000' .. time[2], -6, -4) .. how
+end
+
+-- Remember the end of *acquisition*, for which `make_room` makes room. If *time* is nil, the server's clock is read.
+local function remember(tokens, how, acquisition, memory, retention, others, time)
+  local score = make_room(tokens, how, memory, others, time or redis.call('TIME'))
+  redis.call('ZADD', tokens, score, acquisition)
   redis.call('PEXPIRE', tokens, retention)
 end

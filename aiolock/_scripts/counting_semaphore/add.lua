@@ -18,6 +18,5 @@
 
 local is_counter, available = counter(KEYS[1])
 if not is_counter then return {NOT_A_LOCK, 0, 0} end
-if redis.call('ZSCORE', KEYS[2], ARGV[1]) then return {APPLIED, 0, 0} end
-remember(KEYS[2], FREED, ARGV[1], ARGV[3], ARGV[2], ARGV[4])
+if end_of_copy(KEYS[2], FREED, ARGV[1], ARGV[3], ARGV[2], ARGV[4]) then return {APPLIED, 0, 0} end
 return {APPLIED, set(KEYS[1], (available or tonumber(ARGV[6])) + ARGV[5], ARGV[7], ARGV[8]), 0}

@@ -18,15 +18,13 @@
 
 local is_counter, count = counter(KEYS[1])
 if not is_counter then return {NOT_A_LOCK, 0, 0} end
-local ended = redis.call('ZSCORE', KEYS[2], ARGV[1])
--- This request was made, or refused, before.
-if ended then return {ended % 10 == FREED and APPLIED or REFUSED, 0, 0} end
-
--- A server out of memory refuses a first write that needs memory; if there are ends to forget, forgetting comes first.
-if ARGV[4] == '' then redis.call('PEXPIRE', KEYS[2], ARGV[2]) end
 -- Also 0 if there is no count: then this is a refusal.
 local left = ARGV[5] ~= '' and count and count - ARGV[5] or 0
-remember(KEYS[2], count and FREED or EXPIRED, ARGV[1], ARGV[3], left > 0 and ARGV[2] or ARGV[3], ARGV[4])
+local retention = left > 0 and ARGV[2] or ARGV[3]
+-- A server out of memory refuses a first write that needs memory; if there are ends to forget, forgetting comes first.
+if ARGV[4] == '' then redis.call('PEXPIRE', KEYS[2], retention) end
+local ended = end_of_copy(KEYS[2], count and FREED or EXPIRED, ARGV[1], ARGV[3], retention, ARGV[4])
+if ended then return {ended == FREED and APPLIED or REFUSED, 0, 0} end
 if not count then return {REFUSED, 0, 0} end
 if left > 0 then
   redis.call('DECRBY', KEYS[1], ARGV[5])
