@@ -20,8 +20,8 @@ MANY = 20
 @pytest.fixture
 async def client(proxy: Proxy) -> AsyncIterator[LockClient]:
     async with client_behind(proxy) as client:
-        # The first use of a client sends more, and after single calls the first of several leaves by itself.
-        await release(await together(handles(client, 2)))
+        # The first use of a client sends more, and after one or two calls the first of many leave by themselves.
+        await release(await together(handles(client, 3)))
         yield client
 
 

@@ -89,7 +89,7 @@ async def scripts_run(redis: Redis) -> int:
 
 @pytest.mark.parametrize("calls", [1, 100])
 async def test_calls_of_one_turn_share_a_batch(locks: LockClient, calls: int) -> None:
-    await asyncio.gather(*(locks.lock(name).locked() for name in ("warm", "too")))
+    await asyncio.gather(*(locks.lock(name).locked() for name in ("warm", "too", "also")))
     before = locks.statistics()
     await asyncio.gather(*(locks.lock(f"n{number}").locked() for number in range(calls)))
     after = locks.statistics()

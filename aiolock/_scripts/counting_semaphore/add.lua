@@ -1,5 +1,5 @@
--- add: change the number of available permits. In front of it, ends.lua, number.lua and counting_semaphore.lua define
--- its functions.
+-- add: change the number of available permits. In front of it, number.lua, counter.lua and
+-- counting_semaphore.lua define its functions.
 --
 -- KEYS[1] count
 -- KEYS[2] tokens

@@ -1,4 +1,4 @@
--- set: set the number of permits, unless it is set already. In front of it, ends.lua, number.lua and
+-- set: set the number of permits, unless it is set already. In front of it, number.lua, counter.lua and
 -- counting_semaphore.lua define its functions.
 --
 -- KEYS[1] count

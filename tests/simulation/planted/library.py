@@ -233,6 +233,13 @@ _BEHIND = (
 
 _CONNECTIONS = (
     Fault(
+        "the cancellation of a caller ends the reader of its connection",
+        "_redis/connection.py",
+        "if self._reader.cancelling() > given_up and not self._begins_to_leave():",
+        "if not self._begins_to_leave():",
+        _CALM,
+    ),
+    Fault(
         "the calls of a broken connection are not sent again",
         "_redis/pipeline.py",
         "        unanswered = [*self._replication.calls(), *self._sent_calls()]\n",

@@ -325,15 +325,15 @@ _FAMILY = (
     Fault(
         "a latch that is counted down by a call that is sent twice counts twice",
         "_scripts/latch/count_down.lua",
-        "if ended then return {ended % 10 == FREED and APPLIED or REFUSED, 0, 0} end\n",
+        "if ended then return {ended == FREED and APPLIED or REFUSED, 0, 0} end\n",
         "",
         "--on one --profile network --act latched",
     ),
     Fault(
         "a change of a latch that was refused is not remembered",
         "_scripts/latch/set.lua",
-        "remember(KEYS[2], count and EXPIRED or FREED, ARGV[1], ARGV[3], ARGV[2], ARGV[4])\n",
-        "if not count then remember(KEYS[2], FREED, ARGV[1], ARGV[3], ARGV[2], ARGV[4]) end\n",
+        "end_of_copy(KEYS[2], count and EXPIRED or FREED, ",
+        "not count and end_of_copy(KEYS[2], FREED, ",
         "--on one --profile late --act latched",
     ),
     Fault(
