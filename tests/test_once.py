@@ -171,7 +171,7 @@ async def test_a_failure_that_is_remembered_is_raised_and_not_tried_again(
         assert (bool(turn), turn.done, turn.failure) == (False, True, "ZeroDivisionError: by zero")
 
 
-class Speechless(Exception):
+class SpeechlessError(Exception):
     """An exception that cannot make its text."""
 
     def __str__(self) -> str:
@@ -181,9 +181,9 @@ class Speechless(Exception):
 async def test_a_failure_whose_text_cannot_be_made_is_raised_and_remembered(
     locks: LockClient, other: LockClient, report: Report
 ) -> None:
-    with pytest.raises(Speechless):
-        await locks.once(KEY, keep=KEEP, failures="remember").run(at_once(Report(error=Speechless())))
-    with pytest.raises(OnceFailedError, match="Speechless: an error without a text"):
+    with pytest.raises(SpeechlessError):
+        await locks.once(KEY, keep=KEEP, failures="remember").run(at_once(Report(error=SpeechlessError())))
+    with pytest.raises(OnceFailedError, match="SpeechlessError: an error without a text"):
         await other.once(KEY, keep=KEEP).run(report)
 
 

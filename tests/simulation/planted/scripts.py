@@ -199,8 +199,8 @@ _FAMILY = (
     ),
     Fault(
         "a ticket stays in line after its grant",
-        "_scripts/fair/acquire.lua",
-        "    if first then leave_line(KEYS[2], acquisition) end\n",
+        "_scripts/fair/grant_if_free.lua",
+        "      redis.call('ZREM', KEYS[2], ticket)\n",
         "",
         f"{_FAIR} --profile calm",
     ),
