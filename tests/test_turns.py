@@ -41,18 +41,19 @@ async def take_turns(
         return [after - before for before, after in pairwise(ends)]
 
 
-@pytest.mark.parametrize(("release", "turns"), [("answered", 4), ("behind", 3)])
+@pytest.mark.parametrize(("release", "most"), [("answered", 4), ("behind", 3)])
 def test_a_section_of_a_lone_task_takes_few_turns(
-    server: Server, release: BlockRelease, turns: int, monkeypatch: pytest.MonkeyPatch
+    server: Server, release: BlockRelease, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
     A reply arrives in one turn; in the next one, the connection reads it, and the task that awaits it goes on.
 
-    Behind, the connection has a third turn, in which it looks whether more calls follow the release and the acquire.
+    Behind, the connection looks in one more turn whether other calls follow the release and the acquire. The replies of
+    a quick server arrive in that turn.
     """
     config, selector = LockConfig(release=release), CountingSelector()
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
-        assert median(runner.run(take_turns(server.url, config, selector, monkeypatch))) == turns
+        assert median(runner.run(take_turns(server.url, config, selector, monkeypatch))) <= most
 
 
 @pytest.mark.parametrize("release", ["answered", "behind"])

@@ -67,6 +67,7 @@ class _Watch:
     """A body without a task, which calls a function when its hold is lost; closing does not wait for it."""
 
     is_block = False
+    is_work = False
     has_lost_its_task = True
 
     def __init__(self, lease: AsyncLease, tell: "_Callback") -> None:

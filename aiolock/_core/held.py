@@ -54,6 +54,10 @@ class Body(Protocol):
         """Whether it is an `async with`, which gives its lease back."""
 
     @property
+    def is_work(self) -> bool:
+        """Whether it is the work of a leader's term."""
+
+    @property
     def lease(self) -> object:
         """The lease under which it runs."""
 
@@ -197,7 +201,7 @@ class Held:
         return bool(self._works(lease))
 
     def _works(self, lease: object) -> list[Body]:
-        return [body for body in self.bodies if body.lease is lease and not body.is_block]
+        return [body for body in self.bodies if body.lease is lease and body.is_work]
 
     def was_lost_before(self, answer: Lost) -> bool:
         """

@@ -44,6 +44,7 @@ class Scope:
     )
 
     is_block = True
+    is_work = False
 
     def __init__(
         self, lease: BaseLease, record: OwningTask, cancelling: int, entered_by: FrameId | None, *, behind: bool

@@ -275,7 +275,7 @@ class _Body:
 class _Watch:
     """The body of a term's hold; the hold tells it about a loss."""
 
-    is_block = False
+    is_block, is_work = False, True
 
     def __init__(self, lease: Lease, works: Works, cancel_every: float) -> None:
         self.lease: Lease = lease

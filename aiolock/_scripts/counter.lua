@@ -8,11 +8,3 @@
 -- Milliseconds until a waiter asks again, if no message comes.
 local PROBE = 5000
 
--- Remember a change that is made, or refused, now, by the *id* of its request. If it is remembered already, this is a copy:
--- then returns the kind of the end, and changes nothing.
-local function end_of_copy(tokens, how, id, memory, retention, others)
-  local score = make_room(tokens, how, memory, others, redis.call('TIME'))
-  if redis.call('ZADD', tokens, 'NX', score, id) == 0 then return redis.call('ZSCORE', tokens, id) % 10 end
-  redis.call('PEXPIRE', tokens, retention)
-end
-

@@ -22,27 +22,34 @@ local function remove_some(tokens, least, most)
   if old[1] then redis.call('ZREM', tokens, unpack(old)) end
 end
 
--- Make room for an end at this *time*, and forget *others*: ends that may be forgotten, separated by spaces. If the new end
--- replaces no other, some ends that are older than *memory* are removed, the oldest first: the set never has more ends than
--- that time brings. Leave *others* out for an acquire: its release will replace this end. Returns the score of the new end,
--- whose kind is *how*.
-local function make_room(tokens, how, memory, others, time)
-  local replaced = others and 0 or 1
-  if others and not string.find(others, ' ', 1, true) then
-    if others ~= '' then replaced = redis.call('ZREM', tokens, others) end
-  elseif others then
-    for other in string.gmatch(others, '%S+') do replaced = replaced + redis.call('ZREM', tokens, other) end
-  end
+-- Forget *others*: ends that may be forgotten, separated by spaces. Returns how many of them there were.
+local function forget(tokens, others)
+  if others == '' then return 0 end
+  if not string.find(others, ' ', 1, true) then return redis.call('ZREM', tokens, others) end
+  local number = 0
+  for other in string.gmatch(others, '%S+') do number = number + redis.call('ZREM', tokens, other) end
+  return number
+end
+
+-- If a new end has *replaced* no other, remove some ends that are older than *memory*, the oldest first: the set never has
+-- more ends than that time brings.
+local function remove_old(tokens, time, memory, replaced)
   if replaced == 0 or time[2] % SELDOM == 0 then
     remove_some(tokens, 0, (math.floor(time[1] * 1000 + time[2] / 1000) - memory) * 10)
   end
+end
+
+-- The score of an end: the time in milliseconds, and its kind.
+local function score_of(time, how)
   -- The first three of the six digits of the microseconds.
   return time[1] .. string.sub('00000' .. time[2], -6, -4) .. how
 end
 
--- Remember the end of *acquisition*, for which `make_room` makes room. If *time* is nil, the server's clock is read.
+-- Remember the end of *acquisition*, and forget *others*. Leave *others* out for an acquire: its release will replace this
+-- end. If *time* is nil, the server's clock is read.
 local function remember(tokens, how, acquisition, memory, retention, others, time)
-  local score = make_room(tokens, how, memory, others, time or redis.call('TIME'))
-  redis.call('ZADD', tokens, score, acquisition)
+  time = time or redis.call('TIME')
+  remove_old(tokens, time, memory, others and forget(tokens, others) or 1)
+  redis.call('ZADD', tokens, score_of(time, how), acquisition)
   redis.call('PEXPIRE', tokens, retention)
 end

@@ -69,6 +69,16 @@ def test_a_callback_is_called_in_a_thread_of_its_own_once(orders: RLock) -> None
     assert told == [("forced", False)] * 2
 
 
+@pytest.mark.parametrize("several", [False, True], ids=["one lock", "several locks"])
+def test_a_lease_with_a_callback_can_be_given_back_by_a_block(orders: RLock, client: LockClient, several: bool) -> None:
+    lock = client.multi("a", "b") if several else orders
+    lease = lock.acquire()
+    lease.on_loss(lambda reason: None)
+    with lease:
+        assert lock.locked()
+    assert not lock.locked()
+
+
 def test_a_callback_for_which_no_thread_can_be_started_is_logged(
     orders: RLock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

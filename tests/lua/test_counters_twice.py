@@ -6,7 +6,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock._scripts import SET_COUNT
-from aiolock._scripts.replies import GRANTED, NOT_A_LOCK, REFUSED, STALE
+from aiolock._scripts.replies import APPLIED, GRANTED, NOT_A_LOCK, REFUSED, STALE
 from tests.lua.counters import JOBS, MEMORY, MINE, REQUEST, RETENTION, SEATS, THEIRS, Counter, Jobs, Reply, Seats
 
 # A cell has the answer, after ":" its number, and after "=" the count afterwards; without "=" the count stays.
@@ -180,6 +180,16 @@ async def test_after_a_minute_an_end_is_forgotten(redis: Redis) -> None:
     await redis.zincrby(SEATS.tokens, -10 * (MEMORY + 1), REQUEST)
     await seats.add(1, "me:8")
     assert set((await seats.look()).tokens) == {b"me:8"}
+
+
+async def test_a_copy_after_more_than_a_minute_counts_nothing(redis: Redis) -> None:
+    jobs = Jobs(redis)
+    await jobs.set(3)
+    await jobs.count_down("me:8")
+    await redis.zincrby(JOBS.tokens, -10 * (MEMORY + 1), "me:8")
+    before = await jobs.look()
+    assert (await jobs.count_down("me:8"))[0] == APPLIED
+    assert await jobs.look() == before
 
 
 @pytest.mark.parametrize(("count", "most"), [(2, RETENTION), (1, MEMORY)])

@@ -121,6 +121,14 @@ async def test_clients_that_gave_up_leave_nothing_in_a_line_that_never_ends(fair
     assert await signs_of_life(fair) == {"b", "c", "d"}
 
 
+async def test_a_release_does_not_doubt_that_its_own_client_is_alive(fair: FairTable) -> None:
+    await fair.acquire(HOLDER, owner=OTHER)
+    await fair.wait("other:2")
+    await silence(fair, "other")
+    await fair.clean(HOLDER, mark="freed other")
+    assert await fair.line() == ["other:2"]
+
+
 async def signs_of_life(fair: FairTable) -> set[str]:
     """The clients that have a mark in the line."""
     members = (await fair.look()).tokens

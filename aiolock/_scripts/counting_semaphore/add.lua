@@ -1,5 +1,5 @@
--- add: change the number of available permits. In front of it, number.lua, counter.lua and
--- counting_semaphore.lua define its functions.
+-- add: change the number of available permits. In front of it, ends.lua, number.lua and counting_semaphore.lua define
+-- its functions.
 --
 -- KEYS[1] count
 -- KEYS[2] tokens
@@ -18,5 +18,6 @@
 
 local is_counter, available = counter(KEYS[1])
 if not is_counter then return {NOT_A_LOCK, 0, 0} end
-if end_of_copy(KEYS[2], FREED, ARGV[1], ARGV[3], ARGV[2], ARGV[4]) then return {APPLIED, 0, 0} end
+if redis.call('ZSCORE', KEYS[2], ARGV[1]) then return {APPLIED, 0, 0} end
+remember(KEYS[2], FREED, ARGV[1], ARGV[3], ARGV[2], ARGV[4])
 return {APPLIED, set(KEYS[1], (available or tonumber(ARGV[6])) + ARGV[5], ARGV[7], ARGV[8]), 0}

@@ -1,4 +1,4 @@
--- set: set the number of permits, unless it is set already. In front of it, number.lua, counter.lua and
+-- set: set the number of permits, unless it is set already. In front of it, ends.lua, number.lua and
 -- counting_semaphore.lua define its functions.
 --
 -- KEYS[1] count
@@ -18,9 +18,12 @@
 
 local is_counter, available = counter(KEYS[1])
 if not is_counter then return {NOT_A_LOCK, 0, 0} end
+local ended = redis.call('ZSCORE', KEYS[2], ARGV[1])
+-- This request was made, or refused, before.
+if ended then return {ended % 10 == FREED and APPLIED or REFUSED, 0, 0} end
+
 -- A server out of memory remembers a refusal, too, whose first write must not need memory.
 if available then redis.call('PEXPIRE', KEYS[2], ARGV[2]) end
-local ended = end_of_copy(KEYS[2], available and EXPIRED or FREED, ARGV[1], ARGV[3], ARGV[2], ARGV[4])
-if ended then return {ended == FREED and APPLIED or REFUSED, 0, 0} end
+remember(KEYS[2], available and EXPIRED or FREED, ARGV[1], ARGV[3], ARGV[2], ARGV[4])
 if available then return {REFUSED, 0, 0} end
 return {APPLIED, set(KEYS[1], ARGV[5], ARGV[6], ARGV[7]), 0}

@@ -1,6 +1,6 @@
 -- release_clean: release the last hold of an acquisition without remembering its id, since no copy of another command can
 -- be late; wake the next waiter. In front of it, free_and_mark.lua frees the lock, and tell_waiters.lua answers if nobody
--- waits.
+-- waits, or if the first in line is of the same client.
 --
 -- KEYS[1] lock
 -- KEYS[2] tokens

@@ -1,5 +1,5 @@
 -- count_down: lower the count, or set it to zero; at zero all waiters are released. In front of it, number.lua and
--- counter.lua define its functions.
+-- latch.lua define its functions.
 --
 -- KEYS[1] count
 -- KEYS[2] tokens

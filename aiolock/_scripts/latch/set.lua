@@ -1,4 +1,4 @@
--- set: set the count, unless there is one already. In front of it, number.lua and counter.lua define its functions.
+-- set: set the count, unless there is one already. In front of it, number.lua and latch.lua define its functions.
 --
 -- KEYS[1] count
 -- KEYS[2] tokens

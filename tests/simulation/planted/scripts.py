@@ -198,6 +198,13 @@ _FAMILY = (
         f"{_FAIR} --profile calm",
     ),
     Fault(
+        "a free fair lock is granted at once to one who is not the first in line",
+        "_scripts/fair/grant_if_free.lua",
+        "and (not line[1] or line[1] == ticket) then",
+        "then",
+        f"{_FAIR} --profile calm",
+    ),
+    Fault(
         "a ticket stays in line after its grant",
         "_scripts/fair/grant_if_free.lua",
         "      redis.call('ZREM', KEYS[2], ticket)\n",
