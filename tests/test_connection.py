@@ -327,6 +327,23 @@ async def test_a_connection_that_cannot_be_made_is_tried_again_less_and_less_oft
     await until(lambda: user.frames == [b"PONG"])
 
 
+async def test_a_call_that_hurries_an_attempt_on_its_way_hurries_the_next_one(proxy: Proxy, user: Recorder) -> None:
+    """The attempt on its way may have begun before the server was started."""
+    await proxy.refuse()
+    attempts: list[float] = []
+
+    def hurry(error: Exception, waited: float) -> None:
+        attempts.append(waited)
+        user.connection.hurry()
+
+    user.broken = hurry  # type: ignore[method-assign]
+    connect = Connector.of(Redis.from_url(proxy.url), "linked", 5)
+    # Without the hurry, the pauses of so many attempts would take minutes.
+    user.connection = Connection(user, connect, patience=1000, pulse=PULSE)
+    user.send(("PING",))
+    await until(lambda: len(attempts) == 20)
+
+
 async def test_a_connection_that_its_class_does_not_make_is_tried_again(redis: Redis, server: Server) -> None:
     """The class fails before there is anything to await."""
     connect, failures = Connector.of(Redis.from_url(server.url), None, 5), [OSError("no"), ValueError("neither")]

@@ -302,14 +302,14 @@ class Connection:
             await self._rest()
 
     async def _rest(self) -> None:
-        """Wait before the next attempt, longer and longer, or until `hurry`."""
+        """Wait before the next attempt, longer and longer, or until `hurry`; a call during an attempt counts, too."""
         pause = self._pause * random.uniform(0.5, 1)
         self._pause = min(self._longest_rest, 2 * self._pause or 0.01)
-        self._hurried.clear()
         await asyncio.sleep(min(pause, _LEAST_REST))
         with suppress(TimeoutError):
             async with asyncio.timeout(pause - _LEAST_REST):
                 await self._hurried.wait()
+        self._hurried.clear()
 
     def _waited(self) -> float:
         """The seconds since the present attempt to connect began; zero once there is a connection."""
