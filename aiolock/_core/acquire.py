@@ -2,7 +2,7 @@
 The acquire of any primitive.
 
 Rules:
-1. The only loop that waits for the server is `_contend`.
+1. The only loop that waits for a turn is in `run`: a coroutine of its own would take memory for each waiter.
 2. State changes in plain `def`; after an await the state is read again: other tasks may act as the same owner.
 3. An acquire that ends without a lease, by a cancellation, an error or the end of its wait, is given up on the server,
    unless it was never sent, or the server has surely refused it and keeps no turn for it. The give-up may be sent while
@@ -54,8 +54,7 @@ class Acquisition:
     def __init__(
         self, session: Session, want: Want, owner: str, record: OwningTask, lease: float | None, *, kept: bool = True
     ) -> None:
-        self._session, self._want = session, want
-        self._owner = owner
+        self._session, self._want, self._owner = session, want, owner
         # The arguments of the new lease: its length, whether the watchdog renews it, and the task.
         self._lease = (session.timing.lease if lease is None else lease, lease is None and want.scripts.expires, record)
         self._kept = kept
@@ -94,12 +93,18 @@ class Acquisition:
         granted: Lease | None = None
         failed: Failure = None
         session.acquiring += 1
-        entry = self._entry = session.entries.of(self._want.keys)
-        entry.acquires += 1
+        self._entry = session.entries.of(self._want.keys)
+        self._entry.acquires += 1
         try:
             granted = await (self._seek_behind() if session.leases.behind.releases else self._seek())
             if granted is None and self._waits:
-                granted = await self._contend()
+                place = Place(self._owner, self.record, self._want, self._submit, self._ends)
+                queue = self._join(place)
+                try:
+                    while granted is None and await place.comes_up():
+                        granted = await self._try(place, queue)
+                finally:
+                    queue.leave(place)
             if granted is None:
                 self._refuse_without_votes()
         except BaseException as error:
@@ -108,24 +113,15 @@ class Acquisition:
                 session.check_open()
             raise
         finally:
-            session.acquiring -= 1
-            entry.acquires -= 1
-            if self._may_have_grant:
-                self._abandon()
-            if not entry.holds:
-                entry.drop_if_empty()
-            if self._kept and (session.report.on_event is not None or logger.isEnabledFor(DEBUG)):
-                what = (self._want, self._owner, None if granted is None else granted._hold, self._wait)
-                session.report.acquire_ended(*what, monotonic() - started, most=wait, failed=failed)
+            self._end(granted, failed, wait, started)
         return self._checked(granted)
 
     def is_next(self) -> bool:
         """Whether to try at once: the owner has the lock, or nobody of this client has it, waits for it or tries."""
         entries = self._session.entries
-        entry = entries.get(self._want.keys.entry)
+        entry, scripts, owner = entries.get(self._want.keys.entry), self._want.scripts, self._owner
         if entry is None or not (entry.holds or entry.asked or entry.queue is not None):
             return True
-        scripts, owner = self._want.scripts, self._owner
         if scripts.line or owner in entry.holds:
             return True
         if scripts.exclusive:
@@ -162,44 +158,34 @@ class Acquisition:
             return await self._seek_behind()
         return granted
 
-    async def _contend(self) -> Lease | None:
-        """The wait loop: a place in the queue, a try at each turn. If one cannot reach the server, all waits end."""
-        place = Place(self._owner, self.record, self._want, self._submit, self._ends)
-        queue = self._join(place)
-        try:
-            while await place.comes_up():
-                place.note_wake_up()
-                if not queue.may_try(place, self._held):
-                    continue
-                first = queue.is_head(place)
-                try:
-                    granted = await self._attempt(place.begin(), first=first)
-                except BackendError as error:
-                    queue.fail(error.copy)
-                    raise
-                queue.note_answer(place, first=first, granted=granted is not None, has_turn=self._has_turn)
-                if granted is not None:
-                    granted._in_a_row = queue.in_a_row = place.in_a_row
-                    if place.in_a_row:
-                        self._session.report.handed_off(granted._hold)
-                    return granted
-                tell_long_wait(self._session, self._want, place)
-                if self._let_go_first and self._ends is not None and monotonic() >= self._ends:
-                    break
-            return None
-        finally:
-            queue.leave(place)
-            if self._wait is not None:
-                self._session.report.wait_ended(self._wait)
-
     def _join(self, place: Place) -> Queue:
         """Put *place* into the queue, as its head if the server has refused a first try; report the wait."""
         scripts, report = self._want.scripts, self._session.report
         if self._kept and report.is_heard():
-            hold = self._session.entries.in_the_way(self._want.keys)
-            self._wait = report.wait_started(self._want, self._owner, hold)
+            holder = self._session.entries.in_the_way(self._want.keys)
+            self._wait = report.wait_started(self._want, self._owner, holder)
         first = self._call is not None and not scripts.line and (scripts.exclusive or self._has_turn)
         return self._entry.join(place, self._want, self._refusal, first=first)
+
+    async def _try(self, place: Place, queue: Queue) -> Lease | None:
+        """The try of *place*, which was woken, if it may try. If it cannot reach the server, all waits end."""
+        place.note_wake_up()
+        if not queue.may_try(place, self._held):
+            return None
+        first = queue.is_head(place)
+        try:
+            granted = await self._attempt(place.begin(), first=first)
+        except BackendError as error:
+            queue.fail(error.copy)
+            raise
+        queue.note_answer(place, first=first, granted=granted is not None, has_turn=self._has_turn)
+        if granted is None:
+            tell_long_wait(self._session, self._want, place)
+            return None
+        granted._in_a_row = queue.in_a_row = place.in_a_row
+        if place.in_a_row:
+            self._session.report.handed_off(granted._hold)
+        return granted
 
     def _submit(self, first: bool = True) -> Call[Acquired]:
         """Send a try for the owner's first hold; all tries have the same acquisition id until that is given up."""
@@ -234,11 +220,10 @@ class Acquisition:
             self._note_refusal(call, answer)
         if not isinstance(answer, Refused):
             raise self._final(call, answer)
-        self._give_minority_back(call, answer)
+        await self._step_back(call, answer)
         self.refuse_upgrade()
         if (hold := self._held()) is not None:
             return await self._nest(hold)
-        await self._step_back(answer)
         self._entry.look_later(answer.left, handed=handed is not None)
         return None
 
@@ -254,14 +239,11 @@ class Acquisition:
         if call is self._call:
             self._entry.answered(call)
 
-    def _give_minority_back(self, call: Call[Acquired], answer: Refused) -> None:
-        """On a quorum: give back the grants of a minority."""
+    async def _step_back(self, call: Call[Acquired], answer: Refused) -> None:
+        """On a quorum: give the grants of a minority back; after a split vote, let others go first for some time."""
         if answer.has_some:
             # No waiter needs the message, unless a server that did not answer made the minority look like a majority.
             self._give_up(quietly=not answer.is_split or call.is_settled)
-
-    async def _step_back(self, answer: Refused) -> None:
-        """On a quorum after a split vote: wait for a random time, in which others may get a majority."""
         if answer.is_split and self._waits:
             self._let_go_first = min(max(_FIRST_STEP_BACK, 2 * self._let_go_first), _MOST_STEP_BACK)
             rest = self._let_go_first if self._ends is None else max(0.0, self._ends - monotonic())
@@ -351,6 +333,21 @@ class Acquisition:
         if self._want.at_least:
             hold.keep(self._want.at_least, self._session.client)
         return lease
+
+    def _end(self, granted: Lease | None, failed: Failure, most: float | None, started: float) -> None:
+        """End the acquire, which was to wait for *most* seconds; gives up a grant that may be on its way."""
+        report, entry = self._session.report, self._entry
+        if self._wait is not None:
+            report.wait_ended(self._wait)
+        self._session.acquiring -= 1
+        entry.acquires -= 1
+        if self._may_have_grant:
+            self._abandon()
+        if not entry.holds:
+            entry.drop_if_empty()
+        if self._kept and (report.on_event is not None or logger.isEnabledFor(DEBUG)):
+            hold, took = None if granted is None else granted._hold, monotonic() - started
+            report.acquire_ended(self._want, self._owner, hold, self._wait, took, most=most, failed=failed)
 
     def _refuse_without_votes(self) -> None:
         """Raise if the acquire was not granted because too few servers have a vote: then nobody has the lock."""

@@ -11,14 +11,15 @@ import asyncio
 import inspect
 import sys
 from collections.abc import Callable, Coroutine, Sequence
+from types import FrameType
 from typing import Any, Protocol, TypeVar
 
 import anyio
 
 from aiolock._core.hold import BaseLease, Hold
-from aiolock._core.owners import FrameId, Owners, OwningTask, current_task, is_named, running_task
+from aiolock._core.owners import Owners, OwningTask, current_task, is_named, running_task
 from aiolock._core.report import Reporter
-from aiolock._core.scope import Scope
+from aiolock._core.scope import FrameId, Scope
 from aiolock._errors import AioLockError
 from aiolock._keys import LockKeys
 from aiolock._scripts import Want
@@ -72,9 +73,9 @@ class Blocks:
         self._can_leave = can_leave
         self._release: BlockRelease = release
 
-    def enter_handle(self, lease: BaseLease, entered_by: FrameId) -> None:
+    def enter_handle(self, lease: BaseLease, entered_by: FrameType) -> None:
         """Begin a block of a handle in the running task, which has just acquired *lease*; `leave_handle` finds it."""
-        self._enter(lease, lease._record, entered_by, None)
+        self._enter(lease, lease._record, frame_id(entered_by), None)
 
     def enter_lease(self, lease: BaseLease, release: BlockRelease | None) -> None:
         """Begin a block of *lease* in the running task; *release* overrides the client's."""
@@ -103,7 +104,7 @@ class Blocks:
             scope.hold.refuse_if_over()
 
     def leave_handle(
-        self, here: FrameId, running: Task | None, want: Want, named: str | None, error: BaseException | None
+        self, here: FrameType, running: Task | None, want: Want, named: str | None, error: BaseException | None
     ) -> Coroutine[Any, Any, None] | None:
         """Leave a block of the owner *named*, or of a task, from the frame *here*; ``None`` if there is none."""
         owner = None if named is None else self._owners.named(named)
@@ -199,6 +200,11 @@ def refuse_to_leave(handle: str, error: BaseException | None) -> None:
     error.add_note(f"aiolock: {text}")
 
 
+def frame_id(frame: FrameType) -> FrameId:
+    """The identity of *frame*; a frame that leaves a block is compared with the frame that entered it."""
+    return id(frame), frame.f_code
+
+
 def forget_settled(opened: list[B]) -> None:
     """If there are many *opened* blocks, forget most of those whose tasks have ended and that hold nothing."""
     if len(opened) >= _CROWDED and not len(opened) & (len(opened) - 1):
@@ -208,7 +214,7 @@ def forget_settled(opened: list[B]) -> None:
 
 
 def find_left(
-    here: FrameId, running: Task | None, opened: Sequence[B], may_be: Callable[[B], bool] = lambda each: True
+    here: FrameType, running: Task | None, opened: Sequence[B], may_be: Callable[[B], bool] = lambda each: True
 ) -> B | None:
     """
     The block that the frame *here* of the *running* task leaves; ``None`` if it cannot be found.
@@ -216,9 +222,10 @@ def find_left(
     *opened* are the blocks in the order of their enters; only those for which *may_be* is true are candidates. If the
     block cannot be found, each candidate is doubted, so that none of them is held for ever.
     """
+    identity = frame_id(here)
     for each in reversed(opened):
         # The frame is compared first, because it is cheap: many tasks may share a handle.
-        if each.entered_by == here and may_be(each) and _may_be_that_frame(each, here, running):
+        if each.entered_by == identity and may_be(each) and _may_be_that_frame(each, here, running):
             return each
     candidates = [each for each in opened if may_be(each)]
     found = _of_task(candidates, running)
@@ -229,13 +236,13 @@ def find_left(
     return None
 
 
-def _may_be_that_frame(block: Open, here: FrameId, running: Task | None) -> bool:
+def _may_be_that_frame(block: Open, here: FrameType, running: Task | None) -> bool:
     """
     Whether the frame *here* can be the frame that entered *block*, and not a later call of the same function.
 
     Only a generator can go on in another task than the task that began it.
     """
-    if block.record.task() is running or here[1].co_flags & _IS_GENERATOR:
+    if block.record.task() is running or here.f_code.co_flags & _IS_GENERATOR:
         return True
     return block.record.is_being_destroyed
 

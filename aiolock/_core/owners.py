@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from contextvars import Context
-from types import CodeType, FrameType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 from weakref import ref
 
@@ -25,16 +24,6 @@ _ELSEWHERE = (
     "work; for a time limit use try_acquire(wait=...), hold(wait=...) or asyncio.timeout(); to acquire here and "
     "release elsewhere, a named owner: locks.lock(name, owner=...)"
 )
-
-
-# The identity of a frame, which does not keep the frame alive. A later frame with the same identity is a later call of
-# the same code.
-FrameId = tuple[int, CodeType]
-
-
-def frame_id(frame: FrameType) -> FrameId:
-    """The identity of *frame*; a frame that leaves a block is compared with the frame that entered it."""
-    return id(frame), frame.f_code
 
 
 def current_task() -> "asyncio.Task[object] | None":

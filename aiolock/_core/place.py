@@ -64,8 +64,10 @@ class Place:
         return self.woken.wait() if self._ends is None else self._comes_up_before(self._ends)
 
     async def _comes_up_before(self, ends: float) -> bool:
+        if (left := ends - monotonic()) <= 0:
+            return False
         with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, ends - monotonic())):
+            async with asyncio.timeout(left):
                 await self.woken.wait()
         return self.woken.is_set()
 

@@ -9,11 +9,12 @@ user keep their meaning: `Task.cancelling` and `Task.uncancel` tell them from th
 import asyncio
 from contextvars import Context
 from time import monotonic
+from types import CodeType
 from weakref import WeakSet
 
 from aiolock._core.held import CLEANUP
 from aiolock._core.hold import BaseLease, Hold
-from aiolock._core.owners import FrameId, OwningTask
+from aiolock._core.owners import OwningTask
 from aiolock._keys import LockKeys
 from aiolock._types import quoted
 
@@ -21,6 +22,9 @@ from aiolock._types import quoted
 _LOOK_AGAIN = 0.05
 # The tasks in which a scope has fired and not exited, of any client: the body of one may hold locks of several clients.
 _unwinding: WeakSet[asyncio.Task[object]] = WeakSet()
+# The identity of a frame, which does not keep the frame alive. A later frame with the same identity is a later call of
+# the same code.
+FrameId = tuple[int, CodeType]
 
 
 class Scope:

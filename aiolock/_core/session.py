@@ -13,6 +13,7 @@ from contextvars import Context
 from dataclasses import asdict
 from math import inf
 from time import monotonic
+from types import FrameType
 from typing import Any, TypeVar
 
 import anyio
@@ -24,7 +25,7 @@ from aiolock._core.commands import Commands
 from aiolock._core.covered import CoveredHold
 from aiolock._core.hold import Hold
 from aiolock._core.leases import Entries, Leases
-from aiolock._core.owners import FrameId, Owners, OwningTask, running_task
+from aiolock._core.owners import Owners, OwningTask, running_task
 from aiolock._core.report import Observer, Reporter
 from aiolock._core.stand_in import StandIn
 from aiolock._core.watchdog import Watchdog
@@ -371,7 +372,7 @@ class Sessions(Unique):
         return self.session is None or self.session.can_leave(error)
 
     def leave(
-        self, here: FrameId, running: Task | None, want: Want, named: str | None, error: BaseException | None
+        self, here: FrameType, running: Task | None, want: Want, named: str | None, error: BaseException | None
     ) -> Coroutine[Any, Any, None]:
         """
         Leave a block from the frame *here*, with *error* or without.

@@ -12,7 +12,7 @@ from aiolock._answers import answering, marked
 from aiolock._core.acquire import Acquisition
 from aiolock._core.hold import BaseLease
 from aiolock._core.lease import Lease, refuse_under_work
-from aiolock._core.owners import FrameId, current_task, frame_id, in_own_task, refuse_elsewhere
+from aiolock._core.owners import current_task, in_own_task, refuse_elsewhere
 from aiolock._core.session import Sessions
 from aiolock._errors import BackendError, LockTimeoutError, NotALockError, NotHeldError
 from aiolock._primitives.held_block import HeldLock
@@ -50,24 +50,25 @@ class Single(Named):
     # pyright accepts only the type that it gives to an `async def`, and mypy gives it another: therefore the casts.
     @marked
     def __aenter__(self) -> "CoroutineType[Any, Any, Lease]":
-        return cast("CoroutineType[Any, Any, Lease]", self._enter(frame_id(sys._getframe(1)), current_task()))
+        return cast("CoroutineType[Any, Any, Lease]", self._enter(current_task()))
 
     @marked
     def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> "CoroutineType[Any, Any, None]":
         # Find the block now: another task may await the coroutine.
-        left = self._sessions.leave(frame_id(sys._getframe(1)), current_task(), self._want, self._named, error)
+        left = self._sessions.leave(sys._getframe(1), current_task(), self._want, self._named, error)
         return cast("CoroutineType[Any, Any, None]", left)
 
-    async def _enter(self, entered_by: FrameId, caller: "asyncio.Task[object] | None") -> Lease:
+    async def _enter(self, caller: "asyncio.Task[object] | None", depth: int = 1) -> Lease:
         acquisition = self._acquisition(None)
         if caller is not acquisition.record.task():
             refuse_elsewhere(self)
         granted = await acquisition.run(None)
         # A wait without a limit ends with a grant.
         assert granted is not None
-        granted._session.blocks.enter_handle(granted, entered_by)
+        # Not before the grant: Python makes the object of a frame when someone asks for it, for each waiter.
+        granted._session.blocks.enter_handle(granted, sys._getframe(depth))
         return granted
 
     def _acquire(self, wait: Duration | None, lease: Duration | None) -> Coroutine[Any, Any, Lease | None]:

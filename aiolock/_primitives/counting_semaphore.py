@@ -8,7 +8,7 @@ from typing import Any, Unpack, cast, final
 
 from aiolock._answers import answering, marked
 from aiolock._core.lease import Lease
-from aiolock._core.owners import FrameId, current_task, frame_id
+from aiolock._core.owners import current_task
 from aiolock._core.session import Sessions
 from aiolock._keys import LockKeys
 from aiolock._primitives.base import Single
@@ -165,14 +165,13 @@ class AsyncCountingSemaphore(Named):
 
     @marked
     def __aenter__(self) -> "CoroutineType[Any, Any, None]":
-        entering = _without_lease(self._block._enter(frame_id(sys._getframe(1)), current_task()))
-        return cast("CoroutineType[Any, Any, None]", entering)
+        return cast("CoroutineType[Any, Any, None]", _without_lease(self._block._enter(current_task(), depth=2)))
 
     @marked
     def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> "CoroutineType[Any, Any, None]":
-        left = self._sessions.leave(frame_id(sys._getframe(1)), current_task(), self._block._want, None, error)
+        left = self._sessions.leave(sys._getframe(1), current_task(), self._block._want, None, error)
         return cast("CoroutineType[Any, Any, None]", left)
 
     def _want(self, permits: int | None) -> Want:
@@ -197,9 +196,9 @@ class HeldCountingSemaphore(Entered[None]):
         self._held = block.hold(wait)
         self._name = block.name
 
-    def _enter(self, entered_by: FrameId, caller: "Task[object] | None") -> Coroutine[Any, Any, None]:
+    def _enter(self, caller: "Task[object] | None") -> Coroutine[Any, Any, None]:
         self._held._unused = False
-        return super()._enter(entered_by, caller)
+        return super()._enter(caller)
 
     async def _begin(self) -> tuple[Lease, None]:
         lease, _ = await self._held._begin()

@@ -8,9 +8,10 @@ from types import CoroutineType, TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from aiolock._answers import marked
-from aiolock._core.blocks import find_left, forget_settled, nothing_to_give_back, refuse_to_leave
+from aiolock._core.blocks import find_left, forget_settled, frame_id, nothing_to_give_back, refuse_to_leave
 from aiolock._core.lease import Lease
-from aiolock._core.owners import FrameId, OwningTask, current_task, frame_id, refuse_elsewhere, running_task
+from aiolock._core.owners import OwningTask, current_task, refuse_elsewhere, running_task
+from aiolock._core.scope import FrameId
 from aiolock._core.session import Sessions
 from aiolock._primitives.multi.lease import MultiLease
 
@@ -57,13 +58,13 @@ class Entered(ABC, Generic[T]):
 
     @marked
     def __aenter__(self) -> "CoroutineType[Any, Any, T]":
-        return cast("CoroutineType[Any, Any, T]", self._enter(frame_id(sys._getframe(1)), current_task()))
+        return cast("CoroutineType[Any, Any, T]", self._enter(current_task()))
 
     @marked
     def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> "CoroutineType[Any, Any, None]":
-        entry = find_left(frame_id(sys._getframe(1)), current_task(), self._blocks)
+        entry = find_left(sys._getframe(1), current_task(), self._blocks)
         if entry is not None:
             self._blocks.remove(entry)
             left = entry.block.__aexit__(kind, error, trace)
@@ -73,11 +74,11 @@ class Entered(ABC, Generic[T]):
             refuse_to_leave(repr(self), error)
         return cast("CoroutineType[Any, Any, None]", nothing_to_give_back())
 
-    async def _enter(self, entered_by: FrameId, caller: "Task[object] | None") -> T:
+    async def _enter(self, caller: "Task[object] | None") -> T:
         if caller is not running_task():
             refuse_elsewhere(self)
         block, entered = await self._begin()
         record = self._sessions.here().owners.running()
         forget_settled(self._blocks)
-        self._blocks.append(_Entry(entered_by, record, block))
+        self._blocks.append(_Entry(frame_id(sys._getframe(1)), record, block))
         return entered

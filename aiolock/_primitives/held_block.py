@@ -7,7 +7,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar, final
 
 from aiolock._core.lease import Lease
-from aiolock._core.owners import FrameId
 from aiolock._core.session import Sessions
 from aiolock._primitives.entered import Entered
 from aiolock._primitives.multi.lease import MultiLease
@@ -79,10 +78,10 @@ class HeldBlock(Unique, Entered[G]):
     def _acts_as_one(self) -> bool:
         return self._lock._acts_as_one
 
-    def _enter(self, entered_by: FrameId, caller: "Task[object] | None") -> Coroutine[Any, Any, G]:
+    def _enter(self, caller: "Task[object] | None") -> Coroutine[Any, Any, G]:
         # Also if the enter is refused.
         self._unused = False
-        return super()._enter(entered_by, caller)
+        return super()._enter(caller)
 
     async def _acquire(self) -> G:
         """Acquire the lease of a block."""
