@@ -335,7 +335,7 @@ class Connection:
             if Lineage.forks == self._forks:
                 if self._writer is not None:
                     self._writer.close()
-                await discard(raw)
+                await discard(raw, last=not self._goes_on())
                 self.raw = None
             self._writer = None
 

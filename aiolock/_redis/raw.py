@@ -10,6 +10,9 @@ from redis.exceptions import RedisError, ResponseError
 
 from aiolock._redis.error_replies import understood
 
+# Seconds for which the last act of a loop waits for the other side.
+_LAST_WAIT = 0.25
+
 
 async def connect(connection: AbstractConnection) -> None:
     """Open *connection*, as redis-py does; but certificates are read in a thread, because that takes a while."""
@@ -35,14 +38,19 @@ async def ask(connection: AbstractConnection, *command: str) -> Any:
         return understood(error)
 
 
-async def discard(connection: AbstractConnection) -> None:
+async def discard(connection: AbstractConnection, *, last: bool = False) -> None:
     """
-    Close *connection* without waiting for the other side.
+    Close *connection* without waiting for the other side, or, as the *last* act of its loop, with a short wait.
 
-    If the other side does not read any more, unsent data, or the end of TLS, keep the socket open for a while: redis-py
-    cannot abort it, and asyncio aborts it after half a minute.
+    Unsent data, or the end of TLS, keep the socket open until the other side has read or answered them: redis-py cannot
+    abort it, and asyncio aborts it after half a minute. If the loop ends before, the socket stays open until Python
+    collects it, with a warning.
     """
     with suppress(RedisError, OSError, TimeoutError):
-        await connection.disconnect(nowait=True)
+        if last:
+            async with asyncio.timeout(_LAST_WAIT):
+                await connection.disconnect()
+        else:
+            await connection.disconnect(nowait=True)
     # The transport closes in the next turn of the loop.
     await asyncio.sleep(0)

@@ -1,5 +1,6 @@
 """One server: an ordinary connection, one for urgent calls, and one for messages."""
 
+import asyncio
 from collections.abc import Callable
 
 from redis.asyncio.connection import AbstractConnection
@@ -99,6 +100,4 @@ class Server:
 
     async def aclose(self) -> None:
         """Close the connections; pending calls fail."""
-        await self.notifier.aclose()
-        for pipeline in self._both:
-            await pipeline.aclose()
+        await asyncio.gather(*(each.aclose() for each in (self.notifier, *self._both)))

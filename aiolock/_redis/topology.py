@@ -1,5 +1,6 @@
 """The backend on redis.asyncio: sends each script to the server that has its keys."""
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
@@ -59,5 +60,4 @@ class Topology(ABC):
                 await server.drained()
 
     async def aclose(self) -> None:
-        for server in self.servers():
-            await server.aclose()
+        await asyncio.gather(*(server.aclose() for server in self.servers()))

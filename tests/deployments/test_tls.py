@@ -7,7 +7,7 @@ import threading
 import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -17,13 +17,14 @@ from aiolock import BackendError, LockClient, LockConfig
 from aiolock._backend import Call
 from aiolock._config import Timing
 from aiolock._embedded_server import Server
+from aiolock._redis import raw
 from aiolock._redis.backend import OneServer
 from aiolock._redis.connector import Connector
 from tests.deployments.conftest import TlsServer
 from tests.deployments.session import session
 from tests.deployments.test_disturbances import rewritten
 from tests.support.holding import lock_client
-from tests.support.inside import Nobody, ordinary_of, submit
+from tests.support.inside import Nobody, connections_of_thread, ordinary_of, submit
 from tests.support.observe import renewed, until
 from tests.test_backend import ECHO
 
@@ -190,6 +191,29 @@ async def test_closing_says_nothing_of_tls(tls: TlsServer, caplog: pytest.LogCap
         tls.plain.kill()
     gc.collect()
     assert [record for record in caplog.records if record.name == "asyncio"] == []
+
+
+def test_no_loop_ends_before_the_other_side_has_ended_tls(tls: TlsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the event loop nor the thread of `max_stall` leaves a socket open, though the server answers late."""
+    monkeypatch.setattr(raw, "_LAST_WAIT", 30)
+    resuming = threading.Timer(0.2, tls.plain.resume)
+
+    async def stall_and_close() -> None:
+        config = LockConfig(lease=1, renew_interval=0.1, max_stall=60)
+        async with LockClient.from_url(tls.url, config=config, **tls.settings) as locks:
+            async with locks.lock("a") as lease:
+                sleep(1)
+                lease.check()
+                assert connections_of_thread(locks) > 0
+            tls.plain.pause()
+            resuming.start()
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", ResourceWarning)
+        asyncio.run(stall_and_close())
+        gc.collect()
+    resuming.join()
+    assert [warning for warning in told if "transport" in str(warning.message)] == []
 
 
 def test_the_embedded_valkey_has_no_tls() -> None:

@@ -136,8 +136,7 @@ class QuorumBackend:
                     await member.drained()
 
     async def aclose(self) -> None:
-        for member in self._members:
-            await member.aclose()
+        await asyncio.gather(*(member.aclose() for member in self._members))
 
     def _over(self, poll: Poll) -> None:
         del self._polls[poll.call]

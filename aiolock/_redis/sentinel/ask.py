@@ -152,12 +152,12 @@ class OneSentinel:
         finally:
             await self.hang_up()
 
-    async def hang_up(self) -> None:
-        """Close the connection."""
+    async def hang_up(self, *, last: bool = False) -> None:
+        """Close the connection, perhaps as the *last* act of the loop."""
         # In a forked child it is the parent's: closing it would remove it from the selector of both.
         if self._connection is not None and Lineage.forks == self._forks:
             connection, self._connection = self._connection, None
-            await discard(connection)
+            await discard(connection, last=last)
 
     async def sentinel_masters(self) -> Any:
         """The method of redis-py's client of a Sentinel that `discover_master` calls."""

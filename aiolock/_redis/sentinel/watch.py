@@ -66,8 +66,7 @@ class PrimaryWatch:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
-        for notifier in self._notifiers:
-            await notifier.aclose()
+        await asyncio.gather(*(notifier.aclose() for notifier in self._notifiers))
 
     async def _keep_asking(self, sentinel: OneSentinel, due: asyncio.Event) -> None:
         task = asyncio.current_task()
@@ -84,7 +83,7 @@ class PrimaryWatch:
             # If the loop ends without a close, releases must not wait for this Sentinel.
             sentinel.named = None
             self._count()
-            await sentinel.hang_up()
+            await sentinel.hang_up(last=True)
 
     def _count(self) -> None:
         """Count the latest answers."""
