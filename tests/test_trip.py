@@ -1,6 +1,7 @@
 """The trip of an acquire, a release and a block through the package: the rooms that it visits, and its moves."""
 
 import asyncio
+import inspect
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import pytest
 import aiolock
 from aiolock import AsyncRLock, LockClient
 from tests.support import timers
+from tests.support.observe import all_parked
 
 PACKAGE = Path(aiolock.__file__).parent
 # Rooms and moves.
@@ -74,3 +76,26 @@ async def test_the_way_to_the_server_and_back_is_short(
     most_rooms, most_moves = MOST[act.__name__]
     assert len(set(rooms)) <= most_rooms
     assert len(rooms) - 1 <= most_moves
+
+
+async def test_a_wait_keeps_few_coroutines(locks: LockClient) -> None:
+    """A thousand waiters keep a thousand of each."""
+    lock = locks.lock("a")
+
+    async def wait() -> None:
+        async with lock:
+            pass
+
+    async with lock:
+        task = asyncio.create_task(wait())
+        await all_parked(locks, 1)
+        names = list(coroutines(task.get_coro()))
+    await task
+    assert names == ["wait", "_enter", "run", "wait"], "the last one is that of the event"
+
+
+def coroutines(awaiting: object) -> Iterator[str]:
+    """The names of the coroutines from *awaiting* to what it waits for."""
+    while inspect.iscoroutine(awaiting):
+        yield awaiting.cr_code.co_name
+        awaiting = awaiting.cr_await
