@@ -43,7 +43,7 @@ class Call(Generic[A]):
     that is later (both on the monotonic clock). *trouble* is the last error that prevented an answer. If the call is
     *repeated*, a failure came after a sending: that copy may still arrive. *hops* counts the redirections so far, from
     servers that do not own the slot. If the slot is being moved, the next server needs *asking*. A *whole* call must go
-    alone and with its source, because its digest, or its bundle, was refused.
+    alone and with its source, because its digest, or the one command of several calls, was refused.
 
     *arrival* is what the connection's reader awaits, if the next data should bring the reply: the call's task awaits it
     as well, and goes on in the same turn of the loop as the reader.

@@ -5,11 +5,12 @@ import re
 import sys
 import tokenize
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from aiolock._core.acquire import Acquisition
 from aiolock._core.hold import Hold
-from aiolock._scripts import _ALL
+from aiolock._scripts import _ALL, HAND_OFF
 from tests.support.trees import PACKAGE, trees
 
 # The folders, from the ground up, and what each may import of ours. A module beside the folders is a room of its own
@@ -81,7 +82,9 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 SCRIPTS = sorted(PACKAGE.rglob("*.lua"))
 # For each file that ends a script, and has its header: the files that are put in front of it.
 PARTS: dict[Path, set[Path]] = {}
-for each in _ALL:
+# The scripts in the middle of a hand-off have headers of their own.
+_HAND_OFF = replace(HAND_OFF, files=(*HAND_OFF.files[:3], HAND_OFF.files[-1]))
+for each in (*_ALL, _HAND_OFF):
     *parts, last = (PACKAGE / "_scripts" / f"{name}.lua" for name in each.files)
     PARTS.setdefault(last, set()).update(parts)
 ENTRIES = [path for path in SCRIPTS if path not in set[Path]().union(*PARTS.values())]

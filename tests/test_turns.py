@@ -73,3 +73,21 @@ async def test_a_lone_task_sends_what_it_has_without_waiting_for_other_tasks(
                 # The next turn begins with this callback.
                 loop.call_soon(note, locks.statistics().batches)
         assert later[2:4] == [1, 1]
+
+
+async def test_a_hand_off_leaves_in_the_turn_that_submits_it(locks: LockClient) -> None:
+    loop, later = asyncio.get_running_loop(), list[int]()
+    lock = locks.lock("orders")
+
+    def note(before: int) -> None:
+        later.append(locks.statistics().batches - before)
+
+    async def take_often() -> None:
+        for _ in range(5):
+            async with lock:
+                await asyncio.sleep(0)
+                # The next turn begins with this callback.
+                loop.call_soon(note, locks.statistics().batches)
+
+    await asyncio.gather(take_often(), take_often())
+    assert later[3:8] == [1, 1, 1, 1, 1]

@@ -2,7 +2,7 @@
 The acquire of any primitive.
 
 Rules:
-1. The only loop that waits for a turn is in `run`: a coroutine of its own would take memory for each waiter.
+1. The only loop that waits for a turn is in `run`. As a coroutine of its own it would take memory for each waiter.
 2. State changes in plain `def`; after an await the state is read again: other tasks may act as the same owner.
 3. An acquire that ends without a lease, by a cancellation, an error or the end of its wait, is given up on the server,
    unless it was never sent, or the server has surely refused it and keeps no turn for it. The give-up may be sent while
@@ -220,10 +220,10 @@ class Acquisition:
             self._note_refusal(call, answer)
         if not isinstance(answer, Refused):
             raise self._final(call, answer)
-        await self._step_back(call, answer)
         self.refuse_upgrade()
         if (hold := self._held()) is not None:
             return await self._nest(hold)
+        await self._step_back(call, answer)
         self._entry.look_later(answer.left, handed=handed is not None)
         return None
 
@@ -335,16 +335,16 @@ class Acquisition:
         return lease
 
     def _end(self, granted: Lease | None, failed: Failure, most: float | None, started: float) -> None:
-        """End the acquire, which was to wait for *most* seconds; gives up a grant that may be on its way."""
+        """End the acquire, which was to wait for *most* seconds; give up a grant that may be on its way."""
         report, entry = self._session.report, self._entry
-        if self._wait is not None:
-            report.wait_ended(self._wait)
         self._session.acquiring -= 1
         entry.acquires -= 1
         if self._may_have_grant:
             self._abandon()
         if not entry.holds:
             entry.drop_if_empty()
+        if self._wait is not None:
+            report.wait_ended(self._wait)
         if self._kept and (report.on_event is not None or logger.isEnabledFor(DEBUG)):
             hold, took = None if granted is None else granted._hold, monotonic() - started
             report.acquire_ended(self._want, self._owner, hold, self._wait, took, most=most, failed=failed)

@@ -3,8 +3,8 @@ Releases that were left behind, so that no caller waits for their answers; and t
 
 Rules:
 1. If an acquire is sent before the reply to a release of the same lock, no other process can get the lock in between:
-   this is a hand-off. After a number of hand-offs in a row an acquire waits for the reply, and waiters of other
-   processes go first.
+   this is a hand-off, and one command if the two leave together. After a number of hand-offs in a row an acquire waits
+   for the reply, and waiters of other processes go first.
 2. An acquire can overtake a release that the server refuses for the moment, or whose slot moves. Then a refusal of the
    acquire means nothing: an acquire that does not wait tries again, after the replies to the earlier releases.
 """

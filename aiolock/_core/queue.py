@@ -6,8 +6,9 @@ Rules:
    for all. An acquire that was refused before its place goes ahead of tasks that came meanwhile.
 2. A wake-up is never lost: a place that leaves without using it, or that was refused while another place became the
    head, passes it to the head. A grant that leaves permits wakes the first places for which these are enough.
-3. A release and the head's acquire are sent together; the message of that release is then ignored. After a number of
-   such hand-offs in a row (`in_a_row`) the acquire is not sent along, and waiters in other processes go first.
+3. A release and the head's acquire are sent together: a hand-off. If one command makes both, no message is published;
+   else the message of that release is ignored. After a number of hand-offs in a row (`in_a_row`) the acquire is not
+   sent along, and waiters in other processes go first.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from time import monotonic
 
 from aiolock._backend import Call, Notifier
 from aiolock._core.place import Place
-from aiolock._scripts import ScriptSet
+from aiolock._scripts import RELEASE_CLEAN, ScriptSet
 from aiolock._scripts.replies import Applied, Granted
 
 # Hand-offs in a row; after these, waiters in other processes go first.
@@ -131,9 +132,10 @@ class Queue:
         del self._places[place]
         if not self._places:
             self._close()
-        # It is the head, or was the head when it was woken: pass the wake-up on.
+        # It is the head, or was the head when it was woken: pass the wake-up on. The release that handed the lock to it
+        # may run after the next try, so its message is no echo.
         elif hid_others or place.trying or place.woken.is_set():
-            self.wake()
+            self.look_again()
 
     def wake(self) -> None:
         """Let the head try."""
@@ -212,6 +214,7 @@ class Queue:
 
     def _expect_echo(self, release: Call) -> None:
         if self._notifier.confirmed(self._channels[-1]):
+            self._forget_silent()
             self._echoes.append((monotonic() + _ECHO, release))
 
     def _step_aside(self, release: Call) -> None:
@@ -220,7 +223,9 @@ class Queue:
 
         The answer to *release* has the number of clients.
         """
-        self._sits_out = others_told(release, self._notifier, self._channels[-1]) * MOST_HAND_OFFS
+        # A client that hands a plain lock off publishes no message before the end of its run.
+        messages = 1 if self.scripts.release_clean is RELEASE_CLEAN else MOST_HAND_OFFS
+        self._sits_out = others_told(release, self._notifier, self._channels[-1]) * messages
         self._look_after_others()
 
     def _look_after_others(self) -> None:
@@ -264,11 +269,19 @@ class Queue:
 
     def _is_echo(self) -> bool:
         """Whether the message is that of a release of this client after which the head's acquire was sent."""
-        while self._echoes:
-            until, release = self._echoes.popleft()
-            if monotonic() < until and not (release.ended and _told_nobody(release)):
-                return True
+        self._forget_silent()
+        if self._echoes:
+            self._echoes.popleft()
+            return True
         return False
+
+    def _forget_silent(self) -> None:
+        """Forget the earliest releases whose messages are late, or that told nobody, like one in a hand-off."""
+        while self._echoes:
+            until, release = self._echoes[0]
+            if monotonic() < until and not (release.ended and _told_nobody(release)):
+                return
+            self._echoes.popleft()
 
     def _close(self) -> None:
         self._cancel_probe()

@@ -67,7 +67,7 @@ class Single(Named):
         granted = await acquisition.run(None)
         # A wait without a limit ends with a grant.
         assert granted is not None
-        # Not before the grant: Python makes the object of a frame when someone asks for it, for each waiter.
+        # Asked for before the grant, each waiter would keep the object of a frame.
         granted._session.blocks.enter_handle(granted, sys._getframe(depth))
         return granted
 

@@ -18,11 +18,11 @@ from typing import Any
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import NoScriptError, ReadOnlyError, ResponseError
 
-from aiolock._backend import Argument, Call
+from aiolock._backend import Call
 from aiolock._config import Timing
 from aiolock._errors import BackendError
 from aiolock._redis.aside import Answered, Aside, ignore
-from aiolock._redis.batch import together
+from aiolock._redis.batch import keys_and_arguments, script_of_all, together
 from aiolock._redis.connection import Connection
 from aiolock._redis.error_replies import is_final, is_passing, understood
 from aiolock._redis.failures import Failures
@@ -36,7 +36,7 @@ from aiolock._scripts import Script
 from aiolock._scripts.replies import was_done
 
 _PULSE = 0.05
-# The limit of calls that leave at once together, and share `arrival`: a release that is left behind, and an acquire.
+# The limit of calls that leave at once together, and share `arrival`: a release, and the acquire behind it.
 _MOST_ALONE = 2
 
 
@@ -100,15 +100,20 @@ class Pipeline:
         if self.outage.since is not None and self.outage.lasts and not call.script.urgent:
             call.fail_within(self.outage.one_attempt)
             self.connection.hurry()
-        alone = not (self._sent or self._steering.client.waiting or self._replication.is_wanted)
         self._unsent[call] = None
         self._due = call.deadline if call.deadline < self._due else self._due
         # The next data should bring the reply. A call that moved here may await data of the earlier server.
         if not self._sent and len(self._unsent) <= _MOST_ALONE and call.arrival is None:
             call.arrival = self.connection.arrival
-        at_once = alone and len(self._unsent) == self._left_alone <= _MOST_ALONE
+        at_once = len(self._unsent) == self._left_alone <= _MOST_ALONE and self._is_alone()
         if at_once or len(self._unsent) == 1:
             self.connection.wake(at_once=at_once)
+
+    def _is_alone(self) -> bool:
+        """Whether no reply is to come, and no call is expected: while tasks wait, an acquire may follow a release."""
+        if self._sent or self._replication.is_wanted:
+            return False
+        return len(self._unsent) == _MOST_ALONE or not self._steering.client.waiting
 
     def prepare(self, seconds: float) -> None:
         """Connect, and go on trying for *seconds*, because a call will follow."""
@@ -311,12 +316,13 @@ class Pipeline:
     def _commands_of(self, batch: list[Call], publish: str) -> list[Command]:
         """The commands that make the calls of *batch*."""
         commands: list[Command] = []
-        for script, calls in together(batch):
-            if script.bundled and len(calls) > 1 and not self._steering.apart and not any(call.whole for call in calls):
-                commands.append(self._bundle(script, calls, publish))
-            else:
+        for calls in together(batch):
+            script = script_of_all(calls)
+            if script is None or self._steering.apart or any(call.whole for call in calls):
                 for call in calls:
                     commands += self._commands(call, publish)
+            else:
+                commands.append(self._one_command(script, calls, publish))
         return commands
 
     def _commands(self, call: Call, publish: str) -> list[Command]:
@@ -332,18 +338,12 @@ class Pipeline:
         how = ("EVAL", script.source) if call.whole else ("EVALSHA", script.sha)
         return [*asking, (*how, len(call.keys), *call.keys, *call.arguments(publish))]
 
-    def _bundle(self, script: Script, calls: list[Call], publish: str) -> Command:
-        """Several *calls* of *script* as one command."""
-        bundle = script.bundle
-        how = ("EVALSHA", bundle.sha) if bundle in self._known else ("EVAL", bundle.source)
-        self._known.add(bundle)
-        keys: list[str] = []
-        arguments: list[Argument] = []
-        for call in calls:
-            keys += call.keys
-            arguments += call.arguments(publish)
-        command = (*how, len(keys), *keys, len(calls), *arguments)
-        return self._expect(command, partial(self._bundle_answered, script, calls), calls)
+    def _one_command(self, script: Script, calls: list[Call], publish: str) -> Command:
+        """The command in which *script* makes all *calls*."""
+        how = ("EVALSHA", script.sha) if script in self._known else ("EVAL", script.source)
+        self._known.add(script)
+        keys, arguments = keys_and_arguments(calls, publish)
+        return self._expect((*how, len(keys), *keys, *arguments), partial(self._all_answered, script, calls), calls)
 
     def _expect(self, command: Command, tell: Answered, calls: Sequence[Call] = ()) -> Command:
         self._sent.append(Aside(tell, calls))
@@ -361,16 +361,16 @@ class Pipeline:
         else:
             call.end(answer)
 
-    def _bundle_answered(self, script: Script, calls: list[Call], frame: Any) -> list[Call]:
-        """Note the answers to a bundle of *calls*. If they are not complete, send each call again by itself."""
+    def _all_answered(self, script: Script, calls: list[Call], frame: Any) -> list[Call]:
+        """Note the answers that *script* gave to all *calls*. If it gave none, send each call again by itself."""
         if isinstance(frame, list) and len(frame) == len(calls):
             for call, reply in zip(calls, frame, strict=True):
                 self._answered(call, understood(reply) if isinstance(reply, ResponseError) else reply)
             return []
         for call in calls:
             call.whole = True
-        # The server may not know the bundle's script.
-        self._known.discard(script.bundle)
+        # The server may not know the script.
+        self._known.discard(script)
         return calls
 
     def _refused(self, call: Call, error: Any) -> None:

@@ -159,6 +159,7 @@ def read_all() -> None:
     """Read every script now: later the process may have no file handles left, or an upgrade may replace the files."""
     for script in _ALL:
         _ = script.bundle.sha if script.bundled else script.sha
+    _ = HAND_OFF.sha
 
 
 def _script(
@@ -196,6 +197,10 @@ _CLEAN_PARTS = ("answers", "lock/free_and_mark", "lock/tell_waiters", "ends", "l
 _CLEAN = ("lock/release_clean", replies.changed, *_CLEAN_PARTS, *_LATE_LOCK)
 # Errors call it a release, like any other.
 RELEASE_CLEAN = replace(_script(*_CLEAN, publishes=True, bundled=True), name=RELEASE.name)
+# A clean release of a lock and the acquire behind it as one command; see `together` in `_redis/batch.py`.
+_TAKE_PLACE = ("answers", "lock/grant", "lock/replace_holder")
+_BOTH = ("lock/begin_release", *RELEASE_CLEAN.files, "lock/begin_acquire", *ACQUIRE.files)
+HAND_OFF = Script("hand-off", (*_TAKE_PLACE, *_BOTH, "lock/hand_off"))
 LOCK = ScriptSet(
     *(ACQUIRE, RELEASE, RENEW, FORCE_RELEASE, RELEASE_LATER, RELEASE_CLEAN),
     detach=_script("lock/detach", replies.acquired, *_REPLACE_LOCK, publishes=True, lasts=True),

@@ -12,6 +12,8 @@ _OF_LOCKS = frozenset(
 _OF_THE_FAMILY = frozenset({"read_write/acquire", "permit/acquire", "counting_semaphore/acquire", "latch/wait"})
 # Each call of these changes the count once, however often it is sent.
 _COUNTS = frozenset({"counting_semaphore/acquire", "counting_semaphore/release", "latch/count_down", "latch/set"})
+# The script of a release and an acquire, and the place of the acquisition that it releases.
+_HAND_OFF, _RELEASED = "lock/hand_off", 9
 # The mark after the name of a script: several calls as one.
 _SEVERAL = "*"
 _LOCK_KEYS = 2
@@ -38,6 +40,10 @@ class LockCall(NamedTuple):
 def _lock_calls(script: str, args: list[bytes], answers: list[Any]) -> list[LockCall]:
     """The calls of a script that acquires or releases locks; none of another."""
     name = script.removesuffix(_SEVERAL)
+    if name == _HAND_OFF:
+        clean = ("lock/release_clean", [*args[:_LOCK_KEYS], *args[_RELEASED:]])
+        both = zip((clean, ("lock/acquire", args)), answers, strict=True)
+        return [_lock_call(*call, row) for call, row in both if isinstance(row, list)]
     if name not in _OF_LOCKS:
         return []
     of_quorum = args[0] == _QUORUM_KEY
@@ -219,7 +225,7 @@ class Ran:
         decoded = _reader.gets()
         # Several calls as one command have a reply for each of them.
         each = decoded if isinstance(decoded, list) else [decoded]
-        self.is_clean = script.removesuffix(_SEVERAL).endswith("release_clean")
+        self.is_clean = script.removesuffix(_SEVERAL).endswith(("release_clean", _HAND_OFF))
         self.is_refused = bool(each) and all(isinstance(one, hiredis.ReplyError) for one in each)
         # A script that the server refused has done nothing.
         answers = decoded if isinstance(decoded, list) else None

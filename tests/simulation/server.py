@@ -375,6 +375,7 @@ def script_name(source: bytes) -> str:
         for script in _scripts._ALL:
             _names[script.source.encode()] = script.files[-1]
             _names[script.bundle.source.encode()] = f"{script.files[-1]}*"
+        _names[_scripts.HAND_OFF.source.encode()] = _scripts.HAND_OFF.files[-1]
     return _names.get(source, "?")
 
 

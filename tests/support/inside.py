@@ -115,6 +115,12 @@ def queue_of(lock: Single) -> Queue | None:
     return None if entry is None else entry.queue
 
 
+def expected_echoes(lock: Single) -> int:
+    """The number of this client's releases whose messages the queue of the lock expects."""
+    queue = queue_of(lock)
+    return 0 if queue is None else len(queue._echoes)
+
+
 def places_of(lock: Single) -> list[Place]:
     """The places of the lock's waiters in this client, in order."""
     queue = queue_of(lock)

@@ -79,7 +79,8 @@ class Effects:
         if ran.hand_over is not None:
             self._ended.setdefault(server.name, {}).setdefault(ran.hand_over.replaced, self.world.now)
         for call in ran.lock_calls if ran.is_clean else ():
-            self._judge_clean(server, call)
+            if call.is_release:
+                self._judge_clean(server, call)
         counts = [key for key in _COUNTERS if key in server.data.touched]
         freed += [key for key in counts if self._judge_count(server, key, ran.script, ran.args)]
         self._note_refusal(server, ran)
@@ -95,18 +96,21 @@ class Effects:
         if value is not None and key not in server.data.expires and not key.startswith(_KEPT_FOR_EVER):
             self.world.violation("residue", f"{server.name}: key {key!r} has no TTL")
         before, fields = holding.pop(key, None), value if type(value) is dict else {}
-        if before is not None and before.until <= server.data.clock():
-            before = None
+        lost = None if before is None or before.until > server.data.clock() else before
+        before = None if lost is not None else before
         now = fields.get(b"aiolock:acquisition") or fields.get(b"mode")
+        releases = [call.acquisition for call in calls if call.is_release and call.key == key]
+        told = [call.acquisition for call in calls if call.is_release and call.status == GRANTED]
+        if lost is not None and now is not None and lost.acquisition in told:
+            self.world.violation("untold", f"{server.name}: {lost.acquisition!r} hands {key!r} off, which it had lost")
+        if before is not None and releases and before.acquisition not in (*releases, now):
+            self.world.violation("freed", f"{server.name}: {key!r} of {before.acquisition!r} is freed for {releases!r}")
         if now is not None:
             numbers = [int(fields.get(number, 0)) for number in _NUMBERS]
             holding[key] = _Hold(now, numbers, server.data.expires.get(key, NEVER))
             self._judge_holder(server, key, before, holding[key])
             self._judge_mode(server, key, fields)
             return False
-        releases = [call.acquisition for call in calls if call.is_release and call.key == key]
-        if before is not None and releases and before.acquisition not in releases:
-            self.world.violation("freed", f"{server.name}: {key!r} of {before.acquisition!r} is freed for {releases!r}")
         return before is not None
 
     def _judge_clean(self, server: Server, call: LockCall) -> None:

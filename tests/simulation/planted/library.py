@@ -118,7 +118,7 @@ _WAITS = (
     Fault(
         "a cancelled acquire is not given up",
         "_core/acquire.py",
-        "            if self._may_have_grant:\n                self._abandon()\n",
+        "        if self._may_have_grant:\n            self._abandon()\n",
         "",
     ),
     Fault(
