@@ -223,7 +223,7 @@ class Acquisition:
         self.refuse_upgrade()
         if (hold := self._held()) is not None:
             return await self._nest(hold)
-        await self._step_back(call, answer)
+        await self._step_back(answer)
         self._entry.look_later(answer.left, handed=handed is not None)
         return None
 
@@ -239,11 +239,8 @@ class Acquisition:
         if call is self._call:
             self._entry.answered(call)
 
-    async def _step_back(self, call: Call[Acquired], answer: Refused) -> None:
-        """On a quorum: give the grants of a minority back; after a split vote, let others go first for some time."""
-        if answer.has_some:
-            # No waiter needs the message, unless a server that did not answer made the minority look like a majority.
-            self._give_up(quietly=not answer.is_split or call.is_settled)
+    async def _step_back(self, answer: Refused) -> None:
+        """On a quorum after a split vote: wait for a random time, in which others may get a majority."""
         if answer.is_split and self._waits:
             self._let_go_first = min(max(_FIRST_STEP_BACK, 2 * self._let_go_first), _MOST_STEP_BACK)
             rest = self._let_go_first if self._ends is None else max(0.0, self._ends - monotonic())
@@ -366,13 +363,16 @@ class Acquisition:
         return lease
 
     def _note_refusal(self, call: Call[Acquired], answer: Acquired) -> None:
-        """Note a refusal of the server, for now or for good."""
+        """Note a refusal of the server, for now or for good; on a quorum, give the grants of a minority back."""
         self._repeated = self._repeated or call.repeated
         if isinstance(answer, Refused):
             self._has_turn = self._has_turn or answer.has_turn
             self._refusal = answer
             self._note_line(answer)
         self._may_have_grant = self._repeated or self._has_turn
+        if isinstance(answer, Refused) and answer.has_some:
+            # No waiter needs the message, unless a server that did not answer made the minority look like a majority.
+            self._give_up(quietly=not answer.is_split or call.is_settled)
 
     def _note_line(self, answer: Granted | Refused) -> None:
         """Note whether the first in the server's line is of this client: only then can a release hand the lock over."""

@@ -36,15 +36,15 @@ QUORUM = (
     Fault(
         "what a minority of a quorum has granted is not given back",
         "_core/acquire.py",
-        "        if answer.has_some:\n",
-        "        if answer.has_some and not answer.is_split:\n",
+        "        if isinstance(answer, Refused) and answer.has_some:\n",
+        "        if isinstance(answer, Refused) and answer.has_some and not answer.is_split:\n",
         "--on quorum",
     ),
     Fault(
         "what a minority of a quorum has granted stays if the owner has the lock by another task",
         "_core/acquire.py",
-        "        if answer.has_some:\n",
-        "        if answer.has_some and self._held() is None:\n",
+        "        if isinstance(answer, Refused) and answer.has_some:\n",
+        "        if isinstance(answer, Refused) and answer.has_some and self._held() is None:\n",
         "--on quorum --act named_owner --horizon 4",
     ),
     Fault(
