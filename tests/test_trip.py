@@ -95,7 +95,7 @@ async def test_a_wait_keeps_few_coroutines(locks: LockClient) -> None:
 
 
 def coroutines(awaiting: object) -> Iterator[str]:
-    """The names of the coroutines from *awaiting* to what it waits for."""
+    """The names of *awaiting* and of each coroutine that the one before it awaits."""
     while inspect.iscoroutine(awaiting):
         yield awaiting.cr_code.co_name
         awaiting = awaiting.cr_await

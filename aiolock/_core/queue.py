@@ -223,7 +223,8 @@ class Queue:
 
         The answer to *release* has the number of clients.
         """
-        # A client that hands a plain lock off publishes no message before the end of its run.
+        # A client that hands a plain lock off publishes one message, at the end of its run. (On a cluster it publishes
+        # more: there this client asks again sooner, and is refused until that run is over.)
         messages = 1 if self.scripts.release_clean is RELEASE_CLEAN else MOST_HAND_OFFS
         self._sits_out = others_told(release, self._notifier, self._channels[-1]) * messages
         self._look_after_others()

@@ -54,7 +54,7 @@ class Script(Generic[A_co]):
     @cached_property
     def bundle(self) -> "Script":
         """The script that runs several calls of this one."""
-        return Script(self.name, ("bundle/begin", *self.files, "bundle/end"))
+        return Script(self.name, ("bundle/try", "bundle/begin", *self.files, "bundle/end"))
 
     @cached_property
     def source(self) -> str:
@@ -199,7 +199,7 @@ _CLEAN = ("lock/release_clean", replies.changed, *_CLEAN_PARTS, *_LATE_LOCK)
 RELEASE_CLEAN = replace(_script(*_CLEAN, publishes=True, bundled=True), name=RELEASE.name)
 # A clean release of a lock and the acquire behind it as one command; see `together` in `_redis/batch.py`.
 _TAKE_PLACE = ("answers", "lock/grant", "lock/replace_holder")
-_BOTH = ("lock/begin_release", *RELEASE_CLEAN.files, "lock/begin_acquire", *ACQUIRE.files)
+_BOTH = ("bundle/try", "lock/begin_release", *RELEASE_CLEAN.files, "lock/begin_acquire", *ACQUIRE.files)
 HAND_OFF = Script("hand-off", (*_TAKE_PLACE, *_BOTH, "lock/hand_off"))
 LOCK = ScriptSet(
     *(ACQUIRE, RELEASE, RENEW, FORCE_RELEASE, RELEASE_LATER, RELEASE_CLEAN),

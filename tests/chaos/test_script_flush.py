@@ -73,7 +73,7 @@ async def test_flushed_before_any_command(redis: Redis, proxy: Proxy, through: R
         if not rule.requests:
             break
         assert await leftovers(redis) == set()
-    assert number > 9
+    assert number > 10
 
 
 async def test_flushed_before_every_command(redis: Redis, proxy: Proxy, through: Redis) -> None:

@@ -14,9 +14,7 @@ end
 local calls, replies = tonumber(ARGV[1]), {}
 local keys, arguments = #KEYS / calls, (#ARGV - 1) / calls
 for call = 0, calls - 1 do
-  local done, reply = pcall(one, {unpack(KEYS, call * keys + 1, (call + 1) * keys)},
+  replies[call + 1] = try(one, {unpack(KEYS, call * keys + 1, (call + 1) * keys)},
     {unpack(ARGV, call * arguments + 2, (call + 1) * arguments + 1)})
-  if not done and type(reply) == 'string' then reply = {err = string.gsub(reply, '^@user_script: ?%d+: %-?', '')} end
-  replies[call + 1] = reply
 end
 return replies

@@ -20,10 +20,4 @@
 
 end
 
-local function try(call, first, last)
-  local done, reply = pcall(call, KEYS, {unpack(ARGV, first, last)})
-  if not done and type(reply) == 'string' then reply = {err = string.gsub(reply, '^@user_script: ?%d+: %-?', '')} end
-  return reply
-end
-
-return {try(release, 8, 14), try(acquire, 1, 7)}
+return {try(release, KEYS, {unpack(ARGV, 8, 14)}), try(acquire, KEYS, {unpack(ARGV, 1, 7)})}

@@ -1,7 +1,7 @@
 -- replace_holder: frees a lock and grants it to the next owner, if nothing else is to be done; it is put in front of the rest
 -- of hand_off, which handles all other cases.
 
-local released, number, mark, retention, memory, channel, publish = unpack(ARGV, 8)
+local released, number, mark, _, _, channel, publish = unpack(ARGV, 8)
 -- Waiters of other clients ask again at the end of the lease that they were told: one that ends sooner needs a message.
 if ARGV[4] == '1' and redis.pcall('HGET', KEYS[1], 'aiolock:acquisition') == released
   and redis.call('PTTL', KEYS[1]) <= tonumber(ARGV[5]) then
