@@ -13,7 +13,9 @@ from redis.asyncio import Redis
 import aiolock._core.commands
 from aiolock import LeaseLostError, LockClient, LockConfig, NotALockError
 from aiolock._backend import Call
+from aiolock._core.place import Place
 from aiolock._core.queue import MOST_HAND_OFFS, Queue
+from aiolock._keys import LockKeys
 from aiolock._primitives.base import Lock
 from aiolock._primitives.named import Named
 from aiolock._scripts import LATCH, LOCK, RELEASE, WRITE, Want
@@ -363,3 +365,12 @@ async def test_a_holder_keeps_others_from_asking_only_if_it_excludes_them(locks:
 async def give_back_when_granted(lock: Lock) -> None:
     async with lock:
         pass
+
+
+async def test_a_wait_that_is_over_tries_no_more(locks: LockClient) -> None:
+    """Its last try was refused after the end; a message has come meanwhile."""
+    record, want = session_of(locks).owners.running(), Want(LockKeys.of(NAME, ""), LOCK)
+    for ends, tries in ((monotonic(), False), (monotonic() + 60, True), (None, True)):
+        place = Place("me", record, want, lambda: Call(want.scripts.acquire, (), (), 0.0), ends)
+        place.woken.set()
+        assert await place.comes_up() == tries

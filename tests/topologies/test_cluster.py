@@ -21,7 +21,7 @@ from tests.deployments.test_permissions import RULES
 from tests.docs.pages import ROOT
 from tests.support.calls import acquire_and_release
 from tests.support.inside import cluster_of, keys_of
-from tests.support.observe import answered, renewed, until
+from tests.support.observe import all_parked, answered, renewed, until
 from tests.support.topologies import ClusterOf, ask, waited
 from tests.support.waiters import Waiters, parked
 
@@ -73,6 +73,23 @@ async def test_a_waiter_is_woken_by_a_sharded_message(calm: ClusterOf, ours: Loc
         assert any(server.notifier.connection.connected for server in cluster_of(ours).servers())
         await lease.release()
         await waiters.granted(3)
+
+
+async def test_a_hand_off_is_two_commands(calm: ClusterOf, ours: LockClient) -> None:
+    """A script on a cluster may not use a key again that it has deleted: the slot of the key may be moving."""
+    lock, owner = ours.lock("a"), calm.owner_of("a")
+    async with lock:
+        pass
+
+    async def take() -> int:
+        async with lock:
+            return scripts_run(owner)
+
+    async with lock:
+        task = asyncio.create_task(take())
+        await all_parked(ours, 1)
+        before = scripts_run(owner)
+    assert await task - before == 2
 
 
 async def test_a_cluster_without_sharded_messages_broadcasts_them(
