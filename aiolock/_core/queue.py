@@ -223,8 +223,8 @@ class Queue:
 
         The answer to *release* has the number of clients.
         """
-        # A client that hands a plain lock off publishes one message, at the end of its run. (On a cluster it publishes
-        # more: there this client asks again sooner, and is refused until that run is over.)
+        # A client that hands a plain lock off publishes one message, at the end of its run. On a cluster it publishes
+        # more: there this client asks again sooner, and is refused until that run is over.
         messages = 1 if self.scripts.release_clean is RELEASE_CLEAN else MOST_HAND_OFFS
         self._sits_out = others_told(release, self._notifier, self._channels[-1]) * messages
         self._look_after_others()
@@ -277,7 +277,7 @@ class Queue:
         return False
 
     def _forget_silent(self) -> None:
-        """Forget the earliest releases whose messages are late, or that told nobody, like one in a hand-off."""
+        """Forget the earliest releases whose messages are late, or that told nobody, like those in a hand-off."""
         while self._echoes:
             until, release = self._echoes[0]
             if monotonic() < until and not (release.ended and _told_nobody(release)):
