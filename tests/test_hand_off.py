@@ -12,9 +12,10 @@ from aiolock._core.queue import MOST_HAND_OFFS
 from aiolock._scripts import HAND_OFF
 from tests.support.faults import script
 from tests.support.holding import client_behind
-from tests.support.inside import expected_echoes, hears
+from tests.support.inside import expected_echoes
 from tests.support.observe import all_parked, answered, commandstats, until
 from tests.support.proxy import Proxy, Rule, drop_reply, withhold_reply
+from tests.support.waiters import waits_quietly
 
 MANY = 200
 SECTIONS = 600
@@ -48,9 +49,8 @@ async def hand_off(lock: AsyncRLock, client: LockClient, redis: Redis) -> tuple[
 
     async with lock:
         task = asyncio.create_task(take())
-        await until(lambda: hears(client, lock))
-        # The waiter has asked again since then.
-        await all_parked(client, 1)
+        # Once messages arrive, the waiter asks again.
+        await until(lambda: waits_quietly(client, lock))
         before = await scripts(redis)
     return await task
 
@@ -153,6 +153,7 @@ async def test_the_next_waiter_is_woken_when_the_one_before_it_is_cancelled(
     await all_parked(client, 1)
     second = asyncio.create_task(taken(lock, None))
     await all_parked(client, 2)
+    await until(lambda: waits_quietly(client, lock))
     withheld = proxy.install(Rule(script(HAND_OFF), withhold_reply()))
     releasing = asyncio.create_task(holder.release())
     await withheld.caught()
