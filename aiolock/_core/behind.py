@@ -10,7 +10,8 @@ Rules:
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from aiolock._backend import Call, Notifier
@@ -20,52 +21,10 @@ from aiolock._scripts import Want
 from aiolock._scripts.replies import Changed
 
 
-class ReleaseBehind:
-    """A *release* that was left behind. The releases of one lock that have no answer yet are a chain."""
-
-    __slots__ = ("_answered", "earlier", "in_a_row", "key", "later", "release")
-
-    def __init__(
-        self,
-        release: Call[Changed],
-        key: str,
-        in_a_row: int,
-        earlier: "ReleaseBehind | None",
-        answered: "Callable[[ReleaseBehind], object]",
-    ) -> None:
-        self.release: Call[Changed] = release
-        self.key: str = key
-        # The hand-offs in a row before the hold that this release ends, or before an earlier hold of the chain.
-        self.in_a_row: int = in_a_row if earlier is None else max(in_a_row, earlier.in_a_row)
-        self.earlier: ReleaseBehind | None = earlier
-        self.later: ReleaseBehind | None = None
-        if earlier is not None:
-            earlier.later = self
-        self._answered = answered
-
-    def __iter__(self) -> "Iterator[ReleaseBehind]":
-        """This one and all the earlier ones."""
-        each: ReleaseBehind | None = self
-        while each is not None:
-            yield each
-            each = each.earlier
-
-    def unlink(self) -> None:
-        """Remove this release from the chain."""
-        if self.earlier is not None:
-            self.earlier.later = self.later
-        if self.later is not None:
-            self.later.earlier = self.earlier
-        self.earlier = self.later = None
-
-    def __call__(self, release: Call[Changed]) -> None:
-        """Note that the release has an answer, or has failed."""
-        self._answered(self)
-
-
 class Before(NamedTuple):
     """The *releases* that were sent before an acquire of the same lock; it is hand-off number *in_a_row* of a row."""
 
+    # None for an acquire that waits: after a refusal, the message of a release wakes it.
     releases: Sequence[Call[Changed]]
     in_a_row: int
 
@@ -78,24 +37,21 @@ class Before(NamedTuple):
         return bool(overtaken)
 
 
-# An acquire that waits needs no releases, because after a refusal the message of a release wakes it.
-_OF_NUMBER = tuple(Before((), number) for number in range(MOST_HAND_OFFS + 1))
-
-
 class Behind:
     """The releases of one client that were left behind, until their answers arrive."""
 
     def __init__(self, notifier: Notifier) -> None:
-        # Invariant: a lock's key has an entry, its last release, while any release of the lock has no answer. All kinds
-        # of lock of one name have the same key.
-        self.releases: dict[str, ReleaseBehind] = {}
+        # Of each lock, by its key, which all kinds of lock of one name share: the releases that have no answer yet, in
+        # their order, each with the hand-offs in a row before the hold that it ends, or before an earlier one of these.
+        # Invariant: no dictionary in here is empty.
+        self.releases: dict[str, dict[Call[Changed], int]] = {}
         self._notifier = notifier
 
     def add(self, keys: LockKeys, release: Call[Changed], in_a_row: int) -> None:
         """Add *release*, which has been sent after *in_a_row* hand-offs."""
-        key, releases = keys.lock, self.releases
-        releases[key] = last = ReleaseBehind(release, key, in_a_row, releases.get(key), self._answered)
-        release.when_ended(last)
+        releases = self.releases.setdefault(keys.lock, {})
+        releases[release] = max(in_a_row, next(reversed(releases.values()), 0))
+        release.when_ended(partial(self._answered, keys.lock))
 
     async def follow(self, want: Want, *, waits: bool) -> Before:
         """
@@ -105,23 +61,23 @@ class Behind:
         acquire is: the acquire could have no answer before. If the acquire *waits*, others then have a moment to go
         first. Locks with a line are left out, because their server decides about turns.
         """
-        last = self.releases.get(want.keys.lock)
-        in_a_row = 0 if last is None or want.scripts.line else last.in_a_row + 1
-        if last is not None and in_a_row > MOST_HAND_OFFS:
-            await _ended(last.release)
-            if waits and others_told(last.release, self._notifier, want.keys.channel):
-                await asyncio.sleep(STEP_ASIDE)
-            last, in_a_row = self.releases.get(want.keys.lock), 0
-        if last is None or waits:
-            return _OF_NUMBER[in_a_row]
-        return Before([each.release for each in last], in_a_row)
+        releases = self.releases.get(want.keys.lock, {})
+        in_a_row = 0
+        if releases and not want.scripts.line:
+            last, before = next(reversed(releases.items()))
+            in_a_row = before + 1
+            if in_a_row > MOST_HAND_OFFS:
+                await _ended(last)
+                if waits and others_told(last, self._notifier, want.keys.channel):
+                    await asyncio.sleep(STEP_ASIDE)
+                releases, in_a_row = self.releases.get(want.keys.lock, {}), 0
+        return Before(() if waits else tuple(releases), in_a_row)
 
-    def _answered(self, answered: ReleaseBehind) -> None:
-        if answered.later is None and answered.earlier is not None:
-            self.releases[answered.key] = answered.earlier
-        elif answered.later is None:
-            del self.releases[answered.key]
-        answered.unlink()
+    def _answered(self, key: str, release: Call[Changed]) -> None:
+        releases = self.releases[key]
+        del releases[release]
+        if not releases:
+            del self.releases[key]
 
 
 async def _ended(call: Call[Changed]) -> None:
