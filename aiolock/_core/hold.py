@@ -251,7 +251,7 @@ class Hold(Held):
         # A clean release leaves no id to be forgotten.
         if call.script is not self.claim.want.scripts.release_clean:
             self.close_change(call)
-        if report.on_event is not None or logger.isEnabledFor(DEBUG):
+        if report.is_observed or logger.isEnabledFor(DEBUG):
             report.released(self, holds_left, released_at)
         return True
 

@@ -87,10 +87,12 @@ class Reporter:
 
     def __init__(self, client: str, on_event: Callable[[LockEvent], object] | None, observer: Observer | None) -> None:
         self._client = client
-        self.on_event: Callable[[LockEvent], object] | None = on_event if observer is None else on_event or _ignore
+        self._on_event = on_event
         self._observer = observer
+        # An observer gets the events of acquires.
+        self.is_observed: bool = on_event is not None or observer is not None
         # The observer that decides whether a `Released` is made: it may decide only if the hook is its own.
-        self._picky = observer if observer is not None and observer.is_behind(on_event) else None
+        self._filter = observer if observer is not None and observer.is_behind(on_event) else None
         self._hook_failed = False
         # The time from which a bypassed lock is a warning again, on the monotonic clock.
         self._next_bypass = 0.0
@@ -117,9 +119,7 @@ class Reporter:
 
     def waits_long(self, want: Want, waited: float, why: str) -> None:
         """An acquire has waited for *waited* seconds, and may wait for ever."""
-        text, name = "%s: not granted for %.3g s: %s", want.keys.name
-        what = ("lock " if _is_lock(want.scripts.kind) else "permits of ") + repr(name)
-        log.warning(text, what, waited, why, extra={"lock_name": name, "client": self._client})
+        self._warn(want.keys, want.scripts.kind, "not granted for %.3g s: %s", waited, why)
 
     def acquire_ended(
         self,
@@ -141,11 +141,8 @@ class Reporter:
             self._not_acquired(who, wait, waited, _why_not(failed, most), failed)
 
     def _acquired(self, hold: Held, wait: Wait | None, waited: float) -> None:
-        name, kind, holds = hold.keys.name, hold.claim.want.scripts.kind, len(hold.leases)
-        if wait is None:
-            event = Acquired(name, kind, hold.owner, hold.token, holds, waited, False, None, None)
-        else:
-            event = Acquired(name, kind, hold.owner, hold.token, holds, waited, True, wait.holder, wait.mark)
+        holds = len(hold.leases)
+        event = Acquired(*_who(hold), holds, waited, *_known(wait))
         self._tell(logging.DEBUG, event, "acquired")
         if self._observer is not None and holds == 1:
             try:
@@ -156,9 +153,8 @@ class Reporter:
     def _not_acquired(
         self, who: Who, wait: Wait | None, waited: float, reason: NotAcquiredReason, failed: Failure
     ) -> None:
-        known = (False, None, None) if wait is None else (True, wait.holder, wait.mark)
         error = failed.__name__ if failed is not None and reason == "error" else None
-        event = NotAcquired(*who, reason, error, waited, *known)
+        event = NotAcquired(*who, reason, error, waited, *_known(wait))
         self._tell(logging.DEBUG, event, f"not acquired in {waited:.3g} s: {error or reason}")
 
     def bypassed(self, want: Want, owner: str, error: Exception) -> None:
@@ -172,9 +168,8 @@ class Reporter:
 
     def left_unanswered(self, want: Want, error: Exception) -> None:
         """The function under the lock has ended; the release failed with *error*, and on_unavailable is ``"run"``."""
-        text = "%s: the release failed after its function had ended, and is ignored because on_unavailable is 'run': %s"
-        extra = {"lock_name": want.keys.name, "client": self._client}
-        log.warning(text, _where(want.keys.name, want.scripts.kind, "", 0), error, extra=extra)
+        text = "the release failed after its function had ended, and is ignored because on_unavailable is 'run': %s"
+        self._warn(want.keys, want.scripts.kind, text, error)
 
     def handed_off(self, hold: Held) -> None:
         self.hand_offs += 1
@@ -187,7 +182,7 @@ class Reporter:
         # The loss was reported.
         if hold.loss is not None:
             return
-        if self._picky is None or self._picky.hears_release() or logger.isEnabledFor(logging.DEBUG):
+        if self._filter is None or self._filter.hears_release() or logger.isEnabledFor(logging.DEBUG):
             event = Released(*_who(hold), holds, ended - hold.since, confirmed)
             self._tell(logging.DEBUG, event, "released" if confirmed else "released, without an answer")
         if not holds:
@@ -232,8 +227,7 @@ class Reporter:
 
     def unanswered(self, hold: Held, holds: int, ended: float, error: BackendError) -> None:
         """A release that was left behind has failed, or got no answer in time."""
-        text = "%s: its block had ended when the %s"
-        log.warning(text, _where(*_who(hold)), error, extra={"lock_name": hold.keys.name, "client": self._client})
+        self._warn(hold.keys, hold.kind, "its block had ended when the %s", error, token=hold.token)
         self.released(hold, holds, ended, confirmed=False)
 
     def lost(self, hold: Held, reason: LossReason, *, behind: bool) -> None:
@@ -268,10 +262,10 @@ class Reporter:
         if hold.orphan_of is not None:
             return
         text = (
-            "lock %s: its `async with` was left by a task that did not enter it, and that a loss of the lock would not "
-            "have cancelled. Leave the block in the task that entered it"
+            "its `async with` was left by a task that did not enter it, and that a loss would not have cancelled. "
+            "Leave the block in the task that entered it"
         )
-        log.warning(text, quoted(hold.keys.name), extra={"lock_name": hold.keys.name, "client": self._client})
+        self._warn(hold.keys, hold.kind, text)
 
     def abandoned(self, names: Sequence[str]) -> None:
         """The program has dropped the client without closing it, while it held *names*."""
@@ -296,19 +290,24 @@ class Reporter:
 
     def is_heard(self) -> bool:
         """Whether anything listens to all events."""
-        return self.on_event is not None or logger.isEnabledFor(logging.DEBUG)
+        return self.is_observed or logger.isEnabledFor(logging.DEBUG)
 
     def _tell(self, level: int, event: LockEvent, text: str) -> None:
         if logger.isEnabledFor(level):
             self._log(level, event, text)
         try:
-            if self.on_event is not None:
-                self.on_event(event)
+            if self._on_event is not None:
+                self._on_event(event)
         except (Exception, CancelledError):
             self._note_failure(event)
 
+    def _warn(self, keys: LockKeys, kind: LockKind, text: str, *about: object, token: int = 0) -> None:
+        """Log a warning about one lock, which is no event."""
+        extra = {"lock_name": keys.name, "client": self._client}
+        log.warning(f"%s: {text}", _where(keys.name, kind, token), *about, extra=extra)
+
     def _log(self, level: int, event: LockEvent, text: str) -> None:
-        where = _where(event.name, event.kind, event.owner, event.token)
+        where = _where(event.name, event.kind, event.token)
         log.log(level, "%s: %s", where, text, extra=self._fields(event))
 
     def _fields(self, event: LockEvent) -> dict[str, object]:
@@ -324,7 +323,12 @@ class Reporter:
 
 
 def _who(hold: Held) -> Who:
-    return hold.keys.name, hold.claim.want.scripts.kind, hold.owner, hold.token
+    return hold.keys.name, hold.kind, hold.owner, hold.token
+
+
+def _known(wait: Wait | None) -> tuple[bool, str | None, str | None]:
+    """Whether the acquire has waited, and what is known of the holder."""
+    return (False, None, None) if wait is None else (True, wait.holder, wait.mark)
 
 
 def _some_of(names: Sequence[str]) -> str:
@@ -332,7 +336,7 @@ def _some_of(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:_MOST_NAMED])) + (", ..." if len(names) > _MOST_NAMED else "")
 
 
-def _where(name: str, kind: LockKind, owner: str, token: int) -> str:
+def _where(name: str, kind: LockKind, token: int) -> str:
     """The lock or permits that a log record is about; the record begins with this text."""
     what = f"{'lock' if _is_lock(kind) else 'permits of'} {quoted(name)}"
     return what + (f" (token {token})" if token else "")
@@ -368,7 +372,3 @@ def _why_not(failed: Failure, most: float | None) -> NotAcquiredReason:
     if failed is DoneError:
         return "done"
     return "cancelled" if issubclass(failed, CancelledError) else "error"
-
-
-def _ignore(event: LockEvent) -> None:
-    """Do nothing: a hook for an observer without one, so that the events are made."""
