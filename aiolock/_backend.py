@@ -7,7 +7,6 @@ a script need not know which backend it has.
 
 import asyncio
 from collections.abc import Callable, Generator, Sized
-from dataclasses import dataclass
 from itertools import count
 from time import monotonic
 from typing import Any, Generic, Protocol, cast
@@ -15,7 +14,7 @@ from typing import Any, Generic, Protocol, cast
 from aiolock._errors import BackendError
 from aiolock._scripts import Script
 from aiolock._scripts.replies import A
-from aiolock._types import quoted
+from aiolock._types import ClientStatistics, quoted
 
 Argument = str | int | bytes
 _ENDS = count(1)
@@ -197,10 +196,10 @@ class Call(Generic[A]):
         return (*self.args, publish) if self.script.publishes else self.args
 
 
-class Client(Protocol):
-    """The user of a backend."""
+class Client:
+    """The user of a backend; this one keeps no locks."""
 
-    waiting: Sized
+    waiting: Sized = ()
     """Not empty while a task waits for a lock: a release may have that task's acquire sent along in the same turn."""
 
     def check_holds(self, had: Callable[[str], bool]) -> None:
@@ -208,16 +207,7 @@ class Client(Protocol):
 
     def is_in_use(self) -> bool:
         """Whether a task holds a lock that it has yet to release: then more commands will come."""
-
-
-@dataclass(frozen=True, slots=True)
-class BackendStatistics:
-    """The backend's present numbers, and totals so far; as in `ClientStatistics`."""
-
-    pending: int
-    connections: int
-    commands: int
-    batches: int
+        return False
 
 
 class Notifier(Protocol):
@@ -269,7 +259,7 @@ class Backend(Protocol):
     def withdraw(self, call: Call) -> bool:
         """Do not send *call*, which nothing awaits any more; returns ``False`` if it has been sent."""
 
-    def statistics(self) -> BackendStatistics:
+    def statistics(self) -> ClientStatistics:
         """The present numbers, and totals so far."""
 
     async def drained(self) -> None:

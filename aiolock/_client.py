@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
+from math import inf
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar, final, overload
 
@@ -9,7 +10,7 @@ from redis.asyncio import Redis, RedisCluster
 
 from aiolock._config import LockConfig
 from aiolock._core.activity import activity_of
-from aiolock._core.session import Sessions
+from aiolock._core.session import Session, Sessions
 from aiolock._otel.marks import observed_by
 from aiolock._primitives.factories import Factories
 from aiolock._primitives.handle import Handle, Terms, kept
@@ -59,8 +60,8 @@ class LockClient(Factories):
 
     def __init__(self, redis: "Redis | RedisCluster", *, config: LockConfig | None = None) -> None:
         config = _config_or_default(config)
-        observe = observed_by(config.telemetry)
-        self._put_together(redis, config, Sessions(backend_of(redis, config), config, observe=observe))
+        begin = partial(Session, backend_of(redis, config), config, inf, observed_by(config.telemetry))
+        self._put_together(redis, config, Sessions(begin))
 
     def _put_together(
         self, redis: "Redis | RedisCluster", config: LockConfig, sessions: Sessions, quorum: tuple[Redis, ...] = ()
@@ -121,9 +122,9 @@ class LockClient(Factories):
         if longest < lease:
             raise ValueError(f"longest_lease must be at least the lease, {lease:g} s, not {longest_lease!r}")
         quorum = servers_of(redises)
-        sessions = Sessions(quorum_of(quorum, config, longest), config, longest, observe=observed_by(config.telemetry))
+        begin = partial(Session, quorum_of(quorum, config, longest), config, longest, observed_by(config.telemetry))
         client = cls.__new__(cls)
-        client._put_together(quorum[0], config, sessions, quorum)
+        client._put_together(quorum[0], config, Sessions(begin), quorum)
         return client
 
     @overload

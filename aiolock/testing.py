@@ -30,10 +30,10 @@ from aiolock import (
     LockConfig,
     NotHeldError,
 )
-from aiolock._backend import Backend, BackendStatistics, Call, Notifier
+from aiolock._backend import Backend, Call, Notifier
 from aiolock._embedded_server import Server
 from aiolock._keys import LockKeys
-from aiolock._types import whole_number
+from aiolock._types import ClientStatistics, whole_number
 
 try:
     import pytest_asyncio
@@ -196,7 +196,7 @@ class Fault:
     def withdraw(self, call: Call) -> bool:
         return self.backend.withdraw(call)
 
-    def statistics(self) -> BackendStatistics:
+    def statistics(self) -> ClientStatistics:
         return self.backend.statistics()
 
     async def drained(self) -> None:

@@ -15,14 +15,14 @@ from redis.credentials import CredentialProvider
 from redis.exceptions import NoPermissionError
 
 from aiolock import BackendError, LockClient, LockConfig
-from aiolock._backend import Call
+from aiolock._backend import Call, Client
 from aiolock._config import Timing
 from aiolock._embedded_server import Server
 from aiolock._redis.backend import OneServer
 from aiolock._redis.connector import Connector
 from aiolock._scripts import Script
 from tests.support.calls import acquire_and_release
-from tests.support.inside import Nobody, keys_of, notifier_of, task_of
+from tests.support.inside import keys_of, notifier_of, task_of
 from tests.support.inside import submit as submit_within
 from tests.support.observe import connected, until, until_connected
 from tests.support.proxy import ALWAYS, Proxy, Rule, drop_reply, refuse, reset, script, slow_reply, withhold_reply
@@ -51,7 +51,7 @@ def submit(backend: OneServer, script: Script, keys: tuple[str, ...], *args: Any
 @asynccontextmanager
 async def backend_of(url: str, timing: Timing = TIMING, **settings: Any) -> AsyncIterator[OneServer]:
     user = Redis.from_url(url, **settings)
-    backend = OneServer(Connector.of(user, None, 5), timing, Nobody())
+    backend = OneServer(Connector.of(user, None, 5), timing, Client())
     try:
         yield backend
     finally:
@@ -341,7 +341,7 @@ async def test_the_pool_of_the_user_is_left_alone(server: Server, redis: Redis) 
     user = Redis.from_url(server.url, max_connections=1)
     async with user.client() as only:
         await only.ping()
-        backend = OneServer(Connector.of(user, "its-own", 5), TIMING, Nobody())
+        backend = OneServer(Connector.of(user, "its-own", 5), TIMING, Client())
         assert await echo(backend, "x") == [b"x"]
         assert await connected(redis) == alone + 2
         assert [entry["name"] for entry in await redis.client_list() if entry["name"]] == ["its-own"]

@@ -8,7 +8,7 @@ from redis import ConnectionError as RedisConnectionError
 from redis.asyncio import Redis
 
 from aiolock import BackendError, LockClient, LockConfig
-from aiolock._backend import Call
+from aiolock._backend import Call, Client
 from aiolock._config import Timing
 from aiolock._redis.backend import OneServer
 from aiolock._redis.connector import Connector
@@ -16,7 +16,7 @@ from aiolock._redis.outage import Outage
 from aiolock._redis.pipeline import Pipeline
 from aiolock._scripts import PING
 from tests.support.holding import client_behind
-from tests.support.inside import Nobody, backend_of
+from tests.support.inside import backend_of
 from tests.support.observe import until
 from tests.support.proxy import Proxy
 
@@ -150,7 +150,7 @@ async def test_a_connection_that_was_closed_while_nobody_needed_it_is_no_part_of
 ) -> None:
     """Servers and networks close idle connections. Later one attempt fails: it is the first failure that is known."""
     timing = Timing.of(LockConfig(command_timeout=5))
-    topology = OneServer(Connector.of(redis, None, 5), timing, Nobody())
+    topology = OneServer(Connector.of(redis, None, 5), timing, Client())
     [server] = topology.servers()
     server.ordinary.broken(RedisConnectionError("closed"), 0)
     clock.now += 20

@@ -47,6 +47,7 @@ class Commands:
         self._ids = count(1)
         # The only way to Redis: a wrapper of the backend sees every command.
         self.backend: Backend = backend
+        self._own_backend = backend
         self._timing = timing
         # As text, to save a conversion for each command. One second more: only the first grant of a second prolongs it.
         self._retention = str(milliseconds(timing.token_retention + 1))
@@ -55,6 +56,11 @@ class Commands:
         # The keys of locks with a clean release that has no answer yet.
         self._clean: set[tuple[str, ...]] = set()
         self._mark = f"freed {unique}"
+
+    @property
+    def has_faults(self) -> bool:
+        """Whether a test makes commands fail; the thread of `max_stall`, which has its own connections, rests then."""
+        return self.backend is not self._own_backend
 
     def claim(self, want: Want, owner: str) -> Claim:
         """A new acquisition, with an id that no other acquisition ever has."""

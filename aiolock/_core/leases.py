@@ -164,6 +164,11 @@ class Entries(dict[str, Entry]):
         """A copy of the list of all entries."""
         return list(self.values())
 
+    @property
+    def has_acquires(self) -> bool:
+        """Whether an acquire is under way; closing waits for its end."""
+        return any(entry.acquires for entry in self.values())
+
     def holds(self) -> list[Hold]:
         """A new list of all live holds."""
         return [hold for entry in self.values() for hold in entry.holds.values()]
@@ -176,13 +181,13 @@ class Leases:
     # hold is in `_lost` until its owner has given it back, got the lock again or ended, or later losses replace it.
 
     def __init__(self, entries: Entries, commands: Commands, timing: Timing, report: Reporter) -> None:
+        self.entries: Entries = entries
         self.commands: Commands = commands
         self.timing: Timing = timing
         self.report: Reporter = report
         self.patient_until: float | None = None
         self.body_ended: asyncio.Event | None = None
         self.behind: Behind = Behind(entries.notifier)
-        self._entries = entries
         self._owned: dict[str, list[Hold]] = {}
         self._lost: OrderedDict[tuple[str, str], Hold] = OrderedDict()
         # The holds that were lost while a body ran under each.
@@ -192,15 +197,15 @@ class Leases:
         """Add *hold*, which was granted; returns ``False`` if a later grant, which was heard of before, excludes it."""
         claim = hold.claim
         keys, key = claim.want.keys, claim.key
-        entry = self._entries.get(keys.entry) or self._entries.of(keys)
-        excluded = self._entries.get(keys.other)
+        # The acquire that was granted is still under way: the entry stays.
+        entry = self.entries[keys.entry]
+        excluded = self.entries.get(keys.other)
         # The server would not have granted it, had it kept these holds.
         if (entry.holds or excluded is not None) and (lost := _replaced_by(claim, entry, excluded)):
             if any(other.token > hold.token for other in lost):
                 return False
             for other in lost:
                 other.lose("expired" if other.owner == hold.owner else "taken", gone=True)
-            entry = self._entries.of(keys)
         entry.holds[key] = hold
         if entry.forced >= hold.confirmed_at:
             # The hold may have been granted before the lock was freed by force: the watchdog asks at once.
@@ -212,7 +217,7 @@ class Leases:
 
     def get(self, keys: LockKeys, owner: str) -> Hold | None:
         """The live hold of *owner*."""
-        entry = self._entries.get(keys.entry)
+        entry = self.entries.get(keys.entry)
         return None if entry is None else entry.holds.get(owner)
 
     def last_lease(self, keys: LockKeys, owner: str) -> BaseLease | None:
@@ -230,7 +235,7 @@ class Leases:
 
     def has_another(self, want: Want, owner: str) -> bool:
         """Whether another owner of this client than *owner* excludes *want*."""
-        entries = [self._entries.get(name) for name in self._keeping_out(want)]
+        entries = [self.entries.get(name) for name in self._keeping_out(want)]
         return any(hold.owner != owner for entry in entries if entry is not None for hold in entry.holds.values())
 
     def _keeping_out(self, want: Want) -> tuple[str, ...]:
@@ -241,14 +246,16 @@ class Leases:
 
     def _held_by(self, name: str) -> str | None:
         """The holder in this client of the entry *name*, and the lock that this holder waits for, as a text."""
-        entry = self._entries.get(name)
+        entry = self.entries.get(name)
         hold = None if entry is None else entry.hold
         if hold is None or not hold.leases or not hold.claim.want.scripts.reentrant:
             return None
         record = hold.leases[0]._record
         task, other = record.task(), record.waits_for
-        if is_named(hold.owner) or task is None:
-            return f"owner {quoted(owner_of(hold.owner).text)}" if is_named(hold.owner) else None
+        if is_named(hold.owner):
+            return f"owner {quoted(owner_of(hold.owner).text)}"
+        if task is None:
+            return None
         return f"task {task.get_name()!r}" + ("" if other is None else f", which waits for {other!r},")
 
     def task_ended(self, task: OwningTask) -> None:
@@ -283,7 +290,7 @@ class Leases:
             self._lost[hold.claim.key, hold.keys.entry] = hold
             if len(self._lost) > REMEMBERED_LOSSES:
                 self._lost.popitem(last=False)
-        if (entry := self._entries.get(hold.keys.entry)) is not None:
+        if (entry := self.entries.get(hold.keys.entry)) is not None:
             entry.look_again()
 
     def lost_given_back(self, hold: Hold) -> None:
@@ -298,7 +305,7 @@ class Leases:
         owned.remove(hold)
         if not owned:
             del self._owned[claim.owner]
-        entry = self._entries[claim.want.keys.entry]
+        entry = self.entries[hold.keys.entry]
         del entry.holds[claim.key]
         entry.drop_if_empty()
         return entry
@@ -312,7 +319,7 @@ class Leases:
         For *patience* seconds, a body that the user has cancelled is not cancelled again.
         """
         self.patient_until = monotonic() + patience
-        for hold in self._entries.holds():
+        for hold in self.entries.holds():
             hold.tell_early("closed")
 
     async def close(self, patience: float) -> None:
@@ -322,21 +329,21 @@ class Leases:
         The server may still have a lock that is lost, because its body has not left.
         """
         try:
-            for hold in self._entries.holds():
+            for hold in self.entries.holds():
                 if not hold.has_body:
                     hold.lose("closed")
             with suppress(TimeoutError):
                 async with asyncio.timeout(patience):
                     await self._bodies_left()
         finally:
-            for hold in self._entries.holds():
+            for hold in self.entries.holds():
                 hold.lose("closed")
             for hold in self.rolling_back:
                 hold.free()
 
     async def _bodies_left(self) -> None:
         """Wait until every body has left, or its task has ended."""
-        holds = [*self._entries.holds(), *self.rolling_back]
+        holds = [*self.entries.holds(), *self.rolling_back]
         while holds:
             if holds[-1].has_body:
                 self.body_ended = asyncio.Event()

@@ -10,8 +10,7 @@ import warnings
 from collections.abc import Callable, Coroutine, Iterator, Sized
 from contextlib import contextmanager, suppress
 from contextvars import Context
-from dataclasses import asdict
-from math import inf
+from dataclasses import replace
 from time import monotonic
 from types import FrameType
 from typing import Any, TypeVar
@@ -52,7 +51,7 @@ Observe = Callable[[Entries, Commands, Timing], Observer]
 _TO_ROLL_BACK, _TO_LEAVE, _TO_END = 0.5, 0.6, 0.1
 
 
-class Session(Unique):
+class Session(Client, Unique):
     """The parts of a started client."""
 
     def __init__(
@@ -66,12 +65,9 @@ class Session(Unique):
         self.closed: bool = False
         self._forks = Lineage.forks
         self._closing: asyncio.Task[None] | None = None
-        # Closing waits for the ends of the acquires under way.
-        self.acquiring: int = 0
         backend, unique = connect(self), random_part(self.client)
         self.entries: Entries = Entries(unique, backend.notifier)
         self.waiting: Sized = self.entries.waiting
-        self._backend = backend
         self.commands: Commands = Commands(unique, backend, self.timing)
         observer = None if observe is None else observe(self.entries, self.commands, self.timing)
         self.report: Reporter = Reporter(self.client, config.on_event, observer)
@@ -81,7 +77,7 @@ class Session(Unique):
         self.blocks: Blocks = Blocks(self.owners, self.report, self.can_leave, config.release)
         self.stand_in: StandIn | None = None
         if self.timing.max_stall:
-            self.stand_in = StandIn(connect, self, unique, self.timing)
+            self.stand_in = StandIn(connect, self.leases, unique)
         self.new_hold: type[Hold] = Hold if self.stand_in is None else CoveredHold
         if config.telemetry is not None:
             config.telemetry.started(self.client, self.statistics)
@@ -92,11 +88,6 @@ class Session(Unique):
     def forked(self) -> bool:
         """Whether this process is a forked child of the process in which the session began."""
         return Lineage.forks != self._forks
-
-    @property
-    def has_faults(self) -> bool:
-        """Whether a test makes commands fail; the thread of `max_stall`, which has its own connections, rests then."""
-        return self.commands.backend is not self._backend
 
     def check_place(self) -> None:
         """Raise unless this is the session's process and event loop."""
@@ -196,14 +187,14 @@ class Session(Unique):
 
     def statistics(self) -> ClientStatistics:
         """The result of `LockClient.statistics`."""
-        numbers = asdict(self.commands.backend.statistics())
-        if self.stand_in is not None:
-            numbers["connections"] += self.stand_in.connections
-        return ClientStatistics(
+        of_backend = self.commands.backend.statistics()
+        of_thread = 0 if self.stand_in is None else self.stand_in.connections
+        return replace(
+            of_backend,
+            connections=of_backend.connections + of_thread,
             held=sum(len(entry.holds) for entry in self.entries.all()),
             parked=sum(map(len, tuple(self.entries.waiting))),
             subscriptions=self.entries.notifier.subscriptions,
-            **numbers,
             renewals=self.report.renewals,
             losses=self.report.losses,
             hand_offs=self.report.hand_offs,
@@ -259,7 +250,7 @@ class Session(Unique):
         names = sorted({hold.keys.name for hold in (*self.entries.holds(), *self.leases.rolling_back)})
         if names and first:
             self.report.abandoned(names)
-        if names or self.acquiring:
+        if names or self.entries.has_acquires:
             self._look_later(False)
         else:
             _ = self._begin_to_close()
@@ -308,7 +299,7 @@ class Session(Unique):
         """Wait until every acquire has ended and every command is answered."""
         backend = self.commands.backend
         await backend.drained()
-        while self.acquiring or backend.statistics().pending:
+        while self.entries.has_acquires or backend.statistics().pending:
             # Acquires whose wait has just ended give up possible grants.
             await asyncio.sleep(0)
             await backend.drained()
@@ -320,18 +311,8 @@ class Sessions(Unique):
     # An interrupt may come before `__init__`.
     session: Session | None = None
 
-    def __init__(
-        self,
-        connect: Callable[[Client], Backend],
-        config: LockConfig,
-        longest_lease: float = inf,
-        *,
-        observe: Observe | None,
-    ) -> None:
-        self._connect = connect
-        self._config = config
-        self._longest_lease = longest_lease
-        self._observe = observe
+    def __init__(self, begin: Callable[[], Session]) -> None:
+        self._begin = begin
 
     def __del__(self, is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
         session = self.session
@@ -345,15 +326,14 @@ class Sessions(Unique):
     def here(self) -> Session:
         """The session, which may begin now; raises `ClientClosedError` in another loop or process than its own."""
         if self.session is None:
-            self.session = Session(self._connect, self._config, self._longest_lease, self._observe)
+            self.session = self._begin()
         self.session.check_place()
         return self.session
 
     def open(self) -> Session:
         """The session, as in `here`; also raises `ClientClosedError` if it is closed."""
         session = self.here()
-        if session.closed:
-            raise ClientClosedError("closed")
+        session.check_open()
         return session
 
     @contextmanager

@@ -17,12 +17,11 @@ Rules:
 import asyncio
 import atexit
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from contextvars import Context
 from math import inf
 from time import monotonic
-from typing import Protocol
 from weakref import ref
 
 from aiolock._backend import Backend, Client
@@ -30,9 +29,8 @@ from aiolock._config import Timing
 from aiolock._core import commands
 from aiolock._core.commands import Commands
 from aiolock._core.covered import CoveredHold
-from aiolock._core.leases import Entries
+from aiolock._core.leases import Entries, Leases
 from aiolock._core.renewer import Renewer
-from aiolock._core.report import Reporter
 from aiolock._core.watchdog import grain_of
 from aiolock._errors import ClientClosedError
 from aiolock._helpers.loop_thread import LoopThread
@@ -51,34 +49,11 @@ _AT_EXIT = 1.0
 Connect = Callable[[Client], Backend]
 
 
-class Covered(Protocol):
-    """The session whose locks the thread renews."""
-
-    entries: Entries
-    report: Reporter
-
-    @property
-    def has_faults(self) -> bool:
-        """Whether a test makes the commands of the event loop fail, and so those of the thread."""
-
-
-class _Nobody:
-    """The user of the thread's backend, which does nothing: the event loop itself checks locks after a data loss."""
-
-    waiting: Sized = ()
-
-    def check_holds(self, had: Callable[[str], bool]) -> None:
-        pass
-
-    def is_in_use(self) -> bool:
-        return False
-
-
 class Rescue(Renewer[CoveredHold]):
     """The renewals and the connections of the thread, while there are late holds."""
 
     def __init__(self, connect: Connect, unique: str, timing: Timing, renewed: Callable[[CoveredHold], object]) -> None:
-        super().__init__(Commands(unique, connect(_Nobody()), timing), timing)
+        super().__init__(Commands(unique, connect(Client()), timing), timing)
         self.until: float = inf
         """The time at which all tries of renewals end (monotonic clock)."""
         self._renewed = renewed
@@ -139,10 +114,10 @@ class StandIn:
     # Invariant: each attribute is written by one of the two threads only. The exception is `_asked`: the thread sets it
     # while it is `None`, and the event loop resets it.
 
-    def __init__(self, connect: Connect, covered: Covered, unique: str, timing: Timing) -> None:
+    def __init__(self, connect: Connect, leases: Leases, unique: str) -> None:
         main = asyncio.get_running_loop()
-        self._connect, self._unique, self._timing = connect, unique, timing
-        self._covered, self._main = ref(covered), ref(main)
+        self._connect, self._unique, self._timing = connect, unique, leases.timing
+        self._leases, self._main = ref(leases), ref(main)
         self._heard: float = monotonic()
         """The last time at which the event loop is known to have run."""
         self._asked: float | None = None
@@ -192,13 +167,13 @@ class StandIn:
         renewals = Counter[CoveredHold]()
         while self._news:
             renewals[self._news.popleft()] += 1
-        covered = self._covered()
-        if covered is None or not renewals:
+        leases = self._leases()
+        if leases is None or not renewals:
             return
         kept = {hold: number for hold, number in renewals.items() if hold.news is None or hold.news.loss is None}
         again = monotonic() < self._told + self._timing.lease
         if kept:
-            covered.report.renewed_by_thread(kept.items(), self._stood_still, most=self._timing.max_stall, again=again)
+            leases.report.renewed_by_thread(kept.items(), self._stood_still, most=self._timing.max_stall, again=again)
             self._told, self._stood_still = monotonic(), 0.0
         for hold in renewals:
             hold.notice_news()
@@ -237,10 +212,10 @@ class StandIn:
 
     def _look(self) -> bool:
         """Renew the late holds; returns whether the client and its event loop still exist."""
-        covered, main = self._covered(), self._main()
-        if covered is None or main is None or main.is_closed():
+        leases, main = self._leases(), self._main()
+        if leases is None or main is None or main.is_closed():
             return False
-        due = [(hold, at) for hold in _held(covered.entries) if (at := hold.renewal_due) < inf]
+        due = [(hold, at) for hold in _held(leases.entries) if (at := hold.renewal_due) < inf]
         if self._asked is None and (due or self._news):
             self._asked = monotonic()
             self._call(self._note_running)
@@ -248,7 +223,7 @@ class StandIn:
         limit = now - grain_of(interval)
         # While nothing was to be renewed, the event loop was not asked.
         until = max((self._heard, *(hold.heard for hold, _ in due))) + self._timing.max_stall
-        helps = now < until and not covered.has_faults
+        helps = now < until and not leases.commands.has_faults
         late = [each for each in due if limit >= each[1] + interval * _PREPARE] if helps else ()
         for hold, at in late:
             self._help(hold, until, is_late=limit >= at + interval * _LATE)

@@ -4,10 +4,11 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from aiolock._backend import BackendStatistics, Call, Notifier
+from aiolock._backend import Call, Notifier
 from aiolock._process import Lineage
 from aiolock._redis.server import Server
 from aiolock._redis.traffic import Traffic
+from aiolock._types import ClientStatistics
 
 
 class Topology(ABC):
@@ -45,9 +46,9 @@ class Topology(ABC):
     def withdraw(self, call: Call) -> bool:
         return self.server_of(call.keys).withdraw(call)
 
-    def statistics(self) -> BackendStatistics:
+    def statistics(self) -> ClientStatistics:
         servers = self.servers()
-        return BackendStatistics(
+        return ClientStatistics(
             pending=sum(server.pending for server in servers),
             connections=sum(server.connected for server in servers),
             commands=self.traffic.commands,

@@ -14,7 +14,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock import BackendError, LockClient, LockConfig
-from aiolock._backend import Call
+from aiolock._backend import Call, Client
 from aiolock._config import Timing
 from aiolock._embedded_server import Server
 from aiolock._redis import raw
@@ -24,7 +24,7 @@ from tests.deployments.conftest import TlsServer
 from tests.deployments.session import session
 from tests.deployments.test_disturbances import rewritten
 from tests.support.holding import lock_client
-from tests.support.inside import Nobody, connections_of_thread, ordinary_of, submit
+from tests.support.inside import connections_of_thread, ordinary_of, submit
 from tests.support.observe import renewed, until
 from tests.test_backend import ECHO
 
@@ -145,7 +145,7 @@ async def test_commands_that_the_connection_cannot_take_yet_wait_and_leave_whole
     """The server reads nothing for a while: what is written piles up, and is answered in its order afterwards."""
     user = Redis.from_url(tls.plain.unix_url) if plain else Redis.from_url(tls.url, **tls.settings)
     timing = Timing.of(LockConfig(command_timeout=30))
-    backend = OneServer(Connector.of(user, None, 5), timing, Nobody())
+    backend = OneServer(Connector.of(user, None, 5), timing, Client())
     try:
         await submit(backend, ECHO, (), ("warm",))
         connection = ordinary_of(backend.only)

@@ -1,7 +1,7 @@
 """The only place where tests reach into private parts: a change of those parts is followed here."""
 
 import asyncio
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Sequence
 from time import monotonic
 from typing import Any
 
@@ -37,18 +37,6 @@ def submit(
     call = Call(script, keys, args, monotonic() + patience, **how)
     backend.submit(call)
     return call
-
-
-class Nobody:
-    """The client of a backend that keeps no locks."""
-
-    waiting: Sized = ()
-
-    def check_holds(self, had: Callable[[str], bool]) -> None:
-        pass
-
-    def is_in_use(self) -> bool:
-        return False
 
 
 def session_of(locks: LockClient) -> Session:

@@ -9,12 +9,13 @@ from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection
 
 from aiolock import LockConfig
+from aiolock._backend import Client
 from aiolock._config import Timing
 from aiolock._embedded_server import Server
 from aiolock._redis.backend import OneServer
 from aiolock._redis.connector import Connector
 from aiolock._scripts import INSPECT, MARK
-from tests.support.inside import Nobody, submit
+from tests.support.inside import submit
 from tests.support.observe import pubsub_channels, subscribed_clients, until
 
 
@@ -29,7 +30,7 @@ async def old(own: Server) -> AsyncIterator[Redis]:
 async def watching(connect: Callable[[], AbstractConnection]) -> AsyncIterator[OneServer]:
     """A backend that is connected, and listens to the channel "news"."""
     timing = Timing.of(LockConfig())
-    backend = OneServer(connect, timing, Nobody())
+    backend = OneServer(connect, timing, Client())
     try:
         backend.notifier.watch("news", lambda message: None)
         await submit(backend, INSPECT, ("nobody",))

@@ -12,7 +12,7 @@ from contextlib import suppress
 from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.sentinel import SentinelConnectionPool
 
-from aiolock._backend import BackendStatistics, Call, Client, Notifier
+from aiolock._backend import Call, Client, Notifier
 from aiolock._config import LockConfig, Timing
 from aiolock._errors import BackendError
 from aiolock._redis.connector import Connector, check_borrowed
@@ -22,6 +22,7 @@ from aiolock._redis.quorum.member import Member
 from aiolock._redis.quorum.notifier import QuorumNotifier
 from aiolock._redis.quorum.poll import Poll, Question
 from aiolock._scripts import LOCK
+from aiolock._types import ClientStatistics
 
 FEWEST_SERVERS = 3
 _TWO = "may be two servers at a time, with a vote each; give the address of each server, and no replicas"
@@ -116,9 +117,9 @@ class QuorumBackend:
         poll = self._polls.get(call)
         return poll is not None and poll.withdraw()
 
-    def statistics(self) -> BackendStatistics:
+    def statistics(self) -> ClientStatistics:
         each = [member.statistics() for member in self._members]
-        return BackendStatistics(
+        return ClientStatistics(
             pending=len(self._polls),
             connections=sum(one.connections for one in each),
             commands=sum(one.commands for one in each),
