@@ -13,6 +13,7 @@ from aiolock._blocking.deputy import Job
 from aiolock._blocking.functions import check_plain
 from aiolock._blocking.runner import Runner
 from aiolock._blocking.verbs import Handle, verb
+from aiolock._core.held import Body
 from aiolock._core.lease import Lease as AsyncLease
 from aiolock._core.lease import Loss as AsyncLoss
 from aiolock._errors import AioLockError, LossReason
@@ -63,12 +64,8 @@ class MultiLoss(_Loss[AsyncMultiLoss]):
     __slots__ = ()
 
 
-class _Watch:
+class _LossCallback(Body):
     """A body without a task, which calls a function when its hold is lost; closing does not wait for it."""
-
-    is_block = False
-    is_work = False
-    has_lost_its_task = True
 
     def __init__(self, lease: AsyncLease, tell: "_Callback") -> None:
         self.lease: AsyncLease = lease
@@ -84,9 +81,6 @@ class _Watch:
         loss = self.lease._hold.loss
         if loss is not None and self.is_needed:
             self._tell(loss)
-
-    def look(self, due: float) -> None:
-        """Do nothing: a callback has no state to note."""
 
 
 class _Callback:
@@ -154,9 +148,9 @@ class _Leased(Entered[A, T_co], Generic[A, T_co]):
 
     async def _tell_loss(self, callback: _Callback) -> None:
         for lease in self._parts():
-            watch, hold = _Watch(lease, callback), lease._hold
+            watch, hold = _LossCallback(lease, callback), lease._hold
             # The hold may go on after many of its leases.
-            hold.bodies[:] = [each for each in hold.bodies if not isinstance(each, _Watch) or each.is_needed]
+            hold.bodies[:] = [each for each in hold.bodies if not isinstance(each, _LossCallback) or each.is_needed]
             hold.bodies.append(watch)
             hold.notice_end()
             watch.cancel_if_lost()

@@ -4,12 +4,12 @@ from aiolock._backend import Call
 from aiolock._core.acquire import Acquisition
 from aiolock._core.lease import Lease
 from aiolock._core.ticket import Part
-from aiolock._errors import ClientClosedError, LeaseLostError
+from aiolock._errors import LeaseLostError
 from aiolock._scripts.replies import Acquired, Granted, Lost, Refused
 from aiolock._types import quoted
 
 
-class Adoption(Acquisition):
+class TicketAcquisition(Acquisition):
     """An acquire like *acquisition*, of the lock of the detached hold *part*: one try, because waiting cannot help."""
 
     __slots__ = ("_part",)
@@ -23,17 +23,16 @@ class Adoption(Acquisition):
     async def _seek(self, in_a_row: int = 0) -> Lease:
         """Adopt with one try; raises if the ticket cannot be used."""
         if self._held() is not None:
-            raise self._has_it_already()
+            raise self._already_held_error()
         call = self._submit()
         answer = await call
-        if self._session.closed:
-            raise ClientClosedError("closed")
+        self._session.check_open()
         granted = self._grant_in_time(call, answer) if isinstance(answer, Granted) else None
         if granted is not None:
             return granted
         self._note_refusal(call, answer)
         if isinstance(answer, Refused):
-            raise self._has_it_already()
+            raise self._already_held_error()
         reason = answer.reason if isinstance(answer, Lost) else "expired"
         raise LeaseLostError.of_ticket(self._part.name, self._part.token, reason, self._want.scripts.kind)
 
@@ -43,7 +42,7 @@ class Adoption(Acquisition):
         self._call = self._session.commands.adopt(self._claimed(), detached, lease)
         return self._call
 
-    def _has_it_already(self) -> RuntimeError:
+    def _already_held_error(self) -> RuntimeError:
         """The error for an adopter that holds the same lock already: adopting cannot make a nested hold."""
         name = quoted(self._want.keys.name)
         return RuntimeError(f"lock {name}: this owner holds it already; adopt in another task, or as another owner")

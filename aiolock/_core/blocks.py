@@ -73,23 +73,21 @@ class Blocks:
         self._can_leave = can_leave
         self._release: BlockRelease = release
 
-    def enter_handle(self, lease: BaseLease, entered_by: FrameType) -> None:
-        """Begin a block of a handle in the running task, which has just acquired *lease*; `leave_handle` finds it."""
-        self._enter(lease, lease._record, frame_id(entered_by), None)
-
-    def enter_lease(self, lease: BaseLease, release: BlockRelease | None) -> None:
-        """Begin a block of *lease* in the running task; *release* overrides the client's."""
-        self._enter(lease, self._owners.running(), None, release)
-
-    def _enter(
-        self, lease: BaseLease, record: OwningTask, entered_by: FrameId | None, release: BlockRelease | None
+    def enter(
+        self, lease: BaseLease, *, entered_by: FrameType | None = None, release: BlockRelease | None = None
     ) -> None:
-        hold, task = lease._hold, record.task()
+        """
+        Begin a block of *lease* in the running task; *release* overrides the client's.
+
+        The block of a handle is *entered_by* a frame, and `leave_handle` finds it; `leave_lease` knows its lease.
+        """
+        # The block of a handle begins in the task that has just acquired the lease.
+        hold, record = lease._hold, self._owners.running() if entered_by is None else lease._record
+        task, frame = record.task(), None if entered_by is None else frame_id(entered_by)
         assert task is not None, "it is running"
-        opened = self.opened.setdefault(hold.claim.want.keys.entry, [])
+        opened = self.opened.setdefault(hold.keys.entry, [])
         forget_settled(opened)
-        behind = self.leaves_behind(hold, release)
-        scope = Scope(lease, record, task.cancelling(), entered_by, behind=behind)
+        scope = Scope(lease, record, task.cancelling(), frame, behind=self.leaves_behind(hold, release))
         opened.append(scope)
         scope.enter()
 
@@ -168,7 +166,7 @@ class Blocks:
             scope.let_go()
 
     def _forget(self, scope: Scope) -> None:
-        name = scope.hold.claim.want.keys.entry
+        name = scope.hold.keys.entry
         opened = self.opened[name]
         opened.remove(scope)
         if not opened:

@@ -4,11 +4,10 @@ The data of a hold: its leases, its bodies, its deadline, and what follows from 
 The commands and the reports read these data, and are above this module.
 """
 
-from collections.abc import Sequence
 from enum import Enum
 from operator import attrgetter
 from time import monotonic
-from typing import NamedTuple, Protocol, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 from aiolock._backend import Argument, Delivery
 from aiolock._core.owners import is_named
@@ -46,42 +45,29 @@ class State(Enum):
 LIVE, UNWINDING, GIVEN_BACK, LOST, GONE = State
 
 
-class Body(Protocol):
+class Body:
     """A piece of work under a hold, which a loss cancels."""
 
-    @property
-    def is_block(self) -> bool:
-        """Whether it is an `async with`, which gives its lease back."""
+    __slots__ = ()
 
-    @property
-    def is_work(self) -> bool:
-        """Whether it is the work of a leader's term."""
-
-    @property
-    def lease(self) -> object:
-        """The lease under which it runs."""
+    lease: Any
+    """The lease under which it runs."""
+    is_block: ClassVar[bool] = False
+    """Whether it is an `async with`, which gives its lease back."""
+    is_work: ClassVar[bool] = False
+    """Whether it is the work of a leader's term."""
 
     @property
     def has_lost_its_task(self) -> bool:
         """Whether the task that entered it has ended or was destroyed."""
+        return True
 
     def cancel_if_lost(self) -> None:
         """Cancel the work, because the lock is lost."""
+        raise NotImplementedError
 
     def look(self, due: float) -> None:
         """Note the state of the work, because the end of the hold may be near; the call was due at *due*."""
-
-
-class Share(Protocol):
-    """One lease of a hold, as far as reports need it."""
-
-    @property
-    def watched(self) -> bool:
-        """Whether the watchdog renews it."""
-
-    @property
-    def _scoped(self) -> bool:
-        """Whether an `async with` will give it back."""
 
 
 class Remains(NamedTuple):
@@ -119,7 +105,8 @@ class Held:
     """The reason of the loss, once the user has been told about it."""
     orphan_of: str | None
     """The name of the task that acquired the lock, once that task has ended without releasing it."""
-    leases: Sequence[Share]
+    # Leases, which are above this module.
+    leases: list[Any]
     bodies: list[Body]
     step: int
     """The number of the last change of the hold count that was sent; the acquire itself is number 1."""

@@ -1,6 +1,6 @@
 """A lease: the user's view of one hold."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from time import monotonic
 from types import CoroutineType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast, final
@@ -121,7 +121,7 @@ class Lease(BaseLease):
 
     def _open_block(self, release: BlockRelease | None = None) -> None:
         """Begin a block that gives this lease back; *release* overrides `LockConfig.release`."""
-        self._session.blocks.enter_lease(self, release)
+        self._session.blocks.enter(self, release=release)
 
     def _refuse_own_block(self) -> None:
         """Raise if this lease is that of a leader's term, whose block gives it back."""
@@ -202,6 +202,14 @@ class Lease(BaseLease):
     def __repr__(self) -> str:
         state = "lost" if self._hold.over else "given back" if self.given_back else f"{self.remaining:.3g} s left"
         return f"<Lease of {quoted(self.name)}, token {self.token}, {state}>"
+
+
+def release_unawaited(leases: Iterable[BaseLease]) -> None:
+    """Release *leases* without waiting for the answers, after a cancellation or a failure."""
+    for lease in leases:
+        hold = lease._hold
+        if not lease.given_back and hold.take_back(lease) is not None:
+            hold._keeper.report.released(hold, len(hold.leases), monotonic(), confirmed=False)
 
 
 def refuse_under_work(lease: BaseLease) -> None:

@@ -12,7 +12,7 @@ from time import monotonic
 from types import CodeType
 from weakref import WeakSet
 
-from aiolock._core.held import CLEANUP
+from aiolock._core.held import CLEANUP, Body
 from aiolock._core.hold import BaseLease, Hold
 from aiolock._core.owners import OwningTask
 from aiolock._keys import LockKeys
@@ -27,7 +27,7 @@ _unwinding: WeakSet[asyncio.Task[object]] = WeakSet()
 FrameId = tuple[int, CodeType]
 
 
-class Scope:
+class Scope(Body):
     """
     One `async with` in one task, from its enter to its exit.
 
@@ -48,7 +48,6 @@ class Scope:
     )
 
     is_block = True
-    is_work = False
 
     def __init__(
         self, lease: BaseLease, record: OwningTask, cancelling: int, entered_by: FrameId | None, *, behind: bool
@@ -61,9 +60,10 @@ class Scope:
         self.fired: bool = False
         self.left: bool = False
         self._cancelled = False
-        # The task's cancellations at the enter, when this fired and at the last look; the time of their last change.
-        self._cancelling = self._counted = cancelling
-        self._seen, self._since = self._cancelling, 0.0
+        # The task's cancellations at the enter, when this fired, and at the last look.
+        self._cancelling = self._counted = self._seen = cancelling
+        # The time at which a look has found that their number had changed.
+        self._since = 0.0
         # The latest time to fire, once the lock is lost.
         self._due: float | None = None
         # The call that cancels the body, or checks whether it is time to.

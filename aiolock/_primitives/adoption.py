@@ -3,21 +3,20 @@
 from collections.abc import Generator, Sequence
 from typing import Any, final
 
-from aiolock._core.adopt import Adoption as Acquiring
+from aiolock._core.adopt import TicketAcquisition
 from aiolock._core.detach import prolong
-from aiolock._core.lease import Lease
+from aiolock._core.lease import Lease, release_unawaited
 from aiolock._core.owners import current_task, refuse_elsewhere
 from aiolock._core.session import Sessions
 from aiolock._core.ticket import Part
 from aiolock._helpers.together import Begun, all_of
 from aiolock._primitives.held_block import Acquirable, G, HeldBlock
 from aiolock._primitives.multi.lease import MultiLease
-from aiolock._primitives.multi.lock import let_go
 from aiolock._primitives.multi.member import Member
 from aiolock._types import Duration, lease_seconds
 
 
-class _Detached:
+class _DetachedLocks:
     """The detached locks of a ticket, with a handle for each: an object that can be acquired."""
 
     def __init__(self, members: Sequence[Member], parts: Sequence[Part]) -> None:
@@ -54,9 +53,9 @@ class _Detached:
         length = None if lease is None else lease_seconds(lease)
         granted: list[Lease] = []
         pairs = zip(self._members, self._parts, strict=True)
-        acquisitions = [Acquiring(member._acquisition(length), part) for member, part in pairs]
+        acquisitions = [TicketAcquisition(member._acquisition(length), part) for member, part in pairs]
 
-        async def adopt(acquisition: Acquiring) -> Lease:
+        async def adopt(acquisition: TicketAcquisition) -> Lease:
             adopted = await acquisition.run(0)
             # An adoption that is not granted raises.
             assert adopted is not None
@@ -66,12 +65,12 @@ class _Detached:
         try:
             return await all_of([Begun(adopt(each)) for each in acquisitions])
         except BaseException:
-            let_go(granted)
+            release_unawaited(granted)
             raise
 
 
 @final
-class DetachedLock(_Detached):
+class DetachedLock(_DetachedLocks):
     """A detached lock, or detached permits of one semaphore."""
 
     async def _acquire_or_raise(self, wait: Duration | None, lease: Duration | None) -> Lease:
@@ -80,7 +79,7 @@ class DetachedLock(_Detached):
 
 
 @final
-class DetachedMultiLock(_Detached):
+class DetachedMultiLock(_DetachedLocks):
     """The detached locks of a multi lock."""
 
     async def _acquire_or_raise(self, wait: Duration | None, lease: Duration | None) -> MultiLease:

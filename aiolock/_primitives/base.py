@@ -68,7 +68,7 @@ class Single(Named):
         # A wait without a limit ends with a grant.
         assert granted is not None
         # Asked for before the grant, each waiter would keep the object of a frame.
-        granted._session.blocks.enter_handle(granted, sys._getframe(depth))
+        granted._session.blocks.enter(granted, entered_by=sys._getframe(depth))
         return granted
 
     def _acquire(self, wait: Duration | None, lease: Duration | None) -> Coroutine[Any, Any, Lease | None]:
@@ -86,6 +86,10 @@ class Single(Named):
         if want.scripts.reentrant and (keys.entry in opened or keys.other in opened):
             session.blocks.refuse_in_lost(task, keys, owner)
         return Acquisition(session, want, owner, task, lease)
+
+    def _owner(self) -> str:
+        """The id of the current owner."""
+        return self._sessions.open().owners.acting(self._named)[0]
 
     def _is_same(self, other: "Single") -> bool:
         """Whether *other* is a handle of the same lock, for the same owner."""
@@ -272,9 +276,6 @@ class Lock(Single):
     async def _holder(self) -> Holder | None:
         """The holder; if there are several, the first."""
         return next((seen.holder for seen in await self._seen()), None)
-
-    def _owner(self) -> str:
-        return self._sessions.open().owners.acting(self._named)[0]
 
     async def _not_held(self) -> NotHeldError:
         owner = self._owner()

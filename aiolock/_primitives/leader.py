@@ -12,7 +12,8 @@ from typing import Any, Self, TypeVar, final
 from weakref import ref
 
 from aiolock._answers import answering
-from aiolock._core.lease import Lease, Loss
+from aiolock._core.held import Body
+from aiolock._core.lease import Lease, Loss, release_unawaited
 from aiolock._core.owners import in_own_task, running_task
 from aiolock._core.session import Sessions
 from aiolock._errors import (
@@ -58,7 +59,7 @@ class Term(Unique, Entered["Term"]):
         """The lease of the leader's lock."""
         self._to_stop = min(_TO_STOP, lease.lease * _OF_A_LEASE)
         self._works = Works(self._work_failed)
-        self._watch = _Watch(lease, self._works, self._to_stop / _CANCELLATIONS)
+        self._watch = _TermBody(lease, self._works, self._to_stop / _CANCELLATIONS)
         self._stepped_down = False
         # The body of an `async with`.
         self._body: _Body | None = None
@@ -212,12 +213,9 @@ class Term(Unique, Entered["Term"]):
 
     def _let_go(self) -> None:
         """Give the lock back, without waiting for the answer, if no running work or block will do it."""
-        lease, hold = self.lease, self.lease._hold
-        if self._works.is_busy or lease._scoped or lease.given_back:
-            return
-        self._watch_no_more()
-        if hold.take_back(lease) is not None and hold.loss is None:
-            lease._session.report.released(hold, len(hold.leases), monotonic(), confirmed=False)
+        if not self._works.is_busy and not self.lease._scoped and not self.lease.given_back:
+            self._watch_no_more()
+            release_unawaited([self.lease])
 
     def _raise_failure(self) -> None:
         failure, over = self._works.failure, self._stepped_down or self.lost.is_set()
@@ -272,10 +270,10 @@ class _Body:
         return task.uncancel() <= self._cancelling and isinstance(error, asyncio.CancelledError)
 
 
-class _Watch:
+class _TermBody(Body):
     """The body of a term's hold; the hold tells it about a loss."""
 
-    is_block, is_work = False, True
+    is_work = True
 
     def __init__(self, lease: Lease, works: Works, cancel_every: float) -> None:
         self.lease: Lease = lease
@@ -291,9 +289,6 @@ class _Watch:
         """Stop the work, because the lock is lost."""
         self._works.to_clean_up = min(self._works.to_clean_up, self._cancel_every)
         self._works.stop()
-
-    def look(self, due: float) -> None:
-        """Do nothing: the term itself watches the end of the hold."""
 
 
 def _keep_alive(body: object, work: object) -> None:

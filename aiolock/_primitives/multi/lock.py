@@ -7,7 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Unpack, final
 
 from aiolock._answers import answering
-from aiolock._core.lease import Lease
+from aiolock._core.lease import Lease, release_unawaited
 from aiolock._core.owners import in_own_task
 from aiolock._errors import AioLockError, LeaseLostError, NotHeldError, QuorumError
 from aiolock._helpers.together import Begun, all_of
@@ -71,10 +71,7 @@ class AsyncMultiLock(Entered[MultiLease]):
             NotALockError, BackendError, ReplicationError, ClientClosedError: as in `AsyncRLock.acquire`, for any lock.
             RuntimeError: the coroutine runs in another task than its caller's, and that task would own the locks.
         """
-        granted = await self._acquire(None, lease)
-        # A wait without a limit ends with a grant.
-        assert granted is not None
-        return granted
+        return await self._acquire_or_raise(None, lease)
 
     @in_own_task
     async def try_lock(self, wait: Duration | None = 0, lease: Duration | None = None) -> MultiLease | None:
@@ -85,7 +82,8 @@ class AsyncMultiLock(Entered[MultiLease]):
         ``wait=None`` waits for ever. *lease*, cancellation and errors are as in `acquire`. When Redis does not answer,
         the error may come up to `LockConfig.command_timeout` after the wait has ended.
         """
-        return await self._acquire(wait, lease)
+        found = await self._gather(wait, lease)
+        return found if isinstance(found, MultiLease) else None
 
     try_acquire = try_lock
 
@@ -173,10 +171,6 @@ class AsyncMultiLock(Entered[MultiLease]):
     def _acts_as_one(self) -> bool:
         return all(member._acts_as_one for member in self._members)
 
-    async def _acquire(self, wait: Duration | None, lease: Duration | None) -> MultiLease | None:
-        found = await self._gather(wait, lease)
-        return found if isinstance(found, MultiLease) else None
-
     async def _acquire_or_raise(self, wait: Duration | None, lease: Duration | None) -> MultiLease:
         started = monotonic()
         found = await self._gather(wait, lease)
@@ -190,9 +184,7 @@ class AsyncMultiLock(Entered[MultiLease]):
         return _Gathering(self._members, length, most).run()
 
     async def _begin(self) -> tuple[MultiLease, MultiLease]:
-        granted = await self._acquire(None, None)
-        # A wait without a limit ends with a grant.
-        assert granted is not None
+        granted = await self._acquire_or_raise(None, None)
         granted._open_block()
         return granted, granted
 
@@ -238,7 +230,7 @@ class _Gathering:
                 await self._align_leases()
                 self._drop_lost()
         except BaseException:
-            let_go(self._granted)
+            release_unawaited(self._granted)
             raise
         return MultiLease(self._granted)
 
@@ -251,7 +243,7 @@ class _Gathering:
         """Give up the first member that was lost during the wait for others, and all later ones: `_ask` asks again."""
         for place, lease in enumerate(self._granted):
             if lease.given_back or lease._hold.over:
-                let_go(self._granted[place:])
+                release_unawaited(self._granted[place:])
                 del self._granted[place:]
                 self._lost += lease._hold.over
                 if self._lost == _MOST_LOST:
@@ -287,7 +279,7 @@ class _Gathering:
                 else:
                     (self._granted if refused is None else surplus).append(lease)
         except BaseException:
-            let_go(surplus)
+            release_unawaited(surplus)
             raise
         if surplus:
             await _give_back(surplus)
@@ -339,11 +331,3 @@ async def _give_back(leases: Iterable[Lease]) -> None:
     """Release *leases*, which the user never saw, so that no failure of the release needs to be raised."""
     with suppress(AioLockError):
         await all_of([Begun(lease.release()) for lease in leases])
-
-
-def let_go(leases: Iterable[Lease]) -> None:
-    """Release *leases* without waiting for the answers, after a cancellation or a failure."""
-    for lease in leases:
-        session, hold = lease._session, lease._hold
-        if not lease.given_back and lease._hold.take_back(lease) is not None:
-            session.report.released(hold, len(hold.leases), monotonic(), confirmed=False)

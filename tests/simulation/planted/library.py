@@ -338,7 +338,7 @@ _PRIMITIVES = (
     Fault(
         "several locks: a cancelled acquire keeps what it has",
         "_primitives/multi/lock.py",
-        "        except BaseException:\n            let_go(self._granted)\n            raise\n",
+        "        except BaseException:\n            release_unawaited(self._granted)\n            raise\n",
         "        except BaseException:\n            raise\n",
         f"{_CALM} --act both_locks",
         missed="its task ends soon",
