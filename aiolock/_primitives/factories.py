@@ -20,7 +20,7 @@ from aiolock._primitives.once import AsyncOnce, Failures, Keep, Slot, slot_of
 from aiolock._primitives.read_write import AsyncReadWriteLock
 from aiolock._primitives.rlock import AsyncRLock
 from aiolock._primitives.semaphore import AsyncSemaphore
-from aiolock._scripts import FAIR, LOCK, Want
+from aiolock._scripts import FAIR, LOCK, PERMIT, Want
 from aiolock._types import Duration, LockKind, OnUnavailable, number_of_permits, quoted, text
 from aiolock._words import NoMore, shown_as, unexpected
 
@@ -112,7 +112,7 @@ class Factories:
         self._refuse_in_quorum("a semaphore")
         keys = LockKeys.of_permits(self._checked_apart(name), self._config.prefix)
         number = None if permits is None else number_of_permits(permits, least=0)
-        return AsyncSemaphore(self._sessions, keys=keys, initial=number, named=_named(owner))
+        return AsyncSemaphore(self._sessions, want=Want(keys, PERMIT, (1,), number), named=_named(owner))
 
     def counting_semaphore(
         self, name: str, permits: int | None = None, **unknown: Unpack[NoMore]

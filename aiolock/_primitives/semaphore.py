@@ -2,17 +2,16 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Unpack, final
 
 from aiolock._answers import answering
 from aiolock._core.lease import Lease
 from aiolock._core.owners import in_own_task
-from aiolock._core.session import Sessions
 from aiolock._errors import NotHeldError
-from aiolock._keys import LockKeys
 from aiolock._primitives.base import Single, refuse_release
 from aiolock._primitives.held_block import HeldBlock
-from aiolock._scripts import INSPECT_PERMITS, PERMIT, RESIZE, Want
+from aiolock._scripts import INSPECT_PERMITS, RESIZE
 from aiolock._scripts.replies import Permits, SeenHold
 from aiolock._types import BlockRelease, Duration, Holder, number_of_permits, quoted
 from aiolock._words import NoMore, unexpected
@@ -36,15 +35,7 @@ class AsyncSemaphore(Single):
     semaphore follows Redisson's ``RPermitExpirableSemaphore``, and has the same layout in Redis.
     """
 
-    __slots__ = ("_initial", "_number")
-
-    def __init__(
-        self, sessions: Sessions, *, keys: LockKeys, initial: int | None, named: str | None, number: int = 1
-    ) -> None:
-        super().__init__(sessions, want=Want(keys, PERMIT, (number,), initial), named=named)
-        self._initial = initial
-        # The permits of an acquire without a number.
-        self._number = number
+    __slots__ = ()
 
     def taking(self, permits: int) -> "AsyncSemaphore":
         """
@@ -56,7 +47,7 @@ class AsyncSemaphore(Single):
             TypeError, ValueError: *permits* is not a whole number above zero.
         """
         number = number_of_permits(permits, least=1, most=_MOST_AT_ONCE)
-        return AsyncSemaphore(self._sessions, keys=self._keys, initial=self._initial, named=self._named, number=number)
+        return AsyncSemaphore(self._sessions, want=replace(self._want, amount=(number,)), named=self._named)
 
     @in_own_task
     async def acquire(self, permits: int | None = None, *, lease: Duration | None = None) -> Lease:
@@ -165,7 +156,7 @@ class AsyncSemaphore(Single):
             BackendError: Redis failed.
             ClientClosedError: the client is closed, or belongs to another loop or process.
         """
-        return (await self._look()).available_of(self._initial)
+        return (await self._look()).available_of(self._want.initial)
 
     async def acquired(self) -> int:
         """The number of acquired permits, of all clients, according to Redis; waits and raises like `available`."""
@@ -174,7 +165,7 @@ class AsyncSemaphore(Single):
     async def permits(self) -> int:
         """The number of permits, available or acquired, according to Redis; waits and raises like `available`."""
         seen = await self._look()
-        return seen.available_of(self._initial) + seen.acquired
+        return seen.available_of(self._want.initial) + seen.acquired
 
     async def holders(self) -> Sequence[Holder]:
         """
@@ -210,23 +201,28 @@ class AsyncSemaphore(Single):
         """
         return await self._sessions.open().force_release(self._want)
 
+    @property
+    def _number(self) -> int:
+        """The permits of an acquire without a number."""
+        return self._want.amount[0]
+
     async def _look(self, most: int = 0) -> Permits:
         """The permits, with the holders of *most* of them."""
         return await self._sessions.open().commands.ask(INSPECT_PERMITS, self._keys, 2, most)
 
     async def _acquires(self) -> int:
         """The number of acquires that the current owner has not given back, according to Redis."""
-        owner, _ = self._sessions.open().owners.acting(self._named)
+        owner = self._owner()
         return sum(by.rpartition("#")[0] == owner for by in _by_acquisition((await self._look(_MOST_NAMED)).named))
 
     async def _left(self) -> float | None:
         """Seconds until enough leases end for an acquire; ``None`` if enough permits are available now."""
         seen = await self._look(_MOST_NAMED)
-        named, missing = seen.named, self._number - seen.available_of(self._initial)
+        named, missing = seen.named, self._number - seen.available_of(self._want.initial)
         return named[min(missing, len(named)) - 1][1] if named and missing > 0 else None
 
     async def _resize(self, permits: int | None, more: int) -> None:
-        how = ("" if permits is None else permits, more, self._initial or 0, self._keys.channel)
+        how = ("" if permits is None else permits, more, self._want.initial or 0, self._keys.channel)
         await self._sessions.open().change(RESIZE, self._keys, *how)
 
     def _of(self, number: int | None) -> "AsyncSemaphore":
@@ -241,8 +237,7 @@ class AsyncSemaphore(Single):
         return permit
 
     async def _not_held(self) -> NotHeldError:
-        owner, _ = self._sessions.open().owners.acting(self._named)
-        return NotHeldError(self.name, owner, None, "this owner has no permit", kind=self._want.scripts.kind)
+        return NotHeldError(self.name, self._owner(), None, "this owner has no permit", kind=self._want.scripts.kind)
 
 
 @final
