@@ -61,7 +61,7 @@ class Acquisition:
         self._claim: Claim | None = None
         self._call: Call[Acquired] | None = None
         self._refusal: Refused | None = None
-        # The server may have granted a try without our knowledge, or keep a turn for us.
+        # The server may have granted a try that this client does not know of, or keep a turn for this acquire.
         self._may_have_grant = False
         # The server has said that others may not overtake this acquire.
         self._has_turn = False
@@ -92,7 +92,6 @@ class Acquisition:
         self._ends = started + wait if wait else wait
         granted: Lease | None = None
         failed: Failure = None
-        session.acquiring += 1
         self._entry = session.entries.of(self._want.keys)
         self._entry.acquires += 1
         try:
@@ -170,7 +169,7 @@ class Acquisition:
     async def _try(self, place: Place, queue: Queue) -> Lease | None:
         """The try of *place*, which was woken, if it may try. If it cannot reach the server, all waits end."""
         place.note_wake_up()
-        if not queue.may_try(place, self._held):
+        if not queue.may_try(place, has_it=self._held() is not None):
             return None
         first = queue.is_head(place)
         try:
@@ -212,14 +211,14 @@ class Acquisition:
         if isinstance(answer, Granted):
             return self._grant_in_time(call, answer)
         if isinstance(answer, Stale):
-            # An earlier try was granted without our knowledge, and freed by force; or a server of a quorum has to be
-            # asked again. Give the id up: servers that have granted it may have refused other acquires.
+            # This client does not know of a grant to an earlier try, which was freed by force; or a server of a quorum
+            # has to be asked again. Give the id up: servers that have granted it may have refused other acquires.
             self._give_up()
             return await self._attempt(None, first=first)
         if call is self._call:
             self._note_refusal(call, answer)
         if not isinstance(answer, Refused):
-            raise self._final(call, answer)
+            raise self._final_error(call, answer)
         self.refuse_upgrade()
         if (hold := self._held()) is not None:
             return await self._nest(hold)
@@ -227,7 +226,7 @@ class Acquisition:
         self._entry.look_later(answer.left, handed=handed is not None)
         return None
 
-    def _final(self, call: Call[Acquired], answer: Acquired) -> Exception:
+    def _final_error(self, call: Call[Acquired], answer: Acquired) -> Exception:
         """The error for an *answer* after which no try can be granted."""
         if not isinstance(answer, Done):
             return NotALockError(self._want.keys.name)
@@ -334,7 +333,6 @@ class Acquisition:
     def _end(self, granted: Lease | None, failed: Failure, most: float | None, started: float) -> None:
         """End the acquire, which was to wait for *most* seconds; give up a grant that may be on its way."""
         report, entry = self._session.report, self._entry
-        self._session.acquiring -= 1
         entry.acquires -= 1
         if self._may_have_grant:
             self._abandon()
@@ -342,7 +340,7 @@ class Acquisition:
             entry.drop_if_empty()
         if self._wait is not None:
             report.wait_ended(self._wait)
-        if self._kept and (report.on_event is not None or logger.isEnabledFor(DEBUG)):
+        if self._kept and (report.is_observed or logger.isEnabledFor(DEBUG)):
             hold, took = None if granted is None else granted._hold, monotonic() - started
             report.acquire_ended(self._want, self._owner, hold, self._wait, took, most=most, failed=failed)
 

@@ -49,7 +49,7 @@ class Queue:
 
     # Invariant: a queue is made for its first place, and closed when the last one leaves, or when all fail. Meanwhile
     # it watches its channels. `_free` is the number of permits that the last grant left, until places are woken for
-    # them: an earlier grant of the same turn left permits that later ones took.
+    # them: if several grants come in one turn, only the last number is right.
 
     def __init__(
         self,
@@ -99,13 +99,13 @@ class Queue:
         if first:
             self._places.move_to_end(place, last=False)
 
-    def may_try(self, place: Place, has_it: Callable[[], object]) -> bool:
+    def may_try(self, place: Place, *, has_it: bool) -> bool:
         """
-        Whether *place*, which was woken, may try: with a line, only the head or an owner that *has_it*.
+        Whether *place*, which was woken, may try: with a line, only the head, or a place whose owner *has_it*.
 
         An adoption, or a hold of the same owner, may wake other places than the head.
         """
-        return not self.scripts.line or self.is_head(place) or bool(has_it())
+        return not self.scripts.line or self.is_head(place) or has_it
 
     def note_answer(self, place: Place, *, first: bool, granted: bool, has_turn: bool) -> None:
         """

@@ -246,9 +246,8 @@ class Watchdog(Renewer[Hold]):
     # Deadlines.
 
     def _lose_or_guard(self, hold: Hold) -> None:
-        if monotonic() >= hold.deadline:
-            hold.lose(hold.why_over)
-        else:
+        hold.notice_end()
+        if not hold.ended:
             self._guard(hold)
 
     def _guard(self, hold: Hold) -> None:

@@ -66,12 +66,12 @@ class OneServer(Topology, Steering):
     ) -> None:
         super().__init__()
         self.notifier: Notifier = Notifier(connect, patience=timing.patience, deaf=deaf)
-        self.only: Server = Server(connect, self, timing, self.traffic, self.notifier)
+        self.only: Server = Server(connect, self, timing, self.notifier)
         self.client = client
         # The server of the last connection, if it reports its own address.
         self._place: bytes | None = None
         self._watch = watch = None if sentinels is None else PrimaryWatch(sentinels, self._primary_is)
-        self.settled = None if watch is None else lambda: watch.certain
+        self.is_settled = None if watch is None else lambda: watch.certain
 
     def server_of(self, keys: tuple[str, ...]) -> Server:
         return self.only

@@ -30,7 +30,6 @@ from aiolock._redis.hints import in_words, underlying
 from aiolock._redis.outage import Outage
 from aiolock._redis.replication import Replication
 from aiolock._redis.steering import Steering
-from aiolock._redis.traffic import Traffic
 from aiolock._redis.user import Command
 from aiolock._scripts import Script
 from aiolock._scripts.replies import was_done
@@ -61,12 +60,11 @@ class Pipeline:
         self,
         connect: Callable[[], AbstractConnection],
         steering: Steering,
-        traffic: Traffic,
         timing: Timing,
         *,
         urgent: bool,
     ) -> None:
-        self._steering, self._timing, self._traffic = steering, timing, traffic
+        self._steering, self._timing = steering, timing
         self._replication = Replication(timing.replicas, timing.replicas_timeout)
         self._silence = timing.renewal_patience if urgent else timing.patience
         # The seconds of silence after which this connection is given up; more than `_silence` if connecting took long.
@@ -93,7 +91,7 @@ class Pipeline:
         return len(self._all()) + len(self._overdue)
 
     def submit(self, call: Call) -> None:
-        """Send *call*: now, if as many calls are unsent as left alone last; else with the others of this turn."""
+        """Send *call*: now, if the last batch left alone and had as many calls as are unsent; else in the next turn."""
         if self.connection.closed:
             call.fail(self._last_error, "the client was closed")
             return
@@ -102,7 +100,7 @@ class Pipeline:
             self.connection.hurry()
         self._unsent[call] = None
         self._due = call.deadline if call.deadline < self._due else self._due
-        # The next data should bring the reply. A call that moved here may await data of the earlier server.
+        # The next data should bring the reply. A call that moved here still awaits data of the earlier server.
         if not self._sent and len(self._unsent) <= _MOST_ALONE and call.arrival is None:
             call.arrival = self.connection.arrival
         at_once = len(self._unsent) == self._left_alone <= _MOST_ALONE and self._is_alone()
@@ -197,13 +195,14 @@ class Pipeline:
             if call.ended and monotonic() >= call.resend_until:
                 self.forget(call)
         batch = [*self._overdue, *self._unsent]
-        if not batch or ((settled := self._steering.settled) and not settled()) or self._replication.is_asked:
+        if not batch or ((settled := self._steering.is_settled) and not settled()) or self._replication.is_asked:
             return []
         self._overdue.clear()
         self._unsent.clear()
         self._left_alone = 0 if self._sent else len(batch)
-        self._traffic.batches += 1
-        self._traffic.commands += len(batch)
+        traffic = self._steering.traffic
+        traffic.batches += 1
+        traffic.commands += len(batch)
         publish = self._steering.publish
         commands = self._commands(batch[0], publish) if len(batch) == 1 else self._commands_of(batch, publish)
         now = monotonic()

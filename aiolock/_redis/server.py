@@ -11,8 +11,7 @@ from aiolock._redis.connection import Connection
 from aiolock._redis.notifier import Notifier
 from aiolock._redis.pipeline import Pipeline
 from aiolock._redis.steering import Steering
-from aiolock._redis.traffic import Traffic
-from aiolock._redis.urgent import Copy, UrgentCall
+from aiolock._redis.urgent import UrgentCall, UrgentCopy
 
 
 class Server:
@@ -23,12 +22,11 @@ class Server:
         connect: Callable[[], AbstractConnection],
         steering: Steering,
         timing: Timing,
-        traffic: Traffic,
         notifier: Notifier,
     ) -> None:
         self.notifier: Notifier = notifier
-        self.ordinary: Pipeline = Pipeline(connect, steering, traffic, timing, urgent=False)
-        self.urgent: Pipeline = Pipeline(connect, steering, traffic, timing, urgent=True)
+        self.ordinary: Pipeline = Pipeline(connect, steering, timing, urgent=False)
+        self.urgent: Pipeline = Pipeline(connect, steering, timing, urgent=True)
         self._both = (self.ordinary, self.urgent)
         # Urgent calls that have not ended.
         self._urgent_calls: dict[Call, UrgentCall] = {}
@@ -56,7 +54,7 @@ class Server:
             self.ordinary.submit(call)
             return
         # A copy that another server has redirected: it belongs to an urgent call already.
-        if isinstance(call, Copy):
+        if isinstance(call, UrgentCopy):
             (self.urgent if self.urgent.connection.connected else self.ordinary).submit(call)
             return
         patience, over = self._timing.renewal_patience, self._urgent_calls.pop
@@ -76,12 +74,12 @@ class Server:
     def take(self, chosen: Callable[[Call], bool]) -> list[Call]:
         """Remove and return the calls that were not sent yet and are *chosen*, to be submitted elsewhere."""
         taken = [call for pipeline in self._both for call in pipeline.take(chosen)]
-        originals = dict.fromkeys(call.original for call in taken if isinstance(call, Copy))
+        originals = dict.fromkeys(call.original for call in taken if isinstance(call, UrgentCopy))
         urgent = [call for call in originals if call in self._urgent_calls]
         for call in urgent:
             self._urgent_calls[call].leave()
         # A copy that another server has redirected here stays a copy of the urgent call there.
-        return [*urgent, *(call for call in taken if not (isinstance(call, Copy) and call.original in urgent))]
+        return [*urgent, *(call for call in taken if not (isinstance(call, UrgentCopy) and call.original in urgent))]
 
     def disconnect(self) -> None:
         """Close the connections until they are needed again."""

@@ -7,6 +7,7 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ResponseError
 
 from aiolock._backend import Call, Client
+from aiolock._redis.traffic import Traffic
 
 
 class Steering(ABC):
@@ -16,8 +17,10 @@ class Steering(ABC):
     apart: bool
     # The user of the backend.
     client: Client
-    # Whether calls may be sent; false while it is not known whether this is still the right server.
-    settled: Callable[[], bool] | None = None
+    # Counts what its pipelines send.
+    traffic: Traffic
+    # Whether calls may be sent: not while it is unknown whether this is still the right server. None: at any time.
+    is_settled: Callable[[], bool] | None = None
 
     @abstractmethod
     async def greet(self, connection: AbstractConnection) -> None:

@@ -17,7 +17,7 @@ from aiolock._backend import Call
 from aiolock._redis.pipeline import Pipeline
 
 
-class Copy(Call):
+class UrgentCopy(Call):
     """A copy of an urgent call: copies are sent, their *original* is not."""
 
     __slots__ = ("original",)
@@ -49,7 +49,7 @@ class UrgentCall:
         self._urgent = urgent
         self._ordinary = ordinary
         self._over = over
-        self._copies: dict[Pipeline, Copy] = {}
+        self._copies: dict[Pipeline, UrgentCopy] = {}
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(seconds, self._send_by, ordinary, context=Context())
 
@@ -76,7 +76,7 @@ class UrgentCall:
             pipeline.forget(copy)
 
     def _send_by(self, *pipelines: Pipeline) -> None:
-        new = {each: Copy(self._call) for each in pipelines if each not in self._copies}
+        new = {each: UrgentCopy(self._call) for each in pipelines if each not in self._copies}
         self._copies |= new
         for pipeline, copy in new.items():
             copy.when_ended(self._ended)

@@ -183,6 +183,8 @@ _LATE_LOCK = ("late", "lives", "lock/lock")
 _LOCK = (*_ENDS, *_LATE_LOCK)
 _GRANT_AGAIN = ("ends", *_LATE_LOCK, "lock/grant_again")
 _GRANT_IF_FREE = ("answers", "lock/grant", "lock/grant_if_free")
+# Positions of arguments of ACQUIRE, which a quorum reads.
+ACQUISITION, STEP, RETENTION = 1, 2, 5
 ACQUIRE = _script("lock/acquire", replies.acquired, *_GRANT_IF_FREE, *_GRANT_AGAIN, lasts=True, bundled=True)
 _LOWER_COUNT = (*_LATE_LOCK, "lock/lower_count")
 RELEASE = _script(

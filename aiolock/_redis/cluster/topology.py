@@ -47,7 +47,7 @@ class Node(Steering):
     def __init__(self, cluster: "Cluster", address: Address, connect: Callable[[], AbstractConnection], timing: Timing):
         self.address = address
         self._cluster = cluster
-        self.client = cluster.client
+        self.client, self.traffic = cluster.client, cluster.traffic
         self.notifier = Notifier(
             connect,
             patience=timing.patience,
@@ -55,7 +55,7 @@ class Node(Steering):
             sharded=lambda: cluster.sharded is True,
             failed=self._doubt,
         )
-        self.server = Server(connect, self, timing, cluster.traffic, self.notifier)
+        self.server = Server(connect, self, timing, self.notifier)
 
     def _doubt(self) -> None:
         self._cluster.doubt(self)

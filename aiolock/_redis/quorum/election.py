@@ -21,7 +21,7 @@ from aiolock._log import log
 from aiolock._redis.quorum.fold import why_lost
 from aiolock._redis.quorum.member import Member
 from aiolock._redis.quorum.poll import Poll
-from aiolock._scripts import QUORUM_ACQUIRE, RAISE
+from aiolock._scripts import ACQUISITION, QUORUM_ACQUIRE, RAISE, RETENTION, STEP
 from aiolock._scripts.replies import (
     Abstains,
     Acquired,
@@ -78,7 +78,7 @@ class Longest:
             self.lease = of_another
 
 
-class _Copy(Call[Vote]):
+class VoteCall(Call[Vote]):
     """A copy of an acquire; its first argument tells the *member* whether the connection is new."""
 
     __slots__ = ("member",)
@@ -114,7 +114,7 @@ class Election(Poll):
         self._clock = clock
         self._longest = longest
         self._token = 0
-        # Calls that confirm a grant, or the vote itself if no more is needed.
+        # For each server that granted: the call that raises its token, or its vote if it has the greatest token.
         self._second: dict[Member, Call] = {}
 
     @property
@@ -128,7 +128,7 @@ class Election(Poll):
             (0, milliseconds(self._longest.lease), self._clock.propose(), *call.args),
         )
         for member in self._members:
-            vote = self._copies[member] = _Copy(QUORUM_ACQUIRE, keys, arguments, call.deadline, call.resend_until)
+            vote = self._copies[member] = VoteCall(QUORUM_ACQUIRE, keys, arguments, call.deadline, call.resend_until)
             vote.member = member
             self._send(member, vote, self._answered)
 
@@ -176,10 +176,8 @@ class Election(Poll):
             self._second[member] = self.votes[member]
             return
         call = self.call
-        _, id, _, _, _, retention, _ = call.args
-        copy = self._second[member] = Call(
-            RAISE, call.keys, (self._token, id, retention), call.deadline, call.resend_until
-        )
+        arguments = (self._token, call.args[ACQUISITION], call.args[RETENTION])
+        copy = self._second[member] = Call(RAISE, call.keys, arguments, call.deadline, call.resend_until)
         if grant.token > self._token:
             copy.end(Lost("taken"))
         else:
@@ -199,7 +197,7 @@ class Election(Poll):
     @property
     def _is_nested(self) -> bool:
         """Whether the owner has the lock, and acquires one more hold."""
-        _, _, step, *_ = self.call.args
+        step = self.call.args[STEP]
         return isinstance(step, int) and step > 1
 
     def answer_in_words(self, answer: object) -> str:
