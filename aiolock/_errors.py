@@ -59,8 +59,10 @@ _ELSEWHERE = (
     "named owner"
 )
 
+_GIVEN_BACK = "was given back already: release each lease once. A block gives its lease back itself"
+
 _CLOSED: dict[ClosedReason, str] = {
-    "closed": "is closed",
+    "closed": "is closed, and does not start again: make a new one, and close it after the last task that uses it",
     "other loop": "belongs to another event loop; each loop needs a client of its own, even that of a TestClient",
     "other process": "was used in another process before a fork; make a client in each process",
 }
@@ -106,7 +108,7 @@ class NotHeldError(AioLockError, RuntimeError):
         name: str,
         owner: str,
         holder: Holder | None,
-        why: str = "nobody holds it",
+        why: str = "nobody holds it; it was released before, or never acquired",
         *,
         kind: LockKind = "lock",
     ) -> None:
@@ -128,10 +130,11 @@ class NotHeldError(AioLockError, RuntimeError):
         super().__init__(f"{_called(name, kind)} is not held by {quoted(owner)}: {why}. {advice}")
 
     @classmethod
-    def of_lease(cls, name: str, owner: str, kind: LockKind, why: str = "was given back already") -> "NotHeldError":
+    def of_lease(cls, name: str, owner: str, kind: LockKind, why: str = _GIVEN_BACK) -> "NotHeldError":
         """The error for a lease that was released before, or that will be."""
         error = cls(name, owner, None)
-        error.args = (f"this lease of {_called(name, kind)} {why}",)
+        lease = "this" if kind.endswith("semaphore") else "this lease of"
+        error.args = (f"{lease} {_called(name, kind)} {why}",)
         return error
 
 

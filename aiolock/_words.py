@@ -18,7 +18,7 @@ _KEYWORDS = {
     "another one, use a named owner: locks.lock(name, owner='job-17')",
     "raise_on_release_error": "leave it out: an error of the release never hides an error of the body",
     "lock_class": "leave it out: choose the kind of lock by the method: locks.lock, locks.fair_lock and so on",
-    "token": "leave it out: the server makes the tokens; read `lease.token`",
+    "token": "the server makes the tokens: read `lease.token`; only force_release() of a lock compares one",
 }
 _ATTRIBUTES = {
     "extend": "await lease.renew(30), which lets the lock live for 30 seconds from now",

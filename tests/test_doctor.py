@@ -383,6 +383,14 @@ async def test_each_documented_pattern_is_missed_when_it_is_not_there(own: Serve
     assert "scripts" in named(report, "error")
 
 
+async def test_a_user_without_commands_for_a_key_is_told_the_commands(own: Server, admin: Redis) -> None:
+    """Each command with the key is refused, but not because of the key."""
+    report = await judged(own.url, admin, "locker", "-@all", "+hello", "+ping", "+eval", "+evalsha", "+info")
+    found = named(report, "error")["permissions"]
+    assert "the key" not in found
+    assert {"HSET", "TIME", "ZADD"} <= set(re.split(r"[ ,:]+", found)), report.text()
+
+
 async def test_every_path_of_the_scripts_is_walked(own: Server, admin: Redis) -> None:
     """A command on a path that the doctor does not go would be missed on servers that tell no permissions."""
     await admin.config_resetstat()

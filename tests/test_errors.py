@@ -67,7 +67,11 @@ ERRORS: list[tuple[AioLockError, dict[str, object], str]] = [
         {"name": "orders"},
         "the renewal of permit of 'orders' reached 1 of 2 replicas and does not count: its lease ends as before",
     ),
-    (ClientClosedError("closed"), {"reason": "closed"}, "this LockClient is closed"),
+    (
+        ClientClosedError("closed"),
+        {"reason": "closed"},
+        "this LockClient is closed, and does not start again: make a new one, and close it after the last task that uses it",
+    ),
     (
         ClientClosedError("other loop"),
         {"reason": "other loop"},
@@ -131,7 +135,9 @@ def test_a_remembered_failure_quotes_the_first_error() -> None:
 def test_a_not_held_error_also_says_that_nobody_holds_the_lock() -> None:
     same = str(NotHeldError("orders", f"{HOLDER.client}:{HOLDER.owner}", HOLDER))
     assert "the server has it for this owner, but the owner has no lease by this kind of handle. Release it" in same
-    assert "is not held by 'me': nobody holds it." in str(NotHeldError("orders", "me", None))
+    assert "is not held by 'me': nobody holds it; it was released before, or never acquired." in str(
+        NotHeldError("orders", "me", None)
+    )
 
 
 @pytest.mark.parametrize("reason", get_args(LossReason))

@@ -4,7 +4,7 @@ from redis.asyncio.connection import AbstractConnection
 
 from aiolock._redis.hints import hint_of, hint_on_opening
 
-PERMISSIONS = "The documentation lists the permissions that a user needs."
+PERMISSIONS = "The page One server of the documentation lists the permissions that a user needs."
 REACHING = "See that the server runs, and that the URL leads to it."
 
 

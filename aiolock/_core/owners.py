@@ -39,7 +39,8 @@ def running_task() -> asyncio.Task[object]:
     task = current_task()
     if task is None:
         raise RuntimeError(
-            "a lock is used, and owned, by an asyncio task; none runs here, as in a callback, or with trio"
+            "no asyncio task runs here, and a lock belongs to a task: use it in a coroutine that asyncio runs. A "
+            "callback has no task, and trio is not supported"
         )
     return task
 

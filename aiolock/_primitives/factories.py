@@ -57,8 +57,8 @@ class Factories:
         """
         The reentrant lock *name*, granted in the order of the requests, over all clients and tasks.
 
-        It costs more than `lock`. A fair and a plain lock of one name exclude each other. But no message wakes a task
-        that waits for the plain lock while other tasks wait for the fair one. No I/O.
+        It costs more than `lock`. A fair and a plain lock of one name exclude each other; a task that waits for the
+        plain lock gets a turn after a second, if others wait for the fair one. No I/O.
 
         Raises:
             TypeError, ValueError: `lock` would refuse *name* or *owner*, too; or this is a client of several servers

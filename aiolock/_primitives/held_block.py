@@ -41,7 +41,7 @@ class HeldBlock(Unique, Entered[G]):
 
     __slots__ = ("_lease", "_lock", "_release", "_unused", "_wait")
 
-    _UNUSED = "hold() was never entered; it acquires in an `async with`, or a `with`"
+    _UNUSED = "hold() was never entered; a block acquires: `async with`, or `with` for a lock of `aiolock.blocking`"
 
     def __init__(
         self,

@@ -43,7 +43,7 @@ _OF_SETTINGS: dict[Command, str] = {
 async def try_permissions(probe: Probe, keys: LockKeys, *, in_a_cluster: bool = False, sharded: bool = False) -> Check:
     """Name all commands and keys that the user may not use, and the channel if it is not allowed."""
     client = [*_of_a_client(keys.channel, "S" if sharded else ""), *(_OF_A_CLUSTER if in_a_cluster else [])]
-    scripts = {key: [(name, *[key] * _ENOUGH) for name in of_the_scripts()] for key in keys.all}
+    scripts = {key: [_reach(key), *((name, *[key] * _ENOUGH) for name in of_the_scripts())] for key in keys.all}
     asked = [*client, *_OF_SETTINGS, *(command for commands in scripts.values() for command in commands)]
     try:
         answers = await probe.ask("EVAL", _ASK, "0", *(word for command in asked for word in (*command, "")))
@@ -57,16 +57,22 @@ async def try_permissions(probe: Probe, keys: LockKeys, *, in_a_cluster: bool = 
 
 def _judge(refused: set[Command], client: list[Command], scripts: dict[str, list[Command]]) -> Check:
     needed = [_name(command) for command in client if command in refused]
-    for key, commands in scripts.items():
+    for key, (reach, *commands) in scripts.items():
         of_the_key = [command[0] for command in commands if command in refused]
-        with_keys = {command[0] for command in commands} - _KEYLESS
-        needed += [f"the key {key}"] if with_keys <= set(of_the_key) else of_the_key
+        if reach in refused:
+            of_the_key = [f"the key {key}", *(name for name in of_the_key if name in _KEYLESS)]
+        needed += of_the_key
     if needed:
         return Check("permissions", "error", f"refused: {', '.join(dict.fromkeys(needed))}", PERMISSIONS)
     if unusable := [f"{setting} ({_name(command)})" for command, setting in _OF_SETTINGS.items() if command in refused]:
         found = f"all that locks need, but not what these settings need: {', '.join(unusable)}"
         return Check("permissions", "note", found, f"Nothing to do if you do not use them. {PERMISSIONS}")
     return Check("permissions", "ok", "all that locks need")
+
+
+def _reach(key: str) -> Command:
+    """A command that the user may use, as `try_permissions` begins with it, if the user may reach *key*."""
+    return "EVAL", "return 1", "1", key
 
 
 def _name(command: Command) -> str:
