@@ -245,6 +245,18 @@ async def test_the_holders_of_permits_are_one_question(redis: Redis, locks: Lock
         assert [holder.pid for holder in holders] == [os.getpid()] * 10
 
 
+async def test_the_holder_of_permits_behind_a_thousand_others_is_found(locks: LockClient) -> None:
+    """An answer of the server names a thousand permits at most."""
+    many = locks.semaphore(NAME, 1200, owner="before")
+    for permits in (1000, 100):
+        _ = await many.acquire(permits, lease=60)
+    both = locks.multi("another", locks.semaphore(NAME, 1200))
+    lease = await both.acquire(lease=600)
+    assert await both.held()
+    await lease.release()
+    assert not await both.held()
+
+
 async def test_an_owner_is_not_taken_for_an_acquire_of_another(locks: LockClient) -> None:
     """A permit is known in Redis by its owner and a number, which together may be the name of another owner."""
     permit = await locks.semaphore(NAME, 1, owner="a").acquire()

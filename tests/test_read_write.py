@@ -335,6 +335,17 @@ async def _held(lock: Half) -> None:
         pass
 
 
+async def test_each_of_many_readers_is_found(locks: LockClient) -> None:
+    """An answer of the server names a thousand holders at most."""
+    many = 1100
+    readers = [locks.read_write_lock("many", owner=f"reader {number}").read for number in range(many)]
+    leases = [reader.acquire(lease=600 if number == many // 2 else 60) for number, reader in enumerate(readers)]
+    await asyncio.gather(*leases)
+    assert all(await asyncio.gather(*(reader.held() for reader in readers[::100])))
+    assert sum(await asyncio.gather(*(reader.hold_count() for reader in readers[-50:]))) == 50
+    assert await readers[0].remaining() > 60  # type: ignore[operator]
+
+
 async def test_a_release_without_a_hold_names_the_holder(mine: AsyncReadWriteLock, theirs: AsyncReadWriteLock) -> None:
     with pytest.raises(NotHeldError, match="nobody holds it"):
         await mine.read.release()

@@ -30,8 +30,9 @@ def tell_long_wait(session: Session, want: Want, place: Place) -> None:
         session.report.waits_long(want, waited, f"{who} of this client holds it; {EACH_AN_OWNER}")
     elif want.scripts in (COUNTING_SEMAPHORE, PERMIT) and not want.tells_number:
         counts = want.scripts is COUNTING_SEMAPHORE
-        script, arguments = (INSPECT_COUNTING_SEMAPHORE, ()) if counts else (INSPECT_PERMITS, (0,))
-        asked = session.commands.send(script, want.keys.all[: 1 + len(arguments)], arguments)
+        script, arguments = (INSPECT_COUNTING_SEMAPHORE, ()) if counts else (INSPECT_PERMITS, (0, ""))
+        keys = want.keys.all[:1] if counts else want.keys.all[:2]
+        asked = session.commands.send(script, keys, arguments)
         asked.when_ended(partial(_tell_unknown, session, want, waited))
 
 

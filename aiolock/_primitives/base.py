@@ -245,8 +245,7 @@ class Lock(Single):
     @in_own_task
     async def hold_count(self) -> int:
         """The number of the current owner's holds, according to Redis; waits and raises like `held`."""
-        owner = self._owner()
-        return sum(hold.holds for hold in await self._seen() if hold.owner == owner)
+        return sum(hold.holds for hold in await self._seen(self._owner()))
 
     async def remaining(self) -> float | None:
         """
@@ -266,9 +265,10 @@ class Lock(Single):
         """
         return await self._sessions.open().force_release(self._want)
 
-    async def _seen(self) -> Sequence[SeenHold]:
-        """All holds of this name that Redis has."""
-        return await self._sessions.open().commands.ask(INSPECT, self._keys, 1)
+    async def _seen(self, owner: str = "") -> Sequence[SeenHold]:
+        """The holds of this name that Redis has: those of *owner*, or all."""
+        holds = await self._sessions.open().commands.ask(INSPECT, self._keys, 1)
+        return [hold for hold in holds if owner in ("", hold.owner)]
 
     async def _holders(self) -> Sequence[Holder]:
         return [seen.holder for seen in await self._seen()]

@@ -86,9 +86,9 @@ class _Half(Lock):
 
     __slots__ = ()
 
-    async def _seen(self) -> Sequence[SeenHold]:
+    async def _seen(self, owner: str = "") -> Sequence[SeenHold]:
         writes = self._want.scripts is WRITE
-        return [_without_mode(hold) for hold in await _look(self) if hold.owner.endswith(WRITER) == writes]
+        return [_without_mode(hold) for hold in await _look(self, owner) if hold.owner.endswith(WRITER) == writes]
 
 
 @final
@@ -105,7 +105,11 @@ class AsyncReadLock(_Half):
     __slots__ = ()
 
     async def holders(self) -> Sequence[Holder]:
-        """The readers, according to Redis, the first thousand at most; waits and raises like `locked`."""
+        """
+        The readers, according to Redis: a thousand at most, those whose leases end last.
+
+        Waits and raises like `locked`.
+        """
         return await self._holders()
 
     def _acquisition(self, lease: float | None) -> Acquisition:
@@ -144,9 +148,13 @@ class AsyncWriteLock(_Half):
         return acquisition
 
 
-async def _look(half: _Half) -> Sequence[SeenHold]:
-    """All holds of both halves of the lock that *half* belongs to; the owner of a writing hold ends with `WRITER`."""
-    return await half._sessions.open().commands.ask(INSPECT_READ_WRITE, half._keys, 1, _MOST_NAMED)
+async def _look(half: _Half, owner: str = "") -> Sequence[SeenHold]:
+    """
+    The holds of both halves of the lock that *half* belongs to: those of *owner*, or the thousand that end last.
+
+    The owner of a writing hold ends with `WRITER`.
+    """
+    return await half._sessions.open().commands.ask(INSPECT_READ_WRITE, half._keys, 1, _MOST_NAMED, owner)
 
 
 def _without_mode(hold: SeenHold) -> SeenHold:

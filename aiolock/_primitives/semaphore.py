@@ -169,7 +169,8 @@ class AsyncSemaphore(Single):
 
     async def holders(self) -> Sequence[Holder]:
         """
-        The holders of permits, according to Redis, in the order in which their leases end.
+        The holders of permits, according to Redis, in the order in which their leases end: those of a thousand permits
+        at most.
 
         Each permit of another library's client (a Java service, say) is a holder of its own, without a client. Waits
         and raises like `available`.
@@ -206,14 +207,13 @@ class AsyncSemaphore(Single):
         """The permits of an acquire without a number."""
         return self._want.amount[0]
 
-    async def _look(self, most: int = 0) -> Permits:
-        """The permits, with the holders of *most* of them."""
-        return await self._sessions.open().commands.ask(INSPECT_PERMITS, self._keys, 2, most)
+    async def _look(self, most: int = 0, beginning: str = "") -> Permits:
+        """The permits, with *most* of them by name, or with all that have the *beginning*."""
+        return await self._sessions.open().commands.ask(INSPECT_PERMITS, self._keys, 2, most, beginning)
 
     async def _acquires(self) -> int:
         """The number of acquires that the current owner has not given back, according to Redis."""
-        owner = self._owner()
-        return sum(by.rpartition("#")[0] == owner for by in _by_acquisition((await self._look(_MOST_NAMED)).named))
+        return len(_by_acquisition((await self._look(0, f"{self._owner()}#")).named))
 
     async def _left(self) -> float | None:
         """Seconds until enough leases end for an acquire; ``None`` if enough permits are available now."""

@@ -78,7 +78,7 @@ class Table:
         return await self.run(RESIZE, KEYS.all, request, *how)
 
     async def inspect(self, named: int = 10) -> Reply:
-        return await self.run(INSPECT_PERMITS, KEYS.all[:2], named)
+        return await self.run(INSPECT_PERMITS, KEYS.all[:2], named, "")
 
     # The keys at the beginning.
 

@@ -115,7 +115,7 @@ class Table:
         return await self.run(_scripts(kind).force_release, (LOCK, TOKENS), *how)
 
     async def inspect(self, named: int = 10) -> Reply:
-        return await self.run(INSPECT_READ_WRITE, (LOCK,), named)
+        return await self.run(INSPECT_READ_WRITE, (LOCK,), named, "")
 
     # The keys at the beginning.
 
