@@ -5,14 +5,18 @@ import gc
 import sys
 import unittest
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, nullcontext
+from types import FrameType
 from typing import Any
 
 import pytest
 import redis as synchronous
 
 from aiolock import LockClient, Turn
+from aiolock._core.blocks import Opened, frame_id
+from aiolock._core.owners import Owners, current_task
 from aiolock._embedded_server import Server
+from aiolock._primitives.entered import _Entry
 from tests.support.observe import until
 from tests.test_fork import in_child
 
@@ -356,3 +360,41 @@ async def test_handles_for_different_numbers_of_permits_are_left_in_any_order(ki
     assert await one.available() == 1
     await second.aclose()
     assert await one.available() == 4
+
+
+async def test_finding_a_block_costs_the_same_however_many_others_are_open() -> None:
+    """Otherwise thousands of readers that leave at once would block the event loop for seconds."""
+    assert lines_to_leave_beside(10) == lines_to_leave_beside(1000)
+
+
+def lines_to_leave_beside(others: int) -> int:
+    """The number of lines that find and remove the first one of many blocks."""
+    here, opened = sys._getframe(), Opened[_Entry]()
+    record = Owners("client", lambda task: None).running()
+    first = _Entry(frame_id(here), record, nullcontext())
+    for entry in (first, *(_Entry((number, here.f_code), record, nullcontext()) for number in range(others))):
+        opened.add(entry)
+
+    def leave() -> None:
+        assert opened.find_left(here, current_task()) is first
+        opened.remove(first)
+
+    return lines_of(leave)
+
+
+def lines_of(act: Callable[[], object]) -> int:
+    """The number of lines of Python that *act* runs."""
+    lines = 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        act()
+    finally:
+        sys.settrace(before)
+    return lines

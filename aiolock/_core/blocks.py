@@ -10,9 +10,9 @@ than the one that entered it.
 import asyncio
 import inspect
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from types import FrameType
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import anyio
 
@@ -26,9 +26,9 @@ from aiolock._scripts import Want
 from aiolock._types import BlockRelease, quoted
 
 _IS_GENERATOR = inspect.CO_ASYNC_GENERATOR | inspect.CO_GENERATOR | inspect.CO_ITERABLE_COROUTINE
-# The settled blocks of a name that are remembered: their tasks have ended, and they have nothing to give back.
+# The settled blocks that are remembered: their tasks have ended, and they have nothing to give back.
 _MOST_SETTLED = 16
-# When a name has this many blocks, and each time the number has doubled, settled blocks are removed.
+# When there are this many blocks, and each time the number has doubled, settled blocks are removed.
 _CROWDED = 32
 Task = asyncio.Task[object]
 CanLeave = Callable[[BaseException | None], bool]
@@ -60,6 +60,62 @@ class Open(Protocol):
 B = TypeVar("B", bound=Open)
 
 
+class Opened(Generic[B]):
+    """The open blocks of one name, or of one handle, in the order of their enters."""
+
+    __slots__ = ("_blocks", "_of_frame")
+
+    def __init__(self) -> None:
+        self._blocks: dict[B, None] = {}
+        # By the frame that entered them: an exit in that frame need not look at all blocks.
+        self._of_frame: dict[FrameId, list[B]] = {}
+
+    def __iter__(self) -> Iterator[B]:
+        return iter(self._blocks)
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+    def add(self, block: B) -> None:
+        """Add *block*, which was just entered; if there are many, forget most of those that are settled."""
+        if len(self) >= _CROWDED and not len(self) & (len(self) - 1):
+            settled = [each for each in self if each.record.is_over and each.is_settled]
+            for each in settled[:-_MOST_SETTLED]:
+                self.remove(each)
+        self._blocks[block] = None
+        if block.entered_by is not None:
+            self._of_frame.setdefault(block.entered_by, []).append(block)
+
+    def remove(self, block: B) -> None:
+        """Remove *block*, which was left."""
+        del self._blocks[block]
+        if block.entered_by is not None:
+            of_frame = self._of_frame[block.entered_by]
+            of_frame.remove(block)
+            if not of_frame:
+                del self._of_frame[block.entered_by]
+
+    def find_left(
+        self, here: FrameType, running: Task | None, may_be: Callable[[B], bool] = lambda each: True
+    ) -> B | None:
+        """
+        The block that the frame *here* of the *running* task leaves; ``None`` if it cannot be found.
+
+        Only blocks for which *may_be* is true are candidates. If the block cannot be found, each candidate is doubted,
+        so that none of them is held for ever.
+        """
+        for each in reversed(self._of_frame.get(frame_id(here), ())):
+            if may_be(each) and _may_be_that_frame(each, here, running):
+                return each
+        candidates = [each for each in self if may_be(each)]
+        found = _of_task(candidates, running)
+        if found:
+            return found[-1]
+        for each in candidates:
+            each.note_may_be_left()
+        return None
+
+
 class Blocks:
     """The blocks of one client."""
 
@@ -67,7 +123,7 @@ class Blocks:
     # the loss of its lock; a name is in `opened` exactly while it has blocks.
 
     def __init__(self, owners: Owners, report: Reporter, can_leave: CanLeave, release: BlockRelease) -> None:
-        self.opened: dict[str, list[Scope]] = {}
+        self.opened: dict[str, Opened[Scope]] = {}
         self._owners = owners
         self._report = report
         self._can_leave = can_leave
@@ -85,11 +141,11 @@ class Blocks:
         hold, record = lease._hold, self._owners.running() if entered_by is None else lease._record
         task, frame = record.task(), None if entered_by is None else frame_id(entered_by)
         assert task is not None, "it is running"
-        opened = self.opened.setdefault(hold.keys.entry, [])
-        forget_settled(opened)
+        if (opened := self.opened.get(hold.keys.entry)) is None:
+            opened = self.opened[hold.keys.entry] = Opened()
         scope = Scope(lease, record, task.cancelling(), frame, behind=self.leaves_behind(hold, release))
-        opened.append(scope)
         scope.enter()
+        opened.add(scope)
 
     def leaves_behind(self, hold: Hold, release: BlockRelease | None) -> bool:
         """Whether a block of *hold* does not wait for the answer to its release; *release* overrides the client's."""
@@ -106,8 +162,10 @@ class Blocks:
     ) -> Coroutine[Any, Any, None] | None:
         """Leave a block of the owner *named*, or of a task, from the frame *here*; ``None`` if there is none."""
         owner = None if named is None else self._owners.named(named)
-        opened = self.opened.get(want.keys.entry, ())
-        scope = find_left(here, running, opened, lambda each: each.is_by_handle_of(owner, want.amount))
+        opened = self.opened.get(want.keys.entry)
+        if opened is None:
+            return None
+        scope = opened.find_left(here, running, lambda each: each.is_by_handle_of(owner, want.amount))
         return None if scope is None else self._leave(scope, running, error)
 
     def leave_lease(self, lease: BaseLease, error: BaseException | None) -> Coroutine[Any, Any, None]:
@@ -201,37 +259,6 @@ def refuse_to_leave(handle: str, error: BaseException | None) -> None:
 def frame_id(frame: FrameType) -> FrameId:
     """The identity of *frame*; a frame that leaves a block is compared with the frame that entered it."""
     return id(frame), frame.f_code
-
-
-def forget_settled(opened: list[B]) -> None:
-    """If there are many *opened* blocks, forget most of those whose tasks have ended and that hold nothing."""
-    if len(opened) >= _CROWDED and not len(opened) & (len(opened) - 1):
-        settled = [each for each in opened if each.record.is_over and each.is_settled]
-        for each in settled[:-_MOST_SETTLED]:
-            opened.remove(each)
-
-
-def find_left(
-    here: FrameType, running: Task | None, opened: Sequence[B], may_be: Callable[[B], bool] = lambda each: True
-) -> B | None:
-    """
-    The block that the frame *here* of the *running* task leaves; ``None`` if it cannot be found.
-
-    *opened* are the blocks in the order of their enters; only those for which *may_be* is true are candidates. If the
-    block cannot be found, each candidate is doubted, so that none of them is held for ever.
-    """
-    identity = frame_id(here)
-    for each in reversed(opened):
-        # The frame is compared first, because it is cheap: many tasks may share a handle.
-        if each.entered_by == identity and may_be(each) and _may_be_that_frame(each, here, running):
-            return each
-    candidates = [each for each in opened if may_be(each)]
-    found = _of_task(candidates, running)
-    if found:
-        return found[-1]
-    for each in candidates:
-        each.note_may_be_left()
-    return None
 
 
 def _may_be_that_frame(block: Open, here: FrameType, running: Task | None) -> bool:

@@ -4,11 +4,12 @@ import sys
 from abc import ABC, abstractmethod
 from asyncio import Task
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from types import CoroutineType, TracebackType
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from aiolock._answers import marked
-from aiolock._core.blocks import find_left, forget_settled, frame_id, nothing_to_give_back, refuse_to_leave
+from aiolock._core.blocks import Opened, frame_id, nothing_to_give_back, refuse_to_leave
 from aiolock._core.lease import Lease
 from aiolock._core.owners import OwningTask, current_task, refuse_elsewhere, running_task
 from aiolock._core.scope import FrameId
@@ -18,7 +19,8 @@ from aiolock._primitives.multi.lease import MultiLease
 T = TypeVar("T")
 
 
-class _Entry(NamedTuple):
+@dataclass(frozen=True, eq=False, slots=True)
+class _Entry:
     entered_by: FrameId
     record: OwningTask
     block: AbstractAsyncContextManager[Any]
@@ -44,8 +46,7 @@ class Entered(ABC, Generic[T]):
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
-        # The blocks that were entered and not left, in the order of their enters.
-        self._blocks: list[_Entry] = []
+        self._blocks: Opened[_Entry] = Opened()
 
     @property
     def _acts_as_one(self) -> bool:
@@ -64,7 +65,7 @@ class Entered(ABC, Generic[T]):
     def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> "CoroutineType[Any, Any, None]":
-        entry = find_left(sys._getframe(1), current_task(), self._blocks)
+        entry = self._blocks.find_left(sys._getframe(1), current_task())
         if entry is not None:
             self._blocks.remove(entry)
             left = entry.block.__aexit__(kind, error, trace)
@@ -79,6 +80,5 @@ class Entered(ABC, Generic[T]):
             refuse_elsewhere(self)
         block, entered = await self._begin()
         record = self._sessions.here().owners.running()
-        forget_settled(self._blocks)
-        self._blocks.append(_Entry(frame_id(sys._getframe(1)), record, block))
+        self._blocks.add(_Entry(frame_id(sys._getframe(1)), record, block))
         return entered
