@@ -40,13 +40,14 @@ from aiolock._primitives.counting_semaphore import AsyncCountingSemaphore, HeldC
 from aiolock._primitives.fair_lock import AsyncFairLock
 from aiolock._primitives.held_block import HeldLock
 from aiolock._primitives.latch import AsyncCountDownLatch
-from aiolock._primitives.leader import AsyncLeader, Term
+from aiolock._primitives.leader import AsyncLeader
 from aiolock._primitives.multi.lease import MultiLease, MultiLoss
 from aiolock._primitives.multi.lock import AsyncMultiLock, HeldMultiLock
 from aiolock._primitives.once import AsyncOnce, Slot, Turn
 from aiolock._primitives.read_write import AsyncReadLock, AsyncReadWriteLock, AsyncWriteLock
 from aiolock._primitives.rlock import AsyncRLock
 from aiolock._primitives.semaphore import AsyncSemaphore, HeldSemaphore
+from aiolock._primitives.term import Term
 from aiolock._types import (
     ClientStatistics,
     Duration,

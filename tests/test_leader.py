@@ -14,14 +14,18 @@ import anyio
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import AsyncLeader, LeaseLostError, LockClient, LockConfig, NotHeldError, Term, background
+from aiolock import AsyncLeader, BackendError, LeaseLostError, LockClient, LockConfig, NotHeldError, Term, background
 from aiolock._embedded_server import Server
 from aiolock._helpers import background as works
-from aiolock._primitives import leader as module
+from aiolock._primitives import term as module
+from aiolock._scripts import RELEASE, RELEASE_CLEAN
 from aiolock.testing import delayed_renewals, lose
 from tests.support.cancellation import MODES, Mode, Outcome, every_suspension
+from tests.support.faults import script
+from tests.support.holding import client_behind
 from tests.support.inside import hold_of
 from tests.support.observe import answered, until
+from tests.support.proxy import Proxy, Rule, withhold_reply
 
 NAME = "scheduler"
 SOON = 30.0
@@ -452,6 +456,53 @@ async def test_work_steps_down_by_itself_and_its_leader_stands_again(locks: Lock
     with pytest.raises(ZeroDivisionError):
         await locks.leader(NAME, pause=0).run(work)
     assert tokens == sorted(set(tokens))
+
+
+async def test_run_goes_on_when_redis_does_not_answer_at_the_end_of_a_term(proxy: Proxy) -> None:
+    """The next acquire reports the failure, and goes on until Redis answers."""
+    terms: list[int] = []
+
+    async def work(term: Term) -> None:
+        terms.append(term.token)
+        if len(terms) == 1:
+            proxy.install(Rule(script(RELEASE, RELEASE_CLEAN), withhold_reply()))
+        else:
+            raise BackendError("the failure of the work ends the run")
+
+    async with client_behind(proxy, release_timeout=0.3) as client:
+        with pytest.raises(BackendError, match="failure of the work"):
+            await asyncio.wait_for(client.leader(NAME, pause=0).run(work), SOON)
+    assert len(terms) == 2
+
+
+async def test_run_goes_on_after_a_term_that_ends_before_its_work_begins(locks: LockClient) -> None:
+    terms = 0
+
+    async def nothing() -> None:
+        if terms == 3:
+            raise ZeroDivisionError
+
+    def work(term: Term) -> Coroutine[Any, Any, None]:
+        nonlocal terms
+        terms += 1
+        if terms == 2:
+            term.step_down()
+        return nothing()
+
+    with pytest.raises(ZeroDivisionError):
+        await asyncio.wait_for(locks.leader(NAME, pause=0).run(work), SOON)
+    assert terms == 3
+
+
+async def test_a_term_that_was_released_does_not_end_the_owners_other_hold_early(redis: Redis) -> None:
+    async with LockClient(redis, config=LockConfig(lease=1)) as client:
+        outer = await client.lock(NAME).acquire(lease=1)
+        term = await client.leader(NAME).try_lead()
+        assert term is not None
+        await term.lease.release()
+        assert await asyncio.wait_for(outer.lost, SOON) == "expired"
+        assert monotonic() >= hold_of(outer).deadline
+        assert not hold_of(outer).bodies
 
 
 async def test_a_loop_that_steps_down_gives_back_though_its_body_goes_on(locks: LockClient, cleaning: Cleaning) -> None:

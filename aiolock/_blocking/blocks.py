@@ -62,6 +62,7 @@ class Entered(Handle[A_co], Generic[A_co, T_co]):
                 # This process is a forked child, and the block is its parent's.
                 return
             if error is None:
+                self._refuse_lost_blocks()
                 raise
             error.add_note(f"aiolock: {closed}")
         except BaseException:
@@ -84,6 +85,12 @@ class Entered(Handle[A_co], Generic[A_co, T_co]):
         block = (own or self._blocks)[-1]
         self._blocks.remove(block)
         await block.entered._leave(error)
+
+    def _refuse_lost_blocks(self) -> None:
+        """Raise if the lock of this thread's last block is lost, because the client was closed while the body ran."""
+        own = [each for each in self._blocks if each.task is self._runner.task]
+        for block in (own or self._blocks)[-1:]:
+            block.entered._refuse_lost()
 
     async def _undo(self, given: object) -> None:
         """Leave the block, because an interrupt came before its body began."""

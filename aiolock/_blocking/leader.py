@@ -10,9 +10,9 @@ from aiolock._blocking.functions import called, check_plain
 from aiolock._blocking.lease import Lease, Loss
 from aiolock._blocking.runner import is_in_loop
 from aiolock._blocking.verbs import perhaps, plain, verb
-from aiolock._errors import AioLockError, ClientClosedError, LeaseLostError, NotHeldError
+from aiolock._errors import AioLockError, BackendError, ClientClosedError, LeaseLostError, NotHeldError
 from aiolock._primitives.leader import AsyncLeader
-from aiolock._primitives.leader import Term as AsyncTerm
+from aiolock._primitives.term import Term as AsyncTerm
 
 
 @final
@@ -56,6 +56,9 @@ class Term(Entered[AsyncTerm, "Term"]):
         self._async.lease._scoped = True
         return self
 
+    def _refuse_lost(self) -> None:
+        self.lease._refuse_lost()
+
     async def _leave(self, error: BaseException | None) -> None:
         try:
             await self._async._give_back()
@@ -92,11 +95,17 @@ class Leader(Entered[AsyncLeader, Term]):
         """
         check_plain(work, "work")
         for term in self:
+            has_worked = False
             try:
                 with term:
                     called(work, term)
+                    has_worked = True
             except (LeaseLostError, NotHeldError):
                 if not term._is_over:
+                    raise
+            except BackendError:
+                # Redis did not answer the release, which the next acquire reports.
+                if not has_worked:
                     raise
 
     def __iter__(self) -> Iterator[Term]:

@@ -16,7 +16,7 @@ from aiolock._blocking.verbs import Handle, verb
 from aiolock._core.held import Body
 from aiolock._core.lease import Lease as AsyncLease
 from aiolock._core.lease import Loss as AsyncLoss
-from aiolock._errors import AioLockError, LossReason
+from aiolock._errors import AioLockError, ClientClosedError, LossReason
 from aiolock._helpers.together import Begun, all_of
 from aiolock._log import log
 from aiolock._primitives.multi.lease import MultiLease as AsyncMultiLease
@@ -144,7 +144,14 @@ class _Leased(Entered[A, T_co], Generic[A, T_co]):
         body waits for, such as a query. `threading.excepthook` gets its exceptions.
         """
         check_plain(function, "the callback")
-        self._runner.result_of(Job(partial(self._tell_loss, _Callback(function))))
+        callback = _Callback(function)
+        try:
+            self._runner.result_of(Job(partial(self._tell_loss, callback)))
+        except ClientClosedError:
+            reason = next((lease._hold.loss for lease in self._parts() if lease._hold.loss is not None), None)
+            if reason is None:
+                raise
+            callback(reason)
 
     async def _tell_loss(self, callback: _Callback) -> None:
         for lease in self._parts():
@@ -186,6 +193,11 @@ class _Leased(Entered[A, T_co], Generic[A, T_co]):
 
     def _parts(self) -> Sequence[AsyncLease]:
         raise NotImplementedError
+
+    def _refuse_lost(self) -> None:
+        for lease in self._parts():
+            if lease._hold.over:
+                raise lease._hold.error()
 
 
 async def _taken_back(ticket: str, lease: AsyncLease | AsyncMultiLease, keep: Duration) -> None:

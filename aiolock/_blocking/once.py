@@ -75,6 +75,10 @@ class Turn(Handle[AsyncTurn]):
     def result(self, result: Result) -> None:
         self._async.result = result
 
+    def _refuse_lost(self) -> None:
+        if self._lease is not None:
+            self._lease._refuse_lost()
+
     async def _leave(self, error: BaseException | None) -> None:
         if self._lease is None:
             self._async.done = self._async.done or (self._async.bypassed and error is None)

@@ -13,6 +13,10 @@ class _Under:
         self._section = section
         self._lease = lease
 
+    def _refuse_lost(self) -> None:
+        if self._lease is not None:
+            self._lease._refuse_lost()
+
     async def _leave(self, error: BaseException | None) -> None:
         if self._lease is None:
             return

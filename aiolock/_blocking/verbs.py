@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol
 
 from aiolock._blocking.deputy import Job
 from aiolock._blocking.runner import Runner
+from aiolock._errors import ClientClosedError
 from aiolock._process import Unique
 from aiolock._words import refuse_attribute_in_threads, shown_as
 
@@ -29,6 +30,9 @@ class Untaken(BaseException):
 
 class Leavable(Protocol):
     """An acquired object that can be given back."""
+
+    def _refuse_lost(self) -> None:
+        """Raise if its lock is lost."""
 
     async def _leave(self, error: BaseException | None) -> None:
         """Give the object back, in the loop; a failure here does not replace an *error* that is on its way."""
@@ -52,6 +56,9 @@ class Handle(Unique, Generic[A_co]):
 
     def __repr__(self) -> str:
         return f"<blocking {repr(self._async)[1:]}"
+
+    def _refuse_lost(self) -> None:
+        """Raise if this stands for a lock that is lost: after the end of the loop, this tells more than that end."""
 
     def _own(self, handle: object, must: str) -> Any:
         """
@@ -154,8 +161,10 @@ def waited_for(
         job = job_of(handle, *args, **kwargs)
         try:
             return handle._runner.result_of(job)
-        except BaseException:
+        except BaseException as error:
             job.give_up()
+            if isinstance(error, ClientClosedError):
+                handle._refuse_lost()
             raise
 
     return called

@@ -2,12 +2,15 @@
 
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager
 from functools import partial
+from queue import Queue
 from typing import Any
 
 import pytest
+import redis as synchronous
 
-from aiolock import OnceFailedError
+from aiolock import BackendError, LeaseLostError, LockConfig, LossReason, OnceFailedError
 from aiolock._embedded_server import Server
 from aiolock.blocking import Leader, Lease, LockClient, MultiLease, RLock, Term
 from tests.blocking.threads import begin, in_thread, until
@@ -196,6 +199,54 @@ def test_a_leader_that_lost_its_term_runs_for_election_again(client: LockClient)
     with pytest.raises(KeyError):
         client.leader("scheduler", pause=0).run(work)
     assert len(terms) == 3
+
+
+def test_a_leader_runs_for_election_again_if_its_release_failed(server: Server, database: "synchronous.Redis") -> None:
+    terms = 0
+
+    def work(term: Term) -> None:
+        nonlocal terms
+        terms += 1
+        if terms == 2:
+            raise BackendError("the failure of the work ends the run")
+        # Servers answer commands late during a pause.
+        database.client_pause(2000)
+
+    config, ends = LockConfig(release_timeout=0.3, command_timeout=30), "failure of the work"
+    with LockClient.from_url(server.url, config=config) as client, pytest.raises(BackendError, match=ends):
+        client.leader("scheduler", pause=0).run(work)
+    assert terms == 2
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        lambda locks: locks.lock("a"),
+        lambda locks: locks.lock("a").hold(wait=1),
+        lambda locks: locks.multi("a", "b"),
+        lambda locks: locks.once("a", keep=1),
+        lambda locks: locks.leader("a"),
+    ],
+    ids=["lock", "hold", "multi", "once", "leader"],
+)
+def test_the_holder_of_a_client_that_another_thread_has_closed_is_told_of_the_loss(
+    server: Server, database: "synchronous.Redis", block: Callable[[LockClient], AbstractContextManager[object]]
+) -> None:
+    client = LockClient.from_url(server.url, config=LockConfig(release_timeout=0.3))
+    with pytest.raises(LeaseLostError) as caught, block(client):
+        begin(client.close).result()
+    assert caught.value.reason == "closed"
+
+
+def test_a_lease_of_a_closed_client_is_lost(server: Server, database: "synchronous.Redis") -> None:
+    client, reasons = LockClient.from_url(server.url), Queue[LossReason]()
+    lease = client.lock("a").acquire()
+    client.close()
+    lease.on_loss(reasons.put)
+    assert reasons.get(timeout=30) == "closed"
+    for act in (lease.check, lease.release, lease.renew):
+        with pytest.raises(LeaseLostError, match="closed"):
+            act()
 
 
 def test_the_loop_of_a_leader_ends_with_the_client(client: LockClient) -> None:

@@ -345,7 +345,7 @@ _PRIMITIVES = (
     ),
     Fault(
         "a leader does not stop before its lease ends",
-        "_primitives/leader.py",
+        "_primitives/term.py",
         "            hold.tell_early(hold.why_over)\n",
         "            pass\n",
         "--on one --profile connections --act leads",
