@@ -364,7 +364,8 @@ async def test_handles_for_different_numbers_of_permits_are_left_in_any_order(ki
 
 async def test_finding_a_block_costs_the_same_however_many_others_are_open() -> None:
     """Otherwise thousands of readers that leave at once would block the event loop for seconds."""
-    assert lines_to_leave_beside(10) == lines_to_leave_beside(1000)
+    # A garbage collection may run a few lines of its own.
+    assert lines_to_leave_beside(1000) < 3 * lines_to_leave_beside(10)
 
 
 def lines_to_leave_beside(others: int) -> int:
