@@ -59,10 +59,10 @@ _ELSEWHERE = (
     "named owner"
 )
 
-_GIVEN_BACK = "was given back already: release each lease once. A block gives its lease back itself"
+_GIVEN_BACK = "was given back already, by a release or by the end of its block, and cannot be used any more"
 
 _CLOSED: dict[ClosedReason, str] = {
-    "closed": "is closed, and does not start again: make a new one, and close it after the last task that uses it",
+    "closed": "is closed, and does not start again: make a new one, and close it after its last use",
     "other loop": "belongs to another event loop; each loop needs a client of its own, even that of a TestClient",
     "other process": "was used in another process before a fork; make a client in each process",
 }

@@ -82,8 +82,8 @@ class Released(LockEvent):
     """
     One hold was released; *holds* are left. *held* is the time since the owner got the lock.
 
-    *confirmed* is false if the event came before the server's answer: the answer was late, or its caller was cancelled.
-    The release was sent.
+    *confirmed* is false if the server's answer did not come in time, or nobody waited for it: after a cancellation, or
+    after `Term.step_down`. The release was sent.
     """
 
     holds: int

@@ -70,8 +70,7 @@ ERRORS: list[tuple[AioLockError, dict[str, object], str]] = [
     (
         ClientClosedError("closed"),
         {"reason": "closed"},
-        "this LockClient is closed, and does not start again: make a new one, and close it after the last task that "
-        "uses it",
+        "this LockClient is closed, and does not start again: make a new one, and close it after its last use",
     ),
     (
         ClientClosedError("other loop"),

@@ -266,6 +266,10 @@ async def test_an_owner_is_not_taken_for_an_acquire_of_another(locks: LockClient
     with pytest.raises(NotHeldError, match=r"permit of .* is not held by .*: this owner has no permit"):
         await theirs.release()
     assert not permit.given_back
+    _ = await locks.lock("another").acquire()
+    await permit.release()
+    _ = await theirs.acquire()
+    assert not await locks.multi("another", locks.semaphore(NAME, 1, owner="a")).held()
 
 
 async def test_a_permit_is_given_back_from_any_task(two: AsyncSemaphore) -> None:

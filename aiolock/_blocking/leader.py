@@ -100,8 +100,8 @@ class Leader(Entered[AsyncLeader, Term]):
                 with term:
                     called(work, term)
                     has_worked = True
-            except (LeaseLostError, NotHeldError):
-                if not term._is_over:
+            except (LeaseLostError, NotHeldError) as error:
+                if not term._is_over or error.name != term.name:
                     raise
             except BackendError:
                 # Redis did not answer the release, which the next acquire reports.

@@ -147,11 +147,12 @@ class _Leased(Entered[A, T_co], Generic[A, T_co]):
         callback = _Callback(function)
         try:
             self._runner.result_of(Job(partial(self._tell_loss, callback)))
-        except ClientClosedError:
-            reason = next((lease._hold.loss for lease in self._parts() if lease._hold.loss is not None), None)
-            if reason is None:
+        except ClientClosedError as closed:
+            if closed.reason != "closed":
                 raise
-            callback(reason)
+            held = [lease._hold for lease in self._parts() if not lease.given_back]
+            for reason in [hold.loss for hold in held if hold.loss is not None][:1]:
+                callback(reason)
 
     async def _tell_loss(self, callback: _Callback) -> None:
         for lease in self._parts():

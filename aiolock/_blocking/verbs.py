@@ -58,7 +58,7 @@ class Handle(Unique, Generic[A_co]):
         return f"<blocking {repr(self._async)[1:]}"
 
     def _refuse_lost(self) -> None:
-        """Raise if this stands for a lock that is lost: after the end of the loop, this tells more than that end."""
+        """Raise if this stands for a lock that is lost. The client is closed: the loss says more than that error."""
 
     def _own(self, handle: object, must: str) -> Any:
         """
@@ -163,7 +163,7 @@ def waited_for(
             return handle._runner.result_of(job)
         except BaseException as error:
             job.give_up()
-            if isinstance(error, ClientClosedError):
+            if isinstance(error, ClientClosedError) and error.reason == "closed":
                 handle._refuse_lost()
             raise
 

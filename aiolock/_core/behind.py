@@ -24,7 +24,7 @@ from aiolock._scripts.replies import Changed
 class Before(NamedTuple):
     """The *releases* that were sent before an acquire of the same lock; it is hand-off number *in_a_row* of a row."""
 
-    # None for an acquire that waits: after a refusal, the message of a release wakes it.
+    # Empty for an acquire that waits: after a refusal, the message of a release wakes it.
     releases: Sequence[Call[Changed]]
     in_a_row: int
 

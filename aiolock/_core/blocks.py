@@ -71,7 +71,11 @@ class Opened(Generic[B]):
         self._of_frame: dict[FrameId, list[B]] = {}
 
     def __iter__(self) -> Iterator[B]:
-        return iter(self._blocks)
+        # A copy: the collector may destroy a task at any moment, which leaves a block.
+        return iter(tuple(self._blocks))
+
+    def __contains__(self, block: B) -> bool:
+        return block in self._blocks
 
     def __len__(self) -> int:
         return len(self._blocks)
@@ -141,10 +145,10 @@ class Blocks:
         hold, record = lease._hold, self._owners.running() if entered_by is None else lease._record
         task, frame = record.task(), None if entered_by is None else frame_id(entered_by)
         assert task is not None, "it is running"
-        if (opened := self.opened.get(hold.keys.entry)) is None:
-            opened = self.opened[hold.keys.entry] = Opened()
         scope = Scope(lease, record, task.cancelling(), frame, behind=self.leaves_behind(hold, release))
         scope.enter()
+        if (opened := self.opened.get(hold.keys.entry)) is None:
+            opened = self.opened[hold.keys.entry] = Opened()
         opened.add(scope)
 
     def leaves_behind(self, hold: Hold, release: BlockRelease | None) -> bool:

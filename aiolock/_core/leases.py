@@ -167,7 +167,7 @@ class Entries(dict[str, Entry]):
     @property
     def has_acquires(self) -> bool:
         """Whether an acquire is under way; closing waits for its end."""
-        return any(entry.acquires for entry in self.values())
+        return any(entry.acquires for entry in self.all())
 
     def holds(self) -> list[Hold]:
         """A new list of all live holds."""

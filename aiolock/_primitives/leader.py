@@ -49,7 +49,7 @@ class AsyncLeader(Entered[Term]):
         """
         Run for election, and run ``work(term)`` whenever this process leads: for `background`.
 
-        Goes on until `run` is cancelled, the client is closed, or *work* fails, also while Redis fails. A term also
+        Goes on, also while Redis fails, until `run` is cancelled, the client is closed, or *work* fails. A term also
         ends when its work returns. Cancellation is as in `Term.run`.
 
         Raises:
@@ -63,8 +63,8 @@ class AsyncLeader(Entered[Term]):
             try:
                 await term.run(started)
             except (BackendError, NotHeldError) as error:
-                # The work has not failed: Redis did not answer the release, which the next acquire reports; or the
-                # term was over before.
+                # The work has not failed: Redis did not answer the release, which the next acquire reports; or
+                # `step_down` had ended the term before its work began.
                 if error is term._works.failure or not (isinstance(error, BackendError) or term._stepped_down):
                     raise
 

@@ -213,7 +213,9 @@ class AsyncSemaphore(Single):
 
     async def _acquires(self) -> int:
         """The number of acquires that the current owner has not given back, according to Redis."""
-        return len(_by_acquisition((await self._look(0, f"{self._owner()}#")).named))
+        owner = self._owner()
+        named = (await self._look(0, f"{owner}#")).named
+        return sum(by.rpartition("#")[0] == owner for by in _by_acquisition(named))
 
     async def _left(self) -> float | None:
         """Seconds until enough leases end for an acquire; ``None`` if enough permits are available now."""

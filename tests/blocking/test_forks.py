@@ -1,6 +1,7 @@
 """A fork: a client that was used is refused in the child; one that was not used works in both processes."""
 
 import os
+import time
 import traceback
 from collections.abc import Callable
 
@@ -49,6 +50,20 @@ def test_a_client_that_was_used_is_refused_in_a_child_and_works_on_in_the_parent
     lease.check()
     assert elsewhere.lock("orders").try_lock() is None
     lease.release()
+
+
+def test_a_child_is_told_of_no_loss_of_its_parents_lock(client: LockClient) -> None:
+    """Nothing renews the child's copy of a lease, whose time is over soon."""
+    lease = client.lock("orders").acquire(lease=0.3)
+
+    def child() -> str:
+        while lease.remaining > 0:
+            time.sleep(0.05)
+        with pytest.raises(aiolock.ClientClosedError) as caught:
+            lease.release()
+        return caught.value.reason
+
+    assert in_child(child) == repr("other process")
 
 
 def test_a_child_leaves_the_blocks_of_its_parent_without_a_word(client: LockClient) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis as synchronous
 
-from aiolock import BackendError, LeaseLostError, LockConfig, LossReason, OnceFailedError
+from aiolock import BackendError, LeaseLostError, LockConfig, LossReason, NotHeldError, OnceFailedError
 from aiolock._embedded_server import Server
 from aiolock.blocking import Leader, Lease, LockClient, MultiLease, RLock, Term
 from tests.blocking.threads import begin, in_thread, until
@@ -222,7 +222,7 @@ def test_a_leader_runs_for_election_again_if_its_release_failed(server: Server, 
     "block",
     [
         lambda locks: locks.lock("a"),
-        lambda locks: locks.lock("a").hold(wait=1),
+        lambda locks: locks.lock("a").hold(),
         lambda locks: locks.multi("a", "b"),
         lambda locks: locks.once("a", keep=1),
         lambda locks: locks.leader("a"),
@@ -247,6 +247,24 @@ def test_a_lease_of_a_closed_client_is_lost(server: Server, database: "synchrono
     for act in (lease.check, lease.release, lease.renew):
         with pytest.raises(LeaseLostError, match="closed"):
             act()
+
+
+def test_a_lease_that_was_given_back_is_told_of_no_loss(server: Server, database: "synchronous.Redis") -> None:
+    client, reasons = LockClient.from_url(server.url), Queue[LossReason]()
+    _, inner = client.lock("a").acquire(), client.lock("a").acquire()
+    inner.release()
+    client.close()
+    inner.on_loss(reasons.put)
+    assert reasons.empty()
+
+
+def test_a_leader_whose_work_releases_what_it_does_not_hold_has_failed(client: LockClient) -> None:
+    def work(term: Term) -> None:
+        term.step_down()
+        client.lock("another").release()
+
+    with pytest.raises(NotHeldError, match="another"):
+        client.leader("scheduler", pause=0).run(work)
 
 
 def test_the_loop_of_a_leader_ends_with_the_client(client: LockClient) -> None:
