@@ -151,7 +151,8 @@ class _Leased(Entered[A, T_co], Generic[A, T_co]):
             if closed.reason != "closed":
                 raise
             held = [lease._hold for lease in self._parts() if not lease.given_back]
-            for reason in [hold.loss for hold in held if hold.loss is not None][:1]:
+            reason = next((hold.loss for hold in held if hold.loss is not None), None)
+            if reason is not None:
                 callback(reason)
 
     async def _tell_loss(self, callback: _Callback) -> None:

@@ -89,7 +89,7 @@ class Reporter:
         self._client = client
         self._on_event = on_event
         self._observer = observer
-        # An observer gets the events of acquires.
+        # Whether a hook or an observer gets the events.
         self.is_observed: bool = on_event is not None or observer is not None
         # The observer that decides whether a `Released` is made: it may decide only if the hook is its own.
         self._filter = observer if observer is not None and observer.is_behind(on_event) else None
@@ -327,7 +327,7 @@ def _who(hold: Held) -> Who:
 
 
 def _known(wait: Wait | None) -> tuple[bool, str | None, str | None]:
-    """Whether the acquire has waited, and what is known of the holder."""
+    """Whether the acquire has waited; the holder and its mark, if the client knows them."""
     return (False, None, None) if wait is None else (True, wait.holder, wait.mark)
 
 

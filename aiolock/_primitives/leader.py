@@ -8,13 +8,7 @@ from typing import Any, final
 
 from aiolock._answers import answering
 from aiolock._core.owners import in_own_task
-from aiolock._errors import (
-    BackendError,
-    ClientClosedError,
-    LeaseLostError,
-    NotHeldError,
-    ReplicationError,
-)
+from aiolock._errors import BackendError, ClientClosedError, LeaseLostError, NotHeldError, ReplicationError
 from aiolock._log import log
 from aiolock._primitives.entered import Entered
 from aiolock._primitives.rlock import AsyncRLock

@@ -14,11 +14,7 @@ from aiolock._core.held import Body
 from aiolock._core.lease import Lease, Loss, release_unawaited
 from aiolock._core.owners import running_task
 from aiolock._core.session import Sessions
-from aiolock._errors import (
-    AioLockError,
-    LeaseLostError,
-    NotHeldError,
-)
+from aiolock._errors import AioLockError, LeaseLostError, NotHeldError
 from aiolock._helpers.background import Work, Works, check_work
 from aiolock._primitives.entered import Entered
 from aiolock._process import Unique
