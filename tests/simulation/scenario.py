@@ -19,8 +19,9 @@ from tests.simulation.world import HangError, World
 
 # Seconds after which no trace of ended clients and locks may be left.
 _SETTLED = 4.0
-# A lock whose release ran on a primary that was replaced, or was refused for good, lasts as long as its lease.
-_SETTLED_WITH_LEASES = 6.5
+# A lock whose release ran on a primary that was replaced, or was refused for good, lasts as long as its lease, which a
+# renewal that was on its way begins again.
+_SETTLED_WITH_LEASES = 8.5
 # Seconds within which an act that runs at the horizon ends, and within which a client is closed.
 _LONGEST = 60.0
 _CLOSED = 6.0

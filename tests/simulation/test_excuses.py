@@ -439,3 +439,18 @@ def test_leftovers_are_looked_for_when_no_process_stood_still_for_a_while(
         stage.world.at(2.0, stage.processes["p1"].freeze, 2.0)
     settle(stage.world, stage.fleet, 4.0)
     assert stage.world.now == pytest.approx(until)
+
+
+# A primary that was replaced.
+
+
+@pytest.mark.parametrize(("lost", "latest"), [(0, 1.6), (1, 4.6), (2, 5.0)])
+def test_a_replaced_primary_may_grant_until_two_sentinels_that_work_name_the_new_one(
+    stage: Stage, lost: int, latest: float
+) -> None:
+    sentinels: Any = stage.fleet.topology
+    for each in sentinels._sentinels[:lost]:
+        each.crash()
+    sentinels.primary_replaced(Fault(0.0, "primary_replaced", 0, 5.0, 0.0))
+    until = stage.faults.replaced_until
+    assert until == latest if lost == 2 else 1.3 < until <= latest

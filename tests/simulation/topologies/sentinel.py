@@ -113,11 +113,15 @@ class Sentinels(Topology):
         delays = sorted(0.3 * self._random.random() ** 2 for _ in self._sentinels)
         # One Sentinel may have lost touch with the others.
         delays[-1] += self._random.choice((0.0, 0.0, 3.0))
-        known = self.world.now + delays[1]
         self._epoch += 1
+        named_after = []
         for sentinel, delay in zip(self._random.sample(self._sentinels, 3), delays, strict=True):
             self.world.after(delay, sentinel.name_primary, new, self._epoch)
+            if sentinel.is_up:
+                named_after.append(delay)
         self._pair.promote()
+        # Clients hear it from two Sentinels.
+        known = demoted if len(named_after) < 2 else self.world.now + named_after[1]
         hears = not self.faults.disturbed(self.world.now, known + _LEFT, 1.0, but=fault)
         self.faults.lose_data(min(demoted, known + _LEFT) if hears else demoted)
 
