@@ -295,10 +295,15 @@ async def test_the_block_of_a_leader_that_cannot_renew_is_cancelled_once_and_tol
     assert not await short.lock(NAME).locked()
 
 
-async def test_a_lead_that_is_renewed_goes_on(redis: Redis, office: Office) -> None:
-    async with LockClient(redis, config=LockConfig(lease=3)) as locks:
+# Each renewal is due as late, and the lease counts as ended as early, as is possible.
+LATEST = LockConfig(lease=6, renew_interval=3, drift=1.5)
+
+
+@pytest.mark.parametrize(("config", "renewals"), [(LockConfig(lease=3), 4), (LATEST, 1)], ids=["usual", "latest"])
+async def test_a_lead_that_is_renewed_goes_on(redis: Redis, office: Office, config: LockConfig, renewals: int) -> None:
+    async with LockClient(redis, config=config) as locks:
         task = asyncio.create_task(office.lead(locks.leader(NAME), "it"))
-        await until(lambda: locks.statistics().renewals >= 4, SOON)
+        await until(lambda: locks.statistics().renewals >= renewals, SOON)
         assert office.events == ["it begins"]
         assert locks.statistics().losses == 0
         await ended(task)

@@ -10,7 +10,9 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, final
 from weakref import ref
 
+from aiolock._config import Timing
 from aiolock._core.held import Body
+from aiolock._core.hold import margin
 from aiolock._core.lease import Lease, Loss, release_unawaited
 from aiolock._core.owners import running_task
 from aiolock._core.session import Sessions
@@ -20,14 +22,20 @@ from aiolock._primitives.entered import Entered
 from aiolock._process import Unique
 from aiolock._types import quoted
 
-# Seconds before the end of the lease at which a leader that cannot renew it begins to stop.
+# Seconds before the end of the lease at which a leader that cannot renew it begins to stop, at most.
 _TO_STOP = 2.0
-# The greatest part of a short lease that `_TO_STOP` may take.
+# The greatest part of a short lease that this may be.
 _OF_A_LEASE = 1 / 4
 # How often work that swallows cancellations is cancelled in that time.
 _CANCELLATIONS = 4
 
 T = TypeVar("T")
+
+
+def _time_to_stop(timing: Timing) -> float:
+    """The seconds before the end of the lease at which work begins to stop; a renewal has as many to arrive before."""
+    from_due_to_end = timing.lease - margin(timing.lease, timing) - timing.renew_interval
+    return min(_TO_STOP, timing.lease * _OF_A_LEASE, from_due_to_end / 2)
 
 
 @final
@@ -46,7 +54,7 @@ class Term(Unique, Entered["Term"]):
         super().__init__(sessions)
         self.lease: Lease = lease
         """The lease of the leader's lock."""
-        self._to_stop = min(_TO_STOP, lease.lease * _OF_A_LEASE)
+        self._to_stop = _time_to_stop(lease._session.timing)
         self._works = Works(self._work_failed)
         self._watch = _TermBody(lease, self._works, self._to_stop / _CANCELLATIONS)
         self._stepped_down = False
