@@ -138,16 +138,30 @@ async def test_a_release_that_leaves_holds_learns_of_the_loss(redis: Redis, lock
         await outer.release()
 
 
+@pytest.mark.parametrize("seconds", [0.001, 20])
 async def test_a_renewal_of_a_lock_that_another_took_raises_and_leaves_it_alone(
-    redis: Redis, locks: LockClient
+    redis: Redis, locks: LockClient, seconds: float
 ) -> None:
     lease = await locks.lock("a").acquire(lease=20)
     await seize(redis, "a")
     await redis.pexpire("a", 5000)
     with pytest.raises(LeaseLostError) as lost:
-        await lease.renew()
+        await lease.renew(seconds)
     assert (lost.value.name, lost.value.token, lost.value.reason) == ("a", lease.token, "taken")
     assert await redis.pttl("a") <= 5000
+
+
+async def test_the_end_of_a_lease_is_no_failure_of_the_server_after_a_cancelled_renewal(redis: Redis) -> None:
+    events: list[LockEvent] = []
+    async with LockClient(redis, config=LockConfig(on_event=events.append)) as locks:
+        lease = await locks.lock("a").acquire(lease=0.6)
+        renewing = asyncio.create_task(lease.renew(0.6))
+        await asyncio.sleep(0)
+        assert locks.statistics().pending
+        renewing.cancel()
+        assert await lease.lost == "expired"
+        [lost] = [event for event in events if isinstance(event, Lost)]
+        assert lost.ran_out
 
 
 async def test_a_block_in_another_task_keeps_the_lock_until_it_has_cleaned_up_when_the_owner_ends(

@@ -54,6 +54,11 @@ class Watch:
             return "{} of {} replicas acknowledged it".format(*call.short)
         return None if call.trouble is None else shortened(str(call.trouble)) or type(call.trouble).__name__
 
+    def note_end(self, call: Call) -> None:
+        """Note the end of *call*, a renewal: if it has an answer, the server can be reached."""
+        if call.error is None:
+            self.unanswered = 0
+
     def ask_for(self, seconds: float) -> None:
         """Note that the server is asked now to keep the lock for that many *seconds*."""
         self.asked_until = max(self.asked_until, monotonic() + seconds)

@@ -217,6 +217,8 @@ class Watchdog(Renewer[Hold]):
         """Renew *hold* by *seconds*; returns the seconds that the server gives it."""
         patience = min(self._timing.command_timeout, hold.deadline - monotonic())
         call = self._commands.renew([_numbered(hold, seconds)], patience)
+        # Also if the caller is cancelled.
+        call.when_ended(hold.watch.note_end)
         [answer] = await call
         if call.short is not None:
             raise ReplicationError(hold.keys.name, *call.short, kind=hold.kind, what="renewal")
@@ -235,9 +237,9 @@ class Watchdog(Renewer[Hold]):
         return True
 
     def _acknowledged(self, hold: Hold, call: Renewal, answer: Renewed) -> float:
-        """Note an acknowledged renewal; returns the seconds that the server gives *hold*, 0 if it has ended."""
+        """Note an acknowledged renewal; returns the seconds that the server gives *hold*, less than any if it ended."""
         if not _still_has(hold, answer) or isinstance(answer, Lost):
-            return 0.0
+            return -math.inf
         hold.watch.acknowledged += 1
         hold.extend(call.sent, answer.left)
         self._report.renewed(hold)
