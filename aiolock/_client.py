@@ -247,7 +247,7 @@ class LockClient(Factories):
         use.
 
         A name appears once for each kind of lock that is used under it. Other clients are not included: ask
-        `AsyncRLock.holder`. An acquire without an owner, such as `AsyncCountingSemaphore.acquire`, does not appear
+        `AsyncRLock.holder`. Permits that `AsyncCountingSemaphore.acquire` has taken have no holder, and do not appear
         either.
         """
         session = self._sessions.session

@@ -173,6 +173,19 @@ async def test_activity_lists_the_holders_and_the_waiters(locks: LockClient, oth
     assert locks.activity() == []
 
 
+async def test_activity_lists_the_tasks_that_wait_for_a_primitive_without_owners(locks: LockClient) -> None:
+    semaphore, latch = locks.counting_semaphore("a", 1), locks.count_down_latch("b")
+    await semaphore.acquire()
+    assert await latch.try_set_count(1)
+    tasks = [asyncio.create_task(semaphore.acquire(), name="first"), asyncio.create_task(latch.wait(), name="second")]
+    await until(lambda: locks.statistics().parked == 2)
+    assert [[each.task for each in one.waiting] for one in locks.activity()] == [["first"], ["second"]]
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    await semaphore.release()
+
+
 async def test_each_name_counts_its_own_hand_offs(locks: LockClient) -> None:
     go, last = asyncio.Event(), asyncio.Event()
     go.set()

@@ -5,7 +5,8 @@ from time import monotonic
 
 from aiolock._core.hold import Hold
 from aiolock._core.leases import Entries, Entry
-from aiolock._core.owners import Owners
+from aiolock._core.owners import Owners, is_named
+from aiolock._core.place import Place
 from aiolock._types import Holding, LockActivity, LockKind, Waiting
 
 
@@ -44,4 +45,9 @@ def _holding(entry: Entry, tasks: dict[str, str], now: float) -> tuple[Holding, 
 
 def _waiting(entry: Entry, tasks: dict[str, str], now: float) -> tuple[Waiting, ...]:
     places = () if entry.queue is None else entry.queue
-    return tuple(Waiting(place.owner, tasks.get(place.owner), now - place.since) for place in places)
+    return tuple(Waiting(owner := _owner_of(place), tasks.get(owner), now - place.since) for place in places)
+
+
+def _owner_of(place: Place) -> str:
+    """The owner that waits; for a primitive without owners, the task."""
+    return place.owner if is_named(place.owner) else place.record.owner
