@@ -467,6 +467,16 @@ async def test_a_command_that_comes_after_the_reader_was_cancelled_and_has_ended
     assert not [task for task in asyncio.all_tasks() if "_redis/connection.py" in repr(task)]
 
 
+async def test_a_reader_that_has_ended_with_the_loop_does_not_begin_again_for_nothing(user: Recorder) -> None:
+    """The loop would destroy such a reader, with a message, while calls that nobody awaits may still be sent again."""
+    await user.answer("PING")
+    [reader] = [task for task in asyncio.all_tasks() if "<Connection._run()" in repr(task)]
+    reader.cancel()
+    await until(lambda: user.connection.stopped)
+    user.connection.wake()
+    assert not [task for task in asyncio.all_tasks() if "_redis/connection.py" in repr(task)]
+
+
 @pytest.mark.parametrize("turns", range(5))
 async def test_a_command_after_a_reader_that_the_ticker_ended_is_answered(user: Recorder, turns: int) -> None:
     """The loop stands still while the cancelled reader closes its connection, so that the ticker finds it there."""

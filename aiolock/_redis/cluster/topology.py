@@ -122,6 +122,8 @@ class Cluster(Topology):
     # Whether the slots must be asked for.
     _unsure = False
     _asking: asyncio.Task[None] | None = None
+    # The time of the loop from which the slots may be asked for.
+    _may_ask_from = 0.0
 
     def __init__(
         self,
@@ -190,8 +192,17 @@ class Cluster(Topology):
 
     def _look(self) -> None:
         self._unsure = True
-        if self._asking is None and not self.closed:
+        if self._asking is None and not self.closed and self._loop.time() >= self._may_ask_from:
             self._asking = self._loop.create_task(self._ask_until_sure(), context=Context())
+            self._asking.add_done_callback(self._asked, context=Context())
+
+    def _asked(self, asking: asyncio.Task[None]) -> None:
+        self._asking = None
+        if asking.cancelled():
+            # Probably the loop ends, and another question would outlive it.
+            self._may_ask_from = self._loop.time() + self._timing.release_timeout
+        elif self._unsure:
+            self._look()
 
     async def aclose(self) -> None:
         self.closed = True
@@ -205,20 +216,17 @@ class Cluster(Topology):
         # An eager task must not run before `_look` has stored it.
         await asyncio.sleep(0)
         pause = _PAUSE
-        try:
-            while self._unsure:
-                self._unsure = False
-                doubts, self._doubts = self._doubts, set()
-                if await self._ask(doubts):
-                    self._refreshed = self._loop.time()
-                    pause = _PAUSE
-                else:
-                    self._unsure = True
-                    self._doubts |= doubts
-                    pause = min(2 * pause, self._timing.patience)
-                await asyncio.sleep(pause * random.uniform(0.75, 1))
-        finally:
-            self._asking = None
+        while self._unsure:
+            self._unsure = False
+            doubts, self._doubts = self._doubts, set()
+            if await self._ask(doubts):
+                self._refreshed = self._loop.time()
+                pause = _PAUSE
+            else:
+                self._unsure = True
+                self._doubts |= doubts
+                pause = min(2 * pause, self._timing.patience)
+            await asyncio.sleep(pause * random.uniform(0.75, 1))
 
     async def _ask(self, doubts: set[Address]) -> bool:
         """
