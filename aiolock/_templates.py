@@ -29,7 +29,7 @@ def filled(template: str, values: Mapping[str, object], *, sent: bool = False) -
     The name that *template* makes of *values*, as `str.format_map` does.
 
     Raises `ValueError` if a value cannot be formatted, or has another text in another process. If clients have *sent*
-    the values, a `str` is no such value, even if it looks like the address of an object.
+    the values, a `str` is no such value, nor a list of texts, even if a text looks like the address of an object.
     """
     try:
         name = template.format_map(values)
@@ -57,7 +57,7 @@ def _filled_one_by_one(template: str, values: Mapping[str, object], sent: bool) 
             text = format(converted, spec)
         except _FAILS as error:
             raise ValueError(f"the name {template!r} cannot be made: {{{field}}} raises {error!r}") from error
-        if not (sent and isinstance(value, str)):
+        if not (sent and _is_text(value)):
             # After a conversion, *spec* may cut the text.
             _refuse_another_elsewhere(template, field, value, text if conversion is None else converted)
         return text
@@ -77,6 +77,11 @@ def _refuse_another_elsewhere(template: str, field: str, value: object, text: st
         what = f"the address of an object in {{{field}}}, {quoted(text)}, which differs between processes"
         how = "use an attribute, or give its class a __str__ (for a list of it, a __repr__)"
         raise ValueError(f"the name {template!r} has {what}: {how}")
+
+
+def _is_text(value: object) -> bool:
+    """Whether *value* is a text, or has no other contents than texts."""
+    return all(isinstance(each, str | list | tuple | dict) for each in _contents(value))
 
 
 def _contents(value: object) -> Iterator[object]:

@@ -282,7 +282,8 @@ def add_exception_handlers(app: FastAPI) -> None:
     """
     kinds: tuple[type[Exception], ...] = (LockProblem, *ERRORS)
     for kind in kinds:
-        app.add_exception_handler(kind, _handle)
+        # Starlette's types know no handler of both kinds of connection.
+        app.add_exception_handler(kind, _handle)  # type: ignore[arg-type]
     describe = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -342,12 +343,13 @@ def _refuse(connection: HTTPConnection, problem: Problem, error: AioLockError | 
     raise LockProblem(problem) from error
 
 
-async def _handle(connection: Request | WebSocket, error: Exception) -> Response:
+async def _handle(connection: Request | WebSocket, error: Exception) -> Response | None:
     problem = error.problem if isinstance(error, LockProblem) else problem_of(error)  # type: ignore[arg-type]
     if problem is None:
         raise error
     if isinstance(connection, WebSocket):
         await connection.close(_TRY_AGAIN_LATER, problem.detail)
+        return None
     return JSONResponse(problem.document, problem.status, problem.headers, MEDIA_TYPE)
 
 

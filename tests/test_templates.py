@@ -93,7 +93,10 @@ def test_a_format_that_cuts_an_address_does_not_hide_it() -> None:
 def test_a_text_from_a_client_may_look_like_an_address() -> None:
     sent = str(Bare())
     assert filled("name:{value}", {"value": sent}, sent=True) == f"name:{sent}"
+    assert filled("name:{value}", {"value": [sent]}, sent=True) == f"name:{[sent]}"
     with pytest.raises(ValueError, match=r"the address of an object in {value}"):
         filled("name:{value}", {"value": sent})
     with pytest.raises(ValueError, match=r"the address of an object in {value}"):
         filled("name:{value}", {"value": Bare()}, sent=True)
+    with pytest.raises(ValueError, match=r"the address of an object in {value}"):
+        filled("name:{value}", {"value": [sent, Bare()]}, sent=True)

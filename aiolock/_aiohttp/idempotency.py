@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 
-from aiohttp import StringPayload, web
+from aiohttp import BytesPayload, web
 
 from aiolock._aiohttp.names import request_key
 from aiolock._web.idempotency import REPLAYED, Answer, BadRequestError, fingerprint, kept_headers
@@ -47,8 +47,8 @@ async def fingerprint_of(request: web.Request) -> str:
 def answer_of(request: web.Request, response: web.StreamResponse) -> Answer:
     """The part of *response* that is kept; raises if the response is not complete, or was sent already."""
     body = response.body if isinstance(response, web.Response) and not response.prepared else response
-    if isinstance(body, StringPayload):
-        # aiohttp made it from a text. In Latin-1 each byte is a character, whatever the encoding of the text is.
+    if isinstance(body, BytesPayload):
+        # aiohttp made it, of a text or JSON. In Latin-1 each byte is a character, whatever the encoding of the text is.
         body = body.decode("latin-1").encode("latin-1")
     if not isinstance(body, bytes | bytearray | None):
         raise _not_kept(request, body)

@@ -9,7 +9,7 @@ from typing import Any
 import fastapi
 import httpx
 import pytest
-from aiohttp import ServerDisconnectedError, StringPayload, web
+from aiohttp import BytesPayload, JsonPayload, ServerDisconnectedError, StringPayload, web
 from fastapi import APIRouter, FastAPI, Request, WebSocket
 from fastapi.testclient import TestClient
 from opentelemetry.sdk.trace import TracerProvider
@@ -296,10 +296,12 @@ async def test_a_client_learns_that_a_thread_may_go_on_without_its_lock(under: A
 
 
 IN_UTF_16 = StringPayload("Grüße, 世界", content_type="text/plain; charset=utf-16")
+IN_UTF_8 = BytesPayload("Grüße, 世界".encode(), content_type="text/plain; charset=utf-8")
+IN_JSON = JsonPayload("Grüße, 世界", dumps=str)
 
 
-@pytest.mark.parametrize("body", ["Grüße, 世界", IN_UTF_16], ids=["str", "payload"])
-async def test_a_body_that_was_given_as_a_text_is_kept(body: object, locks: LockClient) -> None:
+@pytest.mark.parametrize("body", ["Grüße, 世界", IN_UTF_16, IN_UTF_8, IN_JSON], ids=["str", "text", "bytes", "JSON"])
+async def test_a_body_that_was_given_as_a_whole_is_kept(body: object, locks: LockClient) -> None:
     @aiolock.aiohttp.idempotent(None)
     async def greet(request: web.Request) -> web.Response:
         return web.Response(body=body)

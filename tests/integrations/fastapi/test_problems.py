@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, MutableMapping
 from contextlib import ExitStack, asynccontextmanager
 from typing import Annotated, Any
 
@@ -434,6 +434,27 @@ def test_a_websocket_whose_lock_is_lost_is_closed(server: Server) -> None:
                     websocket.receive_text()
             assert closed.value.code == 1013
             assert reason in closed.value.reason
+
+
+async def test_a_websocket_that_was_closed_gets_no_response() -> None:
+    """Servers log a response after the close as an error of the application."""
+    app, sent = FastAPI(), list[str]()
+    add_exception_handlers(app)
+
+    @app.websocket("/")
+    async def by_hand(websocket: WebSocket) -> None:
+        await websocket.accept()
+        raise LockTimeoutError("order", 1)
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "websocket.connect"}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message["type"])
+
+    scope = {"type": "websocket", "path": "/", "headers": [], "query_string": b"", "subprotocols": []}
+    await app(scope, receive, send)
+    assert sent == ["websocket.accept", "websocket.close"]
 
 
 # The schema.
