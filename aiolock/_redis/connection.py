@@ -169,8 +169,7 @@ class Connection:
         if not self.connected:
             self._wanted.set()
             # At the end of a loop, a reader may have ended before the last release comes; a cancelled one stays so.
-            ended = self._reader is None or (self._reader.done() and not self._reader.cancelled())
-            if ended and self._goes_on():
+            if self._reader is None or (self._reader.done() and not self._reader.cancelled() and self._goes_on()):
                 self._start()
         if self._ticker is None:
             self._set_ticker()
