@@ -105,21 +105,6 @@ async def test_a_task_that_closes_the_client_while_its_loss_is_on_its_way(redis:
             await asyncio.sleep(0)
 
 
-async def test_blocks_of_many_names_that_were_never_left_are_forgotten(locks: LockClient) -> None:
-    """As those of an exit stack that is never closed. The last ones are known, so that a late exit finds its block."""
-
-    async def enter(number: int) -> AsyncRLock:
-        lock = locks.lock(f"{NAME} {number}")
-        await lock.__aenter__()
-        return lock
-
-    entered = [await asyncio.create_task(enter(number)) for number in range(200)]
-    assert len(session_of(locks).blocks.opened) <= 2 * 32
-    await entered[-1].__aexit__(None, None, None)
-    with pytest.raises(RuntimeError, match="was not entered, or was left before"):
-        await entered[0].__aexit__(None, None, None)
-
-
 class Guard:
     """A block around a lock, of a class of the user's own."""
 

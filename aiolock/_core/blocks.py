@@ -28,7 +28,7 @@ from aiolock._types import BlockRelease, quoted
 _IS_GENERATOR = inspect.CO_ASYNC_GENERATOR | inspect.CO_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 # The settled blocks that are remembered: their tasks have ended, and they have nothing to give back.
 _MOST_SETTLED = 16
-# When there are this many blocks or names, and each time the number has doubled, settled blocks are removed.
+# When there are this many blocks, and each time the number has doubled, settled blocks are removed.
 _CROWDED = 32
 Task = asyncio.Task[object]
 CanLeave = Callable[[BaseException | None], bool]
@@ -63,11 +63,10 @@ B = TypeVar("B", bound=Open)
 class Opened(Generic[B]):
     """The open blocks of one name, or of one handle, in the order of their enters."""
 
-    __slots__ = ("_blocks", "_crowded", "_of_frame")
+    __slots__ = ("_blocks", "_of_frame")
 
     def __init__(self) -> None:
         self._blocks: dict[B, None] = {}
-        self._crowded = _CROWDED
         # By the frame that entered them: an exit in that frame need not look at all blocks.
         self._of_frame: dict[FrameId, list[B]] = {}
 
@@ -83,18 +82,13 @@ class Opened(Generic[B]):
 
     def add(self, block: B) -> None:
         """Add *block*, which was just entered; if there are many, forget most of those that are settled."""
-        if len(self) >= self._crowded:
-            self.forget_settled(but=_MOST_SETTLED)
-            self._crowded = max(_CROWDED, 2 * len(self))
+        if len(self) >= _CROWDED and not len(self) & (len(self) - 1):
+            settled = [each for each in self if each.record.is_over and each.is_settled]
+            for each in settled[:-_MOST_SETTLED]:
+                self.remove(each)
         self._blocks[block] = None
         if block.entered_by is not None:
             self._of_frame.setdefault(block.entered_by, []).append(block)
-
-    def forget_settled(self, *, but: int = 0) -> None:
-        """Forget the settled blocks, *but* for the last ones."""
-        settled = [each for each in self if each.record.is_over and each.is_settled]
-        for each in settled[: len(settled) - but]:
-            self.remove(each)
 
     def remove(self, block: B) -> None:
         """Remove *block*, which was left."""
@@ -129,8 +123,8 @@ class Opened(Generic[B]):
 class Blocks:
     """The blocks of one client."""
 
-    # Invariant: a block is in `opened`, under its name, from its enter to its exit, or until it is settled and
-    # forgotten; a name is in `opened` exactly while it has blocks.
+    # Invariant: a block is in `opened`, under its name, from its enter to its exit, even after the end of its task or
+    # the loss of its lock; a name is in `opened` exactly while it has blocks.
 
     def __init__(self, owners: Owners, report: Reporter, can_leave: CanLeave, release: BlockRelease) -> None:
         self.opened: dict[str, Opened[Scope]] = {}
@@ -138,7 +132,6 @@ class Blocks:
         self._report = report
         self._can_leave = can_leave
         self._release: BlockRelease = release
-        self._crowded = _CROWDED
 
     def enter(
         self, lease: BaseLease, *, entered_by: FrameType | None = None, release: BlockRelease | None = None
@@ -155,8 +148,6 @@ class Blocks:
         scope = Scope(lease, record, task.cancelling(), frame, behind=self.leaves_behind(hold, release))
         scope.enter()
         if (opened := self.opened.get(hold.keys.entry)) is None:
-            if len(self.opened) >= self._crowded:
-                self._forget_settled()
             opened = self.opened[hold.keys.entry] = Opened()
         opened.add(scope)
 
@@ -235,14 +226,6 @@ class Blocks:
         task = running_task()
         for scope in [each for opened in self.opened.values() for each in opened if each.task is task]:
             scope.let_go()
-
-    def _forget_settled(self) -> None:
-        """Forget the settled blocks of all names but the last ones."""
-        for name, opened in list(self.opened.items())[:-_MOST_SETTLED]:
-            opened.forget_settled()
-            if not opened:
-                del self.opened[name]
-        self._crowded = max(_CROWDED, 2 * len(self.opened))
 
     def _forget(self, scope: Scope) -> None:
         name = scope.hold.keys.entry
