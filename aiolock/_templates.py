@@ -29,7 +29,7 @@ def filled(template: str, values: Mapping[str, object], *, sent: bool = False) -
     The name that *template* makes of *values*, as `str.format_map` does.
 
     Raises `ValueError` if a value cannot be formatted, or has another text in another process. If clients have *sent*
-    the values, a `str` is no such value, nor a list of texts, even if a text looks like the address of an object.
+    the values, a text is no such value, nor a list of texts, even if a text looks like the address of an object.
     """
     try:
         name = template.format_map(values)
@@ -80,8 +80,8 @@ def _refuse_another_elsewhere(template: str, field: str, value: object, text: st
 
 
 def _is_text(value: object) -> bool:
-    """Whether *value* is a text, or has no other contents than texts."""
-    return all(isinstance(each, str | list | tuple | dict) for each in _contents(value))
+    """Whether *value* is a text, or has no other contents than texts and numbers."""
+    return all(isinstance(each, str | int | float | list | tuple | dict | None) for each in _contents(value))
 
 
 def _contents(value: object) -> Iterator[object]:

@@ -296,7 +296,7 @@ async def test_the_block_of_a_leader_that_cannot_renew_is_cancelled_once_and_tol
 
 
 # Each renewal is due as late, and the lease counts as ended as early, as is possible.
-LATEST = LockConfig(lease=6, renew_interval=3, drift=1.5)
+LATEST = LockConfig(lease=8, renew_interval=4, drift=2)
 
 
 @pytest.mark.parametrize(("config", "renewals"), [(LockConfig(lease=3), 4), (LATEST, 1)], ids=["usual", "latest"])

@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 from aiolock import AsyncRLock, Lease, LeaseLostError, LockClient, LockConfig, LockEvent, Lost, NotHeldError
 from tests.support.holding import seize
 from tests.support.inside import session_of
-from tests.support.observe import until
+from tests.support.observe import answered, until
 
 
 async def test_a_lease_describes_its_hold(redis: Redis, locks: LockClient) -> None:
@@ -154,11 +154,12 @@ async def test_a_renewal_of_a_lock_that_another_took_raises_and_leaves_it_alone(
 async def test_the_end_of_a_lease_is_no_failure_of_the_server_after_a_cancelled_renewal(redis: Redis) -> None:
     events: list[LockEvent] = []
     async with LockClient(redis, config=LockConfig(on_event=events.append)) as locks:
-        lease = await locks.lock("a").acquire(lease=0.6)
-        renewing = asyncio.create_task(lease.renew(0.6))
+        lease = await locks.lock("a").acquire(lease=1.5)
+        renewing = asyncio.create_task(lease.renew(1.5))
         await asyncio.sleep(0)
         assert locks.statistics().pending
         renewing.cancel()
+        await answered(locks)
         assert await lease.lost == "expired"
         [lost] = [event for event in events if isinstance(event, Lost)]
         assert lost.ran_out

@@ -93,7 +93,7 @@ def test_a_format_that_cuts_an_address_does_not_hide_it() -> None:
 def test_a_text_from_a_client_may_look_like_an_address() -> None:
     sent = str(Bare())
     assert filled("name:{value}", {"value": sent}, sent=True) == f"name:{sent}"
-    assert filled("name:{value}", {"value": [sent]}, sent=True) == f"name:{[sent]}"
+    assert filled("name:{value}", {"value": [sent, 1]}, sent=True) == f"name:{[sent, 1]}"
     with pytest.raises(ValueError, match=r"the address of an object in {value}"):
         filled("name:{value}", {"value": sent})
     with pytest.raises(ValueError, match=r"the address of an object in {value}"):

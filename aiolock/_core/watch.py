@@ -55,8 +55,8 @@ class Watch:
         return None if call.trouble is None else shortened(str(call.trouble)) or type(call.trouble).__name__
 
     def note_end(self, call: Call) -> None:
-        """Note the end of *call*, a renewal: if it has an answer, the server can be reached."""
-        if call.error is None:
+        """Note the end of *call*, a renewal: if it was acknowledged, no renewal is outstanding."""
+        if call.error is None and call.short is None:
             self.unanswered = 0
 
     def ask_for(self, seconds: float) -> None:

@@ -217,7 +217,7 @@ class Watchdog(Renewer[Hold]):
         """Renew *hold* by *seconds*; returns the seconds that the server gives it."""
         patience = min(self._timing.command_timeout, hold.deadline - monotonic())
         call = self._commands.renew([_numbered(hold, seconds)], patience)
-        # Also if the caller is cancelled.
+        # A cancelled caller does not see the answer.
         call.when_ended(hold.watch.note_end)
         [answer] = await call
         if call.short is not None:
@@ -237,7 +237,7 @@ class Watchdog(Renewer[Hold]):
         return True
 
     def _acknowledged(self, hold: Hold, call: Renewal, answer: Renewed) -> float:
-        """Note an acknowledged renewal; returns the seconds that the server gives *hold*, less than any if it ended."""
+        """Note an acknowledged renewal; returns the seconds that the server gives *hold*, -inf for an ended one."""
         if not _still_has(hold, answer) or isinstance(answer, Lost):
             return -math.inf
         hold.watch.acknowledged += 1

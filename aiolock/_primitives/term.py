@@ -24,7 +24,7 @@ from aiolock._types import quoted
 
 # Seconds before the end of the lease at which a leader that cannot renew it begins to stop, at most.
 _TO_STOP = 2.0
-# The greatest part of a short lease that this may be.
+# The greatest part of a short lease that a leader takes to stop.
 _OF_A_LEASE = 1 / 4
 # How often work that swallows cancellations is cancelled in that time.
 _CANCELLATIONS = 4
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 def _time_to_stop(timing: Timing) -> float:
-    """The seconds before the end of the lease at which work begins to stop; a renewal has as many to arrive before."""
+    """The seconds before the end of the lease at which work begins to stop, so that a renewal can come before that."""
     from_due_to_end = timing.lease - margin(timing.lease, timing) - timing.renew_interval
     return min(_TO_STOP, timing.lease * _OF_A_LEASE, from_due_to_end / 2)
 

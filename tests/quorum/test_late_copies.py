@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import LeaseLostError, LockClient
+from aiolock import LeaseLostError, LockClient, QuorumError
 from aiolock._embedded_server import Server
 from aiolock._keys import QUORUM_KEY
 from aiolock._redis.quorum import poll
@@ -73,6 +73,22 @@ async def test_an_acquire_that_a_server_refuses_for_a_moment(mine: list[Server],
         await of_mine[0].config_set("maxmemory", 0)
         await every_server_has_answered(client)
         assert await who_has(of_mine, NAME) == [False, False, False]
+
+
+async def test_a_server_that_is_reached_after_the_acquire_has_failed_grants_nothing(
+    mine: list[Server], of_mine: list[Redis]
+) -> None:
+    for redis in of_mine[:2]:
+        await redis.config_set("requirepass", "secret")
+    mine[2].pause()
+    async with LockClient.redlock(of_mine) as client:
+        with pytest.raises(QuorumError, match="the server wants a password"):
+            await client.lock(NAME).acquire()
+        mine[2].resume()
+        await until(lambda: members_of(client)[2].only.connected > 0)
+        # The connection writes what is unsent as soon as it is open.
+        await of_mine[2].ping()
+        assert not await of_mine[2].exists(NAME)
 
 
 async def test_a_server_that_is_always_the_last_forgets_ends_like_the_others(

@@ -122,8 +122,6 @@ class Cluster(Topology):
     # Whether the slots must be asked for.
     _unsure = False
     _asking: asyncio.Task[None] | None = None
-    # The time of the loop from which the slots may be asked for.
-    _may_ask_from = 0.0
 
     def __init__(
         self,
@@ -192,16 +190,14 @@ class Cluster(Topology):
 
     def _look(self) -> None:
         self._unsure = True
-        if self._asking is None and not self.closed and self._loop.time() >= self._may_ask_from:
+        if self._asking is None and not self.closed:
             self._asking = self._loop.create_task(self._ask_until_sure(), context=Context())
             self._asking.add_done_callback(self._asked, context=Context())
 
     def _asked(self, asking: asyncio.Task[None]) -> None:
+        """Note the end of a question; after a cancellation by other code, the next doubt asks again."""
         self._asking = None
-        if asking.cancelled():
-            # Probably the loop ends, and another question would outlive it.
-            self._may_ask_from = self._loop.time() + self._timing.release_timeout
-        elif self._unsure:
+        if self._unsure and not asking.cancelled():
             self._look()
 
     async def aclose(self) -> None:

@@ -207,16 +207,22 @@ class Election(Poll):
 
     # Answers without a grant.
 
-    def _void(self) -> Stale:
-        """End the acquire as stale, because servers know a longer `longest_lease`; the caller acquires again."""
+    def _ask_no_more(self) -> None:
+        """Withdraw the copies that were not sent: no further server is to grant the acquire."""
         for member in self._members:
             self._withdraw(member)
+
+    def _fail(self) -> None:
+        super()._fail()
+        self._ask_no_more()
+
+    def _void(self) -> Stale:
+        """End the acquire as stale, because servers know a longer `longest_lease`; the caller acquires again."""
+        self._ask_no_more()
         return Stale()
 
     def _refused(self, granted: Mapping[Member, Granted]) -> Refused | Ended:
-        for member in self._members:
-            # No further server is to grant it.
-            self._withdraw(member)
+        self._ask_no_more()
         if self._is_nested:
             self.call.note(self.disagreement())
         has_some = bool(granted) or bool(self._said(Stale)) or not self.is_settled
