@@ -1,7 +1,7 @@
 """Requests of aiohttp that are carried out once: which part of a response is kept, and how it is repeated."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import pairwise
 
 from aiohttp import BytesPayload, web
@@ -49,9 +49,7 @@ def answer_of(request: web.Request, response: web.StreamResponse) -> Answer:
     body = response.body if isinstance(response, web.Response) and not response.prepared else response
     if isinstance(body, BytesPayload):
         # aiohttp may have made it of a text. In Latin-1 each byte is a character, whatever the encoding of the text is.
-        # A payload of a `memoryview` cannot be decoded.
-        with suppress(AttributeError):
-            body = body.decode("latin-1").encode("latin-1")
+        body = body.decode("latin-1").encode("latin-1")
     if not isinstance(body, bytes | bytearray | None):
         raise _not_kept(request, body)
     return Answer(response.status, kept_headers(response.headers.items()), bytes(body or b""))

@@ -86,7 +86,7 @@ async def test_a_server_that_is_reached_after_the_acquire_has_failed_grants_noth
             await client.lock(NAME).acquire()
         mine[2].resume()
         await until(lambda: members_of(client)[2].only.connected > 0)
-        # The connection writes what is unsent as soon as it is open.
+        # A connection writes its unsent commands as soon as it is open.
         await of_mine[2].ping()
         assert not await of_mine[2].exists(NAME)
 
