@@ -46,7 +46,7 @@ wallet: $(EXAMPLES)/.stamp ## serve examples/wallet (FastAPI, two workers) on ht
 # one process compiles the tests first, as otherwise each of the six compiles all of them.
 test: $(TESTS)/.stamp ## run the tests on the embedded Valkey
 	@test -d tests/__pycache__ || $(TESTS)/bin/python -m pytest --collect-only -q -m "not slow" >/dev/null || true
-	AIOLOCK_TEST_SERVERS=valkey $(TESTS)/bin/python -m pytest -n 6 --dist worksteal -m "not slow" $(ARGS)
+	AIOLOCK_TEST_SERVERS=valkey $(TESTS)/bin/python -m pytest -n 8 --dist worksteal -m "not slow" $(ARGS)
 
 test-all: $(TESTS)/.stamp ## run every test, also on the redis-server, with java and mvn, where they are on the path
 	$(TESTS)/bin/python -m pytest -n 4 --dist worksteal $(ARGS)

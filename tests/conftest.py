@@ -39,11 +39,11 @@ def choice(variable: str, default: str, allowed: tuple[str, ...]) -> str:
     return value
 
 
-# Only `make test-all` runs these tests: they need other programs, many processes, or minutes.
+# `make test` leaves these tests out: they need other programs, many processes, or minutes, or `make lint` runs them.
 FOR_TEST_ALL = frozenset(
     {
         *("deployments", "docs", "interop", "processes", "stall", "stateful", "support_tests", "topologies"),
-        "blocking/test_programs.py",
+        *("blocking/test_programs.py", "integrations/recipes", "test_architecture.py"),
         *("test_benchmarks.py", "test_cli_run.py", "test_demo.py", "test_doctor.py", "test_main.py"),
     }
 )

@@ -10,8 +10,6 @@ from contextlib import suppress
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from aiolock import (
@@ -113,13 +111,13 @@ async def test_a_text_that_is_no_ticket_is_refused_and_not_shown(locks: LockClie
     assert not isinstance(caught.value.__context__, ValueError | TypeError)
 
 
-@given(st.data())
-def test_no_cut_or_changed_ticket_raises_anything_else(data: Any) -> None:
+@pytest.mark.parametrize("other", ["", "A", "_", "=", "?", "\0", "ü", "\ud800", "AA", "==="])
+def test_no_cut_or_changed_ticket_raises_anything_else(other: str) -> None:
     whole = packed(["lock", ["lock", "", "x", 1, "c:1", 60, "s" * 22]])
-    at = data.draw(st.integers(0, len(whole)))
-    for changed in (whole[:at], whole[at:], whole[:at] + data.draw(st.text(max_size=3)) + whole[at + 1 :]):
-        with suppress(ValueError):
-            Ticket.read(changed)
+    for at in range(len(whole) + 1):
+        for changed in (whole[:at], whole[at:], whole[:at] + other + whole[at + 1 :]):
+            with suppress(ValueError):
+                Ticket.read(changed)
 
 
 @pytest.mark.parametrize("ticket", [None, 7, b"aiolock1.", ["aiolock1."]])

@@ -80,7 +80,7 @@ QUICK: dict[str, Fault] = {
     "reset_before": hit(reset()),
     "refused": refuse,
 }
-# The client notices these faults only by the time that passes.
+# The client notices these faults only by the time that passes: these tests take seconds.
 SILENT: dict[str, Fault] = {
     "reply_swallowed": hit(drop_reply(reset=False)),
     "held_back_in_silence": hold_back(hold(reset=False)),
@@ -91,7 +91,10 @@ SILENT: dict[str, Fault] = {
 # Each fault is tried once, and each kind of client is tried once.
 CASES = [
     *(pytest.param(USERS["host_and_port"], fault, LONG, id=name) for name, fault in QUICK.items()),
-    *(pytest.param(USERS["host_and_port"], fault, COMMAND_TIMEOUT, id=name) for name, fault in SILENT.items()),
+    *(
+        pytest.param(USERS["host_and_port"], fault, COMMAND_TIMEOUT, id=name, marks=pytest.mark.slow)
+        for name, fault in SILENT.items()
+    ),
     *(pytest.param(make, QUICK["reply_dropped"], LONG, id=user) for user, make in USERS.items()),
 ]
 

@@ -136,7 +136,9 @@ FAULTS: dict[str, tuple[Action, int]] = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    "fault", [pytest.param(each, marks=pytest.mark.slow if each == "reply_swallowed" else ()) for each in FAULTS]
+)
 async def test_a_disturbed_call_counts_once(server: Server, redis: Redis, other: LockClient, fault: str) -> None:
     room = asyncio.Semaphore(AT_ONCE)
 

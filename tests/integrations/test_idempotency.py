@@ -22,7 +22,7 @@ from aiolock._scripts import ONCE, RELEASE_LATER
 from aiolock._web.idempotency import BadRequestError, fingerprint, key_of, name_of
 from aiolock.fastapi import IdempotentRoute
 from aiolock.testing import failing_commands
-from tests.support.asgi import served
+from tests.support.asgi import http_client, served
 from tests.support.holding import client_behind
 from tests.support.inside import redis_of, session_of
 from tests.support.observe import answered
@@ -102,7 +102,7 @@ class OfAiohttp(Kind):
         for under in outer:
             carry_out = under(carry_out)
         app.router.add_post("/orders/{number}", carry_out)
-        async with serving(app) as session, httpx.AsyncClient(base_url=str(session._base_url), timeout=30) as client:
+        async with serving(app) as session, http_client(str(session._base_url)) as client:
             yield client
 
     def answer(self, status: int) -> Exception:

@@ -21,7 +21,7 @@ import aiolock.aiohttp
 import aiolock.fastapi
 from aiolock import LockClient, LockConfig
 from aiolock.fastapi import IdempotentRoute
-from tests.support.asgi import served
+from tests.support.asgi import http_client, served
 from tests.support.inside import session_of
 from tests.support.serving import application, serving
 
@@ -77,7 +77,7 @@ async def aiohttp_hosts(locks: LockClient, hosts: list[str]) -> AsyncIterator[ht
         root.add_domain("*.test", part_of_aiohttp(""))
     else:
         root.router.add_post("/w", handler_of(""))
-    async with serving(root) as session, httpx.AsyncClient(base_url=str(session._base_url), timeout=30) as client:
+    async with serving(root) as session, http_client(str(session._base_url)) as client:
         yield client
 
 

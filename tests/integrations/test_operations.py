@@ -23,7 +23,7 @@ from aiolock._embedded_server import Server
 from aiolock._identity import random_part
 from aiolock._web import page
 from aiolock.testing import failing_commands
-from tests.support.asgi import served
+from tests.support.asgi import http_client, served
 from tests.support.browser import dom_of, picture_of
 from tests.support.inside import client_id_of
 from tests.support.observe import answered, until
@@ -67,7 +67,7 @@ async def with_aiohttp(redis: Redis) -> AsyncIterator[tuple[httpx.AsyncClient, L
 
     app.router.add_get("/healthz", aiolock.aiohttp.healthz)
     app.router.add_get("/locks", guarded)
-    async with serving(app) as session, httpx.AsyncClient(base_url=str(session._base_url)) as http:
+    async with serving(app) as session, http_client(str(session._base_url)) as http:
         yield http, app[aiolock.aiohttp.LOCKS]
 
 

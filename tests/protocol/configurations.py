@@ -64,7 +64,9 @@ LOST_GRANTS = _one_server(
     Bounds((1, 1), copies=2, sends_acquires_again=False, are_one_client=True, fails_over=True, loses_grants=True),
     is_slow=True,
 )
-FORGETFUL = _quorum("one client, any number of others, servers forget", QuorumBounds(has_rivals=True, forgets=True))
+FORGETFUL = _quorum(
+    "one client, any number of others, servers forget", QuorumBounds(has_rivals=True, forgets=True), is_slow=True
+)
 RENEWED = _quorum(
     "the same, renewals, the clock of one server moves",
     QuorumBounds(has_rivals=True, forgets=True, renews=True, moves_clock=True),

@@ -24,6 +24,16 @@ _POLL = 0.02
 _ROOT = Path(__file__).parents[2]
 
 
+def http_client(url: str) -> httpx.AsyncClient:
+    """
+    A client that opens as many connections as there are requests.
+
+    It speaks no TLS, so that it reads no certificates, which would take longer than most tests.
+    """
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=50)
+    return httpx.AsyncClient(base_url=url, limits=limits, timeout=60, verify=False)
+
+
 class _Server(uvicorn.Server):
     """A server that does not touch the signals of the test's process."""
 
@@ -48,7 +58,7 @@ async def served(app: Any) -> AsyncIterator[httpx.AsyncClient]:
             assert not serving.done(), "the application did not start"
             await asyncio.sleep(_POLL)
         port = listening.getsockname()[1]
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+        async with http_client(f"http://127.0.0.1:{port}") as client:
             yield client
     finally:
         server.should_exit = True
@@ -85,9 +95,7 @@ class WebProcess:
         return self._process
 
     def client(self) -> httpx.AsyncClient:
-        """A client that opens as many connections as there are requests."""
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=50)
-        return httpx.AsyncClient(base_url=self.url, limits=limits, timeout=60)
+        return http_client(self.url)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         """Ask the server to stop, and wait until it has."""
@@ -126,7 +134,7 @@ class WebProcess:
 
     def _answers(self) -> bool:
         try:
-            return httpx.get(self.url + self._ready, timeout=_START).is_success
+            return httpx.get(self.url + self._ready, timeout=_START, verify=False).is_success
         except httpx.TransportError:
             return False
 
