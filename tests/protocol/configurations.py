@@ -17,11 +17,9 @@ class Configuration(NamedTuple):
 
     name: str
     make: Callable[[str | None], Model[Any]]
-    is_slow: bool = False
-    """It takes more than a few seconds."""
 
     def explore(self, without: str | None = None) -> Found:
-        """The configurations, *without* a rule or with all."""
+        """Look at every state, *without* a rule or with all."""
         return explore(self.make(without), MOST_STATES)
 
 
@@ -34,71 +32,63 @@ class Switch(NamedTuple):
     promise: str
 
 
-def _one_server(name: str, bounds: Bounds, *, is_slow: bool = False) -> Configuration:
+def _one_server(name: str, bounds: Bounds) -> Configuration:
     def make(without: str | None) -> OneServer:
         return OneServer(bounds, Rules() if without is None else Rules()._replace(**{without: False}))
 
-    return Configuration(f"one server: {name}", make, is_slow)
+    return Configuration(f"one server: {name}", make)
 
 
-def _quorum(name: str, bounds: QuorumBounds, *, is_slow: bool = False) -> Configuration:
+def _quorum(name: str, bounds: QuorumBounds) -> Configuration:
     def make(without: str | None) -> Quorum:
         return Quorum(bounds, QuorumRules() if without is None else QuorumRules()._replace(**{without: False}))
 
-    return Configuration(f"quorum: {name}", make, is_slow)
+    return Configuration(f"quorum: {name}", make)
 
 
 CLOCK = _one_server("one acquisition each, the clock moves", Bounds((1, 1), moves_clock=True))
 ONE_AFTER_ANOTHER = _one_server("two acquisitions of one client, two copies", Bounds((2, 0), copies=2))
 NESTED = _one_server("nested, two copies", Bounds((1, 0), copies=2, nests=True))
-FAILOVER = _one_server("a renewal each, a failover", Bounds((1, 1), renewals=1, fails_over=True), is_slow=True)
+FAILOVER = _one_server("a renewal each, a failover", Bounds((1, 1), renewals=1, fails_over=True))
 RELEASED_TWICE = _one_server(
     "two tasks of one client, two copies of each release",
     Bounds((1, 1), copies=2, sends_acquires_again=False, are_one_client=True),
 )
-TOGETHER = _one_server(
-    "two tasks of one client, two copies", Bounds((1, 1), copies=2, are_one_client=True), is_slow=True
-)
+TOGETHER = _one_server("two tasks of one client, two copies", Bounds((1, 1), copies=2, are_one_client=True))
 LOST_GRANTS = _one_server(
     "two tasks of one client, two copies of each release, a failover that loses grants",
     Bounds((1, 1), copies=2, sends_acquires_again=False, are_one_client=True, fails_over=True, loses_grants=True),
-    is_slow=True,
 )
-FORGETFUL = _quorum(
-    "one client, any number of others, servers forget", QuorumBounds(has_rivals=True, forgets=True), is_slow=True
-)
+FORGETFUL = _quorum("one client, any number of others, servers forget", QuorumBounds(has_rivals=True, forgets=True))
 RENEWED = _quorum(
     "the same, renewals, the clock of one server moves",
     QuorumBounds(has_rivals=True, forgets=True, renews=True, moves_clock=True),
-    is_slow=True,
 )
 TOKENS = _quorum(
     "two clients, clocks that differ, time stands still, a copy is older than the others",
     QuorumBounds(time_passes=False, has_older_copy=True, ahead=(0, 0, 1)),
-    is_slow=True,
 )
 
 CONFIGURATIONS = (
     CLOCK,
-    _one_server("two acquisitions and one", Bounds((2, 1)), is_slow=True),
-    _one_server("one acquisition each, two copies", Bounds((1, 1), copies=2), is_slow=True),
+    _one_server("two acquisitions and one", Bounds((2, 1))),
+    _one_server("one acquisition each, two copies", Bounds((1, 1), copies=2)),
     ONE_AFTER_ANOTHER,
     NESTED,
-    _one_server("nested, and another client", Bounds((1, 1), nests=True), is_slow=True),
+    _one_server("nested, and another client", Bounds((1, 1), nests=True)),
     _one_server("two renewals, two copies", Bounds((1, 0), copies=2, renewals=2)),
-    _one_server("a renewal each, the clock moves", Bounds((1, 1), renewals=1, moves_clock=True), is_slow=True),
+    _one_server("a renewal each, the clock moves", Bounds((1, 1), renewals=1, moves_clock=True)),
     FAILOVER,
     RELEASED_TWICE,
     TOGETHER,
-    _one_server("three holds in turn, of two tasks of one client", Bounds((2, 1), are_one_client=True), is_slow=True),
+    _one_server("three holds in turn, of two tasks of one client", Bounds((2, 1), are_one_client=True)),
     LOST_GRANTS,
     _one_server(
         "three holds in turn, of two tasks of one client, a failover that loses grants",
         Bounds((2, 1), are_one_client=True, fails_over=True, loses_grants=True),
-        is_slow=True,
     ),
-    _one_server("nested, a failover", Bounds((1, 0), copies=2, nests=True, fails_over=True), is_slow=True),
-    _quorum("two clients, the clock of one server moves", QuorumBounds(lease=2, moves_clock=True), is_slow=True),
+    _one_server("nested, a failover", Bounds((1, 0), copies=2, nests=True, fails_over=True)),
+    _quorum("two clients, the clock of one server moves", QuorumBounds(lease=2, moves_clock=True)),
     FORGETFUL,
     RENEWED,
     TOKENS,

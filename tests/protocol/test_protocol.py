@@ -4,26 +4,18 @@ import pytest
 
 from tests.protocol.configurations import CONFIGURATIONS, SWITCHES, Configuration, Switch
 
-# These tests compute all the time, and share the machine with others.
-pytestmark = pytest.mark.timeout(300)
-
-slow = pytest.mark.slow
+# These tests compute for minutes; `test_likeness.py`, which is quick, compares the model with the real scripts.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-@pytest.mark.parametrize(
-    "configuration",
-    [pytest.param(each, marks=slow if each.is_slow else (), id=each.name) for each in CONFIGURATIONS],
-)
+@pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=lambda each: each.name)
 def test_every_promise_is_kept(configuration: Configuration) -> None:
     found = configuration.explore()
     assert found.broken is None, found.way
     assert found.states > 1000
 
 
-@pytest.mark.parametrize(
-    "switch",
-    [pytest.param(each, marks=slow if each.configuration.is_slow else (), id=each.words) for each in SWITCHES],
-)
+@pytest.mark.parametrize("switch", SWITCHES, ids=lambda each: each.words)
 def test_without_a_rule_a_promise_is_broken(switch: Switch) -> None:
     found = switch.configuration.explore(switch.rule)
     assert found.broken is not None
