@@ -68,7 +68,7 @@ def lock_config() -> LockConfig:
 @pytest.fixture(autouse=True)
 def _flushed(request: pytest.FixtureRequest) -> None:
     """Empty the database before each test that uses it, but after the fixtures of wider scopes."""
-    if "lock_url" in request.fixturenames:
+    if not {"lock_server", "lock_url"}.isdisjoint(request.fixturenames):
         with redis.Redis.from_url(request.getfixturevalue("lock_url")) as flusher:
             flusher.flushdb()
 

@@ -1,6 +1,7 @@
 """`run`, as a user runs it: how the command ends when something happens to the lock, the server or aiolock."""
 
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ import pytest
 from redis import Redis
 
 from aiolock._cli.command.guarded import Guarded
+from aiolock._cli.verb import VerbError
 from aiolock._embedded_server import Server
 from tests.support.topologies import ask, wait_until
 
@@ -451,6 +453,15 @@ def test_a_failure_is_an_object_with_json(
     [said] = [json.loads(line) for line in errors.splitlines()]
     assert (said["lock"], said["event"]) == (arguments[0], "failed")
     assert words in said["words"]
+
+
+async def test_a_guard_that_cannot_be_started_is_no_fault_of_redis(recwarn: pytest.WarningsRecorder) -> None:
+    """The system limits the length of one argument; it may also be out of processes, files or memory."""
+    with pytest.raises(VerbError, match="'true' cannot be run: Argument list too long") as raised:
+        await Guarded.start(["true", "x" * 200_000], {}, 1, 10)
+    assert raised.value.code == 126
+    gc.collect()
+    assert not recwarn.list
 
 
 def test_a_key_that_is_no_lock_is_left_alone(server: Server, sync: Redis) -> None:

@@ -60,7 +60,7 @@ from tests.test_backend import backend_of, made_of
         (FAIR.acquire, [0, 0, 9000], Refused(9)),
         (ONCE.acquire, [2, 0, 9000, b"sdone"], Done(b"sdone")),
         (ONCE.acquire, [1, 5, 9000], Granted(5, 9)),
-        (WAIT, [1, 0, 0, 0], Granted(0, 0)),
+        (WAIT, [1, 0, 0], Granted(0, 0)),
         (WAIT, [0, 3, 5000], Refused(5, count=3)),
         (QUORUM_ACQUIRE, [0, 0, 9000, b"a:1"], Refused(9, holder=b"a:1")),
         (QUORUM_ACQUIRE, [0, 0, 9000], Refused(9)),

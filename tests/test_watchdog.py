@@ -166,6 +166,18 @@ async def test_a_watchdog_that_somebody_else_cancels_has_a_successor(quick: Lock
             assert hold_of(lease).watch.task not in (None, *cancelled)
 
 
+@pytest.mark.parametrize("at", [0, 1, 2], ids=["before its first step", "as it waits for an answer", "as it sleeps"])
+async def test_the_lock_of_a_named_owner_outlives_a_watchdog_that_somebody_else_cancels(
+    quick: LockClient, at: int
+) -> None:
+    """No block of a task has it, but it is renewed until its release."""
+    with cancelling("Watchdog._keep", at) as cancelled:
+        lease = await quick.lock("a", owner="job").acquire()
+        await until(lambda: bool(cancelled) and cancelled[0].done())
+        await renewed(quick, 2)
+        await lease.release()
+
+
 async def test_a_fixed_lease_that_the_server_forgot_is_lost_though_somebody_cancels_the_watchdog(
     quick: LockClient, redis: Redis
 ) -> None:

@@ -1,6 +1,6 @@
 """The locks of threads, reentrant: the owner is the thread, or a named one."""
 
-from typing import Final, Generic, TypeVar, final
+from typing import Any, Final, Generic, TypeVar, final
 
 from aiolock._blocking.blocks import Entered
 from aiolock._blocking.lease import Lease, MultiLease
@@ -20,9 +20,22 @@ from aiolock._words import tell_its_maker
 S = TypeVar("S", bound=Single)
 K = TypeVar("K", bound=base.Lock)
 R = TypeVar("R", bound=AsyncRLock)
+H = TypeVar("H", bound=HeldBlock[Any])
+L = TypeVar("L", bound=Lease | MultiLease)
 
 
-class HeldOne(Entered[HeldBlock[AsyncLease], Lease]):
+class _Held(Entered[H, L]):
+    """The result of `hold`."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> L:
+        # Also if the enter is refused.
+        self._async._unused = False
+        return super().__enter__()
+
+
+class HeldOne(_Held[HeldBlock[AsyncLease], Lease]):
     """A block with its own wait and lease, for a primitive with one lease."""
 
     __slots__ = ()
@@ -40,7 +53,7 @@ class HeldLock(HeldOne):
 
 
 @final
-class HeldMultiLock(Entered[HeldBlock[AsyncMultiLease], MultiLease]):
+class HeldMultiLock(_Held[HeldBlock[AsyncMultiLease], MultiLease]):
     """The result of `MultiLock.hold`, for one ``with`` at a time."""
 
     __slots__ = ()

@@ -20,7 +20,7 @@ from time import monotonic
 from aiolock._backend import Call
 from aiolock._core.held import DoneError
 from aiolock._core.hold import Hold
-from aiolock._core.lease import Lease
+from aiolock._core.lease import Lease, NewLease
 from aiolock._core.long_wait import tell_long_wait
 from aiolock._core.owners import OwningTask, is_named
 from aiolock._core.place import Place
@@ -55,13 +55,13 @@ class Acquisition:
         self, session: Session, want: Want, owner: str, record: OwningTask, lease: float | None, *, kept: bool = True
     ) -> None:
         self._session, self._want, self._owner = session, want, owner
-        # The arguments of the new lease: its length, whether the watchdog renews it, and the task.
-        self._lease = (session.timing.lease if lease is None else lease, lease is None and want.scripts.expires, record)
+        length = session.timing.lease if lease is None else lease
+        self._lease = NewLease(length, lease is None and want.scripts.expires, record)
         self._kept = kept
         self._claim: Claim | None = None
         self._call: Call[Acquired] | None = None
         self._refusal: Refused | None = None
-        # The server may have granted a try that this client does not know of, or keep a turn for this acquire.
+        # The server may have granted a try without the knowledge of this client, or may keep a turn for this acquire.
         self._may_have_grant = False
         # The server has said that others may not overtake this acquire.
         self._has_turn = False
@@ -80,11 +80,11 @@ class Acquisition:
     @property
     def record(self) -> OwningTask:
         """The task that acquires: it is the owner, or acts for a named owner."""
-        return self._lease[2]
+        return self._lease.record
 
     def _asked_for(self) -> float:
         """The seconds for which the server is to keep the lock."""
-        return max(self._lease[0], self._want.at_least)
+        return max(self._lease.length, self._want.at_least)
 
     async def run(self, wait: float | None) -> Lease | None:
         """The lease; ``None`` if *wait* seconds (``None``: for ever) ended before a grant."""

@@ -15,9 +15,8 @@ class TicketAcquisition(Acquisition):
     __slots__ = ("_part",)
 
     def __init__(self, acquisition: Acquisition, part: Part) -> None:
-        length, is_watched, record = acquisition._lease
-        lease = None if is_watched else length
-        super().__init__(acquisition._session, acquisition._want, acquisition._owner, record, lease)
+        lease = None if acquisition._lease.watched else acquisition._lease.length
+        super().__init__(acquisition._session, acquisition._want, acquisition._owner, acquisition.record, lease)
         self._part = part
 
     async def _seek(self, in_a_row: int = 0) -> Lease:

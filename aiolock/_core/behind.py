@@ -30,8 +30,9 @@ class Before(NamedTuple):
 
     async def overtaken_by(self, tried: Call | None) -> bool:
         """Whether *tried* was answered before one of the releases; if so, waits until these releases have ended."""
-        number = 0 if tried is None else tried.number
-        overtaken = [each for each in self.releases if number and (not each.ended or each.number > number)]
+        if tried is None:
+            return False
+        overtaken = [each for each in self.releases if not each.ended or each.number > tried.number]
         for release in overtaken:
             await _ended(release)
         return bool(overtaken)

@@ -7,7 +7,7 @@ from time import monotonic
 
 from aiolock._backend import Argument, Backend, Call, Delivery
 from aiolock._config import ENDED_MEMORY, Timing
-from aiolock._core.held import Held, Remains
+from aiolock._core.held import Held, Remains, Renewal
 from aiolock._errors import NotALockError
 from aiolock._keys import LockKeys
 from aiolock._scripts import FORCE_RELEASE, NONE, PING, Claim, Script, Want
@@ -26,8 +26,6 @@ _MOST_ENDS = 128
 _FORGOTTEN_AT_ONCE = 16
 # The end of a channel without listeners; permissions for the normal channel cover it.
 _QUIET = ":quiet"
-# A hold, the number of this renewal, or "" for a detached hold, and the seconds for which the hold is to live from now.
-Renewal = tuple[Claim, int | str, float]
 # Seconds from a grant within which a clean release may follow. Together with the longest waits for the answers to the
 # grant and to the release, this is less than the time for which servers keep marks and tokens.
 _YOUNG = 20.0
@@ -153,9 +151,9 @@ class Commands:
         arguments: list[Argument] = [self._retention, _MEMORY]
         for claim, number, seconds in renewals:
             keys += claim.keys
-            numbered = (number,) if claim.want.scripts.reentrant else ()
+            numbered = ("" if number is None else number,) if claim.want.scripts.reentrant else ()
             arguments += (claim.id, *numbered, milliseconds(seconds), *claim.want.amount)
-        script = renewals[0][0].want.scripts.renew
+        script = renewals[0].claim.want.scripts.renew
         return self.send(script, tuple(keys), tuple(arguments), patience=patience)
 
     def force_release(self, want: Want, request: str | None = None, *, token: int | None = None) -> Call[Changed]:
@@ -219,7 +217,8 @@ class Commands:
         Release *hold* so that the server need not remember its id; `None` if another command of it may arrive late.
 
         Instead, the server has one mark for this client and name, by which a second copy of the release learns what the
-        first one did. So the result is also `None` while an earlier clean release of this name has no answer.
+        first one did. So the result is also `None` while an earlier clean release of this name has neither an
+        answer nor failed.
         """
         claim = hold.claim
         keys, scripts = claim.want.keys, claim.want.scripts

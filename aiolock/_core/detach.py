@@ -4,7 +4,7 @@ from time import monotonic
 
 from aiolock._backend import Call
 from aiolock._core.detached import Detached
-from aiolock._core.held import GIVEN_BACK
+from aiolock._core.held import GIVEN_BACK, Renewal
 from aiolock._core.hold import BaseLease, Hold
 from aiolock._core.session import Session
 from aiolock._core.ticket import Part
@@ -80,7 +80,7 @@ async def detach(lease: BaseLease, session: Session, keep: float) -> Part:
 
 async def prolong(part: Part, want: Want, session: Session, keep: float) -> float:
     """Keep the detached hold *part* of *want* for at least *keep* seconds from now; returns the seconds."""
-    call = session.commands.renew([(part.claim(want), "", keep)], session.timing.command_timeout)
+    call = session.commands.renew([Renewal(part.claim(want), None, keep)], session.timing.command_timeout)
     [answer] = await call
     if isinstance(answer, Lost):
         raise LeaseLostError.of_ticket(part.name, part.token, answer.reason, part.kind)

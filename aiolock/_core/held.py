@@ -88,6 +88,16 @@ class Remains(NamedTuple):
         return self.until if self.old is None else self.old[1]
 
 
+class Renewal(NamedTuple):
+    """The renewal of one hold."""
+
+    claim: Claim
+    number: int | None
+    """Greater than that of each earlier renewal of the hold; ``None`` for a detached hold, which has no numbers."""
+    seconds: float
+    """The time for which the hold is to live from now."""
+
+
 class Held:
     """The readable part of a hold, which is a granted acquisition; `Hold` sets all of it."""
 

@@ -311,7 +311,7 @@ class Hold(Held):
     # The loss.
 
     def lose(self, reason: LossReason, *, gone: bool = False, behind: bool = False) -> None:
-        """Lose the lock: *gone* if the server has said so, *behind* if only a release said so that nobody waits for."""
+        """Lose the lock: *gone* if the server said so, *behind* if it said so to a release for which nobody waits."""
         if self.state is LOST or self.state is GONE or (self.state is GIVEN_BACK and not gone):
             return
         if not self.ended:

@@ -3,11 +3,12 @@
 from collections.abc import Generator, Iterable
 from time import monotonic
 from types import CoroutineType, TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast, final
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast, final
 
 from aiolock._answers import NoCondition, marked
 from aiolock._core.detach import UNDER_WORK, detach, refuse_to_detach
 from aiolock._core.hold import BaseLease, Hold
+from aiolock._core.owners import OwningTask
 from aiolock._core.session import Session
 from aiolock._core.ticket import Ticket
 from aiolock._errors import ClientClosedError, LossReason
@@ -202,6 +203,17 @@ class Lease(BaseLease):
     def __repr__(self) -> str:
         state = "lost" if self._hold.over else "given back" if self.given_back else f"{self.remaining:.3g} s left"
         return f"<Lease of {quoted(self.name)}, token {self.token}, {state}>"
+
+
+class NewLease(NamedTuple):
+    """The last arguments of a `Lease`: what an acquire decides about it."""
+
+    length: float
+    """Seconds."""
+    watched: bool
+    """Whether the watchdog renews it."""
+    record: OwningTask
+    """The task that acquires it."""
 
 
 def release_unawaited(leases: Iterable[BaseLease]) -> None:

@@ -194,13 +194,13 @@ class Leases:
         self._lost_in_use: WeakSet[Hold] = WeakSet()
 
     def keep(self, hold: Hold) -> bool:
-        """Add *hold*, which was granted; returns ``False`` if a later grant, which was heard of before, excludes it."""
+        """Add *hold*, which was granted; returns ``False`` if a later grant, which is known already, excludes it."""
         claim = hold.claim
         keys, key = claim.want.keys, claim.key
         # The acquire that was granted is still under way: the entry stays.
         entry = self.entries[keys.entry]
         excluded = self.entries.get(keys.other)
-        # The server would not have granted it, had it kept these holds.
+        # If the server had kept these holds, it would not have granted this one.
         if (entry.holds or excluded is not None) and (lost := _replaced_by(claim, entry, excluded)):
             if any(other.token > hold.token for other in lost):
                 return False

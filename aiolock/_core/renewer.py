@@ -17,8 +17,8 @@ from typing import Generic, TypeVar
 
 from aiolock._backend import Call
 from aiolock._config import Timing
-from aiolock._core import commands
 from aiolock._core.commands import Commands
+from aiolock._core.held import Renewal
 from aiolock._core.hold import Hold
 from aiolock._scripts import Script
 from aiolock._scripts.replies import Renewed
@@ -26,9 +26,9 @@ from aiolock._scripts.replies import Renewed
 # The locks or permits that one script renews; the server runs nothing else meanwhile.
 _MOST_TOGETHER = 32
 
-Renewal = Call[list[Renewed]]
-# A renewal, and its answer about the hold in question, if there is one.
-Answer = tuple[Renewal, Renewed | None]
+RenewalCall = Call[list[Renewed]]
+# The call of a renewal, and its answer about the hold in question, if there is one.
+Answer = tuple[RenewalCall, Renewed | None]
 H = TypeVar("H", bound=Hold)
 
 
@@ -45,7 +45,7 @@ class Renewer(ABC, Generic[H]):
         self._due: dict[H, asyncio.Future[Answer]] = {}
 
     @abstractmethod
-    def _next(self, hold: H) -> commands.Renewal:
+    def _next(self, hold: H) -> Renewal:
         """A new renewal of *hold*, for sending."""
 
     @abstractmethod
@@ -56,10 +56,10 @@ class Renewer(ABC, Generic[H]):
         """The seconds for which a renewal of one hold *alone*, or of several holds, is tried."""
         return self._timing.renewal_time(alone=alone)
 
-    def _sent(self, call: Renewal, holds: Sequence[H]) -> None:
+    def _sent(self, call: RenewalCall, holds: Sequence[H]) -> None:
         """Note that *call*, which renews *holds*, was sent."""
 
-    def _over(self, call: Renewal) -> None:
+    def _over(self, call: RenewalCall) -> None:
         """Note that *call* has ended."""
 
     def _answer(self, hold: H) -> "asyncio.Future[Answer]":
@@ -102,7 +102,7 @@ class Renewer(ABC, Generic[H]):
                 yield groups.pop(renew)
         yield from groups.values()
 
-    def _answered(self, waiting: Sequence["asyncio.Future[Answer]"], call: Renewal) -> None:
+    def _answered(self, waiting: Sequence["asyncio.Future[Answer]"], call: RenewalCall) -> None:
         self._over(call)
         for future, answer in zip(waiting, call.answer or repeat(None, len(waiting)), strict=True):
             if not future.done():

@@ -39,7 +39,7 @@ class Scope(Body):
     # its body unwinds, another cancellation would break into the cleanup: a lock that is lost meanwhile cancels its own
     # body when the fired scope exits.
     # If the user has cancelled the body, a scope fires only after CLEANUP seconds, counted from that cancellation. It
-    # does fire then, because before Python 3.13 a failed task group leaves the count of cancellations raised for good.
+    # does fire then, because before Python 3.13 a failed task group leaves the count of cancellations too high.
     # Invariant: no scope keeps its task alive, so that Python can destroy a task without references.
 
     __slots__ = (

@@ -36,7 +36,7 @@ from aiolock._scripts import Script, Want
 from aiolock._scripts.replies import Applied, Changed, NotALock
 from aiolock._types import ClientStatistics, LockStatistics, quoted
 
-# Turns of the loop: for the cancellation of a body, for its delivery, and one to be sure.
+# Turns of the loop: one cancels a body, the next delivers the cancellation, and the third is a reserve.
 _TURNS_OF_A_LOSS = 3
 
 # Seconds between two checks whether a client that the program has dropped still holds anything.

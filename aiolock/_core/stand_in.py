@@ -26,9 +26,9 @@ from weakref import ref
 
 from aiolock._backend import Backend, Client
 from aiolock._config import Timing
-from aiolock._core import commands
 from aiolock._core.commands import Commands
 from aiolock._core.covered import CoveredHold
+from aiolock._core.held import Renewal
 from aiolock._core.leases import Entries, Leases
 from aiolock._core.renewer import Renewer
 from aiolock._core.watchdog import grain_of
@@ -98,8 +98,8 @@ class Rescue(Renewer[CoveredHold]):
             hold.note_renewal(call.sent, answer.left)
         self._renewed(hold)
 
-    def _next(self, hold: CoveredHold) -> commands.Renewal:
-        return hold.claim, hold.number_renewal(), hold.renewable(self._timing.lease)
+    def _next(self, hold: CoveredHold) -> Renewal:
+        return Renewal(hold.claim, hold.number_renewal(), hold.renewable(self._timing.lease))
 
     def _patience(self, *, alone: bool) -> float:
         return min(super()._patience(alone=alone), self.until - monotonic())
@@ -125,7 +125,7 @@ class StandIn:
         self._news: deque[CoveredHold] = deque()
         """Holds with news for the event loop: an element for each renewal."""
         self._stood_still = 0.0
-        """The longest time that the event loop took to answer this question since the last report."""
+        """The longest time since the last report that the event loop took to say that it runs."""
         self._told = -inf
         """The time of the last report."""
         self._rescue: Rescue | None = None

@@ -16,15 +16,14 @@ from functools import partial
 from time import monotonic
 
 from aiolock._config import Timing
-from aiolock._core import commands
 from aiolock._core.commands import Commands
-from aiolock._core.held import CLEANUP
+from aiolock._core.held import CLEANUP, Renewal
 from aiolock._core.hold import BaseLease, Hold, margin
-from aiolock._core.renewer import Renewal, Renewer, next_number
+from aiolock._core.renewer import RenewalCall, Renewer, next_number
 from aiolock._core.report import Reporter
 from aiolock._core.watch import Watch
 from aiolock._errors import BackendError, NotHeldError, ReplicationError
-from aiolock._scripts.replies import Lost, Renewed
+from aiolock._scripts.replies import Granted, Lost, Renewed
 from aiolock._types import quoted
 
 
@@ -44,7 +43,7 @@ class Watchdog(Renewer[Hold]):
         # The holds of each alarm, by its time in grains; an alarm has one timer.
         self._alarms: dict[int, dict[Watch, Hold]] = {}
         # The timers that warn about renewals without an answer.
-        self._warnings: dict[Renewal, asyncio.TimerHandle] = {}
+        self._warnings: dict[RenewalCall, asyncio.TimerHandle] = {}
 
     def watch(self, hold: Hold) -> None:
         """Watch over *hold* until it ends; call this again after a change of its leases."""
@@ -133,13 +132,13 @@ class Watchdog(Renewer[Hold]):
         """
         Note the end of the *task* of *hold*; if other code has cancelled the task, another one follows.
 
-        If no live task will release the lock, as at the end of a loop, no task follows: only the guard remains.
+        If no live task is known to release the lock, the loop may be at its end, so that the next task has time.
         """
         watch = hold.watch
         watch.task = watch.asleep = None
         watch.asked = False
-        if watch.alarm is None and not hold.ended and hold.is_awaited and (watch.renews or task.cancelled()):
-            self._set_alarm(hold, monotonic() + self._interval / 10)
+        if watch.alarm is None and not hold.ended and (watch.renews or task.cancelled()):
+            self._set_alarm(hold, monotonic() + (self._interval / 10 if hold.is_awaited else self._interval))
 
     def _is_to_be_renewed(self, hold: Hold) -> bool:
         """Whether *hold* has not ended; reports a renewal that is late because the event loop was blocked."""
@@ -151,33 +150,33 @@ class Watchdog(Renewer[Hold]):
             self._report.renewal_late(hold, late)
         return not hold.ended
 
-    def _next(self, hold: Hold) -> commands.Renewal:
+    def _next(self, hold: Hold) -> Renewal:
         # For a hold without renewals, 0 seconds only ask whether the server has it.
         return _numbered(hold, hold.renewable(self._timing.lease) if hold.watch.renews else 0.0)
 
     def _goes_alone(self, hold: Hold) -> bool:
         return hold.watch.unanswered > 0
 
-    def _sent(self, call: Renewal, holds: Sequence[Hold]) -> None:
+    def _sent(self, call: RenewalCall, holds: Sequence[Hold]) -> None:
         for hold in holds:
             hold.watch.sent(call)
         self._warn_later(call, holds)
 
-    def _over(self, call: Renewal) -> None:
+    def _over(self, call: RenewalCall) -> None:
         self._warnings.pop(call).cancel()
 
-    def _warn_later(self, call: Renewal, holds: Sequence[Hold]) -> None:
+    def _warn_later(self, call: RenewalCall, holds: Sequence[Hold]) -> None:
         context = self._context
         self._warnings[call] = self._loop.call_later(self._interval, self._warn, call, holds, context=context)
 
-    def _warn(self, call: Renewal, holds: Sequence[Hold]) -> None:
+    def _warn(self, call: RenewalCall, holds: Sequence[Hold]) -> None:
         """Report that the renewal of *holds* by *call* is late, because it has no answer yet."""
         for hold in holds:
             if hold.watch.renews and hold.watch.call is call:
                 self._report.renewal_late(hold, monotonic() - hold.watch.renew_at)
         self._warn_later(call, holds)
 
-    def _plan_next(self, hold: Hold, call: Renewal, *, renewed: bool) -> None:
+    def _plan_next(self, hold: Hold, call: RenewalCall, *, renewed: bool) -> None:
         watch = hold.watch
         if hold.ended:
             return
@@ -224,26 +223,26 @@ class Watchdog(Renewer[Hold]):
             raise ReplicationError(hold.keys.name, *call.short, kind=hold.kind, what="renewal")
         return self._acknowledged(hold, call, answer)
 
-    def _note(self, hold: Hold, call: Renewal, answer: Renewed) -> bool:
+    def _note(self, hold: Hold, call: RenewalCall, answer: Renewed) -> bool:
         """Note the *answer* for *hold*; returns ``False`` if too few replicas acknowledged the renewal."""
         if call.short is not None:
             return False
         if hold.watch.renews:
             self._acknowledged(hold, call, answer)
-        elif _still_has(hold, answer) and not isinstance(answer, Lost) and hold.claim.want.scripts.expires:
+        elif (granted := _granted(hold, answer)) is not None:
             # The server knows how long the lock lives, even if no lease asks for renewals any more.
-            hold.extend(call.sent, answer.left)
+            hold.extend(call.sent, granted.left)
             self._guard(hold)
         return True
 
-    def _acknowledged(self, hold: Hold, call: Renewal, answer: Renewed) -> float:
+    def _acknowledged(self, hold: Hold, call: RenewalCall, answer: Renewed) -> float:
         """Note an acknowledged renewal; returns the seconds that the server gives *hold*, -inf for an ended one."""
-        if not _still_has(hold, answer) or isinstance(answer, Lost):
+        if (granted := _granted(hold, answer)) is None:
             return -math.inf
         hold.watch.acknowledged += 1
-        hold.extend(call.sent, answer.left)
+        hold.extend(call.sent, granted.left)
         self._report.renewed(hold)
-        return answer.left
+        return granted.left
 
     # Deadlines.
 
@@ -284,23 +283,23 @@ def grain_of(interval: float) -> float:
     return min(0.025, interval / 10)
 
 
-def _numbered(hold: Hold, seconds: float) -> commands.Renewal:
+def _numbered(hold: Hold, seconds: float) -> Renewal:
     """A new renewal of *hold* by *seconds*, for sending."""
     watch = hold.watch
     watch.number = next_number(watch.number)
     watch.unanswered += 1
     watch.ask_for(seconds)
-    return hold.claim, watch.number, seconds
+    return Renewal(hold.claim, watch.number, seconds)
 
 
-def _still_has(hold: Hold, answer: Renewed) -> bool:
-    """Whether the server still has *hold*, by its *answer*, and the hold has not ended."""
+def _granted(hold: Hold, answer: Renewed) -> Granted | None:
+    """The *answer*, if it says that the server still has *hold*, and the hold has not ended."""
     # No answer revives a hold that has ended.
     hold.notice_end()
     if isinstance(answer, Lost) and not hold.ended:
         hold.lose(answer.reason, gone=answer.everywhere)
     hold.watch.unanswered = 0
-    if hold.ended:
-        return False
+    if hold.ended or isinstance(answer, Lost):
+        return None
     hold.watch.call = None
-    return True
+    return answer

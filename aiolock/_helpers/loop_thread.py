@@ -1,6 +1,7 @@
 """An event loop in a thread of its own."""
 
 import asyncio
+import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -13,6 +14,21 @@ from aiolock._errors import ClientClosedError
 from aiolock._process import Lineage
 
 Live = Callable[[], Coroutine[Any, Any, None]]
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """
+    An event loop that can still look up host names when the main thread has ended.
+
+    asyncio looks them up in a pool of threads, and the pools of Python take no more work then, though other threads may
+    run on for long.
+    """
+
+    async def getaddrinfo(self, host: Any, port: Any, **hints: int) -> Any:
+        try:
+            return await super().getaddrinfo(host, port, **hints)
+        except RuntimeError:
+            return socket.getaddrinfo(host, port, **hints)
 
 
 class LoopThread:
@@ -33,7 +49,7 @@ class LoopThread:
         self._calls: deque[Callable[[], object]] = deque()
         # For callbacks, so that they keep nothing of the calling thread's context alive.
         self._context = Context()
-        self._loop = asyncio.new_event_loop()
+        self._loop = _Loop()
         self._thread = threading.Thread(target=self._run, args=(live, over), name="aiolock", daemon=True)
         self._thread.start()
 

@@ -41,7 +41,10 @@ class HeldBlock(Unique, Entered[G]):
 
     __slots__ = ("_lease", "_lock", "_release", "_unused", "_wait")
 
-    _UNUSED = "hold() was never entered; a block acquires: `async with`, or `with` for a lock of `aiolock.blocking`"
+    _UNUSED = (
+        "hold() was never entered, so it acquired nothing: write `async with`, or `with` for a lock of "
+        "`aiolock.blocking`"
+    )
 
     def __init__(
         self,

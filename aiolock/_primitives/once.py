@@ -63,7 +63,7 @@ class Turn:
         self, lease: Lease | None, outcome: bytes | None, *, stale: bool = False, bypassed: bool = False
     ) -> None:
         self.lease: Lease | None = lease
-        """The lease under which this caller runs the body; ``None`` if it does not run the body, or without a lease."""
+        """The lease under which this caller runs the body; ``None`` if it does not run the body, or runs it without."""
         self.stale: bool = stale
         """Whether the result is that of an earlier run, because another caller runs the body again at this moment."""
         self.bypassed: bool = bypassed

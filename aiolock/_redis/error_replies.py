@@ -54,7 +54,7 @@ _OF_AUTHENTICATION = (("WRONGPASS", "invalid username-password"), ("NOAUTH", "au
 # Additions of the server: the beginning of our script, or the position in it.
 _NOISE = re.compile(r",? with args beginning with:.*|\.? script: (?:[0-9a-f]+, )?on @user_script:.*", re.DOTALL)
 # The server cannot serve the call now and may be able to in a moment. MOVED and ASK are `AskError`s: here
-# they mean that a cluster's servers sent the call round in circles. MASTERDOWN is a `ClusterDownError`.
+# they mean that a cluster's servers redirected the call again and again. MASTERDOWN is a `ClusterDownError`.
 _PASSING = (AskError, ClusterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
 # The same for errors without a class in redis-py.
 _PASSING_CODES = ("BUSY ", "MISCONF ", "NOREPLICAS ")

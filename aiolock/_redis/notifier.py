@@ -25,6 +25,7 @@ LINGER = 1.0
 PING_INTERVAL = 10.0
 # Seconds after which a refused subscription is made again: the server may have been busy, or forbidden it by mistake.
 AGAIN = 10.0
+# Seconds from one tick to the next.
 _PULSE = 0.25
 # Time without an answer after which the silence is logged, in units of `patience`.
 _SILENT = 3

@@ -34,6 +34,7 @@ from aiolock._redis.user import Command
 from aiolock._scripts import Script
 from aiolock._scripts.replies import was_done
 
+# Seconds from one tick to the next.
 _PULSE = 0.05
 # The limit of calls that leave at once together, and share `arrival`: a release, and the acquire behind it.
 _MOST_ALONE = 2

@@ -33,7 +33,7 @@ class Script(Generic[A_co]):
     its server, so `LockConfig.replicas` applies to it. *urgent*: it is sent on the connection for renewals, ahead of
     others. *bundled*: all its calls have the same number of keys and arguments, and calls that leave together are sent
     as one command, its `bundle`. *fold* says how to combine the answers of several servers. *probe*: it asks whether
-    the server refuses commands for the moment; any other script that is refused so is sent again.
+    the server refuses commands for the moment, so that a refusal is its answer; any other script is then sent again.
     """
 
     name: str

@@ -217,7 +217,7 @@ def acquired_once(reply: list[Any]) -> Acquired:
 
 def waited(reply: list[Any]) -> Granted | Refused | NotALock:
     """The reply to the question whether a latch's count is zero."""
-    status, count, left, *_ = reply
+    status, count, left = reply
     if status == REFUSED:
         return Refused(left / 1000, count=count)
     return Granted(0, 0.0) if status == GRANTED else NotALock()

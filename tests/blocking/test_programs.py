@@ -65,6 +65,36 @@ def test_a_program_that_ends_releases_its_locks(server: Server, elsewhere: LockC
     assert elsewhere.lock("orders").try_lock() is not None
 
 
+def test_threads_go_on_when_the_main_thread_has_ended(server: Server, elsewhere: LockClient) -> None:
+    """A connection looks up the name of its host, but Python's pools of threads take no more work."""
+    code = f"""
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from aiolock.blocking import LockClient
+
+def pools_work():
+    try:
+        pool.submit(int).result()
+    except RuntimeError:
+        return False
+    return True
+
+def hold():
+    while pools_work():
+        pass
+    with locks.lock("orders"):
+        print("holds")
+
+pool = ThreadPoolExecutor(1)
+locks = LockClient.from_url("redis://localhost:{server.port}")
+threading.Thread(target=hold).start()
+"""
+    with python("-W", "error", "-c", code, stderr=subprocess.STDOUT) as working:
+        assert rest(working) == "holds\n"
+        assert working.wait() == 0
+    assert not elsewhere.lock("orders").locked()
+
+
 def test_a_program_ends_though_a_daemon_thread_holds_or_waits(server: Server, elsewhere: LockClient) -> None:
     with elsewhere.lock("busy"):
         with program(

@@ -26,6 +26,15 @@ def test_a_running_loop_is_refused(client: LockClient, orders: RLock) -> None:
     assert client.statistics().held == 0
 
 
+def test_a_hold_whose_with_is_refused_was_entered(client: LockClient, recwarn: pytest.WarningsRecorder) -> None:
+    client.close()
+    for hold in (client.lock("orders").hold, client.multi("a", "b").hold):
+        with pytest.raises(aiolock.ClientClosedError), hold(wait=1):
+            pass
+    gc.collect()
+    assert not recwarn.list
+
+
 def test_a_thread_of_a_loop_may_use_it(client: LockClient, orders: RLock) -> None:
     async def use() -> bool:
         return await aiolock.to_thread(lambda: orders.try_lock() is not None)

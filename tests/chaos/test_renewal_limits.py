@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from aiolock import LeaseLostError, LockClient
 from aiolock._backend import Call
-from aiolock._core.commands import Renewal
+from aiolock._core.held import Renewal
 from aiolock._embedded_server import Server
 from aiolock._scripts import RELEASE, RELEASE_CLEAN, RENEW
 from tests.support.faults import Predicate

@@ -48,6 +48,12 @@ async def test_the_server_was_flushed(locks, lock_url: str) -> None:
 
 def test_also_without_a_client(lock_url: str) -> None:
     assert left_at(lock_url) == 0
+    with redis.Redis.from_url(lock_url) as client:
+        client.set("left", "behind")
+
+
+def test_also_by_the_server_alone(lock_server: Server) -> None:
+    assert left_at(lock_server.url) == 0
 
 
 def left_at(url: str) -> int:
@@ -96,11 +102,11 @@ def passed(report: str, count: int) -> bool:
 
 
 def test_with_pytest_asyncio_in_strict_mode(tmp_path: Path) -> None:
-    assert passed(run_pytest(tmp_path, USES.format(mark="@pytest.mark.asyncio")), 3)
+    assert passed(run_pytest(tmp_path, USES.format(mark="@pytest.mark.asyncio")), 4)
 
 
 def test_with_pytest_asyncio_in_auto_mode(tmp_path: Path) -> None:
-    assert passed(run_pytest(tmp_path, USES.format(mark=""), ini="asyncio_mode = auto"), 3)
+    assert passed(run_pytest(tmp_path, USES.format(mark=""), ini="asyncio_mode = auto"), 4)
 
 
 def test_in_a_loop_that_tests_share(tmp_path: Path) -> None:
@@ -121,19 +127,19 @@ class Test{scope}:
 
 def test_in_a_loop_that_all_tests_share_by_default(tmp_path: Path) -> None:
     tests = USES.format(mark="@pytest.mark.asyncio")
-    assert passed(run_pytest(tmp_path, tests, ini="asyncio_default_test_loop_scope = session"), 3)
+    assert passed(run_pytest(tmp_path, tests, ini="asyncio_default_test_loop_scope = session"), 4)
 
 
 def test_with_the_plugin_of_anyio(tmp_path: Path) -> None:
     tests = ANYIO_BACKEND.format(backend="asyncio") + USES.format(mark="@pytest.mark.anyio")
-    assert passed(run_pytest(tmp_path, tests, plugins=("asyncio", "anyio")), 3)
+    assert passed(run_pytest(tmp_path, tests, plugins=("asyncio", "anyio")), 4)
 
 
 def test_with_the_plugin_of_anyio_alone(tmp_path: Path) -> None:
     """Where pytest-asyncio is not even installed."""
     tests = ANYIO_BACKEND.format(backend="asyncio") + USES.format(mark="@pytest.mark.anyio")
     conftest = "import sys\nsys.modules['pytest_asyncio'] = None\n" + CONFTEST
-    assert passed(run_pytest(tmp_path, tests, plugins=("anyio",), conftest=conftest), 3)
+    assert passed(run_pytest(tmp_path, tests, plugins=("anyio",), conftest=conftest), 4)
 
 
 def test_on_trio_the_plugin_says_what_to_do(tmp_path: Path) -> None:

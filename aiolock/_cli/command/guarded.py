@@ -6,7 +6,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -39,19 +39,27 @@ class Guarded:
     async def start(
         cls, command: Sequence[str], environment: Mapping[str, str], grace: float, remaining: float
     ) -> Self:
-        """Start the guard, which starts *command*; that may run for *remaining* seconds, the *grace* included."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            line, deadline = str(theirs.fileno()), str(_deadline(remaining))
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", _SCRIPT, line, deadline, str(grace), *command),
-                env=dict(environment),
-                pass_fds=(theirs.fileno(),),
-                # Signals of a terminal go to this process only.
-                start_new_session=True,
-            )
-        outgoing = ours.dup()
-        reader, writer = await asyncio.open_connection(sock=ours)
+        """
+        Start the guard, which starts *command*; that may run for *remaining* seconds, the *grace* included.
+
+        Raises:
+            VerbError: the system cannot start the guard, for example because the arguments are too long.
+        """
+        with ExitStack() as stack:
+            try:
+                ours, theirs = map(stack.enter_context, socket.socketpair())
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-I", "-S", _SCRIPT),
+                    *(str(theirs.fileno()), str(_deadline(remaining)), str(grace), *command),
+                    env=dict(environment),
+                    pass_fds=(theirs.fileno(),),
+                    # Signals of a terminal go to this process only.
+                    start_new_session=True,
+                )
+                line, outgoing = ours.dup(), ours.dup()
+            except OSError as error:
+                raise _cannot_run(command[0], str(error.strerror), CANNOT_EXECUTE) from error
+        reader, writer = await asyncio.open_connection(sock=line)
         return cls(command[0], grace, process, reader, writer, outgoing)
 
     def allow(self, remaining: float) -> None:
@@ -80,8 +88,7 @@ class Guarded:
             if what == "cannot":
                 code = int(numbers[0])
                 missing = FileNotFoundError in type(OSError(code, "")).__mro__
-                words = f"the command {self.name!r} cannot be run: {os.strerror(code)}"
-                raise VerbError(words, NOT_FOUND if missing else CANNOT_EXECUTE)
+                raise _cannot_run(self.name, os.strerror(code), NOT_FOUND if missing else CANNOT_EXECUTE)
             if what == "pid":
                 self.pid = int(numbers[0])
             self.stopped = self.stopped or what == "stopping"
@@ -112,6 +119,10 @@ class Guarded:
         await self.process.wait()
         with suppress(OSError):
             await self.writer.wait_closed()
+
+
+def _cannot_run(name: str, why: str, code: int) -> VerbError:
+    return VerbError(f"the command {name!r} cannot be run: {why}", code)
 
 
 def _deadline(remaining: float) -> float:

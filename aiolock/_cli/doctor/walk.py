@@ -6,7 +6,7 @@ from uuid import uuid4
 
 from aiolock import AsyncRLock, Lease, LeaseLostError, LockClient, LossReason, NotALockError
 from aiolock._cli.probe import Probe
-from aiolock._core.held import Remains
+from aiolock._core.held import Remains, Renewal
 from aiolock._identity import KEPT
 from aiolock._keys import LockKeys
 from aiolock._scripts import LOCK, Claim, Want
@@ -102,7 +102,7 @@ class Walk:
         for _ in range(2):
             await self._answered(commands.acquire(claim, _LEASE), Granted)
         for _ in range(2):
-            [renewed] = await commands.renew([(claim, 1, _LEASE)], session.timing.command_timeout)
+            [renewed] = await commands.renew([Renewal(claim, 1, _LEASE)], session.timing.command_timeout)
             self._expect(isinstance(renewed, Granted))
         for _ in range(2):
             await self._answered(commands.release(claim, 2, 0, until=0.0), Applied)

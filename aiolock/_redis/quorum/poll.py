@@ -19,7 +19,8 @@ from aiolock._errors import BackendError, QuorumError
 from aiolock._redis.quorum.member import Member
 from aiolock._scripts.replies import Applied, Granted, Lost, NotALock, Refused, Stale
 
-# Seconds after the answers of a majority: first, in which the others may refuse, too; then, in which they may decide.
+# Seconds of two moments after the answers of a majority: in the first, the others may refuse as well; in the second,
+# their answers may decide.
 _MOMENTS = (0.05, 0.35)
 # The answers of a server, for people.
 _ANSWERS: dict[type[object], str] = {

@@ -16,10 +16,10 @@
 --
 -- Twice: the copy that frees the lock scores the mark of its client by the number of this release. The other copy finds
 -- this number, and answers the same. Another number, or no mark, means that the acquisition lost the lock: only a release
--- that frees the lock moves the mark, and the client sends no other clean release of this name before it has the answer to
--- this one. A failover loses the mark only together with the release. No copy of an acquire can be late, or the client uses
--- release instead; so an acquire need not find this end. A loss is remembered by id, as in release. A copy that arrives
--- later finds another id in the lock, or no lock: it frees nothing, and moves no mark.
+-- that frees the lock moves the mark, and the client sends no other clean release of this name before this one is
+-- answered or has failed. A failover loses the mark only together with the release. No copy of an acquire can be late, or
+-- the client uses release instead; so an acquire need not find this end. A loss is remembered by id, as in release. A copy
+-- that arrives after a later grant finds another id in the lock, or no lock: it frees nothing, and moves no mark.
 
 -- The answer of the first copy.
 local last = redis.call('ZSCORE', KEYS[2], ARGV[3])

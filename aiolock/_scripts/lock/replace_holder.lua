@@ -2,7 +2,8 @@
 -- of hand_off, which handles all other cases.
 
 local released, number, mark, _, _, channel, publish = unpack(ARGV, 8)
--- Waiters of other clients ask again at the end of the lease that they were told: one that ends sooner needs a message.
+-- Waiters of other clients ask again at the end of the lease that they were told: if the new one ends sooner, they need a
+-- message.
 if ARGV[4] == '1' and redis.pcall('HGET', KEYS[1], 'aiolock:acquisition') == released
   and redis.call('PTTL', KEYS[1]) <= tonumber(ARGV[5]) then
   local scores = redis.call('ZMSCORE', KEYS[2], ARGV[2], 'token', 'plain', "plain's turn", mark)

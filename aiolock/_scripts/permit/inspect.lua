@@ -14,8 +14,8 @@ if is_foreign(KEYS[1], KEYS[2]) then return {NOT_A_LOCK, 0, 0} end
 local now = milliseconds()
 local count = redis.call('GET', KEYS[1])
 local expired = redis.call('ZCOUNT', KEYS[2], '-inf', now)
-local reply = {count and GRANTED or REFUSED, tonumber(count or 0) + expired, redis.call('ZCARD', KEYS[2]) - expired}
-if not count then reply[2] = 0 end
+local available = count and count + expired or 0
+local reply = {count and GRANTED or REFUSED, available, redis.call('ZCARD', KEYS[2]) - expired}
 local named = redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. now, '+inf', 'WITHSCORES', 'LIMIT', 0, ARGV[2] == '' and ARGV[1] or -1)
 for i = 1, #named, 2 do
   if named[i]:sub(1, #ARGV[2]) == ARGV[2] then
