@@ -467,21 +467,6 @@ async def test_a_command_that_comes_after_the_reader_was_cancelled_and_has_ended
     assert not [task for task in asyncio.all_tasks() if "_redis/connection.py" in repr(task)]
 
 
-async def test_a_connection_is_kept_again_when_the_loop_goes_on_after_all(
-    user: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Other code may cancel all tasks of a loop that does not end."""
-    monkeypatch.setattr("aiolock._redis.connection._LONGEST_END", 0.1)
-    await user.answer("PING")
-    [reader] = [task for task in asyncio.all_tasks() if "<Connection._run()" in repr(task)]
-    reader.cancel()
-    await until(lambda: user.connection.stopped)
-    await until(lambda: not user.connection.stopped)
-    for _ in range(3):
-        await user.answer("PING")
-    assert (len(user.opens), user.connection.stopped) == (2, False)
-
-
 async def test_a_reader_that_has_ended_with_the_loop_does_not_begin_again_for_nothing(user: Recorder) -> None:
     """The loop would destroy such a reader, with a message, while calls that nobody awaits may still be sent again."""
     await user.answer("PING")

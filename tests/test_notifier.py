@@ -8,7 +8,6 @@ from redis.asyncio import Redis
 
 import aiolock._redis.notifier
 from aiolock import AsyncFairLock, AsyncRLock, LockClient
-from aiolock._embedded_server import Server
 from aiolock._redis.connector import Connector
 from aiolock._redis.notifier import Notifier
 from tests.support.calls import acquire_and_release
@@ -280,26 +279,6 @@ async def test_a_connection_for_messages_that_cannot_be_made_is_logged_once(
             assert warnings(caplog) == 1
             proxy.clear_rules()
             await until(lambda: hears(locks, locks.lock("a")))
-        await waiting
-
-
-async def test_a_client_hears_messages_again_when_the_loop_goes_on_though_all_tasks_were_cancelled(
-    server: Server, redis: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("aiolock._redis.connection._LONGEST_END", 0.5)
-
-    async def has_subscribed(to: set[str]) -> bool:
-        return await pubsub_channels(redis) == to
-
-    async with LockClient.from_url(server.url) as locks, LockClient(redis) as others:
-        async with others.lock("a"):
-            assert await locks.lock("a").try_lock(0.1) is None
-            for task in asyncio.all_tasks():
-                if "Connection._run" in repr(task):
-                    task.cancel()
-            await until(lambda: has_subscribed(set()))
-            waiting = asyncio.create_task(acquire_and_release(locks.lock("a")))
-            await until(lambda: has_subscribed({"redisson_lock__channel:{a}"}))
         await waiting
 
 

@@ -29,6 +29,11 @@ class HeldCountingSemaphore(Entered[AsyncHeldCountingSemaphore, None]):
 
     __slots__ = ()
 
+    def __enter__(self) -> None:
+        # Also if the enter is refused.
+        self._async._held._unused = False
+        super().__enter__()
+
     async def _begin(self) -> tuple[Lease, None]:
         return Lease(self._runner, face_of=await self._async._held._acquire())._in_block(), None
 

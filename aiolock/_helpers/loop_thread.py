@@ -21,7 +21,7 @@ class _Loop(asyncio.SelectorEventLoop):
     An event loop that can still look up host names when the main thread has ended.
 
     asyncio looks them up in a pool of threads, and the pools of Python take no more work then, though other threads may
-    run on for long.
+    run on for long. This loop then stands still until the answer comes.
     """
 
     async def getaddrinfo(self, host: Any, port: Any, **hints: int) -> Any:

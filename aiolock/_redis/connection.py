@@ -36,8 +36,6 @@ _MOST_WOKEN = 128
 _MOST_PATIENT = 3
 # Seconds between two attempts to connect, even after `hurry`.
 _LEAST_REST = 0.02
-# Seconds after which a loop that has cancelled the reader is taken for one that goes on.
-_LONGEST_END = 60.0
 
 
 class Writer:
@@ -173,16 +171,16 @@ class Connection:
             # At the end of a loop, a reader may have ended before the last release comes; a cancelled one stays so.
             if self._reader is None or (self._reader.done() and not self._reader.cancelled() and self._goes_on()):
                 self._start()
-        self._set_ticker()
+        if self._ticker is None:
+            self._set_ticker()
         if at_once:
             self._write()
         elif not self._will_write:
             self._will_write = True
-            self._loop.call_soon(self._write, context=self._context)
+            self._loop.call_soon(self._write_later, context=self._context)
 
     def _write(self) -> None:
         """Write the pending commands as one batch; while there is no connection, or it is choked, they wait."""
-        self._will_write = False
         # Nothing is written to a connection that is given up; a forked child must not use its parent's connection.
         if not self.connected or Lineage.forks != self._forks or self._writer is None or not self._writer.is_free():
             return
@@ -193,6 +191,10 @@ class Connection:
             # The user waits for replies to commands that may not have left.
             self.fail()
             raise
+
+    def _write_later(self) -> None:
+        self._will_write = False
+        self._write()
 
     def hurry(self) -> None:
         """Make the next attempt to connect soon."""
@@ -223,16 +225,17 @@ class Connection:
         self._reader.add_done_callback(self._reader_ended, context=self._context)
 
     def _reader_ended(self, reader: asyncio.Task[None]) -> None:
+        if self.closed:
+            return
         # Other code cancelled the reader before it began.
         if reader.cancelled() and self._user.has_work() and self._begins_to_leave():
             self._start()
-        elif not self.closed:
+        else:
             self._user.tick(monotonic())
 
     def _set_ticker(self, *, skipped: bool = False) -> None:
-        if self._ticker is None:
-            due = monotonic() + self._pulse
-            self._ticker = self._loop.call_later(self._pulse, self._tick, due, skipped, context=self._context)
+        due = monotonic() + self._pulse
+        self._ticker = self._loop.call_later(self._pulse, self._tick, due, skipped, context=self._context)
 
     def _tick(self, due: float, skipped: bool) -> None:
         self._ticker = None
@@ -265,8 +268,9 @@ class Connection:
                     raise
 
     def _goes_on(self) -> bool:
-        is_usable = not self.closed and Lineage.forks == self._forks and not self._loop.is_closed()
-        return is_usable and (not self._leaving or self._user.has_work())
+        if self.closed or Lineage.forks != self._forks or self._loop.is_closed():
+            return False
+        return not self._leaving or self._user.has_work()
 
     def _begins_to_leave(self) -> bool:
         """Whether other code has cancelled the reader for the first time; if so, note that it leaves."""
@@ -277,15 +281,10 @@ class Connection:
         while self._reader.uncancel():
             pass
         self._leaving = True
-        self._loop.call_later(_LONGEST_END, self._stay, context=self._context)
         # The ticker checks whether all replies have come.
-        self._set_ticker()
+        if self._ticker is None:
+            self._set_ticker()
         return True
-
-    def _stay(self) -> None:
-        """Go on as before the reader was cancelled: the loop has not ended."""
-        self._leaving = False
-        self.wake()
 
     async def _serve(self) -> None:
         """Serve one connection, from the attempt to make it to its end, and pause before the next one."""
@@ -395,6 +394,7 @@ class Connection:
                 assert self._reader is not None
                 # The limit cancels the reader, too; other code may have cancelled it in the same turn, or `arrival`.
                 given_up = self._limit.expired()
-                is_over = self._reader.cancelling() > given_up and not self._begins_to_leave()
-                if is_over or given_up:
+                if self._reader.cancelling() > given_up and not self._begins_to_leave():
+                    raise
+                if given_up:
                     raise

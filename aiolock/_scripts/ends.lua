@@ -1,5 +1,5 @@
 -- ends: the memory of ended acquisitions, for all scripts that grant something; it is put in front of each of them, behind
--- parts that may answer without it. `ending` is in late.lua, each primitive with leases has its `end_as_lost`.
+-- parts that may answer without it. `ending` is in late.lua; each primitive with leases has its `end_as_lost`.
 --
 -- The sorted set of tokens of a name has:
 --   token                scored by the last token, in microseconds

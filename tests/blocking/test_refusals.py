@@ -28,8 +28,8 @@ def test_a_running_loop_is_refused(client: LockClient, orders: RLock) -> None:
 
 def test_a_hold_whose_with_is_refused_was_entered(client: LockClient, recwarn: pytest.WarningsRecorder) -> None:
     client.close()
-    for hold in (client.lock("orders").hold, client.multi("a", "b").hold):
-        with pytest.raises(aiolock.ClientClosedError), hold(wait=1):
+    for lock in (client.lock("a"), client.multi("a", "b"), client.counting_semaphore("a")):
+        with pytest.raises(aiolock.ClientClosedError), lock.hold(wait=1):
             pass
     gc.collect()
     assert not recwarn.list

@@ -56,10 +56,12 @@ class Guarded:
                     # Signals of a terminal go to this process only.
                     start_new_session=True,
                 )
-                line, outgoing = ours.dup(), ours.dup()
+                theirs.close()
+                outgoing = stack.enter_context(ours.dup())
+                reader, writer = await asyncio.open_connection(sock=ours)
             except OSError as error:
-                raise _cannot_run(command[0], str(error.strerror), CANNOT_EXECUTE) from error
-        reader, writer = await asyncio.open_connection(sock=line)
+                raise _cannot_run(command[0], error.strerror or str(error), CANNOT_EXECUTE) from error
+            _ = stack.pop_all()
         return cls(command[0], grace, process, reader, writer, outgoing)
 
     def allow(self, remaining: float) -> None:

@@ -42,7 +42,7 @@ EXIT_CODES = (
     | {
         "75": "the lock was not granted in time",
         "76": "the lock was lost, and the command stopped",
-        "126": "the command cannot be executed",
+        "126": "the command, or its guard, cannot be executed",
         "127": "the command was not found",
         "128 + n": "signal n ended the command, or the wait for the lock",
         "other": "the exit code of the command",

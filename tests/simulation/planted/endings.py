@@ -26,8 +26,8 @@ ENDINGS = (
     Fault(
         "a forked child makes its parent's connections again",
         "_redis/connection.py",
-        "not self.closed and Lineage.forks == self._forks and not self._loop.is_closed()",
-        "not self.closed and not self._loop.is_closed()",
+        "        if self.closed or Lineage.forks != self._forks or self._loop.is_closed():\n",
+        "        if self.closed or self._loop.is_closed():\n",
         _FORKS,
     ),
     Fault(

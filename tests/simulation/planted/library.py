@@ -235,8 +235,8 @@ _CONNECTIONS = (
     Fault(
         "the cancellation of a caller ends the reader of its connection",
         "_redis/connection.py",
-        "self._reader.cancelling() > given_up and not self._begins_to_leave()",
-        "not self._begins_to_leave()",
+        "if self._reader.cancelling() > given_up and not self._begins_to_leave():",
+        "if not self._begins_to_leave():",
         _CALM,
     ),
     Fault(
