@@ -457,6 +457,7 @@ async def test_a_call_to_a_replica_waits_until_it_is_a_primary(own: Server) -> N
 
 async def test_a_replica_that_stays_one_is_named_in_the_failure(own: Server) -> None:
     async with Redis.from_url(own.url) as operator, backend_of(own.url) as backend:
+        await echo(backend, "connected")
         await operator.replicaof("127.0.0.1", "1")
         with pytest.raises(BackendError) as raised:
             await submit(backend, ADD, ("n",))

@@ -195,6 +195,7 @@ async def test_ping_fails_with_the_servers_words(
 
 async def test_ping_fails_on_a_replica(own: Server, admin: Redis) -> None:
     async with lock_client(own.url, command_timeout=2) as locks:
+        await locks.ping()
         await demoted(admin)
         with pytest.raises(BackendError, match="replica"):
             await locks.ping()
