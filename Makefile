@@ -42,8 +42,8 @@ seats: $(EXAMPLES)/.stamp ## serve examples/seats (aiohttp) on http://127.0.0.1:
 wallet: $(EXAMPLES)/.stamp ## serve examples/wallet (FastAPI, two workers) on http://127.0.0.1:8000
 	@$(EXAMPLES)/bin/python examples/wallet/main.py
 
-# Six at once: the tests wait more than they compute. A worker without work takes tests from the others. In a fresh clone
-# one process compiles the tests first, as otherwise each of the six compiles all of them.
+# Eight at once: the tests wait more than they compute. A worker without work takes tests from the others. In a fresh clone
+# one process compiles the tests first, as otherwise each worker compiles all of them.
 test: $(TESTS)/.stamp ## run the tests on the embedded Valkey
 	@test -d tests/__pycache__ || $(TESTS)/bin/python -m pytest --collect-only -q -m "not slow" >/dev/null || true
 	AIOLOCK_TEST_SERVERS=valkey $(TESTS)/bin/python -m pytest -n 8 --dist worksteal -m "not slow" $(ARGS)

@@ -132,14 +132,14 @@ class Watchdog(Renewer[Hold]):
         """
         Note the end of the *task* of *hold*; if other code has cancelled the task, another one follows.
 
-        If no live task is known to release the lock, the loop may be at its end: then the next task comes late.
+        It leaves time for an answer, and for the end of a loop that has cancelled the task.
         """
         watch = hold.watch
         watch.task = watch.asleep = None
         watch.asked = False
         if watch.alarm is None and not hold.ended and (watch.renews or task.cancelled()):
             now = monotonic()
-            self._set_alarm(hold, now + (self._interval / 10 if hold.is_awaited else (hold.deadline - now) / 2))
+            self._set_alarm(hold, now + min(self._interval, (hold.deadline - now) / 2))
 
     def _is_to_be_renewed(self, hold: Hold) -> bool:
         """Whether *hold* has not ended; reports a renewal that is late because the event loop was blocked."""

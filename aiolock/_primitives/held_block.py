@@ -88,7 +88,6 @@ class HeldBlock(Unique, Entered[G]):
 
     async def _acquire(self) -> G:
         """Acquire the lease of a block."""
-        self._unused = False
         return await self._lock._acquire_or_raise(self._wait, self._lease)
 
     async def _begin(self) -> tuple[G, G]:

@@ -3,7 +3,7 @@
 -- KEYS[1] lock
 --
 -- Reply {GRANTED, holder, hold count, ms left}
---       {GRANTED} if the lock is free, because each hold has three elements, as in read_write/inspect
+--       {GRANTED} if the lock is free: each hold adds three elements, as in read_write/inspect
 --       {NOT_A_LOCK}
 --
 -- Twice: it only reads.
