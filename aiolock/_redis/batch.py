@@ -44,8 +44,12 @@ def keys_and_arguments(group: Sequence[Call], publish: str) -> tuple[Sequence[st
     first, second = group[:2]
     if first.script is not second.script:
         return second.keys, (*second.args, *first.arguments(publish))
-    keys = [key for call in group for key in call.keys]
-    return keys, (len(group), *(argument for call in group for argument in call.arguments(publish)))
+    keys: list[str] = []
+    arguments: list[Argument] = [len(group)]
+    for call in group:
+        keys += call.keys
+        arguments += call.arguments(publish)
+    return keys, arguments
 
 
 def _is_hand_off(batch: Sequence[Call]) -> bool:
