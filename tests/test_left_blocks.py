@@ -392,6 +392,21 @@ def lines_to_leave_beside(others: int) -> int:
     return lines_of(leave)
 
 
+async def test_leaving_a_block_costs_the_same_however_many_others_the_task_is_in(locks: LockClient) -> None:
+    """Otherwise the exit of a multi lock of thousands of names would block the event loop for seconds."""
+    assert await lines_to_leave_in(locks, 2) == await lines_to_leave_in(locks, 200)
+
+
+async def lines_to_leave_in(locks: LockClient, others: int) -> int:
+    """The number of lines that leave a block, up to the wait for the server, of a task that is in *others* as well."""
+    lock, leaving = locks.lock("a"), list[Awaitable[None]]()
+    async with locks.multi(*(f"other {number}" for number in range(others))):
+        await lock.__aenter__()
+        lines = lines_of(lambda: leaving.append(lock.__aexit__(None, None, None)))
+        await leaving[0]
+    return lines
+
+
 def lines_of(act: Callable[[], object]) -> int:
     """The number of lines of Python that *act* runs."""
     lines = 0

@@ -226,7 +226,7 @@ async def test_after_a_failed_task_group_a_loss_in_its_except_block_is_told_as_o
 async def test_a_task_that_has_ended_in_a_block_leaves_no_stack_behind(locks: LockClient) -> None:
     leave = await by_generator(locks.lock(NAME))
     [opened] = session_of(locks).blocks.opened.values()
-    await until(lambda: [scope.record.scopes for scope in opened] == [[]])
+    await until(lambda: [scope.record.scopes for scope in opened] == [{}])
     await leave()
 
 

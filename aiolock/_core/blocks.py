@@ -157,7 +157,7 @@ class Blocks:
 
     def refuse_in_lost(self, task: OwningTask, keys: LockKeys, owner: str) -> None:
         """Raise if the innermost open block of *task* for that lock and *owner* has lost it: they would wait for it."""
-        scope = next((each for each in reversed(task.scopes) if each.is_of(keys, owner)), None)
+        scope = next((each for each in reversed(tuple(task.scopes)) if each.is_of(keys, owner)), None)
         if scope is not None:
             scope.hold.refuse_if_over()
 
@@ -208,8 +208,9 @@ class Blocks:
 
         These are the blocks of a task that Python destroyed, and doubted blocks: see `find_left`.
         """
-        may_have_left = [each for each in task.scopes if each.lease._may_be_left or not task.ended]
-        for scope in task.scopes:
+        scopes = tuple(task.scopes)
+        may_have_left = [each for each in scopes if each.lease._may_be_left or not task.ended]
+        for scope in scopes:
             scope.hold.notice_body_end()
         task.scopes.clear()
         for scope in may_have_left:

@@ -188,7 +188,7 @@ class Leases:
         self.patient_until: float | None = None
         self.body_ended: asyncio.Event | None = None
         self.behind: Behind = Behind(entries.notifier)
-        self._owned: dict[str, list[Hold]] = {}
+        self._owned: dict[str, dict[Hold, None]] = {}
         self._lost: OrderedDict[tuple[str, str], Hold] = OrderedDict()
         # The holds that were lost while a body ran under each.
         self._lost_in_use: WeakSet[Hold] = WeakSet()
@@ -210,7 +210,7 @@ class Leases:
         if entry.forced >= hold.confirmed_at:
             # The hold may have been granted before the lock was freed by force: the watchdog asks at once.
             hold.watch.doubted = entry.forced
-        self._owned.setdefault(claim.owner, []).append(hold)
+        self._owned.setdefault(claim.owner, {})[hold] = None
         if self._lost:
             self._lost.pop((key, keys.entry), None)
         return True
@@ -302,7 +302,7 @@ class Leases:
         """Remove *hold*; returns the entry of its name."""
         claim = hold.claim
         owned = self._owned[claim.owner]
-        owned.remove(hold)
+        del owned[hold]
         if not owned:
             del self._owned[claim.owner]
         entry = self.entries[hold.keys.entry]

@@ -64,7 +64,7 @@ class OwningTask:
         # The name of the lock that the task waits for.
         self.waits_for: str | None = None
         # The open blocks of the task, outermost first: see `scope`.
-        self.scopes: list[Any] = []
+        self.scopes: dict[Any, None] = {}
 
     @property
     def is_over(self) -> bool:

@@ -86,7 +86,7 @@ class Scope(Body):
     def enter(self) -> None:
         """Open the scope, in the user's task."""
         self.lease._scoped = True
-        self.record.scopes.append(self)
+        self.record.scopes[self] = None
         self.hold.bodies.append(self)
         if self.hold.loss is not None:
             self.cancel_if_lost()
@@ -104,10 +104,10 @@ class Scope(Body):
     def exit(self, error: BaseException | None) -> bool:
         """Close the scope; returns ``True`` if *error* is the scope's own cancellation."""
         self._end()
-        if self in self.record.scopes:
-            self.record.scopes.remove(self)
+        self.record.scopes.pop(self, None)
         own = self._cancelled and (task := self.task) is not None and self._is_own(task, error)
-        if self.record.scopes:
+        # Another lost block of the task may have waited for this one.
+        if self._next is not None:
             self.cancel_if_lost()
         return own
 
@@ -132,7 +132,7 @@ class Scope(Body):
 
     def cancel_if_lost(self) -> None:
         """Cancel the outermost body of the task whose lock is lost, unless a scope of the task has fired already."""
-        scopes = self.record.scopes
+        scopes = tuple(self.record.scopes)
         lost = [scope for scope in scopes if scope.hold.loss is not None and scope in scope.hold.bodies]
         if lost and not any(scope.fired for scope in scopes) and (task := self.task) is not None:
             lost[0]._fire(task)
