@@ -157,13 +157,17 @@ class Link:
                 self.world.trace(self.process.name, f"the connection breaks; a reply is lost: {data[:40]!r}")
                 self.reset(forget=False)
                 return
-        self._arrives_here = max(self._arrives_here, self.world.now + self.network.delay(self.path))
-        self.world.at(self._arrives_here, self._deliver_here, data)
+        self._send_here(data)
 
     def close_from_server(self) -> None:
         """The server closes the connection after its replies."""
-        self.world.at(max(self._arrives_here, self.world.now + self.network.delay(self.path)), self._deliver_here, None)
+        self._send_here(None)
         self.end_at_server()
+
+    def _send_here(self, data: bytes | BaseException | None) -> None:
+        """Let *data* arrive after all that was sent before: no reply arrives on a connection that is broken."""
+        self._arrives_here = max(self._arrives_here, self.world.now + self.network.delay(self.path))
+        self.world.at(self._arrives_here, self._deliver_here, data)
 
     def _deliver_here(self, data: bytes | BaseException | None) -> None:
         if self.transport is not None and not self.is_half_open:
@@ -171,8 +175,7 @@ class Link:
 
     def reset(self, *, forget: bool) -> None:
         """The connection breaks. Data of the process still arrive, unless the server is to *forget* them."""
-        told = max(self._arrives_here, self.world.now + self.network.delay(self.path))
-        self.world.at(told, self._deliver_here, ConnectionResetError())
+        self._send_here(ConnectionResetError())
         if forget:
             self.end_at_server()
         else:
