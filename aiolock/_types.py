@@ -107,7 +107,7 @@ def quoted(value: str) -> str:
 def checked_url(value: object) -> str:
     """The URL *value*, checked. Errors do not show it: it may have a password, which may also be a long token."""
     if not isinstance(value, str):
-        raise TypeError(f"URL must be a str, such as str(url), not a {type(value).__name__}")
+        raise TypeError(f"URL must be a str, such as str(url), not {type(value).__name__}")
     if not value:
         raise ValueError("URL must not be empty")
     if any("\ud800" <= each <= "\udfff" for each in value):

@@ -88,7 +88,7 @@ def setup(app: web.Application, redis: Redis | RedisCluster | str, *, config: Lo
         RuntimeError: `setup` was called for *app* before. At the start: *app* was started before, and has ended.
     """
     if not isinstance(app, web.Application):
-        raise TypeError(f"setup needs the application first, as in setup(app, redis), not a {type(app).__name__}")
+        raise TypeError(f"setup needs the application first, as in setup(app, redis), not {type(app).__name__}")
     if _AT_WORK in app:
         raise RuntimeError("aiolock.aiohttp.setup was called for this application before")
     settings = config or LockConfig()

@@ -64,7 +64,7 @@ def instrument(
     settings = LockConfig() if config is None else config
     if not isinstance(settings, LockConfig):
         kind = type(config).__name__
-        raise TypeError(f"instrument takes a LockConfig, and returns another one for the client, not a {kind}")
+        raise TypeError(f"instrument takes a LockConfig, and returns another one for the client, not {kind}")
     _check_group(group)
     if settings.telemetry is not None:
         raise ValueError("this LockConfig has a telemetry already")

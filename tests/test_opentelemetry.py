@@ -606,7 +606,7 @@ async def coroutine_group(name: str) -> str:
 
 
 def test_bad_settings_are_refused() -> None:
-    with pytest.raises(TypeError, match=r"LockConfig, .* not a str$"):
+    with pytest.raises(TypeError, match=r"LockConfig, .* not str$"):
         instrument("redis://:secret@localhost")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="already"):
         instrument(instrument())

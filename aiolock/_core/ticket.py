@@ -92,7 +92,7 @@ class Ticket:
     def read(cls, text: str) -> "Ticket":
         """The ticket with this *text*; no error contains the text, because it has a secret."""
         if not isinstance(text, str):
-            raise TypeError(f"ticket must be a str, not a {type(text).__name__}")
+            raise TypeError(f"ticket must be a str, not {type(text).__name__}")
         opened = _opened(text.strip())
         # Raised here and not in `_opened`: the errors of a parser, as the context, would show the text.
         if opened is None:

@@ -111,7 +111,7 @@ async def test_a_middleware_may_be_decorated_as_well(app: web.Application, locks
 
 
 def test_the_application_comes_first() -> None:
-    with pytest.raises(TypeError, match=r"setup needs the application first, as in setup\(app, redis\), not a str$"):
+    with pytest.raises(TypeError, match=r"setup needs the application first, as in setup\(app, redis\), not str$"):
         setup("redis://:secret@localhost", web.Application())  # type: ignore[arg-type]
 
 
