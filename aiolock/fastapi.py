@@ -26,11 +26,12 @@ from aiolock._fastapi.idempotency import (
     IdempotentRoute,
     endpoint_of,
     fingerprint_of,
+    outer_stack_of,
     request_of,
     runs_of,
 )
-from aiolock._fastapi.inside import calls_of, route_of, routes_of, stack_of
-from aiolock._fastapi.names import Template, check_endpoints, depend, invalid, leave_out, refuse_to_yield
+from aiolock._fastapi.inside import calls_of, route_of, routes_of
+from aiolock._fastapi.names import Template, check_endpoints, check_headers, depend, invalid, leave_out, refuse_to_yield
 from aiolock._primitives.handle import Handle, Terms
 from aiolock._primitives.section import Conduct, Section
 from aiolock._primitives.synchronized import check_maker
@@ -42,6 +43,7 @@ from aiolock._web.health import HEALTHY, NO_STORE, health_of
 from aiolock._web.idempotency import (
     DAY,
     HEADER,
+    MISSING,
     BadRequestError,
     Keeping,
     Run,
@@ -205,11 +207,12 @@ def lock_for(
 
     async def held(connection: HTTPConnection, **given: Any) -> Lease | MultiLease | None:
         refuse_to_yield(route_of(connection).path, connection.scope["endpoint"])
+        check_headers(connection)
         locks = await _locks_of(connection, given)
         names = [each.name(connection) if isinstance(each, Template) else given[name] for name, each in keys.items()]
         lock = _lock(connection, locks, names if more else names[0], of)
         block = HandlerBlock(lock, Section(lock, conduct), status, partial(_refuse, connection))
-        return await stack_of(connection).enter_async_context(block)
+        return await outer_stack_of(connection).enter_async_context(block)
 
     depend(held, {_LOCKS: get_locks} | keys)
     _refusals[held] = [busy(status), *OUT_OF_SERVICE]
@@ -251,6 +254,7 @@ def idempotent(
 
     async def run(connection: HTTPConnection, key: _Key = None, **given: Any) -> None:
         request = request_of(connection)
+        check_headers(request)
         locks, runs = await _locks_of(request, given), runs_of(request)
         try:
             found = key_of(request.headers.getlist(HEADER), required=required)
@@ -261,7 +265,7 @@ def idempotent(
         owner = None if caller is None else checked_caller(given["caller"])
         name = name_of(endpoint_of(request), owner, found)
         first = Run(locks, name, await fingerprint_of(request), keeping, partial(_refuse, request))
-        answer = await stack_of(request).enter_async_context(first)
+        answer = await outer_stack_of(request).enter_async_context(first)
         if answer is not None:
             raise AnsweredError(answer)
         runs.append(first)
@@ -275,7 +279,7 @@ def idempotent(
 def add_exception_handlers(app: FastAPI) -> None:
     """
     Answer errors with problem documents (RFC 9457), and describe them in the OpenAPI schema of endpoints with
-    `lock_for`.
+    `lock_for` or `idempotent`.
 
     Errors of aiolock that endpoints raise are answered in the same way: 409 when a wait has ended, 503 when Redis
     failed or a lock was lost. A mounted application needs handlers of its own.
@@ -364,6 +368,9 @@ def _add_responses(schema: dict[str, Any], app: FastAPI) -> None:
             operation = schema.get("paths", {}).get(route.path_format, {}).get(method.lower())
             if operation is not None:
                 _add(described(problems), operation["responses"])
+                if MISSING in problems:
+                    for each in operation["parameters"]:
+                        each["required"] |= each["name"] == HEADER
 
 
 def _add(ours: dict[str, dict[str, Any]], responses: dict[str, dict[str, Any]]) -> None:

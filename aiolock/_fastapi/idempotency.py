@@ -1,6 +1,7 @@
 """Requests of FastAPI that are carried out once: the route that keeps responses and repeats them."""
 
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import AsyncExitStack
 from typing import Any
 from urllib.parse import quote
 from weakref import WeakSet
@@ -12,15 +13,17 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Host, Match, Mount
 from starlette.types import Scope
 
-from aiolock._fastapi.inside import calls_of, declared, dependant_of, route_of
+from aiolock._fastapi.inside import calls_of, declared, dependant_of, route_of, stack_of
 from aiolock._web.idempotency import HEADER, REPLAYED, Answer, Run, fingerprint, kept_headers
 
 _RUN = "aiolock.idempotency"
+_STACK = "aiolock.stack"
 _NO_WEBSOCKETS = "`idempotent` is for requests, and not for WebSockets"
 _NO_ROUTE = (
     "`idempotent` needs a route that keeps responses. Before the endpoint, write "
     "app.router.route_class = IdempotentRoute, or APIRouter(route_class=IdempotentRoute)"
 )
+_TWICE = "it has two `idempotent`, perhaps one of its router; one is enough, so remove the other"
 
 # The dependencies that `idempotent` has made.
 IDEMPOTENT: "WeakSet[Callable[..., Any]]" = WeakSet()
@@ -49,6 +52,8 @@ class IdempotentRoute(APIRoute):
         async def once(request: Request) -> Response:
             runs: list[Run] = []
             request.scope[_RUN] = runs
+            # Entered before all dependencies, it is left after them: one of the scope "function" may commit, and fail.
+            request.scope[_STACK] = await stack_of(request).enter_async_context(AsyncExitStack())
             if HEADER.lower() in request.headers and not IDEMPOTENT.isdisjoint(calls_of(dependant_of(request))):
                 # A form would be read without it, and the fingerprint is that of the body.
                 await _read(request)
@@ -73,10 +78,11 @@ async def _read(request: Request) -> None:
 
 def check_route(route: Any) -> None:
     """Raise if *route*, an application's, is one of an endpoint with `idempotent`, and keeps no responses."""
-    kind = declared(route)
-    if isinstance(kind, IdempotentRoute) or IDEMPOTENT.isdisjoint(calls_of(route.dependant)):
-        return
-    raise RuntimeError(f"{route.path}: {_NO_WEBSOCKETS if isinstance(kind, APIWebSocketRoute) else _NO_ROUTE}")
+    kind, ours = declared(route), IDEMPOTENT.intersection(calls_of(route.dependant))
+    if len(ours) > 1:
+        raise RuntimeError(f"{route.path}: {_TWICE}")
+    if ours and not isinstance(kind, IdempotentRoute):
+        raise RuntimeError(f"{route.path}: {_NO_WEBSOCKETS if isinstance(kind, APIWebSocketRoute) else _NO_ROUTE}")
 
 
 def request_of(connection: HTTPConnection) -> Request:
@@ -86,11 +92,21 @@ def request_of(connection: HTTPConnection) -> Request:
     return connection
 
 
+def outer_stack_of(connection: HTTPConnection) -> AsyncExitStack:
+    """The stack that `lock_for` and `idempotent` use: an `IdempotentRoute` has one around all other dependencies."""
+    stack: AsyncExitStack | None = connection.scope.get(_STACK)
+    return stack_of(connection) if stack is None else stack
+
+
 def runs_of(request: Request) -> list[Run]:
-    """The list of the runs whose response the route will keep; raises if the request has another class of route."""
+    """
+    The list for the run whose response the route will keep.
+
+    Raises if the request has another class of route, or a run already.
+    """
     runs: list[Run] | None = request.scope.get(_RUN)
-    if runs is None:
-        raise RuntimeError(f"{endpoint_of(request)}: {_NO_ROUTE}")
+    if runs is None or runs:
+        raise RuntimeError(f"{endpoint_of(request)}: {_TWICE if runs else _NO_ROUTE}")
     return runs
 
 

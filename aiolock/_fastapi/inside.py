@@ -16,6 +16,7 @@ from fastapi.dependencies import utils
 from starlette.requests import HTTPConnection
 
 _STACK = "fastapi_function_astack"
+_OF_DEPENDANTS = ("call", "dependencies", "path_params", "query_params", "header_params", "cookie_params")
 _DOES_NOT_FIT = "This FastAPI lacks {}, which aiolock.fastapi needs: install another one, or a newer aiolock-redis"
 _NO_ENDPOINT = (
     "{!r} has no endpoint, as it is a file of a `frontend`: `lock_for` and `idempotent` are for endpoints, so put them "
@@ -85,7 +86,7 @@ def _missing_names() -> list[str]:
     outer.include_router(inner)
     dependant = getattr(inner.routes[0], "dependant", None)
     needed: list[tuple[object, str]] = [(utils, "request_params_to_args"), (inner.routes[0], "dependant")]
-    needed += [(dependant, name) for name in ("call", "dependencies", "path_params", "query_params")]
+    needed += [(dependant, name) for name in _OF_DEPENDANTS]
     needed += [(field, "field_info") for field in getattr(dependant, "path_params", ())]
     if not isinstance(outer.routes[0], routing.APIRoute):
         needed += [(routing, "iter_route_contexts"), (routing, "_get_scope_effective_route_context")]

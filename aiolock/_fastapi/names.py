@@ -2,7 +2,7 @@
 
 import enum
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -98,6 +98,30 @@ def _validated(connection: HTTPConnection, fields: list[Any], received: Mapping[
     if errors:
         raise invalid(connection, errors)
     return {name: value.value if isinstance(value, enum.Enum) else value for name, value in values.items()}
+
+
+def check_headers(connection: HTTPConnection) -> None:
+    """
+    Raise if a header or cookie that the endpoint or a dependency needs is missing or not valid: it may be a credential.
+
+    FastAPI refuses such a request as well, but only after it has called the dependencies that do not need that header.
+    """
+    errors: list[Any] = []
+    for each in _called(dependant_of(connection), getattr(connection.app, "dependency_overrides", {})):
+        if each.header_params:
+            errors += utils.request_params_to_args(each.header_params, connection.headers)[1]
+        if each.cookie_params:
+            errors += utils.request_params_to_args(each.cookie_params, connection.cookies)[1]
+    if errors:
+        raise invalid(connection, errors)
+
+
+def _called(dependant: Any, overrides: Mapping[Any, Any]) -> Iterator[Any]:
+    """*dependant* and its dependencies, without those that an override replaces."""
+    yield dependant
+    for each in dependant.dependencies:
+        if each.call not in overrides:
+            yield from _called(each, overrides)
 
 
 def check_endpoints(app: FastAPI) -> None:

@@ -62,7 +62,7 @@ def key_of(sent: Sequence[str], *, required: bool) -> str | None:
     if not sent and not required:
         return None
     if not sent:
-        raise BadRequestError(_MISSING)
+        raise BadRequestError(MISSING)
     value = sent[0].strip()
     quoted = _QUOTED.fullmatch(value)
     key = re.sub(r"\\(.)", r"\1", quoted[1]) if quoted else value if _PLAIN.fullmatch(value) else None
@@ -172,7 +172,7 @@ class Run(HandlerBlock):
         self._turn.result = kept
 
 
-_MISSING = Problem(
+MISSING = Problem(
     400,
     f"{HEADER} is missing",
     f"This operation needs the header {HEADER}, with a value that you use for no other request.",
@@ -203,7 +203,7 @@ _TOO_LARGE = Problem(
 
 def refusals(*, required: bool) -> list[Problem]:
     """The answers to requests whose key is not valid, is missing though *required*, or came before."""
-    missing = [_MISSING] if required else []
+    missing = [MISSING] if required else []
     return [*missing, _NOT_VALID, _OUTSTANDING, _TOO_LARGE, _OTHER_REQUEST, *OUT_OF_SERVICE]
 
 

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientResponse, ClientSession, web
+from aiohttp.test_utils import make_mocked_request
 from redis.asyncio import Redis
 
 from aiolock import LockClient, LockConfig, LockTimeoutError
 from aiolock._embedded_server import Server
 from aiolock._scripts import RELEASE_CLEAN
 from aiolock._web import problem as _problem
-from aiolock.aiohttp import LOCKS, lease_from, leases_from, locks_from, problems, setup, synchronized
+from aiolock.aiohttp import LOCKS, LockProblem, lease_from, leases_from, locks_from, problems, setup, synchronized
 from aiolock.testing import failing_commands, lose
 from tests.support.holding import client_behind, client_of_another_loop
 from tests.support.inside import session_of
@@ -108,6 +109,18 @@ async def test_a_middleware_may_be_decorated_as_well(app: web.Application, locks
             assert await response.text() == "all"
         async with locks.lock("all"), session.post("/") as response:
             assert await is_problem(response, 409)
+
+
+async def test_a_unit_test_with_a_mocked_request_gets_the_error_of_a_busy_lock(
+    app: web.Application, locks: LockClient
+) -> None:
+    handler = synchronized("order:{id}")(held)
+    request = make_mocked_request("GET", "/orders/7", app=app, match_info={"id": "7"})
+    assert (await handler(request)).text == "order:7"
+    async with locks.lock("order:7", owner="another request"):
+        with pytest.raises(LockProblem) as busy:
+            await handler(request)
+    assert busy.value.status == 409
 
 
 def test_the_application_comes_first() -> None:
