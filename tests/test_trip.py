@@ -17,7 +17,7 @@ from tests.support.observe import all_parked
 
 PACKAGE = Path(aiolock.__file__).parent
 # Rooms and moves.
-MOST = {"acquire": (14, 29), "release": (12, 26), "block": (15, 61)}
+MOST = {"acquire": (14, 29), "release": (12, 29), "block": (15, 61)}
 
 
 @contextmanager

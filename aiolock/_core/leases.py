@@ -220,13 +220,13 @@ class Leases:
         entry = self.entries.get(keys.entry)
         return None if entry is None else entry.holds.get(owner)
 
-    def last_lease(self, keys: LockKeys, owner: str) -> BaseLease | None:
-        """The lease that the next release of *owner* gives back, lost or not; later holds come first."""
+    def last_lease(self, keys: LockKeys, owner: str, task: OwningTask) -> BaseLease | None:
+        """The lease that the next release of *owner* in *task* gives back, lost or not; later holds come first."""
         if (hold := self.get(keys, owner)) is not None:
-            return _last_lease(hold)
+            return _last_lease(hold, task)
         lost = [hold for hold in self._lost.values() if hold.owner == owner]
         holds = [hold for hold in (*lost, *self._owned.get(owner, ())) if hold.keys == keys]
-        leases = [lease for hold in reversed(holds) if (lease := _last_lease(hold)) is not None]
+        leases = [lease for hold in reversed(holds) if (lease := _last_lease(hold, task)) is not None]
         return next((lease for lease in leases if not lease._scoped), leases[0] if leases else None)
 
     def held_here(self, want: Want) -> str | None:
@@ -367,15 +367,14 @@ def _replaced_by(claim: Claim, entry: Entry, excluded: Entry | None) -> list[Hol
     return others if same is None else [same, *others]
 
 
-def _last_lease(hold: Hold) -> BaseLease | None:
+def _last_lease(hold: Hold, task: OwningTask) -> BaseLease | None:
     """
-    The lease of *hold* that a release by handle gives back: the last one that was granted.
+    The lease of *hold* that a release by handle in *task* gives back: the last one that was granted.
 
     Other tasks may act as the same owner. So leases that no block gives back come first, and of these the leases that
-    the running task has acquired.
+    the task has acquired.
     """
-    task = asyncio.current_task()
     granted = [lease for lease in hold.leases if lease._granted]
     free = [lease for lease in granted if not lease._scoped]
-    own = [lease for lease in free if lease._record.task() is task]
+    own = [lease for lease in free if lease._record is task]
     return next(reversed(own or free or granted), None)

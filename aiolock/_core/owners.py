@@ -98,9 +98,9 @@ class Owners(dict["ref[asyncio.Task[object]]", OwningTask]):
         # Each task refers to these two: a bound method of its own would take memory for each.
         self._on_end, self._on_destruction = self._ended, self._destroyed
 
-    def acting(self, named: str | None) -> tuple[str, OwningTask]:
-        """The id of the owner in the running task, which is the task itself or the owner *named*; and the task."""
-        record = self.running()
+    def acting(self, named: str | None, task: "asyncio.Task[object] | None" = None) -> tuple[str, OwningTask]:
+        """The id of the owner in *task*, or the running one: the task itself, or the owner *named*; and the task."""
+        record = self.running() if task is None else self[ref(task)]
         return record.owner if named is None else self.named(named), record
 
     def running(self) -> OwningTask:

@@ -18,7 +18,7 @@ Live = Callable[[], Coroutine[Any, Any, None]]
 
 class _Loop(asyncio.SelectorEventLoop):
     """
-    An event loop that can still look up host names when the main thread has ended.
+    An event loop that can still look up host names, and end, when the main thread has ended.
 
     asyncio looks them up in a pool of threads, and the pools of Python take no more work then, though other threads may
     run on for long. This loop then stands still until the answer comes.
@@ -29,6 +29,11 @@ class _Loop(asyncio.SelectorEventLoop):
             return await super().getaddrinfo(host, port, **hints)
         except RuntimeError:
             return socket.getaddrinfo(host, port, **hints)
+
+    async def shutdown_default_executor(self, *limit: Any) -> None:
+        # In some versions of Python it needs a thread, and none can begin at the end of the program.
+        with suppress(RuntimeError):
+            await super().shutdown_default_executor(*limit)
 
 
 class LoopThread:

@@ -8,7 +8,7 @@ from time import monotonic
 from types import CoroutineType, TracebackType
 from typing import Any, Unpack, cast
 
-from aiolock._answers import answering, marked
+from aiolock._answers import answered, answering, marked
 from aiolock._core.acquire import Acquisition
 from aiolock._core.hold import BaseLease
 from aiolock._core.lease import Lease, refuse_under_work
@@ -87,19 +87,19 @@ class Single(Named):
             session.blocks.refuse_in_lost(task, keys, owner)
         return Acquisition(session, want, owner, task, lease)
 
-    def _owner(self) -> str:
-        """The id of the current owner."""
-        return self._sessions.open().owners.acting(self._named)[0]
+    def _owner(self, caller: "asyncio.Task[object] | None" = None) -> str:
+        """The id of the owner in the task of the *caller*, or the running one."""
+        return self._sessions.open().owners.acting(self._named, caller)[0]
 
     def _is_same(self, other: "Single") -> bool:
         """Whether *other* is a handle of the same lock, for the same owner."""
         return (self._sessions, self._want, self._named) == (other._sessions, other._want, other._named)
 
-    def _last_lease(self) -> BaseLease | None:
-        """The lease that the next release of the owner gives back."""
+    def _last_lease(self, caller: "asyncio.Task[object] | None") -> BaseLease | None:
+        """The lease that the next release by the *caller*, or the running task, gives back."""
         session = self._sessions.here()
-        owner, _ = session.owners.acting(self._named)
-        return session.leases.last_lease(self._keys, owner)
+        owner, task = session.owners.acting(self._named, caller)
+        return session.leases.last_lease(self._keys, owner, task)
 
     async def _acquire_or_raise(self, wait: Duration | None, lease: Duration | None) -> Lease:
         """Acquire as in `_acquire`, but raise `LockTimeoutError` at the end of the wait."""
@@ -180,12 +180,14 @@ class Lock(Single):
     # Every primitive that can be acquired has `try_acquire`; a lock has Redisson's name as well.
     try_acquire = try_lock
 
-    async def release(self) -> None:
+    @answered
+    def release(self) -> Coroutine[Any, Any, None]:
         """
         Release one hold of the current owner, the last that it acquired.
 
         Waits for the server's answer, up to `LockConfig.release_timeout`. Cancelling only stops the waiting: the
-        release is sent all the same.
+        release is sent all the same. The owner is the task that calls this, even if another one awaits it, as in
+        ``asyncio.shield(lock.release())``.
 
         Raises:
             NotHeldError: the owner holds nothing; the error names the holder.
@@ -194,9 +196,12 @@ class Lock(Single):
             LeaseLostError: the owner held it, and the lock is lost.
             BackendError: no answer in time; the release is tried for as long as there can be something to free.
         """
-        lease = self._last_lease()
+        return self._release(current_task())
+
+    async def _release(self, caller: "asyncio.Task[object] | None") -> None:
+        lease = self._last_lease(caller)
         if lease is None:
-            raise await self._not_held()
+            raise await self._not_held(caller)
         refuse_release(lease)
         await lease._hold.give_back(lease)
 
@@ -277,8 +282,8 @@ class Lock(Single):
         """The holder; if there are several, the first."""
         return next((seen.holder for seen in await self._seen()), None)
 
-    async def _not_held(self) -> NotHeldError:
-        owner = self._owner()
+    async def _not_held(self, caller: "asyncio.Task[object] | None") -> NotHeldError:
+        owner = self._owner(caller)
         try:
             return NotHeldError(self.name, owner, await self._holder())
         except (BackendError, NotALockError):

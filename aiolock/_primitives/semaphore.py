@@ -1,13 +1,14 @@
 """AsyncSemaphore: a number of permits, each for a time."""
 
+import asyncio
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import replace
-from typing import Unpack, final
+from typing import Any, Unpack, final
 
-from aiolock._answers import answering
+from aiolock._answers import answered, answering
 from aiolock._core.lease import Lease
-from aiolock._core.owners import in_own_task
+from aiolock._core.owners import current_task, in_own_task
 from aiolock._errors import NotHeldError
 from aiolock._primitives.base import Single, refuse_release
 from aiolock._primitives.held_block import HeldBlock
@@ -106,12 +107,13 @@ class AsyncSemaphore(Single):
             raise unexpected("hold", unknown)
         return HeldSemaphore(self._of(permits), wait, lease, release)
 
-    async def release(self, permit: Lease | None = None) -> None:
+    @answered
+    def release(self, permit: Lease | None = None) -> Coroutine[Any, Any, None]:
         """
         Give *permit* back, from any task; ``None`` means the permits of the current owner's last acquire.
 
         Waits for the server's answer, up to `LockConfig.release_timeout`. Cancelling only stops the waiting: the
-        release is sent all the same.
+        release is sent all the same. The owner is the task that calls this, as in `AsyncRLock.release`.
 
         Raises:
             NotHeldError: the owner has no permit, or *permit* was given back before.
@@ -120,13 +122,16 @@ class AsyncSemaphore(Single):
             BackendError: no answer in time; the release is tried for as long as there can be something to free.
             TypeError, ValueError: *permit* is not a lease, or not a lease of this semaphore.
         """
+        return self._release(current_task(), permit)
+
+    async def _release(self, caller: "asyncio.Task[object] | None", permit: Lease | None = None) -> None:
         if permit is not None:
             await self._checked(permit).release()
-        elif (lease := self._last_lease()) is not None:
+        elif (lease := self._last_lease(caller)) is not None:
             refuse_release(lease)
             await lease._hold.give_back(lease)
         else:
-            raise await self._not_held()
+            raise await self._not_held(caller)
 
     async def renew(self, permit: Lease, lease: Duration | None = None) -> None:
         """
@@ -238,8 +243,9 @@ class AsyncSemaphore(Single):
             raise ValueError(f"{permit!r} is not a permit of {quoted(self.name)}")
         return permit
 
-    async def _not_held(self) -> NotHeldError:
-        return NotHeldError(self.name, self._owner(), None, "this owner has no permit", kind=self._want.scripts.kind)
+    async def _not_held(self, caller: "asyncio.Task[object] | None") -> NotHeldError:
+        owner = self._owner(caller)
+        return NotHeldError(self.name, owner, None, "this owner has no permit", kind=self._want.scripts.kind)
 
 
 @final

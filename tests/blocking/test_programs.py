@@ -18,7 +18,9 @@ locks = LockClient.from_url({url!r})
 
 def program(source: str, server: Server) -> AbstractContextManager[Program]:
     """A program that runs with `locks`, a client, and prints what it does, and its errors."""
-    code = _HEAD.format(url=server.url) + textwrap.dedent(source)
+    # A name of a host is looked up in a pool of threads.
+    url = server.url.replace("127.0.0.1", "localhost")
+    code = _HEAD.format(url=url) + textwrap.dedent(source)
     return python("-W", "error", "-c", code, stderr=subprocess.STDOUT)
 
 

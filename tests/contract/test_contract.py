@@ -6,7 +6,9 @@ processes share a primitive, and one of them is killed.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
+from typing import Any
 from weakref import ref
 
 import anyio
@@ -62,6 +64,20 @@ async def test_a_child_is_another_owner_and_a_named_one_is_the_same_in_any_task(
             await asyncio.create_task(release(None))
         await (release(None) if owner is None else asyncio.create_task(release(owner)))
         await is_untouched(kind, locks)
+
+
+@each_leased
+@pytest.mark.parametrize(
+    "way", [asyncio.shield, asyncio.gather, asyncio.create_task, partial(asyncio.wait_for, timeout=5)]
+)
+async def test_a_release_that_another_task_awaits_is_that_of_its_caller(
+    way: Callable[[Coroutine[Any, Any, None]], Awaitable[object]], kind: Kind, locks: LockClient
+) -> None:
+    await kind.take(locks)
+    await way(kind.of(locks).release())
+    await is_untouched(kind, locks)
+    with pytest.raises(NotHeldError):
+        await way(kind.of(locks).release())
 
 
 # Waiters.

@@ -44,5 +44,5 @@ if not expires or expires <= now then return end_as_lost(KEYS[3], detached, memo
 local reply = granted(lease)
 move(KEYS[2], detached, acquisition, number, now + lease)
 remember(KEYS[3], TAKEN, detached, memory, retention, '')
-if now + lease < expires then announce(KEYS[1], ARGV[7], ARGV[8]) end
+if now + lease < expires then tell_to_ask(KEYS[1], number, ARGV[7], ARGV[8]) end
 return reply

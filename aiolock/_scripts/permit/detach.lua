@@ -39,5 +39,5 @@ if not expires or expires <= now then return end_as_lost(KEYS[3], acquisition, m
 redis.call('PEXPIRE', KEYS[3], retention)
 move(KEYS[2], acquisition, detached, tonumber(ARGV[7]), now + keep)
 remember(KEYS[3], FREED, acquisition, memory, retention, ARGV[6])
-if now + keep < expires then announce(KEYS[1], ARGV[8], ARGV[9]) end
+if now + keep < expires then tell_to_ask(KEYS[1], tonumber(ARGV[7]), ARGV[8], ARGV[9]) end
 return {GRANTED, 0, keep}

@@ -97,6 +97,12 @@ local function announce(count, channel, publish)
   return available < 0 and 0 or redis.call(publish, channel, available)
 end
 
+-- Tell all waiters to ask again, because *number* permits will be available sooner than they know. Redisson's waiters ask
+-- only at a message of more than zero: as many of them as it says.
+local function tell_to_ask(count, number, channel, publish)
+  redis.call(publish, channel, math.max(number, available_of(count) or 0))
+end
+
 -- End an acquisition that has no permits; returns the reply. Its end is remembered in place of *others*.
 local function end_as_lost(tokens, acquisition, memory, retention, others)
   return end_as(tokens, acquisition, EXPIRED, memory, retention, others)
