@@ -16,7 +16,8 @@ Each error carries data, builds its message from this data, and can be pickled.
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Literal, Self
 
 from aiolock._identity import KEPT
@@ -74,6 +75,17 @@ class AioLockError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         # The message is built from the data, so pickling copies the data, and calls no constructor.
         return type(self).__new__, (type(self),), self.__dict__ | {"args": self.args}
+
+
+@contextmanager
+def beside(error: BaseException | None) -> Iterator[None]:
+    """During the block, a failure of aiolock becomes a note of *error*; without an *error* the failure is raised."""
+    try:
+        yield
+    except AioLockError as failure:
+        if error is None:
+            raise
+        error.add_note(f"aiolock: {failure}")
 
 
 def _called(name: str, kind: LockKind) -> str:

@@ -10,7 +10,7 @@ from aiolock._blocking.functions import called, check_plain
 from aiolock._blocking.lease import Lease, Loss
 from aiolock._blocking.runner import is_in_loop
 from aiolock._blocking.verbs import perhaps, plain, verb
-from aiolock._errors import AioLockError, BackendError, ClientClosedError, LeaseLostError, NotHeldError
+from aiolock._errors import BackendError, ClientClosedError, LeaseLostError, NotHeldError, beside
 from aiolock._primitives.leader import AsyncLeader
 from aiolock._primitives.term import Term as AsyncTerm
 
@@ -60,12 +60,8 @@ class Term(Entered[AsyncTerm, "Term"]):
         self.lease._refuse_lost()
 
     async def _leave(self, error: BaseException | None) -> None:
-        try:
+        with beside(error):
             await self._async._give_back()
-        except AioLockError as failure:
-            if error is None:
-                raise
-            error.add_note(f"aiolock: {failure}")
 
 
 @final

@@ -16,7 +16,7 @@ from aiolock._blocking.verbs import Handle, verb
 from aiolock._core.held import Body
 from aiolock._core.lease import Lease as AsyncLease
 from aiolock._core.lease import Loss as AsyncLoss
-from aiolock._errors import AioLockError, ClientClosedError, LossReason
+from aiolock._errors import ClientClosedError, LossReason, beside
 from aiolock._helpers.together import Begun, all_of
 from aiolock._log import log
 from aiolock._primitives.multi.lease import MultiLease as AsyncMultiLease
@@ -180,13 +180,9 @@ class _Leased(Entered[A, T_co], Generic[A, T_co]):
         detached = [lease._detached for lease in self._parts() if lease._detached is not None]
         if detached and error is not None:
             _ = await all_of([Begun(each.free_beside(error)) for each in detached])
-        try:
-            held = [lease for lease in reversed(self._parts()) if lease._detached is None]
+        held = [lease for lease in reversed(self._parts()) if lease._detached is None]
+        with beside(error):
             await all_of([Begun(self._give_back(lease)) for lease in held])
-        except AioLockError as failure:
-            if error is None:
-                raise
-            error.add_note(f"aiolock: {failure}")
 
     def _give_back(self, lease: AsyncLease) -> Coroutine[Any, Any, None]:
         """Give *lease* back, as the end of an asynchronous block does."""

@@ -20,7 +20,7 @@ from aiolock._core.hold import BaseLease, Hold
 from aiolock._core.owners import Owners, OwningTask, current_task, is_named, running_task
 from aiolock._core.report import Reporter
 from aiolock._core.scope import FrameId, Scope
-from aiolock._errors import AioLockError
+from aiolock._errors import beside
 from aiolock._keys import LockKeys
 from aiolock._scripts import Want
 from aiolock._types import BlockRelease, quoted
@@ -239,11 +239,8 @@ class Blocks:
 async def _give_back_beside(error: BaseException, scope: Scope) -> None:
     """Give the lease of *scope* back while *error* is on its way; a failure here becomes a note of *error*."""
     # Without the shield, a cancelled anyio scope would end the wait for the answer at once. The wait has a time limit.
-    with anyio.CancelScope(shield=True):
-        try:
-            await scope.hold.give_back(scope.lease, behind=scope.behind)
-        except AioLockError as failure:
-            error.add_note(f"aiolock: {failure}")
+    with anyio.CancelScope(shield=True), beside(error):
+        await scope.hold.give_back(scope.lease, behind=scope.behind)
 
 
 async def nothing_to_give_back() -> None:

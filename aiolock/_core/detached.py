@@ -8,7 +8,7 @@ import anyio
 from aiolock._backend import Call
 from aiolock._config import ENDED_MEMORY
 from aiolock._core.commands import Commands
-from aiolock._errors import AioLockError
+from aiolock._errors import beside
 from aiolock._scripts import Claim
 from aiolock._scripts.replies import Changed
 
@@ -38,7 +38,5 @@ class Detached:
 
     async def free_beside(self, error: BaseException) -> None:
         """Free the lock while *error* is on its way; a failure here becomes a note of *error*."""
-        try:
+        with beside(error):
             await self.take_back()
-        except AioLockError as failure:
-            error.add_note(f"aiolock: {failure}")

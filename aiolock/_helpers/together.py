@@ -8,7 +8,7 @@ from asyncio import CancelledError, Future
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any, Generic, TypeVar
 
-from aiolock._errors import AioLockError, LeaseLostError
+from aiolock._errors import AioLockError, LeaseLostError, beside
 
 T = TypeVar("T")
 # Leaves a block, with an error or without.
@@ -118,11 +118,7 @@ def leave_all(leaves: Sequence[Leave], error: BaseException | None) -> Coroutine
 
 
 async def _left(begun: Sequence[Begun[None]], loss: BaseException | None) -> None:
-    try:
+    with beside(loss):
         await all_of(begun)
-    except AioLockError as failure:
-        if loss is None:
-            raise
-        loss.add_note(f"aiolock: {failure}")
     if loss is not None:
         raise loss
