@@ -164,10 +164,11 @@ class _Leased(Entered[A, T_co], Generic[A, T_co]):
             hold.notice_end()
             watch.cancel_if_lost()
 
-    def _refuse_block(self) -> None:
+    async def _begin(self) -> tuple[Self, Any]:
         for lease in self._parts():
             lease._refuse_own_block()
             lease._refuse_block()
+        return self._in_block(), self
 
     def _in_block(self, release: BlockRelease | None = None) -> Self:
         """Note that a block will give the lease back, so that a release by the handle must not."""
@@ -247,10 +248,6 @@ class Lease(_Leased[AsyncLease, "Lease"]):
         """Whether the lock is lost: ``lease.lost.is_set()``, ``lease.lost.wait(5)``."""
         return Loss(self._runner, face_of=self._async.lost)
 
-    async def _begin(self) -> "tuple[Lease, Lease]":
-        self._refuse_block()
-        return self._in_block(), self
-
     def _parts(self) -> Sequence[AsyncLease]:
         return (self._async,)
 
@@ -279,10 +276,6 @@ class MultiLease(_Leased[AsyncMultiLease, "MultiLease"]):
     def lost(self) -> MultiLoss:
         """Whether any of the locks is lost; see `Lease.lost`."""
         return MultiLoss(self._runner, face_of=self._async.lost)
-
-    async def _begin(self) -> "tuple[MultiLease, MultiLease]":
-        self._refuse_block()
-        return self._in_block(), self
 
     def _parts(self) -> Sequence[AsyncLease]:
         return self._async._leases
