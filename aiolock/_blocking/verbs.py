@@ -7,7 +7,7 @@ where the docstring says "task", read "thread", and where it says "cancelling", 
 
 from collections.abc import Callable, Coroutine
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from aiolock._blocking.deputy import Job
 from aiolock._blocking.runner import Runner
@@ -94,21 +94,14 @@ def verb(
 def grant(
     function: Callable[Concatenate[A, P], Coroutine[Any, Any, G]], made: Callable[..., L]
 ) -> Callable[Concatenate[Handle[A], P], L]:
-    """As `verb`, for a *function* that acquires; *made* makes a blocking object, `face_of` the grant."""
-
-    def job(handle: Handle[A], /, *args: P.args, **kwargs: P.kwargs) -> Job[L]:
-        async def granted() -> L:
-            return made(handle._runner, face_of=await function(handle._async, *args, **kwargs))
-
-        return Job(granted, left)
-
-    return waited_for(job, function)
+    """As `perhaps`, for a *function* that always acquires."""
+    return cast("Callable[Concatenate[Handle[A], P], L]", perhaps(function, made))
 
 
 def perhaps(
     function: Callable[Concatenate[A, P], Coroutine[Any, Any, G | None]], made: Callable[..., L]
 ) -> Callable[Concatenate[Handle[A], P], L | None]:
-    """As `grant`, for a *function* whose result may be ``None``."""
+    """As `verb`, for a *function* that acquires or returns ``None``; *made* makes a blocking object of the grant."""
 
     def job(handle: Handle[A], /, *args: P.args, **kwargs: P.kwargs) -> Job[L | None]:
         async def granted() -> L | None:
