@@ -189,12 +189,11 @@ class AsyncCountingSemaphore(Named):
 class HeldCountingSemaphore(Entered[None]):
     """The result of `AsyncCountingSemaphore.hold`, for one ``async with`` at a time."""
 
-    __slots__ = ("_held", "_name")
+    __slots__ = ("_held",)
 
     def __init__(self, block: "Block", wait: Duration | None) -> None:
         super().__init__(block._sessions)
-        self._held = block.hold(wait)
-        self._name = block.name
+        self._held = HeldBlock(block, wait, None)
 
     def _enter(self, caller: "Task[object] | None") -> Coroutine[Any, Any, None]:
         self._held._unused = False
@@ -205,7 +204,7 @@ class HeldCountingSemaphore(Entered[None]):
         return lease, None
 
     def __repr__(self) -> str:
-        return f"<HeldCountingSemaphore of {quoted(self._name)}>"
+        return f"<HeldCountingSemaphore of {quoted(self._held._lock.name)}>"
 
 
 @final
@@ -213,10 +212,6 @@ class Block(Single):
     """The hold of a block; it has an endless lease, which users do not see."""
 
     __slots__ = ()
-
-    def hold(self, wait: Duration | None) -> HeldBlock[Lease]:
-        """A block that acquires within *wait* seconds."""
-        return HeldBlock(self, wait, None)
 
     def __repr__(self) -> str:
         return f"<AsyncCountingSemaphore {quoted(self.name)}>"
