@@ -39,9 +39,9 @@ class _One(Action):
 def add_server(parser: ArgumentParser, *, as_json: str | None = None) -> None:
     """Add the options for the server, and, if the verb has any output, the one for JSON."""
     what = "a server, a node of a cluster, or a Sentinel: redis://, rediss:// or unix://; by default REDIS_URL, else"
-    parser.add_argument("--url", type=filled, action=_One, metavar="URL", help=f"{what} {DEFAULT_URL}")
+    parser.add_argument("--url", type=not_empty, action=_One, metavar="URL", help=f"{what} {DEFAULT_URL}")
     primary = "which primary, if a Sentinel watches several"
-    parser.add_argument("--primary", type=filled, metavar="NAME", help=primary)
+    parser.add_argument("--primary", type=not_empty, metavar="NAME", help=primary)
     if as_json is not None:
         parser.add_argument("--json", action="store_true", help=as_json)
 
@@ -83,7 +83,7 @@ def is_url(text: str) -> bool:
     return re.match("(rediss?|valkeys?|unix)://", text, re.IGNORECASE) is not None
 
 
-def filled(text: str) -> str:
+def not_empty(text: str) -> str:
     """The type of an argument that is a text; a shell makes an empty one of a variable that is not set."""
     if not text:
         raise ArgumentTypeError("must not be empty; if it comes from a variable of the shell, set that variable")
@@ -94,7 +94,7 @@ def not_a_url(text: str) -> str:
     """The type of an argument that is a name, a pattern of names, or a ticket."""
     if is_url(text):
         raise ArgumentTypeError(NO_URL_HERE)
-    return filled(text)
+    return not_empty(text)
 
 
 def number(text: str) -> int:

@@ -46,7 +46,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     options.add_name(parser)
     parser.add_argument("--token", type=options.number, metavar="N", help="free only the grant that has this token")
     client = "free only what this client holds; the beginning of its id will do"
-    parser.add_argument("--client", type=options.filled, metavar="ID", help=client)
+    parser.add_argument("--client", type=options.not_empty, metavar="ID", help=client)
     parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     options.add_server(parser, as_json="one JSON object that says what was done")
 

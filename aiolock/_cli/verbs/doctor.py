@@ -38,12 +38,12 @@ EXIT_CODES = common("2", "130") | {
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of the verb to *parser*."""
     url = f"redis://, rediss:// or unix://, as redis-py reads it; by default REDIS_URL, else {options.DEFAULT_URL}"
-    parser.add_argument("url", type=options.filled, nargs="*", metavar="URL", help=url)
+    parser.add_argument("url", type=options.not_empty, nargs="*", metavar="URL", help=url)
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
     lease = "the lease of your locks (default: 30)"
     parser.add_argument("--lease", type=options.seconds(LEAST_LEASE), default=30.0, metavar="SECONDS", help=lease)
     primary = "which primary to check, if a Sentinel watches several"
-    parser.add_argument("--primary", type=options.filled, metavar="NAME", help=primary)
+    parser.add_argument("--primary", type=options.not_empty, metavar="NAME", help=primary)
     parser.add_argument("--prefix", default="", help="the prefix of your locks, if the user may use no other keys")
 
 
