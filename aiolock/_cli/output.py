@@ -4,7 +4,8 @@ import json
 import os
 import shutil
 import sys
-from typing import Any, TextIO
+from operator import methodcaller
+from typing import TextIO
 
 _MOST_SHOWN = 256
 
@@ -40,12 +41,8 @@ def write_question(text: str) -> None:
 
 
 def write_json(data: object) -> None:
-    """Write *data* as one JSON object; each object in it that has fields says them by its `as_dict`."""
-    write(json.dumps(data, default=_fields))
-
-
-def _fields(each: Any) -> object:
-    return each.as_dict()
+    """Write *data* as one JSON object; the `as_dict` of each object in it makes a JSON object of that, too."""
+    write(json.dumps(data, default=methodcaller("as_dict")))
 
 
 def write(text: str) -> None:
