@@ -26,7 +26,7 @@ def told_in_words() -> Iterator[None]:
         raise VerbError(f"Redis cannot be reached: {_sentence(str(error))} {error.advice}", UNREACHABLE) from error
     except ResponseError as error:
         raise VerbError(f"Redis refuses: {_sentence(words_of(error))} {on_refusal(error)}", UNREACHABLE) from error
-    except (RedisError, OSError, TimeoutError) as error:
+    except (RedisError, OSError) as error:
         raise VerbError(f"Redis cannot be reached: {in_words(error)}", UNREACHABLE) from error
     except NotALockError as error:
         # The error's own text advises a setting of the library.

@@ -90,7 +90,7 @@ class Probe:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        with suppress(RedisError, OSError, TimeoutError):
+        with suppress(RedisError, OSError):
             await self._connection.disconnect(nowait=True)
 
     @asynccontextmanager

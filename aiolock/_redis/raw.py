@@ -46,7 +46,7 @@ async def discard(connection: AbstractConnection, *, last: bool = False) -> None
     abort it, and asyncio aborts it after half a minute. If the loop ends before, the socket stays open until Python
     collects it, with a warning.
     """
-    with suppress(RedisError, OSError, TimeoutError):
+    with suppress(RedisError, OSError):
         if last:
             async with asyncio.timeout(_LAST_WAIT):
                 await connection.disconnect()
