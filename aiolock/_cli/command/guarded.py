@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from errno import ENOENT
 from pathlib import Path
 from time import monotonic
 from typing import Self
@@ -89,8 +90,7 @@ class Guarded:
                 return int(numbers[0])
             if what == "cannot":
                 code = int(numbers[0])
-                missing = FileNotFoundError in type(OSError(code, "")).__mro__
-                raise _cannot_run(self.name, os.strerror(code), NOT_FOUND if missing else CANNOT_EXECUTE)
+                raise _cannot_run(self.name, os.strerror(code), NOT_FOUND if code == ENOENT else CANNOT_EXECUTE)
             if what == "pid":
                 self.pid = int(numbers[0])
             self.stopped = self.stopped or what == "stopping"
