@@ -148,7 +148,7 @@ async def test_further_fields_of_a_lock_do_not_hide_its_holder(redis: Redis, loc
 async def test_run_names_the_holder_that_it_waits_for_in_words(
     redis: Redis, locks: LockClient, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aiolock._cli.command.under_lock._WONDERS", 0)
+    monkeypatch.setattr("aiolock._cli.command.under_lock._TELLING_AFTER", 0)
     under = UnderLock(parsed("run", "orders"), 1.0)
     for client in (EVIL, f"{RANDOM}@{quote(EVIL, safe='')}/7/{quote(EVIL, safe='')}"):
         await redis.delete("orders")

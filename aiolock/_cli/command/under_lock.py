@@ -23,8 +23,9 @@ from aiolock._cli.servers import connected
 from aiolock._cli.taking import Handle, holders_of, lock_of
 from aiolock._cli.verb import LOST, NOT_GRANTED, OF_A_SIGNAL
 
-_WONDERS = 1.0
-_RELEASE = 2.0
+# Seconds of a wait after which the user is told who holds the lock.
+_TELLING_AFTER = 1.0
+_RELEASE_TIMEOUT = 2.0
 
 
 def run_under_lock(parsed: Namespace) -> int:
@@ -90,7 +91,7 @@ class UnderLock:
                 return OF_A_SIGNAL + self.signals.received
 
     async def _run_with(self, redis: "Redis | RedisCluster") -> int:
-        config = LockConfig(lease=self.parsed.lease, release_timeout=_RELEASE, on_event=self._note)
+        config = LockConfig(lease=self.parsed.lease, release_timeout=_RELEASE_TIMEOUT, on_event=self._note)
         async with LockClient(redis, config=config) as locks:
             lease = await self._acquired(locks)
             if lease is None:
@@ -113,8 +114,8 @@ class UnderLock:
                 telling.cancel()
 
     async def _tell_who_holds(self, wanted: Handle) -> None:
-        """After a while, tell the user about the holders."""
-        await asyncio.sleep(_WONDERS)
+        """Tell the user about the holders, if the wait goes on for a while."""
+        await asyncio.sleep(_TELLING_AFTER)
         # If the server cannot be asked, the acquire reports it.
         with suppress(AioLockError):
             holders = [
