@@ -45,16 +45,15 @@ class Spans:
         """Make the span of a wait that has ended, with a link to the span of the holder, if it left a mark."""
         if not get_current_span().is_recording():
             return
-        attributes = _attributes(event, group)
-        failed = isinstance(event, NotAcquired) and event.reason in _FAILED
-        attributes[OUTCOME] = event.reason if isinstance(event, NotAcquired) else "acquired"
-        if isinstance(event, NotAcquired) and event.error is not None:
-            attributes[ERROR] = event.error
+        outcome, error = (event.reason, event.error) if isinstance(event, NotAcquired) else ("acquired", None)
+        attributes = _attributes(event, group) | {OUTCOME: outcome}
+        if error is not None:
+            attributes[ERROR] = error
         began = time_ns() - round(event.waited * 1e9)
         span = self._tracer.start_span(
             "aiolock.wait", links=_links(event.mark), attributes=attributes, start_time=began
         )
-        if failed:
+        if outcome in _FAILED:
             span.set_status(Status(StatusCode.ERROR, f"{quoted(event.name)} was not acquired in {event.waited:.3g} s"))
         span.end()
 
