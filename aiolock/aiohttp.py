@@ -19,7 +19,7 @@ from redis.asyncio import Redis, RedisCluster
 import aiolock._origin  # noqa: F401 - refuses a folder that another package shares
 from aiolock import AioLockError, ClientClosedError, Duration, Lease, LockClient, LockConfig, MultiLease
 from aiolock._aiohttp.idempotency import answer_of, endpoint_of, fingerprint_of, refuse_to_begin, response_of, whole
-from aiolock._aiohttp.names import Names, check_caller, function, name_maker, request_key
+from aiolock._aiohttp.names import Key, Names, check_caller, name_maker, request_key
 from aiolock._client import Maker
 from aiolock._primitives.handle import Handle, Terms
 from aiolock._primitives.section import Conduct, Section
@@ -57,7 +57,6 @@ _NO_LEASE = (
     "or only under a primitive without leases, or runs without its lock because Redis fails"
 )
 
-Key = str | Callable[[web.Request], Names | Awaitable[Names]]
 CallerOf = Callable[[web.Request], Caller | Awaitable[Caller]]
 
 HandlerOrMethod = TypeVar("HandlerOrMethod", bound=Callable[..., Awaitable[web.StreamResponse]])
@@ -220,7 +219,7 @@ def synchronized(
     conduct = Conduct.of(Terms.of(wait, lease, release), "raise", on_unavailable)
     error_status(status)
     check_maker(of)
-    names_of = [function(each) if callable(each) else name_maker(each) for each in (key, *more)]
+    names_of = [name_maker(each) for each in (key, *more)]
 
     def decorate(handler: HandlerOrMethod) -> HandlerOrMethod:
         check_coroutine_function(handler, "@synchronized(key)")

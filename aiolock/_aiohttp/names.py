@@ -9,6 +9,7 @@ from aiohttp import web
 from aiolock._web.key_template import filled, parameters_of
 
 Names = str | Sequence[str]
+Key = str | Callable[[web.Request], Names | Awaitable[Names]]
 
 _ANSWERS = (web.StreamResponse, web.View)
 
@@ -18,10 +19,10 @@ def request_key(name: str) -> Any:
     return web.RequestKey(name, object) if hasattr(web, "RequestKey") else f"aiolock.{name}"
 
 
-def function(
-    key: Callable[[web.Request], Names | Awaitable[Names]],
-) -> Callable[[web.Request], Names | Awaitable[Names]]:
-    """The function *key*; raises if it is the handler of a bare ``@synchronized``."""
+def name_maker(key: Key) -> Callable[[web.Request], Names | Awaitable[Names]]:
+    """The function that makes the name of a request's lock: *key* itself, or one that fills in the template *key*."""
+    if not callable(key):
+        return _filler(key)
     if _is_handler(key):
         raise TypeError(
             f"a bare @synchronized has no key: write @synchronized('order:{{order_id}}'), or give a function of the"
@@ -51,7 +52,7 @@ def _is_handler(key: Callable[..., object]) -> bool:
     return any(inspect.isclass(each) and issubclass(each, _ANSWERS) for each in (key, made, *get_args(made)))
 
 
-def name_maker(template: str) -> Callable[[web.Request], str]:
+def _filler(template: str) -> Callable[[web.Request], str]:
     """The function that fills *template* with a request's path; raises for a format that strings do not have."""
     parameters = parameters_of(template)
     filled(template, dict.fromkeys(parameters, ""))
