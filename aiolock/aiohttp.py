@@ -53,8 +53,8 @@ _AT_WORK: web.AppKey["WeakSet[asyncio.Task[Any]]"] = web.AppKey("AT_WORK", WeakS
 _LEASE = request_key("LEASE")
 
 _NO_LEASE = (
-    "the handler of this request has no lease: it is not decorated with `synchronized`, "
-    "or only under a primitive without leases, or runs without its lock because Redis fails"
+    "the handler of this request has no lease: it is not decorated with `synchronized`, or its primitive has no "
+    "leases, or it runs without its lock because Redis fails"
 )
 
 CallerOf = Callable[[web.Request], Caller | Awaitable[Caller]]
@@ -398,4 +398,4 @@ def _request_of(args: tuple[Any, ...]) -> web.Request:
             return each
         if isinstance(each, web.View):
             return each.request
-    raise TypeError("synchronized is for handlers of aiohttp: there is no request among the arguments")
+    raise TypeError("no request among the arguments: `synchronized` and `idempotent` are for handlers of aiohttp")
