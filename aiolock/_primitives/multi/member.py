@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from aiolock._primitives.read_write import AsyncReadLock, AsyncWriteLock
 from aiolock._primitives.rlock import AsyncRLock
 from aiolock._primitives.semaphore import AsyncSemaphore
-from aiolock._types import Holder, quoted
+from aiolock._types import Holder
 
 Member = AsyncRLock | AsyncReadLock | AsyncWriteLock | AsyncSemaphore
 
@@ -23,7 +23,7 @@ def in_order(members: Iterable[object]) -> tuple[Member, ...]:
         key = member._keys.lock
         same = by_key.setdefault(key, member)
         if not same._is_same(member) or names.setdefault(member.name, key) != key:
-            raise ValueError(f"two locks of a multi lock cannot both be {quoted(member.name)}")
+            raise ValueError(f"{member!r} has the name or the key of another lock of the multi lock: leave one out")
     if not by_key:
         raise ValueError("a multi lock needs at least one lock")
     return tuple(by_key[key] for key in sorted(by_key))
