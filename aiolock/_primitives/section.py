@@ -93,13 +93,13 @@ class Section:
         return forgives(self._conduct.on_unavailable, _parts_of(self._handle), failure)
 
 
-def bypass(wish: OnUnavailable, parts: Sequence[Single], error: AioLockError) -> bool:
+def bypass(on_unavailable: OnUnavailable, parts: Sequence[Single], error: AioLockError) -> bool:
     """
     Whether work that needs the locks *parts* runs without them, because Redis failed with *error*; if so, reports it.
 
     The work does not run while another task of this client has one of the locks: that lock is busy.
     """
-    if wish != "run":
+    if on_unavailable != "run":
         return False
     acting = [(part, session := part._sessions.open(), session.owners.acting(part._named)[0]) for part in parts]
     if any(session.leases.has_another(part._want, owner) for part, session, owner in acting):
@@ -109,9 +109,9 @@ def bypass(wish: OnUnavailable, parts: Sequence[Single], error: AioLockError) ->
     return True
 
 
-def forgives(wish: OnUnavailable, parts: Sequence[Single], failure: AioLockError) -> bool:
+def forgives(on_unavailable: OnUnavailable, parts: Sequence[Single], failure: AioLockError) -> bool:
     """Whether the *failure* of the release of *parts*, after work without an error, is not raised; if so, logs it."""
-    if wish != "run":
+    if on_unavailable != "run":
         return False
     for part in parts:
         part._sessions.here().report.left_unanswered(part._want, failure)
