@@ -53,7 +53,7 @@ class Works:
         self._failure: BaseException | None = None
         # Whether a task is being started, and how often the tasks were cancelled.
         self._begins, self._stops = False, 0
-        # Cancels the remaining tasks again.
+        # The timer that will cancel the remaining tasks again.
         self._again: asyncio.TimerHandle | None = None
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -95,7 +95,7 @@ class Works:
     def stop(self) -> None:
         """Cancel the tasks, again and again until they have ended."""
         self._stops += 1
-        self._go_on()
+        self._drop_timer()
         running = self.running
         for task in running:
             task.cancel()
@@ -110,7 +110,7 @@ class Works:
         try:
             await self.ended(insist=insist)
         finally:
-            self._go_on()
+            self._drop_timer()
 
     async def ended(self, *, insist: bool = False) -> None:
         """
@@ -132,7 +132,7 @@ class Works:
         if cancelled is not None:
             raise cancelled
 
-    def _go_on(self) -> None:
+    def _drop_timer(self) -> None:
         if self._again is not None:
             self._again.cancel()
             self._again = None
