@@ -25,11 +25,11 @@ class AsyncReadWriteLock:
     A reentrant distributed lock for many readers or one writer; made by `LockClient.read_write_lock`.
 
     Its two halves, `read` and `write`, have the verbs of `AsyncRLock`, without *at_least* and without a *token*; `read`
-    has `holders`, and `write` has `holder`. The owner is the running task,
-    unless the lock was made for a named owner. A writer may acquire the read lock, too, and keeps it after the release
-    of the write lock. A reader has to release the read lock before it can get the write lock. Readers and writers take
-    turns, so that a stream of readers never blocks a writer for ever, nor writers a reader. The lock follows Redisson's
-    ``RReadWriteLock``, and has the same layout in Redis.
+    has `holders`, and `write` has `holder`. The owner is the running task, unless the lock was made for a named owner.
+    A writer may acquire the read lock, too, and keeps it after the release of the write lock. A reader has to release
+    the read lock before it can get the write lock. Readers and writers take turns, so that a stream of readers never
+    blocks a writer for ever, nor writers a reader. The lock follows Redisson's ``RReadWriteLock``, and has the same
+    layout in Redis.
     """
 
     __slots__ = ("__weakref__", "_read", "_write")

@@ -18,8 +18,11 @@ _MOST_NAMED = 5
 
 @dataclass(slots=True)
 class Cluster:
-    """A cluster as one of its servers sees it; of a primary, the slots that it owns and its replicas that are well;
-    of a slot, the id of its owner.
+    """
+    A cluster as one of its servers sees it.
+
+    *slots* and *replicas* are those of each primary; a server does not name replicas that it takes for dead. *owners*
+    has the id of each slot's owner.
     """
 
     sharded: bool
@@ -45,7 +48,7 @@ def _owners(answer: Any) -> dict[int, str]:
 
 
 async def judge(probe: Probe, cluster: Cluster, facts: Facts) -> list[Check]:
-    """Every check of the whole; *facts* are those of the server of *probe*."""
+    """The checks of the whole cluster; *facts* are those of the server of *probe*."""
     try:
         state = fields(await probe.ask("CLUSTER", "INFO")).get("cluster_state", "not known")
     except ResponseError:
@@ -71,7 +74,7 @@ def _slots(cluster: Cluster, state: str) -> Check:
 
 
 async def compare(probe: Probe, cluster: Cluster) -> Check:
-    """Whether the server of *probe* knows the same owners; an old primary after a failover may not know it yet."""
+    """Whether the server of *probe* knows the same owners; after a failover, an old primary may not know them yet."""
     try:
         theirs = _owners(await probe.ask("CLUSTER", "SLOTS"))
     except ResponseError as error:

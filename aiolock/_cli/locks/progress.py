@@ -9,7 +9,7 @@ _OFTEN = 0.1
 
 
 class Progress:
-    """Shown while it is entered; call it with the number of keys that were looked at, and an increase of the total."""
+    """A line that a long scan shows; call it with the keys that were just looked at, and an increase of their total."""
 
     def __init__(self) -> None:
         self._began = self._shown = monotonic()
