@@ -11,7 +11,8 @@ from aiolock._cli.locks.hashes import REDISSON
 from aiolock._cli.locks.model import Hold, Lock
 from aiolock._cli.output import short
 
-_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+# Each unit of a long duration, with the next smaller one, and the seconds of both.
+_UNITS = (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1))
 _FRACTION_BELOW = 10
 _SHORT_ID = 8
 _GAP = 2
@@ -25,18 +26,17 @@ _LEAST = 8
 
 def duration(seconds: float | None) -> str:
     """A duration in at most two units; a dash if it is not known."""
-    if seconds is None or isinf(seconds):
-        return "-" if seconds is None else "for ever"
+    if seconds is None:
+        return "-"
+    if isinf(seconds):
+        return "for ever"
     if seconds < _FRACTION_BELOW:
         return f"{max(0.0, seconds):.1f} s"
     whole = round(seconds)
-    if whole < _MINUTE:
-        return f"{whole} s"
-    if whole < _HOUR:
-        return f"{whole // _MINUTE} min {whole % _MINUTE:02} s"
-    if whole < _DAY:
-        return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE:02} min"
-    return f"{whole // _DAY} d {whole % _DAY // _HOUR:02} h"
+    for unit, size, smaller, size_of_smaller in _UNITS:
+        if whole >= size:
+            return f"{whole // size} {unit} {whole % size // size_of_smaller:02} {smaller}"
+    return f"{whole} s"
 
 
 def who(hold: Hold) -> str:
