@@ -13,7 +13,7 @@ from aiolock._helpers.loop_thread import LoopThread
 Close = Callable[[], Coroutine[Any, Any, None]]
 
 
-class Loop:
+class Loop(LoopThread):
     """An event loop that runs until it is told to end; then it runs *close*, while the deputies still work."""
 
     def __init__(self, close: Close) -> None:
@@ -21,21 +21,8 @@ class Loop:
         # Only the loop uses these two.
         self._over = asyncio.Event()
         self._deputies: set[asyncio.Task[None]] = set()
-        self._thread = LoopThread(partial(self._live, close), lambda: None)
-
-    @property
-    def forks(self) -> int:
-        """The process in which the loop runs: its number of forks."""
-        return self._thread.forks
-
-    @property
-    def ended(self) -> bool:
-        """Whether the loop takes no calls any more."""
-        return self._thread.ended
-
-    def call(self, function: Callable[..., object], *args: object) -> None:
-        """See `LoopThread.call`."""
-        self._thread.call(function, *args)
+        # This starts the thread, which uses the attributes above.
+        super().__init__(partial(self._live, close), lambda: None)
 
     def deputy(self) -> Deputy:
         """A new deputy for the calling thread; raises like `call`."""
@@ -51,7 +38,7 @@ class Loop:
     def end(self) -> None:
         """End the loop, wait for its end, and raise the exception of *close*, if there was one."""
         self.tell_end()
-        self._thread.join()
+        self.join()
         if self._failure is not None:
             raise self._failure
 
@@ -67,7 +54,7 @@ class Loop:
         except BaseException as error:
             self._failure = error
         finally:
-            self._thread.refuse_calls()
+            self.refuse_calls()
             for task in self._deputies:
                 task.cancel()
             await asyncio.gather(*self._deputies, return_exceptions=True)
