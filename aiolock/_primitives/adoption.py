@@ -8,7 +8,7 @@ from aiolock._core.detach import prolong
 from aiolock._core.lease import Lease, release_unawaited
 from aiolock._core.owners import current_task, refuse_elsewhere
 from aiolock._core.session import Sessions
-from aiolock._core.ticket import Part
+from aiolock._core.ticket import MULTI, Ticket
 from aiolock._helpers.together import Begun, all_of
 from aiolock._primitives.held_block import Acquirable, G, HeldBlock
 from aiolock._primitives.multi.lease import MultiLease
@@ -16,17 +16,18 @@ from aiolock._primitives.multi.member import Member
 from aiolock._types import Duration, lease_seconds
 
 
-class _DetachedLocks:
-    """The detached locks of a ticket, with a handle for each: an object that can be acquired."""
+@final
+class DetachedLocks:
+    """The detached locks of a *ticket*, with a handle for each: an object that can be acquired."""
 
-    def __init__(self, members: Sequence[Member], parts: Sequence[Part]) -> None:
+    def __init__(self, ticket: Ticket, members: Sequence[Member]) -> None:
+        self._ticket = ticket
         self._members = members
-        self._parts = parts
 
     @property
     def name(self) -> str:
         """The names of the locks, as a text for people."""
-        return ", ".join(part.name for part in self._parts)
+        return ", ".join(part.name for part in self._ticket.parts)
 
     @property
     def _sessions(self) -> Sessions:
@@ -42,17 +43,21 @@ class _DetachedLocks:
 
         ``None`` means the *keep* of the detach.
         """
-        session, pairs = self._sessions.open(), zip(self._members, self._parts, strict=True)
+        session, pairs = self._sessions.open(), zip(self._members, self._ticket.parts, strict=True)
         asked = [
             Begun(prolong(part, member._want, session, part.keep if keep is None else keep)) for member, part in pairs
         ]
         return min(await all_of(asked))
 
+    async def _acquire_or_raise(self, wait: Duration | None, lease: Duration | None) -> Lease | MultiLease:
+        adopted = await self._adopt(lease)
+        return MultiLease(adopted) if self._ticket.kind == MULTI else adopted[0]
+
     async def _adopt(self, lease: Duration | None) -> list[Lease]:
         """Adopt all the locks, in one turn of the loop; after a failure, those that were granted are given back."""
         length = None if lease is None else lease_seconds(lease)
         granted: list[Lease] = []
-        pairs = zip(self._members, self._parts, strict=True)
+        pairs = zip(self._members, self._ticket.parts, strict=True)
         acquisitions = [TicketAcquisition(member._acquisition(length), part) for member, part in pairs]
 
         async def adopt(acquisition: TicketAcquisition) -> Lease:
@@ -67,23 +72,6 @@ class _DetachedLocks:
         except BaseException:
             release_unawaited(granted)
             raise
-
-
-@final
-class DetachedLock(_DetachedLocks):
-    """A detached lock, or detached permits of one semaphore."""
-
-    async def _acquire_or_raise(self, wait: Duration | None, lease: Duration | None) -> Lease:
-        [adopted] = await self._adopt(lease)
-        return adopted
-
-
-@final
-class DetachedMultiLock(_DetachedLocks):
-    """The detached locks of a multi lock."""
-
-    async def _acquire_or_raise(self, wait: Duration | None, lease: Duration | None) -> MultiLease:
-        return MultiLease(await self._adopt(lease))
 
 
 @final

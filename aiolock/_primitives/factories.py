@@ -8,7 +8,7 @@ from aiolock._core.lease import Lease
 from aiolock._core.session import Sessions
 from aiolock._core.ticket import MULTI, Part, Ticket, TicketKind
 from aiolock._keys import WRITER, LockKeys, is_braced, stays_together
-from aiolock._primitives.adoption import Adoption, DetachedLock, DetachedMultiLock
+from aiolock._primitives.adoption import Adoption, DetachedLocks
 from aiolock._primitives.counting_semaphore import AsyncCountingSemaphore
 from aiolock._primitives.fair_lock import AsyncFairLock
 from aiolock._primitives.latch import AsyncCountDownLatch
@@ -298,10 +298,9 @@ class Factories:
         opened.check(self._config.prefix, name, wanted)
         return Adoption(self._detached(opened, owner), lease)
 
-    def _detached(self, ticket: Ticket, owner: str | None) -> DetachedLock | DetachedMultiLock:
-        """The detached lock that *ticket* is for."""
-        members = [self._detached_part(part, owner) for part in ticket.parts]
-        return (DetachedMultiLock if ticket.kind == MULTI else DetachedLock)(members, ticket.parts)
+    def _detached(self, ticket: Ticket, owner: str | None) -> DetachedLocks:
+        """The detached locks that *ticket* is for."""
+        return DetachedLocks(ticket, [self._detached_part(part, owner) for part in ticket.parts])
 
     def _detached_part(self, part: Part, owner: str | None) -> Member:
         """The handle of the lock that *part* of a ticket is for."""
