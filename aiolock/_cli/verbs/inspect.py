@@ -100,7 +100,7 @@ def _of_an_outcome(outcome: Outcome) -> list[Field]:
     shown = outcome.text is not None and len(outcome.text) <= _MOST_OF_A_RESULT
     return [
         ("state", f"{'failed' if outcome.failed else 'done'}: it is not run again"),
-        ("for", f"{duration(outcome.left)} yet"),
+        ("for", f"another {duration(outcome.left)}"),
         (came_to, output.short(outcome.text or "") if shown else f"{outcome.size:,} bytes" if outcome.size else None),
     ]
 
