@@ -223,7 +223,6 @@ class AsyncOnce(Entered[Turn]):
             yield turn
             turn.done = turn.done or turn.bypassed
             return
-        ended = False
         try:
             async with turn.lease:
                 try:
@@ -232,9 +231,8 @@ class AsyncOnce(Entered[Turn]):
                     self._note(turn, turn.lease, error)
                     raise
                 self._note(turn, turn.lease, None)
-                ended = True
         except UNAVAILABLE as failure:
-            if not (ended and self._forgives(failure)):
+            if not (turn.done and self._forgives(failure)):
                 raise
 
     async def _ask(self) -> Turn:
